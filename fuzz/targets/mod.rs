@@ -13,6 +13,7 @@ mod procfs;
 mod profile;
 mod round_trip;
 mod slurm;
+mod tcp_sockets;
 mod trial;
 mod wire;
 mod zcrx;
@@ -33,6 +34,7 @@ pub static TARGETS: &[(&str, Check)] = &[
     ("procfs", procfs::check),
     ("profile", profile::check),
     ("slurm", slurm::check),
+    ("tcp_sockets", tcp_sockets::check),
     ("trial", trial::check),
     ("wire", wire::check),
     ("zcrx", zcrx::check),

@@ -1,6 +1,7 @@
 //! The command line: clap types turned into requests, and answers printed.
 //! What can be named comes from the catalogues; nothing is listed twice.
 
+mod advise;
 mod bed;
 mod catalogs;
 mod compare;
@@ -85,6 +86,8 @@ enum Command {
     Profile(profile::ProfileArguments),
     /// Observe a program: its system calls, its CPU time, its profile
     Observe(observe::ObserveArguments),
+    /// Predict from a study what an observed program would save by other calls
+    Advise(advise::AdviseArguments),
     /// Measure copy engines: the CPU, a helper core, a DMA engine
     Copy(copy::CopyArguments),
     /// Compute the required sizes of buffers, rings and limits
@@ -125,6 +128,7 @@ Examples:
   bytepath doctor                                  what would distort measurements
   bytepath run --settings quiet                    quiet the host; restore it afterwards
   bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
+  bytepath advise run.json bytepath-studies/...    what other calls would save it
   bytepath paths                                   what works here, and why the rest does not
 
 Exit codes:
@@ -185,6 +189,7 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Diff(arguments) => diff::diff(&arguments),
         Command::Profile(arguments) => profile::profile(&arguments),
         Command::Observe(arguments) => observe::observe(&arguments),
+        Command::Advise(arguments) => advise::advise(&arguments),
         Command::Copy(arguments) => copy::copy(&arguments),
         Command::Size(arguments) => sizing::size(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),

@@ -6,12 +6,14 @@ use super::output::{self, json, taken};
 use super::printed::{Printed, keep};
 use super::profile::summary;
 use super::show::{PAGE, replace};
+use crate::host::survey;
 use crate::observe::{self, Asked, Method, Observed, Request, Target};
 use crate::profile::subsystem::Rules;
 use crate::profile::{self, Profile, export};
 use crate::record::{Ending, Fault, FaultKind, unit};
-use crate::report::{self, Style};
-use crate::run::{ProgramSampler, copy_ceiling, of_program};
+use crate::report::{self, Advice, Style};
+use crate::run::{ProgramSampler, copy_ceiling, load, of_program};
+use crate::sys::Roots;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -51,6 +53,9 @@ pub(super) struct ObserveArguments {
     /// Write the program's profile to this file; its suffix gives the format
     #[arg(long, value_name = "FILE", value_parser = profile_file)]
     profile_out: Option<PathBuf>,
+    /// End with advice by this study of this host (see `bytepath advise`)
+    #[arg(long, value_name = "FOLDER", conflicts_with = "json")]
+    study: Option<PathBuf>,
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -116,6 +121,7 @@ Examples:
   bytepath observe --pid 4711 --for 10s
   bytepath observe --profile-out redis.svg -- redis-benchmark -q -n 100000
   bytepath observe --json --out run.json -- redis-benchmark -q -n 100000
+  bytepath observe --study bytepath-studies/20260102-030405 -- iperf3 -c 10.0.0.2
 
 docs/observe.md describes how each figure is obtained, what that costs, and what cannot
 be seen.
@@ -123,6 +129,8 @@ be seen.
 
 /// Observes, and prints what was seen.
 pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
+    // What is wrong with it is said before anything is run.
+    let study = arguments.study.as_deref().map(load).transpose()?;
     let target = match arguments.pid {
         Some(pid) => Target::Process(pid),
         None => Target::Command(arguments.command.clone()),
@@ -144,12 +152,15 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
     let sampler = sampler.as_mut().map(|sampler| sampler as &mut dyn observe::Sampler);
     let mut observed = observe::observe(&request, &asked, sampler)?;
     complete(&mut observed);
+    observed.observation.host = Some(survey(&Roots::real()));
+    observed.observation.limits = report::limits(&observed.observation);
+    let advice = study.map(|study| report::advise(&observed.observation, &study));
     let code = match observed.observation.ending {
         Ending::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
         Ending::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         Ending::Running | Ending::Gone => 0,
     };
-    match write(arguments, &observed) {
+    match write(arguments, &observed, advice.as_ref()) {
         Err(fault) if code == 0 => {
             explain(&fault);
             Ok(exit_code(&fault))
@@ -205,7 +216,11 @@ fn heed(asked: &Asked, process: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-fn write(arguments: &ObserveArguments, observed: &Observed) -> Result<(), Fault> {
+fn write(
+    arguments: &ObserveArguments,
+    observed: &Observed,
+    advice: Option<&Advice>,
+) -> Result<(), Fault> {
     let terminal = arguments.printed.out.is_none() && std::io::stderr().is_terminal();
     let colour = arguments.printed.out.is_none() && output::colours(&std::io::stderr());
     let width = if terminal { width().unwrap_or(PAGE) } else { PAGE };
@@ -220,6 +235,8 @@ fn write(arguments: &ObserveArguments, observed: &Observed) -> Result<(), Fault>
             text.extend_from_slice(b"\nProfile of the program\n");
             summary::write(profile, FUNCTIONS, &style, &mut text).map_err(fault)?;
         }
+        let seen = &observed.observation;
+        report::advice_or_hint(advice, seen, &style, &mut text).map_err(fault)?;
     }
     if let (Some(file), Some(profile)) = (&arguments.profile_out, &observed.profile) {
         keep_profile(profile, file)?;

@@ -30,6 +30,7 @@ pub use power::{
 };
 pub use profile::{Capture, NAME as PROFILE_NAME, price as sample_price};
 pub use steady::LastLook;
+pub use tcp_stack::Stack as TcpCounters;
 
 use crate::record::wire::MeterRequest;
 use crate::record::{

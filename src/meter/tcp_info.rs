@@ -61,10 +61,6 @@ fn read_all(flows: &[OwnedFd]) -> Result<Vec<TcpInfo>, Fault> {
         .collect()
 }
 
-/// What `tcpi_min_rtt` says while nothing has been measured, in microseconds
-/// (`tcp_init_sock`, net/ipv4/tcp.c).
-const NO_MIN_RTT: f64 = u32::MAX as f64;
-
 fn enter(output: &mut Output, before: &TcpInfo, after: &TcpInfo, scope: &Scope) {
     let gained = |from: u64, to: u64| to.saturating_sub(from) as f64;
     let passed = |from: f64, to: f64| (to - from).max(0.0);
@@ -88,8 +84,8 @@ fn enter(output: &mut Output, before: &TcpInfo, after: &TcpInfo, scope: &Scope) 
     ] {
         output.level(metric, unit, value, scope);
     }
-    if (after.min_rtt * 1e6).round() < NO_MIN_RTT {
-        let least = Reading::min("tcp.min_rtt", Unit::Seconds, after.min_rtt, scope.clone());
+    if let Some(least) = after.min_rtt {
+        let least = Reading::min("tcp.min_rtt", Unit::Seconds, least, scope.clone());
         output.readings.push(least);
     }
 }
@@ -120,7 +116,7 @@ mod tests {
             rwnd_limited: 1.0,
             cwnd: 40,
             rtt: 0.125,
-            min_rtt: 0.0625,
+            min_rtt: Some(0.0625),
             ..TcpInfo::default()
         };
         let mut output = Output::default();
@@ -140,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_min_rtt_that_was_never_measured_is_left_out() {
-        let unmeasured = TcpInfo { min_rtt: f64::from(u32::MAX) * 1e-6, ..TcpInfo::default() };
+        let unmeasured = TcpInfo::default();
         let mut output = Output::default();
         enter(&mut output, &unmeasured, &unmeasured, &Scope::Flow(Role::Receiver, 0));
         assert_eq!(value(&output, "tcp.min_rtt"), None);

@@ -8,6 +8,7 @@
 use super::{Context, Meter, Output, Reach, Running, Watched};
 use crate::record::{Fault, Role, Scope, Unit};
 use crate::sys::netstat;
+use std::path::Path;
 
 /// Retransmissions by kind, packets that were pruned, collapsed or dropped in a socket's
 /// queues, windows that closed, memory that ran short.
@@ -19,6 +20,8 @@ const COUNTERS: &[(&str, &str, bool)] = &[
     ("Tcp", "OutSegs", false),
     ("Tcp", "RetransSegs", false),
     ("Tcp", "InErrs", true),
+    ("TcpExt", "ListenOverflows", true),
+    ("TcpExt", "ListenDrops", true),
     ("TcpExt", "TCPLostRetransmit", false),
     ("TcpExt", "TCPFastRetrans", false),
     ("TcpExt", "TCPSlowStartRetrans", false),
@@ -64,10 +67,39 @@ impl Meter for TcpStack {
     }
 
     fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let open = |name| Watched::open(context.roots.proc.join("self/net").join(name));
+        let stack = Stack::open(&context.roots.proc.join("self/net"))?;
+        Ok(Box::new(Window { role: context.role, stack }))
+    }
+}
+
+/// The counters of a namespace, from when it was opened on. Stays with its namespace, also
+/// when the process has ended from whose folder it was opened.
+pub struct Stack {
+    files: [Watched; 2],
+    start: Counts,
+}
+
+impl Stack {
+    /// By a folder like `/proc/self/net`.
+    pub fn open(folder: &Path) -> Result<Stack, Fault> {
+        let open = |name| Watched::open(folder.join(name));
         let mut files = [open("snmp")?, open("netstat")?];
         let start = read(&mut files)?;
-        Ok(Box::new(Window { role: context.role, files, start }))
+        Ok(Stack { files, start })
+    }
+
+    /// What was counted since: name, count, and whether it is trouble that the reader should
+    /// hear of. Counters that this kernel does not have are left out.
+    pub fn gained(&mut self) -> Result<Vec<(&'static str, u64, bool)>, Fault> {
+        let stop = read(&mut self.files)?;
+        let counters = COUNTERS.iter().zip(self.start.iter().zip(stop));
+        Ok(counters
+            .filter_map(|((_, name, bad), (before, after))| {
+                let (before, after) = before.zip(after)?;
+                // Unsigned longs: they wrap where those have 32 bits.
+                Some((*name, after.saturating_sub(before).max(0).unsigned_abs(), *bad))
+            })
+            .collect())
     }
 }
 
@@ -91,22 +123,17 @@ fn read(files: &mut [Watched; 2]) -> Result<Counts, Fault> {
 
 struct Window {
     role: Role,
-    files: [Watched; 2],
-    start: Counts,
+    stack: Stack,
 }
 
 impl Running for Window {
     fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
-        let stop = read(&mut self.files)?;
         let mut output = Output::default();
         let scope = Scope::Role(self.role);
         let mut trouble = Vec::new();
-        for ((_, name, bad), (before, after)) in COUNTERS.iter().zip(self.start.iter().zip(stop)) {
-            let Some((before, after)) = before.zip(after) else { continue };
-            // Unsigned longs: they wrap where those have 32 bits.
-            let gained = after.saturating_sub(before).max(0);
+        for (name, gained, bad) in self.stack.gained()? {
             output.add(&format!("tcp-stack.{name}"), Unit::Count, gained as f64, &scope);
-            if *bad && gained > 0 {
+            if bad && gained > 0 {
                 trouble.push(format!("{name} {gained}"));
             }
         }

@@ -3,7 +3,7 @@
 
 use super::seen::Used;
 use crate::sys::procfs::{self, Switches};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +41,25 @@ pub fn members(proc: &Path, process: u32) -> BTreeMap<u32, Member> {
         }
     }
     members
+}
+
+/// A process and all its descendants. Those of a thread whose parent has ended belong to
+/// another process by now, and are not found.
+pub fn processes(proc: &Path, process: u32) -> BTreeSet<u32> {
+    let (mut found, mut waiting) = (BTreeSet::new(), vec![process]);
+    while let Some(process) = waiting.pop() {
+        if !found.insert(process) {
+            continue;
+        }
+        let tasks = proc.join(process.to_string()).join("task");
+        for tid in procfs::numbered(&tasks).unwrap_or_default() {
+            let children = tasks.join(tid.to_string()).join("children");
+            let children = fs::read_to_string(children).unwrap_or_default();
+            waiting
+                .extend(children.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+        }
+    }
+    found
 }
 
 /// What a thread has used since it began; none if it has ended.

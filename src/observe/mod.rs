@@ -2,6 +2,7 @@
 //! a process taken as it runs, and its system calls, sockets and CPU time are
 //! counted until it ends. `docs/observe.md` describes how each figure is obtained.
 
+mod connections;
 mod copies;
 mod counter;
 mod family;
@@ -21,6 +22,7 @@ use crate::record::{
 };
 use crate::sys::launch::{self, Ended, Held, How};
 use crate::sys::{Roots, calls};
+use connections::Connections;
 use copies::{disagreement, estimate};
 use counter::Start;
 use family::Member;
@@ -195,6 +197,7 @@ struct Watch<'a> {
     warnings: Vec<String>,
     machine: Option<Box<dyn Running>>,
     sampler: Option<&'a mut dyn Sampler>,
+    connections: Connections,
     roots: Roots,
     begun: Instant,
     started_ms: u64,
@@ -227,6 +230,7 @@ impl<'a> Watch<'a> {
             warnings,
             machine,
             sampler,
+            connections: Connections::watch(pid, &roots),
             roots,
             begun: Instant::now(),
             started_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
@@ -237,12 +241,14 @@ impl<'a> Watch<'a> {
         if let Some(sampler) = &mut self.sampler {
             sampler.tick();
         }
+        self.connections.tick();
     }
 
     /// Puts everything together. The program has ended, so whatever cannot be
     /// had now is absent, and its exit code is kept.
     fn finish(mut self, command: Vec<String>, ended: Option<Ended>, ending: Ending) -> Observed {
         let seconds = self.begun.elapsed().as_secs_f64();
+        self.connections.look();
         let machine = self.machine.take().map(|machine| machine.stop());
         let machine = or_absent(&mut self.absent, MACHINE, machine).unwrap_or_default();
         let seen = self.counting.as_ref().map(Counting::seen);
@@ -258,6 +264,10 @@ impl<'a> Watch<'a> {
         let peeked = traffic::peeked(&seen);
         let copies = self.copies(&seen);
         self.warn(&seen, machine.warnings);
+        let sockets = traffic::sockets(&seen);
+        let (tcp, absent, warnings) = self.connections.finish(&sockets);
+        self.absent.extend(absent);
+        self.warnings.extend(warnings);
         Observed {
             observation: Observation {
                 schema: SCHEMA_VERSION,
@@ -266,6 +276,7 @@ impl<'a> Watch<'a> {
                 pid: self.pid,
                 started_ms: self.started_ms,
                 seconds,
+                host: None,
                 ending: ended.map_or(ending, |ended| match ended.how {
                     How::Code(code) => Ending::Code(code),
                     How::Signal(signal) => Ending::Signal(signal),
@@ -274,7 +285,9 @@ impl<'a> Watch<'a> {
                 used: used(ended, &threads),
                 threads,
                 calls: table(&seen.rows),
-                sockets: traffic::sockets(&seen),
+                sockets,
+                tcp,
+                limits: Vec::new(),
                 disagreement: disagreement(&copies, &sent.ledger, &received.ledger, peeked),
                 sent,
                 received,

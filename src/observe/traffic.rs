@@ -4,7 +4,7 @@
 
 use super::layout::Way;
 use super::seen::{Seen, Socket};
-use crate::record::{Ledger, Manner, ObservedSocket, Traffic};
+use crate::record::{self, Ledger, Manner, ObservedSocket, Traffic};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use strum::VariantArray;
 
@@ -30,8 +30,46 @@ pub fn traffic(seen: &Seen) -> (Traffic, Traffic) {
             }
         }
     }
-    let traffic = |ledger: Ledger| Traffic { label: label(&ledger), ledger };
-    (traffic(sent), traffic(received))
+    let traffic = |ledger: Ledger, ways| Traffic { label: label(&ledger), ledger, ways };
+    let [out, into] = [Direction::Out, Direction::In].map(|direction| ways(seen, direction));
+    (traffic(sent, out), traffic(received, into))
+}
+
+/// Bytes over TCP by the path that makes the same calls, those with the most first.
+fn ways(seen: &Seen, wanted: Direction) -> Vec<record::Way> {
+    let by = |name: &str| -> u64 {
+        let number = crate::sys::calls::number(name);
+        seen.rows.iter().filter(|row| Some(row.number) == number).map(|row| row.bytes).sum()
+    };
+    let into = if by("sendfile") >= by("splice") { "sendfile" } else { "splice" };
+    let is_tcp = |socket: &&Socket| kind(socket.family, socket.protocol) == "tcp";
+    let mut ways: Vec<record::Way> = Vec::new();
+    for socket in seen.sockets.iter().filter(is_tcp) {
+        for way in Way::VARIANTS.iter().copied().filter(|way| direction(*way) == Some(wanted)) {
+            let path = match way {
+                Way::Sent | Way::Received => "socket",
+                Way::ZeroCopy => "msg-zerocopy",
+                Way::Into => into,
+                Way::OutOf => "splice",
+                Way::Mapped => "tcp-zerocopy-receive",
+                Way::Discarded => "discard",
+                Way::Peeked => continue,
+            };
+            let (bytes, calls) = (socket.bytes[way as usize], socket.calls[way as usize]);
+            if bytes == 0 {
+                continue;
+            }
+            match ways.iter_mut().find(|known| known.path == path) {
+                Some(known) => {
+                    known.bytes = known.bytes.saturating_add(bytes);
+                    known.calls = known.calls.saturating_add(calls);
+                }
+                None => ways.push(record::Way { path: path.to_owned(), bytes, calls }),
+            }
+        }
+    }
+    ways.sort_by_key(|way| std::cmp::Reverse(way.bytes));
+    ways
 }
 
 /// The sockets, those with the most bytes first.
@@ -198,6 +236,11 @@ mod tests {
         assert_eq!(split(&sent.ledger), (2 + 32 + 64, 2, 0, 0, 32 + 64));
         assert_eq!(split(&received.ledger), (1 + 4 + 16 + 128, 1, 16, 4, 128));
         assert_eq!((sent.label.as_str(), received.label.as_str()), ("unknown", "unknown"));
+        let by_path = |traffic: &Traffic| -> Vec<(String, u64)> {
+            traffic.ways.iter().map(|way| (way.path.clone(), way.bytes)).collect()
+        };
+        let expected = [("sendfile", 64), ("msg-zerocopy", 32), ("socket", 2)];
+        assert_eq!(by_path(&sent), expected.map(|(path, bytes)| (path.to_owned(), bytes)));
         let socket = &sockets(&seen)[0];
         assert_eq!((socket.sent, socket.received), (98, 149), "peeked bytes are not received");
         assert_eq!((socket.kind.as_str(), socket.local.as_deref()), ("tcp", Some("10.0.0.1:80")));

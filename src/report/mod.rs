@@ -2,6 +2,7 @@
 //! [`CATALOG`]. A report needs nothing but the study, so an old one renders
 //! on any machine, and to the same bytes.
 
+mod advice;
 mod answer;
 mod counted;
 mod counters;
@@ -17,6 +18,7 @@ mod grid;
 mod hops;
 mod html;
 mod json;
+mod limits;
 mod names;
 mod netdev;
 mod observation;
@@ -36,9 +38,11 @@ mod verdicts;
 mod waterfall;
 mod words;
 
+pub use advice::{Advice, advice, advice_or_hint, advise};
 pub use counters::{counters, counters_tsv};
 pub use examination::examination;
 pub use frames::{Why, why};
+pub use limits::limits;
 pub use observation::observation;
 pub use offload::{MODEL, offload};
 pub use page::wrap;

@@ -19,7 +19,9 @@ const SOCKETS: usize = 10;
 pub fn observation(seen: &Observation, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Page::new(style.width, style.colour);
     heading(&mut page, seen);
+    limits(&mut page, seen);
     sockets(&mut page, seen, style.details);
+    connections(&mut page, seen, style.details);
     ledger(&mut page, seen);
     time(&mut page, seen, style.details);
     machine(&mut page, seen);
@@ -49,6 +51,54 @@ fn heading(page: &mut Page, seen: &Observation) {
             number(seen.seconds, 2)
         ),
     );
+}
+
+fn limits(page: &mut Page, seen: &Observation) {
+    if seen.limits.is_empty() {
+        return;
+    }
+    page.heading("What its TCP connections waited for");
+    for sentence in &seen.limits {
+        page.text("  ", sentence);
+    }
+}
+
+fn connections(page: &mut Page, seen: &Observation, details: bool) {
+    let Some(tcp) = seen.tcp.as_ref().filter(|tcp| !tcp.connections.is_empty()) else { return };
+    page.heading("TCP connections, by the kernel's figures (TCP_INFO)");
+    let mut table = Table::new(vec![
+        Column::words("own address", 0, Some(15)),
+        Column::words("peer", 0, Some(15)),
+        Column::number("segments", "sent", 0),
+        Column::number("segments", "again", 0),
+        Column::number("ms", "rtt", 0),
+        Column::number("ms", "least", 1),
+        Column::number("s", "busy", 0),
+        Column::number("of it limited by", "window", 0),
+        Column::number("of it limited by", "buffer", 0),
+        Column::number("", "cwnd", 2),
+        Column::number("Gbit/s", "last", 3),
+    ]);
+    let shown = if details { tcp.connections.len() } else { SOCKETS };
+    for connection in tcp.connections.iter().take(shown) {
+        let of_busy = |part: f64| (connection.busy > 0.0).then(|| part / connection.busy);
+        let cells = [
+            connection.local.clone(),
+            connection.remote.clone(),
+            amount(connection.segments_sent as f64),
+            amount(connection.retransmits as f64),
+            number(connection.rtt * 1e3, 3),
+            number(connection.min_rtt.map(|least| least * 1e3), 3),
+            number(connection.busy, 2),
+            percent(of_busy(connection.window_limited)),
+            percent(of_busy(connection.buffer_limited)),
+            connection.cwnd.to_string(),
+            rate(Work::Bytes, connection.delivery_rate),
+        ];
+        table.row(cells.map(|text| (text, Tone::Plain)).to_vec());
+    }
+    table.print(page, 2);
+    more(page, tcp.connections.len(), shown, "connection");
 }
 
 fn sockets(page: &mut Page, seen: &Observation, details: bool) {
@@ -438,6 +488,7 @@ mod tests {
             pid: 7,
             started_ms: 0,
             seconds: 2.0,
+            host: None,
             ending: Ending::Signal(15),
             counter: Some(Counter::TaskStorage),
             threads: vec![ObservedThread {
@@ -460,8 +511,10 @@ mod tests {
                 send_calls: 1000,
                 receive_calls: 0,
             }],
-            sent: Traffic { ledger, label: "copied".into() },
+            sent: Traffic { ledger, label: "copied".into(), ways: Vec::new() },
             received: Traffic::default(),
+            tcp: None,
+            limits: vec!["Retransmitted 5 segments.".into()],
             used: Some(CpuTime { user: 0.25, system: 0.5, source: CpuSource::Wait }),
             machine: Vec::new(),
             copies: CopyCount::Unknown,
@@ -496,6 +549,7 @@ mod tests {
             "System calls of worker (7): 1005 calls in 1000.000 ms",
             "copies: refused (be root)",
             "mind this",
+            "What its TCP connections waited for Retransmitted 5 segments.",
         ] {
             assert!(flowing.contains(words), "no '{words}' in\n{text}");
         }

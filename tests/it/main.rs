@@ -11,6 +11,7 @@ mod profiles;
 mod rr;
 mod shared;
 
+mod advise;
 mod budget;
 mod cli;
 mod compare;

@@ -98,6 +98,19 @@ fn every_shipped_experiment_fits_the_schema() {
 }
 
 #[test]
+fn an_observation_fits_its_schema() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/observations/made-up.json");
+    let seen: bytepath::record::Observation =
+        serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert!(seen.tcp.is_some() && seen.host.is_some() && !seen.limits.is_empty());
+    let schema = schema("observation");
+    let mut value = serde_json::to_value(&seen).unwrap();
+    check(&schema, &value).unwrap();
+    value["tcp"]["connections"][0]["busy"] = json!("long");
+    assert!(check(&schema, &value).is_err());
+}
+
+#[test]
 fn what_diff_prints_fits_its_schema() {
     let folder = tempfile::tempdir().unwrap();
     let files = ["before", "after"].map(|name| {

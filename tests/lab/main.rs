@@ -22,6 +22,7 @@ mod gpu;
 mod hosts;
 mod lost;
 mod observe;
+mod observe_tcp;
 mod offload;
 mod packets;
 mod pairs;

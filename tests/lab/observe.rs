@@ -348,7 +348,7 @@ fn an_ordinary_user_gets_reasons_and_remedies() {
 }
 
 /// Whether counting works here. What it says otherwise has to be of use.
-fn works() -> bool {
+pub fn works() -> bool {
     let output = bytepath(&["observe", "--count", "task-storage", "--", "true"]).output().unwrap();
     match output.status.code() {
         Some(0) => true,
@@ -387,11 +387,11 @@ fn bytepath(arguments: &[&str]) -> Command {
     command
 }
 
-fn parse(bytes: &[u8]) -> Observation {
+pub fn parse(bytes: &[u8]) -> Observation {
     serde_json::from_slice(bytes).unwrap_or_else(|e| panic!("{e}: {}", text(bytes)))
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -422,7 +422,7 @@ fn sound(seen: &Observation) {
 }
 
 /// Reads until a line has these words.
-fn wait_for(from: &mut impl Read, words: &str) {
+pub fn wait_for(from: &mut impl Read, words: &str) {
     let (begun, mut all) = (Instant::now(), Vec::new());
     let mut byte = [0];
     while !text(&all).contains(words) {

@@ -46,8 +46,8 @@ pub use kernel::{Kernel, KernelHosts};
 pub use latency::{Latency, Percentile};
 pub use ledger::{COPIED_ON_THE_WAY, Evidence, Ledger, Manner};
 pub use observation::{
-    Absent, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
-    ObservedSocket, ObservedThread, ProfileSummary, ProfiledFunction, Traffic,
+    Absent, Connection, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
+    ObservedSocket, ObservedTcp, ObservedThread, ProfileSummary, ProfiledFunction, Traffic, Way,
 };
 pub use option::{Implied, OptionKind, OptionSpec, OptionValue, Options};
 pub use placement::{Placement, SoftirqCpu};

@@ -1,6 +1,6 @@
 //! What was observed of a foreign program.
 
-use super::{CallRow, Ledger, Reading, ThreadTime};
+use super::{CallRow, Facts, Ledger, Reading, ThreadTime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,6 +20,9 @@ pub struct Observation {
     pub started_ms: u64,
     /// How long it was watched, seconds.
     pub seconds: f64,
+    /// The machine; none in records before it was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Facts>,
     /// How it ended.
     pub ending: Ending,
     /// What counted its system calls; none if nothing could.
@@ -34,6 +37,12 @@ pub struct Observation {
     pub sent: Traffic,
     /// What it received.
     pub received: Traffic,
+    /// What TCP knew of its connections; none if the kernel could not be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<ObservedTcp>,
+    /// What TCP says the program waited for, in sentences, the most important first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
     /// CPU time of the program.
     pub used: Option<CpuTime>,
     /// CPU time of the machine meanwhile: `cpu.user`, `cpu.softirq`, and so on.
@@ -140,6 +149,68 @@ pub struct ObservedSocket {
     pub receive_calls: u64,
 }
 
+/// TCP connections of a program, and what else TCP counted meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedTcp {
+    /// The connections, those that sent and received most first.
+    pub connections: Vec<Connection>,
+    /// What the network namespaces of these connections counted meanwhile, by the kernel's
+    /// names (`/proc/net/snmp`, `/proc/net/netstat`). Every program there adds to them.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A TCP connection, as the kernel knew it when it was closed or watching ended
+/// (`TCP_INFO`). Counts and times are those since watching began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Connection {
+    /// Inode number of its socket; none if it was closed before any was seen.
+    pub inode: Option<u64>,
+    /// Own address.
+    pub local: String,
+    /// The peer's.
+    pub remote: String,
+    /// Whether the kernel had given it up by then, so that these figures are its last.
+    pub closed: bool,
+    /// Congestion control; empty where it was closed before it was looked at.
+    pub congestion: String,
+    /// Bytes that the peer has acknowledged.
+    pub bytes_acked: u64,
+    /// Bytes received in order.
+    pub bytes_received: u64,
+    /// Bytes of payload sent, those sent again included.
+    pub bytes_sent: u64,
+    /// Bytes of payload sent again.
+    pub bytes_retransmitted: u64,
+    /// Segments with payload sent, those sent again included.
+    pub segments_sent: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Segments that the peer reported as received twice.
+    pub duplicates: u64,
+    /// Retransmission timeouts (Linux 6.7).
+    pub timeouts: u64,
+    /// Times at which segments sent turned out to have been reordered on their way.
+    pub reorderings: u64,
+    /// Segments received out of order.
+    pub out_of_order: u64,
+    /// Time with data unsent or not yet acknowledged, seconds.
+    pub busy: f64,
+    /// Part of it spent waiting for the peer's receive window, seconds.
+    pub window_limited: f64,
+    /// Part of it spent with a full send buffer, seconds.
+    pub buffer_limited: f64,
+    /// Smoothed round-trip time, seconds, as last known.
+    pub rtt: f64,
+    /// Smallest round-trip time, seconds; none if none was measured.
+    pub min_rtt: Option<f64>,
+    /// Delivery rate as last known, bytes per second.
+    pub delivery_rate: f64,
+    /// Congestion window as last known, segments.
+    pub cwnd: u64,
+    /// Payload of the largest segment sent, bytes.
+    pub mss: u64,
+}
+
 /// One direction of all sockets together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Traffic {
@@ -147,6 +218,20 @@ pub struct Traffic {
     pub ledger: Ledger,
     /// What may be said of it in a word or two.
     pub label: String,
+    /// Bytes over TCP, by the kind of call that moved them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
+}
+
+/// Bytes that one kind of call moved over TCP.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Way {
+    /// The data path of bytepath that makes the same calls: `socket`, `sendfile`, ...
+    pub path: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Calls.
+    pub calls: u64,
 }
 
 /// CPU time in seconds.
@@ -247,6 +332,13 @@ pub struct Absent {
     /// What would help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+}
+
+impl Connection {
+    /// Bytes in both directions.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_acked.saturating_add(self.bytes_received)
+    }
 }
 
 impl ObservedSocket {

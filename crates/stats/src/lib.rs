@@ -74,7 +74,7 @@ pub use sequential::should_stop;
 pub use sizing::{
     DONTNEED, Goal, LARGEST_RING, POLL_WEIGHT, Shortage, Sizing, Traffic, shortages, traffic,
 };
-pub use studies::{Between, Difference, Pairing, Weight, between, differences};
+pub use studies::{Between, Difference, Pairing, Weight, between, differences, host_differences};
 pub use summary::Summary;
 pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};
 pub use verdict::{Ceiling, DEFAULT_MARGIN, Direction, Noise, Question, Test, Verdict};

@@ -324,6 +324,13 @@ pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference>
     found.0
 }
 
+/// What two hosts differ in.
+pub fn host_differences(a: &Facts, b: &Facts) -> Vec<Difference> {
+    let mut found = Found::default();
+    found.hosts(a, b);
+    found.0
+}
+
 fn apart(a: f64, b: f64, part: f64) -> bool {
     (a - b).abs() > part * a.abs().max(b.abs())
 }

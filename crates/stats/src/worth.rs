@@ -88,7 +88,12 @@ impl Costs {
 
     /// CPU seconds of the sender per unit of work.
     pub fn sender_per_unit(&self) -> Option<f64> {
-        let cost = self.cores(0)? / self.units_per_second();
+        self.role_per_unit(Role::Sender)
+    }
+
+    /// CPU seconds of one end per unit of work.
+    pub fn role_per_unit(&self, role: Role) -> Option<f64> {
+        let cost = self.cores(role as usize)? / self.units_per_second();
         cost.is_finite().then_some(cost)
     }
 

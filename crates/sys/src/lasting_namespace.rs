@@ -69,6 +69,16 @@ pub fn own() -> io::Result<OwnedFd> {
     Ok(openat(CWD, "/proc/thread-self/ns/net", flags, Mode::empty())?)
 }
 
+/// Does something in the network namespace that this file stands for, such as
+/// `/proc/PID/ns/net`, on a thread of its own. EPERM: without CAP_SYS_ADMIN there and here.
+pub fn inside<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let namespace = fs::File::open(file)?;
+    aside(|| {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(work())
+    })?
+}
+
 /// Does something in a network namespace, on a thread of its own that sees the
 /// namespace's devices in `/sys`, too.
 pub fn within<T: Send>(namespace: BorrowedFd, work: impl FnOnce() -> T + Send) -> io::Result<T> {

@@ -54,6 +54,7 @@ pub mod qdisc;
 mod route_request;
 pub mod tap;
 pub mod tcp;
+pub mod tcp_sockets;
 pub mod thread;
 pub mod uring;
 pub mod vhost;

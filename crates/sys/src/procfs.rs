@@ -42,6 +42,18 @@ impl Source {
     }
 }
 
+/// Inode numbers of the sockets that a process has open, by its folder; none where they
+/// cannot be read.
+pub fn sockets(process: &Path) -> Vec<u64> {
+    let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| {
+            let target = fs::read_link(file.path()).ok()?;
+            target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+        })
+        .collect()
+}
+
 /// The name of a process or thread: `DIR/comm` without the line feed, or none
 /// if it has ended.
 pub fn name(dir: &Path) -> Option<String> {

@@ -226,8 +226,8 @@ pub struct TcpInfo {
     pub rcv_mss: u64,
     /// Smoothed round-trip time in seconds.
     pub rtt: f64,
-    /// Smallest round-trip time seen, seconds.
-    pub min_rtt: f64,
+    /// Smallest round-trip time seen, seconds; none before the first.
+    pub min_rtt: Option<f64>,
     /// Most recent delivery rate, bytes per second.
     pub delivery_rate: f64,
     /// Time spent limited by the peer's receive window, seconds.
@@ -240,6 +240,22 @@ pub struct TcpInfo {
     pub bytes_received: u64,
     /// Bytes acknowledged by the peer, by the kernel's count.
     pub bytes_acked: u64,
+    /// Bytes of payload sent, those sent again included (Linux 4.19, like the next three).
+    pub bytes_sent: u64,
+    /// Bytes of payload sent again.
+    pub bytes_retransmitted: u64,
+    /// Segments that the peer reported as received twice (DSACK): sent again for nothing.
+    pub duplicates: u64,
+    /// Times at which segments turned out to have been reordered on their way.
+    pub reorderings: u64,
+    /// Segments with payload sent, those sent again included.
+    pub data_segments_sent: u64,
+    /// Segments by which an order of arrival still counts as no loss.
+    pub reordering: u64,
+    /// Segments received out of order (Linux 5.4).
+    pub out_of_order: u64,
+    /// Retransmission timeouts (Linux 6.7).
+    pub timeouts: u64,
 }
 
 /// Reads `TCP_INFO`. Fields that an older kernel does not have are zero.
@@ -265,7 +281,7 @@ fn raw_info<'a>(socket: BorrowedFd, raw: &'a mut [u8; 256]) -> io::Result<&'a [u
 }
 
 /// Offsets of `struct tcp_info`, which only ever grows at its end.
-fn parse_info(raw: &[u8]) -> TcpInfo {
+pub(super) fn parse_info(raw: &[u8]) -> TcpInfo {
     let word = |at: usize| {
         raw.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes(b.try_into().expect("four bytes")))
     };
@@ -281,11 +297,22 @@ fn parse_info(raw: &[u8]) -> TcpInfo {
         retransmits: word(100).into(),
         bytes_acked: long(120),
         bytes_received: long(128),
-        min_rtt: f64::from(word(148)) * MICRO,
+        // Nothing was measured yet (`tcp_init_sock`, net/ipv4/tcp.c), or the kernel is too old.
+        min_rtt: Some(word(148))
+            .filter(|n| !matches!(*n, 0 | u32::MAX))
+            .map(|n| f64::from(n) * MICRO),
         delivery_rate: long(160) as f64,
         busy: long(168) as f64 * MICRO,
         rwnd_limited: long(176) as f64 * MICRO,
         sndbuf_limited: long(184) as f64 * MICRO,
+        reordering: word(88).into(),
+        data_segments_sent: word(156).into(),
+        bytes_sent: long(200),
+        bytes_retransmitted: long(208),
+        duplicates: word(216).into(),
+        reorderings: word(220).into(),
+        out_of_order: word(224).into(),
+        timeouts: raw.get(240..242).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]).into()),
     }
 }
 

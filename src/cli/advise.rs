@@ -1,0 +1,63 @@
+//! `bytepath advise`: what an observed program would spend if it moved its bytes otherwise.
+
+use super::printed::Printed;
+use crate::record::{Fault, FaultKind, Observation, SCHEMA_VERSION};
+use crate::report;
+use crate::run::load;
+use clap::Args;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct AdviseArguments {
+    /// File that `bytepath observe --json --out FILE` wrote
+    #[arg(value_name = "OBSERVATION")]
+    observation: PathBuf,
+    /// Folder of a study of the same host
+    #[arg(value_name = "STUDY")]
+    study: PathBuf,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+const EXAMPLES: &str = "\
+Example:
+  bytepath run --out study
+  bytepath observe --json --out run.json -- iperf3 -c 10.0.0.2 -t 10
+  bytepath advise run.json study
+
+Nothing is extrapolated: without a cell of the study that has the program's calls, bytes
+a call and number of flows, on the same host and kernel, the answer is the reason why
+there is none (docs/observe.md).";
+
+/// Most bytes of an observation that are read.
+const MOST: u64 = 1 << 30;
+
+/// Prints the advice.
+pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Fault> {
+    let seen = read(&arguments.observation)?;
+    let advice = report::advise(&seen, &load(&arguments.study)?);
+    arguments.printed.print(&advice, |style, out| report::advice(&advice, style, out))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: &Path) -> Result<Observation, Fault> {
+    let name = file.display();
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|opened| opened.take(MOST).read_to_end(&mut bytes))
+        .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}")))?;
+    let seen: Observation = serde_json::from_slice(&bytes).map_err(|e| {
+        Fault::new(FaultKind::Storage, format!("{name} is no observation: {e}"))
+            .remedy("make one with `bytepath observe --json --out FILE -- CMD`")
+    })?;
+    if seen.schema > SCHEMA_VERSION {
+        let what = format!("{name} has schema {}, newer than {SCHEMA_VERSION}", seen.schema);
+        return Err(Fault::new(FaultKind::Unsupported, what)
+            .remedy("read it with the bytepath that made it"));
+    }
+    Ok(seen)
+}
