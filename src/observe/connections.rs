@@ -6,7 +6,7 @@
 
 use super::{family, missing};
 use crate::meter::TcpCounters;
-use crate::record::{Absent, Connection, Fault, ObservedSocket, ObservedTcp};
+use crate::record::{Absent, Connection, Fault, FaultKind, ObservedSocket, ObservedTcp};
 use crate::sys::lasting_namespace::inside;
 use crate::sys::tcp::{TcpInfo, wait_readable};
 use crate::sys::tcp_sockets::{TcpSocket, TcpSockets};
@@ -75,6 +75,12 @@ impl Connections {
         for space in connections.spaces.values_mut() {
             space.before = space.live.iter().map(|s| (s.cookie, s.info)).collect();
         }
+        if connections.spaces.is_empty() {
+            let what = format!("the network namespace of process {pid} cannot be seen");
+            let fault = Fault::new(FaultKind::Permission, what)
+                .remedy("run as root, or as the user of the process");
+            connections.absent.get_or_insert(missing(WHAT, fault));
+        }
         connections
     }
 
@@ -132,9 +138,8 @@ impl Connections {
                 break found;
             }
             // Whatever is freed next; without it the time is over soon.
-            if let Some(space) = self.spaces.values().next() {
-                let _ = wait_readable(space.sockets.freed_ready(), Duration::from_millis(20));
-            }
+            let Some(space) = self.spaces.values().next() else { break found };
+            let _ = wait_readable(space.sockets.freed_ready(), Duration::from_millis(20));
         };
         let mut warnings = Vec::new();
         if self.lost > 0 {
@@ -319,7 +324,9 @@ mod tests {
     fn what_cannot_be_looked_into_is_absent_with_a_reason() {
         // No process has this id, so there is no namespace either.
         let watched = Connections::watch(u32::MAX, &Roots::real());
-        let (tcp, _, warnings) = watched.finish(&[]);
+        let (tcp, absent, warnings) = watched.finish(&[]);
         assert_eq!((tcp, warnings), (None, Vec::new()));
+        let absent = absent.unwrap();
+        assert!(absent.reason.contains("cannot be seen") && absent.remedy.is_some(), "{absent:?}");
     }
 }

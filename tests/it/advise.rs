@@ -51,8 +51,8 @@ fn what_was_not_measured_is_refused_with_the_reason() {
     };
     for (reason, change) in [
         (
-            "No answer: observation and study are of different hosts or kernels: kernel (6.12.1 and \
-             6.18.0); run the study here",
+            "No answer: observation and study are of different hosts or kernels: kernel (6.12.1 \
+             and 6.18.0); run the study here",
             (|seen, _| seen.host.as_mut().unwrap().kernel_release = "6.12.1".into())
                 as fn(&mut Observation, &mut Study),
         ),
@@ -89,7 +89,7 @@ fn what_was_not_measured_is_refused_with_the_reason() {
             let other = bytepath::record::Way { path: "sendfile".into(), ..way.clone() };
             seen.sent.ways.push(other);
         }),
-        ("the study has not measured write and send calls (path 'socket')", |_, study| {
+        ("the study has no valid trial of write and send calls (path 'socket')", |_, study| {
             study.trials.retain(|trial| trial.cell.0 != "socket");
         }),
         ("No answer: the program moved no bytes over TCP.", |seen, _| {

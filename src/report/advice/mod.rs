@@ -315,7 +315,8 @@ fn nearest<'a>(
         .collect();
     if same.is_empty() {
         return Err(format!(
-            "the study has not measured {calls} (path '{}'), so there is nothing to compare with",
+            "the study has no valid trial of {calls} (path '{}'), so there is nothing to compare \
+             with",
             way.path
         ));
     }

@@ -34,7 +34,10 @@ pub fn advice(advice: &Advice, style: &Style, out: &mut dyn Write) -> io::Result
             page.text(&format!("  '{}': ", option.cell), &sentence(option));
             page.text("      ", &option.basis);
         }
-        refusals(&mut page, &direction.refused);
+        if !direction.refused.is_empty() {
+            page.text("  ", "No answer for these cells:");
+            refusals(&mut page, &direction.refused);
+        }
     }
     if !advice.refused.is_empty() {
         page.heading("No answer");
@@ -74,7 +77,7 @@ pub fn advice_or_hint(
 
 fn refusals(page: &mut Page, refused: &[Refusal]) {
     for refusal in refused {
-        page.text(&format!("  '{}': ", refusal.what), &format!("no answer: {}", refusal.reason));
+        page.text(&format!("  {}: ", refusal.what), &refusal.reason);
     }
 }
 
