@@ -144,8 +144,10 @@ pub enum Submission {
 
 /// Which of the two instructions this processor has (CPUID 7, ECX 28 and 29).
 pub fn instructions() -> [(Submission, bool); 2] {
+    // SAFETY: every x86-64 processor has CPUID. Newer compilers no longer ask; the oldest does.
+    #[allow(unused_unsafe)]
     #[cfg(target_arch = "x86_64")]
-    let bits = core::arch::x86_64::__cpuid_count(7, 0).ecx;
+    let bits = unsafe { core::arch::x86_64::__cpuid_count(7, 0) }.ecx;
     #[cfg(not(target_arch = "x86_64"))]
     let bits = 0_u32;
     [(Submission::Dedicated, bits >> 28 & 1 == 1), (Submission::Shared, bits >> 29 & 1 == 1)]
