@@ -14,7 +14,7 @@ TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-all deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
+.PHONY: run test test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -56,9 +56,6 @@ test-fleet: tools-build tools-fleet
 lint:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-
-## lint-all: lint, and the documentation of the source without a warning
-lint-all: lint
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 ## deny: licences, known vulnerabilities and sources of what is used; needs the network

@@ -40,7 +40,7 @@ pub fn allot(seconds: f64, trial: f64, cells: usize, blocks: u32) -> Option<(u32
     (fits >= blocks.min(2)).then_some((kept, first))
 }
 
-/// Cells that a second pass of this many seconds can hold with [`ENOUGH`] blocks each.
+/// Cells that a second pass of this many seconds can hold with `ENOUGH` blocks each.
 pub fn most_chosen(seconds: f64, trial: f64) -> usize {
     ((seconds / trial / f64::from(ENOUGH)) as usize).saturating_sub(KEPT).max(1)
 }

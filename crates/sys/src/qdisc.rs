@@ -126,7 +126,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four))
 }
 
-/// [`parse`] on any bytes, for tests that throw bytes at it.
+/// `parse` on any bytes, for tests that throw bytes at it.
 pub fn decode_anything(message: &[u8]) {
     let _ = parse(message);
 }

@@ -25,7 +25,7 @@ pub enum Binding {
     Copy,
     /// The device reads and writes the memory itself. EOPNOTSUPP, EINVAL: this one cannot.
     ZeroCopy,
-    /// Zero-copy where the driver can; [`Socket::binding`] says what it became.
+    /// Zero-copy where the driver can; `binding()` of the end says what it became.
     Auto,
 }
 
