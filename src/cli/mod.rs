@@ -143,9 +143,8 @@ pub fn parse(commit: Option<&str>) -> Arguments {
     // Help and errors come before options are known.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     output::set_colours(wanted_colours(words));
-    let mut command = Arguments::command()
-        .long_version(version::long(commit))
-        .term_width(help::width());
+    let mut command =
+        Arguments::command().long_version(version::long(commit)).term_width(help::width());
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| {
