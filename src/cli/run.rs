@@ -107,7 +107,7 @@ pub(super) struct RunArguments {
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
-    /// Profiles to take at the end: leading, largest, all or none [default: leading]
+    /// Profiles at the end: leading, largest, all or none [default: leading]
     ///
     /// With options: leading:rate=499,trials=5. The default with a file is the file's, or none.
     #[arg(long, value_name = "WHAT")]
