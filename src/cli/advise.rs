@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(super) struct AdviseArguments {
     /// File that `bytepath observe --json --out FILE` wrote
     #[arg(value_name = "OBSERVATION")]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-#[command(after_help = COMPLETIONS_HELP)]
+#[command(after_long_help = COMPLETIONS_HELP)]
 pub(super) struct CompletionsArguments {
     /// Shell to print the script for
     #[arg(value_name = "SHELL", value_enum)]
@@ -21,7 +21,7 @@ pub(super) struct CompletionsArguments {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = MAN_HELP)]
+#[command(after_long_help = MAN_HELP)]
 pub(super) struct ManArguments {
     /// Folder for the pages; it is created if it does not exist
     #[arg(value_name = "DIR")]
