@@ -5,7 +5,9 @@
 use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath, TxPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN};
-use crate::record::{Attempt, Facts, Fault, Ledger, Manner, OptionKind, OptionSpec, Support};
+use crate::record::{
+    Attempt, COMPLETED_AS_COPIED, Facts, Fault, Ledger, Manner, OptionKind, OptionSpec, Support,
+};
 use crate::sys::memory::Region;
 use crate::sys::uring::{self, SendEvent, SendRing};
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Tx};
@@ -317,12 +319,7 @@ impl Sender {
     fn sums(&self, total: u64) -> Account {
         let mut ledger = Ledger::default();
         let (copied, passed) = (self.copied, self.passed);
-        ledger.enter(
-            Manner::Copied,
-            copied.bytes,
-            copied.events,
-            "IORING_OP_SEND_ZC notification with ZC_COPIED",
-        );
+        ledger.enter(Manner::Copied, copied.bytes, copied.events, COMPLETED_AS_COPIED[1]);
         ledger.enter(
             Manner::NotCopied,
             passed.bytes,

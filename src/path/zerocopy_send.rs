@@ -3,7 +3,7 @@
 //! is still lent. Where the bytes are is up to the path: [`Payload`].
 
 use crate::connection::Flow;
-use crate::record::{Fault, Ledger, Manner};
+use crate::record::{COMPLETED_AS_COPIED, Fault, Ledger, Manner};
 use crate::sys::errqueue::{self, Completion};
 use crate::sys::tcp::{self, Ready};
 use crate::workload::{Account, Recorder};
@@ -320,7 +320,7 @@ impl InFlight {
 
     fn enter(&self, ledger: &mut Ledger) {
         let (copied, not_copied) = (self.copied, self.not_copied);
-        let source = "MSG_ZEROCOPY completion with COPIED";
+        let [source, _] = COMPLETED_AS_COPIED;
         ledger.enter(Manner::Copied, copied.bytes, copied.sends, source);
         let source = "MSG_ZEROCOPY completion without COPIED";
         ledger.enter(Manner::NotCopied, not_copied.bytes, not_copied.sends, source);

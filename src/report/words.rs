@@ -182,7 +182,13 @@ pub fn on_a_wire(analysis: &Analysis) -> Option<String> {
     })
 }
 
+/// Whether bytes that were sent by reference were copied between sockets of one machine
+/// (`skb_orphan_frags_rx` in include/linux/skbuff.h). Between two machines there is no
+/// witness page.
 fn was_copied_on_the_way(row: &Row) -> bool {
+    if row.sender.witness.copied == 0 {
+        return false;
+    }
     let evidence = row.sender.ledger.iter().flat_map(|ledger| &ledger.evidence);
     evidence.into_iter().any(Evidence::was_copied_on_the_way)
 }

@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 /// Added to the source of what was passed by reference, if a witness page was copied.
 pub const COPIED_ON_THE_WAY: &str = "but the witness page was copied on the way";
 
+/// Sources of what was passed by reference and copied after all, as the kernel reports it
+/// (Documentation/networking/msg_zerocopy.rst; `IORING_NOTIF_USAGE_ZC_COPIED`).
+pub const COMPLETED_AS_COPIED: [&str; 2] =
+    ["MSG_ZEROCOPY completion with COPIED", "IORING_OP_SEND_ZC notification with ZC_COPIED"];
+
 /// Bytes that crossed the boundary between application and kernel at one end,
 /// split by what is known of them. `delivered = copied + not_copied + discarded +
 /// unknown` holds at all times because every entry goes through [`Ledger::enter`].
@@ -77,11 +82,9 @@ impl Manner {
 }
 
 impl Evidence {
-    /// Whether a witness page showed that what was passed by reference was copied on its way:
-    /// between sockets of one machine the kernel does so (`skb_orphan_frags_rx` in
-    /// include/linux/skbuff.h), where a NIC would read it in place.
+    /// Whether it is of bytes that were passed by reference and copied after all.
     pub fn was_copied_on_the_way(&self) -> bool {
-        self.source.ends_with(COPIED_ON_THE_WAY)
+        self.source.ends_with(COPIED_ON_THE_WAY) || COMPLETED_AS_COPIED.contains(&&*self.source)
     }
 }
 

@@ -44,7 +44,7 @@ pub use fragments::{FEW, FREED_AT_ONCE, FragmentCounts};
 pub use hops::Hops;
 pub use kernel::{Kernel, KernelHosts};
 pub use latency::{Latency, Percentile};
-pub use ledger::{COPIED_ON_THE_WAY, Evidence, Ledger, Manner};
+pub use ledger::{COMPLETED_AS_COPIED, COPIED_ON_THE_WAY, Evidence, Ledger, Manner};
 pub use observation::{
     Absent, Connection, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
     ObservedSocket, ObservedTcp, ObservedThread, ProfileSummary, ProfiledFunction, Traffic, Way,

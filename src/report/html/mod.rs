@@ -40,7 +40,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// What the page may do: nothing but apply the style and run the script with these
 /// digests (a test tells the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-     style-src 'sha256-Z4PnbKPj1Ua5eQx614aj6kleVcwQ7AZhQE7/5yi3CUA='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
+     style-src 'sha256-INFCozttlaOzJ9nQAjXkglso6FZaPrcn8HL9DqpZ6HI='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
 
 /// See the module's text.
 pub static FORMAT: Report = Report {
