@@ -4,9 +4,8 @@ use super::printed::Printed;
 use crate::record::{Fault, FaultKind, Observation, SCHEMA_VERSION};
 use crate::report;
 use crate::run::load;
+use crate::sys::files;
 use clap::Args;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -34,7 +33,7 @@ a call and number of flows, on the same host and kernel, the answer is the reaso
 there is none (docs/observe.md).";
 
 /// Most bytes of an observation that are read.
-const MOST: u64 = 1 << 30;
+const MOST: u64 = 64 << 20;
 
 /// Prints the advice.
 pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Fault> {
@@ -46,9 +45,7 @@ pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Fault> {
 
 fn read(file: &Path) -> Result<Observation, Fault> {
     let name = file.display();
-    let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|opened| opened.take(MOST).read_to_end(&mut bytes))
+    let bytes = files::read(file, MOST)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}")))?;
     let seen: Observation = serde_json::from_slice(&bytes).map_err(|e| {
         Fault::new(FaultKind::Storage, format!("{name} is no observation: {e}"))

@@ -26,7 +26,7 @@ const SHARE: u32 = 50;
 const MOST: usize = 32 << 10;
 /// How long after its end the last sockets of a program are waited for: the kernel reports
 /// them from a work queue.
-const PATIENCE: Duration = Duration::from_millis(300);
+const LAST_WAIT: Duration = Duration::from_millis(300);
 
 /// What is absent where the kernel cannot be asked.
 const WHAT: &str = "TCP connections";
@@ -134,7 +134,7 @@ impl Connections {
             let is_found = |socket: &&ObservedSocket| {
                 found.iter().any(|connection| connection.inode == socket.inode)
             };
-            if begun.elapsed() > PATIENCE || sockets.iter().all(is_found) {
+            if begun.elapsed() > LAST_WAIT || sockets.iter().all(is_found) {
                 break found;
             }
             // Whatever is freed next; without it the time is over soon.

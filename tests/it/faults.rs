@@ -320,6 +320,8 @@ fn what_is_read_has_limits() {
         }
     }
     assert_eq!(bytepath(&["show", study]).0, 0);
+    let (code, _, errors) = bytepath(&["advise", "/dev/zero", study]);
+    assert!(code == 6 && errors.contains("larger than 65536 KiB"), "{errors}");
 
     let levels: Vec<String> = (0..200_000).map(|n| format!("\"{n}\"")).collect();
     let file = folder.path().join("x.toml");
