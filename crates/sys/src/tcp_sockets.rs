@@ -1,7 +1,7 @@
 //! All TCP sockets of a network namespace, as the kernel reports them: sock_diag(7).
 //!
 //! Two sockets to the kernel: one is asked for those that exist (`TCPF` states below), the
-//! other is told of each socket as it is freed, with its last `TCP_INFO`
+//! other gets each socket as it is freed, with its last `TCP_INFO`
 //! (`SKNLGRP_INET_TCP_DESTROY`, net/core/sock_diag.c). Both stay in the namespace in which
 //! the thread was that opened them, and neither needs a privilege. The messages of both have
 //! one form, and only one of them is an answer, so they are read by [`parse`] alone.

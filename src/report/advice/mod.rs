@@ -425,6 +425,8 @@ fn alternative(
     let time = |costs: &Costs| 1.0 / costs.units_per_second();
     let times = pairs.iter().map(|(a, b)| time(a) - time(b)).collect();
     let mean = |values: Vec<f64>| Summary::of(values).map_or(0.0, |summary| summary.mean);
+    let (mine, others): (Vec<f64>, Vec<f64>) = cpu.iter().copied().unzip();
+    let cpu_per_gib = [mine, others].map(mean);
     let peer = |cell: &Cell| cell.half(role.peer()).path.clone();
     let mut basis = format!(
         "from cells '{}' and '{}', {}, {} confidence for all rows together; mean {} and {} CPU s \
@@ -433,8 +435,8 @@ fn alternative(
         cell.id,
         plural(cpu.len() as u64, "block"),
         level(study.header.judgement.confidence),
-        three(mean(cpu.iter().map(|(a, _)| *a).collect())),
-        three(mean(cpu.iter().map(|(_, b)| *b).collect())),
+        three(cpu_per_gib[0]),
+        three(cpu_per_gib[1]),
         role
     );
     if peer(now) != peer(cell) {
@@ -444,10 +446,7 @@ fn alternative(
         cell: cell.id.0.clone(),
         path: cell.half(role).path.clone(),
         calls: words(role, &cell.half(role).path),
-        cpu_per_gib: [
-            mean(cpu.iter().map(|(a, _)| *a).collect()),
-            mean(cpu.iter().map(|(_, b)| *b).collect()),
-        ],
+        cpu_per_gib,
         saved_per_gib,
         saved: saved(gib).ok_or_else(too_few)?,
         shown: saved_per_gib.low > 0.0 || saved_per_gib.high < 0.0,

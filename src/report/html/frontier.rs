@@ -106,7 +106,7 @@ fn names(points: &[Point], [across, up]: &[Scale; 2]) -> Vec<Mark> {
         let apart = |old: &[f64; 4]| {
             old[2] <= new[0] || new[2] <= old[0] || old[3] <= new[1] || new[3] <= old[1]
         };
-        new[0] >= 0.0 && new[2] <= 640.0 && new[1] >= 0.0 && taken.iter().all(apart)
+        LARGE.holds(*new) && taken.iter().all(apart)
     };
     let mut marks = Vec::new();
     let is_named = |point: &&Point| points.len() <= NAMED || point.leads || point.row.baseline;

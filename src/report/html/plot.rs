@@ -166,6 +166,11 @@ impl Panel {
         (between(self.across, across.part(at.0)), between(self.up, 1.0 - up.part(at.1)))
     }
 
+    /// Whether a rectangle, from its left and top to its right and bottom, is in the plot.
+    pub fn holds(&self, [left, top, right, bottom]: [f64; 4]) -> bool {
+        left >= 0.0 && top >= 0.0 && right <= self.size.0 && bottom <= self.size.1
+    }
+
     /// A plot with both of its axes.
     pub fn drawn(&self, across: &Scale, up: &Scale, marks: Vec<Mark>) -> Markup {
         let ((left, right), (top, bottom)) = (self.across, self.up);
