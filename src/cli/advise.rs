@@ -48,7 +48,7 @@ fn read(file: &Path) -> Result<Observation, Fault> {
     let bytes = files::read(file, MOST)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}")))?;
     let seen: Observation = serde_json::from_slice(&bytes).map_err(|e| {
-        Fault::new(FaultKind::Storage, format!("{name} is no observation: {e}"))
+        Fault::new(FaultKind::Storage, format!("{name} is not an observation: {e}"))
             .remedy("make one with `bytepath observe --json --out FILE -- CMD`")
     })?;
     if seen.schema > SCHEMA_VERSION {

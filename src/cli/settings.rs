@@ -38,7 +38,7 @@ pub(super) struct SettingsArguments {
 const SETTINGS_HELP: &str = "\
 Examples:
   bytepath settings                                profiles, and what can be set
-  bytepath settings quiet                          from what to what, here
+  bytepath settings quiet                          what it would change here
   bytepath settings battle-of-zcs:device=eth0
   bytepath settings --path zcrx --address 10.0.0.2 --peer 10.0.0.1
   bytepath run --settings quiet --set \"sysctl net.core.rmem_max=67108864\"
@@ -63,7 +63,7 @@ Examples:
   bytepath restore
   bytepath restore --receiver ssh://peer           this machine and another host
 
-A run restores its settings by itself, also after an error or Ctrl-C. This is for a
+A run restores its settings on its own, even after an error or Ctrl-C. This is for a
 run that was killed. Exits with 1 if something could not be restored.";
 
 /// What `--json` prints of settings.

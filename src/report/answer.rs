@@ -40,8 +40,11 @@ fn recommendation(analysis: &Analysis, choices: &[Choice]) -> Paragraph {
     };
     let text = match choices {
         [] => {
-            let others = analysis.candidates().count() as u64;
-            format!("{base}: of {}, none was shown to be better.", plural(others, "other cell"))
+            let others = match analysis.candidates().count() {
+                1 => "the other cell was not".to_owned(),
+                others => format!("none of the {others} other cells was"),
+            };
+            format!("{base}: {others} shown to be better.")
         }
         [choice] => format!("{} instead of {base}: {}.", choice.row.cell, figures(choice)),
         several => {

@@ -356,7 +356,7 @@ impl Run<'_, '_> {
         let remark = format!(
             "within its budget: {first} blocks of all cells, then {} more of the leaders \
              and of cells still undecided; judged by the later ones alone: {}. Each comparison \
-             has half of the declared error, since the first blocks chose which ones judge it",
+             is made at half of the declared error, since the first blocks chose which ones judge it",
             pass.blocks,
             chosen.join(", ")
         );

@@ -257,7 +257,8 @@ impl<M: Machine, J: Medium> Engine<M, J> {
             }
         }
         if !gone.is_empty() {
-            notes.push(format!("{} no longer there", gone.join(", ")));
+            let verb = if gone.len() == 1 { "is" } else { "are" };
+            notes.push(format!("{} {verb} no longer there", gone.join(", ")));
         }
         for (name, now, set) in &foreign {
             let of = if change.before.0.len() > 1 { format!("{name} ") } else { String::new() };

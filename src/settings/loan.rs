@@ -395,7 +395,7 @@ fn loan(device: &DeviceName) -> Setting {
 }
 
 fn asking(device: &DeviceName, error: &io::Error) -> Fault {
-    Fault::system(format!("cannot ask {device}"), error)
+    Fault::system(format!("cannot query {device}"), error)
 }
 
 #[cfg(test)]

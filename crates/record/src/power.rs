@@ -43,7 +43,7 @@ pub enum PowerSource {
     Auto,
     /// The processor's energy counters by the powercap class.
     Rapl,
-    /// The same counters by perf's unit `power`.
+    /// The same counters by perf's PMU `power`.
     Perf,
     /// Sensors of the hwmon class.
     Hwmon,

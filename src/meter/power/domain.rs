@@ -16,7 +16,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// What a RAPL zone or an event of perf's unit `power` is, by its name
+    /// What a RAPL zone or an event of perf's PMU `power` is, by its name
     /// (`rapl_domain_names`, drivers/powercap/intel_rapl_common.c;
     /// arch/x86/events/rapl.c).
     pub fn of(name: &str) -> Domain {
