@@ -1,4 +1,4 @@
-//! `bytepath advise`: what an observed program would spend if it moved its bytes otherwise.
+//! `bytepath advise`: what an observed program would spend if it moved its bytes in other ways.
 
 use super::printed::Printed;
 use crate::record::{Fault, FaultKind, Observation, SCHEMA_VERSION};

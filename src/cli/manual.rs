@@ -1,4 +1,4 @@
-//! `bytepath completions` and `bytepath man`: what a package installs beside the program, from
+//! `bytepath completions` and `bytepath man`: what a package installs with the program, from
 //! the clap types that the help comes from.
 
 use super::output::print;

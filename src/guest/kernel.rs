@@ -202,7 +202,7 @@ fn unpacked(package: &Path, cache: &Path) -> Result<Image, Fault> {
     }
 }
 
-/// What tells these packages from others of the same names: their number, their
+/// What distinguishes these packages from others of the same names: their number, their
 /// size and the time of the youngest. A rebuilt kernel is another one.
 fn state(packages: &[PathBuf]) -> Result<String, Fault> {
     let (mut bytes, mut youngest) = (0, 0);

@@ -130,7 +130,7 @@ impl Intake {
         Ok(leaves)
     }
 
-    /// Frames that may be taken in one turn of so many.
+    /// Frames that may be taken in one turn of this many.
     pub fn most(&self, turn: usize) -> usize {
         if self.left == 0 { turn } else { turn.min(self.left as usize) }
     }

@@ -186,7 +186,7 @@ fn rings(facts: &Facts) -> Support {
     }
 }
 
-/// EPERM from io_uring_setup has two sources, and a sysctl tells them apart.
+/// EPERM from io_uring_setup has two sources, which a sysctl distinguishes.
 fn forbidden(facts: &Facts) -> Support {
     const SYSCTL: &str = "kernel.io_uring_disabled";
     let open = "sysctl kernel.io_uring_disabled=0";

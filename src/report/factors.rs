@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// What the section is called.
 pub const TITLE: &str = "What each factor does";
 
-/// Dependences that plain text tells; the largest come first.
+/// Interactions that plain text lists; the largest come first.
 const SENTENCES: usize = 12;
 
 /// A line of the table: a level with what was found of it.

@@ -35,7 +35,7 @@ pub fn conduct(
     finish(laboratory, opened, observer)
 }
 
-/// Goes on with a study that was interrupted: the trials that are missing, in
+/// Resumes a study that was interrupted: the trials that are missing, in
 /// the order in which they would have come. Nothing that has ended, however it
 /// ended, is repeated.
 ///

@@ -102,7 +102,7 @@ struct Rehearsed {
 
 /// Determines the obstacles of cells. Links and congestion controls are
 /// actually tried, each combination once, with the baseline's path, because the
-/// answer depends on devices, modules and privileges in ways that no fact tells.
+/// answer depends on devices, modules and privileges in ways that no fact shows.
 pub(super) struct Outlook {
     surveyed: Vec<Surveyed>,
     baseline: Cell,

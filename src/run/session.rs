@@ -202,7 +202,7 @@ impl Session {
         Ok(())
     }
 
-    /// Holds the sender, or lets it go on without counting.
+    /// Holds the sender, or lets it continue without counting.
     pub fn pace(&self, hold: bool) {
         self.gate.set(if hold { Phase::Hold } else { Phase::WarmUp });
     }

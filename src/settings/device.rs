@@ -328,7 +328,7 @@ fn kernel_rule(rule: &FlowRule) -> Rule {
 fn find_rule(device: &DeviceName, rule: &FlowRule) -> io::Result<Option<u32>> {
     let wanted = kernel_rule(rule);
     for location in steering::rules(device.as_str())?.locations {
-        // A rule that has gone meanwhile is not ours.
+        // A rule that has disappeared meanwhile is not ours.
         if let Ok(Some(found)) = steering::rule(device.as_str(), location)
             && found == wanted
         {

@@ -111,7 +111,7 @@ impl Place {
         Ok(Lock { file })
     }
 
-    /// What the journal of an earlier run tells; none if there is none, or if it
+    /// What the journal of an earlier run records; none if there is none, or if it
     /// has nothing to restore. Without the lock, that run may be going on still.
     pub fn read(&self) -> Result<Option<Chronicle>, Fault> {
         let path = self.journal();

@@ -45,7 +45,7 @@ impl Recorder {
     }
 
     /// The phase; to be asked once per turn of the loop. An end that holds sleeps in
-    /// here, and never sees [`Phase::Hold`]; the other goes on with what is still under
+    /// here, and never sees [`Phase::Hold`]; the other continues with what is still under
     /// way.
     #[inline(always)]
     pub fn phase(&mut self) -> Phase {

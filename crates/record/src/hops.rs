@@ -40,7 +40,7 @@ pub struct Hops {
     /// Sent by the sender's device, as it counts by itself: read by the sink, of a tap.
     #[serde(default)]
     pub device_sent: u64,
-    /// The device does not tell of all that it drops of this generator: what it was handed
+    /// The device does not report all that it drops of this generator: what it was handed
     /// and has not sent is what it dropped.
     #[serde(default)]
     pub drops_untold: bool,

@@ -94,7 +94,7 @@ pub fn judge_events(
     events
 }
 
-/// Ends whose windows were not open at the same time, beyond what their clocks tell.
+/// Ends whose windows were not open at the same time, beyond what their clocks explain.
 fn out_of_step(trial: &Trial) -> Option<String> {
     let clocks = trial.clocks.as_ref()?;
     let alone = clocks.out_of_step();

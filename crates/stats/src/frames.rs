@@ -291,7 +291,7 @@ fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     Some(own.map(|one| one.voluntary as f64).sum())
 }
 
-/// Who was woken by whom, from which CPU and to which, as the meter `handoffs` tells:
+/// Who was woken by whom, from which CPU and to which, as the meter `handoffs` reports:
 /// `handoffs.woken.BY.FROM-TO`.
 fn woken(trials: &[&Trial]) -> BTreeMap<What, Vec<f64>> {
     let mut found: BTreeMap<What, Vec<f64>> = BTreeMap::new();

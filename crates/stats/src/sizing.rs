@@ -55,9 +55,9 @@ pub struct Sizing {
     pub ring: u32,
     /// The least ring that takes what one queue has in flight, a power of two.
     pub least_ring: u32,
-    /// Bytes behind each ring.
+    /// Bytes of buffers of each ring.
     pub ring_bytes: u64,
-    /// Bytes of the area, udmabuf or GPU buffer behind each queue: the ring and
+    /// Bytes of the area, udmabuf or GPU buffer of each queue: the ring and
     /// what the application keeps, in huge pages.
     pub area: u64,
     /// Huge pages of 2 MiB for all queues.

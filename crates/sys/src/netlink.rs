@@ -335,7 +335,7 @@ impl Netlink {
         let request = rt_addr::Request::new().op_getaddr_dump(&header);
         let mut reply = self.socket.request(&request)?;
         let mut found = Vec::new();
-        // The kernel tells those of all devices.
+        // The kernel reports those of all devices.
         while let Some(address) = reply.recv() {
             let (header, attributes) = address.map_err(explained)?;
             if header.ifa_index == index {

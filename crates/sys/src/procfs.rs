@@ -225,7 +225,7 @@ pub struct TaskStat<'a> {
     pub user: u64,
     /// System time, ticks of [`user_hz`].
     pub system: u64,
-    /// When it began, ticks of [`user_hz`] after boot: tells a thread from a
+    /// When it began, ticks of [`user_hz`] after boot: distinguishes a thread from a
     /// later one with the same id.
     pub started: u64,
     /// The CPU it runs on, or ran on last; none where the line ends before that.

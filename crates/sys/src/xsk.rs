@@ -228,7 +228,7 @@ impl Sender {
     }
 }
 
-/// What both kinds of sockets can tell.
+/// What both kinds of sockets can report.
 macro_rules! of_the_socket {
     ($kind:ty) => {
         impl $kind {

@@ -139,7 +139,7 @@ fn percent(weight: f64, total: f64) -> String {
     format!("{:>7.2}%", weight / total * 100.0)
 }
 
-/// Whether an owner tells more than the name of the thread does.
+/// Whether an owner adds anything to the name of the thread.
 fn tells(owner: &Owner) -> bool {
     !matches!(owner, Owner::Unknown | Owner::Idle | Owner::Program)
 }

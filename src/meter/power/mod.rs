@@ -74,7 +74,7 @@ impl Meter for Power {
     }
 }
 
-/// Whether a host has a source. What only a program or a file can tell is tried when it
+/// Whether a host has a source. What only a program or a file can show is tried when it
 /// is used.
 pub fn support(facts: &Facts, source: &PowerSource) -> Support {
     let (rapl, perf, hwmon) = (of_rapl(facts), of_perf(facts), of_hwmon(facts));

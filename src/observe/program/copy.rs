@@ -106,7 +106,7 @@ pub fn program(
             index = copies::FROM_PROGRAM;
             a.load(Size::Word, R1, R0, state::DATA).jump_if(If::Eq, R1, 0, "out");
             argument(a, R1, 2);
-            // A bool has 8 bits, and what is beside them says nothing.
+            // A bool has 8 bits, and the other bits mean nothing.
             a.alu(Alu::And, R1, 1).jump_if(If::Ne, R1, 0, "out");
             argument(a, R7, 1);
         }

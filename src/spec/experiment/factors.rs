@@ -29,7 +29,7 @@ pub fn factor_names() -> Vec<&'static str> {
     own.chain(STREAM_OPTIONS.iter().chain(LINK_OPTIONS).map(|spec| spec.name)).collect()
 }
 
-/// Most combinations of levels that a file may request. A study of so many
+/// Most combinations of levels that a file may request. A study of that many
 /// cells would take a day with windows of a few seconds.
 pub const MOST_CELLS: usize = 20_000;
 

@@ -29,7 +29,7 @@ pub enum Mode {
     Generic,
 }
 
-/// By what frames are known: four bytes of them. Others go on to the kernel.
+/// How frames are recognised: by four bytes of them. Others are passed on to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Where they are, counted from the start of the frame.
@@ -47,7 +47,7 @@ pub struct Dropper {
 }
 
 /// Hands the marked frames of each queue of a device to the socket of that queue, for as
-/// long as it lives; where there is none, they go on to the kernel.
+/// long as it lives; where there is none, they are passed on to the kernel.
 #[derive(Debug)]
 pub struct Redirector {
     sockets: Map,

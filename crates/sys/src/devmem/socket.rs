@@ -58,7 +58,7 @@ impl Control {
         unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), bytes.min(all)) }
     }
 
-    /// Puts messages in, for who plays the kernel. False: they do not fit, and
+    /// Puts messages in, for fake kernels. False: they do not fit, and
     /// the buffer holds what did.
     pub fn fill(&mut self, messages: &[u8]) -> bool {
         let all = size_of_val(&*self.words);
