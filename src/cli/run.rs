@@ -205,7 +205,7 @@ fn watch(
     let stop = catch_signals()?;
     sys::process::report_file_size_limit();
     let laboratory = laboratory(testbed, &stop)?;
-    settings::tell_left_behind();
+    settings::report_left_behind();
     let mut progress = Progress::new(talk);
     let (study, result) = work(&laboratory, &mut progress);
     progress.finish();

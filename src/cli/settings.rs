@@ -142,7 +142,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
 }
 
 /// Reports which settings of this host this process would leave changed if it ended now.
-pub(super) fn tell_what_stays() {
+pub(super) fn report_what_stays() {
     match Place::standard().read() {
         Ok(Some(chronicle))
             if chronicle.begin.as_ref().is_some_and(|b| b.pid == std::process::id()) =>
@@ -157,7 +157,7 @@ pub(super) fn tell_what_stays() {
 }
 
 /// Reports on standard error what a killed run has left changed, if anything.
-pub(super) fn tell_left_behind() {
+pub(super) fn report_left_behind() {
     let Some(chronicle) = engine::left_behind(&Place::standard()) else { return };
     if !chronicle.damaged.is_empty() {
         return warn("the journal of an earlier run is damaged; see `bytepath restore`");

@@ -147,7 +147,7 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     })
 }
 
-/// Asks again and again, for a while; none if it never came.
+/// Asks repeatedly, for a while; none if it never came.
 fn poll<T>(
     what: &str,
     timeout: Duration,

@@ -93,7 +93,7 @@ pub const WAIT: OptionSpec = OptionSpec {
     help: "while there is nothing: sleep, or look again, so that no frame costs a wake-up",
 };
 
-/// Looks again and again for a frame that is seen without a call, for as long as a sink waits;
+/// Polls for a frame that is seen without a call, for as long as a sink waits;
 /// whether there is one. poll(2) would take a socket's lock from the sender each time.
 pub fn spin(is_there: impl Fn() -> bool) -> bool {
     let begin = Instant::now();

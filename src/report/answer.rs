@@ -2,7 +2,7 @@
 //! is undecided. The same sentences in every format.
 
 use super::explanation;
-use super::figures::{figure, level, percent, plural, ratio, unit};
+use super::figures::{figure, level, percent, ratio, unit};
 use super::words::{self, mean};
 use crate::profile::Explanation;
 use crate::stats::{Analysis, Choice, Comparison, Question, Row, Undecided, Verdict};

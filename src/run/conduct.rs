@@ -396,7 +396,7 @@ impl Run<'_, '_> {
             // back or is taken from it, repeats the trial when it is resumed.
             self.regain(lost(Some(&ended)))?;
             self.keep(vec![ended])?;
-            self.tell(clock, 1);
+            self.notify(clock, 1);
             self.regain(lost(self.opened.study.trials.last()))?;
         }
         Ok(())
@@ -425,12 +425,12 @@ impl Run<'_, '_> {
             position,
         )?;
         self.keep(ended)?;
-        self.tell(clock, cells.len());
+        self.notify(clock, cells.len());
         Ok(())
     }
 
-    /// Tells the observer of the last trials, which are on disk by now.
-    fn tell(&mut self, clock: &mut Clock, count: usize) {
+    /// Notifies the observer of the last trials, which are on disk by now.
+    fn notify(&mut self, clock: &mut Clock, count: usize) {
         let trials = &self.opened.study.trials;
         let first = clock.done + 1;
         clock.done += count;

@@ -270,7 +270,7 @@ impl Session {
 
     /// Waits until every engine has noticed the end of its window. An engine
     /// looks when bytes come, so the sender must not be held before that: a
-    /// window that ends in silence would last until the next slice. A stream
+    /// window whose end brings no bytes would last until the next slice. A stream
     /// that stalls is not waited for; the length of its window shows it.
     fn await_notice(&self, phase: Phase) {
         let deadline = Instant::now() + NOTICE;

@@ -118,7 +118,7 @@ impl Edge {
     }
 }
 
-/// What happened between the looks that noticed the window's begin and its end, or
+/// What happened between the looks that noticed the window's beginning and its end, or
 /// within all windows of a sliced trial; all 0 where no window was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {

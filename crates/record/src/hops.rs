@@ -19,11 +19,11 @@ pub struct Hops {
     /// Dropped by the sender's device, whose ring was full.
     #[serde(default)]
     pub device_dropped: u64,
-    /// Dropped by the sink's device, for lack of room or memory, where that device counts what
+    /// Dropped by the sink's device, for lack of space or memory, where that device counts what
     /// the sender's does not.
     #[serde(default)]
     pub arrival_dropped: u64,
-    /// Dropped on the sink's side of the device, for lack of room in its socket.
+    /// Dropped on the sink's side of the device, for lack of space in its socket.
     #[serde(default)]
     pub sink_dropped: u64,
     /// In the queueing discipline at the end.

@@ -260,7 +260,7 @@ fn cost(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     Some(cores / trial.rate()?).filter(|cost| cost.is_finite())
 }
 
-/// Part of the window that a thread of an end ran, in the mean over its threads; that of the
+/// Part of the window that a thread of an end ran, on average over its threads; that of the
 /// kernel's in their place, where these ran more.
 pub fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     let threads = f64::from(cell.flows(role));

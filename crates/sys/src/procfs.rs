@@ -1,4 +1,4 @@
-//! Readers of `/proc`: a file that is read again and again, and one small
+//! Readers of `/proc`: a file that is read repeatedly, and one small
 //! parser a format. Every parser takes any text and gives a value or an error,
 //! never a panic; formats are those of proc(5) and of the kernel file each
 //! parser names.

@@ -64,7 +64,7 @@ pub struct Receiver {
     received: Ring<Filled>,
 }
 
-/// Sends the same frames again and again.
+/// Sends the same frames repeatedly.
 #[derive(Debug)]
 pub struct Sender {
     socket: Socket,

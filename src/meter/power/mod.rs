@@ -45,7 +45,7 @@ impl Meter for Power {
         support(facts, &PowerSource::Auto)
     }
 
-    /// A program takes too long to start for the begin of a window.
+    /// A program takes too long to start for the beginning of a window.
     fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
         let choice = choice(context)?;
         match &choice.source {

@@ -33,7 +33,7 @@ pub struct Watched {
     pub needed: bool,
 }
 
-/// What a function says by its return, or by its begin.
+/// What a function says by its return, or by its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// From now on it is the data of the call that is copied from the program.
@@ -41,7 +41,7 @@ pub enum Says {
     /// As many bytes as its second argument may be copied: to the program if the third
     /// is true.
     Checked,
-    /// By its begin: until it returns, checks are of no matter.
+    /// By its beginning: until it returns, checks do not matter.
     Unchecked,
     /// From the program: its fourth argument, if it returns 0. Checks count again.
     FromProgramAll,

@@ -130,7 +130,7 @@ impl LiveFrames {
     }
 
     /// Makes `count` copies and hands them to the device, in batches of `batch` (1 to 256).
-    /// What the device does not take is dropped without a word: its own count of what it
+    /// What the device does not take is dropped silently: its own count of what it
     /// sent is what went. EINVAL: a frame shorter than 14 bytes or larger than fits into a
     /// page; EPERM: no CAP_BPF and CAP_NET_ADMIN. A signal ends it early with EINTR, and
     /// how many it made by then is not reported.

@@ -18,7 +18,7 @@ const MSG_SOCK_DEVMEM: i32 = 0x200_0000;
 /// receive fails with whose control buffer has no room for a single fragment.
 pub const ETOOSMALL: i32 = 525;
 
-/// A control buffer, which is used again and again.
+/// A control buffer, which is reused.
 #[derive(Debug)]
 pub struct Control {
     // Words, because control messages have to be aligned.
