@@ -127,7 +127,10 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "XDG_CACHE_HOME",
         "Kernels for guests are found in its folder bytepath/kernels; by default in ~/.cache.",
     ),
-    ("XDG_RUNTIME_DIR", "Control sockets of ssh, so that one connection to a host serves several agents."),
+    (
+        "XDG_RUNTIME_DIR",
+        "Control sockets of ssh, so that one connection to a host serves several agents.",
+    ),
 ];
 
 const FILES: &[(&str, &str)] = &[

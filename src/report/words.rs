@@ -7,7 +7,8 @@ use super::figures::{
 use super::placement;
 use crate::record::{Evidence, Manner, Percentile, Role, Work};
 use crate::stats::{
-    Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, Question, Row, rejections,
+    Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, Question, Row, Status,
+    rejections,
 };
 
 /// Parts above this one are worth a sentence.
@@ -90,7 +91,7 @@ pub fn mean(analysis: &Analysis, row: &Row, question: Question) -> Option<f64> {
 pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     let leaders = leaders(analysis);
     let functional = functional(analysis);
-    let opening = functional.or(leaders.is_empty().then(|| NOTHING.to_owned()));
+    let opening = functional.or(leaders.is_empty().then(|| nothing(analysis)));
     let line = |leader: &Leader| {
         let Leader { question, row, figure, base } = leader;
         if *question == Question::Rate {
@@ -112,6 +113,22 @@ pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
 
 /// The text where nothing was measured.
 pub const NOTHING: &str = "No trial was measured, so there is nothing to compare.";
+
+/// That nothing was measured, what became of the trials, and what to do about it.
+pub fn nothing(analysis: &Analysis) -> String {
+    let sum = |count: fn(&Status) -> u32| all(analysis).map(|row| count(&row.status)).sum();
+    let rejected: u32 = sum(|status| status.rejected.len() as u32);
+    let failed: u32 = sum(|status| status.failed.iter().map(|failure| failure.count).sum());
+    if rejected + failed == 0 {
+        return NOTHING.to_owned();
+    }
+    format!(
+        "{NOTHING} {} rejected and {failed} failed, for the reasons under \"Trials that do not \
+         count\". If other work took the CPUs, stop it and run again: `bytepath doctor` lists what \
+         disturbs measurements on this host.",
+        if rejected == 1 { "1 was".to_owned() } else { format!("{rejected} were") }
+    )
+}
 
 /// The measured rows by what they count, in the order of the table: figures of two
 /// works are in two tables.

@@ -211,7 +211,10 @@ impl Running for Window {
                     output.add("cpu.ksoftirqd", Unit::Seconds, run, &Scope::Cpu(cpu));
                 }
                 output.warnings.extend(because.map(|fault| {
-                    format!("cpu: times by kind come from ticks and are not exact: {}", fault.message)
+                    format!(
+                        "cpu: times by kind come from ticks and are not exact: {}",
+                        fault.message
+                    )
                 }));
                 Ok(output)
             }
