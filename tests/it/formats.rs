@@ -42,8 +42,8 @@ fn a_study_whose_trials_are_all_rejected_says_what_to_do() {
     let mut spoilt = study();
     spoilt.trials.retain(|trial| trial.status == TrialStatus::Measured);
     for trial in &mut spoilt.trials {
-        let reasons = vec!["other processes used 98% of CPU 0 (limit 10%)".into()];
-        trial.status = TrialStatus::Rejected { reasons };
+        let events = vec!["other processes used 98% of CPU 0 (limit 10%)".into()];
+        trial.status = TrialStatus::Rejected { events };
     }
     let count = spoilt.trials.len();
     for name in ["text", "netdev"] {
