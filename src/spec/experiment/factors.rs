@@ -18,7 +18,10 @@ pub const OWN_FACTORS: &[(&str, &str)] = &[
     ("rx", "the receiver's half of the path alone: RX[:key=value,...]"),
     ("workload", "workload: NAME[:key=value,...]"),
     ("link", "the link: PRESET[:key=value,...]"),
-    ("cores", "CPU placement: two-cores, one-core, unpinned, S,R, or parts (sender=0,softirq=1)"),
+    (
+        "cores",
+        "CPU placement: two-cores, one-core, together, apart, unpinned, S,R, or parts (softirq=1)",
+    ),
     ("kernel", "kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
     ("settings", "host settings, as for --set, separated by semicolons; or none"),
 ];
