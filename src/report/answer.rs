@@ -44,7 +44,7 @@ fn recommendation(analysis: &Analysis, choices: &[Choice]) -> Paragraph {
                 1 => "the other cell was not".to_owned(),
                 others => format!("none of the {others} other cells was"),
             };
-            format!("{base}: {others} shown to be better.")
+            format!("{base}: {others} shown to be better{}.", worse(analysis))
         }
         [choice] => format!("{} instead of {base}: {}.", choice.row.cell, figures(choice)),
         several => {
@@ -57,6 +57,20 @@ fn recommendation(analysis: &Analysis, choices: &[Choice]) -> Paragraph {
         }
     };
     Paragraph { lead: "Use", text }
+}
+
+/// How many cells were shown to be worse than the baseline: " (SLOWER: 5, MORE CPU: 4)".
+fn worse(analysis: &Analysis) -> String {
+    let count = |question| {
+        let words = analysis.candidates().filter_map(|row| {
+            let verdict = &row.comparison(question)?.verdict;
+            (verdict.better() == Some(false)).then(|| verdict.word())
+        });
+        let words: Vec<_> = words.collect();
+        words.first().map(|word| format!("{word}: {}", words.len()))
+    };
+    let counts: Vec<String> = analysis.deciding().into_iter().filter_map(count).collect();
+    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
 fn purpose(question: Question, analysis: &Analysis) -> String {
