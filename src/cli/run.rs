@@ -74,7 +74,7 @@ pub(super) struct RunArguments {
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, hide_short_help = true, value_name = "KERNEL")]
     pub kernel: Vec<String>,
-    /// CPU placement: two, one, together, apart, unpinned, or CPUs: S,R
+    /// CPUs: two, one, together, apart, unpinned, or S,R
     ///
     /// two, one: a CPU for each end, or one for both (also two-cores, one-core). together,
     /// apart: the softirqs of each end on the CPU of its threads, or on another. Parts by

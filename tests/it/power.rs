@@ -92,7 +92,7 @@ fn a_machine_without_a_source_says_so_and_gives_no_figure() {
     let Support::No { reason, remedy } = meter("power").probe(&facts(&machine)) else {
         panic!("there is no source")
     };
-    for part in ["RAPL", "unit power", "hwmon"] {
+    for part in ["RAPL", "PMU power", "hwmon"] {
         assert!(reason.contains(part), "{reason}");
     }
     assert!(remedy.contains("csv=FILE"), "{remedy}");
