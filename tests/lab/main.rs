@@ -20,6 +20,7 @@ mod generators;
 mod given;
 mod gpu;
 mod hosts;
+mod live;
 mod lost;
 mod observe;
 mod observe_tcp;
