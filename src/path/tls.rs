@@ -4,9 +4,9 @@ pub use crate::connection::tls::support;
 use crate::record::{Cell, Facts, Options, Protocol, Role, Support, Tls};
 use crate::workload::{self, Direction};
 
-/// Whether everything that an end of a cell opens can be encrypted as its contract says, on a host
-/// of which this is known. Pure.
-pub fn encrypts(cell: &Cell, role: Role, facts: &Facts) -> Support {
+/// Whether everything that both ends of a cell open can be encrypted as its contract says, with
+/// one of them on a host of which this is known. Pure.
+pub fn encrypts(cell: &Cell, facts: &Facts) -> Support {
     let who = cell.stream.tls;
     let Ok(workload) = workload::of(cell) else { return Support::Yes };
     if who == Tls::None {
@@ -16,7 +16,8 @@ pub fn encrypts(cell: &Cell, role: Role, facts: &Facts) -> Support {
         let reason = format!("{} carry no TLS", workload.protocol(cell));
         return Support::no(reason, "leave tls out");
     }
-    let halves = workload.halves(role).iter().map(|direction| {
+    // What no host can comes first.
+    let halves = Role::ALL.into_iter().flat_map(|role| workload.halves(role)).map(|direction| {
         let half = cell.half(direction.role());
         half_can(&half.path, *direction, who, &half.options)
     });
@@ -30,7 +31,7 @@ fn half_can(path: &str, direction: Direction, who: Tls, options: &Options) -> Su
     if who == Tls::User && path != "socket" {
         let reason = match path {
             "sendfile" | "splice" => {
-                format!("{path} sends pages as they are: no program reads and encrypts them")
+                format!("{path} sends pages as they are: nobody reads and encrypts them")
             }
             _ => format!("{path} leaves no turn to a program that encrypts"),
         };
@@ -105,11 +106,10 @@ mod tests {
     }
 
     fn refusal(cell: &Cell, works: bool) -> Option<String> {
-        let both = Role::ALL.map(|role| encrypts(cell, role, &facts(works)));
-        both.into_iter().find_map(|support| match support {
+        match encrypts(cell, &facts(works)) {
             Support::Yes => None,
             Support::No { reason, remedy } => Some(format!("{reason} ({remedy})")),
-        })
+        }
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         let of = |tx, rx, tls| refusal(&cell(tx, rx, tls), true).unwrap();
         assert_eq!(
             of("sendfile", "socket", Tls::User),
-            "sendfile sends pages as they are: no program reads and encrypts them (choose \
+            "sendfile sends pages as they are: nobody reads and encrypts them (choose \
              tls=kernel, or the path socket)"
         );
         assert_eq!(
@@ -167,6 +167,6 @@ mod tests {
         rr.workload.name = "rr".into();
         assert_eq!(refusal(&rr, true), None);
         rr.rx = Half::plain("discard");
-        assert!(encrypts(&rr, Role::Sender, &facts(true)) != Support::Yes);
+        assert!(refusal(&rr, true).unwrap().contains("not decrypted"));
     }
 }

@@ -355,7 +355,7 @@ pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts
         Ok(halves) => halves
             .iter()
             .fold(Support::Yes, |so_far, (half, job)| so_far.and(half.check(job, facts)))
-            .and(path::encrypts(cell, role, facts)),
+            .and(path::encrypts(cell, facts)),
         Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
     }
 }
