@@ -2,7 +2,7 @@
 //! sent: whether it is on the wire in the clear.
 
 use crate::ends::{End, Opens};
-use bytepath::connection::{Connection, KERNEL_TCP, Terms};
+use bytepath::connection::{KERNEL_TCP, Terms};
 use bytepath::path;
 use bytepath::record::wire::{Secret, Token};
 use bytepath::record::{Cell, Fault, Half, LinkSettings, Options, Role, Stream, Tls, Touch};
