@@ -24,7 +24,7 @@ pub(super) struct CatalogArguments {
 struct Paths<'a> {
     /// Halves.
     paths: &'a [Entry],
-    /// What `--path` takes, and the halves that it stands for.
+    /// What `--path` takes, and the halves that it names.
     pairs: &'a [path::Pair],
     /// Who can encrypt here.
     tls: &'a [Entry],

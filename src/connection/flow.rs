@@ -68,7 +68,7 @@ impl Flow {
             return tcp::send(self.fd(), &[], 0).map(drop).map_err(failed);
         }
         tcp::shutdown(self.fd(), Shutdown::Write).map_err(failed)?;
-        // No event tells of an acknowledgement, so it has to be requested; the
+        // No event reports an acknowledgement, so it has to be polled; the
         // stream is over, and nothing is timed any more.
         let mut pause = Duration::from_micros(50);
         while tcp::unacknowledged(self.fd()).map_err(failed)? > 0 {
@@ -138,7 +138,7 @@ impl Flow {
             ErrorKind::NetworkUnreachable,
             ErrorKind::NetworkDown,
             ErrorKind::NotConnected,
-            // Of datagrams: there is no socket at the other end any more.
+            // Of datagrams: the socket at the other end is gone.
             ErrorKind::ConnectionRefused,
         ];
         if unreachable.contains(&error.kind()) {

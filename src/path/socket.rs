@@ -319,8 +319,9 @@ fn busy_poll(flow: &Flow, microseconds: u64) -> Result<(), Fault> {
     let set: io::Result<()> =
         tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_BUSY_POLL, clamp(microseconds));
     set.map_err(|e| {
-        flow.fault("SO_BUSY_POLL", &e)
-            .remedy("run with CAP_NET_ADMIN, or raise sysctl net.core.busy_read, or busy-poll=0")
+        flow.fault("SO_BUSY_POLL", &e).remedy(
+            "run with CAP_NET_ADMIN, raise sysctl net.core.busy_read, or choose busy-poll=0",
+        )
     })
 }
 

@@ -117,7 +117,7 @@ fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)
     named.iter().map(line).chain(machine).collect()
 }
 
-/// What is between the hosts, where the testbed tells: "taps, 2 queues, vhost on".
+/// What is between the hosts, if the testbed reports it: "taps, 2 queues, vhost on".
 fn wire(facts: &Facts) -> Option<String> {
     let known = |name: &str| facts.settings.get(&format!("link.{name}"));
     let mut text = known("wire")?.clone();

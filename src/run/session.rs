@@ -214,7 +214,7 @@ impl Session {
         Ok(())
     }
 
-    /// Holds the sender, or lets it go on without counting.
+    /// Holds the sender, or lets it continue without counting.
     pub fn pace(&self, hold: bool) {
         self.gate.set(if hold { Phase::Hold } else { Phase::WarmUp });
     }
@@ -282,7 +282,7 @@ impl Session {
 
     /// Waits until every engine has noticed the end of its window. An engine
     /// looks when bytes come, so the sender must not be held before that: a
-    /// window that ends in silence would last until the next slice. A stream
+    /// window whose end brings no bytes would last until the next slice. A stream
     /// that stalls is not waited for; the length of its window shows it.
     fn await_notice(&self, phase: Phase) {
         let deadline = Instant::now() + NOTICE;

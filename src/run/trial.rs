@@ -533,7 +533,7 @@ fn settle(
     sender.witness = witness.filter(|_| !wired);
     sender.ledger = match wired {
         true => workload::untested(&sender.ledger),
-        false => workload::believe(&sender.ledger, witness),
+        false => workload::after_witness(&sender.ledger, witness),
     };
     trial.label = workload::label(trial.work, &sender.ledger, &receiver.ledger);
     let counts = match workload.counted_by() {

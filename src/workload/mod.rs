@@ -16,7 +16,7 @@ mod tally;
 
 pub use frames::{FramePlan, Taken};
 pub use gate::{Gate, Phase, Progress};
-pub use label::{believe, label, untested};
+pub use label::{after_witness, label, untested};
 pub use mover::{Account, Group, Job, Rx, Tx};
 pub use packets::{QUIET, share};
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};

@@ -114,7 +114,7 @@ pub struct Job {
     pub role: Role,
     /// Flows of the session.
     pub flows: u32,
-    /// Bytes of one message: the sender's memory, filled once and sent again and again.
+    /// Bytes of one message: the sender's memory, filled once and sent repeatedly.
     pub message_size: u64,
     /// Bytes that a receiver requests at once.
     pub read_size: u64,

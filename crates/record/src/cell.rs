@@ -139,13 +139,13 @@ impl Default for Activity {
 /// Connections and what flows over them. The contract is the same for every path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
-    /// What the two ends speak; records before this edition were of TCP.
+    /// What the two ends speak; records of earlier versions are of TCP.
     #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
     pub protocol: Protocol,
     /// Number of connections, each with a thread of its own at both ends.
     pub flows: u32,
     /// Bytes of one application message; also the size of the sender's buffer,
-    /// which is filled once and sent again and again.
+    /// which is filled once and sent repeatedly.
     pub message_size: u64,
     /// Bytes the receiver requests at once.
     pub read_size: u64,

@@ -51,7 +51,7 @@ pub enum Request {
     Ping,
     /// What do your clocks say? Answered by `Clock`, likewise.
     Clock,
-    /// Which way would packets to this address go? Answered by `Route`.
+    /// Which route would packets to this address take? Answered by `Route`.
     Route {
         /// The address.
         to: IpAddr,
@@ -67,7 +67,7 @@ pub enum Request {
     },
     /// Which addresses has this host? Answered by `Addresses`.
     Addresses,
-    /// What is behind this device? Answered by `Nic`.
+    /// Which hardware is this device? Answered by `Nic`.
     Nic {
         /// Its name.
         device: String,
@@ -148,7 +148,7 @@ pub enum Request {
         /// True where the host has no other role: what is of its machine is seen here.
         alone: bool,
     },
-    /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
+    /// Sender: sleep after the message in hand, or continue. Answered by `Done`.
     Pace {
         /// True to sleep.
         hold: bool,
@@ -282,7 +282,7 @@ pub enum Reply {
         /// CLOCK_REALTIME in nanoseconds since the Unix epoch.
         realtime: u64,
     },
-    /// The way that packets would go.
+    /// The route that packets would take.
     Route(Route),
     /// What was found of whether bytes arrive.
     Reach(ReachReply),
@@ -298,7 +298,7 @@ pub enum Reply {
         /// All of them, those of the loopback device too.
         all: Vec<HostAddress>,
     },
-    /// What is behind a device.
+    /// The hardware of a device.
     Nic {
         /// None where it is all software.
         nic: Option<Nic>,
@@ -436,7 +436,7 @@ pub enum StewardReply {
     },
     /// What would distort a measurement.
     Findings {
-        /// What forbids first.
+        /// Those that block something first.
         findings: Vec<Finding>,
     },
     /// It can be done.

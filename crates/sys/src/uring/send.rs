@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// The kernel goes on with a short send by itself until all bytes are queued,
+/// The kernel continues a short send by itself until all bytes are queued,
 /// so that a chain of sends keeps its order.
 const WHOLE: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
