@@ -58,10 +58,21 @@ pub(super) fn man(arguments: &ManArguments) -> Result<ExitCode, Fault> {
     let folder = &arguments.folder;
     let mut command = super::Arguments::command().disable_help_subcommand(true);
     command.build();
+    let command = with_all_help(command);
     std::fs::create_dir_all(folder)
         .and_then(|()| write_pages(&command, folder))
         .map_err(|e| Fault::new(FaultKind::Storage, cannot_write(folder, &e)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// clap_mangen leaves out the text of an option that the short help hides, unless it has a long
+/// text, too.
+fn with_all_help(command: Command) -> Command {
+    let command = command.mut_args(|argument| match argument.get_help().cloned() {
+        Some(help) if argument.get_long_help().is_none() => argument.long_help(help),
+        _ => argument,
+    });
+    command.mut_subcommands(with_all_help)
 }
 
 fn cannot_write(folder: &Path, error: &io::Error) -> String {
@@ -237,13 +248,19 @@ fn list(roff: &mut Roff, block: &[&str]) {
         roff.control("fi", []);
         return;
     }
-    for line in block {
+    let mut lines = block.iter().peekable();
+    while let Some(line) = lines.next() {
         let inner = line.starts_with("    ");
         let (tag, text) = line.trim().split_once("  ").unwrap_or((line.trim(), ""));
+        let mut text = text.trim().to_owned();
+        // What did not fit on a line of the help stands below it, far from the margin.
+        while let Some(more) = lines.next_if(|next| next.starts_with("      ")) {
+            text = format!("{text} {}", more.trim()).trim_start().to_owned();
+        }
         if inner {
             roff.control("RS", []);
         }
-        item(roff, tag, text.trim());
+        item(roff, tag, &text);
         if inner {
             roff.control("RE", []);
         }

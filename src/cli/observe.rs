@@ -223,7 +223,8 @@ fn write(
 ) -> Result<(), Fault> {
     let terminal = arguments.printed.out.is_none() && std::io::stderr().is_terminal();
     let colour = arguments.printed.out.is_none() && output::colours(&std::io::stderr());
-    let width = if terminal { width().unwrap_or(PAGE) } else { PAGE };
+    let size = output::size(std::io::stderr()).filter(|_| terminal);
+    let width = size.map_or(PAGE, |(columns, _)| columns);
     let style = Style { width, colour, details: arguments.details };
     let mut text = Vec::new();
     if arguments.printed.is_json() {
@@ -256,9 +257,4 @@ fn keep_profile(profile: &Profile, file: &Path) -> Result<(), Fault> {
         None => Ok(()),
     };
     written.map_err(|e| Fault::new(FaultKind::Storage, format!("cannot write {name}: {e}")))
-}
-
-fn width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
-    (size.ws_col > 0).then_some(size.ws_col.into())
 }

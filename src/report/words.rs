@@ -7,9 +7,9 @@ use super::figures::{
 use super::placement;
 use crate::record::{Evidence, Manner, Percentile, Role, Work};
 use crate::stats::{
-    Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, Question, Row, Status,
-    rejections,
+    Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, Question, Row, rejections,
 };
+use std::fmt::Display;
 
 /// Parts above this one are worth a sentence.
 const NOTABLE_OTHER: f64 = 0.05;
@@ -91,7 +91,7 @@ pub fn mean(analysis: &Analysis, row: &Row, question: Question) -> Option<f64> {
 pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     let leaders = leaders(analysis);
     let functional = functional(analysis);
-    let opening = functional.or(leaders.is_empty().then(|| nothing(analysis)));
+    let opening = functional.or_else(|| leaders.is_empty().then(|| nothing(analysis)));
     let line = |leader: &Leader| {
         let Leader { question, row, figure, base } = leader;
         if *question == Question::Rate {
@@ -111,23 +111,33 @@ pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     opening.map(|text| (String::new(), text)).into_iter().chain(leaders.iter().map(line)).collect()
 }
 
-/// The text where nothing was measured.
-pub const NOTHING: &str = "No trial was measured, so there is nothing to compare.";
-
-/// That nothing was measured, what became of the trials, and what to do about it.
+/// The text where nothing was measured: why, and what helps.
 pub fn nothing(analysis: &Analysis) -> String {
-    let sum = |count: fn(&Status) -> u32| all(analysis).map(|row| count(&row.status)).sum();
-    let rejected: u32 = sum(|status| status.rejected.len() as u32);
-    let failed: u32 = sum(|status| status.failed.iter().map(|failure| failure.count).sum());
-    if rejected + failed == 0 {
-        return NOTHING.to_owned();
+    let rows = || analysis.rows.iter().chain(&analysis.null);
+    let rejected: Vec<&String> = rows().flat_map(|row| &row.status.rejected).collect();
+    let failed: u32 = rows().flat_map(|row| &row.status.failed).map(|each| each.count).sum();
+    let ended = rejected.len() as u64 + u64::from(failed);
+    let mut text = "No trial was measured, so there is nothing to compare".to_owned();
+    let mut reason = |count: u64, what: &str, first: &dyn Display| {
+        let joint = if text.contains(':') { ';' } else { ':' };
+        text += &format!(
+            "{joint} {count} of {} {what}, the first because {first}",
+            plural(ended, "trial")
+        );
+    };
+    if let Some(first) = rejected.first() {
+        reason(rejected.len() as u64, "rejected", first);
     }
-    format!(
-        "{NOTHING} {} rejected and {failed} failed, for the reasons under \"Trials that do not \
-         count\". If other work took the CPUs, stop it and run again: `bytepath doctor` lists what \
-         disturbs measurements on this host.",
-        if rejected == 1 { "1 was".to_owned() } else { format!("{rejected} were") }
-    )
+    if let Some(first) = rows().flat_map(|row| &row.status.failed).next() {
+        reason(u64::from(failed), "failed", &first.fault);
+    }
+    text.push('.');
+    if !rejected.is_empty() {
+        text += " A trial is rejected for what disturbs it from outside: run it again while \
+                 nothing else uses these CPUs; `bytepath doctor` lists what else disturbs \
+                 measurements on this host.";
+    }
+    text
 }
 
 /// The measured rows by what they count, in the order of the table: figures of two

@@ -340,6 +340,7 @@ impl Run<'_, '_> {
                 Design::Trials => self.trials(&missing, block, &mut clock)?,
                 Design::Slices { slice } => self.slices(&missing, slice, block, &mut clock)?,
             }
+            self.observer.block_ends(&self.opened.study);
             if block + 1 < schedule.blocks && self.stop_early(&clock)? {
                 break;
             }

@@ -28,6 +28,19 @@ pub const LONGEST_PREFACE: u64 = 64 << 10;
 #[serde(transparent)]
 pub struct Token(pub String);
 
+/// What the two ends of a trial encrypt with: a key of 16 bytes and an initial vector of 12 for
+/// what the sender's end sends, and for what the receiver's does. It is on the wire to the
+/// agents and nowhere else: no study and no message shows it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub [[u8; 28]; 2]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
 /// What the controller asks of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "ask")]
@@ -104,6 +117,9 @@ pub enum Request {
         /// Ports to choose from; none leaves it to the kernel.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ports: Option<Ports>,
+        /// What the connections are encrypted with, if they are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<Secret>,
     },
     /// Sender: connect all flows, open the path, send the witness page.
     /// Answered by `Done`.
@@ -119,6 +135,9 @@ pub enum Request {
         /// Ports to connect from, one a flow, in their order; none leaves it to the kernel.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ports: Option<Ports>,
+        /// What the connections are encrypted with, if they are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<Secret>,
     },
     /// Receiver: take the connections, open the path. Answered by `Done`.
     Accept,
