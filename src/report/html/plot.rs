@@ -115,7 +115,7 @@ impl Mark {
             Form::Course(points) => {
                 let points = points.iter().map(|at| place(*at));
                 let points: Vec<String> =
-                    points.map(|(x, y)| format!("{},{}", short(x), short(y))).collect();
+                    points.map(|(x, y)| format!("{},{}", shorter(x), shorter(y))).collect();
                 html! { polyline class=(class) points=(points.join(" ")) data-tip=[tip] {} }
             }
             Form::Name(at, off, text) => {
@@ -205,6 +205,11 @@ impl Panel {
             }
         }
     }
+}
+
+/// A length to a tenth: lines have many points.
+fn shorter(length: f64) -> f64 {
+    (length * 10.0).round() / 10.0
 }
 
 /// A length to a hundredth, which no screen shows.
