@@ -1,4 +1,4 @@
-//! `bytepath completions` and `bytepath man`: what a package installs beside the program, from
+//! `bytepath completions` and `bytepath man`: what a package installs with the program, from
 //! the clap types that the help comes from.
 
 use super::output::print;
@@ -133,25 +133,28 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "Folder of the journal of changed settings; by default /var/lib/bytepath for root, else \
          $XDG_STATE_HOME/bytepath or ~/.local/state/bytepath.",
     ),
-    ("NO_COLOR", "If it is set, nothing is coloured."),
+    ("NO_COLOR", "If set to anything, output is not coloured."),
     (
         "XDG_CACHE_HOME",
         "Kernels for guests are found in its folder bytepath/kernels; by default in ~/.cache.",
     ),
-    ("XDG_RUNTIME_DIR", "Sockets by which one ssh connection to a host serves several agents."),
+    (
+        "XDG_RUNTIME_DIR",
+        "Control sockets of ssh, so that one connection to a host serves several agents.",
+    ),
 ];
 
 const FILES: &[(&str, &str)] = &[
     (
         "bytepath-studies/DATE-TIME/",
         "A study, in the folder where run was started, unless --out names another: \
-         experiment.toml (what was asked), hosts.json (facts of the hosts), trials.jsonl (one \
+         experiment.toml (the resolved experiment), hosts.json (facts of the hosts), trials.jsonl (one \
          trial per line), profiles/. The command schema prints the JSON Schema of each.",
     ),
     (
         "/var/lib/bytepath/, ~/.local/state/bytepath/",
-        "The journal of changed settings, of root and of other users. What a killed run left \
-         there is undone by the command restore.",
+        "The journal of changed settings, of root and of other users. The command \
+         restore undoes what a killed run left in it.",
     ),
     ("~/.cache/bytepath/kernels/", "Kernels for guests, as make vm-kernel fetches them."),
 ];

@@ -48,7 +48,7 @@ pub(super) struct ObserveArguments {
     /// How calls are counted: auto, task-storage or none
     #[arg(long, value_enum, hide_possible_values = true, default_value_t = Count::Auto)]
     count: Count,
-    /// Samples a second and CPU: a rate in Hz, auto or none
+    /// Samples per second and CPU: a rate in Hz, auto or none
     #[arg(long, value_name = "HZ", default_value = "auto", value_parser = sampling)]
     sample: Sampling,
     /// Write the program's profile to this file; its suffix gives the format

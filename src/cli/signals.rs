@@ -1,6 +1,6 @@
 //! Ctrl-C and similar signals: the first asks a study to end in order, the second ends it at once.
 
-use super::settings::tell_what_stays;
+use super::settings::report_what_stays;
 use crate::record::Fault;
 use crate::sys::process::ignores;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -32,7 +32,7 @@ fn catch(stop: &Arc<AtomicBool>) -> io::Result<()> {
         // A byte for each signal. If all are ignored, the pipe is at its end.
         if caught.read_exact(&mut [0; 2]).is_ok() {
             speaking.store(true, Ordering::SeqCst);
-            tell_what_stays();
+            report_what_stays();
             let _ = low_level::emulate_default_handler(last.load(Ordering::SeqCst) as i32);
         }
     };

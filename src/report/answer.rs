@@ -2,7 +2,7 @@
 //! is undecided. The same sentences in every format.
 
 use super::explanation;
-use super::figures::{figure, level, percent, plural, ratio, unit};
+use super::figures::{figure, level, percent, ratio, unit};
 use super::words::{self, mean};
 use crate::profile::Explanation;
 use crate::stats::{Analysis, Choice, Comparison, Question, Row, Undecided, Verdict};
@@ -71,9 +71,12 @@ fn stay(analysis: &Analysis) -> String {
         Some(format!("{both} its {}", about(*question, analysis)))
     };
     let ranges: Vec<String> = deciding.iter().filter_map(range).collect();
-    let others = plural(analysis.candidates().count() as u64, "other cell");
+    let others = match analysis.candidates().count() {
+        1 => "the other cell was not".to_owned(),
+        others => format!("none of the {others} other cells was"),
+    };
     let mut text =
-        format!("{base} ({}): of {others}, none was shown to be better", reached.join(", "));
+        format!("{base} ({}): {others} shown to be better{}", reached.join(", "), worse(analysis));
     if !ranges.is_empty() {
         text += &format!("; they have {}", ranges.join(", "));
     }
@@ -88,6 +91,20 @@ fn value(analysis: &Analysis, row: &Row, question: Question) -> Option<String> {
         Question::Latency(percentile) => format!("{} {figure} {unit}", percentile.name()),
         _ => format!("{figure} {unit}"),
     })
+}
+
+/// How many cells were shown to be worse than the baseline: " (SLOWER: 5, MORE CPU: 4)".
+fn worse(analysis: &Analysis) -> String {
+    let count = |question| {
+        let words = analysis.candidates().filter_map(|row| {
+            let verdict = &row.comparison(question)?.verdict;
+            (verdict.better() == Some(false)).then(|| verdict.word())
+        });
+        let words: Vec<_> = words.collect();
+        words.first().map(|word| format!("{word}: {}", words.len()))
+    };
+    let counts: Vec<String> = analysis.deciding().into_iter().filter_map(count).collect();
+    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
 fn purpose(question: Question, analysis: &Analysis) -> String {

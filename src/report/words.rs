@@ -134,7 +134,8 @@ pub fn nothing(analysis: &Analysis) -> String {
     text.push('.');
     if !rejected.is_empty() {
         text += " A trial is rejected for what disturbs it from outside: run it again while \
-                 nothing else uses these CPUs.";
+                 nothing else uses these CPUs; `bytepath doctor` lists what else disturbs \
+                 measurements on this host.";
     }
     text
 }

@@ -89,7 +89,7 @@ impl Plan {
 
 /// Who watches a study.
 pub trait Observer {
-    /// The host is set; the rows tell what an earlier run that died had left
+    /// The host is set; the rows list what an earlier run that died had left
     /// behind and was restored first.
     fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
         let _ = (records, left_behind);

@@ -26,7 +26,6 @@ fn estimates_while_it_runs() {
     }
     insta::assert_snapshot!("estimates_of_nothing", print(&study));
     let text = report::render("text", &study, &Style::default());
-    assert!(text.starts_with("No trial was measured"), "{text}");
     assert!(!text.contains("NOT COMPARABLE"), "the answer says why: {text}");
 }
 

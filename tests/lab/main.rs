@@ -41,6 +41,7 @@ mod sinks;
 mod slurm;
 mod ssh;
 mod testbed;
+mod tls;
 mod uring;
 mod userspace;
 mod waits;
