@@ -2,7 +2,7 @@
 //! other, and the thresholds of a build server.
 
 use super::exit::{THRESHOLD_FAILED, UNDECIDED};
-use super::printed::Printed;
+use super::printed::{Printed, WithPage};
 use super::published::published;
 use super::show::{WorkName, explained};
 use crate::profile::Explanation;
@@ -47,7 +47,7 @@ pub(super) struct CompareArguments {
     #[arg(long, requires = "other")]
     different_hosts: bool,
     #[command(flatten)]
-    printed: Printed,
+    printed: Printed<WithPage>,
     /// Add system-call tables, sizes and rates over time (one study)
     #[arg(long, conflicts_with = "other")]
     details: bool,
@@ -146,12 +146,14 @@ fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
     let explanation = explanation.as_ref();
     let document =
         Document { analysis: Some(&analysis), explanation, ..Document::new(&results, failed) };
-    arguments.printed.print(&document, |style, out| {
+    let subject = report::Subject::of(&study, &analysis, explanation);
+    let text = |style: &report::Style, out: &mut dyn Write| {
         let style = report::Style { details: arguments.details, ..*style };
-        let subject = report::Subject::of(&study, &analysis, explanation);
         report::CATALOG[0].render(&subject, &style, out)?;
         print_results(&results, &style, out)
-    })?;
+    };
+    let page = |out: &mut dyn Write| report::study_page(&subject, &results, out);
+    arguments.printed.print_any(&document, text, page)?;
     Ok(exit(failed, &results))
 }
 
@@ -168,12 +170,14 @@ fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault>
     let results = check(arguments, &between.subjects(), &between.rules)?;
     let failed = failed(arguments, &results);
     let document = Document { between: Some(&between), ..Document::new(&results, failed) };
-    arguments.printed.print(&document, |style, out| {
-        let paths = [&arguments.study, other].map(|path| path.display().to_string());
-        let names = [paths[0].as_str(), paths[1].as_str()];
-        report::between(names, [&first, &second], &between, style, out)?;
+    let paths = [&arguments.study, other].map(|path| path.display().to_string());
+    let (names, studies) = ([paths[0].as_str(), paths[1].as_str()], [&first, &second]);
+    let text = |style: &report::Style, out: &mut dyn Write| {
+        report::between(names, studies, &between, style, out)?;
         print_results(&results, style, out)
-    })?;
+    };
+    let page = |out: &mut dyn Write| report::between_page(names, studies, &between, &results, out);
+    arguments.printed.print_any(&document, text, page)?;
     Ok(exit(failed, &results))
 }
 

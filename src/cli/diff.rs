@@ -8,7 +8,7 @@ use super::profile::{open, source};
 use super::show::{replace, style};
 use crate::profile::counts::{self, Counts};
 use crate::profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
-use crate::profile::flame::{Flames, Widths, flames, label};
+use crate::profile::flame::{BOXES, Flames, Widths, flames, label};
 use crate::profile::import::{Content, Times};
 use crate::profile::subsystem::Rules;
 use crate::profile::waterfall::Trials;
@@ -73,7 +73,7 @@ pub(super) struct DiffArguments {
     /// File of rules that map functions to subsystems; they take precedence over the built-in ones
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Format: text, tsv or json
+    /// Format: text, tsv, html or json
     #[arg(long, hide_possible_values = true, value_name = "NAME", default_value = "text")]
     format: FormatName,
     /// Print JSON (same as --format json)
@@ -157,6 +157,8 @@ enum FormatName {
     Text,
     /// One row a function, tabs between
     Tsv,
+    /// A page with flame graphs
+    Html,
     /// Everything, for programs
     Json,
 }
@@ -247,6 +249,13 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
             report::difference(&found, &style, out)
         })?,
         FormatName::Tsv => print(|out| tsv(&found, out))?,
+        FormatName::Html => {
+            let flames = flames(without.profiles(), with.profiles(), &found, &rules);
+            let names = names([&arguments.without, &arguments.with]);
+            let mut charts = flames.charts([&names[0], &names[1]], BOXES).to_vec();
+            charts.retain(|chart| !chart.boxes.is_empty());
+            print(|out| report::difference_page(&found, &charts, out))?
+        }
         FormatName::Json => {
             print_json(&Document::new("bytepath-diff", &found))?;
         }
@@ -259,6 +268,10 @@ fn counters(arguments: &DiffArguments, sides: [&Counts; 2]) -> Result<ExitCode, 
     if arguments.explain.is_some() || arguments.svg.is_some() || arguments.svg_before.is_some() {
         let what = "counters have no functions to explain or to draw";
         return Err(Fault::new(FaultKind::Usage, what).remedy("leave out --explain and --svg"));
+    }
+    if arguments.format == FormatName::Html {
+        let what = "counters have no functions to draw on a page";
+        return Err(Fault::new(FaultKind::Usage, what).remedy("choose --format text, tsv or json"));
     }
     let found = counts::compare(sides, arguments.work);
     if arguments.json || arguments.format == FormatName::Json {

@@ -3,7 +3,7 @@
 //! again, and can be deleted at any time.
 
 use super::output::warn;
-use super::printed::{Document, Printed};
+use super::printed::{Document, Printed, WithPage};
 use crate::record::{Fault, FaultKind};
 use crate::report;
 use crate::run::load;
@@ -32,7 +32,7 @@ pub(super) struct HistoryArguments {
     #[arg(long)]
     rebuild: bool,
     #[command(flatten)]
-    printed: Printed,
+    printed: Printed<WithPage>,
 }
 
 /// Name of the index in the folder of the studies.
@@ -60,7 +60,11 @@ pub(super) fn history(arguments: &HistoryArguments) -> Result<ExitCode, Fault> {
     let (cell, question) = figure(arguments.figure.as_deref(), &studies, &arguments.folder)?;
     let history = stats::history(&studies, &cell, question);
     let document = Document::new("bytepath-history", &history);
-    arguments.printed.print(&document, |style, out| report::history(&history, style, out))?;
+    arguments.printed.print_any(
+        &document,
+        |style, out| report::history(&history, style, out),
+        |out| report::history_page(&history, out),
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

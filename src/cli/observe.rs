@@ -3,11 +3,12 @@
 use super::exit::{exit_code, explain};
 use super::help::values;
 use super::output::{self, json, taken};
-use super::printed::{Printed, keep};
+use super::printed::{Form, Printed, WithPage, keep};
 use super::profile::summary;
 use super::show::{PAGE, replace};
 use crate::host::survey;
 use crate::observe::{self, Asked, Method, Observed, Request, Target};
+use crate::profile::flame::{self, Chart};
 use crate::profile::subsystem::Rules;
 use crate::profile::{self, Profile, export};
 use crate::record::{Ending, Fault, FaultKind, unit};
@@ -38,7 +39,7 @@ pub(super) struct ObserveArguments {
     #[arg(long = "for", value_name = "TIME", requires = "pid", value_parser = unit::parse_duration)]
     limit: Option<Duration>,
     #[command(flatten)]
-    printed: Printed,
+    printed: Printed<WithPage>,
     /// Show every thread, every call, and histograms of durations
     ///
     /// The histograms are of calls, in powers of two.
@@ -227,10 +228,17 @@ fn write(
     let width = size.map_or(PAGE, |(columns, _)| columns);
     let style = Style { width, colour, details: arguments.details };
     let mut text = Vec::new();
-    if arguments.printed.is_json() {
+    let fault = |e: std::io::Error| Fault::system("cannot write the report", &e);
+    let form = arguments.printed.form();
+    if form == Form::Json {
         text = json(&observed.observation)?.into_bytes();
+    } else if form == Form::Html {
+        let profiles = observed.profile.iter();
+        let charts: Vec<Chart> =
+            profiles.map(|profile| flame::chart(profile, Rules::built_in())).collect();
+        report::observation_page(&observed.observation, &charts, advice, &mut text)
+            .map_err(fault)?;
     } else {
-        let fault = |e: std::io::Error| Fault::system("cannot write the report", &e);
         report::observation(&observed.observation, &style, &mut text).map_err(fault)?;
         if let Some(profile) = &observed.profile {
             text.extend_from_slice(b"\nProfile of the program\n");

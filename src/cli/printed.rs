@@ -1,5 +1,5 @@
-//! The options of every command that prints a result: as text or JSON, to standard output or
-//! into a file.
+//! The options of every command that prints a result: as text, JSON and perhaps a page, to
+//! standard output or into a file.
 
 use super::output::{json, print};
 use super::show::{PAGE, replace, style};
@@ -12,10 +12,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
-pub(super) struct Printed {
-    /// Format: text or json [default: json if --out ends in .json, else text]
-    #[arg(long, value_name = "NAME", hide_possible_values = true, hide_short_help = true)]
-    format: Option<FormatName>,
+pub(super) struct Printed<F: Formats = Plain> {
+    #[arg(
+        long, value_name = "NAME", hide_possible_values = true, hide_short_help = true, help = F::HELP
+    )]
+    format: Option<F>,
     /// Print JSON (same as --format json)
     #[arg(long, conflicts_with = "format")]
     json: bool,
@@ -24,12 +25,80 @@ pub(super) struct Printed {
     pub out: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FormatName {
+/// The formats of a command.
+pub(super) trait Formats: ValueEnum + Send + Sync + 'static {
+    /// Its help.
+    const HELP: &'static str;
+
+    /// The one that a file's suffix names.
+    fn of_suffix(suffix: &str) -> Option<Self> {
+        Self::value_variants().iter().find(|format| format.form().suffix() == suffix).cloned()
+    }
+
+    fn form(&self) -> Form;
+}
+
+/// What a command may print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    Html,
+    Json,
+}
+
+impl Form {
+    fn suffix(self) -> &'static str {
+        match self {
+            Form::Text => "txt",
+            Form::Html => "html",
+            Form::Json => "json",
+        }
+    }
+}
+
+/// Those of most commands.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Plain {
     /// For a terminal or a mail
     Text,
     /// Everything, for programs
     Json,
+}
+
+/// Those of a command that has a page.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum WithPage {
+    /// For a terminal or a mail
+    Text,
+    /// A page with figures, for a browser
+    Html,
+    /// Everything, for programs
+    Json,
+}
+
+impl Formats for Plain {
+    const HELP: &'static str =
+        "Format: text or json [default: json if --out ends in .json, else text]";
+
+    fn form(&self) -> Form {
+        match self {
+            Plain::Text => Form::Text,
+            Plain::Json => Form::Json,
+        }
+    }
+}
+
+impl Formats for WithPage {
+    const HELP: &'static str =
+        "Format: text, html or json [default: by the suffix of --out, else text]";
+
+    fn form(&self) -> Form {
+        match self {
+            WithPage::Text => Form::Text,
+            WithPage::Html => Form::Html,
+            WithPage::Json => Form::Json,
+        }
+    }
 }
 
 /// What is printed as JSON.
@@ -51,12 +120,14 @@ impl<T> Document<T> {
     }
 }
 
-impl Printed {
-    /// Whether JSON was requested.
-    pub fn is_json(&self) -> bool {
-        let suffix = self.out.as_deref().and_then(Path::extension);
-        let named = || suffix.is_some_and(|suffix| suffix == "json");
-        self.json || self.format.map_or_else(named, |format| format == FormatName::Json)
+impl<F: Formats> Printed<F> {
+    /// What was requested.
+    pub fn form(&self) -> Form {
+        let suffix = || F::of_suffix(self.out.as_deref()?.extension()?.to_str()?);
+        match self.json {
+            true => Form::Json,
+            false => self.format.clone().or_else(suffix).map_or(Form::Text, |format| format.form()),
+        }
     }
 
     /// Prints the result: JSON from the one, text from the other.
@@ -65,16 +136,34 @@ impl Printed {
         document: &impl Serialize,
         text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Fault> {
-        let mut content = Vec::new();
-        if self.is_json() {
-            content = json(document)?.into_bytes();
-        } else {
-            let style = match self.out {
-                Some(_) => Style { width: PAGE, colour: false, details: false },
-                None => style(false),
-            };
-            text(&style, &mut content).map_err(|e| Fault::system("cannot write the text", &e))?;
+        if self.form() == Form::Html {
+            return Err(Fault::new(FaultKind::Usage, "there is no page of this result")
+                .remedy("choose --format text or json"));
         }
+        self.print_any(document, text, |_| Ok(()))
+    }
+
+    /// The same of a result that has a page, too.
+    pub fn print_any(
+        &self,
+        document: &impl Serialize,
+        text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
+        page: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), Fault> {
+        let mut content = Vec::new();
+        let style = match self.out {
+            Some(_) => Style { width: PAGE, colour: false, details: false },
+            None => style(false),
+        };
+        match self.form() {
+            Form::Json => {
+                content = json(document)?.into_bytes();
+                Ok(())
+            }
+            Form::Text => text(&style, &mut content),
+            Form::Html => page(&mut content),
+        }
+        .map_err(|e| Fault::system("cannot write the report", &e))?;
         self.put(&content)
     }
 

@@ -1,7 +1,7 @@
 //! `bytepath compare published:NAME [STUDY]`: the figures of a published work, and a study
 //! with its ratios.
 
-use super::printed::{Document, Printed};
+use super::printed::{Document, Formats, Printed};
 use crate::record::{Fault, Published};
 use crate::report;
 use crate::run::load;
@@ -33,7 +33,11 @@ struct Named<'a> {
 }
 
 /// Prints the names of all works, a work, or a study compared with it.
-pub(super) fn published(name: &str, study: Option<&Path>, printed: &Printed) -> Result<(), Fault> {
+pub(super) fn published(
+    name: &str,
+    study: Option<&Path>,
+    printed: &Printed<impl Formats>,
+) -> Result<(), Fault> {
     if name.is_empty() && study.is_none() {
         return list(printed);
     }
@@ -50,7 +54,7 @@ pub(super) fn published(name: &str, study: Option<&Path>, printed: &Printed) -> 
     })
 }
 
-fn list(printed: &Printed) -> Result<(), Fault> {
+fn list(printed: &Printed<impl Formats>) -> Result<(), Fault> {
     let names = published_names();
     let works = names.iter().map(|name| find_published(name)).collect::<Result<Vec<_>, _>>()?;
     let named = names.iter().zip(&works);

@@ -44,6 +44,10 @@ pub use counters::{counters, counters_tsv};
 pub use estimates::estimates;
 pub use examination::examination;
 pub use frames::{Why, why};
+pub use html::{
+    between as between_page, difference as difference_page, explanation as explanation_page,
+    history as history_page, observation as observation_page, study as study_page,
+};
 pub use limits::limits;
 pub use observation::observation;
 pub use offload::{MODEL, offload};
@@ -172,15 +176,6 @@ pub fn explanation_for_mail(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     netdev::explanation(explanation, why, out)
-}
-
-/// Writes why cells differ as a page of its own, with flame graphs.
-pub fn explanation_page(
-    explanation: &Explanation,
-    why: Option<&Why>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    html::explanation(explanation, why, out)
 }
 
 /// The columns of `csv` and `parquet`, in order.

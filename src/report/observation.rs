@@ -18,16 +18,21 @@ const SOCKETS: usize = 10;
 /// Prints an observation.
 pub fn observation(seen: &Observation, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Page::new(style.width, style.colour);
-    heading(&mut page, seen);
-    limits(&mut page, seen);
-    sockets(&mut page, seen, style.details);
-    connections(&mut page, seen, style.details);
-    ledger(&mut page, seen);
-    time(&mut page, seen, style.details);
-    machine(&mut page, seen);
-    calls(&mut page, seen, style.details);
-    remarks(&mut page, seen);
+    put(&mut page, seen, style.details);
     page.finish(out)
+}
+
+/// Puts an observation on a page.
+pub fn put(page: &mut Page, seen: &Observation, details: bool) {
+    heading(page, seen);
+    limits(page, seen);
+    sockets(page, seen, details);
+    connections(page, seen, details);
+    ledger(page, seen);
+    time(page, seen, details);
+    machine(page, seen);
+    calls(page, seen, details);
+    remarks(page, seen);
 }
 
 fn heading(page: &mut Page, seen: &Observation) {
@@ -189,7 +194,8 @@ fn ledger(page: &mut Page, seen: &Observation) {
     }
 }
 
-fn direction(traffic: &Traffic) -> String {
+/// How much went one way, and how.
+pub fn direction(traffic: &Traffic) -> String {
     let ledger = &traffic.ledger;
     if ledger.delivered == 0 {
         return "nothing".into();

@@ -1,6 +1,7 @@
 //! Lines that never exceed their width and hold nothing but printable ASCII,
 //! whatever names and messages they are made of.
 
+use super::table::Table;
 use std::io::{self, Write};
 
 /// Narrowest page; narrower ones are not worth breaking words for.
@@ -12,6 +13,20 @@ pub struct Page {
     width: usize,
     colour: bool,
     lines: Vec<String>,
+    blocks: Vec<Block>,
+}
+
+/// What was put on a page, for a format that lays it out itself.
+#[derive(Debug)]
+pub enum Block {
+    /// A heading.
+    Heading(String),
+    /// A text after its lead.
+    Text(String, String),
+    /// A line of its own.
+    Line(String),
+    /// A table.
+    Table(Table),
 }
 
 /// Weight of a piece of text, for those who see colours.
@@ -33,7 +48,7 @@ pub enum Tone {
 impl Page {
     /// An empty page of at most this many columns.
     pub fn new(width: usize, colour: bool) -> Page {
-        Page { width: width.max(NARROWEST), colour, lines: Vec::new() }
+        Page { width: width.max(NARROWEST), colour, lines: Vec::new(), blocks: Vec::new() }
     }
 
     /// Columns.
@@ -50,6 +65,7 @@ impl Page {
 
     /// A heading with a gap above it.
     pub fn heading(&mut self, text: &str) {
+        self.blocks.push(Block::Heading(text.to_owned()));
         self.gap();
         for line in wrap(&plain(text), self.width) {
             let line = self.paint(&line, Tone::Strong);
@@ -60,6 +76,7 @@ impl Page {
     /// A text after a lead ("kernel    "), broken into lines that start below
     /// the text's own beginning.
     pub fn text(&mut self, lead: &str, text: &str) {
+        self.blocks.push(Block::Text(lead.to_owned(), text.to_owned()));
         let lead = plain(lead);
         // A lead that would leave no room gets lines of its own.
         let (lead, indent) = if lead.len() + 20 > self.width {
@@ -82,6 +99,25 @@ impl Page {
     /// A line of pieces, each padded already and of plain ASCII. Pieces beyond
     /// the width are cut.
     pub fn pieces(&mut self, pieces: &[(String, Tone)]) {
+        let line: String = pieces.iter().map(|(text, _)| text.as_str()).collect();
+        self.blocks.push(Block::Line(line));
+        self.line(pieces);
+    }
+
+    /// A table, indented.
+    pub fn table(&mut self, table: &Table, indent: usize) {
+        self.blocks.push(Block::Table(table.clone()));
+        for line in table.lines(self.width, indent) {
+            self.line(&line);
+        }
+    }
+
+    /// What was put on it, without the plain text's layout.
+    pub fn into_blocks(self) -> Vec<Block> {
+        self.blocks
+    }
+
+    fn line(&mut self, pieces: &[(String, Tone)]) {
         let mut room = self.width;
         let mut line = String::new();
         let last = pieces.iter().rposition(|(text, _)| !text.trim_end().is_empty());

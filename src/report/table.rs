@@ -44,7 +44,7 @@ impl Column {
 }
 
 /// A table being filled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<(String, Tone)>>,
@@ -64,16 +64,33 @@ impl Table {
 
     /// Puts the table on the page, indented.
     pub fn print(&self, page: &mut Page, indent: usize) {
-        let fit = self.fit(page.width().saturating_sub(indent));
+        page.table(self, indent);
+    }
+
+    /// Its columns.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Its rows: one cell per column.
+    pub fn rows(&self) -> &[Vec<(String, Tone)>] {
+        &self.rows
+    }
+
+    /// As lines of at most this width, each in pieces.
+    pub fn lines(&self, width: usize, indent: usize) -> Vec<Vec<(String, Tone)>> {
+        let fit = self.fit(width.saturating_sub(indent));
         let margin = (" ".repeat(indent), Tone::Plain);
+        let mut lines = Vec::new();
         if fit.iter().any(|(at, _)| !self.columns[*at].group.is_empty()) {
-            page.pieces(&[margin.clone(), (self.groups(&fit), Tone::Faint)]);
+            lines.push(vec![margin.clone(), (self.groups(&fit), Tone::Faint)]);
         }
         let titles = |at: usize| (self.columns[at].title.clone(), Tone::Faint);
-        self.print_row(page, &margin, &fit, &titles);
+        self.add_row(&mut lines, &margin, &fit, &titles);
         for row in &self.rows {
-            self.print_row(page, &margin, &fit, &|at| row[at].clone());
+            self.add_row(&mut lines, &margin, &fit, &|at| row[at].clone());
         }
+        lines
     }
 
     /// The columns that stay, and their widths.
@@ -148,9 +165,9 @@ impl Table {
         self.runs(&stay).into_iter().map(heading).collect::<Vec<_>>().join(&" ".repeat(GAP))
     }
 
-    fn print_row(
+    fn add_row(
         &self,
-        page: &mut Page,
+        to: &mut Vec<Vec<(String, Tone)>>,
         margin: &(String, Tone),
         fit: &[(usize, usize)],
         cell: &dyn Fn(usize) -> (String, Tone),
@@ -178,7 +195,7 @@ impl Table {
                 };
                 pieces.push((padded, *tone));
             }
-            page.pieces(&pieces);
+            to.push(pieces);
         }
     }
 }

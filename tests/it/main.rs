@@ -12,6 +12,7 @@ mod rr;
 mod shared;
 
 mod advise;
+mod browser;
 mod budget;
 mod cli;
 mod compare;
@@ -34,6 +35,7 @@ mod manual;
 mod merge;
 mod meters;
 mod offloading;
+mod pages;
 mod power;
 mod profile_formats;
 mod published;

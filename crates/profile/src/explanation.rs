@@ -5,7 +5,7 @@
 use super::WorkUnit;
 use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, Places, Row};
 use super::ends::Ends;
-use super::flame::{Chart, Widths, flames};
+use super::flame::{BOXES, Chart, flames};
 use super::subsystem::{Classes, Coverage, Rules};
 use super::symptom::{Seen, Tally};
 use super::waterfall::{Trials, Waterfall, waterfall};
@@ -13,8 +13,7 @@ use crate::record::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Boxes of one flame graph at most, and of all together: a page stays below 2 MB.
-const BOXES: usize = 700;
+/// Boxes of all flame graphs together at most.
 const ALL_BOXES: usize = 7000;
 
 /// The explanation of a study's differences.
@@ -104,15 +103,9 @@ pub fn explain(
         explanation.waterfalls.push(waterfall(baseline, other, rules, (unit, None), CONFIDENCE)?);
         let mut found = diff::diff(baseline.profiles, other.profiles, &options)?;
         let flames = flames(baseline.profiles, other.profiles, &found, rules);
-        let charts = &mut explanation.charts;
-        if i == 0 {
-            charts.push(flames.chart(baseline.cell, Widths::Without, false, most));
-        }
-        charts.push(flames.chart(other.cell, Widths::With, false, most));
-        for (cell, widths) in [(other.cell, Widths::With), (baseline.cell, Widths::Without)] {
-            let title = format!("{} against {}, widths of {cell}", other.cell, baseline.cell);
-            charts.push(flames.chart(&title, widths, true, most));
-        }
+        // The baseline's own comes once.
+        let charts = flames.charts([baseline.cell, other.cell], most).into_iter();
+        explanation.charts.extend(charts.skip(usize::from(i > 0)));
         let places = diff::places(&found.rows, RANKED);
         found.keep(Some(RANKED), 0.0);
         explanation.ranked.push(Ranked {

@@ -6,12 +6,15 @@
 
 use super::diff::Diff;
 use super::subsystem::{Classes, Rules, is_idle};
-use super::{FrameKind, Owner, Profile, Sample, StackId, normalise};
+use super::{FrameKind, Owner, Profile, Sample, StackId, Weight, normalise};
 use crate::record::steers;
 use hashbrown::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io;
+
+/// Boxes of one graph at most: a page of several stays small.
+pub const BOXES: usize = 700;
 
 /// Deepest stack that is drawn; deeper ones end there.
 const DEEPEST: usize = 200;
@@ -203,6 +206,18 @@ impl Flames {
         chart
     }
 
+    /// A graph of each side, and two of the difference: with the widths after the change,
+    /// which show what appeared, and with those before it, which show what vanished.
+    pub fn charts(&self, [before, after]: [&str; 2], most: usize) -> [Chart; 4] {
+        let title = |widths| format!("{after} against {before}, widths of {widths}");
+        [
+            self.chart(before, Widths::Without, false, most),
+            self.chart(after, Widths::With, false, most),
+            self.chart(&title(after), Widths::With, true, most),
+            self.chart(&title(before), Widths::Without, true, most),
+        ]
+    }
+
     /// Every node that a side has, parents before children, children by name.
     fn order(&self, side: usize) -> Vec<usize> {
         let mut below: HashMap<usize, Vec<usize>> = HashMap::new();
@@ -279,6 +294,19 @@ impl Flames {
         // A line that begins like this is a comment to inferno.
         if path.starts_with("# ") { path.replacen("# ", "#_", 1) } else { path }
     }
+}
+
+/// The graph of one profile, in CPU seconds where it has times.
+pub fn chart(profile: &Profile, rules: &Rules) -> Chart {
+    let (unit, scale) = match profile.header.weight {
+        Weight::Nanoseconds => ("CPU-s", 1e-9),
+        Weight::Events => ("events", 1.0),
+        Weight::Samples => ("samples", 1.0),
+        Weight::Percent => ("%", 1.0),
+    };
+    let mut flames = Flames::new(unit);
+    flames.add(0, profile, scale, rules);
+    flames.chart(&profile.header.title, Widths::Without, false, BOXES)
 }
 
 /// The stacks of two sides in the amounts of their diff.

@@ -2,7 +2,7 @@
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
-use super::{View, changed, name, verdict};
+use super::{View, cell, changed, key, verdict};
 use crate::record::{Cost, Role, Work};
 use crate::report::figures::{amount, cost, number, percent, rate};
 use crate::report::words::{cpu_rule, middle_rule, terms};
@@ -58,11 +58,7 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Option<Markup> {
             figcaption {
                 (shown.words) " " (terms.done) "; in each row the " (tx) " above, the " (rx) " below. "
                 "The change is that of both ends together against " (view.analysis.baseline) "."
-                ul class="key" {
-                    @for (class, name) in KINDS.iter().take(if unsplit { 4 } else { 3 }) {
-                        li { svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(class) width="14" height="10" {} } (name) }
-                    }
-                }
+                (key(KINDS.into_iter().take(if unsplit { 4 } else { 3 })))
             }
             table class="plot" {
                 thead { tr {
@@ -74,7 +70,7 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Option<Markup> {
                     @for row in &seen {
                         @let both = row.cpu_per_unit.map(|s| s.mean);
                         tr {
-                            th scope="row" { (name(&row.cell)) }
+                            (cell(&row.cell))
                             td class="g" {
                                 (plot::row(&scale, HEIGHT, bars(row, shown)))
                             }
@@ -103,7 +99,8 @@ fn bars(row: &Row, shown: Cost) -> Vec<Mark> {
             if part > 0.0 && part.is_finite() {
                 let bar = Mark::bar(class, (from * scale, top), ((from + part) * scale, bottom));
                 let figure = cost(shown, part);
-                marks.push(bar.says(format!("{name}: {figure} {}", shown.unit)));
+                let end = row.work.actor(role);
+                marks.push(bar.says(format!("{end}, {name}: {figure} {}", shown.unit)));
                 from += part;
             }
         }
@@ -131,7 +128,7 @@ fn parts(work: Work, shown: Cost, rows: &[&Row]) -> Markup {
                         @for row in rows {
                             @for (role, c) in Role::ALL.iter().filter_map(|r| Some((r, row.end(*r).cpu.as_ref()?))) {
                                 tr {
-                                    th scope="row" { (name(&row.cell)) } td { (work.actor(*role)) }
+                                    (cell(&row.cell)) td { (work.actor(*role)) }
                                     @for part in [c.user, c.system, c.softirq, c.unsplit, c.total.mean] {
                                         td class="n" { (cost(shown, part)) }
                                     }
@@ -208,11 +205,17 @@ fn line(scale: &Scale, row: &Row, of: &PerEnd, write: Write) -> Markup {
     let interval = of.total.and_then(|s| s.interval);
     let middle = THIN / 2.0;
     let mut marks = Vec::new();
-    marks.extend(interval.map(|(low, high)| Mark::line("thin", (low, middle), (high, middle))));
-    marks.extend(of.total.map(|s| Mark::dot("point", (s.mean, middle), 3.6)));
+    let shown = |value: f64| write(Some(value));
+    marks.extend(interval.map(|(low, high)| {
+        let span = Mark::line("thin", (low, middle), (high, middle));
+        span.says(format!("interval: {} to {}", shown(low), shown(high)))
+    }));
+    marks.extend(of.total.map(|s| {
+        Mark::dot("point", (s.mean, middle), 3.6).says(format!("mean: {}", shown(s.mean)))
+    }));
     html! {
         tr {
-            th scope="row" { (name(&row.cell)) }
+            (cell(&row.cell))
             td class="g" {
                 (plot::row(scale, THIN, marks))
             }
@@ -238,7 +241,7 @@ fn headline(rows: &[&Row], rule: &str) -> Markup {
                     tbody {
                         @for row in rows {
                             tr {
-                                th scope="row" { (name(&row.cell)) }
+                                (cell(&row.cell))
                                 td class="n" { (rate(row.work, row.headline.map(|h| h.mean))) }
                                 td class="n" { (rate(row.work, row.rate.map(|t| t.mean))) }
                             }

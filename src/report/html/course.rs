@@ -39,13 +39,16 @@ pub fn figure(view: &View) -> Option<Markup> {
 }
 
 fn panel(view: &View, row: &Row, pace: &Pace, (across, up): &(Scale, Scale)) -> Markup {
-    let courses: Vec<Vec<f64>> = view.trials(row).iter().filter_map(|t| steps(t)).collect();
-    let drawn = courses.iter().take(LINES);
-    let lines =
-        drawn.map(|steps| Mark::course("course", points(steps, pace.step, row.work))).collect();
+    let courses = view.trials(row).iter().filter_map(|trial| Some((*trial, steps(trial)?)));
+    let courses: Vec<(&Trial, Vec<f64>)> = courses.collect();
+    let line = |(trial, steps): &(&Trial, Vec<f64>)| {
+        let course = Mark::course("course", points(steps, pace.step, row.work));
+        course.says(words(trial, steps))
+    };
+    let lines = courses.iter().take(LINES).map(line).collect();
     html! {
         div class="panel" {
-            h3 { (name(&row.cell)) }
+            h3 class="cell" { (name(&row.cell)) }
             (plot::SMALL.drawn(across, up, lines))
             p {
                 "slowest step " (rate(row.work, pace.min)) ", fastest " (rate(row.work, pace.max))
@@ -58,6 +61,16 @@ fn panel(view: &View, row: &Row, pace: &Pace, (across, up): &(Scale, Scale)) -> 
             }
         }
     }
+}
+
+/// What a line says of its trial.
+fn words(trial: &Trial, steps: &[f64]) -> String {
+    let least = steps.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = steps.iter().copied().fold(0.0, f64::max);
+    let [mean, least, most] =
+        [trial.rate(), Some(least), Some(most)].map(|each| rate(trial.work, each));
+    let (unit, order) = (trial.work.terms().rate_unit, u64::from(trial.order) + 1);
+    format!("trial {order}: mean {mean} {unit}, slowest step {least}, fastest {most}")
 }
 
 /// The receiver's work per second step by step, all flows together.

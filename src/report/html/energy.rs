@@ -1,6 +1,6 @@
 //! Power drawn, and the idle states of the roles' CPUs.
 
-use super::{View, name};
+use super::{View, cell};
 use crate::record::Role;
 use crate::report::figures::{amount, number, percent};
 use crate::stats::{IdleShare, Row};
@@ -37,7 +37,7 @@ pub fn energy(view: &View) -> Option<Markup> {
                 tbody {
                     @for (row, energy) in &rows {
                         tr {
-                            th scope="row" { (name(&row.cell)) }
+                            (cell(&row.cell))
                             @for (figures, scale) in energy.iter().zip([1.0, terms.energy_scale]) {
                                 @for figure in figures {
                                     td class="n" { (number(figure.map(|s| s.mean * scale), 1)) }
@@ -75,7 +75,7 @@ pub fn idle(view: &View) -> Option<Markup> {
                     @for (row, end) in ends() {
                         @for share in &end.idle {
                             tr {
-                                th scope="row" { (name(&row.cell)) }
+                                (cell(&row.cell))
                                 td { (end.role.to_string()) } td { (share.state) } td { (by(share)) }
                                 td class="n" data-v=(share.share) { (percent(share.share)) }
                                 td class="n" { (amount(share.entries)) }

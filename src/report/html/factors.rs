@@ -1,9 +1,11 @@
 //! The effect of each factor: the bars of two or three of them, and the effects of all.
 
-use super::View;
 use super::plot::{self, Mark};
 use super::scale::Scale;
+use super::{View, key};
+use crate::record::Work;
 use crate::report::factors::{Line, Panels, cells, interactions, lines, rule};
+use crate::report::figures::rate;
 use crate::stats::Analysis;
 use maud::{Markup, html};
 
@@ -41,19 +43,13 @@ fn chart(panels: &Panels, analysis: &Analysis) -> Markup {
     let all = panels.rates(work).into_iter().map(|rate| rate * terms.rate_scale);
     let scale = Scale::over(all.chain([0.0]));
     let drawn = analysis.functional.is_none();
+    let named = |level: &String| format!("{}={level}", panels.bars.name);
     html! {
         figure {
             figcaption {
                 (panels.caption(analysis))
                 @if drawn {
-                    ul class="key" {
-                        @for (level, colour) in panels.bars.levels.iter().zip(COLOURS.iter().cycle()) {
-                            li {
-                                svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(colour) width="14" height="10" {} }
-                                (panels.bars.name) "=" (level)
-                            }
-                        }
-                    }
+                    (key(COLOURS.into_iter().cycle().zip(panels.bars.levels.iter().map(named))))
                 }
             }
             @for panel in panels.each_panel() {
@@ -70,7 +66,7 @@ fn chart(panels: &Panels, analysis: &Analysis) -> Markup {
                             @let values: Vec<Option<f64>> = panels.bars.levels.iter().map(|bar| panels.rate(row, bar, panel, work)).collect();
                             tr {
                                 th scope="row" { (row) }
-                                @if drawn { td class="g" { (plot::row(&scale, height(values.len()), bars(&values, terms.rate_scale))) } }
+                                @if drawn { td class="g" { (plot::row(&scale, height(values.len()), bars(&values, work, panels.bars.levels.iter().map(named)))) } }
                                 @for bar in &panels.bars.levels {
                                     td class="n" data-h=(bar) { (panels.figure(row, bar, panel, analysis)) }
                                 }
@@ -87,12 +83,16 @@ fn height(bars: usize) -> f64 {
     2.0 * MARGIN + bars as f64 * BAR - GAP
 }
 
-fn bars(values: &[Option<f64>], scale: f64) -> Vec<Mark> {
-    let bar = |(at, (value, colour)): (usize, (&Option<f64>, &&'static str))| {
+/// A bar for each value that there is.
+fn bars(values: &[Option<f64>], work: Work, names: impl Iterator<Item = String>) -> Vec<Mark> {
+    let terms = work.terms();
+    let all = values.iter().zip(names).zip(COLOURS.into_iter().cycle()).enumerate();
+    let bar = |(at, ((value, name), colour)): (usize, ((&Option<f64>, String), &'static str))| {
         let top = MARGIN + at as f64 * BAR;
-        Some(Mark::bar(colour, (0.0, top), ((*value)? * scale, top + BAR - GAP)))
+        let bar = Mark::bar(colour, (0.0, top), ((*value)? * terms.rate_scale, top + BAR - GAP));
+        Some(bar.says(format!("{name}: {} {}", rate(work, *value), terms.rate_unit)))
     };
-    values.iter().zip(COLOURS.iter().cycle()).enumerate().filter_map(bar).collect()
+    all.filter_map(bar).collect()
 }
 
 /// The levels with what was found of them.

@@ -77,9 +77,9 @@ fn marks(points: &[Point], scales: &[Scale; 2], work: Work, view: &View) -> Vec<
     let shown = work.cost(view.analysis.instructions_per_second);
     for point in points {
         let class = match (point.row.baseline, point.leads) {
-            (true, _) => "cell first",
-            (_, true) => "cell leads",
-            _ => "cell",
+            (true, _) => "spot first",
+            (_, true) => "spot leads",
+            _ => "spot",
         };
         let radius = if point.leads { DOTS.1 } else { DOTS.0 };
         let words = format!(
@@ -90,7 +90,7 @@ fn marks(points: &[Point], scales: &[Scale; 2], work: Work, view: &View) -> Vec<
             cost(shown, point.row.cpu_per_unit.map(|cost| cost.mean)),
             shown.unit,
         );
-        marks.push(Mark::dot(class, point.at, radius).says(words));
+        marks.push(Mark::dot(class, point.at, radius).says(words).of(&point.row.cell));
     }
     marks.extend(names(points, scales));
     marks
@@ -122,7 +122,7 @@ fn names(points: &[Point], [across, up]: &[Scale; 2]) -> Vec<Mark> {
             let spot = [from, middle - LETTER.1 / 2.0, from + wide, middle + LETTER.1 / 2.0];
             if free(&taken, &spot) {
                 taken.push(spot);
-                marks.push(Mark::name(point.at, off, name));
+                marks.push(Mark::name(point.at, off, name).of(&point.row.cell));
                 break;
             }
         }

@@ -2,7 +2,7 @@
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
-use super::{View, changed, name, verdict};
+use super::{View, cell, changed, verdict};
 use crate::record::Percentile;
 use crate::report::figures::{amount, microseconds};
 use crate::stats::{LatencyRow, Question, Row};
@@ -37,7 +37,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                 tbody {
                     @for (row, latency) in &rows {
                         tr {
-                            th scope="row" { (name(&row.cell)) }
+                            (cell(&row.cell))
                             td class="g" { (plot::row(&scale, HEIGHT, marks(latency))) }
                             @for percentile in Percentile::ALL {
                                 td class="n" data-h=(percentile.name()) { (microseconds(pooled(latency, percentile))) }
@@ -63,10 +63,14 @@ fn marks(latency: &LatencyRow) -> Vec<Mark> {
     let line = |class, from: f64, to: f64| Mark::line(class, (from, middle), (to, middle));
     let Some(median) = at(Percentile::P50) else { return Vec::new() };
     let highest = latency.percentiles.last().map(|row| row.pooled * 1e6);
+    let says = |mark: Mark, name: &str, us: f64| {
+        mark.says(format!("{name}: {} \u{b5}s", microseconds(us / 1e6)))
+    };
     let mut marks = Vec::new();
-    marks.extend(highest.map(|end| line("thin", median, end)));
-    marks.extend(at(Percentile::P99).map(|end| line("thick", median, end)));
-    marks.push(Mark::dot("point", (median, middle), 3.6));
+    let last = latency.percentiles.last().map_or("", |row| row.percentile.name());
+    marks.extend(highest.map(|end| says(line("thin", median, end), last, end)));
+    marks.extend(at(Percentile::P99).map(|end| says(line("thick", median, end), "p99", end)));
+    marks.push(says(Mark::dot("point", (median, middle), 3.6), "median", median));
     marks
 }
 
@@ -88,7 +92,7 @@ fn against(view: &View, rows: &[(&Row, &LatencyRow)]) -> Markup {
                     tbody {
                         @for (row, question) in &compared {
                             tr {
-                                th scope="row" { (name(&row.cell)) } td { (question.name()) }
+                                (cell(&row.cell)) td { (question.name()) }
                                 td class="n" { (changed(view.effect(row, *question))) }
                                 td { (verdict(row, *question)) }
                             }

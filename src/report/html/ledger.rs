@@ -2,7 +2,7 @@
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
-use super::{View, name};
+use super::{View, cell, key};
 use crate::record::{Manner, Role};
 use crate::report::figures::percent;
 use crate::report::words::{evidence, label, on_a_wire};
@@ -42,11 +42,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                  above, the receiver below, with the share not copied as a number. The witness page is sent first and overwritten before it is read: \
                  \u{201c}shared\u{201d} means that the receiver saw the new content, so \
                  the path passed memory by reference."
-                ul class="key" {
-                    @for (class, name, _) in shown {
-                        li { svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(class) width="14" height="10" {} } (name) }
-                    }
-                }
+                (key(shown.map(|(class, name, _)| (*class, *name))))
             }
             table class="plot" {
                 thead { tr {
@@ -56,7 +52,7 @@ pub fn figure(view: &View) -> Option<Markup> {
                 tbody {
                     @for row in &rows {
                         tr {
-                            th scope="row" { (name(&row.cell)) }
+                            (cell(&row.cell))
                             td class="g" {
                                 (plot::row(&scale, HEIGHT, bars(row)))
                             }
@@ -75,7 +71,7 @@ pub fn figure(view: &View) -> Option<Markup> {
             ul class="note" {
                 @for row in &rows {
                     li {
-                        b { (row.cell) } ": sender (" (row.tx) ") " (evidence(&row.sender))
+                        b class="cell" { (row.cell) } ": sender (" (row.tx) ") " (evidence(&row.sender))
                         "; receiver (" (row.rx) ") " (evidence(&row.receiver)) "."
                     }
                 }
@@ -94,7 +90,7 @@ fn bars(row: &Row) -> Vec<Mark> {
             let part = shares.part(*manner);
             if part > 0.0 {
                 let bar = Mark::bar(class, (from, top), (from + part, bottom));
-                marks.push(bar.says(format!("{name}: {}", percent(part))));
+                marks.push(bar.says(format!("{role}, {name}: {}", percent(part))));
                 from += part;
             }
         }

@@ -3,18 +3,22 @@
 //!
 //! Every text that comes from outside goes through `maud`, which escapes it;
 //! control and direction characters are made visible in the finished page
-//! ([`visible`]); and the page's own policy lets nothing run but the one script
-//! whose digest it names. Figures are tables whose rows hold a small drawing
-//! ([`plot`]): what is drawn can be read next to it.
+//! ([`visible`]); and the page's own policy lets nothing run but the scripts
+//! whose digests it names. Figures are tables whose rows hold a small drawing
+//! ([`plot`]): what is drawn can be read next to it. What the scripts need is data
+//! (`#data`, as JSON); the page is whole without them, but for its flame graphs.
 
 mod cost;
 mod course;
 mod energy;
 mod factors;
+mod filter;
+mod flame;
 mod frontier;
 mod latency;
 mod ledger;
 mod offload;
+mod pages;
 mod plot;
 mod rate;
 mod scale;
@@ -24,23 +28,37 @@ mod tables;
 mod verdicts;
 mod waterfall;
 
+pub use pages::{between, difference, history, observation};
+
 use super::figures::{NONE, change};
 use super::verdicts::word;
 use super::{Report, Style, Subject, Why, counted, frames, hops, setup};
 use crate::profile::Explanation;
-use crate::record::{CellId, Study, Trial, Work, visible};
-use crate::stats::{Analysis, Effect, Question, Row};
+use crate::record::{CellId, Study, Trial, Work, visible, visible_json};
+use crate::stats::{Analysis, Effect, Question, Row, ThresholdResult};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
 
-/// What the page may do: nothing but apply the style and run the script with these
+/// In this order: the later ones use what `tips.js` declares.
+const SCRIPTS: [&str; 4] = [
+    include_str!("tips.js"),
+    include_str!("script.js"),
+    include_str!("filter.js"),
+    include_str!("flame.js"),
+];
+
+/// What the page may do: nothing but apply the style and run the scripts with these
 /// digests (a test tells the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-     style-src 'sha256-INFCozttlaOzJ9nQAjXkglso6FZaPrcn8HL9DqpZ6HI='; script-src 'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU='";
+     style-src 'sha256-yndX0cG1UEWXeE5ziVmuuqfgqv+vD23Nbxv0TSHKoZQ='; \
+     script-src 'sha256-2SWYJhghqhSKcqjCMOI/m9s6ZnmxlEEsQ9bJMzswSsY=' \
+     'sha256-0RJV5v+En2Y3kbpuqKR2g0yGXHte/ZOrVXGPQCC7cYU=' \
+     'sha256-yJvMyagRT8EImCPtgs2h4l2Tki+Vfu6NZsOnqc+QyOc=' \
+     'sha256-PU09N279wq97hX3X6629ffcrpCqtDuywPC+HPsA+WYs='";
 
 /// See the module's text.
 pub static FORMAT: Report = Report {
@@ -53,9 +71,19 @@ pub static FORMAT: Report = Report {
 };
 
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let page = page(&View::new(subject)).into_string();
-    out.write_all(visible(&page).as_bytes())?;
-    writeln!(out)
+    study(subject, &[], out)
+}
+
+/// Writes the page of a study, with the outcome of thresholds.
+pub fn study(
+    subject: &Subject,
+    results: &[ThresholdResult],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let view = View::new(subject);
+    let charts = subject.explanation.map_or(&[][..], |explanation| &explanation.charts);
+    let data = json!({ "study": filter::data(&view), "flames": flame::data(charts) });
+    write(&title(&view), &view.study.header.bytepath, content(&view, results), &data, out)
 }
 
 /// Writes a page that holds nothing but why cells differ.
@@ -68,17 +96,36 @@ pub fn explanation(
         [one] => format!("{} against {}", one.after.cell, one.before.cell),
         all => format!("{} differences", all.len()),
     };
+    let content = html! {
+        header { h1 { (title) } }
+        main { section {
+            @if let Some(why) = why { (tables::why(why)) }
+            @if let Some(part) = waterfall::section(explanation) { (part) }
+        } }
+    };
+    let data = json!({ "flames": flame::data(&explanation.charts) });
+    write(&title, env!("CARGO_PKG_VERSION"), content, &data, out)
+}
+
+/// Writes a page: its content, and what its scripts need. `version` is that of the program
+/// the numbers are from.
+fn write(
+    title: &str,
+    version: &str,
+    content: Markup,
+    data: &Value,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    // JSON has this sign in texts alone, and there it may be an escape: no text ends the element.
+    let data = visible_json(&data.to_string()).replace('<', "\\u003c");
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&title, env!("CARGO_PKG_VERSION")))
+            (head(title, version))
             body {
-                header { h1 { (title) } }
-                main { section {
-                    @if let Some(why) = why { (tables::why(why)) }
-                    @if let Some(part) = waterfall::section(explanation) { (part) }
-                } }
-                script { (PreEscaped(SCRIPT)) }
+                (content)
+                script id="data" type="application/json" { (PreEscaped(data)) }
+                @for script in SCRIPTS { script { (PreEscaped(script)) } }
             }
         }
     };
@@ -86,7 +133,6 @@ pub fn explanation(
     writeln!(out)
 }
 
-/// The head of every page; `version` is that of the program the numbers are from.
 fn head(title: &str, version: &str) -> Markup {
     html! {
         head {
@@ -138,6 +184,14 @@ impl<'a> View<'a> {
         self.trials.get(row.cell.0.as_str()).map_or(&[], Vec::as_slice)
     }
 
+    /// Where the trials of a cell begin in the table of all: the id of that row, which is
+    /// that of this trial if one is given and it is the first.
+    fn anchor(&self, cell: &CellId, of: Option<&Trial>) -> Option<String> {
+        let at = self.study.trials.iter().position(|trial| trial.cell == *cell)?;
+        let is_first = of.is_none_or(|trial| std::ptr::eq(trial, &self.study.trials[at]));
+        is_first.then(|| format!("trial-{at}"))
+    }
+
     fn baseline(&self) -> Option<&'a Row> {
         self.analysis.rows.iter().find(|r| r.baseline)
     }
@@ -153,10 +207,9 @@ fn rank(row: &Row) -> f64 {
     row.rate.map_or(0.0, |t| t.mean)
 }
 
-fn page(view: &View) -> Markup {
+fn content(view: &View, results: &[ThresholdResult]) -> Markup {
     let header = &view.study.header;
     let date = setup::date(header.started_ms).unwrap_or_else(|| NONE.into());
-    let title = title(view);
     let terms = view.analysis.work().terms();
     let cost = format!("CPU per {}", terms.unit);
     let parts = [
@@ -192,29 +245,24 @@ fn page(view: &View) -> Markup {
     let parts: Vec<_> =
         parts.into_iter().filter_map(|(id, name, p)| Some((id, name, p?))).collect();
     html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(&title, &header.bytepath))
-            body {
-                header {
-                    p class="kicker" { "bytepath " (header.bytepath) " \u{b7} study of " (date) }
-                    h1 { (title) }
-                    (verdicts::answer(view))
-                    nav aria-label="Contents" {
-                        @for (id, name, _) in &parts { a href={ "#" (id) } { (name) } " " }
-                    }
+        header {
+            p class="kicker" { "bytepath " (header.bytepath) " \u{b7} study of " (date) }
+            h1 { (title(view)) }
+            (verdicts::answer(view))
+            (pages::thresholds(results))
+            nav aria-label="Contents" {
+                @for (id, name, _) in &parts { a href={ "#" (id) } { (name) } " " }
+            }
+        }
+        main {
+            @if let Some(figure) = frontier::figure(view) { section id="frontier" { (figure) } }
+            (filter::bar(view))
+            (verdicts::list(view))
+            @for (id, name, part) in &parts {
+                section id=(id) {
+                    h2 { (name) }
+                    (part)
                 }
-                main {
-                    @if let Some(figure) = frontier::figure(view) { section id="frontier" { (figure) } }
-                    (verdicts::list(view))
-                    @for (id, name, part) in &parts {
-                        section id=(id) {
-                            h2 { (name) }
-                            (part)
-                        }
-                    }
-                }
-                script { (PreEscaped(SCRIPT)) }
             }
         }
     }
@@ -243,6 +291,25 @@ fn tone(row: &Row, question: Question) -> &'static str {
         Some(Some(false)) => "worse",
         None if row.baseline => "base",
         _ => "open",
+    }
+}
+
+/// The head of a row that is of a cell: the page's filter knows it by its class.
+fn cell(id: &CellId) -> Markup {
+    html! { th scope="row" class="cell" { (name(id)) } }
+}
+
+/// What colours mean: their classes and names.
+fn key<'a>(colours: impl IntoIterator<Item = (&'a str, impl maud::Render)>) -> Markup {
+    html! {
+        ul class="key" {
+            @for (class, name) in colours {
+                li {
+                    svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(class) width="14" height="10" {} }
+                    (name)
+                }
+            }
+        }
     }
 }
 

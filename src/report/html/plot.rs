@@ -3,6 +3,7 @@
 //! print), so a mark has a class and no colour.
 
 use super::scale::Scale;
+use crate::record::CellId;
 use maud::{Markup, html};
 
 /// A row is as wide as the page has room: what is across in it is in percent of the
@@ -25,7 +26,7 @@ pub struct Panel {
 pub const SMALL: Panel = Panel { size: (300.0, 112.0), across: (28.0, 290.0), up: (6.0, 92.0) };
 
 /// One that is a figure by itself, with room for the titles of its axes.
-pub const LARGE: Panel = Panel { size: (640.0, 330.0), across: (52.0, 620.0), up: (24.0, 276.0) };
+pub const LARGE: Panel = Panel { size: (640.0, 304.0), across: (52.0, 620.0), up: (24.0, 276.0) };
 
 /// Length of a tick at an axis of a panel, in pixels; its text is twice as far off.
 const TICK: f64 = 2.0;
@@ -40,6 +41,7 @@ pub struct Mark {
     form: Form,
     class: &'static str,
     words: Option<String>,
+    cell: Option<String>,
 }
 
 enum Form {
@@ -59,62 +61,69 @@ enum Form {
 impl Mark {
     /// A dot of this radius in pixels.
     pub fn dot(class: &'static str, at: (f64, f64), radius: f64) -> Mark {
-        Mark { form: Form::Dot(at, radius), class, words: None }
+        Mark { form: Form::Dot(at, radius), class, words: None, cell: None }
     }
 
     /// A line between two points.
     pub fn line(class: &'static str, from: (f64, f64), to: (f64, f64)) -> Mark {
-        Mark { form: Form::Line(from, to), class, words: None }
+        Mark { form: Form::Line(from, to), class, words: None, cell: None }
     }
 
     /// A line through any number of points, for a panel.
     pub fn course(class: &'static str, points: Vec<(f64, f64)>) -> Mark {
-        Mark { form: Form::Course(points), class, words: None }
+        Mark { form: Form::Course(points), class, words: None, cell: None }
     }
 
     /// A bar between two opposite corners.
     pub fn bar(class: &'static str, from: (f64, f64), to: (f64, f64)) -> Mark {
-        Mark { form: Form::Bar(from, to), class, words: None }
+        Mark { form: Form::Bar(from, to), class, words: None, cell: None }
     }
 
     /// A name next to a point, in a panel, this many pixels to the right and below it.
     pub fn name(at: (f64, f64), off: (f64, f64), text: String) -> Mark {
-        Mark { form: Form::Name(at, off, text), class: "name", words: None }
+        Mark { form: Form::Name(at, off, text), class: "name", words: None, cell: None }
     }
 
-    /// With words for those who point at it.
+    /// With words for those who point at it, or reach it by keys.
     pub fn says(self, words: String) -> Mark {
         Mark { words: Some(words), ..self }
     }
 
+    /// That goes with a cell when cells are filtered, in a plot of many.
+    pub fn of(self, cell: &CellId) -> Mark {
+        Mark { cell: Some(cell.to_string()), ..self }
+    }
+
     /// The mark where `place` puts its points; `unit` is that of what is across.
     fn drawn(&self, unit: &str, place: impl Fn((f64, f64)) -> (f64, f64)) -> Markup {
-        let class = self.class;
-        let words = html! { @if let Some(words) = &self.words { title { (words) } } };
+        let (class, tip, cell) = (self.class, self.words.as_deref(), self.cell.as_deref());
         match &self.form {
             Form::Dot(at, radius) => {
                 let (x, y) = place(*at);
-                html! { circle class=(class) cx={ (short(x)) (unit) } cy=(short(y)) r=(radius) { (words) } }
+                html! {
+                    circle class=(class) cx={ (short(x)) (unit) } cy=(short(y)) r=(radius)
+                        data-tip=[tip] data-cell=[cell] {}
+                }
             }
             Form::Line(from, to) => {
                 let (from, to) = (place(*from), place(*to));
                 html! {
                     line class=(class) x1={ (short(from.0)) (unit) } y1=(short(from.1))
-                        x2={ (short(to.0)) (unit) } y2=(short(to.1)) { (words) }
+                        x2={ (short(to.0)) (unit) } y2=(short(to.1)) data-tip=[tip] {}
                 }
             }
             Form::Course(points) => {
                 let points = points.iter().map(|at| place(*at));
                 let points: Vec<String> =
-                    points.map(|(x, y)| format!("{},{}", short(x), short(y))).collect();
-                html! { polyline class=(class) points=(points.join(" ")) { (words) } }
+                    points.map(|(x, y)| format!("{},{}", shorter(x), shorter(y))).collect();
+                html! { polyline class=(class) points=(points.join(" ")) data-tip=[tip] {} }
             }
             Form::Name(at, off, text) => {
                 let (x, y) = place(*at);
                 let anchor = if off.0 < 0.0 { "end" } else { "start" };
                 html! {
                     text class=(class) x=(short(x + off.0)) y=(short(y + off.1)) dy="0.5ex"
-                        text-anchor=(anchor) { (text) }
+                        text-anchor=(anchor) data-cell=[cell] { (text) }
                 }
             }
             Form::Bar(from, to) => {
@@ -123,7 +132,7 @@ impl Mark {
                 let (y, height) = (from.1.min(to.1), (to.1 - from.1).abs());
                 html! {
                     rect class=(class) x={ (short(x)) (unit) } y=(short(y))
-                        width={ (short(width)) (unit) } height=(short(height)) { (words) }
+                        width={ (short(width)) (unit) } height=(short(height)) data-tip=[tip] {}
                 }
             }
         }
@@ -198,6 +207,11 @@ impl Panel {
     }
 }
 
+/// A length to a tenth: lines have many points.
+fn shorter(length: f64) -> f64 {
+    (length * 10.0).round() / 10.0
+}
+
 /// A length to a hundredth, which no screen shows.
 fn short(length: f64) -> f64 {
     (length * 100.0).round() / 100.0
@@ -216,10 +230,10 @@ mod tests {
         ];
         let drawn = row(&Scale::over([0.0, 10.0]), 10.0, marks).into_string();
         assert!(drawn.starts_with("<svg class=\"chart\" height=\"10\""), "{drawn}");
-        let bar = r#"<rect class="user" x="4.5%" y="2" width="45.5%" height="6">"#;
+        let bar = r#"<rect class="user" x="4.5%" y="2" width="45.5%" height="6"></rect>"#;
         assert!(drawn.contains(bar), "{bar} in {drawn}");
-        assert!(drawn.contains(r#"cx="50%" cy="6" r="3.4">"#), "{drawn}");
-        assert!(drawn.contains("<title>5 &amp; &lt;b&gt;&quot;</title></circle>"), "{drawn}");
+        assert!(drawn.contains(r#"cx="50%" cy="6" r="3.4" data-tip="#), "{drawn}");
+        assert!(drawn.contains("\"5 &amp; &lt;b&gt;&quot;\"></circle>"), "{drawn}");
         let mean = r#"<line class="mean" x1="95.5%" y1="1" x2="95.5%" y2="9">"#;
         assert!(drawn.contains(mean), "{drawn}");
         let grid = r#"<line class="grid" x1="4.5%" y1="0" x2="4.5%" y2="10">"#;

@@ -2,7 +2,7 @@
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
-use super::{View, changed, name, tone, verdict};
+use super::{View, cell, changed, tone, verdict};
 use crate::record::{Trial, TrialStatus, Work};
 use crate::report::figures::{percent, plural, rate as rate_of};
 use crate::stats::{Effect, Question, Row};
@@ -66,6 +66,7 @@ fn of_work(view: &View, work: Work, rows: &[&Row]) -> Markup {
                 thead { tr {
                     th { "cell" } th class="g" { (plot::head(&scale)) }
                     th class="n" { "mean" } th class="n" { "sd" } th class="n" { "change" } th { "verdict" }
+                    th class="n" { "trials" }
                 } }
                 tbody { @for line in &lines { (drawn(view, &scale, base, line)) } }
             }
@@ -97,12 +98,19 @@ fn drawn(view: &View, scale: &Scale, base: Option<f64>, line: &Line) -> Markup {
     let Line { row, effect, null, .. } = *line;
     html! {
         tr class=(if null { "off" } else { tone(row, Question::Rate) }) {
-            th scope="row" { (name(&row.cell)) }
+            (cell(&row.cell))
             td class="g" { (plot::row(scale, HEIGHT, marks(view, base, line))) }
             td class="n" data-h="mean" { (rate_of(row.work, row.rate.map(|t| t.mean))) }
             td class="n" data-h="sd" { (percent(row.rate.and_then(|t| t.relative_stddev()))) }
             td class="n" data-h="change" { @if !row.baseline { (changed(effect)) } }
             td { @if null { "A against A" } @else { (verdict(row, Question::Rate)) } }
+            td class="n" data-h="trials" {
+                @if let Some(anchor) = view.anchor(&row.cell, None) {
+                    a href={ "#" (anchor) } aria-label={ "Trials of " (row.cell) } {
+                        (view.trials(row).len())
+                    }
+                }
+            }
         }
     }
 }
@@ -115,11 +123,18 @@ fn marks(view: &View, base: Option<f64>, line: &Line) -> Vec<Mark> {
         Mark::line(class, (rate * shown, top), (rate * shown, bottom))
     };
     let mut marks = Vec::new();
+    let (work, unit) = (line.row.work, line.row.work.terms().rate_unit);
     marks.extend(base.map(|rate| upright("baseline", rate, 0.0, HEIGHT)));
-    let span = |[from, to]: [f64; 2]| Mark::line("span", (from * shown, SPAN), (to * shown, SPAN));
+    let span = |[from, to]: [f64; 2]| {
+        let span = Mark::line("span", (from * shown, SPAN), (to * shown, SPAN));
+        span.says(format!("interval: {} to {} {unit}", rate_of(work, from), rate_of(work, to)))
+    };
     marks.extend(interval(line).map(span));
-    let mean = line.row.rate.map(|t| t.mean);
-    marks.extend(mean.map(|rate| upright("mean", rate, SPAN - 5.0, SPAN + 5.0)));
+    let mean = |rate| {
+        let mean = upright("mean", rate, SPAN - 5.0, SPAN + 5.0);
+        mean.says(format!("mean: {} {unit}", rate_of(work, rate)))
+    };
+    marks.extend(line.row.rate.map(|t| mean(t.mean)));
     let trials = view.trials(line.row);
     let last = trials.iter().map(|t| t.block).max().unwrap_or(0);
     for (trial, rate) in trials.iter().filter_map(|t| Some((t, rate(t)?))) {

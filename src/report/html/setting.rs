@@ -26,7 +26,7 @@ fn list(all: &[Unmeasured]) -> Markup {
         ul {
             @for one in all {
                 li {
-                    strong { (one.row.cell) } ": " (one.reason)
+                    strong class="cell" { (one.row.cell) } ": " (one.reason)
                     @if !one.remedy.is_empty() { span class="off" { " \u{2192} " (one.remedy) } }
                 }
             }

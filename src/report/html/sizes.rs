@@ -2,7 +2,7 @@
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
-use super::{View, name};
+use super::{View, cell};
 use crate::record::{Role, SizeDistribution, Trial};
 use crate::report::figures::{amount, bytes};
 use crate::stats::Row;
@@ -64,12 +64,18 @@ fn line(scale: &Scale, end: &Sizes) -> Markup {
     let size = |b: Option<f64>| b.map(bytes).unwrap_or_default();
     let middle = HEIGHT / 2.0;
     let span = |class, low, high| Mark::line(class, (low, middle), (high, middle));
-    let mut marks = vec![span("thin", all.min as f64, all.max as f64)];
-    marks.extend(at(10.0).zip(at(90.0)).map(|(low, high)| span("thick", low, high)));
-    marks.push(Mark::dot("point", (all.mean, middle), 3.4));
+    let says = |mark: Mark, what: &str, low: f64, high: f64| {
+        mark.says(format!("{what}: {} to {}", bytes(low), bytes(high)))
+    };
+    let (least, most) = (all.min as f64, all.max as f64);
+    let mut marks = vec![says(span("thin", least, most), "all", least, most)];
+    let thick = |(low, high)| says(span("thick", low, high), "10th to 90th percentile", low, high);
+    marks.extend(at(10.0).zip(at(90.0)).map(thick));
+    let mean = Mark::dot("point", (all.mean, middle), 3.4);
+    marks.push(mean.says(format!("mean: {}", bytes(all.mean))));
     html! {
         tr {
-            th scope="row" { (name(&end.row.cell)) }
+            (cell(&end.row.cell))
             td class="g" {
                 (plot::row(scale, HEIGHT, marks))
             }

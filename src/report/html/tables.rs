@@ -1,6 +1,6 @@
 //! The long tables: system calls, trials, readings. All of them can be sorted.
 
-use super::{View, name};
+use super::{View, cell, name};
 use crate::record::{CallRow, Reading, Role, Scope, Trial, Unit, Work};
 use crate::report::Why;
 use crate::report::figures::{NONE, amount, bytes, milliseconds, number, percent, rate};
@@ -40,7 +40,7 @@ pub fn calls(view: &View) -> Option<Markup> {
                             @let done = c.calls.saturating_sub(c.errors);
                             @let each = (done > 0).then(|| c.bytes as f64 / done as f64);
                             tr {
-                                th scope="row" { (name(&row.cell)) } td { (role.to_string()) } td { (c.name) }
+                                (cell(&row.cell)) td { (role.to_string()) } td { (c.name) }
                                 td class="n" { (c.calls) } td class="n" { (c.errors) }
                                 td class="n" data-v=(number(each, 0)) { (each.map_or(NONE.into(), bytes)) }
                                 td class="n" { (number(c.total, 3)) }
@@ -74,7 +74,7 @@ pub fn hops(view: &View) -> Option<Markup> {
                     tbody {
                         @for (row, found) in &rows {
                             tr {
-                                th scope="row" { (name(&row.cell)) }
+                                (cell(&row.cell))
                                 @for text in hops::cells(found) { td class="n" { (text) } }
                             }
                         }
@@ -107,6 +107,7 @@ pub fn why(why: &Why) -> Markup {
 
 /// A table that is the same in all formats.
 pub fn grid(grid: &Grid) -> Markup {
+    let of_cells = grid.heads.first().is_some_and(|(_, head)| head == "path");
     html! {
         p class="note" { (grid.note) }
         div class="scroll" {
@@ -120,7 +121,7 @@ pub fn grid(grid: &Grid) -> Markup {
                     @for row in &grid.rows {
                         tr {
                             @for (at, text) in row.iter().enumerate() {
-                                @if at == 0 { th scope="row" { (text) } }
+                                @if at == 0 { th scope="row" class=[of_cells.then_some("cell")] { (text) } }
                                 @else { td class=[(at >= grid.words).then_some("n")] { (text) } }
                             }
                         }
@@ -166,7 +167,7 @@ pub fn fragments(view: &View) -> Option<Markup> {
                     tbody {
                         @for (row, Fragments { counts: c, average, .. }) in &lines {
                             tr {
-                                th scope="row" { (name(&row.cell)) }
+                                (cell(&row.cell))
                                 td class="n" { (c.calls) } td class="n" { (number(*average, 1)) }
                                 td class="n" { (c.min) } td class="n" { (c.max) }
                                 td class="n" { (c.above_1024) } td class="n" { (c.from_512_to_1024) }
@@ -213,17 +214,18 @@ pub fn trials(view: &View) -> Option<Markup> {
 
 fn trial_line(view: &View, trial: &Trial) -> Markup {
     let header = &view.study.header;
-    let cell = header.cells.iter().find(|c| c.id == trial.cell);
+    let of = header.cells.iter().find(|c| c.id == trial.cell);
     let busy = |role| {
-        let measured = trial.rate().and(cell)?;
+        let measured = trial.rate().and(of)?;
         role_cpu(measured, trial, role).map(|c| c.total)
     };
     let after = trial.started_ms.saturating_sub(header.started_ms) as f64 / 1e3;
     let (word, why) = status(trial);
     html! {
-        tr class=[trial.rate().is_none().then_some("off")] {
+        tr id=[view.anchor(&trial.cell, Some(trial))]
+            class=[trial.rate().is_none().then_some("off")] {
             td class="n" { (u64::from(trial.order) + 1) } td class="n" { (u64::from(trial.block) + 1) }
-            td class="n" { (number(after, 1)) } th scope="row" { (name(&trial.cell)) }
+            td class="n" { (number(after, 1)) } (cell(&trial.cell))
             td class="n" { (rate(trial.work, trial.rate())) }
             td class="n" { (number(busy(Role::Sender), 2)) } td class="n" { (number(busy(Role::Receiver), 2)) }
             td class="w" { (trial.label) }
@@ -250,7 +252,7 @@ pub fn functions(view: &View) -> Option<Markup> {
                         th class="n" { "times per unit" } th { "unit" }
                     } }
                     tbody { @for line in &ranking.lines { tr {
-                        th scope="row" { (name(&line.cell)) } td { (line.function) }
+                        (cell(&line.cell)) td { (line.function) }
                         @if let Some(time) = &line.time { td class="n" { (time) } }
                         td class="n" { (line.count) } td { (line.unit) }
                     } } }
@@ -287,7 +289,7 @@ pub fn readings(view: &View) -> Option<Markup> {
                     table class="sortable" {
                         thead { tr {
                             th { "metric" } th { "of" }
-                            @for row in &view.rows { th class="n" { (name(&row.cell)) } }
+                            @for row in &view.rows { th class="n cell" { (name(&row.cell)) } }
                         } }
                         tbody {
                             @for ((metric, scope), (unit, values)) in &lines {

@@ -108,7 +108,7 @@ fn bullets(view: &View, rows: &[(&Row, Said)]) -> Markup {
         ul {
             @for (row, said) in rows {
                 li {
-                    strong { (row.cell) }
+                    strong class="cell" { (row.cell) }
                     // What makes two cells incomparable does so in every question.
                     @if let Some((question, one)) = said.first()
                         && !one.reasons.is_empty() && said.iter().all(|(_, c)| c.reasons == one.reasons) {

@@ -1,10 +1,9 @@
-//! Why cells differ: waterfalls, and flame graphs as boxes that need no script.
+//! Why cells differ: waterfalls, functions, and flame graphs.
 
 use super::plot::{self, Mark};
 use super::scale::Scale;
-use super::tables;
+use super::{flame, tables};
 use crate::profile::diff::{Pair, Placed};
-use crate::profile::flame::{Chart, FlameBox};
 use crate::profile::waterfall::Waterfall;
 use crate::profile::{Explanation, Ranked, Symptoms};
 use crate::report::ends;
@@ -16,12 +15,6 @@ use maud::{Markup, html};
 /// Pixels of a line of a waterfall: its height, where its bar begins and ends.
 const HEIGHT: f64 = 20.0;
 const BAR: (f64, f64) = (4.0, 15.0);
-
-/// Height of a line of a flame graph, pixels.
-const LINE: u32 = 16;
-
-/// Width of a letter in a flame graph as a part of the page's width, generously.
-const LETTER: f64 = 0.0075;
 
 /// The section of a page; none where there is nothing to explain.
 pub fn section(explanation: &Explanation) -> Option<Markup> {
@@ -41,7 +34,7 @@ pub fn section(explanation: &Explanation) -> Option<Markup> {
             (ranking(ranked))
             @if !ranked.places.is_empty() { (side_by_side(ranked)) }
         }
-        @for chart in &explanation.charts { (flame(chart)) }
+        (flame::graphs(&explanation.charts))
     })
 }
 
@@ -85,6 +78,7 @@ fn figure(waterfall: &Waterfall, functional: bool) -> Markup {
     let scale = Scale::over(ends.chain([0.0]));
     let digits = decimals(waterfall);
     html! {
+        div data-cell=(waterfall.after.cell) {
         h3 { (waterfall.after.cell) " against " (waterfall.before.cell) }
         p { (explanation::words(waterfall, functional)) }
         figure {
@@ -103,7 +97,7 @@ fn figure(waterfall: &Waterfall, functional: bool) -> Markup {
                     @for step in &steps {
                         tr {
                             th scope="row" { (step.title) }
-                            td class="g" { (plot::row(&scale, HEIGHT, vec![bar(step)])) }
+                            td class="g" { (plot::row(&scale, HEIGHT, vec![bar(step, digits)])) }
                             td class="n" data-h="amount" { (minus(&step.amount(digits))) }
                             td class="n" data-h="interval" { (minus(&step.interval(digits))) }
                         }
@@ -112,18 +106,21 @@ fn figure(waterfall: &Waterfall, functional: bool) -> Markup {
             }
             (numbers(waterfall))
         }
+        }
     }
 }
 
-fn bar(step: &Step) -> Mark {
+fn bar(step: &Step, digits: usize) -> Mark {
     let class = match (step.kind, step.amount < 0.0, step.resolved) {
         (Kind::Cost, _, _) => "cost",
         (_, true, true) => "less",
-        (_, true, false) => "less uncertain",
+        (_, true, false) => "less unsure",
         (_, false, true) => "more",
-        (_, false, false) => "more uncertain",
+        (_, false, false) => "more unsure",
     };
-    Mark::bar(class, (step.span.0.min(step.span.1), BAR.0), (step.span.0.max(step.span.1), BAR.1))
+    let (low, high) = (step.span.0.min(step.span.1), step.span.0.max(step.span.1));
+    let words = format!("{}: {} {}", step.title, step.amount(digits), step.interval(digits));
+    Mark::bar(class, (low, BAR.0), (high, BAR.1)).says(minus(words.trim_end()))
 }
 
 /// Every subsystem with its functions, as a table.
@@ -186,7 +183,7 @@ fn ranking(ranked: &Ranked) -> Markup {
         }
     };
     html! {
-        details {
+        details data-cell=(ranked.with) {
             summary { "Functions, most saved first: " (ranked.with) " against " (ranked.without) }
             p class="note" { (ranked.unit) "; of each function its own code; saved = without \u{2212} with." }
             div class="scroll" {
@@ -241,7 +238,7 @@ fn side_by_side(ranked: &Ranked) -> Markup {
         }
     };
     html! {
-        details {
+        details data-cell=(ranked.with) {
             summary { "Functions side by side: " (ranked.without) " and " (ranked.with) }
             p class="note" {
                 (ranked.unit) "; each cell's own ranking; to, from: the rank in the other, = the "
@@ -266,70 +263,6 @@ fn side_by_side(ranked: &Ranked) -> Markup {
             }
         }
     }
-}
-
-/// A flame graph, roots below.
-fn flame(chart: &Chart) -> Markup {
-    let lines = chart.boxes.iter().map(|b| b.depth + 1).max().unwrap_or(0);
-    let digits = digits(chart.total, 4);
-    let changes = chart.boxes.iter().filter_map(|b| b.change);
-    let most = changes.map(f64::abs).fold(0.0, f64::max);
-    let differential = chart.boxes.iter().any(|b| b.change.is_some());
-    html! {
-        details {
-            summary { "Flame graph: " (chart.title) ", " (number(chart.total, digits)) " " (chart.unit) }
-            p class="note" {
-                "Width: " (chart.unit) " of a function with all that it called; callers are below. "
-                @if differential { "Orange: more in the first-named cell than in the other, green: less; the stronger the colour, the larger the difference. " }
-                @if chart.narrower > 0.0005 { (percent(chart.narrower)) " of it is in boxes too narrow to draw." }
-            }
-            svg class="flame" height=(lines * LINE) role="img" aria-label={ "flame graph of " (chart.title) } {
-                @for one in &chart.boxes { (flame_box(one, chart, lines, (most, digits))) }
-            }
-        }
-    }
-}
-
-/// One box; `most` is the largest change of all, printed with this many digits after the
-/// point.
-fn flame_box(one: &FlameBox, chart: &Chart, lines: u32, (most, digits): (f64, usize)) -> Markup {
-    let y = lines.saturating_sub(one.depth + 1) * LINE;
-    let (class, strength) = match one.change {
-        Some(change) if most > 0.0 => {
-            (if change < 0.0 { "less" } else { "more" }, 0.08 + 0.92 * change.abs() / most)
-        }
-        _ if one.kernel => ("kernel", 1.0),
-        _ => ("program", 1.0),
-    };
-    let letters = (one.width / LETTER) as usize;
-    html! {
-        svg x=(part(one.start)) y=(y) width=(part(one.width)) height=(LINE - 1) {
-            rect class=(class) width="100%" height="100%" fill-opacity=(number(strength.clamp(0.0, 1.0), 2)) {
-                title {
-                    (one.name) ": " (number(one.amount, digits)) " " (chart.unit) ", " (percent(one.width))
-                    @if let Some(change) = one.change { ", change " (minus(&signed(change, digits))) }
-                }
-            }
-            @if letters >= 4 {
-                text x="2" y="11" { (short(&one.name, letters)) }
-            }
-        }
-    }
-}
-
-/// A part of one as a part of the width.
-fn part(value: f64) -> String {
-    format!("{:.3}%", value.clamp(0.0, 1.0) * 100.0)
-}
-
-/// As much of a name as there is room for.
-fn short(name: &str, letters: usize) -> String {
-    if name.chars().count() <= letters {
-        return name.to_owned();
-    }
-    let mut short: String = name.chars().take(letters.saturating_sub(1)).collect();
-    short.push('\u{2026}');
-    short
 }
 
 /// A minus as long as a plus.

@@ -15,10 +15,15 @@ const NAMES: usize = 12;
 /// Prints the difference of two profiles.
 pub fn difference(diff: &Diff, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Page::new(style.width, style.colour);
-    heading(&mut page, diff);
-    table(&mut page, diff);
-    remarks(&mut page, diff);
+    put_difference(&mut page, diff);
     page.finish(out)
+}
+
+/// Puts the difference of two profiles on a page.
+pub fn put_difference(page: &mut Page, diff: &Diff) {
+    heading(page, diff);
+    table(page, diff);
+    remarks(page, diff);
 }
 
 /// Prints the functions that take most on each side of a difference, in two columns.

@@ -8,8 +8,8 @@ mod prose;
 mod studies;
 mod tables;
 
-pub use difference::{difference, side_by_side};
-pub use studies::{between, history, thresholds};
+pub use difference::{difference, put_difference, side_by_side};
+pub use studies::{between, history, put_between, put_history, put_thresholds, thresholds};
 
 use super::page::Page;
 use super::{Report, Style, Subject, counted, factors, frames, waterfall};

@@ -28,6 +28,12 @@ pub fn between(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut page = Page::new(style.width, style.colour);
+    put_between(&mut page, names, studies, between);
+    page.finish(out)
+}
+
+/// Puts the comparison of two studies on a page.
+pub fn put_between(page: &mut Page, names: [&str; 2], studies: [&Study; 2], between: &Between) {
     page.pieces(&[("bytepath: two studies, the second against the first".into(), Tone::Strong)]);
     page.gap();
     for (lead, (name, study)) in ["first   ", "second  "].iter().zip(names.iter().zip(studies)) {
@@ -38,7 +44,7 @@ pub fn between(
             facts.map(|f| format!(", {}, {}", f.kernel_release, f.cpu_model)).unwrap_or_default();
         page.text(lead, &format!("{name}{when}{host}"));
     }
-    differences(&mut page, &between.differences);
+    differences(page, &between.differences);
     for work in Work::ALL {
         for question in Question::ALL {
             let of = |p: &&Pairing| {
@@ -46,7 +52,7 @@ pub fn between(
                     && (p.first.is_some() || p.second.is_some())
             };
             let pairings: Vec<&Pairing> = between.pairings.iter().filter(of).collect();
-            pairs(&mut page, question, work, &pairings);
+            pairs(page, question, work, &pairings);
         }
     }
     for (what, cells) in [("first", &between.only_first), ("second", &between.only_second)] {
@@ -76,7 +82,6 @@ pub fn between(
             level(rules.margin),
         ),
     );
-    page.finish(out)
 }
 
 fn differences(page: &mut Page, all: &[Difference]) {
@@ -170,6 +175,15 @@ pub fn thresholds(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut page = Page::new(style.width, style.colour);
+    put_thresholds(&mut page, results);
+    page.finish(out)
+}
+
+/// Puts the outcome of thresholds on a page; nothing if there are none.
+pub fn put_thresholds(page: &mut Page, results: &[ThresholdResult]) {
+    if results.is_empty() {
+        return;
+    }
     page.heading("Thresholds");
     for r in results {
         let found = match r.interval {
@@ -188,7 +202,6 @@ pub fn thresholds(
         );
         page.text("  ", &text);
     }
-    page.finish(out)
 }
 
 /// A confidence, with enough digits to distinguish it from 100 %.
@@ -205,6 +218,12 @@ fn limit(ratio: f64) -> String {
 /// Writes a figure over time.
 pub fn history(history: &History, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Page::new(style.width, style.colour);
+    put_history(&mut page, history);
+    page.finish(out)
+}
+
+/// Puts a figure over time on a page.
+pub fn put_history(page: &mut Page, history: &History) {
     let History { question, work, .. } = *history;
     let what = verdicts::subject(question, work);
     let studies = plural(history.entries.len() as u64, "study").replace("studys", "studies");
@@ -230,7 +249,7 @@ pub fn history(history: &History, style: &Style, out: &mut dyn Write) -> io::Res
             (remark(entry, shift), tone(better)),
         ]);
     }
-    table.print(&mut page, 2);
+    table.print(page, 2);
     page.gap();
     let text = match history.shifts.len() {
         0 => "No change was found".to_owned(),
@@ -244,7 +263,6 @@ pub fn history(history: &History, style: &Style, out: &mut dyn Write) -> io::Res
             level(CHANGE_LEVEL)
         ),
     );
-    page.finish(out)
 }
 
 /// Notes on one study: a change of level, and what else changed.

@@ -1,5 +1,6 @@
 //! Profiles of a made-up study: a cell that copies, and one that maps pages.
 
+use bytepath::math::Random;
 use bytepath::profile::waterfall::Trials;
 use bytepath::profile::{
     Builder, Explanation, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work,
@@ -103,4 +104,60 @@ pub fn explanation_per(unit: WorkUnit, trials: usize, hostile: &str) -> Explanat
         unit,
     )
     .unwrap()
+}
+
+/// A baseline and this many other cells of a study, each with a few hundred functions in
+/// stacks as deep and as uneven as those of a kernel that moves a stream.
+pub fn realistic(others: usize) -> Explanation {
+    let cells: Vec<String> = (0..=others).map(|at| format!("path-{at}")).collect();
+    let profiles: Vec<Vec<Profile>> =
+        cells.iter().zip(0..).map(|(cell, at)| vec![grown(cell, at)]).collect();
+    let trials: Vec<Trials> = cells
+        .iter()
+        .zip(&profiles)
+        .map(|(cell, profiles)| Trials { cell, profiles, metered: &[] })
+        .collect();
+    explain(&trials[0], &trials[1..], Rules::built_in(), WorkUnit::Gib).unwrap()
+}
+
+/// A profile whose stacks branch at random: most of it is in few of them, and the larger
+/// branches are the same for all seeds.
+fn grown(title: &str, seed: u64) -> Profile {
+    const FIRST: [&str; 8] = ["tcp", "skb", "__netif", "io_uring", "ip", "net", "sock", "napi"];
+    const THEN: [&str; 9] =
+        ["receive", "sendmsg", "queue", "alloc", "copy", "zerocopy", "process", "free", "poll"];
+    const LAST: [&str; 6] = ["locked", "established", "core", "fast_path", "bulk", "slow"];
+    let mut builder = Builder::new(Header {
+        title: title.to_owned(),
+        event: "cpu-clock".into(),
+        weight: Weight::Nanoseconds,
+        work: Work { bytes: Some(4.0 * 1073741824.0), packets: Some(PACKETS) },
+        ..Header::default()
+    });
+    let mut chance = Random::new(7);
+    let mut own = Random::new(seed);
+    let mut open: Vec<(Role, Vec<String>, f64)> =
+        Role::ALL.map(|role| (role, vec!["bytepath".to_owned()], 4e9)).to_vec();
+    while let Some((role, stack, weight)) = open.pop() {
+        let deep = stack.len() > 28 || weight < 2e6;
+        let branches = if deep { 0 } else { 1 + chance.below(2) };
+        let mut left = weight;
+        for _ in 0..branches {
+            let name = [FIRST[chance.below(8)], THEN[chance.below(9)], LAST[chance.below(6)]];
+            let part = left * (0.74 + 0.25 * chance.uniform()) * (0.95 + 0.05 * own.uniform());
+            left -= part;
+            open.push((role, [&stack[..], &[name.join("_")]].concat(), part));
+        }
+        let frame = |function: &String| Frame {
+            function: function.clone(),
+            kind: FrameKind::Kernel,
+            ..Frame::default()
+        };
+        let ids: Vec<_> = stack.iter().rev().map(|name| builder.frame(frame(name))).collect();
+        let stack = builder.stack(&ids);
+        let thread = builder.thread(Thread { name: role.to_string(), ..Thread::default() });
+        let owner = Owner::Role(role);
+        builder.add(Sample { stack, thread, owner, cpu: None, time: None, count: 1, weight: left });
+    }
+    builder.build()
 }
