@@ -25,7 +25,7 @@ pub use tally::{CallStats, Edge, Tally, TallyEnd, Window};
 
 use crate::connection::Connection;
 use crate::record::{Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Work};
-use std::sync::Arc;
+use std::sync::{self, Arc};
 
 /// Something to do between two hosts.
 pub trait Workload: Sync {

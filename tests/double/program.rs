@@ -2,6 +2,7 @@
 
 mod agent;
 mod calls;
+mod census;
 #[path = "../lab/ends.rs"]
 mod ends;
 mod killed;
@@ -26,6 +27,7 @@ fn main() {
         ["context", device, first, count] => {
             steering::context(device, first.parse().unwrap(), count.parse().unwrap());
         }
+        ["census"] => census::census(),
         ["endless"] => calls::endless(),
         ["copied", bytes] => moves::copied(bytes.parse().unwrap()),
         ["reference", bytes] => moves::reference(bytes.parse().unwrap()),

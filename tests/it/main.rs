@@ -35,6 +35,7 @@ mod meters;
 mod offloading;
 mod power;
 mod profile_formats;
+mod protocols;
 mod published;
 mod report;
 mod schema;
