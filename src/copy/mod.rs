@@ -16,6 +16,7 @@ pub use crate::sys::idxd::{Memories, Place};
 use crate::record::{Fault, FaultKind, OptionSpec, Options};
 use crate::spec::{resolve, split, suggest};
 use crate::sys::thread;
+use counter::Counter;
 use std::sync;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;

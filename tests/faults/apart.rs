@@ -33,7 +33,8 @@ const SET: &str = "receiver: mtu to-sender 1400";
 /// One connection of the study, at some time, is not what it should be.
 pub fn wire(lab: &mut Lab) -> Result<()> {
     let apart = Apart::new(lab)?;
-    let plan = apart.plan(lab, 1 + lab.below(5))?;
+    let meant = 1 + lab.below(5);
+    let plan = apart.plan(lab, meant)?;
     let run = Started::of(lab.command(&plan.arguments))?;
     apart.is_survived(lab, run, &plan)
 }
@@ -115,7 +116,7 @@ impl Apart {
 
     /// The study ends, can be gone on with, and nothing stays set at its hosts.
     fn is_survived(&self, lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
-        let mut survived = || -> Result<()> {
+        let survived = || -> Result<()> {
             let ended = run.end_within(PATIENCE)?.sound()?.with_code(&[0, 1, 2, 3, 5])?;
             goes_on(lab, &ended, plan)?;
             let begin = Instant::now();

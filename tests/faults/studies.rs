@@ -284,12 +284,14 @@ pub fn is_true(lab: &Lab, ended: &Ended, plan: &Plan) -> Result<()> {
             all.filter(|trial| matches!(trial.status, TrialStatus::Failed { .. })).count()
         };
         let loaded = load(&study)?;
-        let reported = ended.code == Some(5);
+        // A host that is lost while it restores its settings spoils no trial, and is named.
+        let reported = ended.code == Some(5) && !ended.err.contains("the steward on the ");
         ensure!(
             !reported || failed(&loaded) > 0 || loaded.trials.len() < plan.trials,
             "5 for nothing"
         );
-        ensure!(reported || failed(&loaded) == 0, "a failed trial, and exit code 0: {}", ended.err);
+        let silent = ended.code == Some(0) && failed(&loaded) > 0;
+        ensure!(!silent, "a failed trial, and exit code 0: {}", ended.err);
     }
     Ok(())
 }

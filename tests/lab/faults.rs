@@ -84,6 +84,28 @@ fn inside_outputs_go_away() {
     assert_eq!(load(&host.dir.path().join("nohup")).unwrap().trials.len(), 2);
 }
 
+#[test]
+fn a_limit_on_namespaces_is_a_lack_of_permission() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "mount -t proc proc /proc && echo 0 >/proc/sys/user/max_net_namespaces || exit 99; \
+                  exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-c", script]);
+    command.args([env!("CARGO_BIN_EXE_bytepath"), "run", "--path", "socket", "--out"]);
+    command.arg(dir.path().join("study")).env("BYTEPATH_STATE", dir.path());
+    let output = match command.output() {
+        Err(e) => return skip!("no unshare(1): {e}"),
+        Ok(output) => output,
+    };
+    let said = text(&output);
+    if output.status.code() == Some(99) || said.starts_with("unshare:") {
+        return skip!("no user namespace: {said}");
+    }
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("sysctl user.max_net_namespaces="), "{said}");
+    assert!(!dir.path().join("study").exists());
+}
+
 /// A terminal of script(1), whose end is what a lost ssh(1) or a closed window is: the first process
 /// of the session gets SIGHUP and ends, then all that it has in the foreground.
 #[test]
