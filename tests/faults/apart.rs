@@ -41,7 +41,7 @@ pub fn wire(lab: &mut Lab) -> Result<()> {
 
 /// What reaches a host dies, or the agent there does; and the host cannot be reached for a while.
 pub fn host(lab: &mut Lab) -> Result<()> {
-    let apart = Apart::new(lab)?;
+    let mut apart = Apart::new(lab)?;
     let plan = apart.plan(lab, 0)?;
     let mut run = Started::of(lab.command(&plan.arguments))?;
     let wait = lab.below(plan.lasts);
@@ -56,6 +56,7 @@ pub fn host(lab: &mut Lab) -> Result<()> {
         let victim = lab.pick(&victims);
         let what = fs::read_to_string(format!("/proc/{victim}/cmdline")).unwrap_or_default();
         lab.lines.push(format!("# killed: {}", what.replace('\0', " ")));
+        apart.restores_itself = !what.ends_with("\0agent\0--away\0");
         strike(victim, libc::SIGKILL);
     }
     run.ends_within(away)?;
@@ -68,6 +69,8 @@ struct Apart {
     places: [Place; 2],
     /// What connections note of themselves.
     folder: PathBuf,
+    /// No agent was killed, which would have to be asked for what it has set.
+    restores_itself: bool,
 }
 
 /// While there is this file, no host can be reached.
@@ -79,7 +82,7 @@ impl Apart {
         fs::create_dir(&folder)?;
         let places = ["sender", "receiver"].map(|name| Place::new(&lab.folder, name));
         join(&places[0], &places[1], "10.9.0");
-        Ok(Apart { places, folder })
+        Ok(Apart { places, folder, restores_itself: true })
     }
 
     /// A study of a moment whose connection of number `meant` is meddled with.
@@ -119,6 +122,10 @@ impl Apart {
         let survived = || -> Result<()> {
             let ended = run.end_within(PATIENCE)?.sound()?.with_code(&[0, 1, 2, 3, 5])?;
             goes_on(lab, &ended, plan)?;
+            if !self.restores_itself {
+                let bed = plan.arguments.iter().skip_while(|word| *word != "--testbed").nth(1);
+                lab.ask(&["restore", "--testbed", bed.context("no testbed")?])?.with_code(&[0])?;
+            }
             let begin = Instant::now();
             let is_left = || {
                 let kept = |place: &Place| place.state.join("journal").exists();
