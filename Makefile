@@ -90,11 +90,11 @@ bench: build tools-bench
 tools-build:
 	@tools/need cargo cc
 
-## bench-rr: the workload rr against sockperf and qperf, by turns, as ratios
+## bench-rr: the workload rr against sockperf and qperf, interleaved, as ratios
 bench-rr: build tools-bench
 	cargo bench --locked --bench rr
 
-## bench-packets: the workload packets against DPDK's testpmd and plain loops, by turns, as ratios
+## bench-packets: the workload packets against DPDK's testpmd and plain loops, interleaved, as ratios
 bench-packets: build tools-bench
 	@tools/need dpdk-testpmd
 	cargo bench --locked --bench packets

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A redis server that runs already, watched for two seconds under load from
+# A redis server that is already running, watched for two seconds under load from
 # redis-benchmark; then the load itself, watched from its start to its end.
 set -eu
 cd "$(dirname "$0")/.."

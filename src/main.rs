@@ -4,7 +4,7 @@ use bytepath::cli;
 use bytepath::sys::allowance::Allocator;
 use std::process::ExitCode;
 
-/// The commit of this build, if `make` or a package told it. It stands here because Cargo then
+/// The commit of this build, if `make` or a package passed it. It is here because Cargo then
 /// builds only this file again after a commit.
 const COMMIT: Option<&str> = match option_env!("BYTEPATH_COMMIT") {
     Some(commit) if !commit.is_empty() => Some(commit),

@@ -1,4 +1,4 @@
-//! `bytepath advise`: what an observed program would spend if it moved its bytes otherwise.
+//! `bytepath advise`: what an observed program would spend if it moved its bytes in other ways.
 
 use super::printed::Printed;
 use crate::record::{Fault, FaultKind, Observation, SCHEMA_VERSION};
@@ -48,7 +48,7 @@ fn read(file: &Path) -> Result<Observation, Fault> {
     let bytes = files::read(file, MOST)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}")))?;
     let seen: Observation = serde_json::from_slice(&bytes).map_err(|e| {
-        Fault::new(FaultKind::Storage, format!("{name} is no observation: {e}"))
+        Fault::new(FaultKind::Storage, format!("{name} is not an observation: {e}"))
             .remedy("make one with `bytepath observe --json --out FILE -- CMD`")
     })?;
     if seen.schema > SCHEMA_VERSION {

@@ -4,7 +4,7 @@
 use super::place::{PlaceArguments, unknown};
 use super::printed::{Document, Printed};
 use crate::path::DataPath;
-use crate::record::{Facts, Fault, OptionSpec, Role, Support};
+use crate::record::{Facts, Fault, OptionSpec, Role, Support, Tls};
 use crate::{meter, path};
 use clap::Args;
 use serde::Serialize;
@@ -24,8 +24,10 @@ pub(super) struct CatalogArguments {
 struct Paths<'a> {
     /// Halves.
     paths: &'a [Entry],
-    /// What `--path` takes, and the halves that it stands for.
+    /// What `--path` takes, and the halves that it names.
     pairs: &'a [path::Pair],
+    /// Who can encrypt here.
+    tls: &'a [Entry],
 }
 
 /// What `meters --json` prints.
@@ -54,6 +56,12 @@ struct OptionEntry {
     help: &'static str,
 }
 
+/// Who can encrypt a stream.
+const ENCRYPTION: [(Tls, &str, &str); 2] = [
+    (Tls::User, "tls=user", "TLS 1.3 records by the program: the path socket"),
+    (Tls::Kernel, "tls=kernel", "kTLS: the paths socket, sendfile, splice and uring"),
+];
+
 /// Lists the data paths.
 pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
     let facts = arguments.place.facts(false)?;
@@ -61,13 +69,27 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
     for path in path::CATALOG {
         entries.extend(Role::ALL.into_iter().filter_map(|role| path_entry(path, role, &facts)));
     }
-    let list = Paths { paths: &entries, pairs: path::PAIRS };
+    let tls = ENCRYPTION.map(|(tls, name, summary)| Entry {
+        name: name.to_owned(),
+        summary: summary.to_owned(),
+        role: None,
+        options: Vec::new(),
+        support: match &facts {
+            Ok(facts) => {
+                facts.iter().map(|of| path::tls_support(tls, of)).fold(Support::Yes, Support::and)
+            }
+            Err(fault) => unknown(fault),
+        },
+    });
+    let list = Paths { paths: &entries, pairs: path::PAIRS, tls: &tls };
     arguments.printed.print_plain(&Document::new("bytepath-paths", list), |out| {
         write(&entries, out)?;
         writeln!(out, "pairs (TX+RX), as --path takes them:")?;
         path::PAIRS
             .iter()
-            .try_for_each(|pair| writeln!(out, "  {:<14} {}+{}", pair.name, pair.tx, pair.rx))
+            .try_for_each(|pair| writeln!(out, "  {:<14} {}+{}", pair.name, pair.tx, pair.rx))?;
+        writeln!(out, "\nencryption, as --stream takes it:")?;
+        write(&tls, out)
     })?;
     Ok(ExitCode::SUCCESS)
 }

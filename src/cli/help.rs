@@ -1,13 +1,14 @@
 //! What clap leaves to us of `--help`: how wide it is, and lists of names that can be typed.
 
-use super::show::{PAGE, console_width};
+use super::output::size;
+use super::show::PAGE;
 use crate::report::wrap;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
 /// Columns of help: the terminal's, at most 100.
 pub(super) fn width() -> usize {
-    console_width().map_or(PAGE, |columns| columns.min(PAGE))
+    size(std::io::stdout()).map_or(PAGE, |(columns, _)| columns.min(PAGE))
 }
 
 /// Names that stay on a line with what they mean have at most this many columns.

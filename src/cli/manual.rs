@@ -1,4 +1,4 @@
-//! `bytepath completions` and `bytepath man`: what a package installs beside the program, from
+//! `bytepath completions` and `bytepath man`: what a package installs with the program, from
 //! the clap types that the help comes from.
 
 use super::output::print;
@@ -58,10 +58,21 @@ pub(super) fn man(arguments: &ManArguments) -> Result<ExitCode, Fault> {
     let folder = &arguments.folder;
     let mut command = super::Arguments::command().disable_help_subcommand(true);
     command.build();
+    let command = with_all_help(command);
     std::fs::create_dir_all(folder)
         .and_then(|()| write_pages(&command, folder))
         .map_err(|e| Fault::new(FaultKind::Storage, cannot_write(folder, &e)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// clap_mangen leaves out the text of an option that the short help hides, unless it has a long
+/// text, too.
+fn with_all_help(command: Command) -> Command {
+    let command = command.mut_args(|argument| match argument.get_help().cloned() {
+        Some(help) if argument.get_long_help().is_none() => argument.long_help(help),
+        _ => argument,
+    });
+    command.mut_subcommands(with_all_help)
 }
 
 fn cannot_write(folder: &Path, error: &io::Error) -> String {
@@ -126,25 +137,28 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "Folder of the journal of changed settings; by default /var/lib/bytepath for root, else \
          $XDG_STATE_HOME/bytepath or ~/.local/state/bytepath.",
     ),
-    ("NO_COLOR", "If it is set, nothing is coloured."),
+    ("NO_COLOR", "If set to anything, output is not coloured."),
     (
         "XDG_CACHE_HOME",
         "Kernels for guests are found in its folder bytepath/kernels; by default in ~/.cache.",
     ),
-    ("XDG_RUNTIME_DIR", "Sockets by which one ssh connection to a host serves several agents."),
+    (
+        "XDG_RUNTIME_DIR",
+        "Control sockets of ssh, so that one connection to a host serves several agents.",
+    ),
 ];
 
 const FILES: &[(&str, &str)] = &[
     (
         "bytepath-studies/DATE-TIME/",
         "A study, in the folder where run was started, unless --out names another: \
-         experiment.toml (what was asked), hosts.json (facts of the hosts), trials.jsonl (one \
+         experiment.toml (the resolved experiment), hosts.json (facts of the hosts), trials.jsonl (one \
          trial per line), profiles/. The command schema prints the JSON Schema of each.",
     ),
     (
         "/var/lib/bytepath/, ~/.local/state/bytepath/",
-        "The journal of changed settings, of root and of other users. What a killed run left \
-         there is undone by the command restore.",
+        "The journal of changed settings, of root and of other users. The command \
+         restore undoes what a killed run left in it.",
     ),
     ("~/.cache/bytepath/kernels/", "Kernels for guests, as make vm-kernel fetches them."),
 ];
@@ -238,13 +252,19 @@ fn list(roff: &mut Roff, block: &[&str]) {
         roff.control("fi", []);
         return;
     }
-    for line in block {
+    let mut lines = block.iter().peekable();
+    while let Some(line) = lines.next() {
         let inner = line.starts_with("    ");
         let (tag, text) = line.trim().split_once("  ").unwrap_or((line.trim(), ""));
+        let mut text = text.trim().to_owned();
+        // What did not fit on a line of the help stands below it, far from the margin.
+        while let Some(more) = lines.next_if(|next| next.starts_with("      ")) {
+            text = format!("{text} {}", more.trim()).trim_start().to_owned();
+        }
         if inner {
             roff.control("RS", []);
         }
-        item(roff, tag, text.trim());
+        item(roff, tag, &text);
         if inner {
             roff.control("RE", []);
         }

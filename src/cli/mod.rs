@@ -43,8 +43,8 @@ use std::process::ExitCode;
 
 /// Which way should your bytes take through this machine, and why?
 ///
-/// bytepath drives one TCP stream through every data path Linux has, measures
-/// throughput and CPU cost, and proves whether "zero-copy" was true.
+/// bytepath drives a TCP stream, requests or packets through the data paths that Linux
+/// offers, measures rate and CPU cost, and proves whether "zero-copy" was true.
 #[derive(Debug, Parser)]
 #[command(name = "bytepath", version, after_long_help = AFTER_HELP)]
 pub struct Arguments {
@@ -73,9 +73,9 @@ enum Command {
     Show(show::ShowArguments),
     /// Compare a study's paths, or two studies, and check limits
     Compare(compare::CompareArguments),
-    /// Merge studies of one experiment, each on a pair of hosts, into one
+    /// Merge studies of one experiment from several pairs of hosts
     Merge(merge::MergeArguments),
-    /// Run an experiment on many pairs of hosts by Slurm
+    /// Run an experiment on many pairs of hosts with Slurm
     Fleet(fleet::FleetArguments),
     /// Attach the log of an external power meter to a study
     Attach(power::AttachArguments),
@@ -87,7 +87,7 @@ enum Command {
     Profile(profile::ProfileArguments),
     /// Observe a program: its system calls, its CPU time, its profile
     Observe(observe::ObserveArguments),
-    /// Predict from a study what an observed program would save by other calls
+    /// Predict from a study what an observed program would save with other calls
     Advise(advise::AdviseArguments),
     /// Measure copy engines: the CPU, a helper core, a DMA engine
     Copy(copy::CopyArguments),
@@ -122,20 +122,20 @@ Examples:
   bytepath run --link offload:mtu=9000 --cores one
   bytepath compare BEFORE AFTER --fail-if \"*.rate slower 2%\"
   bytepath history bytepath-studies socket.rate
-  bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, by Slurm
+  bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, with Slurm
   bytepath run experiments/battle-quick.toml       an experiment file
   bytepath resume bytepath-studies/20260102-030405  after Ctrl-C or a crash
   bytepath size --rate 200G --rtt 0.1ms --mtu 4148 required buffer sizes
   bytepath doctor                                  what would distort measurements
   bytepath run --settings quiet                    quiet the host; restore it afterwards
   bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
-  bytepath advise run.json bytepath-studies/...    what other calls would save it
+  bytepath advise run.json bytepath-studies/...    what it would save with other calls
   bytepath paths                                   what works here, and why the rest does not
 
 Exit codes:
   0 success   1 the kernel refused something   2 usage error   3 not supported here
   4 not permitted   5 a trial failed   6 a file could not be read or written
-  7 a threshold of --fail-if was exceeded
+  7 a limit of --fail-if was exceeded   125 a limit of --fail-if is undecided
   130 interrupted by the user (what was measured is kept)";
 
 /// Reads the command line; prints help, the version or a usage error and exits by itself.
@@ -242,7 +242,7 @@ struct AgentArguments {
     /// Print the build and exit
     #[arg(long)]
     build: bool,
-    /// Started by something other than its controller: live as long as the pipe, not the parent
+    /// Live as long as the pipe, not the parent: another program than the controller started it
     #[arg(long)]
     away: bool,
 }

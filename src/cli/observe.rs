@@ -48,7 +48,7 @@ pub(super) struct ObserveArguments {
     /// How calls are counted: auto, task-storage or none
     #[arg(long, value_enum, hide_possible_values = true, default_value_t = Count::Auto)]
     count: Count,
-    /// Samples a second and CPU: a rate in Hz, auto or none
+    /// Samples per second and CPU: a rate in Hz, auto or none
     #[arg(long, value_name = "HZ", default_value = "auto", value_parser = sampling)]
     sample: Sampling,
     /// Write the program's profile to this file; its suffix gives the format
@@ -225,7 +225,8 @@ fn write(
 ) -> Result<(), Fault> {
     let terminal = arguments.printed.out.is_none() && std::io::stderr().is_terminal();
     let colour = arguments.printed.out.is_none() && output::colours(&std::io::stderr());
-    let width = if terminal { width().unwrap_or(PAGE) } else { PAGE };
+    let size = output::size(std::io::stderr()).filter(|_| terminal);
+    let width = size.map_or(PAGE, |(columns, _)| columns);
     let style = Style { width, colour, details: arguments.details };
     let mut text = Vec::new();
     if arguments.printed.is_json() {
@@ -258,9 +259,4 @@ fn keep_profile(profile: &Profile, file: &Path) -> Result<(), Fault> {
         None => Ok(()),
     };
     written.map_err(|e| Fault::new(FaultKind::Storage, format!("cannot write {name}: {e}")))
-}
-
-fn width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
-    (size.ws_col > 0).then_some(size.ws_col.into())
 }

@@ -10,6 +10,7 @@ use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::fd::AsFd;
 
 /// Sets when colours are used, here and in clap's help.
 pub(super) fn set_colours(when: ColorChoice) {
@@ -24,6 +25,12 @@ pub(super) fn set_colours(when: ColorChoice) {
 /// Whether this stream gets colours: on a terminal unless `NO_COLOR` is set, or as requested.
 pub(super) fn colours<S: RawStream>(stream: &S) -> bool {
     AutoStream::choice(stream) != anstream::ColorChoice::Never
+}
+
+/// Columns and rows of the terminal that this stream is; none where it is not one.
+pub(super) fn size(stream: impl AsFd) -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    (size.ws_col > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
 /// A value as JSON, with nothing in it that would steer a terminal.

@@ -200,7 +200,9 @@ pub(super) fn of_host(name: &str) -> Result<(Facts, Vec<Finding>), Fault> {
     let facts = stewards.survey(Role::Receiver)?;
     let all = stewards.examine()?.into_iter();
     let findings = all.filter(|(role, _)| *role == Some(Role::Receiver)).flat_map(|(_, all)| all);
-    let facts = facts.ok_or_else(|| Fault::new(FaultKind::Usage, "it is this machine"))?;
+    let facts = facts.ok_or_else(|| {
+        Fault::new(FaultKind::Usage, format!("{name} is this machine")).remedy("leave out --host")
+    })?;
     Ok((facts, findings.collect()))
 }
 

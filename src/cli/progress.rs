@@ -1,13 +1,17 @@
-//! Progress on standard error: a bar on a terminal, plain lines elsewhere.
+//! Progress on standard error: on a terminal a bar, and below it what was measured so far;
+//! plain lines elsewhere.
 
-use super::output::say;
+use super::output::{colours, say, size};
+use super::show::PAGE;
 use crate::record::{
-    CellId, Restoration, RestorationRow, SettingRecord, StudyHeader, Trial, TrialStatus, visible,
+    CellId, Design, Restoration, RestorationRow, SettingRecord, Study, StudyHeader, Trial,
+    TrialStatus, visible,
 };
+use crate::report::{self, Style};
 use crate::run::{Observer, time_of_trial};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 /// How much is said about the progress of a study.
@@ -31,19 +35,32 @@ pub(super) struct Progress {
     lines: bool,
     trials: usize,
     profiles: usize,
+    blocks: u32,
+    /// Whether the cells of a block take turns in slices.
+    interleaved: bool,
+    /// Time that is left, once it is known.
+    left: Option<String>,
 }
 
 impl Progress {
     pub fn new(talk: &Talk) -> Self {
         let quiet = talk.quiet;
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+        let bar = (!quiet && io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_style(style(BAR));
             bar
         });
         let lines = !quiet && (talk.verbose || bar.is_none());
-        Progress { bar, quiet, lines, trials: 0, profiles: 0 }
+        Progress {
+            bar,
+            quiet,
+            lines,
+            trials: 0,
+            profiles: 0,
+            blocks: 0,
+            interleaved: false,
+            left: None,
+        }
     }
 
     /// One line that a quiet run leaves out.
@@ -68,6 +85,23 @@ impl Progress {
         }
     }
 
+    /// Shows what goes on, next to the bar.
+    fn show(&self, what: &str) {
+        if let Some(bar) = &self.bar {
+            let left = self.left.as_ref().map(|left| format!("{left} left  "));
+            bar.set_message(visible(&(left.unwrap_or_default() + what)).into_owned());
+        }
+    }
+
+    /// One more has ended, this way.
+    fn advance(&mut self, left: &str, outcome: &str) {
+        self.left = Some(left.to_owned());
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+        self.show(outcome);
+    }
+
     /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
@@ -79,6 +113,8 @@ impl Progress {
 impl Observer for Progress {
     fn begins(&mut self, header: &StudyHeader, trials: usize) {
         self.trials = trials;
+        self.blocks = header.schedule.blocks;
+        self.interleaved = matches!(header.schedule.design, Design::Slices { .. });
         let each = Duration::from_secs_f64(time_of_trial(&header.schedule));
         let left = clock(each * trials as u32);
         if let Some(bar) = &self.bar {
@@ -89,23 +125,27 @@ impl Observer for Progress {
     }
 
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
-        if let Some(bar) = &self.bar {
-            let old = bar.message();
-            let left = old.split_once("  ").map(|(left, _)| left.to_owned());
-            let left = left.filter(|text| text.ends_with("left"));
-            let left = left.map(|text| text + "  ").unwrap_or_default();
-            bar.set_message(format!("{left}block {block}: {cell}"));
-        }
+        let what = match self.interleaved {
+            true => "all cells interleaved",
+            false => &cell.0,
+        };
+        self.show(&format!("block {block} of {}: {what}", self.blocks));
     }
 
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
         let (left, result) = (clock(left), outcome(trial));
         let (cell, total) = (&trial.cell, self.trials);
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-            bar.set_message(format!("{left} left  {cell}: {result}"));
-        }
+        self.advance(&left, &format!("{cell}: {result}"));
         self.line(&format!("[{number:>3}/{total}] {cell:<32} {result:<24} {left} left"));
+    }
+
+    fn block_ends(&mut self, study: &Study) {
+        if let Some(bar) = &self.bar
+            && let Some(text) = so_far(study)
+        {
+            bar.set_style(style(BAR_AND_ESTIMATES));
+            bar.set_prefix(text);
+        }
     }
 
     fn profiles_begin(&mut self, trials: usize, each: Duration) {
@@ -117,9 +157,7 @@ impl Observer for Progress {
     }
 
     fn profile_begins(&mut self, number: usize, cell: &CellId) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(format!("profile {number} of {}: {cell}", self.profiles));
-        }
+        self.show(&format!("profile {number} of {}: {cell}", self.profiles));
     }
 
     fn profile_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
@@ -130,10 +168,7 @@ impl Observer for Progress {
         };
         let left = clock(left);
         let (cell, total) = (&trial.cell, self.profiles);
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-            bar.set_message(format!("{left} left  profile of {cell}: {result}"));
-        }
+        self.advance(&left, &format!("profile of {cell}: {result}"));
         self.line(&format!("[profile {number}/{total}] {cell:<28} {result:<24} {left} left"));
     }
 
@@ -174,6 +209,37 @@ impl Observer for Progress {
     fn host_changed(&mut self, remark: &str) {
         self.say(remark);
     }
+}
+
+/// The bar alone, and with a text of several lines below it.
+const BAR: &str = "{bar:24} {pos}/{len}  {wide_msg}";
+const BAR_AND_ESTIMATES: &str = "{bar:24} {pos}/{len}  {wide_msg}\n{prefix}";
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// What was measured so far, as far as the terminal has lines for it; none if nothing was.
+fn so_far(study: &Study) -> Option<String> {
+    let (width, height) = size(io::stderr()).unwrap_or((PAGE, 24));
+    let look = Style { width, colour: colours(&io::stderr()), details: false };
+    let mut table = Vec::new();
+    report::estimates(study, &look, &mut table).ok()?;
+    let table = String::from_utf8_lossy(&table);
+    let lines: Vec<&str> = table.lines().collect();
+    // The bar, the line below, the line of what is left out, and the cursor's.
+    let room = height.saturating_sub(4);
+    if lines.is_empty() || room < 3 {
+        return None;
+    }
+    let percent = study.header.judgement.confidence * 100.0;
+    let mut text = format!("Running estimates, {percent}% intervals; verdicts come at the end\n");
+    text.extend(lines.iter().take(room).map(|line| format!("{line}\n")));
+    if lines.len() > room {
+        text.push_str(&format!("  ... {} more lines\n", lines.len() - room));
+    }
+    text.pop();
+    Some(text)
 }
 
 pub(super) fn outcome(trial: &Trial) -> String {

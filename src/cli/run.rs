@@ -75,10 +75,11 @@ pub(super) struct RunArguments {
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, hide_short_help = true, value_name = "KERNEL")]
     pub kernel: Vec<String>,
-    /// CPU placement: two, one, unpinned, or CPUs: S,R
+    /// CPU placement: two, one, together, apart, unpinned, or CPUs: S,R
     ///
-    /// two-cores and one-core are other names of two and one. Parts by name:
-    /// sender=0,receiver=1,softirq=1,io-wq=0.
+    /// two, one: a CPU for each end, or one for both (also two-cores, one-core). together,
+    /// apart: the softirqs of each end on the CPU of its threads, or on another. Parts by
+    /// name: sender=0,receiver=1,softirq=1,io-wq=0.
     #[arg(long, value_name = "CORES", default_value = "two")]
     pub cores: String,
     /// Meters to run: usual, all, none, or names as in usual,locks [default: the file's, or usual]
@@ -208,7 +209,7 @@ fn watch(
     let stop = catch_signals()?;
     sys::process::report_file_size_limit();
     let laboratory = laboratory(testbed, &stop)?;
-    settings::tell_left_behind();
+    settings::report_left_behind();
     let mut progress = Progress::new(talk);
     let (study, result) = work(&laboratory, &mut progress);
     progress.finish();

@@ -38,7 +38,7 @@ pub(super) struct SettingsArguments {
 const SETTINGS_HELP: &str = "\
 Examples:
   bytepath settings                                profiles, and what can be set
-  bytepath settings quiet                          from what to what, here
+  bytepath settings quiet                          what it would change here
   bytepath settings battle-of-zcs:device=eth0
   bytepath settings --path zcrx --address 10.0.0.2 --peer 10.0.0.1
   bytepath run --settings quiet --set \"sysctl net.core.rmem_max=67108864\"
@@ -63,7 +63,7 @@ Examples:
   bytepath restore
   bytepath restore --receiver ssh://peer           this machine and another host
 
-A run restores its settings by itself, also after an error or Ctrl-C. This is for a
+A run restores its settings on its own, even after an error or Ctrl-C. This is for a
 run that was killed. Exits with 1 if something could not be restored.";
 
 /// What `--json` prints of settings.
@@ -142,7 +142,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
 }
 
 /// Reports which settings of this host this process would leave changed if it ended now.
-pub(super) fn tell_what_stays() {
+pub(super) fn report_what_stays() {
     match Place::standard().read() {
         Ok(Some(chronicle))
             if chronicle.begin.as_ref().is_some_and(|b| b.pid == std::process::id()) =>
@@ -157,7 +157,7 @@ pub(super) fn tell_what_stays() {
 }
 
 /// Reports on standard error what a killed run has left changed, if anything.
-pub(super) fn tell_left_behind() {
+pub(super) fn report_left_behind() {
     let Some(chronicle) = engine::left_behind(&Place::standard()) else { return };
     if !chronicle.damaged.is_empty() {
         return warn("the journal of an earlier run is damaged; see `bytepath restore`");

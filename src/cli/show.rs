@@ -187,12 +187,6 @@ fn formats_help() -> String {
 
 /// As wide as the terminal and coloured there, plain elsewhere.
 pub(super) fn style(details: bool) -> Style {
-    let terminal = std::io::stdout().is_terminal();
-    let width = if terminal { console_width().unwrap_or(PAGE) } else { PAGE };
+    let width = output::size(std::io::stdout()).map_or(PAGE, |(columns, _)| columns);
     Style { width, colour: output::colours(&std::io::stdout()), details }
-}
-
-pub(super) fn console_width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-    (size.ws_col > 0).then_some(size.ws_col.into())
 }

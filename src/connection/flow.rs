@@ -1,6 +1,7 @@
 //! One connection by a socket of the kernel's, whichever protocol it speaks.
 
 use super::Connection;
+use super::tls::{self, Keys};
 use crate::record::{Fault, FaultKind, Protocol};
 use crate::sys::tcp::{self, Ready};
 use socket2::Socket;
@@ -18,12 +19,14 @@ pub struct Flow {
     pub index: u32,
     /// What it speaks.
     pub protocol: Protocol,
+    /// The keys, if what goes over it is encrypted by the program.
+    pub keys: Option<Keys>,
 }
 
 impl Flow {
     /// A connection by TCP.
     pub fn tcp(socket: impl Into<Socket>, index: u32) -> Flow {
-        Flow { socket: socket.into(), index, protocol: Protocol::Tcp }
+        Flow { socket: socket.into(), index, protocol: Protocol::Tcp, keys: None }
     }
 
     /// The socket's descriptor.
@@ -65,7 +68,7 @@ impl Flow {
             return tcp::send(self.fd(), &[], 0).map(drop).map_err(failed);
         }
         tcp::shutdown(self.fd(), Shutdown::Write).map_err(failed)?;
-        // No event tells of an acknowledgement, so it has to be requested; the
+        // No event reports an acknowledgement, so it has to be polled; the
         // stream is over, and nothing is timed any more.
         let mut pause = Duration::from_micros(50);
         while tcp::unacknowledged(self.fd()).map_err(failed)? > 0 {
@@ -135,13 +138,17 @@ impl Flow {
             ErrorKind::NetworkUnreachable,
             ErrorKind::NetworkDown,
             ErrorKind::NotConnected,
-            // Of datagrams: there is no socket at the other end any more.
+            // Of datagrams: the socket at the other end is gone.
             ErrorKind::ConnectionRefused,
         ];
         if unreachable.contains(&error.kind()) {
             fault.kind = FaultKind::PeerLost;
         }
-        fault
+        // Only the kernel's TLS says so of TCP.
+        match error.raw_os_error() {
+            Some(libc::EBADMSG) => tls::undecryptable(fault),
+            _ => fault,
+        }
     }
 
     fn cut_off(&self) -> Fault {
@@ -169,7 +176,7 @@ impl Connection for Flow {
     fn kernel(&self) -> Result<Flow, Fault> {
         let socket = self.socket.try_clone();
         let socket = socket.map_err(|e| Fault::system("cannot duplicate the connection", &e))?;
-        Ok(Flow { socket, index: self.index, protocol: self.protocol })
+        Ok(Flow { socket, ..*self })
     }
 
     fn send_at_once(&self) -> Result<(), Fault> {

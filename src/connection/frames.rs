@@ -144,7 +144,7 @@ impl Attached {
         })
     }
 
-    /// Whether the flow was cut from outside; to be asked wherever a mover waits.
+    /// Whether the flow was cut from outside; to be checked wherever a mover waits.
     pub fn check(&self) -> Result<(), Fault> {
         match self.cut.load(Ordering::Relaxed) {
             false => Ok(()),
@@ -155,7 +155,7 @@ impl Attached {
         }
     }
 
-    /// The fault of a call that failed on this flow. A device that went down or away is a
+    /// The fault of a call that failed on this flow. A device that went down or was removed is a
     /// peer that was lost.
     pub fn fault(&self, call: &str, error: &std::io::Error) -> Fault {
         let device = self.device.as_ref().map_or("the tap's queue", |device| &device.name);

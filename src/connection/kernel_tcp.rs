@@ -1,8 +1,8 @@
 //! The kernel's TCP: connected, blocking, with the contract's options set.
 
-use super::{Connection, Flow, Listener, Terms, Transport, hello, ports};
-use crate::record::wire::Token;
-use crate::record::{Fault, FaultKind, Protocol, Stream};
+use super::{Connection, Flow, Listener, Terms, Transport, hello, ports, tls};
+use crate::record::wire::{Secret, Token};
+use crate::record::{Fault, FaultKind, Protocol, Role, Stream, Tls};
 use crate::sys::tcp::{self, FlowOptions};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -30,7 +30,7 @@ impl Transport for KernelTcp {
         let open = |at| tcp::listen_at(at, contract.flows, &options);
         let listener = ports::at_free_port(address, terms.ports, open)
             .map_err(|e| socket_fault(&format!("listen at {address}"), contract, &e))?;
-        Ok(Box::new(listener))
+        Ok(Box::new(Listening { listener, tls: contract.tls, secret: terms.secret.cloned() }))
     }
 
     fn connect(
@@ -47,13 +47,20 @@ impl Transport for KernelTcp {
         socket
             .write_all(&hello::of(token, index))
             .map_err(|e| Fault::system("cannot send the token to the receiver", &e))?;
-        Ok(Arc::new(Flow::tcp(socket, index)))
+        let flow = Flow::tcp(socket, index);
+        Ok(Arc::new(tls::over(flow, contract.tls, terms.secret, Role::Sender)?))
     }
 }
 
-impl Listener for TcpListener {
+struct Listening {
+    listener: TcpListener,
+    tls: Tls,
+    secret: Option<Secret>,
+}
+
+impl Listener for Listening {
     fn address(&self) -> Result<SocketAddr, Fault> {
-        self.local_addr().map_err(|e| Fault::system("cannot read the port", &e))
+        self.listener.local_addr().map_err(|e| Fault::system("cannot read the port", &e))
     }
 
     /// Any connection that does not show the token in time is closed and forgotten.
@@ -61,11 +68,13 @@ impl Listener for TcpListener {
         let mut taken: Vec<Option<Arc<dyn Connection>>> = (0..flows).map(|_| None).collect();
         let deadline = Instant::now() + hello::TIMEOUT;
         while taken.iter().any(Option::is_none) {
-            let socket = accept_one(self, deadline)?;
+            let socket = accept_one(&self.listener, deadline)?;
             if let Some(index) = shown_index(&socket, token, deadline)
                 && let Some(slot @ None) = taken.get_mut(index as usize)
             {
-                *slot = Some(Arc::new(Flow::tcp(socket, index)));
+                let flow = Flow::tcp(socket, index);
+                let flow = tls::over(flow, self.tls, self.secret.as_ref(), Role::Receiver)?;
+                *slot = Some(Arc::new(flow));
             }
         }
         Ok(taken.into_iter().flatten().collect())

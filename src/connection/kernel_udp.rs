@@ -117,7 +117,7 @@ fn open(address: SocketAddr, contract: &Stream, shared: bool) -> io::Result<Sock
 fn connected(socket: Socket, peer: SocketAddr, index: u32) -> Result<Flow, Fault> {
     let connected = socket.connect(&peer.into());
     connected.map_err(|e| Fault::system(format!("cannot connect to {peer} by UDP"), &e))?;
-    Ok(Flow { socket, index, protocol: Protocol::Udp })
+    Ok(Flow { socket, index, protocol: Protocol::Udp, keys: None })
 }
 
 #[cfg(test)]
@@ -134,6 +134,7 @@ mod tests {
             ports: None,
             queues: &[],
             options: &Default::default(),
+            secret: None,
         };
         let (token, wrong) = (Token("a".repeat(32)), Token("b".repeat(32)));
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);

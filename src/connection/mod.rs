@@ -9,6 +9,8 @@ mod kernel_tcp;
 mod kernel_udp;
 mod ports;
 pub mod reach;
+pub mod records;
+pub mod tls;
 pub mod userspace;
 mod witness;
 
@@ -19,7 +21,7 @@ pub use kernel_udp::KERNEL_UDP;
 pub use userspace::USERSPACE_TCP;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};
 
-use crate::record::wire::Token;
+use crate::record::wire::{Secret, Token};
 use crate::record::{Cell, Fault, LinkSettings, Options, Ports, Protocol, Stream};
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
@@ -71,6 +73,8 @@ pub struct Terms<'a> {
     pub queues: &'a [Arc<OwnedFd>],
     /// What is set of the half of the path that this end's role is named after.
     pub options: &'a Options,
+    /// What the connections are encrypted with, where the contract says by whom.
+    pub secret: Option<&'a Secret>,
 }
 
 /// An end that listens.

@@ -61,6 +61,7 @@ mod tests {
                 ports,
                 queues: &[],
                 options: &Options::default(),
+                secret: None,
             },
         )
     }

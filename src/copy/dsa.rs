@@ -56,7 +56,7 @@ const GLANCES: u32 = 4096;
 /// A queue with its limits.
 pub(super) struct Queue {
     pub(super) queue: WorkQueue,
-    /// Descriptors it holds: one more would be lost without a word where it is dedicated.
+    /// Descriptors it holds: one more would be lost silently where it is dedicated.
     pub(super) size: usize,
     /// Bytes of a copy at most.
     pub(super) longest: u32,

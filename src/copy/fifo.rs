@@ -132,7 +132,7 @@ impl Reader {
     }
 }
 
-/// Bytes that a reader may take: a slice of the ring, or two where they go on at its beginning.
+/// Bytes that a reader may take: a slice of the ring, or two where they wrap.
 #[derive(Debug)]
 pub struct Bytes<'a> {
     memory: &'a Memory,

@@ -195,7 +195,7 @@ pub(super) fn header() -> impl Iterator<Item = u8> {
     (0x01..=0x09).chain(0x10..=0x22).chain([0x26, 0x27])
 }
 
-/// Those of an operation that the driver deals with.
+/// Those of an operation that the driver handles.
 pub(super) fn dealt_with(operation: u8) -> &'static [u8] {
     match operation {
         MEMMOVE => &[status::SUCCESS, status::PAGE_FAULT, status::PAGE_FAULT_UNANSWERED],

@@ -18,7 +18,7 @@ pub struct Load {
     pub size: u32,
     /// Copies in flight, and submitted together.
     pub shape: Shape,
-    /// Through [`ROTATION`] bytes and not the same few again and again.
+    /// Through [`ROTATION`] bytes and not the same few repeatedly.
     pub rotate: bool,
     /// How long it is measured.
     pub time: Duration,

@@ -58,6 +58,12 @@ const MODULES: &[(&str, bool)] = &[
     ("sch_fq", false),
     ("vhost_net", false),
     ("pktgen", false),
+    ("tls", false),
+    // Its cipher, with instructions of the processor or without.
+    ("aesni_intel", false),
+    ("ghash_generic", false),
+    ("ctr", false),
+    ("gcm", false),
 ];
 
 /// The image of a kernel and the file system of its guests: this program, others

@@ -53,7 +53,7 @@ fn use_all_queues(device: &str) -> Result<(), Fault> {
         return Err(Fault::new(FaultKind::Unsupported, text));
     };
     let channels = match netlink.channels(link.index) {
-        // A driver that cannot tell has one queue.
+        // A driver that does not report it has one queue.
         Err(e) if e.kind() == io::ErrorKind::Unsupported => return Ok(()),
         channels => channels.map_err(fail)?,
     };

@@ -32,7 +32,7 @@ pub fn panic(console: &str) -> Option<String> {
 
 /// The end of a machine that is not restarted when it wants to be. An orderly one
 /// says on the console what it is about to do (kernel/reboot.c); a processor that
-/// cannot go on (a triple fault) says nothing.
+/// cannot continue (a triple fault) says nothing.
 fn switched_off(console: &str) -> String {
     let said = |words: &str| console.contains(words);
     let how = if said("reboot: Restarting system") {

@@ -44,7 +44,7 @@ pub enum Says {
     Lowered,
 }
 
-/// What a guest tells of itself when it is up.
+/// What a guest reports about itself when it is up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
     /// Version and build of the program in it.

@@ -103,7 +103,8 @@ fn load_modules() -> Vec<String> {
     for file in files.into_iter().filter(|file| !kept(file)) {
         let loaded = fs::read(&file).and_then(|module| boot::load_module(&module, ""));
         match loaded {
-            Err(e) if e.raw_os_error() != Some(libc::EEXIST) => {
+            // ENODEV: the processor lacks the instructions that it is made of.
+            Err(e) if !matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENODEV)) => {
                 let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 say(format_args!("module {name}: {e}"));
                 notes.push(format!("module {name} cannot be loaded: {e}"));

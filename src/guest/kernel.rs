@@ -143,7 +143,7 @@ fn release(path: &Path) -> Result<String, Fault> {
 
 /// Reads the release from the header of an x86 image: `HdrS` at 0x202, and at
 /// 0x20e where, less 0x200, the text of the version is
-/// (Documentation/arch/x86/boot.rst). None if it is no such image.
+/// (Documentation/arch/x86/boot.rst). None if it is not such an image.
 pub fn release_in(image: &[u8]) -> Option<String> {
     if image.get(0x202..0x206)? != b"HdrS" {
         return None;
@@ -202,7 +202,7 @@ fn unpacked(package: &Path, cache: &Path) -> Result<Image, Fault> {
     }
 }
 
-/// What tells these packages from others of the same names: their number, their
+/// What distinguishes these packages from others of the same names: their number, their
 /// size and the time of the youngest. A rebuilt kernel is another one.
 fn state(packages: &[PathBuf]) -> Result<String, Fault> {
     let (mut bytes, mut youngest) = (0, 0);

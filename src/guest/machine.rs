@@ -211,7 +211,7 @@ impl Machine {
         end::quoted(&self.console.text())
     }
 
-    /// Ends a guest that hangs; what is known of it comes back.
+    /// Ends a guest that hangs; what is known of it is returned.
     pub fn give_up(&self) -> String {
         self.lost("hangs").message
     }

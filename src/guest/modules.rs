@@ -59,7 +59,7 @@ impl Modules {
     }
 
     /// Of a kernel that came without any: whatever is needed has to be built in,
-    /// and only booting it tells.
+    /// and only booting it shows.
     pub fn unknown() -> Modules {
         Modules { assume_built_in: true, ..Modules::default() }
     }

@@ -48,7 +48,7 @@ impl Network {
                 }
                 let mut tap = format!("tap,id=wire,fds={}", numbers(queues));
                 if !vhost.is_empty() {
-                    // Forced, or else qemu would go on without it after a warning.
+                    // Forced, or else qemu would continue without it after a warning.
                     tap += &format!(",vhost=on,vhostforce=on,vhostfds={}", numbers(vhost));
                 }
                 tap

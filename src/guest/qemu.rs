@@ -94,7 +94,7 @@ const EXIT_PORT: u16 = 0x501;
 
 /// A KVM without hardware virtualisation, which runs kernels that know of it and no
 /// others (PVM, "pagetable-based virtual machine"). The guest of five instructions ends
-/// well on it, and a real kernel hangs without a word.
+/// well on it, and a real kernel hangs silently.
 const PARAVIRTUAL: &str = "kvm_pvm";
 
 fn try_kvm(device: &str, modules: &Path) -> Support {

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// What netlink says of a card that is up. What its driver does not tell is none.
+/// What netlink reports of a card that is up. What its driver does not report is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Card {
@@ -41,7 +41,7 @@ pub struct Card {
     pub big: (Option<u32>, Option<u32>),
     /// The most that the card's own segmentation takes, bytes.
     pub most_segmented: Option<u32>,
-    /// Version of the driver, as it tells it.
+    /// Version of the driver, as it reports it.
     pub driver_version: Option<String>,
     /// Version of the card's firmware.
     pub firmware: Option<String>,
@@ -117,7 +117,7 @@ impl Card {
         let (micros, frames) = self.rx_coalescing;
         let waits = [micros.map(|n| format!("{n} us")), frames.map(|n| format!("{n} packets"))];
         let waits: Vec<String> = waits.into_iter().flatten().collect();
-        // A driver that adapts may tell what it waits for at the moment, which is not a setting.
+        // An adaptive driver may report its present delay, which is not a setting.
         let set = self.adaptive != Some(true);
         keep("rx_coalescing", Some(waits.join(", ")).filter(|text| set && !text.is_empty()));
         keep("adaptive_coalescing", self.adaptive.map(switch));
@@ -160,7 +160,7 @@ fn receiving(channels: &Channels) -> Option<(u32, u32)> {
     Some((now, channels.combined_max.max(channels.rx_max)?.max(now)))
 }
 
-/// Cards of a host with hardware behind them, by name: asked of the kernel, or as they
+/// Hardware cards of a host, by name: queried from the kernel, or as they
 /// were recorded. A record that cannot be read says nothing.
 pub(super) fn cards(roots: &Roots) -> BTreeMap<String, Card> {
     match &roots.cards {

@@ -26,7 +26,7 @@ pub fn link_end(end: &LinkEnd) -> Result<(Vec<OwnedFd>, Vec<String>), Fault> {
 }
 
 /// Makes a tap and puts its device into the namespace of `process`. Its queues have all the
-/// flags that were requested: the kernel leaves out what it does not know without a word, so
+/// flags that were requested: the kernel silently leaves out what it does not know, so
 /// they are read back.
 fn make_tap(end: &LinkEnd, process: u32) -> Result<Vec<OwnedFd>, Fault> {
     let settings = settings(end)?;

@@ -5,7 +5,7 @@ use crate::sys::{hwmon, pmu, powercap};
 use std::fs::File;
 use std::path::Path;
 
-/// Facts of the sources that are there: names of RAPL's zones, events of perf's unit
+/// Facts of the sources that are there: names of RAPL's zones, events of perf's PMU
 /// `power`, sensors that show the whole machine.
 pub fn settings(sys: &Path) -> Vec<(String, String)> {
     let mut all = Vec::new();

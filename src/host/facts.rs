@@ -120,6 +120,8 @@ const OPTIONS: &[&str] = &[
     "PROVE_LOCKING",
     "SLUB_DEBUG_ON",
     "TICK_CPU_ACCOUNTING",
+    "TLS",
+    "TLS_DEVICE",
     "VIRT_CPU_ACCOUNTING_GEN",
 ];
 

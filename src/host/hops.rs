@@ -6,7 +6,7 @@ use crate::sys::qdisc::ROOT;
 use std::io;
 
 /// What a device of this namespace and its root discipline have dropped so far, and what waits
-/// there. A discipline of several (mq) tells the sums of all.
+/// there. A discipline of several (mq) reports the sums of all.
 pub fn hops(device: &str) -> Result<Hops, Fault> {
     let failed = |e: io::Error| Fault::system(format!("counting the drops of {device}"), &e);
     let mut netlink = Netlink::new();

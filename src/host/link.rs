@@ -147,7 +147,7 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     })
 }
 
-/// Asks again and again, for a while; none if it never came.
+/// Asks repeatedly, for a while; none if it never came.
 fn poll<T>(
     what: &str,
     timeout: Duration,
@@ -427,7 +427,7 @@ fn pin_napi(
 }
 
 /// The NAPI thread of a device, by its name alone: before Linux 6.8, and of a tap, the
-/// kernel does not tell whose a thread is. A device of the same name in another namespace has
+/// kernel does not show whose a thread is. A device of the same name in another namespace has
 /// one of the same name, and then which of them it is cannot be known.
 fn only_thread(device: &str) -> Result<(String, Option<u32>), String> {
     let proc = &Roots::real().proc;

@@ -81,7 +81,7 @@ pub trait Host: Send {
         None
     }
 
-    /// What is behind its device.
+    /// What its device is.
     fn adapter(&self) -> Adapter {
         Adapter::Virtual
     }

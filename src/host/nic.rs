@@ -14,7 +14,7 @@ pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
     let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
     let Some(driver) = device::driver(name).map_err(fault)? else { return Ok(None) };
     let queues = match device::receive_queues(name) {
-        // Before Linux 6.8 only ethtool's channels tell.
+        // Before Linux 6.8 only ethtool's channels show it.
         Err(_) => channels(name).map_err(fault)?,
         Ok(queues) => queues,
     };
@@ -37,7 +37,7 @@ fn interrupts(device: &str) -> io::Result<Vec<u32>> {
     Ok(all)
 }
 
-/// Queues that receive, alone or in a pair; one, where the driver tells of none.
+/// Queues that receive, alone or in a pair; one, if the driver reports none.
 fn channels(device: &str) -> io::Result<u32> {
     let mut netlink = Netlink::new();
     let Some(link) = netlink.link(device)? else {
@@ -65,14 +65,14 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("pcie_speed_max", "device/max_link_speed"),
 ];
 
-/// Names of the devices with hardware behind them.
+/// Names of the hardware devices.
 pub fn cards(folder: &Path) -> Vec<String> {
     let is_card = |name: &String| folder.join(name).join("device").exists();
     names(folder).into_iter().filter(is_card).collect()
 }
 
-/// Facts of every device with hardware behind it: "nic.eth0.speed" and the like.
-/// A card that is down does not tell its speed.
+/// Facts of every hardware device: "nic.eth0.speed" and the like.
+/// A card that is down does not report its speed.
 pub fn settings(folder: &Path) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for name in cards(folder) {

@@ -12,7 +12,7 @@ pub struct ProcessHost {
     pub agent: LocalAgent,
     /// Where it is on the link.
     pub attachment: Attachment,
-    /// What is behind its device.
+    /// What its device is.
     pub adapter: Adapter,
 }
 

@@ -7,7 +7,7 @@
 //! on is not in the counters, so at the edges of a window a long sleep is missing, or
 //! one that began before it is counted; shares of a CPU that sleeps long may pass one.
 //!
-//! `cstate.hw.core-c6` is what the *hardware did*: residency registers, by perf's units
+//! `cstate.hw.core-c6` is what the *hardware did*: residency registers, by perf's PMUs
 //! `cstate_core` and `cstate_pkg` (arch/x86/events/intel/cstate.c), as a part of the
 //! time-stamp counter's course. Virtual machines and AMD's processors have none.
 
@@ -181,7 +181,7 @@ impl Window {
             let clock = self.sources.clock.iter().zip(&self.clock);
             let clock = clock.into_iter().find(|(clock, _)| clock.cpu == counter.cpu);
             let Some((clock, clock_before)) = clock else {
-                let text = "cstates: perf's unit msr has no tsc to compare residencies with";
+                let text = "cstates: perf's PMU msr has no tsc event to compare residencies with";
                 return Err(
                     Fault::new(FaultKind::Unsupported, text).remedy("disable this meter: --meters")
                 );

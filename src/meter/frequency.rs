@@ -1,4 +1,4 @@
-//! How fast each CPU's clock ran: by the hardware's own counters where perf's unit
+//! How fast each CPU's clock ran: by the hardware's own counters where perf's PMU
 //! `msr` has them, and by what cpufreq says.
 //!
 //! `frequency.busy` is the mean clock over the time in which the CPU did not sleep:

@@ -260,7 +260,7 @@ impl Watched {
 
 /// The kernel threads that poll for a device: folder below `/proc`, id, name. A device of
 /// another namespace may have the same name, so the ids are requested where the kernel
-/// tells them (Linux 6.8).
+/// reports them (Linux 6.8).
 fn polling_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
     let mut found = procfs::napi_threads(proc, device);
     let mut netlink = Netlink::new();

@@ -64,7 +64,7 @@ struct Window {
     start: Counts,
 }
 
-/// Everything at one moment. What the kernel or the driver does not tell is empty.
+/// Everything at one moment. What the kernel or the driver does not report is empty.
 #[derive(Default)]
 struct Counts {
     driver: Vec<u64>,
@@ -284,7 +284,7 @@ fn exhausted(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
     said
 }
 
-/// Words in names of counters that tell of packets lost or broken.
+/// Words in names of counters that indicate packets lost or broken.
 const TROUBLE: &[&str] = &[
     "drop",
     "discard",

@@ -103,7 +103,7 @@ impl Polling {
     }
 
     /// Gives what it ran since the last look to the CPU it is on now. A thread that
-    /// has ended, because its device has gone, has nothing more to tell.
+    /// has ended, because its device has gone, has no further readings.
     fn look(&mut self) {
         let cpu = self.stat.read(|text| procfs::parse_task_stat(text).map(|stat| stat.cpu));
         let run = self.schedstat.read(procfs::parse_schedstat).map(|stat| stat.run);

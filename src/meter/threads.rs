@@ -100,7 +100,7 @@ impl Running for Window {
             self.own.iter().copied().chain(self.threads.iter().map(|t| t.tid)).collect();
         for Worker { dir, tid, name } in workers::of_process(&self.tasks, &known) {
             // Born within the window, so all it has ever done is of the window.
-            // It may end at any moment, which is no news.
+            // It may end at any moment, which is normal.
             if let Ok(mut thread) = Thread::open(&dir, tid, name) {
                 let now = std::mem::take(&mut thread.start);
                 let (time, source) = thread.time(&now);

@@ -1,7 +1,7 @@
 //! What TCP knew of the program's connections, and what it counted in their namespaces.
 //!
 //! The kernel is asked for all TCP sockets of each network namespace that the program is in,
-//! at a modest rate, and reports each socket with its last figures as it frees it. So only
+//! at a limited rate, and reports each socket with its last figures as it frees it. So only
 //! what closes before its namespace was first looked at is missed.
 
 use super::{family, missing};

@@ -185,7 +185,7 @@ fn process(
     Ok(watch.finish(words, None, ending))
 }
 
-/// A watch that goes on.
+/// A watch that has not ended.
 struct Watch<'a> {
     pid: u32,
     /// Threads that were there before, with what they had used.

@@ -79,7 +79,7 @@ pub fn sockets(seen: &Seen) -> Vec<ObservedSocket> {
     sockets
 }
 
-/// What the ledgers cannot tell of this program, in sentences.
+/// What the ledgers do not cover of this program, in sentences.
 pub fn doubts(seen: &Seen, name: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
     let mut doubts = Vec::new();
     for beyond in BEYOND {

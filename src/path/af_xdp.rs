@@ -121,7 +121,7 @@ fn refused(at: &Attached, error: &io::Error) -> Fault {
         Some(libc::EOPNOTSUPP) => fault.remedy("the driver has no zero-copy: choose bind=copy"),
         Some(libc::EBUSY) => fault.remedy("another socket has that queue: end its program"),
         Some(libc::EINVAL) => fault.remedy("the device has fewer queues than there are flows"),
-        Some(libc::ENOBUFS) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or ring smaller"),
+        Some(libc::ENOBUFS) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or lower ring"),
         Some(libc::EAFNOSUPPORT) => fault.remedy("use a kernel with CONFIG_XDP_SOCKETS"),
         _ => fault.remedy("run as root, or with CAP_NET_RAW"),
     }

@@ -93,7 +93,7 @@ pub const WAIT: OptionSpec = OptionSpec {
     help: "while there is nothing: sleep, or look again, so that no frame costs a wake-up",
 };
 
-/// Looks again and again for a frame that is seen without a call, for as long as a sink waits;
+/// Polls for a frame that is seen without a call, for as long as a sink waits;
 /// whether there is one. poll(2) would take a socket's lock from the sender each time.
 pub fn spin(is_there: impl Fn() -> bool) -> bool {
     let begin = Instant::now();
@@ -130,7 +130,7 @@ impl Intake {
         Ok(leaves)
     }
 
-    /// Frames that may be taken in one turn of so many.
+    /// Frames that may be taken in one turn of this many.
     pub fn most(&self, turn: usize) -> usize {
         if self.left == 0 { turn } else { turn.min(self.left as usize) }
     }

@@ -17,6 +17,7 @@ mod socket;
 mod splice;
 mod tap;
 mod tcp_zerocopy_receive;
+mod tls;
 mod udp_gso;
 mod uring;
 mod uring_zc;
@@ -27,6 +28,7 @@ mod zcrx;
 mod zerocopy_send;
 
 pub use nic::{OwnQueues, header_split, splits_by_merging, spread_ports, steering};
+pub use tls::{encrypts, support as tls_support};
 
 use crate::connection::{Connection, FRAMES, KERNEL_TCP, Transport};
 use crate::record::{

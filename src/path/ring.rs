@@ -55,7 +55,7 @@ pub(super) fn chain(job: &Job) -> u32 {
 
 /// The message size of a job, if one operation can carry it.
 pub(super) fn message_size(job: &Job) -> Result<usize, Fault> {
-    /// `MAX_RW_COUNT`, include/linux/fs.h: longer ones are cut in silence.
+    /// `MAX_RW_COUNT`, include/linux/fs.h: longer ones are cut silently.
     const MOST: u64 = 0x7fff_f000;
     let size = job.message_size;
     if (1..=MOST).contains(&size) {
@@ -186,7 +186,7 @@ fn rings(facts: &Facts) -> Support {
     }
 }
 
-/// EPERM from io_uring_setup has two sources, and a sysctl tells them apart.
+/// EPERM from io_uring_setup has two sources, which a sysctl distinguishes.
 fn forbidden(facts: &Facts) -> Support {
     const SYSCTL: &str = "kernel.io_uring_disabled";
     let open = "sysctl kernel.io_uring_disabled=0";

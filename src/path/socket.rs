@@ -1,6 +1,8 @@
 //! `socket`: send(2) and recv(2), what almost every program does. The kernel
 //! copies at both ends.
 
+mod tls;
+
 use super::{DataPath, HalfPath, RxPath, TxPath};
 use crate::connection::{
     Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN, WitnessPage,
@@ -88,6 +90,9 @@ impl TxPath for Send {
             tcp::set_int(flow.fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, clamp(bytes))
                 .map_err(|e| flow.fault("TCP_NOTSENT_LOWAT", &e))?;
         }
+        if let Some(keys) = flow.keys {
+            return Ok(Box::new(tls::Sender::open(job, flow, &keys)?));
+        }
         let message = super::message(job.message_size, false)?;
         Ok(Box::new(Sender { flow, message, at: 0, calls: 0 }))
     }
@@ -122,6 +127,9 @@ impl RxPath for Receive {
         match options.number("busy-poll") {
             None | Some(0) => {}
             Some(microseconds) => busy_poll(&flow, microseconds)?,
+        }
+        if let Some(keys) = flow.keys {
+            return Ok(Box::new(tls::Receiver::open(job, flow, &keys)?));
         }
         let wait = match options.word("wait") {
             "epoll" => Wait::Epoll(Epoll::of(&flow)?),
@@ -311,8 +319,9 @@ fn busy_poll(flow: &Flow, microseconds: u64) -> Result<(), Fault> {
     let set: io::Result<()> =
         tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_BUSY_POLL, clamp(microseconds));
     set.map_err(|e| {
-        flow.fault("SO_BUSY_POLL", &e)
-            .remedy("run with CAP_NET_ADMIN, or raise sysctl net.core.busy_read, or busy-poll=0")
+        flow.fault("SO_BUSY_POLL", &e).remedy(
+            "run with CAP_NET_ADMIN, raise sysctl net.core.busy_read, or choose busy-poll=0",
+        )
     })
 }
 

@@ -24,7 +24,7 @@
 
 use super::{DataPath, HalfPath, TxPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support, unit};
+use crate::record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support, Tls, unit};
 use crate::sys::pipe::Pipe;
 use crate::sys::tcp;
 use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
@@ -94,8 +94,9 @@ impl TxPath for Send {
         let through = Pipe::new(wanted).map_err(refused)?;
         let sources = Sources::new(job.message_size, wanted).map_err(refused)?;
         let pattern = Pattern::new(job.message_size);
-        // Where the peer answers each message, nothing may wait for more to come.
-        let bulk = job.batch > 1;
+        // Where the peer answers each message, nothing may wait for more to come. TLS makes records of
+        // full length without being told, would keep the last one, and nobody maps ciphertext.
+        let bulk = job.batch > 1 && job.tls == Tls::None;
         let align = bulk && job.options.flag("align");
         let stand = Stand::default();
         Ok(Box::new(Sender { flow, sources, through, pattern, bulk, align, stand }))

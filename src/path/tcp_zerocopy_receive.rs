@@ -181,7 +181,7 @@ impl Rx for Receiver {
             return Ok(true);
         }
         // Nothing is queued although poll said so, or the kernel said EIO:
-        // only recv tells the end, an error and a false alarm apart.
+        // only recv distinguishes the end, an error and a false alarm.
         match self.read(recorder, self.buffer.len(), libc::MSG_DONTWAIT)? {
             Read::End => self.flow.confirm_end().map(|()| false),
             Read::Bytes(_) | Read::Nothing => Ok(true),

@@ -7,7 +7,7 @@ use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath, RxPath, TxPath};
 use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN};
 use crate::record::{
-    Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Protocol, Support,
+    Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Protocol, Support, Tls,
 };
 use crate::sys::memory::Region;
 use crate::sys::uring::{self, Arrival, RecvRing, RecvShape, SendEvent, SendRing};
@@ -144,6 +144,7 @@ struct Sender {
     /// Messages per submission.
     chain: u32,
     bundle: bool,
+    tls: Tls,
     /// Position of the stream in the message.
     at: usize,
     completions: u64,
@@ -157,20 +158,30 @@ impl Sender {
         if bundle {
             require_bundles("mode")?;
         }
-        let chain = ring::chain(job);
+        // Only sends that are whole or fail keep their order in a chain.
+        let chain = if job.tls == Tls::Kernel { 1 } else { ring::chain(job) };
         let mut memory = ring::memory(message)?;
         Pattern::new(message as u64).fill(&mut memory, 0);
-        let mut ring = Self::ring(&flow, memory, chain, bundle)?;
+        let mut ring = Self::ring(&flow, memory, chain, bundle, job.tls)?;
         if ring::counts_iowait(job) {
             ring.count_iowait();
         }
-        Ok(Sender { flow, ring, message, chain, bundle, at: 0, completions: 0 })
+        Ok(Sender { flow, ring, message, chain, bundle, tls: job.tls, at: 0, completions: 0 })
     }
 
-    fn ring(flow: &Flow, memory: Region, chain: u32, bundle: bool) -> Result<SendRing, Fault> {
+    fn ring(
+        flow: &Flow,
+        memory: Region,
+        chain: u32,
+        bundle: bool,
+        tls: Tls,
+    ) -> Result<SendRing, Fault> {
         let message = memory.len();
         let mut made = SendRing::new(flow.fd(), memory, chain, 0)
             .map_err(|e| ring::fault("cannot set up a sending io_uring", &e))?;
+        if tls == Tls::Kernel {
+            made.send_in_parts();
+        }
         if bundle {
             made.make_group(chain as u16, 0..message)
                 .map_err(|e| ring::fault("cannot register a buffer ring", &e))?;
@@ -260,10 +271,10 @@ impl Tx for Sender {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        let bundle = self.bundle;
+        let (bundle, tls) = (self.bundle, self.tls);
         ring::witness(
             &self.flow,
-            |page| Self::ring(&self.flow, page, 1, bundle),
+            |page| Self::ring(&self.flow, page, 1, bundle, tls),
             |ring| match bundle {
                 true => ring.send_bundle(BUNDLE),
                 false => ring.send(0..WITNESS_LEN, 0, false),

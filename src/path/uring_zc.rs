@@ -271,7 +271,7 @@ impl Sender {
 
     /// Nothing could be sent: pages have to be released first, `held` of our
     /// own sends or, where there were none, those of others of the same user,
-    /// with whom the limit is shared and of whom no event tells.
+    /// with whom the limit is shared and for whom there is no event.
     fn make_room(&mut self, recorder: &mut Recorder, held: u32) -> Result<(), Fault> {
         if held > 0 {
             // Some may have come by now, together with the refusal.

@@ -223,7 +223,7 @@ impl Tx for Generator {
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        // Of what a tap does not take, it tells 16 times too few.
+        // Of what a tap does not take, it reports 16 times too few.
         let hops = Hops { offered: self.made, drops_untold: self.is_tap, ..Hops::default() };
         let mut account = Account { hops, ..Account::default() };
         let source = "XDP live frames: made in the kernel";

@@ -41,7 +41,7 @@ const SEND: usize = 0;
 const REAP: usize = 1;
 const POLL: usize = 2;
 
-/// A sender of one message, again and again.
+/// Sends one message repeatedly.
 pub(super) struct ZerocopySender<P> {
     flow: Flow,
     payload: P,

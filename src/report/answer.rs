@@ -2,7 +2,7 @@
 //! is undecided. The same sentences in every format.
 
 use super::explanation;
-use super::figures::{figure, level, percent, plural, ratio, unit};
+use super::figures::{figure, level, percent, ratio, unit};
 use super::words::{self, mean};
 use crate::profile::Explanation;
 use crate::stats::{Analysis, Choice, Comparison, Question, Row, Undecided, Verdict};
@@ -25,7 +25,7 @@ pub fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Par
     }
     let choices = analysis.choices();
     let mut paragraphs = vec![recommendation(analysis, &choices)];
-    paragraphs.extend(choices.first().and_then(|choice| why(choice.row, explanation)));
+    paragraphs.extend(why(choices.first(), explanation));
     paragraphs.extend(undecided(analysis, &choices));
     paragraphs
 }
@@ -39,10 +39,7 @@ fn recommendation(analysis: &Analysis, choices: &[Choice]) -> Paragraph {
         each.join("; ")
     };
     let text = match choices {
-        [] => {
-            let others = analysis.candidates().count() as u64;
-            format!("{base}: of {}, none was shown to be better.", plural(others, "other cell"))
-        }
+        [] => stay(analysis),
         [choice] => format!("{} instead of {base}: {}.", choice.row.cell, figures(choice)),
         several => {
             let each = several.iter().map(|choice| {
@@ -54,6 +51,60 @@ fn recommendation(analysis: &Analysis, choices: &[Choice]) -> Paragraph {
         }
     };
     Paragraph { lead: "Use", text }
+}
+
+/// The baseline, what it reaches, and how far the others are from it.
+fn stay(analysis: &Analysis) -> String {
+    let base = &analysis.baseline;
+    let deciding = analysis.deciding();
+    let reaches = |question: &Question| {
+        let row = analysis.rows.iter().find(|row| row.baseline)?;
+        value(analysis, row, *question)
+    };
+    let reached: Vec<String> = deciding.iter().filter_map(reaches).collect();
+    let range = |question: &Question| {
+        let effects = analysis.candidates().filter_map(|row| row.comparison(*question));
+        let ratios: Vec<f64> = effects.filter_map(|c| Some(c.effect.as_ref()?.ratio)).collect();
+        let low = ratios.iter().copied().reduce(f64::min).map(ratio)?;
+        let high = ratios.iter().copied().reduce(f64::max).map(ratio)?;
+        let both = if low == high { low } else { format!("{low} to {high}") };
+        Some(format!("{both} its {}", about(*question, analysis)))
+    };
+    let ranges: Vec<String> = deciding.iter().filter_map(range).collect();
+    let others = match analysis.candidates().count() {
+        1 => "the other cell was not".to_owned(),
+        others => format!("none of the {others} other cells was"),
+    };
+    let mut text =
+        format!("{base} ({}): {others} shown to be better{}", reached.join(", "), worse(analysis));
+    if !ranges.is_empty() {
+        text += &format!("; they have {}", ranges.join(", "));
+    }
+    text + "."
+}
+
+/// A figure with its unit; that of a latency with the percentile.
+fn value(analysis: &Analysis, row: &Row, question: Question) -> Option<String> {
+    let figure = figure(question, row.work, mean(analysis, row, question)?);
+    let unit = unit(question, row.work);
+    Some(match question {
+        Question::Latency(percentile) => format!("{} {figure} {unit}", percentile.name()),
+        _ => format!("{figure} {unit}"),
+    })
+}
+
+/// How many cells were shown to be worse than the baseline: " (SLOWER: 5, MORE CPU: 4)".
+fn worse(analysis: &Analysis) -> String {
+    let count = |question| {
+        let words = analysis.candidates().filter_map(|row| {
+            let verdict = &row.comparison(question)?.verdict;
+            (verdict.better() == Some(false)).then(|| verdict.word())
+        });
+        let words: Vec<_> = words.collect();
+        words.first().map(|word| format!("{word}: {}", words.len()))
+    };
+    let counts: Vec<String> = analysis.deciding().into_iter().filter_map(count).collect();
+    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
 fn purpose(question: Question, analysis: &Analysis) -> String {
@@ -87,11 +138,13 @@ fn standing(analysis: &Analysis, row: &Row, question: Question) -> Option<String
     Some(format!("{figures}{changed} ({})", verdict.word()))
 }
 
-/// The largest steps of the explanation, if it is one of this cell.
-fn why(row: &Row, explanation: Option<&Explanation>) -> Option<Paragraph> {
+/// The largest steps of the explanation: that of the chosen cell, or, where none is better
+/// than the baseline, what one of the others costs more.
+fn why(choice: Option<&Choice>, explanation: Option<&Explanation>) -> Option<Paragraph> {
     let explanation = explanation?;
-    let of_row = explanation.waterfalls.iter().find(|w| w.after.cell == row.cell.0)?;
-    let text = explanation::words(of_row, explanation.functional);
+    let of_choice = |cell: &str| choice.is_none_or(|choice| choice.row.cell.0 == cell);
+    let explained = explanation.waterfalls.iter().find(|w| of_choice(&w.after.cell))?;
+    let text = explanation::words(explained, explanation.functional);
     Some(Paragraph { lead: "Why", text })
 }
 

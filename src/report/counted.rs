@@ -21,7 +21,7 @@ pub struct Group {
     pub cell: CellId,
     /// Whose threads: "generator", "vhost workers".
     pub title: String,
-    /// How many, in the mean.
+    /// How many, on average.
     pub threads: f64,
     /// The counters, clocks in ms, and the time that passed.
     pub counts: Counts,

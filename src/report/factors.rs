@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// What the section is called.
 pub const TITLE: &str = "What each factor does";
 
-/// Dependences that plain text tells; the largest come first.
+/// Interactions that plain text lists; the largest come first.
 const SENTENCES: usize = 12;
 
 /// A line of the table: a level with what was found of it.
@@ -284,7 +284,7 @@ impl<'a> Panels<'a> {
     pub fn caption(&self, analysis: &Analysis) -> String {
         let terms = analysis.work().terms();
         let what = match &analysis.functional {
-            Some(_) => "How the bytes went; no speed was measured".to_owned(),
+            Some(_) => "How the bytes were moved; no speed was measured".to_owned(),
             None => format!("{}, {}, mean of all trials", terms.rate_heading, terms.rate_unit),
         };
         let fixed = self.fixed.iter().map(|(factor, level)| format!("{factor}={level}"));

@@ -176,7 +176,7 @@ fn block(
         let rate = |rate: Option<Summary>, threads: u32| {
             format!("{} Kpps", kpps(rate.map(|rate| rate.mean / f64::from(threads))))
         };
-        // Where no speed was measured, losses are no less true.
+        // Where no speed was measured, losses are still true.
         let rows = match &study.header.functional {
             Some(_) => vec![
                 ("Transmitted", figure(&|row| row.hops.received.to_string())),

@@ -10,7 +10,7 @@ const MUCH: f64 = 0.001;
 const WORTH: f64 = 0.05;
 /// Share of the time without data in flight from which on the program is the limit.
 const IDLE: f64 = 0.5;
-/// Share of the segments sent again that arrived twice from which on it is told.
+/// Share of the retransmitted segments that arrived twice, from which on it is mentioned.
 const NEEDLESS: f64 = 0.1;
 
 /// Counters of a namespace that mean trouble, and what they mean.

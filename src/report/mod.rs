@@ -8,6 +8,7 @@ mod counted;
 mod counters;
 mod csv;
 mod ends;
+mod estimates;
 mod examination;
 mod explanation;
 mod factors;
@@ -40,6 +41,7 @@ mod words;
 
 pub use advice::{Advice, advice, advice_or_hint, advise};
 pub use counters::{counters, counters_tsv};
+pub use estimates::estimates;
 pub use examination::examination;
 pub use frames::{Why, why};
 pub use limits::limits;

@@ -121,7 +121,7 @@ fn opening(page: &mut Page, subject: &Subject) {
     match words::functional(analysis) {
         Some(functional) => text += &format!(" {functional}"),
         None if leaders.is_empty() && paragraphs.is_empty() => {
-            text += &format!(" {}", words::NOTHING)
+            text += &format!(" {}", words::nothing(analysis))
         }
         None => {}
     }

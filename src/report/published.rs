@@ -177,8 +177,8 @@ fn side_by_side(page: &mut Page, numbers: &[NumberComparison]) {
     }
     page.text(
         "",
-        "Numbers of two machines, from which nothing is concluded; ours is the mean of all \
-         measured trials of the cells with these levels.",
+        "These are numbers of two different machines, so nothing is concluded from them; ours is \
+         the mean of all measured trials of the cells with these levels.",
     );
 }
 

@@ -5,7 +5,7 @@ use crate::record::{Cell, Design, StudyHeader};
 
 /// Names of what belongs to the stream in the id of a cell; a level of any
 /// other name is one of the link, `cores` aside.
-const STREAM: [&str; 9] = [
+const STREAM: [&str; 10] = [
     "protocol",
     "flows",
     "message-size",
@@ -15,6 +15,7 @@ const STREAM: [&str; 9] = [
     "congestion",
     "send-buffer",
     "receive-buffer",
+    "tls",
 ];
 
 /// The command as pieces that belong on one line each, ready for a shell. A study

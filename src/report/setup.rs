@@ -6,7 +6,7 @@ use crate::record::TrialStatus::Unavailable;
 use crate::record::unit;
 use crate::record::{
     Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
-    Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Touch, Trial, Work,
+    Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Tls, Touch, Trial, Work,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -117,7 +117,7 @@ fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)
     named.iter().map(line).chain(machine).collect()
 }
 
-/// What is between the hosts, where the testbed tells: "taps, 2 queues, vhost on".
+/// What is between the hosts, if the testbed reports it: "taps, 2 queues, vhost on".
 fn wire(facts: &Facts) -> Option<String> {
     let known = |name: &str| facts.settings.get(&format!("link.{name}"));
     let mut text = known("wire")?.clone();
@@ -257,8 +257,13 @@ fn connections(s: &Stream, sizes: bool) -> String {
         ),
         false => String::new(),
     };
+    let tls = match s.tls {
+        Tls::None => "",
+        Tls::User => ", TLS 1.3 by the program (AES-128-GCM)",
+        Tls::Kernel => ", TLS 1.3 by the kernel (AES-128-GCM)",
+    };
     format!(
-        "{} of {}{congestion}, {messages}{buffers}, {touch}",
+        "{} of {}{congestion}{tls}, {messages}{buffers}, {touch}",
         plural(s.flows.into(), "flow"),
         s.protocol,
     )

@@ -52,7 +52,7 @@ pub fn sizing(
 fn title(goal: &Goal) -> String {
     let queues = if goal.queues == 1 { String::new() } else { format!(", {} queues", goal.queues) };
     format!(
-        "{} Gbit/s over {} ms with an MTU of {}{queues}, {} kept by the application",
+        "{} Gbit/s over {} ms with an MTU of {}{queues}, {} held by the application",
         number(goal.rate / 1e9, 1).trim_end_matches(".0"),
         number(goal.rtt * 1e3, 3).trim_end_matches('0').trim_end_matches('.'),
         goal.mtu,
@@ -68,21 +68,21 @@ fn sizes(page: &mut Page, goal: &Goal, s: &Sizing) {
         segment += &format!("; an MTU of {} would fill buffers of {whole}", s.page_mtu);
     }
     let mut ring =
-        format!("{} entries, {} of buffers, each queue", s.ring, bytes(s.ring_bytes as f64));
+        format!("{} entries, {} of buffers, per queue", s.ring, bytes(s.ring_bytes as f64));
     if s.ring < s.least_ring {
-        ring += &format!("; too small: what is in flight needs {}", s.least_ring);
+        ring += &format!("; too small: what is in flight requires {}", s.least_ring);
     }
     for (name, text) in [
         ("segment", segment),
-        ("delay product", bytes(s.delay_product)),
-        ("in flight", format!("{} (twice the delay product)", bytes(s.in_flight))),
-        ("packets", format!("{} a second", amount(s.packets))),
-        ("polls", format!("{} a second at {POLL_WEIGHT} packets each", amount(s.polls))),
+        ("BDP", format!("{} (bandwidth-delay product)", bytes(s.delay_product))),
+        ("in flight", format!("{} (twice the BDP)", bytes(s.in_flight))),
+        ("packets", format!("{} per second", amount(s.packets))),
+        ("polls", format!("{} per second at {POLL_WEIGHT} packets each", amount(s.polls))),
         ("receive ring", ring),
         (
             "area",
             format!(
-                "{} each queue (ring and held data): udmabuf, zcrx area or GPU buffer; {} huge \
+                "{} per queue (ring and held data): udmabuf, zcrx area or GPU buffer; {} huge \
                  pages in all",
                 bytes(s.area as f64),
                 s.huge_pages
@@ -95,8 +95,8 @@ fn sizes(page: &mut Page, goal: &Goal, s: &Sizing) {
                 number(s.lasts * 1e3, 2)
             ),
         ),
-        ("kept", format!("{} buffers each queue", s.held)),
-        ("give back", format!("{} calls a second at {DONTNEED} buffers each", amount(s.recycles))),
+        ("held", format!("{} buffers per queue", s.held)),
+        ("returns", format!("{} calls per second at {DONTNEED} buffers each", amount(s.recycles))),
         (
             "socket buffer",
             format!("{}: maximum in tcp_rmem and tcp_wmem", bytes(s.socket_buffer as f64)),

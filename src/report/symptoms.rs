@@ -1,4 +1,4 @@
-//! What well-known functions of a profile mean, as the formats tell it.
+//! What well-known functions of a profile mean, as the formats print it.
 
 use super::figures::percent;
 use super::page::Page;

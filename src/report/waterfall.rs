@@ -90,7 +90,7 @@ fn drawn(step: &Step, most: f64, width: usize, digits: usize) -> String {
     format!("{}{}", " ".repeat(low), sign.repeat((high - low).max(1)))
 }
 
-/// The functions behind the largest steps.
+/// The functions that make up the largest steps.
 fn list_functions(page: &mut Page, waterfall: &Waterfall) {
     let digits = decimals(waterfall);
     let steps = steps(waterfall);

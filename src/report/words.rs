@@ -9,6 +9,7 @@ use crate::record::{Evidence, Manner, Percentile, Role, Work};
 use crate::stats::{
     Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, Question, Row, rejections,
 };
+use std::fmt::Display;
 
 /// Parts above this one are worth a sentence.
 const NOTABLE_OTHER: f64 = 0.05;
@@ -90,7 +91,7 @@ pub fn mean(analysis: &Analysis, row: &Row, question: Question) -> Option<f64> {
 pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     let leaders = leaders(analysis);
     let functional = functional(analysis);
-    let opening = functional.or(leaders.is_empty().then(|| NOTHING.to_owned()));
+    let opening = functional.or_else(|| leaders.is_empty().then(|| nothing(analysis)));
     let line = |leader: &Leader| {
         let Leader { question, row, figure, base } = leader;
         if *question == Question::Rate {
@@ -110,8 +111,34 @@ pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     opening.map(|text| (String::new(), text)).into_iter().chain(leaders.iter().map(line)).collect()
 }
 
-/// The text where nothing was measured.
-pub const NOTHING: &str = "No trial was measured, so there is nothing to compare.";
+/// The text where nothing was measured: why, and what helps.
+pub fn nothing(analysis: &Analysis) -> String {
+    let rows = || analysis.rows.iter().chain(&analysis.null);
+    let rejected: Vec<&String> = rows().flat_map(|row| &row.status.rejected).collect();
+    let failed: u32 = rows().flat_map(|row| &row.status.failed).map(|each| each.count).sum();
+    let ended = rejected.len() as u64 + u64::from(failed);
+    let mut text = "No trial was measured, so there is nothing to compare".to_owned();
+    let mut reason = |count: u64, what: &str, first: &dyn Display| {
+        let joint = if text.contains(':') { ';' } else { ':' };
+        text += &format!(
+            "{joint} {count} of {} {what}, the first because {first}",
+            plural(ended, "trial")
+        );
+    };
+    if let Some(first) = rejected.first() {
+        reason(rejected.len() as u64, "rejected", first);
+    }
+    if let Some(first) = rows().flat_map(|row| &row.status.failed).next() {
+        reason(u64::from(failed), "failed", &first.fault);
+    }
+    text.push('.');
+    if !rejected.is_empty() {
+        text += " A trial is rejected for what disturbs it from outside: run it again while \
+                 nothing else uses these CPUs; `bytepath doctor` lists what else disturbs \
+                 measurements on this host.";
+    }
+    text
+}
 
 /// The measured rows by what they count, in the order of the table: figures of two
 /// works are in two tables.

@@ -49,7 +49,7 @@ fn shown(address: &HostAddress) -> String {
     format!("{} {}/{}", address.device, address.address, address.prefix)
 }
 
-/// Addresses that mean the same host everywhere, or need a device beside them.
+/// Addresses that mean the same host everywhere, or need a device.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),

@@ -6,6 +6,7 @@ use super::engine::Ended;
 use super::samples::{self, Packed};
 use super::session::Session;
 use crate::connection::reach::{self, Meeting};
+use crate::connection::tls;
 use crate::host::{self, Steward, own_build};
 use crate::meter::{self, Capture, Meter};
 use crate::path::DataPath;
@@ -239,17 +240,18 @@ impl Agent {
                 Ok(Reply::Facts(Box::new(survey(self.paths, meters, device.as_deref()))))
             }
             Request::Ceiling { cpu, size } => ceiling::measure(cpu, size).map(Reply::Ceiling),
-            Request::Listen { cell, address, device, token, ports } => {
-                let (paths, queues) = (self.paths, &self.queues);
-                let session = Session::listen(paths, *cell, address, ports, device, queues, token)?;
+            Request::Listen { cell, address, device, token, ports, secret } => {
+                let (ends, shown) = ((address, ports), (token, secret));
+                let queues = &self.queues;
+                let session = Session::listen(self.paths, *cell, ends, device, queues, shown)?;
                 let address = session.address()?;
                 self.session = Some(session);
                 Ok(Reply::Listening { address })
             }
-            Request::Connect { cell, peer, device, token, ports } => {
-                let ends = (peer, ports);
+            Request::Connect { cell, peer, device, token, ports, secret } => {
+                let (ends, shown) = ((peer, ports), (token, secret));
                 let events = self.events.clone();
-                let session = Session::connect(self.paths, *cell, ends, device, &token, events)?;
+                let session = Session::connect(self.paths, *cell, ends, device, shown, events)?;
                 self.session = Some(session);
                 Ok(Reply::Done)
             }
@@ -438,6 +440,7 @@ pub fn survey(
         facts.settings.insert(LINK_NODE.into(), node.to_string());
     }
     facts.attempts = paths.iter().flat_map(|path| (path.attempt)(device)).collect();
+    facts.attempts.extend(tls::attempts());
     facts.attempts.extend(meters.iter().filter_map(|meter| meter.attempt(&roots)));
     facts
 }

@@ -35,7 +35,7 @@ pub fn conduct(
     finish(laboratory, opened, observer)
 }
 
-/// Goes on with a study that was interrupted: the trials that are missing, in
+/// Resumes a study that was interrupted: the trials that are missing, in
 /// the order in which they would have come. Nothing that has ended, however it
 /// ended, is repeated.
 ///
@@ -340,6 +340,7 @@ impl Run<'_, '_> {
                 Design::Trials => self.trials(&missing, block, &mut clock)?,
                 Design::Slices { slice } => self.slices(&missing, slice, block, &mut clock)?,
             }
+            self.observer.block_ends(&self.opened.study);
             if block + 1 < schedule.blocks && self.stop_early(&clock)? {
                 break;
             }
@@ -356,7 +357,7 @@ impl Run<'_, '_> {
         let remark = format!(
             "within its budget: {first} blocks of all cells, then {} more of the leaders \
              and of cells still undecided; judged by the later ones alone: {}. Each comparison \
-             has half of the declared error, since the first blocks chose which ones judge it",
+             is made at half of the declared error, since the first blocks chose which ones judge it",
             pass.blocks,
             chosen.join(", ")
         );
@@ -396,7 +397,7 @@ impl Run<'_, '_> {
             // back or is taken from it, repeats the trial when it is resumed.
             self.regain(lost(Some(&ended)))?;
             self.keep(vec![ended])?;
-            self.tell(clock, 1);
+            self.notify(clock, 1);
             self.regain(lost(self.opened.study.trials.last()))?;
         }
         Ok(())
@@ -425,12 +426,12 @@ impl Run<'_, '_> {
             position,
         )?;
         self.keep(ended)?;
-        self.tell(clock, cells.len());
+        self.notify(clock, cells.len());
         Ok(())
     }
 
-    /// Tells the observer of the last trials, which are on disk by now.
-    fn tell(&mut self, clock: &mut Clock, count: usize) {
+    /// Notifies the observer of the last trials, which are on disk by now.
+    fn notify(&mut self, clock: &mut Clock, count: usize) {
         let trials = &self.opened.study.trials;
         let first = clock.done + 1;
         clock.done += count;

@@ -16,7 +16,8 @@ pub fn requests(
 ) -> Result<Vec<MeterRequest>, Fault> {
     let apart = |meter: &&dyn Meter| meter.apart() && names.iter().any(|n| n == meter.name());
     if let (Some(meter), None) = (meter::CATALOG.iter().copied().find(apart), profiling) {
-        let text = format!("meter {} runs in profile trials, and there are none", meter.name());
+        let text =
+            format!("meter {} runs only in profile trials, and this study has none", meter.name());
         return Err(Fault::new(FaultKind::Usage, text).remedy("take some with --profile all"));
     }
     if !power.is_default() && !names.iter().any(|name| name == POWER_NAME) {

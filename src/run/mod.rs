@@ -7,6 +7,7 @@ mod build;
 mod ceiling;
 mod clocks;
 mod conduct;
+mod encryption;
 mod engine;
 mod explanation;
 mod given;

@@ -102,7 +102,7 @@ struct Rehearsed {
 
 /// Determines the obstacles of cells. Links and congestion controls are
 /// actually tried, each combination once, with the baseline's path, because the
-/// answer depends on devices, modules and privileges in ways that no fact tells.
+/// answer depends on devices, modules and privileges in ways that no fact shows.
 pub(super) struct Outlook {
     surveyed: Vec<Surveyed>,
     baseline: Cell,
@@ -333,7 +333,7 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
     };
     if let Some(vhost) = cell.placement.vhost.filter(|_| !path::has_vhost_worker(&cell.rx.path)) {
         return Support::no(
-            format!("vhost={vhost}: nothing here has vhost threads to place"),
+            format!("vhost={vhost}: no path of this cell has a vhost thread to place"),
             "leave out vhost, or receive by the path vhost; vhost threads \
              of guests are not pinned",
         );
@@ -354,7 +354,8 @@ pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts
     match preparation::halves(paths, cell, role) {
         Ok(halves) => halves
             .iter()
-            .fold(Support::Yes, |so_far, (half, job)| so_far.and(half.check(job, facts))),
+            .fold(Support::Yes, |so_far, (half, job)| so_far.and(half.check(job, facts)))
+            .and(path::encrypts(cell, facts)),
         Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::record::wire::MeterRequest;
 use crate::record::{
-    Cell, CellId, Judgement, Profiling, RestorationRow, Schedule, SettingRecord, Source,
+    Cell, CellId, Judgement, Profiling, RestorationRow, Schedule, SettingRecord, Source, Study,
     StudyHeader, Trial, WantedSetting,
 };
 use std::path::PathBuf;
@@ -89,7 +89,7 @@ impl Plan {
 
 /// Who watches a study.
 pub trait Observer {
-    /// The host is set; the rows tell what an earlier run that died had left
+    /// The host is set; the rows list what an earlier run that died had left
     /// behind and was restored first.
     fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
         let _ = (records, left_behind);
@@ -108,6 +108,10 @@ pub trait Observer {
     fn trial_begins(&mut self, number: usize, cell: &CellId, block: u32);
     /// A trial has ended; so much time the rest will take.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
+    /// A block has ended: the study as it is on disk by now.
+    fn block_ends(&mut self, study: &Study) {
+        let _ = study;
+    }
     /// The trials that count have ended; this many profile trials follow, each of
     /// this length.
     fn profiles_begin(&mut self, trials: usize, each: Duration) {

@@ -123,7 +123,7 @@ impl Run<'_, '_> {
                 Err(fault) => {
                     let role = asked.0.map_or_else(String::new, |role| format!(" --role {role}"));
                     self.remark(format!(
-                        "no figures of power: {fault}; `bytepath attach STUDY LOG{role}` tries again"
+                        "no power figures: {fault}; `bytepath attach STUDY LOG{role}` tries again"
                     ))?;
                 }
             }

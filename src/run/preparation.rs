@@ -211,7 +211,7 @@ fn split_headers(
     }
 }
 
-/// The ports that flows have to connect from, where settings tell them apart by these.
+/// The ports that flows have to connect from, if settings distinguish them by these.
 fn connect_from(wanted: &[WantedSetting], cell: &Cell) -> Option<Ports> {
     let spread = wanted.iter().any(|wanted| match (&wanted.setting, wanted.host) {
         (Setting::Flow { rule, .. }, Some(Role::Receiver)) => rule.source_port.is_some(),

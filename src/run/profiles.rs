@@ -151,7 +151,7 @@ impl Run<'_, '_> {
         profiling: &Profiling,
         missing: &[(CellId, u32)],
     ) -> Result<Sampling, Fault> {
-        // A study that goes on keeps to what it began with.
+        // A resumed study keeps to what it began with.
         let before = self.opened.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
         if let Some(ProfileRecord { event, rate, .. }) = before {
             return Ok(Sampling { event: event.clone(), rate: *rate, cpus: Vec::new() });

@@ -93,7 +93,7 @@ impl End {
     }
 }
 
-/// An address that means nothing without a device beside it.
+/// An address that means nothing without a device.
 fn refuse_link_local(address: IpAddr) -> Result<(), Fault> {
     match address {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => Err(Fault::new(

@@ -59,7 +59,7 @@ pub(super) struct Remotes<'a> {
     counted: bool,
     /// What kind of testbed it is of.
     pub properties: Properties,
-    /// The ports that flows connect from, where cards tell them apart by these.
+    /// The ports that flows connect from, if cards distinguish them by these.
     pub connect_from: Option<Ports>,
     /// The receiver's end of the link is descriptors, and no device.
     pub ends_in_descriptors: bool,

@@ -233,7 +233,7 @@ fn build(
         let none = sample.chain.calls().next().is_none();
         for call in sample.chain.calls().chain(none.then_some(alone)) {
             let frames = names.frames(&mut builder, &world.processes, sample.task.pid, call);
-            // Behind an address where no code is, a chain is guesswork: the program
+            // After an address where no code is, a chain is guesswork: the program
             // keeps no frame pointers.
             let Some(frames) = frames else { break };
             stack.extend(frames.iter());
@@ -348,7 +348,7 @@ ffffffff81000300 T default_idle
         let (_dir, roots) = roots(KALLSYMS);
         let kernel = |offset: u64| 0xffff_ffff_8100_0000 + offset;
         let ms = |ms: u64| 1_000_000_000 + ms * 1_000_000;
-        // The return address 0x200 is behind a call at the very end of do_syscall_64,
+        // The return address 0x200 is after a call at the very end of do_syscall_64,
         // and nothing was called by net_rx_action.
         let first = sample((10, 12), ms(2), 0, &[kernel(0x10), kernel(0x200)]);
         let earlier = sample((20, 22), ms(1), 1, &[kernel(0x204), kernel(0x102)]);

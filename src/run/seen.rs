@@ -24,7 +24,7 @@ pub(super) struct Seen {
 impl Seen {
     /// All windows of a trial as one: readings make up one as their meters say,
     /// courses over time follow each other. (Latency needs none of this: its
-    /// histogram goes on from window to window in the engine.)
+    /// histogram continues from window to window in the engine.)
     pub fn together(windows: Vec<Seen>) -> Seen {
         let count = windows.len().max(1) as f64;
         let mut sum = Seen::default();

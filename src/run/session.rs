@@ -1,17 +1,19 @@
 //! One session as an agent sees it: its connections, engines and meters.
 
 use super::agent::Event;
+use super::encryption::Encryption;
 use super::engine::{Assignment, Ended, Engine, Halves, Outcome};
 use crate::connection::{Connection, Listener, Terms, Transport};
 use crate::meter::{self, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag};
 use crate::path::{self, DataPath};
-use crate::record::wire::{Reply, Token};
+use crate::record::wire::{Reply, Secret, Token};
 use crate::record::{
-    Cell, Fault, FaultKind, Hops, Ledger, Ports, Protocol, Reading, Role, RoleRecord, Scope, Unit,
+    Cell, Fault, FaultKind, Hops, Ledger, Ports, Protocol, Reading, Role, RoleRecord, Scope, Tls,
+    Unit,
 };
 use crate::stats::ENGINE_RUN;
 use crate::sys::{Roots, clock};
-use crate::workload::{self, Detail, Gate, Group, Phase, Progress};
+use crate::workload::{self, Detail, Direction, Gate, Group, Phase, Progress};
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -31,6 +33,9 @@ pub(super) struct Session {
     role: Role,
     halves: Halves,
     listener: Option<(Box<dyn Listener>, Token)>,
+    secret: Option<Secret>,
+    /// What is known of the kernel's TLS, if it has to encrypt.
+    encryption: Option<Encryption>,
     gate: Arc<Gate>,
     progress: Arc<Vec<Arc<Progress>>>,
     connections: Vec<Arc<dyn Connection>>,
@@ -59,13 +64,12 @@ impl Session {
     pub fn listen(
         paths: &[&'static DataPath],
         cell: Cell,
-        address: IpAddr,
-        ports: Option<Ports>,
+        (address, ports): (IpAddr, Option<Ports>),
         device: Option<String>,
         queues: &[Arc<OwnedFd>],
-        token: Token,
+        (token, secret): (Token, Option<Secret>),
     ) -> Result<Self, Fault> {
-        let mut session = Session::new(paths, cell, Role::Receiver, device)?;
+        let mut session = Session::new(paths, cell, Role::Receiver, device, secret)?;
         let terms = Terms { ports, queues, ..session.terms() };
         let listener = session.transport()?.listen(address, &terms)?;
         session.listener = Some((listener, token));
@@ -85,12 +89,12 @@ impl Session {
         cell: Cell,
         (peer, ports): (SocketAddr, Option<Ports>),
         device: Option<String>,
-        token: &Token,
+        (token, secret): (Token, Option<Secret>),
         events: Sender<Event>,
     ) -> Result<Self, Fault> {
-        let mut session = Session::new(paths, cell, Role::Sender, device)?;
+        let mut session = Session::new(paths, cell, Role::Sender, device, secret)?;
         let (transport, terms) = (session.transport()?, Terms { ports, ..session.terms() });
-        let connect = |index| transport.connect(peer, &terms, token, index);
+        let connect = |index| transport.connect(peer, &terms, &token, index);
         let connections = (0..terms.contract.flows).map(connect).collect::<Result<_, _>>()?;
         session.open(connections, events)?;
         Ok(session)
@@ -108,6 +112,7 @@ impl Session {
         cell: Cell,
         role: Role,
         device: Option<String>,
+        secret: Option<Secret>,
     ) -> Result<Self, Fault> {
         let cell = path::of_end(paths, &cell, role);
         let find = |role: Role| {
@@ -120,7 +125,10 @@ impl Session {
             tx: find(Role::Sender)?,
             rx: find(Role::Receiver)?,
         };
+        let by_kernel = cell.stream.tls == Tls::Kernel;
         Ok(Session {
+            encryption: by_kernel.then(Encryption::before).transpose()?,
+            secret,
             cell: Arc::new(cell),
             role,
             halves,
@@ -152,7 +160,8 @@ impl Session {
     fn terms(&self) -> Terms<'_> {
         let (contract, link) = (&self.cell.stream, &self.cell.link);
         let (device, options) = (self.device.as_deref(), &self.cell.half(self.role).options);
-        Terms { contract, link, device, ports: None, queues: &[], options }
+        let secret = self.secret.as_ref();
+        Terms { contract, link, device, ports: None, queues: &[], options, secret }
     }
 
     fn open(
@@ -160,6 +169,9 @@ impl Session {
         connections: Vec<Arc<dyn Connection>>,
         events: Sender<Event>,
     ) -> Result<(), Fault> {
+        if let Some(encryption) = &mut self.encryption {
+            encryption.begun()?;
+        }
         let groups: Arc<[Group; 2]> = Arc::default();
         // A transport whose flows end in a device has none to accept.
         self.progress = Arc::new(connections.iter().map(|_| Arc::default()).collect());
@@ -202,7 +214,7 @@ impl Session {
         Ok(())
     }
 
-    /// Holds the sender, or lets it go on without counting.
+    /// Holds the sender, or lets it continue without counting.
     pub fn pace(&self, hold: bool) {
         self.gate.set(if hold { Phase::Hold } else { Phase::WarmUp });
     }
@@ -270,7 +282,7 @@ impl Session {
 
     /// Waits until every engine has noticed the end of its window. An engine
     /// looks when bytes come, so the sender must not be held before that: a
-    /// window that ends in silence would last until the next slice. A stream
+    /// window whose end brings no bytes would last until the next slice. A stream
     /// that stalls is not waited for; the length of its window shows it.
     fn await_notice(&self, phase: Phase) {
         let deadline = Instant::now() + NOTICE;
@@ -349,6 +361,17 @@ impl Session {
             total_bytes += end.bytes;
             hops.add(&end.account.hops);
             tally.add(end.tally);
+        }
+        let sent = self.halves.workload.halves(self.role).contains(&Direction::Send);
+        match (&self.encryption, self.cell.stream.tls) {
+            (Some(encryption), _) => {
+                let flows = self.connections.len();
+                readings.extend(encryption.ended(self.role, sent, flows, &mut ledger)?);
+            }
+            (None, Tls::User) if self.role == Role::Sender => {
+                ledger.mode = "TLS by the program".into()
+            }
+            _ => {}
         }
         let run = Duration::from_nanos(tally.window.run).as_secs_f64();
         readings.push(Reading::sum(

@@ -29,7 +29,7 @@ struct Lane<'a> {
 }
 
 /// Runs one block and gives one trial per cell, in the cells' order. A lane
-/// whose flow dies is a failed trial and the others go on; only the user's wish
+/// whose flow dies is a failed trial and the others continue; only the user's wish
 /// to stop is an error, and then the whole block is lost.
 pub(super) fn block<'a>(
     laboratory: &'a Laboratory,

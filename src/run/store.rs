@@ -115,7 +115,7 @@ impl StudyWriter {
         Ok(StudyWriter { path: path.to_owned(), folder, trials })
     }
 
-    /// Opens a folder to go on with its study. Torn last lines are cut off.
+    /// Opens a folder to resume its study. Torn last lines are cut off.
     pub fn reopen(path: &Path) -> Result<(Self, Study), Fault> {
         // Whatever is wrong with the folder, `load` says it better.
         load(path)?;

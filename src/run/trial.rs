@@ -8,10 +8,11 @@ use super::remote::{Remotes, opening, unexpected};
 use super::seen::Seen;
 use crate::meter::{Chosen, Reach};
 use crate::path;
-use crate::record::wire::{LinkEnd, MeterRequest, Reply, Request, Token};
+use crate::record::wire::{LinkEnd, MeterRequest, Reply, Request, Secret, Token};
 use crate::record::{
     Cell, Fault, FaultKind, Hops, ProfileRecord, Protocol, ProvenWitness, Reading, Restoration,
-    RestorationRow, Role, RoleRecord, Schedule, Scope, Series, TimeSpan, Trial, TrialStatus, Work,
+    RestorationRow, Role, RoleRecord, Schedule, Scope, Series, TimeSpan, Tls, Trial, TrialStatus,
+    Work,
 };
 use crate::workload::{self, Workload};
 use rand::rngs::OsRng;
@@ -307,8 +308,16 @@ pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
     let token = new_token()?;
     let [device, own] = [Role::Sender, Role::Receiver].map(|role| remotes.device(role));
     let receiver = Box::new(cell.clone());
-    let (ports, shown) = (remotes.ports(), token.clone());
-    let listen = Request::Listen { cell: receiver, address, device: own, token: shown, ports };
+    let secret = (cell.stream.tls != Tls::None).then(new_secret).transpose()?;
+    let ports = remotes.ports();
+    let listen = Request::Listen {
+        cell: receiver,
+        address,
+        device: own,
+        token: token.clone(),
+        ports,
+        secret: secret.clone(),
+    };
     let peer = match remotes.ask(Role::Receiver, &listen)? {
         Reply::Listening { address } => address,
         other => return Err(unexpected(Role::Receiver, &other)),
@@ -316,20 +325,30 @@ pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
     let timeout = opening(cell.stream.flows);
     let cell = Box::new(cell.clone());
     let ports = remotes.connect_from;
-    let connect = Request::Connect { cell, peer, device, token, ports };
+    let connect = Request::Connect { cell, peer, device, token, ports, secret };
     remotes.tell_within(Role::Sender, &connect, timeout)?;
     remotes.tell_within(Role::Receiver, &Request::Accept, timeout)
 }
 
 /// 128 bits that no one else knows.
 pub(super) fn new_token() -> Result<Token, Fault> {
-    let mut bytes = [0u8; 16];
+    let bytes = random::<16>()?;
+    Ok(Token(bytes.iter().map(|b| format!("{b:02x}")).collect()))
+}
+
+/// What the two ends of a trial encrypt with.
+fn new_secret() -> Result<Secret, Fault> {
+    Ok(Secret([random()?, random()?]))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Fault> {
     use rand::TryRngCore;
+    let mut bytes = [0; N];
     OsRng
         .unwrap_err()
         .try_fill_bytes(&mut bytes)
         .map_err(|e| Fault::new(FaultKind::System, format!("no random numbers: {e}")))?;
-    Ok(Token(bytes.iter().map(|b| format!("{b:02x}")).collect()))
+    Ok(bytes)
 }
 
 /// A meter that sees the whole machine runs at the receiver alone where the hosts share
@@ -514,7 +533,7 @@ fn settle(
     sender.witness = witness.filter(|_| !wired);
     sender.ledger = match wired {
         true => workload::untested(&sender.ledger),
-        false => workload::believe(&sender.ledger, witness),
+        false => workload::after_witness(&sender.ledger, witness),
     };
     trial.label = workload::label(trial.work, &sender.ledger, &receiver.ledger);
     let counts = match workload.counted_by() {

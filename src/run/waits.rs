@@ -19,7 +19,7 @@ pub(super) fn words(profiles: &[Trial], waterfall: &Waterfall, per: WorkUnit) ->
     let longer = if first.cost > second.cost { &first } else { &second };
     let most = longer.most.as_ref().map(|name| format!(", most in {name}")).unwrap_or_default();
     Some(format!(
-        "Of the locks, waiting for other CPUs: {} {unit} ({}) and {} ({}){most}.",
+        "Of the step locks, time spent spinning: {} {unit} ({}) and {} ({}){most}.",
         amount(&first),
         before.cell,
         amount(&second),
@@ -121,7 +121,7 @@ mod tests {
             ]
         };
         let line = words(&profiles(Some(0.068)), &waterfall, WorkUnit::Gib);
-        let expected = "Of the locks, waiting for other CPUs: 0.021 CPU-s/GiB (socket) and 0.034 \
+        let expected = "Of the step locks, time spent spinning: 0.021 CPU-s/GiB (socket) and 0.034 \
                         (msg-zerocopy), most in tcp_v4_rcv.";
         assert_eq!(line.as_deref(), Some(expected));
         assert_eq!(

@@ -24,7 +24,7 @@ pub(super) fn read(
             let text = format!("the driver of {device} does not support this ({e})");
             Fault::new(FaultKind::Unsupported, text)
         }
-        _ => Fault::system(format!("cannot ask {device}"), e),
+        _ => Fault::system(format!("cannot query {device}"), e),
     };
     let Some(link) = netlink.link(device.as_str()).map_err(|e| fault(&e))? else {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(super) fn read(
             let on = has(&features.active);
             // What does not exist is not off.
             if !has(&features.known) {
-                let text = format!("this kernel knows no feature {feature}");
+                let text = format!("this kernel has no offload feature {feature}");
                 return Err(Fault::new(FaultKind::Unsupported, text).remedy(format!(
                     "`ethtool -k {device}` lists the features; write tx-tcp-segmentation for tso, \
                      and so on"
@@ -328,7 +328,7 @@ fn kernel_rule(rule: &FlowRule) -> Rule {
 fn find_rule(device: &DeviceName, rule: &FlowRule) -> io::Result<Option<u32>> {
     let wanted = kernel_rule(rule);
     for location in steering::rules(device.as_str())?.locations {
-        // A rule that has gone meanwhile is not ours.
+        // A rule that has disappeared meanwhile is not ours.
         if let Ok(Some(found)) = steering::rule(device.as_str(), location)
             && found == wanted
         {
@@ -344,7 +344,7 @@ fn insert(device: &DeviceName, rule: &FlowRule) -> io::Result<()> {
     let free = || (0..table.size).rev().find(|at| table.locations.binary_search(at).is_err());
     let location = if table.chooses { None } else { free() };
     if location.is_none() && !table.chooses {
-        return Err(io::Error::other("the device's table of rules is full"));
+        return Err(io::Error::other("the device's flow rule table is full"));
     }
     steering::insert_rule(device.as_str(), &kernel_rule(rule), location).map(drop)
 }

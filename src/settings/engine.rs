@@ -10,7 +10,7 @@ use crate::record::{
 };
 use std::io;
 
-/// What was changed so far, and the journal that tells of it.
+/// What was changed so far, and the journal that records it.
 pub(super) struct Engine<M, J> {
     pub machine: M,
     pub journal: J,
@@ -37,7 +37,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         Ok(engine)
     }
 
-    /// Goes on with the journal of a run that has died.
+    /// Takes over the journal of a run that has died.
     pub fn inherit(machine: M, journal: J, changes: Vec<Change>) -> Self {
         let next = changes.iter().map(|change| change.number).max();
         Engine { machine, journal, changes, next: next.map_or(0, |last| last.saturating_add(1)) }
@@ -56,7 +56,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         Ok(records)
     }
 
-    /// Whether every mandatory setting can be made, as far as a look tells.
+    /// Whether every mandatory setting can be made, as far as can be seen without trying.
     pub fn all_feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
         for want in wanted.iter().filter(|want| !want.optional && want.obstacle.is_none()) {
             self.feasible(&want.setting).map_err(|fault| cannot_set(&want.setting, fault))?;
@@ -159,7 +159,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         Ok(after)
     }
 
-    /// Puts everything back, the last change first. Rows come in that order. The
+    /// Restores everything, the last change first. Rows come in that order. The
     /// journal goes when nothing is left to be restored.
     pub fn undo(&mut self, home: Home) -> Result<Vec<RestorationRow>, Fault> {
         let rows = self.undo_from(0, home);
@@ -170,7 +170,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         Ok(rows)
     }
 
-    /// Puts the changes from this one on back, the last first, and goes on with the
+    /// Restores the changes from this one on, the last first, and continues with the
     /// journal. Asked again, it tries those again that could not be restored.
     pub fn undo_from(&mut self, first: usize, home: Home) -> Vec<RestorationRow> {
         let mut rows = Vec::new();
@@ -257,7 +257,8 @@ impl<M: Machine, J: Medium> Engine<M, J> {
             }
         }
         if !gone.is_empty() {
-            notes.push(format!("{} no longer there", gone.join(", ")));
+            let verb = if gone.len() == 1 { "is" } else { "are" };
+            notes.push(format!("{} {verb} no longer there", gone.join(", ")));
         }
         for (name, now, set) in &foreign {
             let of = if change.before.0.len() > 1 { format!("{name} ") } else { String::new() };
@@ -320,7 +321,7 @@ pub(super) enum Home {
     Elsewhere,
     /// By this kernel, in a namespace that is gone.
     Lost,
-    /// Before the last boot: nothing that it tells of has lasted.
+    /// Before the last boot: nothing that it records has lasted.
     Rebooted,
 }
 

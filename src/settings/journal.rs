@@ -64,7 +64,7 @@ pub struct Begin {
     pub started_ms: u64,
 }
 
-/// A setting that a journal tells of.
+/// A setting that a journal records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// Its number in the journal.
@@ -82,7 +82,7 @@ pub struct Change {
     pub undone: bool,
 }
 
-/// What a journal tells.
+/// What a journal records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Chronicle {
     /// Who wrote it; none if the crash came before its first line was whole.

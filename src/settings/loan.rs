@@ -129,7 +129,7 @@ pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Re
 }
 
 /// The state of a device; none if it does not exist. A namespace that has lost
-/// its device is of no use to anyone and is released.
+/// its device is useless and is released.
 pub(super) fn read(
     netlink: &mut Netlink,
     device: &DeviceName,
@@ -215,7 +215,7 @@ pub(super) fn goal(
     Ok(SettingValue(before.0.keys().map(|name| (name.clone(), LENT.to_owned())).collect()))
 }
 
-/// Lends the device, or brings it back and puts these parts back.
+/// Lends the device, or returns it and restores these parts.
 pub(super) fn write(
     netlink: &mut Netlink,
     device: &DeviceName,
@@ -395,7 +395,7 @@ fn loan(device: &DeviceName) -> Setting {
 }
 
 fn asking(device: &DeviceName, error: &io::Error) -> Fault {
-    Fault::system(format!("cannot ask {device}"), error)
+    Fault::system(format!("cannot query {device}"), error)
 }
 
 #[cfg(test)]

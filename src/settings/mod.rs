@@ -23,7 +23,7 @@ use engine::{Engine, Home};
 use journal::{Chronicle, Damage, Medium};
 use std::io::Write;
 
-/// Settings that are in force. Dropping it puts them back; [`Applied::undo`]
+/// Settings that are in force. Dropping it restores them; [`Applied::undo`]
 /// does so too and returns the outcome of each.
 pub struct Applied {
     engine: Engine<ThisMachine, JournalFile>,
@@ -110,7 +110,7 @@ impl Applied {
 
     fn put_back(&mut self) -> Vec<RestorationRow> {
         self.undone = true;
-        // A journal that cannot be taken away tells of what is back already.
+        // A journal that cannot be removed lists what is restored already.
         self.engine.undo(Home::Here).unwrap_or_default()
     }
 }

@@ -111,8 +111,8 @@ impl Place {
         Ok(Lock { file })
     }
 
-    /// What the journal of an earlier run tells; none if there is none, or if it
-    /// has nothing to restore. Without the lock, that run may be going on still.
+    /// What the journal of an earlier run records; none if there is none, or if it
+    /// has nothing to restore. Without the lock, that run may still be going on.
     pub fn read(&self) -> Result<Option<Chronicle>, Fault> {
         let path = self.journal();
         let opened = self.open().and_then(|folder| own(folder.reader(JOURNAL)?));

@@ -408,7 +408,7 @@ fn what_has_vanished_is_reported_and_the_rest_restored() {
         [
             "net.core.rmem_max: restored: 212992 (was set to 1)",
             "governor: restored: cpu0 schedutil, cpu1 powersave (was set to performance): \
-             cpu1 no longer there",
+             cpu1 is no longer there",
             "mtu eth0: gone: it no longer exists",
         ]
     );

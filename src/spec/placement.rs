@@ -39,7 +39,7 @@ impl Cpus {
         if facts[0].machine != facts[1].machine || both.is_empty() {
             return Cpus::Apart([sender, receiver]);
         }
-        // By turns, as they are given out.
+        // Alternately, as they are assigned.
         let mut shared: Vec<u32> = Vec::with_capacity(both.len());
         for at in 0..both.len() {
             let preferred = if at % 2 == 0 { &sender } else { &receiver };
@@ -157,7 +157,7 @@ pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault>
 
 /// As [`parse_cores`], but a CPU that is not there is not an error: an experiment
 /// is written once for many machines. A short form that takes more CPUs than there are
-/// goes on with the next numbers.
+/// continues with the next numbers.
 pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> {
     place(text, &cpus.into())
 }
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(placed("two", &two).unwrap().0, Placement::pinned(8, 2));
         assert!(placed("one", &two).unwrap_err().to_string().contains("together"));
         assert!(placed("sender=2,receiver=2", &two).unwrap_err().message.contains("CPU 2"));
-        // What is not there goes on by number, for a machine that has it.
+        // CPUs that do not exist are numbered on, for a machine that has them.
         let small = Cpus::from([0, 1]);
         let wrong = placed("apart", &small).unwrap_err();
         assert!(wrong.message.contains("more CPUs than the 2"), "{wrong}");

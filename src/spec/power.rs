@@ -8,7 +8,7 @@ use crate::record::{Fault, LogClock, Power, PowerSource, Rest, unit};
 pub const POWER_SOURCES: &[(&str, &str)] = &[
     ("auto", "the best of rapl, perf and hwmon that the host has"),
     ("rapl", "the processor's energy counters (/sys/class/powercap)"),
-    ("perf", "the same counters by perf's unit power"),
+    ("perf", "the same counters by perf's PMU power"),
     ("hwmon", "sensors of the whole machine, or of the sockets (/sys/class/hwmon)"),
     ("ipmi", "the board's controller, queried once a second: ipmitool dcmi power reading"),
     ("command=PROGRAM ARG ...", "a program that prints watts, one reading per line; no shell"),

@@ -93,7 +93,7 @@ pub fn find_setting_profile(
     let profile = SETTING_PROFILES.iter().find(|profile| profile.name == name);
     let profile = profile.ok_or_else(|| {
         let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();
-        let fault = usage(format!("there is no profile of settings '{name}'"));
+        let fault = usage(format!("there is no settings profile '{name}'"));
         suggest(fault, &name, &names)
     })?;
     let mut device = None;
@@ -218,7 +218,7 @@ mod tests {
         };
         assert_eq!(
             text("quite", "mtu eth0 4148"),
-            "there is no profile of settings 'quite' (did you mean 'quiet'?)"
+            "there is no settings profile 'quite' (did you mean 'quiet'?)"
         );
         assert!(text("quiet:nic=x", "mtu eth0 4148").contains("quiet:device=NAME"));
         assert!(text("quiet:device=a/b", "mtu eth0 4148").contains("not a name of a network"));

@@ -1,7 +1,9 @@
 //! The `stream` workload as typed options.
 
 use super::options::{resolve, split_values, usage};
-use crate::record::{Fault, OptionKind, OptionSpec, OptionValue, Options, Protocol, Stream, Touch};
+use crate::record::{
+    Fault, OptionKind, OptionSpec, OptionValue, Options, Protocol, Stream, Tls, Touch,
+};
 
 /// What can be set of a stream; the same for every path.
 pub const STREAM_OPTIONS: &[OptionSpec] = &[
@@ -59,6 +61,12 @@ pub const STREAM_OPTIONS: &[OptionSpec] = &[
         default: "auto",
         help: "SO_RCVBUF in bytes; auto leaves the kernel's tuning on",
     },
+    OptionSpec {
+        name: "tls",
+        kind: OptionKind::Choice(&["none", "user", "kernel"]),
+        default: "none",
+        help: "who encrypts (TLS 1.3, AES-128-GCM): no one, the program, or the kernel (kTLS)",
+    },
 ];
 
 /// Memory that all buffers of one trial may take together, bytes.
@@ -85,7 +93,16 @@ pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
             "verify" => Touch::Verify,
             _ => Touch::None,
         },
+        tls: match options.word("tls") {
+            "user" => Tls::User,
+            "kernel" => Tls::Kernel,
+            _ => Tls::None,
+        },
     };
+    if stream.tls != Tls::None && stream.protocol != Protocol::Tcp {
+        return Err(usage(format!("TLS takes a connection, and {} has none", stream.protocol))
+            .remedy("choose protocol=tcp, or leave tls out"));
+    }
     let memory = stream.buffers();
     if memory > MEMORY_LIMIT {
         let gib = memory >> 30;
@@ -138,6 +155,13 @@ mod tests {
     }
 
     #[test]
+    fn who_encrypts_is_read() {
+        for (text, tls) in [("", Tls::None), ("tls=user", Tls::User), ("tls=kernel", Tls::Kernel)] {
+            assert_eq!(parse_stream(text).unwrap().0.tls, tls, "{text}");
+        }
+    }
+
+    #[test]
     fn a_flag_and_the_same_option_must_not_contradict() {
         let four = stream_value("flows", "4").unwrap();
         let with = |text: &str| with_flags(text, &[("flows", Some(&four)), ("touch", None)]);
@@ -155,6 +179,12 @@ mod tests {
         {
             assert!(parse_stream(text).is_err(), "{text}");
         }
+        let of = |text| parse_stream(text).unwrap_err().to_string();
+        let who = "(it takes none|user|kernel: who encrypts (TLS 1.3, AES-128-GCM): no one, the program, or the kernel (kTLS))";
+        assert!(of("tls=card").ends_with(who), "{}", of("tls=card"));
+        let udp =
+            "TLS takes a connection, and UDP has none (choose protocol=tcp, or leave tls out)";
+        assert_eq!(of("tls=user,protocol=udp"), udp);
         assert!(parse_stream("flows=256,message-size=1G").unwrap_err().message.contains("GiB"));
     }
 }

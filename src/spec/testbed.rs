@@ -9,7 +9,7 @@ use crate::record::{Fault, Implied, OptionSpec, Options, Role};
 pub struct TestbedDeclaration {
     /// Name in the catalogue.
     pub name: &'static str,
-    /// What can be set of it. One with an option `cpus` has hosts with so many
+    /// What can be set of it. One with an option `cpus` has hosts with that many
     /// CPUs, from 0 on; any other has those of the machines that it is on. One with an option
     /// `host` that is not `none` has one host of each kind.
     pub options: &'static [OptionSpec],

@@ -104,7 +104,7 @@ pub const OPTIONS: &[OptionSpec] = &[
 /// its initramfs, the buffers of both ends and what copies are measured with.
 const LEAST_MEMORY: u64 = 768 << 20;
 
-/// With two CPUs the clock of both would go on while one of them counts.
+/// With two CPUs the clock would advance for both while one of them counts.
 pub const IMPLIED: &[Implied] = &[Implied { given: ("count", INSTRUCTIONS), then: ("cpus", "1") }];
 
 const INSTRUCTIONS: &str = "instructions";

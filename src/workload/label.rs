@@ -18,9 +18,9 @@ enum End {
 }
 
 /// The sender's ledger after the witness page has spoken: bytes that the path
-/// believes it passed by reference are entered as copied if the page was found
+/// reported as passed by reference are entered as copied if the page was found
 /// copied on its way.
-pub fn believe(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
+pub fn after_witness(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
     match witness {
         Some(ProvenWitness::Copied) => tx.sent_by_reference(Manner::Copied, COPIED_ON_THE_WAY),
         Some(ProvenWitness::Shared) | None => tx.clone(),
@@ -130,7 +130,7 @@ mod tests {
         let mut both = nodev.clone();
         both.add(&nodev);
         assert_eq!((both.mode.as_str(), both.copied), ("NODEV", 200));
-        assert_eq!(believe(&nodev, Some(ProvenWitness::Copied)).mode, "NODEV");
+        assert_eq!(after_witness(&nodev, Some(ProvenWitness::Copied)).mode, "NODEV");
     }
 
     #[test]
@@ -179,14 +179,14 @@ mod tests {
     #[test]
     fn a_copied_witness_page_overrules_the_sender() {
         let zero = ledger(5, 95, 0);
-        let believed = believe(&zero, Some(ProvenWitness::Copied));
-        assert_eq!((believed.copied, believed.not_copied, believed.delivered), (100, 0, 100));
-        assert!(believed.evidence.iter().any(|e| e.source.contains("witness")));
+        let judged = after_witness(&zero, Some(ProvenWitness::Copied));
+        assert_eq!((judged.copied, judged.not_copied, judged.delivered), (100, 0, 100));
+        assert!(judged.evidence.iter().any(|e| e.source.contains("witness")));
         assert_eq!(
-            label(Work::Bytes, &believed, &zero),
+            label(Work::Bytes, &judged, &zero),
             "zero-copy receive, send copied by the kernel"
         );
-        assert_eq!(believe(&zero, Some(ProvenWitness::Shared)), zero);
+        assert_eq!(after_witness(&zero, Some(ProvenWitness::Shared)), zero);
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
     fn a_page_that_went_out_says_nothing_of_what_came_in() {
         let mut both = ledger(0, 100, 0);
         both.add(&ledger(0, 60, 0).came_in());
-        let believed = believe(&both, Some(ProvenWitness::Copied));
-        assert_eq!((believed.delivered, believed.copied, believed.not_copied), (160, 100, 60));
+        let judged = after_witness(&both, Some(ProvenWitness::Copied));
+        assert_eq!((judged.delivered, judged.copied, judged.not_copied), (160, 100, 60));
     }
 }

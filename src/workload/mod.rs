@@ -16,7 +16,7 @@ mod tally;
 
 pub use frames::{FramePlan, Taken};
 pub use gate::{Gate, Phase, Progress};
-pub use label::{believe, label, untested};
+pub use label::{after_witness, label, untested};
 pub use mover::{Account, Group, Job, Rx, Tx};
 pub use packets::{QUIET, share};
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
@@ -24,7 +24,9 @@ pub use recorder::{Detail, Recorder};
 pub use tally::{CallStats, Edge, Tally, TallyEnd, Window};
 
 use crate::connection::Connection;
-use crate::record::{Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Work};
+use crate::record::{
+    Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Tls, Work,
+};
 use std::sync::{self, Arc};
 
 /// Something to do between two hosts.
@@ -60,9 +62,10 @@ pub trait Workload: Sync {
     }
 
     /// Whether the first flow's sender shows a witness page before anything else moves.
-    /// Nothing says of a datagram that it has arrived.
+    /// Nothing says of a datagram that it has arrived, and what the program encrypts is not the
+    /// page.
     fn has_witness(&self, cell: &Cell) -> bool {
-        self.protocol(cell) == Protocol::Tcp
+        self.protocol(cell) == Protocol::Tcp && cell.stream.tls != Tls::User
     }
 
     /// Whether the cells of a block may take turns in slices of a fraction of a second.

@@ -3,7 +3,7 @@
 //! for all movers and compiled for each.
 
 use super::{FramePlan, Phase, Recorder};
-use crate::record::{Cell, Fault, Hops, Ledger, Options, Protocol, Reading, Role, Touch};
+use crate::record::{Cell, Fault, Hops, Ledger, Options, Protocol, Reading, Role, Tls, Touch};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -114,7 +114,7 @@ pub struct Job {
     pub role: Role,
     /// Flows of the session.
     pub flows: u32,
-    /// Bytes of one message: the sender's memory, filled once and sent again and again.
+    /// Bytes of one message: the sender's memory, filled once and sent repeatedly.
     pub message_size: u64,
     /// Bytes that a receiver requests at once.
     pub read_size: u64,
@@ -126,6 +126,8 @@ pub struct Job {
     pub batch: u32,
     /// What the connection speaks.
     pub protocol: Protocol,
+    /// Who encrypts.
+    pub tls: Tls,
     /// The frames, where the workload is one of frames.
     pub frames: Option<FramePlan>,
     /// The options of the half.
@@ -144,6 +146,7 @@ impl Job {
             touch: cell.stream.touch,
             batch: u32::MAX,
             protocol: cell.stream.protocol,
+            tls: cell.stream.tls,
             frames: None,
             options: cell.half(role).options.clone(),
         }

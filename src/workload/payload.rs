@@ -109,7 +109,7 @@ impl Toucher {
     }
 
     /// The same as [`Toucher::take`] for bytes that are not examined, wherever they
-    /// are. Bytes that should have been looked at are none of its business.
+    /// are. Bytes that should have been looked at do not concern it.
     #[inline]
     pub fn pass(&mut self, bytes: u64) {
         debug_assert!(!self.looks(), "the contract requires these bytes to be read");

@@ -44,8 +44,8 @@ impl Recorder {
         Recorder::new(false, self.gate.clone(), Arc::default(), self.tally.detail())
     }
 
-    /// The phase; to be asked once per turn of the loop. An end that holds sleeps in
-    /// here, and never sees [`Phase::Hold`]; the other goes on with what is still under
+    /// The phase; to be checked once per turn of the loop. An end that holds sleeps in
+    /// here, and never sees [`Phase::Hold`]; the other continues with what is still under
     /// way.
     #[inline(always)]
     pub fn phase(&mut self) -> Phase {

@@ -107,6 +107,7 @@ impl Workload for RequestResponse {
             touch: cell.stream.touch,
             batch: 1,
             protocol: cell.stream.protocol,
+            tls: cell.stream.tls,
             frames: None,
             options: cell.half(direction.role()).options.clone(),
         }

@@ -8,7 +8,7 @@ use crate::sys::clock;
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// Calls an engine may tell apart.
+/// Maximum number of calls that an engine distinguishes.
 const SLOTS: usize = 8;
 
 /// Statistics of one kind of call, in clock ticks.
@@ -118,7 +118,7 @@ impl Edge {
     }
 }
 
-/// What happened between the looks that noticed the window's begin and its end, or
+/// What happened between the looks that noticed the window's beginning and its end, or
 /// within all windows of a sliced trial; all 0 where no window was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
@@ -280,7 +280,7 @@ impl Tally {
 
 impl TallyEnd {
     /// Adds another flow of the same role. The windows of flows lie side by
-    /// side, so their counts and CPU times add up and the longest window stands for all.
+    /// side, so their counts and CPU times add up and the longest window counts for all.
     pub fn add(&mut self, other: TallyEnd) {
         let longest = if other.window.nanoseconds > self.window.nanoseconds {
             other.window

@@ -3,6 +3,7 @@
 mod agent;
 mod calls;
 mod census;
+mod encryption;
 #[path = "../lab/ends.rs"]
 mod ends;
 mod killed;
@@ -28,6 +29,7 @@ fn main() {
             steering::context(device, first.parse().unwrap(), count.parse().unwrap());
         }
         ["census"] => census::census(),
+        ["encrypted", who, ref senders @ ..] => encryption::encrypted(who, senders),
         ["endless"] => calls::endless(),
         ["copied", bytes] => moves::copied(bytes.parse().unwrap()),
         ["reference", bytes] => moves::reference(bytes.parse().unwrap()),

@@ -9,6 +9,7 @@ mod nic;
 mod observe;
 mod packets;
 mod sinks;
+mod tls;
 mod trouble;
 mod vm;
 mod wire;

@@ -154,7 +154,7 @@ fn flows_are_spread_over_queues_and_what_runs_over_is_named() {
     let says = |path, words: &str| of(path).warnings.iter().any(|text| text.contains(words));
     assert!(says(NARROW[0], "choose a larger rq"), "{text}");
     assert!(says(NARROW[1], "allow more completions"), "{text}");
-    assert!(says(NARROW[2], "the batch is large for the area"), "{text}");
+    assert!(says(NARROW[2], "recycle-batch is too large for the area"), "{text}");
 }
 
 /// The whole matrix of the battle, as a user would run it, with windows as short as still prove.

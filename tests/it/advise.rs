@@ -132,7 +132,7 @@ fn the_command_line_reads_both_and_prints_text_and_json() {
 
     let (code, _, errors) = bytepath(&["advise", &format!("{study}/hosts.json"), &study]);
     assert_eq!(code, 6, "{errors}");
-    assert!(words(&errors).contains("is no observation:"), "{errors}");
+    assert!(words(&errors).contains("is not an observation:"), "{errors}");
     let (code, _, errors) = bytepath(&["advise", "/nowhere", &study]);
     assert_eq!((code, errors.contains("cannot read /nowhere")), (6, true), "{errors}");
     let newer = folder.path().join("newer.json");

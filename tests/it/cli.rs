@@ -415,9 +415,9 @@ fn size_repeats_the_published_arithmetic() {
     let (code, text, _) = bytepath(GOAL);
     assert_eq!(code, 0);
     for line in [
-        "200 Gbit/s over 0.1 ms with an MTU of 4148, 48 MiB kept by the application",
-        "  receive ring  4096 entries, 16 MiB of buffers, each queue",
-        "  area          64 MiB each queue",
+        "200 Gbit/s over 0.1 ms with an MTU of 4148, 48 MiB held by the application",
+        "  receive ring  4096 entries, 16 MiB of buffers, per queue",
+        "  area          64 MiB per queue",
         "  lasts         2.68 ms",
     ] {
         assert!(text.contains(line), "{text}");

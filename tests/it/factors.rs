@@ -144,7 +144,7 @@ fn without_speed_there_is_a_chart_and_no_effect() {
     let said = |format: &str| String::from_utf8(render(format, &study, &Style::default())).unwrap();
     for text in [said("text"), said("netdev")] {
         let part = text.split_once("What each factor does").expect("the section").1;
-        assert!(part.contains("How the bytes went; no speed was measured."), "{part}");
+        assert!(part.contains("How the bytes were moved; no speed was measured."), "{part}");
         assert!(part.contains("hw-gro") && !part.contains("##"), "{part}");
         assert!(!part.contains("Each level relative to"), "{part}");
     }

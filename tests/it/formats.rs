@@ -36,6 +36,25 @@ fn read_csv(text: &str) -> Vec<Row> {
     csv::Reader::from_reader(text.as_bytes()).deserialize().map(Result::unwrap).collect()
 }
 
+/// A busy host may spoil every trial: the first lines say so, and what helps.
+#[test]
+fn a_study_whose_trials_are_all_rejected_says_what_to_do() {
+    let mut spoilt = study();
+    spoilt.trials.retain(|trial| trial.status == TrialStatus::Measured);
+    for trial in &mut spoilt.trials {
+        let events = vec!["other processes used 98% of CPU 0 (limit 10%)".into()];
+        trial.status = TrialStatus::Rejected { events };
+    }
+    let count = spoilt.trials.len();
+    for name in ["text", "netdev"] {
+        let printed = shared::words(&text(name, &spoilt));
+        let said =
+            format!("nothing to compare: {count} of {count} trials rejected, the first because");
+        assert!(printed.contains(&said), "{printed}");
+        assert!(printed.contains("`bytepath doctor` lists what else disturbs"), "{printed}");
+    }
+}
+
 /// The made-up study, cut down to two cells and one block.
 fn small() -> Study {
     let mut small = study();

@@ -23,6 +23,7 @@ mod doctor;
 mod explain;
 mod factors;
 mod faults;
+mod first;
 mod fleet;
 mod formats;
 mod frames;

@@ -55,6 +55,10 @@ fn every_command_has_a_manual_page() {
         assert!(text.contains(&format!(".TH bytepath-{name} 1 \" \" {source}\n")), "{text}");
         assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH \"SEE ALSO\""), "{text}");
     }
+    // Options that the short help leaves out, and texts of more than one line of the help.
+    let run = page("bytepath-run.1");
+    assert!(run.contains("Path that all others are compared with"), "{run}");
+    assert!(run.contains("when they were due; auto: each response is followed by"), "{run}");
     assert!(page("bytepath-fleet-submit.1").contains("\\-\\-shards"));
     assert!(!pages.join("bytepath-agent.1").exists() && !pages.join("bytepath-help.1").exists());
 

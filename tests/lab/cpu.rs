@@ -89,7 +89,7 @@ const SCHEDULE: Schedule = Schedule {
 /// One trial with the meters of CPU time; none, and said, where the kernel keeps no account.
 fn run(cell: &Cell) -> Option<Trial> {
     let trial = trial(cell, &["cpu", "threads"], &SCHEDULE);
-    if let Some(refused) = trial.warnings.iter().find(|w| w.contains("those of ticks")) {
+    if let Some(refused) = trial.warnings.iter().find(|w| w.contains("come from ticks")) {
         skip!("{refused}");
         return None;
     }

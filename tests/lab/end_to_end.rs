@@ -178,7 +178,7 @@ fn without_root_the_same_paths_run() {
     assert!(output.status.success(), "{stderr}");
     for trial in &load(&out).unwrap().trials {
         assert_measured(trial);
-        let refused = "cpu: times by kind are those of ticks, not exact: ";
+        let refused = "cpu: times by kind come from ticks and are not exact: ";
         assert!(trial.warnings.iter().any(|w| w.contains(refused)), "{:?}", trial.warnings);
     }
 }

@@ -245,11 +245,13 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
         device: None,
         token: token.clone(),
         ports: None,
+        secret: None,
     };
     let Reply::Listening { address: peer } = receiver.ask(&listen) else {
         panic!("it does not listen")
     };
-    let connect = Request::Connect { cell: Box::new(cell), peer, device: None, token, ports: None };
+    let cell = Box::new(cell);
+    let connect = Request::Connect { cell, peer, device: None, token, ports: None, secret: None };
     assert!(matches!(sender.ask(&connect), Reply::Done));
     assert!(matches!(receiver.ask(&Request::Accept), Reply::Done));
     let start = Request::Start { meters: vec![], alone: false };

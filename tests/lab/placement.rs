@@ -127,7 +127,7 @@ fn workers_of_io_uring_are_placed_or_the_report_says_that_there_are_none() {
 fn what_cannot_be_placed_is_refused_with_its_reason() {
     for (cores, link, reason) in [
         ("two-cores,softirq=4000", "wire", "CPU 4000 does not exist or may not be used (softirq)"),
-        ("two-cores,vhost=0", "wire", "nothing here has vhost threads to place"),
+        ("two-cores,vhost=0", "wire", "no path of this cell has a vhost thread to place"),
         ("two-cores,softirq=receiver", "offload:rps=0", "contradict each other"),
         ("two-cores,softirc=0", "wire", "did you mean 'softirq'?"),
         ("unpinned,softirq=sender", "wire", "cannot go with the sender, which has no CPU"),

@@ -74,7 +74,7 @@ fn inside_two_meters() {
     let said = |words: &str| study.remarks.iter().filter(|r| r.contains(words)).count();
     assert_eq!(said("the wall clock of the receiver's host is 300 s ahead"), 1);
     // Logs of another time cost the figures and not the study.
-    assert_eq!(said("no figures of power"), 2, "{:?}", study.remarks);
+    assert_eq!(said("no power figures"), 2, "{:?}", study.remarks);
     assert!(study.trials[0].reading("power.watts", &Scope::MachineOf(Role::Sender)).is_none());
 
     // The sender's meter is an hour and some seconds behind; the receiver's has its host's clock.

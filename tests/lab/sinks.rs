@@ -201,6 +201,7 @@ fn inside_a_device_has_a_program() {
         ports: None,
         queues: &[],
         options: &cell.rx.options,
+        secret: None,
     };
     let address = "198.18.0.2".parse().unwrap();
     let listener = FRAMES.listen(address, &terms).unwrap();

@@ -208,7 +208,7 @@ impl End {
 
     fn terms(&self) -> Terms<'_> {
         let End { contract, link, options } = self;
-        Terms { contract, link, device: None, ports: None, queues: &[], options }
+        Terms { contract, link, device: None, ports: None, queues: &[], options, secret: None }
     }
 }
 

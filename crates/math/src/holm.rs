@@ -19,7 +19,7 @@ pub struct Adjusted {
     /// claimed. The claim holds where it is at most one minus the confidence.
     pub adjusted: f64,
     /// One minus the error that the rule leaves to this one: an interval of this
-    /// confidence tells by itself whether the claim holds.
+    /// confidence shows by itself whether the claim holds.
     pub confidence: f64,
 }
 

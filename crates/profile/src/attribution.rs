@@ -76,7 +76,7 @@ pub fn owner<'a>(
     Role::ALL.into_iter().find(engine).map_or(Owner::Foreign, Owner::Role)
 }
 
-/// What a kernel thread does, as far as its name alone tells.
+/// What a kernel thread does, as far as its name alone shows.
 pub fn kernel_thread(name: &str) -> Option<Owner> {
     KERNEL_THREADS.iter().find(|(start, _)| name.starts_with(start)).map(|(_, owner)| *owner)
 }

@@ -105,7 +105,7 @@ fn amount(values: impl Iterator<Item = f64>) -> Metered {
     Metered { mean: moments.mean(), half_width }
 }
 
-/// The functions of an end that take most, in the mean over the trials.
+/// The functions of an end that take most, on average over the trials.
 fn functions(costs: &Costs) -> Vec<(String, f64)> {
     let mut all: BTreeMap<&str, f64> = BTreeMap::new();
     for ((_, name), amount) in costs.trials.iter().flat_map(|trial| &trial.functions) {

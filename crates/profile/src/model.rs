@@ -206,7 +206,7 @@ pub struct Thread {
 pub enum Owner {
     /// An engine's thread: its own code and its system calls.
     Role(Role),
-    /// Softirq work on top of whatever ran, on behalf of a role if its CPU tells.
+    /// Softirq work on top of whatever ran, on behalf of a role if its CPU shows which.
     Softirq(Option<Role>),
     /// The kernel's softirq thread.
     Ksoftirqd,

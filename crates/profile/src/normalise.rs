@@ -64,7 +64,7 @@ pub fn module(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The name of a thread without what tells it from its like: `kworker/1:2` and
+/// The name of a thread without what distinguishes it from its like: `kworker/1:2` and
 /// `kworker/0:1` are `kworker/*:*`, `iou-wrk-4711` is `iou-wrk-*`.
 pub fn thread(name: &str) -> String {
     let mut short = String::with_capacity(name.len());
@@ -108,7 +108,7 @@ fn without_offset(name: &str) -> &str {
     if fine(offset) && fine(size) { head } else { name }
 }
 
-/// Without the `::h0123456789abcdef` that tells two versions of a Rust crate apart
+/// Without the `::h0123456789abcdef` that distinguishes two versions of a Rust crate
 /// in mangled names.
 fn without_hash(name: &str) -> &str {
     let split = name.len().checked_sub(16).and_then(|at| name.split_at_checked(at));

@@ -41,7 +41,7 @@ struct Symbol {
 
 impl KernelSymbols {
     /// Reads the text of `/proc/kallsyms`: `ADDRESS TYPE NAME [MODULE]` a line.
-    /// Lines that are no such are skipped. Addresses that are all zero, as
+    /// Other lines are skipped. Addresses that are all zero, as
     /// they are for users from whom `kernel.kptr_restrict` hides them, give no
     /// symbols, and [`hidden`](KernelSymbols::hidden) says so.
     pub fn parse(text: String) -> KernelSymbols {
@@ -221,7 +221,7 @@ pub struct Mapping {
 }
 
 /// The executable lines of `/proc/PID/maps` (proc_pid_maps(5)), in its order,
-/// which is ascending. Lines that are no such are skipped.
+/// which is ascending. Other lines are skipped.
 pub fn parse_maps(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(parse_mapping).collect()
 }

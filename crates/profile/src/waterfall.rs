@@ -76,7 +76,7 @@ pub struct Bar {
     pub sampled: f64,
     /// By the CPU meter.
     pub metered: Option<Metered>,
-    /// Bytes of a packet, on average over the trials; none unless all tell. Packets
+    /// Bytes of a packet, on average over the trials; none unless all record it. Packets
     /// of two sizes are two kinds of work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet: Option<f64>,
@@ -310,7 +310,7 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     })
 }
 
-/// Bytes of a packet, on average over the trials; none unless all tell.
+/// Bytes of a packet, on average over the trials; none unless all record it.
 fn packet(profiles: &[Profile]) -> Option<f64> {
     let sizes = profiles.iter().map(|profile| profile.header.work.bytes_per_packet());
     let sizes: Vec<f64> = sizes.collect::<Option<_>>()?;

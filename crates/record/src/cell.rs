@@ -139,13 +139,13 @@ impl Default for Activity {
 /// Connections and what flows over them. The contract is the same for every path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
-    /// What the two ends speak; records before this edition were of TCP.
+    /// What the two ends speak; records of earlier versions are of TCP.
     #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
     pub protocol: Protocol,
     /// Number of connections, each with a thread of its own at both ends.
     pub flows: u32,
     /// Bytes of one application message; also the size of the sender's buffer,
-    /// which is filled once and sent again and again.
+    /// which is filled once and sent repeatedly.
     pub message_size: u64,
     /// Bytes the receiver requests at once.
     pub read_size: u64,
@@ -161,6 +161,9 @@ pub struct Stream {
     pub congestion: String,
     /// What the receiver does with each byte.
     pub touch: Touch,
+    /// Who encrypts, if anyone does.
+    #[serde(default, skip_serializing_if = "Tls::is_none")]
+    pub tls: Tls,
 }
 
 /// What a path is required to do by default; `spec::STREAM_OPTIONS` has the
@@ -177,6 +180,7 @@ impl Default for Stream {
             receive_buffer: None,
             congestion: "cubic".into(),
             touch: Touch::None,
+            tls: Tls::None,
         }
     }
 }
@@ -233,6 +237,25 @@ pub enum Touch {
     Read,
     /// Every byte is compared with the pattern that was sent.
     Verify,
+}
+
+/// Who makes TLS records of the bytes of a connection, and bytes of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tls {
+    /// No one: the bytes go in the clear.
+    #[default]
+    None,
+    /// The program, before it sends and after it has received.
+    User,
+    /// The kernel, or a card on its behalf (Documentation/networking/tls.rst).
+    Kernel,
+}
+
+impl Tls {
+    fn is_none(&self) -> bool {
+        *self == Tls::None
+    }
 }
 
 /// Settings of the testbed's link, the same at both ends unless said.

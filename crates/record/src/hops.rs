@@ -19,11 +19,11 @@ pub struct Hops {
     /// Dropped by the sender's device, whose ring was full.
     #[serde(default)]
     pub device_dropped: u64,
-    /// Dropped by the sink's device, for lack of room or memory, where that device counts what
+    /// Dropped by the sink's device, for lack of space or memory, where that device counts what
     /// the sender's does not.
     #[serde(default)]
     pub arrival_dropped: u64,
-    /// Dropped on the sink's side of the device, for lack of room in its socket.
+    /// Dropped on the sink's side of the device, for lack of space in its socket.
     #[serde(default)]
     pub sink_dropped: u64,
     /// In the queueing discipline at the end.
@@ -40,7 +40,7 @@ pub struct Hops {
     /// Sent by the sender's device, as it counts by itself: read by the sink, of a tap.
     #[serde(default)]
     pub device_sent: u64,
-    /// The device does not tell of all that it drops of this generator: what it was handed
+    /// The device does not report all that it drops of this generator: what it was handed
     /// and has not sent is what it dropped.
     #[serde(default)]
     pub drops_untold: bool,

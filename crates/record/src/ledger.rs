@@ -129,11 +129,20 @@ impl Ledger {
     /// What is known of bytes that this end sent, with that in another manner which was
     /// passed by reference; what came in stays.
     pub fn sent_by_reference(&self, manner: Manner, why: &str) -> Ledger {
+        self.gone_through(|entry| {
+            let is_meant = entry.manner == Manner::NotCopied && !entry.came_in;
+            is_meant.then(|| (manner, why.to_owned()))
+        })
+    }
+
+    /// The same after something on the way that says of entries in which manner they were passed
+    /// on, and why.
+    pub fn gone_through(&self, each: impl Fn(&Evidence) -> Option<(Manner, String)>) -> Ledger {
         let mut ledger = Ledger { mode: self.mode.clone(), ..Ledger::default() };
         for e in &self.evidence {
             let mut entry = e.clone();
-            if e.manner == Manner::NotCopied && !e.came_in {
-                (entry.manner, entry.source) = (manner, format!("{}, {why}", e.source));
+            if let Some((manner, words)) = each(e) {
+                (entry.manner, entry.source) = (manner, format!("{}, {words}", e.source));
             }
             ledger.add_one(entry);
         }

@@ -34,7 +34,7 @@ pub mod wire;
 mod work;
 
 pub use cell::{
-    Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, TapSettings, Touch, is_model,
+    Activity, Cell, CellId, Half, LinkSettings, Protocol, Stream, TapSettings, Tls, Touch, is_model,
 };
 pub use clocks::{Clocks, HostClock};
 pub use facts::{Attempt, Facts, LINK_DEVICE, LINK_NODE, Outcome, Privileges, Support};

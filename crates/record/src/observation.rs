@@ -12,7 +12,7 @@ pub struct Observation {
     pub schema: u32,
     /// Version of bytepath that made it.
     pub bytepath: String,
-    /// The command, word by word; of a process that ran already, as far as it tells.
+    /// The command, word by word; of a process that was running already, as far as it can be read.
     pub command: Vec<String>,
     /// Its process id.
     pub pid: u32,
@@ -185,7 +185,7 @@ pub struct Connection {
     pub segments_sent: u64,
     /// Segments sent again.
     pub retransmits: u64,
-    /// Segments that the peer reported as received twice.
+    /// Segments that the peer reported as received twice (DSACK).
     pub duplicates: u64,
     /// Retransmission timeouts (Linux 6.7).
     pub timeouts: u64,

@@ -43,11 +43,11 @@ pub enum PowerSource {
     Auto,
     /// The processor's energy counters by the powercap class.
     Rapl,
-    /// The same counters by perf's unit `power`.
+    /// The same counters by perf's PMU `power`.
     Perf,
     /// Sensors of the hwmon class.
     Hwmon,
-    /// The board's management controller, asked by `ipmitool dcmi power reading`.
+    /// The board's management controller, queried by `ipmitool dcmi power reading`.
     Ipmi,
     /// A program that prints one reading in watts a line, as long as it lives.
     Command {
@@ -84,7 +84,7 @@ pub enum Rest {
     /// Nothing.
     #[default]
     Kept,
-    /// So much.
+    /// A given power.
     Given {
         /// Watts.
         watts: f64,

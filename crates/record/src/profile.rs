@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Profiling {
     /// Of which cells.
     pub cells: ProfiledCells,
-    /// Samples a second and CPU; none leaves it to what a sample costs.
+    /// Samples per second and CPU; none leaves it to what a sample costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
     /// The event to sample; none takes cycles, or the CPU clock where there are none.
@@ -57,7 +57,7 @@ pub const SAMPLING_OPTIONS: [OptionSpec; 2] = [
 pub struct Sampling {
     /// Name of the event.
     pub event: String,
-    /// Samples a second and CPU.
+    /// Samples per second and CPU.
     pub rate: u64,
     /// The CPUs.
     pub cpus: Vec<u32>,
@@ -82,7 +82,7 @@ pub struct ProfileRecord {
     pub file: String,
     /// The event that was sampled.
     pub event: String,
-    /// Samples a second and CPU that were requested.
+    /// Samples per second and CPU that were requested.
     pub rate: u64,
     /// Samples in the file.
     pub samples: u64,

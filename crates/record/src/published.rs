@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Levels of factors, in the words of this program where it has some: `path` = `zcrx`.
+/// Levels of factors, in the terms of this program where it has some: `path` = `zcrx`.
 pub type Levels = BTreeMap<String, String>;
 
 /// A published work. Facts and figures are the work's, words are not.

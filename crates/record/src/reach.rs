@@ -14,7 +14,7 @@ pub struct Ports {
     pub high: u16,
 }
 
-/// The way that a host's kernel chooses for packets to an address (`ip route get`).
+/// The route that a host's kernel chooses for packets to an address (`ip route get`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Name of the device that they leave by.
@@ -77,13 +77,13 @@ pub enum ReachReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "contact")]
 pub enum Contact {
-    /// Connections stand, and the token is answered.
+    /// Connections are established, and the token is answered.
     Made {
         /// Data from the sender to the receiver.
         forth: Passage,
         /// Data from the receiver to the sender.
         back: Passage,
-        /// Largest packet in bytes that the sender's kernel now takes the way for.
+        /// The path MTU in bytes, as the sender's kernel now has it.
         mtu: u32,
     },
     /// A connection is established, and the token is not answered.
@@ -103,7 +103,7 @@ pub enum Contact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passage {
-    /// It arrives in packets as large as the way is taken for.
+    /// It arrives in packets of the path MTU.
     Whole,
     /// It arrives in packets of at most this many bytes; 0 where in none that was tried.
     UpTo(u32),
@@ -115,7 +115,7 @@ pub struct Met {
     /// Whether a connection was started whose third packet is missing (SYN_RECV): what the
     /// sender sends arrives, and the answers do not.
     pub half_open: bool,
-    /// Connections that stood.
+    /// Connections that were established.
     pub accepted: u32,
     /// Largest packet in bytes that this end's kernel takes the way back for; none where
     /// no data went there.

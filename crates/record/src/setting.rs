@@ -327,7 +327,7 @@ pub struct FlowRule {
     /// Port that they go to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
-    /// True: IPv6, which ports alone do not tell.
+    /// True: IPv6, which ports alone do not show.
     #[serde(default)]
     pub ipv6: bool,
     /// The receive queue.

@@ -155,7 +155,7 @@ pub enum Design {
     #[default]
     Trials,
     /// All cells of the block are open at once and take turns in slices of
-    /// this many seconds, so that slow drift of the machine meets all alike.
+    /// this many seconds, so that slow drift of the machine affects all equally.
     Slices {
         /// Seconds of one slice.
         slice: f64,

@@ -28,6 +28,19 @@ pub const LONGEST_PREFACE: u64 = 64 << 10;
 #[serde(transparent)]
 pub struct Token(pub String);
 
+/// What the two ends of a trial encrypt with: a key of 16 bytes and an initial vector of 12 for
+/// what the sender's end sends, and for what the receiver's does. It is on the wire to the
+/// agents and nowhere else: no study and no message shows it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub [[u8; 28]; 2]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
 /// What the controller asks of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "ask")]
@@ -38,7 +51,7 @@ pub enum Request {
     Ping,
     /// What do your clocks say? Answered by `Clock`, likewise.
     Clock,
-    /// Which way would packets to this address go? Answered by `Route`.
+    /// Which route would packets to this address take? Answered by `Route`.
     Route {
         /// The address.
         to: IpAddr,
@@ -54,7 +67,7 @@ pub enum Request {
     },
     /// Which addresses has this host? Answered by `Addresses`.
     Addresses,
-    /// What is behind this device? Answered by `Nic`.
+    /// Which hardware is this device? Answered by `Nic`.
     Nic {
         /// Its name.
         device: String,
@@ -104,6 +117,9 @@ pub enum Request {
         /// Ports to choose from; none leaves it to the kernel.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ports: Option<Ports>,
+        /// What the connections are encrypted with, if they are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<Secret>,
     },
     /// Sender: connect all flows, open the path, send the witness page.
     /// Answered by `Done`.
@@ -119,6 +135,9 @@ pub enum Request {
         /// Ports to connect from, one a flow, in their order; none leaves it to the kernel.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ports: Option<Ports>,
+        /// What the connections are encrypted with, if they are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<Secret>,
     },
     /// Receiver: take the connections, open the path. Answered by `Done`.
     Accept,
@@ -129,7 +148,7 @@ pub enum Request {
         /// True where the host has no other role: what is of its machine is seen here.
         alone: bool,
     },
-    /// Sender: sleep after the message in hand, or go on. Answered by `Done`.
+    /// Sender: sleep after the message in hand, or continue. Answered by `Done`.
     Pace {
         /// True to sleep.
         hold: bool,
@@ -263,7 +282,7 @@ pub enum Reply {
         /// CLOCK_REALTIME in nanoseconds since the Unix epoch.
         realtime: u64,
     },
-    /// The way that packets would go.
+    /// The route that packets would take.
     Route(Route),
     /// What was found of whether bytes arrive.
     Reach(ReachReply),
@@ -279,7 +298,7 @@ pub enum Reply {
         /// All of them, those of the loopback device too.
         all: Vec<HostAddress>,
     },
-    /// What is behind a device.
+    /// The hardware of a device.
     Nic {
         /// None where it is all software.
         nic: Option<Nic>,
@@ -417,7 +436,7 @@ pub enum StewardReply {
     },
     /// What would distort a measurement.
     Findings {
-        /// What forbids first.
+        /// Those that block something first.
         findings: Vec<Finding>,
     },
     /// It can be done.

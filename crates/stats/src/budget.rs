@@ -57,7 +57,7 @@ pub struct SecondPass {
 }
 
 /// The second pass of a study with a budget. It follows from the trials of the first, so that a
-/// study that is resumed goes on as it began. None before the first pass is whole, and where no
+/// resumed study continues as it began. None before the first pass is whole, and where no
 /// time is left or nothing to be chosen.
 pub fn second_pass(study: &Study) -> Option<SecondPass> {
     let header = &study.header;
@@ -118,7 +118,7 @@ pub fn counted<'a>(header: &StudyHeader, cell: &Cell, mut all: Vec<&'a Trial>) -
 }
 
 /// The cells whose comparisons matter, most first: the leader of each question, then those of
-/// which the first pass could not tell, the nearest to an answer first.
+/// that the first pass left undecided, the nearest to an answer first.
 fn matter(analysis: &Analysis) -> Vec<CellId> {
     let questions = [Question::Rate, analysis.cost()];
     let effects = |question: Question| {

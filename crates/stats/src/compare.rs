@@ -229,7 +229,7 @@ impl Frame<'_> {
     }
 }
 
-/// A comparison before the family has its say.
+/// A comparison before the correction for its family.
 #[derive(Default)]
 struct Draft {
     effect: Option<Effect>,

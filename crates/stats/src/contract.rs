@@ -39,6 +39,7 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     same!("congestion", &[], b.congestion, c.congestion);
     same!("send-buffer", &[], b.send_buffer, c.send_buffer);
     same!("receive-buffer", &[], b.receive_buffer, c.receive_buffer);
+    same!("tls", &[], b.tls, c.tls);
     let (b, c) = (&baseline.link, &cell.link);
     same!("mtu", &["link"], b.mtu, c.mtu);
     same!("tso", &["link"], b.tso, c.tso);

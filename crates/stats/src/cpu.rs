@@ -44,7 +44,7 @@ use serde::Serialize;
 /// of the window, in seconds.
 pub const ENGINE_RUN: &str = "engine.run";
 
-/// How the names of threads end that stand for a device.
+/// How the names of threads end that model a device.
 const MODEL: &str = " model";
 
 /// How CPU time was given to roles.
@@ -114,7 +114,7 @@ pub(super) struct Threads {
     engine: f64,
     /// What of `run` is of helpers: they run off the role's CPU.
     helpers: f64,
-    /// User and system time of software devices, which stand for work that takes no CPU time:
+    /// User and system time of software devices, which model work that takes no CPU time:
     /// in nothing else.
     models: [f64; 2],
 }

@@ -125,7 +125,7 @@ fn permute(logs: &[f64]) -> f64 {
     far(0.0, logs, threshold) as f64 / 2.0f64.powi(logs.len() as i32)
 }
 
-/// How many of the sums that begin with `sum` and go on with the rest, each taken with
+/// How many of the sums that begin with `sum` and continue with the rest, each taken with
 /// either sign, are at least `threshold` away from zero.
 fn far(sum: f64, rest: &[f64], threshold: f64) -> u64 {
     match rest {

@@ -65,7 +65,7 @@ pub fn judge_events(
         let (part, seconds) = OUT_OF_STEP;
         if (wall - expected).abs() > part * expected + seconds {
             events.push(format!(
-                "the meters' window was {wall:.2} s and the stream's {expected:.2} s"
+                "meters and stream measured different times: {wall:.2} s and {expected:.2} s"
             ));
         }
         let tick = match schedule.design {
@@ -94,7 +94,7 @@ pub fn judge_events(
     events
 }
 
-/// Ends whose windows were not open at the same time, beyond what their clocks tell.
+/// Ends whose windows were not open at the same time, beyond what their clocks explain.
 fn out_of_step(trial: &Trial) -> Option<String> {
     let clocks = trial.clocks.as_ref()?;
     let alone = clocks.out_of_step();
@@ -311,7 +311,7 @@ pub(crate) mod tests {
     fn what_meters_lost() {
         let mut t = quiet();
         read(&mut t, "cpu.wall", Scope::Machine, 3.6);
-        assert_eq!(events(&t)[0], "the meters' window was 3.60 s and the stream's 3.00 s");
+        assert_eq!(events(&t)[0], "meters and stream measured different times: 3.60 s and 3.00 s");
         let mut t = quiet();
         t.readings.retain(|r| r.scope != Scope::Cpu(1));
         assert_eq!(events(&t), ["CPU 1 was not online throughout"]);

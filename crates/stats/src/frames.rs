@@ -260,7 +260,7 @@ fn cost(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     Some(cores / trial.rate()?).filter(|cost| cost.is_finite())
 }
 
-/// Part of the window that a thread of an end ran, in the mean over its threads; that of the
+/// Part of the window that a thread of an end ran, on average over its threads; that of the
 /// kernel's in their place, where these ran more.
 pub fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     let threads = f64::from(cell.flows(role));
@@ -291,7 +291,7 @@ fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     Some(own.map(|one| one.voluntary as f64).sum())
 }
 
-/// Who was woken by whom, from which CPU and to which, as the meter `handoffs` tells:
+/// Who was woken by whom, from which CPU and to which, as the meter `handoffs` reports:
 /// `handoffs.woken.BY.FROM-TO`.
 fn woken(trials: &[&Trial]) -> BTreeMap<What, Vec<f64>> {
     let mut found: BTreeMap<What, Vec<f64>> = BTreeMap::new();

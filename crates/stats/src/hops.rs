@@ -24,7 +24,7 @@ pub struct HopsRow {
     pub received: Option<Summary>,
     /// Frames dropped, wherever.
     pub lost: Option<Summary>,
-    /// Part of the window that a thread of each end ran, in the mean over its threads; of
+    /// Part of the window that a thread of each end ran, on average over its threads; of
     /// those that the kernel has in their place, where these ran more.
     pub busy: [Option<Summary>; 2],
     /// Seconds that the frames of a trial took, where their number was given.

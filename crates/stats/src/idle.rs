@@ -18,7 +18,7 @@ pub struct IdleShare {
 }
 
 /// What every state had of the CPU that a role is pinned to, in the order in which the
-/// meter tells them; none of a role that may run anywhere.
+/// meter reports them; none of a role that may run anywhere.
 pub(super) fn idle(role: Role, cell: &Cell, measured: &[&Trial]) -> Vec<IdleShare> {
     let Some(cpu) = cell.placement.cpu(role) else { return Vec::new() };
     let scope = Scope::Cpu(cpu);

@@ -12,7 +12,7 @@ use serde::Serialize;
 pub struct ProfilingNote {
     /// The event that was sampled.
     pub event: String,
-    /// Samples a second and CPU.
+    /// Samples per second and CPU.
     pub rate: u64,
     /// Cells with a profile that counts.
     pub cells: Vec<CellId>,

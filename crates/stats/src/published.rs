@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 /// The quantity that is compared.
 const RATE: &str = "rate";
 
-/// The factor by which works tell their own numbers apart: which of several readings one is.
+/// The factor by which works distinguish their own numbers: which of several readings one is.
 const ITEM: &str = "item";
 
 /// A study compared with a work.

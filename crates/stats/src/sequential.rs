@@ -39,7 +39,7 @@ use crate::record::{CellId, Study, Trial};
 /// be asked at the end of a block. None without a rule, before
 /// [`Stopping::at_least`](crate::record::Stopping) blocks of every comparison,
 /// and where there is nothing to compare. Cells without a measured trial are not
-/// comparison.
+/// compared.
 pub fn should_stop(study: &Study) -> Option<String> {
     let header = &study.header;
     let rule = header.schedule.stopping.filter(|_| header.functional.is_none())?;

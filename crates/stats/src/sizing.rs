@@ -55,9 +55,9 @@ pub struct Sizing {
     pub ring: u32,
     /// The least ring that takes what one queue has in flight, a power of two.
     pub least_ring: u32,
-    /// Bytes behind each ring.
+    /// Bytes of buffers of each ring.
     pub ring_bytes: u64,
-    /// Bytes of the area, udmabuf or GPU buffer behind each queue: the ring and
+    /// Bytes of the area, udmabuf or GPU buffer of each queue: the ring and
     /// what the application keeps, in huge pages.
     pub area: u64,
     /// Huge pages of 2 MiB for all queues.
@@ -129,7 +129,7 @@ pub struct Traffic {
 /// Memory traffic of one end at a rate in bits per second. A device reads or
 /// writes each byte once; a copy reads it and writes it, and a write first
 /// fetches the line it goes to, unless the copy is large enough for streaming
-/// stores. An application that reads what it got adds one crossing.
+/// stores. An application that reads what it received adds one crossing.
 pub fn traffic(rate: f64) -> [Traffic; 4] {
     let way = |way, crossings| Traffic { way, crossings, bytes: rate / 8.0 * crossings };
     [
@@ -165,7 +165,7 @@ pub fn shortages(facts: &Facts, sizing: &Sizing) -> Vec<Shortage> {
         {
             let needs = sizing.socket_buffer;
             let command = format!("sysctl -w {name}=\"{least} {first} {needs}\"");
-            all.push(Shortage { setting: format!("{name} (most)"), is: most, needs, command });
+            all.push(Shortage { setting: format!("{name} (maximum)"), is: most, needs, command });
         }
     }
     let free = facts.settings.get("vm.nr_hugepages").and_then(|text| text.parse::<u64>().ok());

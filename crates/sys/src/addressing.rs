@@ -20,7 +20,7 @@ const NUD_PERMANENT: u16 = 0x80;
 /// Bytes of `struct rtnexthop`; the device's number is the last four.
 const HOP: usize = 8;
 
-/// The way that packets to an address would go.
+/// The route that packets to an address would take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteTo {
     /// Index of the device that they leave by.
@@ -34,7 +34,7 @@ pub struct RouteTo {
 }
 
 impl Netlink {
-    /// The way that packets to an address would go now, as `ip route get` reports it.
+    /// The route that packets to an address would take now, as `ip route get` reports it.
     /// NetworkUnreachable: there is no route. HostUnreachable, PermissionDenied,
     /// InvalidInput: the route says `unreachable`, `prohibit`, `blackhole` (ip-route(8)).
     pub fn route_to(&mut self, to: IpAddr) -> io::Result<RouteTo> {
@@ -97,7 +97,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Tells a device the hardware address of a neighbour, for good.
+    /// Gives a device a permanent neighbour entry with this hardware address.
     pub fn set_neighbour(
         &mut self,
         index: u32,

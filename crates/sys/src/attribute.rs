@@ -46,7 +46,7 @@ pub fn list(text: &str) -> Vec<u32> {
     all
 }
 
-/// An attribute that is one number and is read again and again: no allocation, one
+/// An attribute that is one number and is read repeatedly: no allocation, one
 /// pread(2). It stays open if it was opened by [`Number::open`].
 #[derive(Debug)]
 pub struct Number {
@@ -72,7 +72,7 @@ impl Number {
         &self.path
     }
 
-    /// The number it shows now. InvalidData: it is none.
+    /// The number it shows now. InvalidData: it is not one.
     pub fn read(&self) -> io::Result<i64> {
         let mut buffer = [0; 64];
         let len = loop {

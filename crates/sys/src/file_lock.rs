@@ -22,7 +22,7 @@ pub fn is_taken(file: &File) -> io::Result<bool> {
     Ok(fcntl(file, libc::F_OFD_GETLK, libc::F_WRLCK)?.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// Gives the lock back. Closing the file would do, except for a child that another
+/// Releases the lock. Closing the file would do, except for a child that another
 /// thread is just starting: it has the file open, too, until it executes its program.
 pub fn release(file: &File) -> io::Result<()> {
     fcntl(file, libc::F_OFD_SETLK, libc::F_UNLCK).map(drop)

@@ -30,7 +30,7 @@ pub struct Rule {
 pub struct RuleTable {
     /// Places that are taken, ascending.
     pub locations: Vec<u32>,
-    /// Places that there are; 0 where the driver does not tell.
+    /// Places that there are; 0 if the driver does not report it.
     pub size: u32,
     /// True where the driver chooses the place by itself (`RX_CLS_LOC_ANY`).
     pub chooses: bool,

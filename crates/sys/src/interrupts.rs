@@ -6,7 +6,7 @@ use super::procfs::Malformed;
 /// wide and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterProcessor {
-    /// The CPU that got them.
+    /// The CPU that received them.
     pub cpu: u32,
     /// To look for another task.
     pub reschedule: u32,

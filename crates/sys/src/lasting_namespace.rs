@@ -69,7 +69,7 @@ pub fn own() -> io::Result<OwnedFd> {
     Ok(openat(CWD, "/proc/thread-self/ns/net", flags, Mode::empty())?)
 }
 
-/// Does something in the network namespace that this file stands for, such as
+/// Does something in the network namespace that this file holds, such as
 /// `/proc/PID/ns/net`, on a thread of its own. EPERM: without CAP_SYS_ADMIN there and here.
 pub fn inside<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let namespace = fs::File::open(file)?;

@@ -135,7 +135,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if let Some(go) = self.go.take() {
             drop(go);
-            // It ends at the end of file; the status is of no use to anyone.
+            // It ends at the end of file; the status is not used.
             let _ = Launched { pid: self.pid }.wait();
         }
     }

@@ -30,6 +30,7 @@ pub mod hwmon;
 pub mod idxd;
 mod interface_request;
 pub mod interrupts;
+pub mod ktls;
 pub mod lasting_namespace;
 pub mod launch;
 pub mod macvtap;

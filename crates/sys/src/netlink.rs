@@ -289,7 +289,7 @@ impl Netlink {
     }
 
     /// Sets those limits that are given. A kernel that does not know one
-    /// ignores it in silence, so read them back. EINVAL: above what the device
+    /// ignores it silently, so read them back. EINVAL: above what the device
     /// can do.
     pub fn set_limits(&mut self, index: u32, limits: &Limits) -> io::Result<()> {
         let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
@@ -335,7 +335,7 @@ impl Netlink {
         let request = rt_addr::Request::new().op_getaddr_dump(&header);
         let mut reply = self.socket.request(&request)?;
         let mut found = Vec::new();
-        // The kernel tells those of all devices.
+        // The kernel reports those of all devices.
         while let Some(address) = reply.recv() {
             let (header, attributes) = address.map_err(explained)?;
             if header.ifa_index == index {

@@ -169,7 +169,7 @@ const POOL_COUNTS: &[(u16, &str)] = &[
 ];
 
 impl Netlink {
-    /// Counters of every queue of a device whose driver tells them, Linux 6.9; none of
+    /// Counters of every queue of a device whose driver reports them, Linux 6.9; none of
     /// others. EOPNOTSUPP or ENOENT: the kernel is older.
     pub fn queue_stats(&mut self, index: u32) -> io::Result<Vec<QueueStats>> {
         let request = Dump::new(QSTATS_GET, &[(QSTATS_IFINDEX, index), (QSTATS_SCOPE, 1)]);
@@ -182,7 +182,7 @@ impl Netlink {
         let mut all = self.dump(&request, |message| pool_stats(message.get(GENL..)?))?;
         all.retain(|pool| pool.device == index);
         let pools = self.dump(&Dump::new(PAGE_POOL_GET, &[]), |m| pool(m.get(GENL..)?))?;
-        // Linux 6.8 tells nothing of queues.
+        // Linux 6.8 reports nothing of queues.
         let queues = Dump::new(QUEUE_GET, &[(QUEUE_IFINDEX, index)]);
         let queues = self.dump(&queues, |m| queue(m.get(GENL..)?)).unwrap_or_default();
         for stats in &mut all {

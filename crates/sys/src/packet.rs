@@ -177,7 +177,7 @@ impl Frames {
     /// Sends the next frames, at most that many; fewer at the end of the order. A frame that was
     /// refused is skipped. Waits for room in the socket's buffer.
     ///
-    /// sendmmsg tells of an error only if it is the first frame's; where it took some, what
+    /// sendmmsg reports an error only if it is the first frame's; where it took some, what
     /// stopped it is not reported. A socket that waits for room can have been stopped by nothing
     /// but a refusal, or by an error that the next batch meets again.
     pub fn send(&mut self, socket: BorrowedFd, most: usize) -> io::Result<Batch> {

@@ -82,7 +82,7 @@ impl Receiver {
         }
     }
 
-    /// The frames that the last [`Receiver::receive`] took, which were so many; what did not
+    /// The frames that the last [`Receiver::receive`] took, which were this many; what did not
     /// fit into the room of one is cut off.
     pub fn frames(&self, received: usize) -> impl Iterator<Item = &[u8]> {
         let room = self.room();

@@ -103,7 +103,7 @@ pub struct Port {
 pub enum Sent {
     /// The kernel has it.
     Whole,
-    /// There was no room for it, or it was dropped for lack of room (EAGAIN, ENOBUFS).
+    /// There was no room for it, or it was dropped for lack of space (EAGAIN, ENOBUFS).
     NoRoom,
 }
 
@@ -135,7 +135,7 @@ impl Port {
     }
 
     /// Receives the next frame with its header, without waiting: how many bytes they are. What
-    /// is longer than the room is cut off. ENETDOWN: the device went down, or away.
+    /// is longer than the room is cut off. ENETDOWN: the device went down or was removed.
     #[inline]
     pub fn receive(&self, room: &mut [u8]) -> io::Result<Option<usize>> {
         match rustix::net::recv(&self.socket, room, RecvFlags::empty()) {

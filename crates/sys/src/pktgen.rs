@@ -25,7 +25,7 @@ pub struct Job {
     /// Frames of each generator, in the order of the CPUs; 0 for as many as there is time for.
     pub counts: Vec<u64>,
     /// Frames that are handed to the device at once (`xmit_more`). Above 1 the same buffer
-    /// is sent again and again, so the device has to let buffers be shared.
+    /// is sent repeatedly, so the device has to let buffers be shared.
     pub burst: u32,
     /// How often each buffer is sent again (`clone_skb`); the same holds for it.
     pub clones: u32,

@@ -1,4 +1,4 @@
-//! Readers of `/proc`: a file that is read again and again, and one small
+//! Readers of `/proc`: a file that is read repeatedly, and one small
 //! parser a format. Every parser takes any text and gives a value or an error,
 //! never a panic; formats are those of proc(5) and of the kernel file each
 //! parser names.
@@ -225,7 +225,7 @@ pub struct TaskStat<'a> {
     pub user: u64,
     /// System time, ticks of [`user_hz`].
     pub system: u64,
-    /// When it began, ticks of [`user_hz`] after boot: tells a thread from a
+    /// When it began, ticks of [`user_hz`] after boot: distinguishes a thread from a
     /// later one with the same id.
     pub started: u64,
     /// The CPU it runs on, or ran on last; none where the line ends before that.

@@ -17,9 +17,9 @@ pub struct Qdisc {
     pub kind: String,
     /// Its number; 0 where the kernel put it there by itself.
     pub handle: u32,
-    /// What it hangs on; [`ROOT`] for the root.
+    /// Its parent; [`ROOT`] for the root.
     pub parent: u32,
-    /// Its options as the kernel tells them (`TCA_OPTIONS`), which is how it
+    /// Its options as the kernel reports them (`TCA_OPTIONS`), which is how it
     /// takes them, too.
     pub options: Vec<u8>,
     /// Packets and bytes that it let pass, that it dropped, that wait in it.
@@ -44,7 +44,7 @@ impl Netlink {
     pub fn qdiscs(&mut self, index: u32) -> io::Result<Vec<Qdisc>> {
         let mut reply = self.socket.request(&Dump(header(index, 0, 0)))?;
         let mut found = Vec::new();
-        // The kernel tells those of all devices.
+        // The kernel reports those of all devices.
         while let Some(qdisc) = reply.recv() {
             found.extend(qdisc.map_err(explained)?.filter(|qdisc| qdisc.device == index));
         }
@@ -81,7 +81,7 @@ fn header(index: u32, handle: u32, parent: u32) -> Vec<u8> {
     [0, index, handle, parent, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
 }
 
-/// A message that tells a discipline; none if it is cut off.
+/// A message that describes a discipline; none if it is cut off.
 fn parse(message: &[u8]) -> Option<Qdisc> {
     let mut qdisc = Qdisc {
         device: word(message, 4)?,

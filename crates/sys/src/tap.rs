@@ -46,7 +46,7 @@ pub fn known_flags() -> io::Result<u32> {
 /// those that `/sys/class/net/NAME/tun_flags` shows, some changed. Opens a queue
 /// for a moment, so the device must be one that stays when its last queue is
 /// closed. EBUSY: a device with one queue, which a program has open. The kernel
-/// leaves out what it does not know without a word, so read them back.
+/// silently leaves out what it does not know, so read them back.
 pub fn set_flags(device: &str, flags: u32) -> io::Result<()> {
     let mut request = interface_request::about(device)?;
     let tun = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;

@@ -232,7 +232,7 @@ pub struct TcpInfo {
     pub delivery_rate: f64,
     /// Time spent limited by the peer's receive window, seconds.
     pub rwnd_limited: f64,
-    /// Time spent limited by the own send buffer, seconds.
+    /// Time spent limited by its own send buffer, seconds.
     pub sndbuf_limited: f64,
     /// Time spent with unsent or unacknowledged data, seconds.
     pub busy: f64,

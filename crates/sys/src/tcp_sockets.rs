@@ -152,7 +152,7 @@ pub fn parse(datagram: &[u8]) -> Messages {
         match i32::from(kind) {
             libc::NLMSG_DONE => messages.done = true,
             libc::NLMSG_ERROR => {
-                // Zero would be an acknowledgement, which nobody asked for.
+                // Zero would be an acknowledgement, which was not requested.
                 let number = word(body, 0).map_or(libc::EPROTO, |n| (n as i32).saturating_neg());
                 messages.error = Some(number).filter(|number| *number != 0);
             }

@@ -64,7 +64,7 @@ pub struct Receiver {
     received: Ring<Filled>,
 }
 
-/// Sends the same frames again and again.
+/// Sends the same frames repeatedly.
 #[derive(Debug)]
 pub struct Sender {
     socket: Socket,
@@ -228,7 +228,7 @@ impl Sender {
     }
 }
 
-/// What both kinds of sockets can tell.
+/// What both kinds of sockets can report.
 macro_rules! of_the_socket {
     ($kind:ty) => {
         impl $kind {

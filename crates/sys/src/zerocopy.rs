@@ -42,7 +42,7 @@ pub struct Mapping {
     copied: usize,
     skip: usize,
     queued: usize,
-    /// Packets end inside pages, as far as the last call tells.
+    /// Packets end inside pages, as far as the last call shows.
     pieces: bool,
     pending: Option<i32>,
 }
@@ -109,7 +109,7 @@ impl Mapping {
         };
         let mut size = size_of::<Request>() as libc::socklen_t;
         // SAFETY: the kernel writes the request, the page table of our own range
-        // and the page beside it; all are exclusively ours, and no slice of them
+        // and the page next to it; all are exclusively ours, and no slice of them
         // is alive, because `self` is borrowed mutably.
         let result = unsafe {
             libc::getsockopt(

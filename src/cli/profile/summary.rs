@@ -82,7 +82,7 @@ fn owners(profile: &Profile, total: f64, out: &mut dyn Write) -> io::Result<()> 
     for sample in profile.samples() {
         *weights.entry(sample.owner).or_default() += sample.weight;
     }
-    if !weights.keys().any(tells) {
+    if !weights.keys().any(is_informative) {
         return Ok(());
     }
     writeln!(out, "\n   share  spent by")?;
@@ -96,7 +96,7 @@ fn owners(profile: &Profile, total: f64, out: &mut dyn Write) -> io::Result<()> 
 
 fn functions(profile: &Profile, total: f64, top: usize, out: &mut dyn Write) -> io::Result<()> {
     let functions = profile::functions(profile);
-    let split = functions.iter().any(|function| function.owners.keys().any(tells));
+    let split = functions.iter().any(|function| function.owners.keys().any(is_informative));
     let head = if split { "  by whom" } else { "" };
     writeln!(out, "\n    self    total  function{head}")?;
     let mut shown = 0.0;
@@ -139,8 +139,8 @@ fn percent(weight: f64, total: f64) -> String {
     format!("{:>7.2}%", weight / total * 100.0)
 }
 
-/// Whether an owner tells more than the name of the thread does.
-fn tells(owner: &Owner) -> bool {
+/// Whether an owner adds anything to the name of the thread.
+fn is_informative(owner: &Owner) -> bool {
     !matches!(owner, Owner::Unknown | Owner::Idle | Owner::Program)
 }
 

@@ -121,7 +121,7 @@ impl Tcp {
         }
     }
 
-    /// Whether bytes beyond a gap are acknowledged. Blocks before that tell of bytes that came
+    /// Whether bytes beyond a gap are acknowledged. Blocks before that report bytes that came
     /// twice (RFC 2883).
     pub fn shows_a_gap(&self, frame: &[u8]) -> bool {
         let Some((at, length)) = self.option(frame, SACK) else { return false };

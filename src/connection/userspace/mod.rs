@@ -348,7 +348,7 @@ impl Hold {
         self.shared().cut_off()
     }
 
-    /// The fault of a poll. PeerLost: the device went down, or away.
+    /// The fault of a poll. PeerLost: the device went down or was removed.
     pub fn fault(&self, error: &io::Error) -> Fault {
         self.shared().fault(error)
     }
@@ -400,7 +400,7 @@ impl Shared {
         }
     }
 
-    /// A device that went down or away is a peer that was lost.
+    /// A device that went down or was removed is a peer that was lost.
     fn fault(&self, error: &io::Error) -> Fault {
         let what = format_args!("flow {}: the packet socket of the user-space TCP", self.index);
         let fault = Fault::system(what, error);

@@ -36,7 +36,7 @@ impl Spoiler {
         })
     }
 
-    /// Whether a frame goes on; one that does not is lost, or comes out of [`Spoiler::next`]
+    /// Whether a frame is passed on; one that is not is lost, or comes out of [`Spoiler::next`]
     /// later.
     pub fn passes(&mut self, frame: &[u8]) -> bool {
         let drawn = self.random.random_range(0..1000);

@@ -99,7 +99,7 @@ pub enum Stage {
     Open,
     /// Our stream has ended and the peer has acknowledged all of it.
     Ended,
-    /// There is no connection any more: it was reset, or both streams have ended.
+    /// The connection is gone: it was reset, or both streams have ended.
     Gone,
 }
 
@@ -115,7 +115,7 @@ pub enum Received {
 }
 
 impl Stack {
-    /// A stack at a place. System: there is no such device any more, or no packet socket may be
+    /// A stack at a place. System: the device is gone, or no packet socket may be
     /// opened.
     pub fn open(place: &Place) -> io::Result<Stack> {
         let hardware = hardware_address(place.address);

@@ -8,7 +8,7 @@ use crate::sys::Roots;
 use crate::sys::bpf::{Hook, Link, Map, MapKind, Program};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// System calls are watched from the begin of every N windows of a process, and
+/// System calls are watched from the beginning of every N windows of a process, and
 /// during one of this many ticks of a window. To watch a call takes 0.12 to 0.19 us: all the
 /// time, it would cost paths of many calls 2 % of their rate and others nothing.
 const WINDOWS: u64 = 8;
@@ -317,7 +317,7 @@ mod tests {
                 let _ = rustix::process::getppid();
             }
         });
-        // Calls are watched from the begin to the first tick, and from the tenth on again.
+        // Calls are watched from the beginning to the first tick, and from the tenth on again.
         std::thread::sleep(Duration::from_millis(50));
         assert!(counting.calls.is_some());
         (0..TICKS).for_each(|_| counting.tick());

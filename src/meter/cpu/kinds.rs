@@ -62,7 +62,7 @@ impl Kinds {
         Kinds { user, system, softirq, irq, iowait, idle, steal, busy }
     }
 
-    /// Ticks tell which of the foreign work was user time, and which of the idle time was
+    /// Ticks show which of the foreign work was user time, and which of the idle time was
     /// iowait.
     fn exact(exact: &Spent, ticks: &Ticks) -> Kinds {
         let of = |class| exact.of(class);
@@ -118,7 +118,7 @@ fn enter_parts(output: &mut Output, exact: &Spent) {
     }
 }
 
-/// Seconds of one CPU by kind, as ticks tell them.
+/// Seconds of one CPU by kind, by ticks.
 struct Ticks {
     user: f64,
     system: f64,

@@ -2,7 +2,7 @@
 //! where it lets programs in, otherwise by `/proc/stat`, and `ksoftirqd` by its
 //! own run time.
 //!
-//! **Exact.** Programs at `sched_switch` and at the begin and end of softirqs and
+//! **Exact.** Programs at `sched_switch` and at the beginning and end of softirqs and
 //! interrupts add up the time by what the CPU was doing ([`programs`]), from clock
 //! to clock. They are attached for the window alone; those at system calls, which
 //! divide a thread's time into user and system, for a part of it ([`account`]).
@@ -211,7 +211,10 @@ impl Running for Window {
                     output.add("cpu.ksoftirqd", Unit::Seconds, run, &Scope::Cpu(cpu));
                 }
                 output.warnings.extend(because.map(|fault| {
-                    format!("cpu: times by kind are those of ticks, not exact: {}", fault.message)
+                    format!(
+                        "cpu: times by kind come from ticks and are not exact: {}",
+                        fault.message
+                    )
                 }));
                 Ok(output)
             }

@@ -91,7 +91,7 @@ struct Seen {
     tallies: Tallies,
     wakings: Map,
     memory: Map,
-    /// What this kernel cannot tell.
+    /// What this kernel cannot report.
     absent: Option<String>,
 }
 

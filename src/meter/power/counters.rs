@@ -96,11 +96,11 @@ impl Gauge for Rapl {
     }
 }
 
-/// The events of perf's unit `power`.
+/// The events of perf's PMU `power`.
 pub(super) fn perf(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     let offered = pmu::offered(sys, "power");
     if offered.is_empty() {
-        let text = "power: no unit power in /sys/bus/event_source/devices";
+        let text = "power: no PMU power in /sys/bus/event_source/devices";
         return Err(Fault::new(FaultKind::Unsupported, text)
             .remedy("modprobe rapl, on a processor with RAPL, outside a virtual machine"));
     }

@@ -16,7 +16,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// What a RAPL zone or an event of perf's unit `power` is, by its name
+    /// What a RAPL zone or an event of perf's PMU `power` is, by its name
     /// (`rapl_domain_names`, drivers/powercap/intel_rapl_common.c;
     /// arch/x86/events/rapl.c).
     pub fn of(name: &str) -> Domain {
@@ -53,9 +53,9 @@ impl Part {
 
 /// The energy of the machine as far as the parts show it, and notes on it.
 ///
-/// Packages and memory are beside each other and are added. The platform's figure
+/// Packages and memory do not overlap and are added. The platform's figure
 /// contains both, so it is used alone, and of several (one a socket on some servers, of
-/// which the first sees all) the largest is taken. It is believed only if it is at least
+/// which the first sees all) the largest is taken. It is used only if it is at least
 /// what its parts are: on many boards the register exists and counts nothing.
 pub(super) fn total(parts: &[Part]) -> (Option<f64>, Option<String>) {
     let of = |domain| parts.iter().filter(move |part| part.domain == domain).map(|p| p.joules);

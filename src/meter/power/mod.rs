@@ -45,7 +45,7 @@ impl Meter for Power {
         support(facts, &PowerSource::Auto)
     }
 
-    /// A program takes too long to start for the begin of a window.
+    /// A program takes too long to start for the beginning of a window.
     fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
         let choice = choice(context)?;
         match &choice.source {
@@ -74,7 +74,7 @@ impl Meter for Power {
     }
 }
 
-/// Whether a host has a source. What only a program or a file can tell is tried when it
+/// Whether a host has a source. What only a program or a file can show is tried when it
 /// is used.
 pub fn support(facts: &Facts, source: &PowerSource) -> Support {
     let (rapl, perf, hwmon) = (of_rapl(facts), of_perf(facts), of_hwmon(facts));
@@ -146,7 +146,7 @@ fn of_rapl(facts: &Facts) -> Support {
 
 fn of_perf(facts: &Facts) -> Support {
     if !facts.settings.contains_key("power.perf") {
-        return Support::no("no unit power in /sys/bus/event_source/devices", "");
+        return Support::no("no PMU power in /sys/bus/event_source/devices", "");
     }
     let paranoid = facts.settings.get("kernel.perf_event_paranoid");
     let open = paranoid.and_then(|text| text.parse::<i64>().ok()).is_some_and(|p| p <= 0);
@@ -156,7 +156,7 @@ fn of_perf(facts: &Facts) -> Support {
         Support::Yes
     } else {
         Support::no(
-            "perf's unit power is not accessible to this user",
+            "perf's PMU power is not accessible to this user",
             "sysctl -w kernel.perf_event_paranoid=0",
         )
     }

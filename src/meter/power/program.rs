@@ -49,7 +49,7 @@ pub(super) fn start(source: &PowerSource) -> Result<Program, Fault> {
     run(argv, asked)
 }
 
-/// Runs a program once and reads its lines, or again and again and reads its answers.
+/// Runs a program once and reads its lines, or repeatedly and reads its answers.
 fn run(argv: Vec<String>, asked: bool) -> Result<Program, Fault> {
     let name = argv.first().cloned().unwrap_or_default();
     let shared = Arc::new(Shared::default());
@@ -215,7 +215,7 @@ fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
     shared.reap(child);
 }
 
-/// One reading per answer, requested again and again.
+/// One reading per answer, requested repeatedly.
 fn ask_again_and_again(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
     let mut next = Some(first);
     loop {

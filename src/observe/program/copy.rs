@@ -33,7 +33,7 @@ pub struct Watched {
     pub needed: bool,
 }
 
-/// What a function says by its return, or by its begin.
+/// What a function says by its return, or by its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// From now on it is the data of the call that is copied from the program.
@@ -41,7 +41,7 @@ pub enum Says {
     /// As many bytes as its second argument may be copied: to the program if the third
     /// is true.
     Checked,
-    /// By its begin: until it returns, checks are of no matter.
+    /// By its beginning: until it returns, checks do not matter.
     Unchecked,
     /// From the program: its fourth argument, if it returns 0. Checks count again.
     FromProgramAll,
@@ -106,7 +106,7 @@ pub fn program(
             index = copies::FROM_PROGRAM;
             a.load(Size::Word, R1, R0, state::DATA).jump_if(If::Eq, R1, 0, "out");
             argument(a, R1, 2);
-            // A bool has 8 bits, and what is beside them says nothing.
+            // A bool has 8 bits, and the other bits mean nothing.
             a.alu(Alu::And, R1, 1).jump_if(If::Ne, R1, 0, "out");
             argument(a, R7, 1);
         }

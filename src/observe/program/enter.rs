@@ -56,7 +56,7 @@ pub fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     asm.finish()
 }
 
-/// R8 = what is known of the call; goes on at `started` if that is nothing.
+/// R8 = what is known of the call; continues at `started` if that is nothing.
 /// R7 = its arguments.
 fn what_is_known(a: &mut Assembler, maps: &Maps) {
     a.load(Size::Double, R7, R6, 0);
@@ -143,7 +143,7 @@ fn which_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
     a.label("found");
     a.load(Size::Double, R7, R10, KEY);
     a.store(Size::Double, R9, state::SOCKET, R7);
-    // A thread that goes on with the same socket needs no further look.
+    // A thread that keeps using the same socket needs no further look.
     a.load(Size::Double, R1, R9, state::LAST);
     a.jump_if(If::Eq, R1, R7, "started");
     a.store(Size::Double, R9, state::LAST, R7);

@@ -93,7 +93,7 @@ pub struct Members {
     pub sockets: SocketMembers,
 }
 
-/// The way from a task and a descriptor to a socket and its addresses.
+/// The path from a task and a descriptor to a socket and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct SocketMembers {

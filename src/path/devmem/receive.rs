@@ -305,7 +305,7 @@ impl<R: Receiver> Receiving<R> {
         if starved > 0 {
             notes.push(format!(
                 "{starved} times nothing arrived for {} ms while fragments were held: \
-                 the batch is large for the area",
+                 recycle-batch is too large for the area",
                 TIMEOUT.as_millis()
             ));
         }

@@ -143,7 +143,7 @@ fn queue(facts: &Facts) -> Support {
     let Support::No { reason, remedy } = of_device else { return of_device };
     match facts.attempt(NO_DEVICE) {
         Some(Outcome::Errno(libc::ENOMEM)) => Support::no(
-            format!("{reason}; and a queue without a device finds no memory that may be locked"),
+            format!("{reason}; and a queue without a device exceeds the limit on locked memory"),
             "raise 'ulimit -l' (RLIMIT_MEMLOCK)",
         ),
         Some(Outcome::Errno(errno)) => {

@@ -128,7 +128,8 @@ fn shape(
             let memory = dmabuf::Udmabuf { huge: false }.allocate(plan.area);
             AreaMemory::Dmabuf(memory.map_err(|e| {
                 let text = format!("cannot make a dmabuf of {} bytes", plan.area);
-                Fault::system(text, &e).remedy("boot a kernel with CONFIG_UDMABUF, or memory=huge")
+                Fault::system(text, &e)
+                    .remedy("boot a kernel with CONFIG_UDMABUF, or choose memory=huge")
             })?)
         }
     };
@@ -173,7 +174,9 @@ fn refused(device: &str, error: &io::Error) -> Fault {
              XDP from the device, or choose queue=N",
         ),
         Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
-        Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),
+        Some(libc::ENOMEM) => {
+            fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or choose a smaller area")
+        }
         Some(libc::ERANGE) => fault.remedy("rx-buf-len larger than a page needs memory=huge"),
         Some(libc::ENETDOWN) => fault.remedy(format!("ip link set dev {device} up")),
         _ => fault,
@@ -187,7 +190,9 @@ fn memory_fault(plan: &Plan, error: &io::Error) -> Fault {
             let pages = plan.area.div_ceil(crate::sys::memory::HUGE_PAGE);
             fault.remedy(format!("reserve {pages} huge pages: sysctl vm.nr_hugepages={pages}"))
         }
-        Some(libc::ENOMEM) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or a smaller area"),
+        Some(libc::ENOMEM) => {
+            fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or choose a smaller area")
+        }
         Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
         _ => fault,
     }

@@ -1,4 +1,4 @@
-//! What an observed program would spend if it moved its bytes otherwise, by a study of the
+//! What an observed program would spend if it moved its bytes in other ways, by a study of the
 //! same host. Nothing is extrapolated: where the study has not measured what the program
 //! does, the answer is a refusal with its reason.
 
@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 const NEAR: f64 = 2.0;
 /// Bytes in one direction below which there is nothing to advise.
 const LEAST: u64 = 64 << 20;
-/// Share of the other direction's bytes below which a direction is beside the point.
+/// Share of the other direction's bytes below which a direction is left out.
 const BESIDES: f64 = 0.01;
-/// Share of a direction's bytes that one kind of call has to move to stand for it.
+/// Share of a direction's bytes that one kind of call has to move to represent it.
 const MOST_BYTES: f64 = 0.9;
 /// The flows of a direction are the connections that carry this share of its bytes.
 const FLOWS: f64 = 0.95;
@@ -69,7 +69,7 @@ pub struct Direction {
     pub bytes_per_call: f64,
     /// Connections that carried 95 % of the bytes.
     pub flows: usize,
-    /// The cell of the study that stands for the program.
+    /// The cell of the study that represents the program.
     pub cell: String,
     /// Bytes a call in that cell, on average.
     pub cell_bytes_per_call: f64,
@@ -163,7 +163,7 @@ fn same_host(seen: &Observation, study: &Study) -> Result<Vec<String>, String> {
         return Err("the study is functional: its figures are of no real machine".into());
     }
     let differences = host_differences(host, other);
-    // Who ran it, and on which of its CPUs, is no matter of the host.
+    // Who ran it, and on which of its CPUs, says nothing about the host.
     let differences = differences.iter().filter(|d| !matches!(d.what.as_str(), "user" | "CPUs"));
     let (mut fatal, mut mild) = (Vec::new(), Vec::new());
     for difference in differences {
@@ -251,7 +251,7 @@ fn direction(seen: &Observation, study: &Study, role: Role) -> Result<Option<Dir
     Ok(Some(direction))
 }
 
-/// The kind of call that stands for all.
+/// The kind of call that represents all of them.
 fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
     let main = traffic.ways.iter().max_by_key(|way| way.bytes);
     main.filter(|way| way.bytes as f64 >= MOST_BYTES * moved as f64).ok_or_else(|| {
@@ -378,7 +378,7 @@ fn is_stream(cell: &Cell) -> bool {
 }
 
 /// Whether a cell differs from another in its path and in nothing else. A receiver that
-/// discards what arrives is no option for a program that needs it.
+/// discards what arrives is not an option for a program that needs it.
 fn is_alternative(now: &Cell, cell: &Cell, role: Role) -> bool {
     let same = |a: &Cell, b: &Cell| {
         a.stream == b.stream

@@ -5,7 +5,7 @@ use crate::report::answer;
 use crate::report::figures::plural;
 use crate::report::offload::sentences;
 use crate::report::verdicts::{compared, events_rule, noise, rule, sentence, stopping, subject};
-use crate::report::words::{Leader, NOTHING, functional, labels, leaders};
+use crate::report::words::{Leader, functional, labels, leaders, nothing};
 use crate::stats::{Comparison, Question, Row, Verdict};
 use maud::{Markup, html};
 
@@ -27,7 +27,7 @@ pub fn answer(view: &View) -> Markup {
 fn leading(view: &View) -> Markup {
     let leaders = leaders(view.analysis);
     let functional = functional(view.analysis);
-    let opening = functional.or(leaders.is_empty().then(|| NOTHING.to_owned()));
+    let opening = functional.or_else(|| leaders.is_empty().then(|| nothing(view.analysis)));
     html! {
         @for line in sentences(view.analysis) { p class="lede" { (line) } }
         @if let Some(text) = &opening { p class="lede" { (text) } }

@@ -33,6 +33,10 @@ pub fn answer(page: &mut Page, subject: &Subject) {
 
 /// Every comparison in a sentence, and what the words rest on.
 pub fn verdicts(page: &mut Page, analysis: &Analysis) {
+    // Why nothing was measured is the answer.
+    if analysis.rows.iter().all(|row| row.status.measured == 0) {
+        return;
+    }
     let mut any = false;
     for question in Question::MAIN {
         let compared = verdicts::compared(analysis, question);

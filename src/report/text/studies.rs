@@ -191,7 +191,7 @@ pub fn thresholds(
     page.finish(out)
 }
 
-/// A confidence, in as many digits as tell it from 100 %.
+/// A confidence, with enough digits to distinguish it from 100 %.
 fn percent_of_confidence(confidence: f64) -> String {
     level((confidence * 1e4).floor() / 1e4)
 }

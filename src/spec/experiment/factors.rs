@@ -18,7 +18,10 @@ pub const OWN_FACTORS: &[(&str, &str)] = &[
     ("rx", "the receiver's half of the path alone: RX[:key=value,...]"),
     ("workload", "workload: NAME[:key=value,...]"),
     ("link", "the link: PRESET[:key=value,...]"),
-    ("cores", "CPU placement: two-cores, one-core, unpinned, S,R, or parts (sender=0,softirq=1)"),
+    (
+        "cores",
+        "CPU placement: two-cores, one-core, together, apart, unpinned, S,R, or parts (softirq=1)",
+    ),
     ("kernel", "kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
     ("settings", "host settings, as for --set, separated by semicolons; or none"),
 ];
@@ -29,7 +32,7 @@ pub fn factor_names() -> Vec<&'static str> {
     own.chain(STREAM_OPTIONS.iter().chain(LINK_OPTIONS).map(|spec| spec.name)).collect()
 }
 
-/// Most combinations of levels that a file may request. A study of so many
+/// Most combinations of levels that a file may request. A study of that many
 /// cells would take a day with windows of a few seconds.
 pub const MOST_CELLS: usize = 20_000;
 

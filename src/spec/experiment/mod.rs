@@ -183,7 +183,7 @@ fn meters(entry: Option<&Entry>, catalogues: &Catalogues) -> Result<Vec<String>,
 }
 
 impl Catalogues {
-    /// The meters that words stand for, in the order of the words: each a meter's name,
+    /// The meters that the words select, in the order of the words: each a meter's name,
     /// `usual`, `all` or `none`.
     pub fn meters<'a>(
         &self,

@@ -500,7 +500,7 @@ fn settings_of_the_host() {
     assert!(wanted.last().is_some_and(|want| want.profile.is_none() && !want.optional));
     assert_eq!(settings("{}").unwrap(), []);
     for (value, says) in [
-        (r#""quite""#, "x.toml:1:12: there is no profile of settings 'quite' (did you mean"),
+        (r#""quite""#, "x.toml:1:12: there is no settings profile 'quite' (did you mean"),
         (r#"{ set = ["mtu eth0 4148", "mtu eth0"] }"#, "setting 'mtu eth0': it lacks the bytes"),
         ("{ sets = [] }", "settings has no key 'sets' (did you mean 'set'?)"),
         ("{ set = 3 }", "x.toml:1:20"),

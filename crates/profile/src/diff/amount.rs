@@ -21,11 +21,11 @@ pub struct Side {
     pub lost: u64,
     /// Weight of all samples, idle ones too, in the unit of the profiles.
     pub weight: f64,
-    /// Bytes delivered meanwhile, if each profile tells.
+    /// Bytes delivered meanwhile, if each profile records it.
     pub bytes: Option<f64>,
-    /// Packets delivered meanwhile, if each profile tells.
+    /// Packets delivered meanwhile, if each profile records it.
     pub packets: Option<f64>,
-    /// Wall time, seconds, if each profile tells.
+    /// Wall time, seconds, if each profile records it.
     pub seconds: Option<f64>,
     /// What a weight counts.
     #[serde(skip)]
@@ -105,7 +105,7 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
 }
 
 /// The unit in which two sides can be compared, when none was requested: by the
-/// bytes delivered where both tell them, else as they are.
+/// bytes delivered if both record them, else as they are.
 pub fn natural(sides: [&Side; 2]) -> Per {
     let known = |side: &Side| {
         side.counts != Weight::Percent && side.bytes.is_some_and(|b| b > 0.0 && b.is_finite())
@@ -151,7 +151,7 @@ fn kind(counts: Weight, event: &str) -> String {
     if event.is_empty() { counts.to_string() } else { format!("{counts} of {event}") }
 }
 
-/// The sum over all profiles; none if one does not tell.
+/// The sum over all profiles; none if one does not record it.
 fn sum(profiles: &[Profile], of: impl Fn(&Profile) -> Option<f64>) -> Option<f64> {
     profiles.iter().map(of).sum()
 }

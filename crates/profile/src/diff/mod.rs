@@ -33,9 +33,9 @@ pub struct Options<'a> {
     /// What of a function counts.
     pub measure: Measure,
     /// By what weights are divided; by itself, the bytes delivered where both
-    /// sides tell them, else nothing.
+    /// sides record them, else nothing.
     pub per: Option<Per>,
-    /// What tells two rows of one function apart.
+    /// What distinguishes two rows of one function.
     pub by: GroupBy,
     /// Whether idle samples are rows like all others.
     pub idle: bool,
@@ -86,7 +86,7 @@ pub enum Per {
     None,
 }
 
-/// What tells two rows of one function apart.
+/// What distinguishes two rows of one function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupBy {
@@ -156,7 +156,7 @@ pub struct Diff {
     pub measure: Measure,
     /// By what weights were divided.
     pub per: Per,
-    /// What tells rows of one function apart.
+    /// What distinguishes rows of one function.
     pub by: GroupBy,
     /// Unit of all amounts.
     pub unit: String,
@@ -352,7 +352,7 @@ fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {
                 side.lost
             ));
         }
-        // Shares alone tell of no number of samples.
+        // Shares alone give no number of samples.
         if side.samples == 0 && side.weight == 0.0 {
             notes.push(format!("the profile {name} has no sample"));
         }

@@ -21,7 +21,7 @@ struct Known {
 pub(super) struct Ranking<'a> {
     options: &'a Options<'a>,
     /// Whether functions of user space are distinguished by the file they are in:
-    /// only where both sides tell it.
+    /// only if both sides record it.
     modules: bool,
     keys: HashMap<Key, u32>,
     known: Vec<Known>,

@@ -5,7 +5,7 @@ use crate::{FrameKind, Header, Owner, Weight};
 
 /// A module's name and side, from what a tool calls it: `[kernel.kallsyms]`,
 /// the path of a vmlinux, `/lib/modules/.../veth.ko.xz`, `[veth]`, a file.
-/// [`FrameKind::Unknown`] if the name does not tell.
+/// [`FrameKind::Unknown`] if the name does not show it.
 pub(crate) fn module(text: &str) -> (String, FrameKind) {
     let text = text.trim();
     if text.is_empty() || text == "[unknown]" || text == "unknown" {
@@ -35,7 +35,7 @@ pub(crate) fn module(text: &str) -> (String, FrameKind) {
     (text.into(), FrameKind::User)
 }
 
-/// For whom a thread works, as far as its name alone tells.
+/// For whom a thread works, as far as its name alone shows.
 pub(crate) fn owner(comm: &str, pid: Option<u32>) -> Owner {
     if comm == "swapper" && pid.is_none_or(|pid| pid == 0) || comm.starts_with("swapper/") {
         Owner::Idle

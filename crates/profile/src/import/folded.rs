@@ -183,7 +183,7 @@ impl Reader {
     }
 
     /// An inlined function is on the side of the one that it was inlined into,
-    /// which its own mark does not tell.
+    /// which its own mark does not show.
     fn settle_inlined(&mut self) {
         for index in (0..self.stack.len().saturating_sub(1)).rev() {
             let (Some(own), Some(outer)) = (self.stack.get(index), self.stack.get(index + 1))

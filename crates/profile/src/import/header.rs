@@ -135,7 +135,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
         return Some(named(&words, stop));
     };
     // `pid period event:` or `pid event:`. A thread's name may end with a number,
-    // so what tells a period is its column, which is ten wide.
+    // so what identifies a period is its column, which is ten wide.
     let number = |back: usize| {
         let word = words.get(event.checked_sub(back)?)?;
         ids(word).map(|ids| (ids, digits(word)))

@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Name of a network device: what `dev_valid_name` (net/core/dev.c) takes, but for
-/// `=`, which a setting as it is typed could not tell from `name=value`.
+/// `=`, which a setting as it is typed could not distinguish from `name=value`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]

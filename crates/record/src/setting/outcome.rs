@@ -67,13 +67,13 @@ pub struct SettingRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restoration {
-    /// It says again what it said before.
+    /// It was restored to what it was.
     Restored,
-    /// It said so already.
+    /// It had that value already.
     AlreadyBack,
     /// Someone else has changed it since; their value is kept.
     LeftAlone,
-    /// What it was about is not there any more.
+    /// What it was set on no longer exists.
     Gone,
     /// It belongs to a network namespace that is not this one.
     Elsewhere,

@@ -228,7 +228,7 @@ impl Assembler {
         self.push(0, Reg::R0, 0, 0, (value >> 32) as i32)
     }
 
-    /// `dst` = the map behind this descriptor, which must stay open until the
+    /// `dst` = the map of this descriptor, which must stay open until the
     /// program is loaded.
     pub fn map(&mut self, dst: Reg, map: BorrowedFd) -> &mut Self {
         let wide = LD | Size::Double as u8;
@@ -236,13 +236,13 @@ impl Assembler {
         self.push(0, Reg::R0, 0, 0, 0)
     }
 
-    /// Goes on at a label.
+    /// Jumps to a label.
     pub fn jump(&mut self, label: impl Into<String>) -> &mut Self {
         self.jumps.push((self.insns.len(), label.into()));
         self.push(JMP, Reg::R0, 0, 0, 0)
     }
 
-    /// Goes on at a label if `dst CONDITION operand`.
+    /// Jumps to a label if `dst CONDITION operand`.
     pub fn jump_if(
         &mut self,
         condition: If,

@@ -29,7 +29,7 @@ pub enum Mode {
     Generic,
 }
 
-/// By what frames are known: four bytes of them. Others go on to the kernel.
+/// How frames are recognised: by four bytes of them. Others are passed on to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Where they are, counted from the start of the frame.
@@ -47,7 +47,7 @@ pub struct Dropper {
 }
 
 /// Hands the marked frames of each queue of a device to the socket of that queue, for as
-/// long as it lives; where there is none, they go on to the kernel.
+/// long as it lives; where there is none, they are passed on to the kernel.
 #[derive(Debug)]
 pub struct Redirector {
     sockets: Map,
@@ -130,7 +130,7 @@ impl LiveFrames {
     }
 
     /// Makes `count` copies and hands them to the device, in batches of `batch` (1 to 256).
-    /// What the device does not take is dropped without a word: its own count of what it
+    /// What the device does not take is dropped silently: its own count of what it
     /// sent is what went. EINVAL: a frame shorter than 14 bytes or larger than fits into a
     /// page; EPERM: no CAP_BPF and CAP_NET_ADMIN. A signal ends it early with EINTR, and
     /// how many it made by then is not reported.

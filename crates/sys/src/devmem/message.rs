@@ -129,7 +129,7 @@ const fn aligned(len: usize) -> usize {
     len.saturating_add(WORD - 1) & !(WORD - 1)
 }
 
-/// Writes fragments as the kernel does, for tests and for who plays the kernel.
+/// Writes fragments as the kernel does, for tests and for fake kernels.
 pub fn encode(fragments: &[Fragment], control: &mut Vec<u8>) {
     for fragment in fragments {
         let (kind, offset, len, token, dmabuf) = match *fragment {

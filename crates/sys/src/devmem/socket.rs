@@ -18,7 +18,7 @@ const MSG_SOCK_DEVMEM: i32 = 0x200_0000;
 /// receive fails with whose control buffer has no room for a single fragment.
 pub const ETOOSMALL: i32 = 525;
 
-/// A control buffer, which is used again and again.
+/// A control buffer, which is reused.
 #[derive(Debug)]
 pub struct Control {
     // Words, because control messages have to be aligned.
@@ -58,7 +58,7 @@ impl Control {
         unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), bytes.min(all)) }
     }
 
-    /// Puts messages in, for who plays the kernel. False: they do not fit, and
+    /// Puts messages in, for fake kernels. False: they do not fit, and
     /// the buffer holds what did.
     pub fn fill(&mut self, messages: &[u8]) -> bool {
         let all = size_of_val(&*self.words);

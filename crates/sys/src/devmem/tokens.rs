@@ -83,7 +83,7 @@ impl Held {
         self.enter(lent.token);
     }
 
-    /// Takes a token into the books. The kernel mostly deals them out in a row,
+    /// Adds a token to the account. The kernel mostly hands them out in a row,
     /// so that one range represents many.
     #[inline]
     pub(super) fn enter(&mut self, token: u32) {
@@ -120,7 +120,7 @@ impl Held {
     /// EBADMSG: the kernel freed nothing, or more than requested: it does
     /// not know these tokens. No token is requested twice unless the kernel said
     /// that it has not freed it; no receive may come in between, because the
-    /// kernel deals the numbers of freed tokens out again.
+    /// kernel reuses the numbers of freed tokens.
     pub fn give_back(&mut self, kernel: &mut impl Freer) -> io::Result<usize> {
         let mut ranges = [const { TokenRange { start: 0, count: 0 } }; MOST_RANGES];
         let (mut used, mut asked) = (0, 0);

@@ -201,7 +201,7 @@ fn whole(len: usize, granule: usize) -> io::Result<usize> {
 }
 
 /// A memory file in place of a dmabuf: all but the synchronisation is the same.
-/// Who plays the device writes to the file.
+/// A fake device writes to the file.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct Rehearsal {

@@ -24,9 +24,9 @@ pub enum Record<'a> {
     /// A thread ends.
     Exit(Task),
     /// The kernel stopped the event because its interrupts took too long; until
-    /// it goes on, nothing is sampled.
+    /// it resumes, nothing is sampled.
     Throttle,
-    /// The event goes on.
+    /// The event resumes.
     Unthrottle,
     /// Anything else, by its type.
     Other(u32),

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// The kernel goes on with a short send by itself until all bytes are queued,
+/// The kernel continues a short send by itself until all bytes are queued,
 /// so that a chain of sends keeps its order.
 const WHOLE: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
@@ -50,6 +50,8 @@ pub struct SendRing {
     len: usize,
     fixed: bool,
     bundle: Option<Bundle>,
+    /// Flags of plain sends.
+    flags: i32,
 }
 
 /// What a send of bundles picks its buffers from.
@@ -81,7 +83,13 @@ impl SendRing {
         let len = memory.len();
         let place = core.keep(memory);
         debug_assert_eq!(place, MEMORY);
-        Ok(SendRing { core, len, fixed: false, bundle: None })
+        Ok(SendRing { core, len, fixed: false, bundle: None, flags: WHOLE })
+    }
+
+    /// Has plain sends queue what there is room for, as send(2) does, and not all or nothing: a socket
+    /// whose records the kernel encrypts refuses to be asked for more. Links say nothing then.
+    pub fn send_in_parts(&mut self) {
+        self.flags = libc::MSG_NOSIGNAL;
     }
 
     /// Registers the memory as fixed buffer 0, so that zero-copy sends need not
@@ -130,7 +138,7 @@ impl SendRing {
     /// in full. EINVAL: the part is not within the memory; EBUSY: the queue is full.
     pub fn send(&mut self, part: Range<usize>, tag: u64, linked: bool) -> io::Result<()> {
         let (address, len) = self.locate(part)?;
-        let entry = opcode::Send::new(types::Fixed(0), address, len).flags(WHOLE).build();
+        let entry = opcode::Send::new(types::Fixed(0), address, len).flags(self.flags).build();
         let entry = entry.user_data(tag & !(NOTIFIES | BUNDLE)).flags(link(linked));
         // SAFETY: `locate` checked that the part lies within the region.
         unsafe { self.core.push(&entry) }

@@ -95,7 +95,7 @@ pub enum Trouble {
     /// The tap was deleted.
     #[error("the tap that vhost-net reads is gone")]
     DeviceGone,
-    /// The worker has met something in the queue that it cannot go on with.
+    /// The worker has met something in the queue that it cannot process.
     #[error("the vhost worker reports a broken queue")]
     QueueBroken,
     /// The ring holds what it cannot hold.

@@ -132,7 +132,7 @@ impl<T: Copy> Ring<T> {
         self.word(self.producer).store(self.ours, Ordering::Release);
     }
 
-    /// Whether the kernel only goes on when it is woken. Asked after [`Self::show`].
+    /// Whether the kernel continues only when it is woken. Asked after [`Self::show`].
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.word(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0

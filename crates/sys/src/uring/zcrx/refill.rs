@@ -109,7 +109,7 @@ impl RefillRing {
         for entry in entries.iter().take(count) {
             let slot = (self.next & self.mask) as usize * size_of::<RefillEntry>();
             // SAFETY: the slot lies in the array, which `new` has checked; the
-            // kernel does not look at entries behind the tail, and there was
+            // kernel does not look at entries past the tail, and there was
             // room, so it has taken what was here before.
             unsafe {
                 self.memory

@@ -43,7 +43,7 @@ pub struct Counts {
     pub no_buffer: u64,
     /// Ends of it because the completion queue was full.
     pub queue_full: u64,
-    /// Times that the kernel had to keep completions aside for lack of room.
+    /// Times that the kernel had to keep completions aside for lack of space.
     pub overflows: u64,
     /// Events: the page pool of the NIC found no buffer. Once per time that we
     /// came to know, however often it happened in between.

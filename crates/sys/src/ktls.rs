@@ -1,0 +1,108 @@
+//! TLS by the kernel (`CONFIG_TLS`, Documentation/networking/tls.rst): a connected TCP socket whose
+//! sends become records of TLS 1.3, and whose receives are what records held. Only the records:
+//! who shakes hands, or agrees on keys in another way, does that before.
+
+use super::tcp::{set_int, set_option};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// A key and an initial vector of AES-128-GCM for one direction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// The key.
+    pub key: [u8; 16],
+    /// The initial vector, which the number of a record is added to.
+    pub iv: [u8; 12],
+}
+
+/// Turns a connection over to the kernel's TLS, which does nothing yet. ENOENT: this kernel has
+/// none; ENOTCONN: it is not connected; EEXIST: it has been turned over.
+pub fn attach(socket: BorrowedFd) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls\0")
+}
+
+/// From here on everything that is sent becomes records, the first of which is number 0. ENOENT: this
+/// kernel has no AES-GCM. A card that can encrypts what sendfile(2) sends in place: whoever changes
+/// the file meanwhile breaks records, and no one does here.
+pub fn encrypt(socket: BorrowedFd, key: &Key) -> io::Result<()> {
+    set_option(socket, SOL_TLS, TLS_TX, &crypto_info(key))?;
+    optional(set_int(socket, SOL_TLS, TLS_TX_ZEROCOPY_RO, 1))
+}
+
+/// From here on everything that arrives has to be records, the first of which is number 0. A receive
+/// gets what they held; one that was not made with this key makes it fail with EBADMSG. Records of
+/// a peer of ours are not padded, so that they are decrypted to where they are read.
+pub fn decrypt(socket: BorrowedFd, key: &Key) -> io::Result<()> {
+    set_option(socket, SOL_TLS, TLS_RX, &crypto_info(key))?;
+    optional(set_int(socket, SOL_TLS, TLS_RX_EXPECT_NO_PAD, 1))
+}
+
+/// What TLS has counted in a network namespace: the names and values of `/proc/PID/net/tls_stat`.
+/// Empty where the kernel has no TLS, or has not loaded it.
+pub fn counts(net: &Path) -> io::Result<Vec<(String, u64)>> {
+    match std::fs::read_to_string(net.join("tls_stat")) {
+        Ok(text) => Ok(text.lines().filter_map(count).collect()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+fn count(line: &str) -> Option<(String, u64)> {
+    let (name, value) = line.split_once(char::is_whitespace)?;
+    Some((name.to_owned(), value.trim().parse().ok()?))
+}
+
+/// What kernels before the option do not know (5.19, 6.0) is left out.
+fn optional(set: io::Result<()>) -> io::Result<()> {
+    match set {
+        Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        other => other,
+    }
+}
+
+/// Numbers of include/uapi/linux/tls.h and include/linux/socket.h.
+const SOL_TLS: i32 = 282;
+const TLS_TX: i32 = 1;
+const TLS_RX: i32 = 2;
+const TLS_TX_ZEROCOPY_RO: i32 = 3;
+const TLS_RX_EXPECT_NO_PAD: i32 = 4;
+const TLS_1_3: u16 = 0x0304;
+const AES_GCM_128: u16 = 51;
+
+/// `struct tls12_crypto_info_aes_gcm_128`: version, cipher, the last 8 bytes of the initial vector,
+/// the key, its first 4 bytes, the number of the next record.
+fn crypto_info(Key { key, iv }: &Key) -> [u8; 40] {
+    let mut info = [0; 40];
+    info[..2].copy_from_slice(&TLS_1_3.to_ne_bytes());
+    info[2..4].copy_from_slice(&AES_GCM_128.to_ne_bytes());
+    info[4..12].copy_from_slice(&iv[4..]);
+    info[12..28].copy_from_slice(key);
+    info[28..32].copy_from_slice(&iv[..4]);
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_laid_out_as_the_kernel_reads_it() {
+        let key = Key { key: [7; 16], iv: [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2] };
+        let info = crypto_info(&key);
+        assert_eq!(info[..4], [4, 3, 51, 0].map(|byte: u8| byte.to_le()));
+        assert_eq!((&info[4..12], &info[12..28]), (&[2; 8][..], &[7; 16][..]));
+        assert_eq!((&info[28..32], &info[32..]), (&[1; 4][..], &[0; 8][..]));
+    }
+
+    #[test]
+    fn counts_are_read_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(counts(folder.path()).unwrap(), []);
+        let text = "TlsCurrTxSw                     \t1\nTlsDecryptError\t18446744073709551615\n";
+        std::fs::write(folder.path().join("tls_stat"), text).unwrap();
+        let found = counts(folder.path()).unwrap();
+        let expected = [("TlsCurrTxSw", 1), ("TlsDecryptError", u64::MAX)];
+        assert_eq!(found, expected.map(|(name, n)| (name.to_owned(), n)));
+    }
+}

@@ -1,0 +1,119 @@
+//! Streams that are encrypted, in a guest, whose kernel has TLS: every path that can, end to end, with
+//! what proves it; what is on the wire; and a peer with another secret. Without qemu or a kernel
+//! these are skipped and reported.
+
+use crate::guests::{able, bytepath, shown};
+use bytepath::guest::{Errand, Errands};
+use bytepath::record::{Study, Trial, TrialStatus};
+use bytepath::run::load;
+use bytepath_testing::skip;
+use std::fs;
+use std::path::Path;
+
+/// Paths that send over the kernel's TLS, and one that does not.
+const PATHS: [&str; 5] = ["socket", "sendfile", "splice+socket", "uring", "msg-zerocopy"];
+
+#[test]
+fn every_path_that_can_is_encrypted_and_proven() {
+    let Some(_machine) = able() else { return };
+    for kernel in ["debian:7.3", "debian:6.1"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, out) = (folder.path().join("tls.toml"), folder.path().join("study"));
+        let experiment = format!(
+            "testbed = 'vm'\nblocks = 1\nwarm-up = '200ms'\nwindow = '500ms'\nmeters = ['syscalls']\n\
+             profile = 'none'\nbaseline = {{ path = 'socket', tls = 'none' }}\n\
+             [factors]\npath = ['{}']\ntls = ['none', 'user', 'kernel']\n\
+             touch = 'verify'\nflows = 2\nkernel = '{kernel}'\n",
+            PATHS.join("', '")
+        );
+        fs::write(&file, experiment).unwrap();
+        let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        let text = shown(&bytepath(&words));
+        if text.contains("there is no kernel") {
+            skip!("{kernel} was not fetched");
+            continue;
+        }
+        let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+        for path in PATHS {
+            for tls in ["none", "user", "kernel"] {
+                is_as_expected(&study, path, tls, &text);
+            }
+        }
+    }
+}
+
+fn is_as_expected(study: &Study, path: &str, tls: &str, text: &str) {
+    let of =
+        |cell: &&bytepath::record::Cell| cell.levels["path"] == path && cell.levels["tls"] == tls;
+    let cell = study.header.cells.iter().find(of).unwrap();
+    let trial = study.trials.iter().find(|trial| trial.cell == cell.id).unwrap();
+    let name = format!("{path}, {tls}: {text}");
+    let can = match tls {
+        "none" => true,
+        "user" => path == "socket",
+        _ => path != "msg-zerocopy",
+    };
+    let TrialStatus::Measured = trial.status else {
+        let TrialStatus::Unavailable { reason, remedy } = &trial.status else {
+            panic!("{:?}: {name}", trial.status);
+        };
+        assert!(!can && !remedy.is_empty(), "{reason}: {name}");
+        return;
+    };
+    assert!(can && trial.count > 0, "{name}");
+    match tls {
+        "user" => assert_eq!(trial.label, "copied (TLS by the program)", "{name}"),
+        "kernel" => is_proven(trial, &name),
+        _ => assert!(!trial.label.contains("TLS"), "{name}"),
+    }
+}
+
+/// Every byte went through the kernel's TLS at both ends, by so many sockets.
+fn is_proven(trial: &Trial, name: &str) {
+    assert_eq!(trial.label, "copied (TLS by the kernel)", "{name}");
+    for (role, words) in trial.roles.iter().zip(["(TlsTxSw)", "(TlsRxSw)"]) {
+        assert_eq!(role.ledger.copied, role.ledger.delivered, "{name}");
+        assert!(role.ledger.delivered > 0, "{name}");
+        assert!(role.ledger.evidence.iter().all(|e| e.source.ends_with(words)), "{name}");
+    }
+    for (counter, expected) in
+        [("tls.TlsTxSw", 4.0), ("tls.TlsRxSw", 4.0), ("tls.TlsDecryptError", 0.0)]
+    {
+        let of = trial.readings.iter().filter(|reading| reading.metric == counter);
+        // Two flows at each of two ends.
+        assert_eq!(of.map(|reading| reading.value).sum::<f64>(), expected, "{counter}: {name}");
+    }
+}
+
+/// The double's program in a guest with the newest kernel and in one with an old one.
+#[test]
+fn nothing_is_on_the_wire_in_the_clear_and_another_secret_is_refused() {
+    let Some(_machine) = able() else { return };
+    let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
+    for kernel in ["debian:7.3", "debian:6.1"] {
+        let Ok(guest) = Errands::boot(kernel, own, &[("/bin/double", &double)], false) else {
+            skip!("{kernel} was not fetched, or does not boot");
+            continue;
+        };
+        let said = |who: &str, senders: &str| {
+            let line = format!("/bin/double encrypted {who} {senders}");
+            let words = shlex::split(&line).unwrap();
+            let outcome = guest.run(Errand { words, environment: Vec::new() }).unwrap();
+            let text = String::from_utf8_lossy(&outcome.output).into_owned()
+                + &String::from_utf8_lossy(&outcome.errors);
+            assert_eq!(outcome.ended, "exited with code 0", "{kernel}: {line}: {text}");
+            text
+        };
+        let plain = said("none", "socket sendfile");
+        assert_eq!(plain.matches("bytes intact, in the clear").count(), 2, "{plain}");
+        for (who, senders, count) in
+            [("kernel", "socket sendfile splice uring", 4), ("user", "socket", 1)]
+        {
+            let text = said(who, senders);
+            assert_eq!(text.matches("bytes intact, not to be found").count(), count, "{text}");
+            let refused = text.lines().find(|line| line.starts_with("other secret: ")).unwrap();
+            assert!(refused.contains("a TLS record cannot be decrypted"), "{refused}");
+            assert!(refused.contains("the two ends have different keys"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What a terminal shows while a study runs. The terminal is one of script(1).
+
+use bytepath::run::load;
+use bytepath_testing::{alone, skip};
+use std::path::Path;
+use std::process::Command;
+
+const STUDY: &[&str] = &[
+    "--path",
+    "socket",
+    "--path",
+    "uring",
+    "--blocks",
+    "3",
+    "--warm-up",
+    "50ms",
+    "--window",
+    "200ms",
+    "--profile",
+    "none",
+];
+
+#[test]
+fn a_terminal_shows_what_was_measured_so_far() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let Some(shown) = on_a_terminal(folder.path(), "usual", &[]) else { return };
+    for part in ["block 1 of 3: all cells interleaved", "block 3 of 3", " left  ", "6/9"] {
+        assert!(shown.contains(part), "no '{part}':\n{shown}");
+    }
+    // A busy machine may leave nothing to estimate, and says why.
+    assert!(shown.contains("verdicts come at the end"), "{shown}");
+    let (table, nothing) = ("CPU-s per GiB", "No trial was measured");
+    assert!(shown.contains(table) || shown.contains(nothing), "{shown}");
+    assert!(!shown.contains("[  1/9]"), "a line of each trial is for -v:\n{shown}");
+    // What stays is the report: the bar and its table are removed before it.
+    let study = load(&folder.path().join("usual")).unwrap();
+    assert_eq!(study.trials.len(), 9);
+
+    let shown = on_a_terminal(folder.path(), "verbose", &["-v"]).unwrap();
+    assert!(shown.contains("[  9/9]") && shown.contains("block 2 of 3"), "{shown}");
+    let shown = on_a_terminal(folder.path(), "quiet", &["-q"]).unwrap();
+    assert!(!shown.contains("block 1 of") && !shown.contains("verdicts come"), "{shown}");
+    assert!(shown.contains("schedule "), "the report:\n{shown}");
+}
+
+/// All that a study in this folder wrote to a terminal of 100 columns and 30 lines; none where
+/// there is no script(1).
+fn on_a_terminal(folder: &Path, name: &str, options: &[&str]) -> Option<String> {
+    let run = [env!("CARGO_BIN_EXE_bytepath"), "run", "--out", name];
+    let words = run.iter().chain(STUDY).chain(options).copied();
+    let line = format!("stty cols 100 rows 30; {}", shlex::try_join(words).unwrap());
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(folder).env("SHELL", "/bin/sh");
+    command.env("TERM", "xterm").env_remove("NO_COLOR");
+    match command.output() {
+        Ok(output) => {
+            let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+            // On a machine that others use a trial may move nothing in its window.
+            assert!(matches!(output.status.code(), Some(0 | 5)), "{shown}");
+            Some(shown)
+        }
+        Err(e) => {
+            skip!("no script(1): {e}");
+            None
+        }
+    }
+}
