@@ -1,6 +1,7 @@
 //! The bytepath binary: parse, dispatch, print the error, exit.
 
 use bytepath::cli;
+use bytepath::sys::allowance::Allocator;
 use std::process::ExitCode;
 
 /// The commit of this build, if `make` or a package passed it. It is here because Cargo then
@@ -9,6 +10,9 @@ const COMMIT: Option<&str> = match option_env!("BYTEPATH_COMMIT") {
     Some(commit) if !commit.is_empty() => Some(commit),
     _ => option_env!("BYTEPATH_PACKAGED"),
 };
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     if cli::is_guest_init() {

@@ -129,6 +129,10 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     (
+        "BYTEPATH_MEMORY",
+        "Memory that reading studies, profiles and other files may take; by default 256M.",
+    ),
+    (
         "BYTEPATH_STATE",
         "Folder of the journal of changed settings; by default /var/lib/bytepath for root, else \
          $XDG_STATE_HOME/bytepath or ~/.local/state/bytepath.",

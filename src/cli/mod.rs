@@ -13,6 +13,7 @@ mod fleet;
 mod help;
 mod history;
 mod manual;
+mod memory;
 mod merge;
 mod observe;
 mod output;
@@ -176,6 +177,7 @@ fn wanted_colours(words: impl Iterator<Item = String>) -> ColorChoice {
 /// Runs the command.
 pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
     output::set_colours(arguments.color);
+    let _limit = arguments.command.only_reads().then(memory::bounded).transpose()?;
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => run::resume(&arguments),
@@ -200,6 +202,24 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
         Command::Agent(arguments) => agent(&arguments),
+    }
+}
+
+impl Command {
+    /// Whether its work is to read files, which may be anyone's.
+    fn only_reads(&self) -> bool {
+        use Command::*;
+        matches!(
+            self,
+            Show(_)
+                | Compare(_)
+                | Merge(_)
+                | Attach(_)
+                | History(_)
+                | Diff(_)
+                | Profile(_)
+                | Advise(_)
+        )
     }
 }
 

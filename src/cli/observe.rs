@@ -2,6 +2,7 @@
 
 use super::exit::{exit_code, explain};
 use super::help::values;
+use super::memory::bounded_while;
 use super::output::{self, json, taken};
 use super::printed::{Form, Printed, WithPage, keep};
 use super::profile::summary;
@@ -131,6 +132,7 @@ be seen.
 /// Observes, and prints what was seen.
 pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
     // What is wrong with it is said before anything is run.
+    let load = |study: &Path| bounded_while(|| load(study));
     let study = arguments.study.as_deref().map(load).transpose()?;
     let target = match arguments.pid {
         Some(pid) => Target::Process(pid),

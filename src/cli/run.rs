@@ -3,6 +3,7 @@
 use super::bed::{BedArguments, choice, chosen};
 use super::exit::TRIAL_FAILED;
 use super::help::list;
+use super::memory;
 use super::output::say;
 use super::pairs;
 use super::place::laboratory;
@@ -173,7 +174,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
     if !arguments.pairs.is_empty() {
         return pairs::run(arguments);
     }
-    let (plan, testbed) = plan::plan(arguments)?;
+    let (plan, testbed) = memory::bounded_while(|| plan::plan(arguments))?;
     let testbed = testbed.as_ref();
     if arguments.dry_run {
         plan::print(&plan, testbed, arguments.form.is_json())?;
@@ -186,7 +187,9 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
 
 /// Resumes an interrupted study and prints its report.
 pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Fault> {
-    let testbed = chosen(&choice(&load(&arguments.study)?.header.testbed)?)?;
+    let study = memory::bounded_while(|| load(&arguments.study))?;
+    let testbed = chosen(&choice(&study.header.testbed)?)?;
+    drop(study);
     let testbed = testbed.as_ref();
     let work = |laboratory: &Laboratory, progress: &mut Progress| {
         go_on(laboratory, &arguments.study, progress)

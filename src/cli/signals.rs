@@ -4,11 +4,16 @@ use super::settings::report_what_stays;
 use crate::record::Fault;
 use crate::sys::process::ignores;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
-use std::io::{self, Read};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A signal that comes again so soon is the same one: timeout(1) sends it to the process and then
+/// to its group.
+const TWICE: Duration = Duration::from_millis(200);
 
 /// A flag that the first signal sets. The second reports which settings of this host stay, and
 /// ends the process. What was ignored when the process started, for example by nohup(1), stays ignored.
@@ -19,22 +24,60 @@ pub(super) fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
 }
 
 fn catch(stop: &Arc<AtomicBool>) -> io::Result<()> {
-    let (mut caught, wake) = UnixStream::pair()?;
-    let (last, speaking) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignores(*signal)) {
+    let speaking = Arc::new(AtomicBool::new(false));
+    let heeded = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignores(*signal));
+    let heeded: Vec<i32> = heeded.collect();
+    for signal in &heeded {
         // A third ends a process that cannot say its last words.
-        flag::register_conditional_default(signal, speaking.clone())?;
-        flag::register(signal, stop.clone())?;
-        flag::register_usize(signal, last.clone(), signal.unsigned_abs() as usize)?;
-        low_level::pipe::register(signal, wake.try_clone()?)?;
+        flag::register_conditional_default(*signal, speaking.clone())?;
+        flag::register(*signal, stop.clone())?;
     }
+    // They are noted in memory, of which a child has a copy. A pipe with a byte for each is shared
+    // with it until execve(2): Ctrl-C, which goes to the whole group, counted twice.
+    let mut caught = Signals::new(heeded)?;
     let wait = move || {
-        // A byte for each signal. If all are ignored, the pipe is at its end.
-        if caught.read_exact(&mut [0; 2]).is_ok() {
+        if let Some(signal) = second(caught.forever()) {
             speaking.store(true, Ordering::SeqCst);
             report_what_stays();
-            let _ = low_level::emulate_default_handler(last.load(Ordering::SeqCst) as i32);
+            let _ = low_level::emulate_default_handler(signal);
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
+}
+
+/// Waits for another signal than the first, or for that one again.
+fn second(mut signals: impl Iterator<Item = i32>) -> Option<i32> {
+    let first = signals.next()?;
+    let at = Instant::now();
+    signals.find(|signal| *signal != first || at.elapsed() >= TWICE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::launch::{self, Held, How};
+    use signal_hook::consts::SIGUSR1;
+
+    #[test]
+    fn a_signal_that_comes_twice_at_once_is_one() {
+        assert_eq!(second([SIGINT, SIGINT, SIGINT].into_iter()), None);
+        assert_eq!(second([SIGINT, SIGINT, SIGTERM].into_iter()), Some(SIGTERM));
+        let later = || {
+            std::thread::sleep(TWICE);
+            SIGINT
+        };
+        assert_eq!(second([|| SIGINT, later].into_iter().map(|signal| signal())), Some(SIGINT));
+    }
+
+    #[test]
+    fn a_signal_that_meets_a_child_before_its_program_is_not_counted_here() {
+        let mut caught = Signals::new([SIGUSR1]).unwrap();
+        let file = launch::find("true".as_ref(), std::env::var_os("PATH")).unwrap();
+        let held = Held::new(&file, &["true".into()]).unwrap();
+        launch::signal(held.pid(), SIGUSR1).unwrap();
+        assert_eq!(held.release().unwrap().wait().unwrap().how, How::Code(0), "it was caught");
+        assert_eq!(caught.pending().collect::<Vec<_>>(), [0; 0]);
+        launch::signal(std::process::id(), SIGUSR1).unwrap();
+        assert_eq!(caught.wait().collect::<Vec<_>>(), [SIGUSR1]);
+    }
 }

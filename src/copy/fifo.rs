@@ -96,12 +96,12 @@ impl Writer {
 
     /// Bytes that the reader was shown, over all.
     pub fn published(&self) -> u64 {
-        self.shared.written.0.load(Ordering::Relaxed)
+        self.shared.written.own()
     }
 
     /// Bytes that the reader has taken, over all.
     pub fn taken(&self) -> u64 {
-        self.shared.taken.0.load(Ordering::Acquire)
+        self.shared.taken.shown()
     }
 
     /// What it has done so far.
@@ -122,12 +122,12 @@ impl Reader {
         let Shared { memories, ring, written, taken, .. } = &*self.shared;
         let _held = self.shared.hold();
         let memory = &memories[*ring];
-        let len = (written.0.load(Ordering::Acquire) - self.taken) as usize;
+        let len = (written.shown() - self.taken) as usize;
         let at = (self.taken % memory.len() as u64) as usize;
         let count = take(&Bytes { memory, at, len });
         assert!(count <= len, "{count} bytes were taken of {len}");
         self.taken += count as u64;
-        taken.0.store(self.taken, Ordering::Release);
+        taken.show(self.taken);
         count
     }
 }
@@ -195,7 +195,7 @@ struct Input {
 impl Input {
     fn write(&mut self, shared: &Shared, from: Place, len: usize) -> Result<usize, Fault> {
         let size = shared.memories[shared.ring].len();
-        let room = size - (self.begun - shared.taken.0.load(Ordering::Acquire)) as usize;
+        let room = size - (self.begun - shared.taken.shown()) as usize;
         let (wanted, mut given) = (len.min(room), 0);
         let before = clock::now();
         // Twice where the ring ends in between.
@@ -237,7 +237,7 @@ impl Input {
         if done > self.done {
             let mut new = self.ends.drain(..(done - self.done) as usize);
             if let Some(end) = new.next_back() {
-                shared.written.0.store(end, Ordering::Release);
+                shared.written.show(end);
             }
             self.done = done;
             self.counts.polling += clock::now() - before;

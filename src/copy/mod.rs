@@ -2,6 +2,7 @@
 //! sockets and TCP: a copy is submitted, the caller continues, and asks later how
 //! many are done.
 
+mod counter;
 mod cpu;
 pub mod dsa;
 pub mod fifo;
@@ -15,7 +16,8 @@ pub use crate::sys::idxd::{Memories, Place};
 use crate::record::{Fault, FaultKind, OptionSpec, Options};
 use crate::spec::{resolve, split, suggest};
 use crate::sys::thread;
-use std::sync::atomic::AtomicU64;
+use counter::Counter;
+use std::sync;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -145,11 +147,6 @@ pub fn helper(
     })?;
     Ok(started)
 }
-
-/// On a line of its own: one side writes it, the other one reads it.
-#[derive(Default)]
-#[repr(align(128))]
-struct Counter(AtomicU64);
 
 /// Rounds of waiting after which others are let run: they may need this core.
 const SPINS: u32 = 1000;

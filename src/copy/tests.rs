@@ -54,6 +54,29 @@ fn every_engine_copies_every_byte_with_several_under_way() {
     }
 }
 
+#[test]
+fn an_engine_that_is_dropped_ends_what_it_was_given() {
+    let kind = kind("thread");
+    let shape = Shape { depth: 4, batch: 4 };
+    let size = 64;
+    let load = Load { size, shape, rotate: false, time: Duration::ZERO };
+    let memories = memories(&[load]).unwrap();
+    let read = |memory: usize| {
+        let mut bytes = [0; 64];
+        memories[memory].read(0, &mut bytes);
+        bytes
+    };
+    let [one, other] = [0, 1].map(|memory| Place { memory, at: 0 });
+    for round in 0..2000_u64 {
+        let mut engine = (kind.open)(&memories, shape, &options(kind, &[])).unwrap();
+        // It is at work, and looks for more, when it is dropped.
+        memories[1].write(0, &round.to_le_bytes());
+        assert!(engine.submit(&Copy { from: one, to: other, len: size }).unwrap());
+        drop(engine);
+        assert_eq!(read(1), read(0), "round {round}");
+    }
+}
+
 /// An engine that copies something else is found out.
 #[test]
 fn what_was_not_copied_is_an_error() {

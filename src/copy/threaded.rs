@@ -75,9 +75,11 @@ impl Ring {
         let mut done = 0;
         let mut idle = 0_u32;
         loop {
-            let head = self.head.0.load(Ordering::Acquire);
+            // Looked at first: what was handed over before the stop is still to be copied.
+            let stopped = self.stop.load(Ordering::Acquire);
+            let head = self.head.shown();
             if done == head {
-                if self.stop.load(Ordering::Relaxed) {
+                if stopped {
                     return;
                 }
                 idle = idle.saturating_add(1);
@@ -92,7 +94,7 @@ impl Ring {
                 let (from, to) = (place(places >> 32, from), place(places & 0xffff_ffff, to));
                 Method::Memmove.copy(from, to, len);
                 done += 1;
-                self.tail.0.store(done, Ordering::Release);
+                self.tail.show(done);
             }
         }
     }
@@ -100,7 +102,7 @@ impl Ring {
 
 impl Engine for Helper {
     fn submit(&mut self, copy: &Copy) -> Result<bool, Fault> {
-        let done = self.ring.tail.0.load(Ordering::Acquire);
+        let done = self.ring.tail.shown();
         if self.submitted - done >= self.ring.slots.len() as u64 {
             return Ok(false);
         }
@@ -115,21 +117,21 @@ impl Engine for Helper {
             word.store(value, Ordering::Relaxed);
         }
         self.submitted += 1;
-        if self.submitted - self.ring.head.0.load(Ordering::Relaxed) >= self.batch {
+        if self.submitted - self.ring.head.own() >= self.batch {
             self.flush()?;
         }
         Ok(true)
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        let before = self.ring.head.0.load(Ordering::Relaxed);
+        let before = self.ring.head.own();
         self.events.batches += u64::from(self.submitted > before + 1);
-        self.ring.head.0.store(self.submitted, Ordering::Release);
+        self.ring.head.show(self.submitted);
         Ok(())
     }
 
     fn poll(&mut self) -> Result<u64, Fault> {
-        Ok(self.ring.tail.0.load(Ordering::Acquire))
+        Ok(self.ring.tail.shown())
     }
 
     fn events(&self) -> Events {
@@ -140,7 +142,7 @@ impl Engine for Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         let _ = self.flush();
-        self.ring.stop.store(true, Ordering::Relaxed);
+        self.ring.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

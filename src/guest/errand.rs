@@ -87,6 +87,11 @@ impl Errands {
         &self.machine.ready.release
     }
 
+    /// The machine, in which there may be other sessions, too.
+    pub fn machine(&self) -> &Arc<Machine> {
+        &self.machine
+    }
+
     /// Runs a program to its end. One that takes longer than five minutes is a
     /// fault that quotes the guest's console.
     pub fn run(&self, errand: Errand) -> Result<Outcome, Fault> {

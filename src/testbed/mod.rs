@@ -10,6 +10,8 @@ mod ssh;
 mod vm;
 mod vm_options;
 
+pub use ends::beside;
+
 use crate::host::{Host, Steward};
 use crate::record::{
     Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support,

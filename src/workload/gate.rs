@@ -1,8 +1,9 @@
 //! How the control thread controls and monitors engines. While bytes flow
 //! there is no lock; only an engine that is held sleeps on one.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+// Not those of `std` alone: tests/it/protocols.rs runs this file with loom's.
+use super::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use super::sync::{Condvar, Mutex, PoisonError};
 
 /// State of a trial. Engines check it once per turn of their loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,23 +91,5 @@ impl Progress {
     /// Whether the last phase that the engine noticed is this one.
     pub fn has_noticed(&self, phase: Phase) -> bool {
         self.noticed.load(Ordering::Acquire) == phase as u32
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    #[test]
-    fn a_held_engine_wakes_when_the_phase_moves_on() {
-        let gate = Arc::new(Gate::default());
-        gate.set(Phase::Hold);
-        let sleeper = std::thread::spawn({
-            let gate = gate.clone();
-            move || gate.wait()
-        });
-        gate.set(Phase::Stop);
-        assert_eq!(sleeper.join().unwrap(), Phase::Stop);
     }
 }

@@ -27,7 +27,7 @@ use crate::connection::Connection;
 use crate::record::{
     Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Tls, Work,
 };
-use std::sync::Arc;
+use std::sync::{self, Arc};
 
 /// Something to do between two hosts.
 pub trait Workload: Sync {

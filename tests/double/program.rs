@@ -2,6 +2,7 @@
 
 mod agent;
 mod calls;
+mod census;
 mod encryption;
 #[path = "../lab/ends.rs"]
 mod ends;
@@ -27,6 +28,7 @@ fn main() {
         ["context", device, first, count] => {
             steering::context(device, first.parse().unwrap(), count.parse().unwrap());
         }
+        ["census"] => census::census(),
         ["encrypted", who, ref senders @ ..] => encryption::encrypted(who, senders),
         ["endless"] => calls::endless(),
         ["copied", bytes] => moves::copied(bytes.parse().unwrap()),

@@ -6,7 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use bytepath::host::{Fingerprint, differences};
 use bytepath::math::Random;
 use bytepath::record::steers;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process, kill_process_group, set_child_subreaper, wait,
+};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -22,8 +24,9 @@ const MEMORY: u32 = 256 << 10;
 /// How long any command may take: more than the limits of a trial that a fault has stopped.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long what was started may outlive its end.
-const LINGERING: Duration = Duration::from_secs(5);
+/// How long what was started may outlive its end: an agent that measures how fast memory is copied
+/// looks at its pipe when it has done so, which takes a while on a busy machine.
+const LINGERING: Duration = Duration::from_secs(30);
 
 /// Folders in which a program might leave files, and below which only its own names count.
 const FOLDERS: &[&str] = &["/run", "/tmp", "/var/tmp", "/dev/shm", "/var/lib", "/sys/fs/bpf"];
@@ -302,8 +305,22 @@ impl Started {
         Ok(())
     }
 
-    pub fn end(mut self) -> Result<Ended> {
-        if !self.ends_within(PATIENCE)? {
+    /// The same to all of its process group, which is its own.
+    pub fn signal_group(&mut self, number: i32) -> Result<()> {
+        let known = Pid::from_raw(self.child.id() as i32).zip(Signal::from_named_raw(number));
+        if let (None, Some((group, signal))) = (self.child.try_wait()?, known) {
+            let _ = kill_process_group(group, signal);
+        }
+        Ok(())
+    }
+
+    pub fn end(self) -> Result<Ended> {
+        self.end_within(PATIENCE)
+    }
+
+    /// Waits so long for its end.
+    pub fn end_within(mut self, patience: Duration) -> Result<Ended> {
+        if !self.ends_within(patience)? {
             bail!("it hangs, and has said: {}", text(&mut self.err)?);
         }
         let status = self.child.wait()?;

@@ -6,11 +6,16 @@
 //! at which instruction a signal meets the other process it does not say. FAULTS_KIND leaves out
 //! all rounds but those of one kind.
 
+mod apart;
 mod damage;
+mod guests;
 #[path = "../lab/host.rs"]
 #[allow(dead_code, reason = "the tests of the lab call it")]
 mod host;
 mod lab;
+#[path = "../lab/places.rs"]
+#[allow(dead_code, reason = "the tests of the lab call it")]
+mod namespaces;
 mod places;
 #[path = "../lab/running.rs"]
 #[allow(dead_code, reason = "the tests of the lab call it")]
@@ -26,24 +31,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A kind of fault: its name, and one round of it.
-type Kind = (&'static str, fn(&mut Lab) -> Result<()>);
+/// A kind of fault: its name, how often it is drawn, and one round of it.
+type Kind = (&'static str, usize, fn(&mut Lab) -> Result<()>);
 
-const KINDS: [Kind; 8] = [
-    ("kill", studies::kill),
-    ("child", studies::child),
-    ("output", studies::output),
-    ("disk", studies::disk),
-    ("damage", damage::damage),
-    ("place", places::place),
-    ("word", words::word),
-    ("link", studies::link),
+/// What takes longer is drawn less often.
+const KINDS: [Kind; 11] = [
+    ("kill", 6, studies::kill),
+    ("child", 6, studies::child),
+    ("output", 6, studies::output),
+    ("disk", 6, studies::disk),
+    ("damage", 6, damage::damage),
+    ("place", 6, places::place),
+    ("word", 6, words::word),
+    ("link", 6, studies::link),
+    ("host", 3, apart::host),
+    ("wire", 3, apart::wire),
+    ("guest", 1, guests::guest),
 ];
 
 /// Says that the program runs in namespaces of its own.
 const INSIDE: &str = "FAULTS_INSIDE";
 
 fn main() -> Result<ExitCode> {
+    if let Ok(how) = env::var(apart::BETWEEN) {
+        return apart::between(&how, &env::args().skip(1).collect::<Vec<_>>());
+    }
     if env::var_os(INSIDE).is_some() {
         return campaign();
     }
@@ -59,19 +71,27 @@ fn campaign() -> Result<ExitCode> {
     let (time, first) = (number("FAULTS_SECONDS", 180)?, number("FAULTS_SEED", now)?);
     let wanted = env::var("FAULTS_KIND").ok();
     if let Some(kind) = &wanted {
-        let names = KINDS.map(|(name, _)| name);
+        let names = KINDS.map(|(name, ..)| name);
         ensure!(names.contains(&kind.as_str()), "FAULTS_KIND is one of {}", names.join(", "));
     }
     let mut lab = Lab::new()?;
     damage::prepare(&mut lab).context("the campaign's own study")?;
     println!("faults for {time} s, the first by FAULTS_SEED={first}");
+    let no_guests = guests::unable();
+    if let Some(reason) = &no_guests {
+        println!("none of the kind guest: {reason}");
+    }
 
     let (mut rounds, mut findings) = ([0; KINDS.len()], [0; KINDS.len()]);
     let begin = Instant::now();
     for seed in first.. {
-        let kind = Random::new(!seed).below(KINDS.len());
-        let (name, round) = KINDS[kind];
+        let kind = drawn(seed);
+        let (name, _, round) = KINDS[kind];
         if wanted.as_ref().is_some_and(|wanted| wanted != name) {
+            continue;
+        }
+        if name == "guest" && no_guests.is_some() {
+            ensure!(wanted.is_none(), "there are no guests here");
             continue;
         }
         rounds[kind] += 1;
@@ -90,12 +110,19 @@ fn campaign() -> Result<ExitCode> {
     }
 
     println!("\n{:<8} {:>6} {:>8}", "kind", "rounds", "findings");
-    for ((name, _), (rounds, findings)) in KINDS.iter().zip(rounds.iter().zip(findings)) {
+    for ((name, ..), (rounds, findings)) in KINDS.iter().zip(rounds.iter().zip(findings)) {
         println!("{name:<8} {rounds:>6} {findings:>8}");
     }
     let (rounds, findings) = (rounds.iter().sum::<u32>(), findings.iter().sum::<u32>());
     println!("{:<8} {rounds:>6} {findings:>8}", "all");
     Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The kind of fault that a seed draws, as a place in the list.
+fn drawn(seed: u64) -> usize {
+    let all = KINDS.iter().enumerate();
+    let tickets: Vec<usize> = all.flat_map(|(at, (_, often, _))| vec![at; *often]).collect();
+    tickets[Random::new(!seed).below(tickets.len())]
 }
 
 /// A whole number from the environment.

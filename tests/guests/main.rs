@@ -4,6 +4,7 @@ mod guests;
 
 mod frames;
 mod instructions;
+mod lasting;
 mod nic;
 mod observe;
 mod packets;

@@ -9,6 +9,7 @@ use bytepath::run::{HostsAfter, StudyWriter, load};
 use bytepath::settings::journal::{Begin, Entry};
 use bytepath_testing::skip;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::process::Stdio;
@@ -340,6 +341,140 @@ fn what_is_read_has_limits() {
         let (code, _, errors) = bytepath(&["run", "--dry-run", file.to_str().unwrap()]);
         assert!(code == 2 && errors.len() < 4000, "{} bytes", errors.len());
     }
+}
+
+/// The binary with so little memory as files of others may make it take.
+fn bounded(arguments: &[&str], more: Option<&str>) -> (Option<i32>, String) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -d 262144; exec \"$0\" \"$@\"", BYTEPATH]).args(arguments);
+    command.env_remove("BYTEPATH_MEMORY");
+    if let Some(more) = more {
+        command.env("BYTEPATH_MEMORY", more);
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), text)
+}
+
+/// Writes a file of this beginning, and this as often as it takes to get to so many MiB.
+fn fill(path: &Path, begin: &str, unit: &mut dyn FnMut(u64) -> Vec<u8>, mib: u64, gzip: bool) {
+    let file = std::io::BufWriter::new(File::create(path).unwrap());
+    let mut out: Box<dyn Write> = match gzip {
+        true => Box::new(flate2::write::GzEncoder::new(file, flate2::Compression::fast())),
+        false => Box::new(file),
+    };
+    out.write_all(begin.as_bytes()).unwrap();
+    let (mut written, mut number) = (0, 0);
+    while written < mib << 20 {
+        let unit = unit(number);
+        out.write_all(&unit).unwrap();
+        (written, number) = (written + unit.len() as u64, number + 1);
+    }
+    out.flush().unwrap();
+}
+
+#[test]
+fn hostile_files_take_no_more_memory_than_is_said() {
+    let folder = TempDir::new().unwrap();
+    let study = folder.path().join("study");
+    drop(write(&made_up::study(), &study));
+    let observation = folder.path().join("seen.json");
+    let shown = study.to_str().unwrap();
+    let refused = |what: &str, arguments: &[&str]| {
+        let (code, said) = bounded(arguments, None);
+        assert_eq!(code, Some(6), "{what}: {said}");
+        let named = said.contains("memory") && said.contains("BYTEPATH_MEMORY=1G");
+        assert!(named && said.contains(arguments[1]), "{what}: {said}");
+        assert!(said.len() < 1000 && !said.contains("panicked"), "{what}: {said}");
+    };
+    // Trials whose readings are many and short.
+    let trials = study.join("trials.jsonl");
+    let kept = fs::read_to_string(&trials).unwrap();
+    let mut trial: serde_json::Value = serde_json::from_str(kept.lines().next().unwrap()).unwrap();
+    let reading = trial["readings"][0].clone();
+    trial["readings"] = serde_json::Value::Array(vec![reading; 20_000]);
+    let line = format!("{trial}\n").into_bytes();
+    fill(&trials, &kept, &mut |_| line.clone(), 300, false);
+    refused("trials", &["show", shown]);
+    fs::write(&trials, &kept).unwrap();
+    // Names of next to nothing, and words of nothing.
+    let hosts = study.join("hosts.json");
+    let kept = fs::read(&hosts).unwrap();
+    let mut setting = |number| format!("\"{number}\":\"\",").into_bytes();
+    fill(&hosts, "{\"schema\":1,\"fingerprint\":{", &mut setting, 60, false);
+    refused("hosts", &["show", shown]);
+    fs::write(&hosts, kept).unwrap();
+    fill(&observation, "{\"command\":[", &mut |_| b"\"\",".to_vec(), 60, false);
+    refused("observation", &["advise", observation.to_str().unwrap(), shown]);
+    // One large word, in a table that has it in every line.
+    let mut facts: serde_json::Value = serde_json::from_slice(&fs::read(&hosts).unwrap()).unwrap();
+    facts["facts"][0]["kernel_release"] = "x".repeat(1 << 20).into();
+    fs::write(&hosts, facts.to_string()).unwrap();
+    let table = folder.path().join("x.parquet");
+    let arguments = ["show", shown, "--format", "parquet", "--out", table.to_str().unwrap()];
+    refused("parquet", &arguments);
+    // An experiment.
+    let file = folder.path().join("x.toml");
+    fill(&file, "x = [", &mut |_| b"[],".to_vec(), 15, false);
+    let (code, said) = bounded(&["run", "--dry-run", file.to_str().unwrap()], None);
+    assert!(matches!(code, Some(2 | 6)) && said.len() < 4000, "{code:?}: {said}");
+    // Stacks that differ, each of its own names.
+    let file = folder.path().join("x.folded");
+    let mut stack = |number: u64| format!("t;{number};a{number} 1\n").into_bytes();
+    fill(&file, "", &mut stack, 100, false);
+    refused("folded", &["profile", file.to_str().unwrap()]);
+    // Samples without a location, packed: two bytes each.
+    let file = folder.path().join("x.pb.gz");
+    let typed = "\n\u{4}\u{8}\u{1}\u{10}\u{1}2\0";
+    fill(&file, typed, &mut |_| b"\x12\0".repeat(4096), 150, true);
+    refused("pprof", &["profile", file.to_str().unwrap()]);
+    // What is the user's own may take more, if there is as much.
+    let whole = ["show", shown];
+    let (code, said) = bounded(&whole, Some("96M"));
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = bounded(&whole, Some("1M"));
+    assert!(code == Some(6) && said.contains("more than 1M of memory"), "{said}");
+    assert!(said.contains("BYTEPATH_MEMORY=4M"), "{said}");
+    let (code, said) = bounded(&whole, Some("much"));
+    assert!(code == Some(2) && said.contains("BYTEPATH_MEMORY: 'much'"), "{said}");
+}
+
+/// A profile as `perf record` writes it, of so many MiB: the records of a small one, again and
+/// again.
+fn large_perf_data(path: &Path, mib: usize) {
+    let small = fs::read("tests/data/profiles/pipe.perf.data").unwrap();
+    let mut records = Vec::new();
+    let mut at = 16;
+    while at < small.len() {
+        let size = usize::from(u16::from_le_bytes([small[at + 6], small[at + 7]]));
+        records.push((small[at], at..at + size));
+        at += size;
+    }
+    // PERF_RECORD_SAMPLE, and PERF_RECORD_FINISHED_ROUND, which perf writes after each.
+    let of_kind = |kind: u8| records.iter().filter(move |(known, _)| *known == kind);
+    let samples: Vec<u8> =
+        of_kind(9).flat_map(|(_, range)| &small[range.clone()]).copied().collect();
+    let round: Vec<u8> = [68_u32.to_le_bytes(), [0, 0, 8, 0]].concat();
+    let mut file = std::io::BufWriter::new(File::create(path).unwrap());
+    file.write_all(&small).unwrap();
+    let piece = [samples.repeat(20), round].concat();
+    for _ in 0..(mib << 20).div_ceil(piece.len()) {
+        file.write_all(&piece).unwrap();
+    }
+    file.flush().unwrap();
+}
+
+#[test]
+fn a_large_perf_data_is_read_in_the_usual_memory() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("perf.data");
+    large_perf_data(&file, 100);
+    let (code, said) = bounded(&["profile", file.to_str().unwrap()], None);
+    assert_eq!(code, Some(0), "{said}");
+    large_perf_data(&file, 300);
+    let (code, said) = bounded(&["profile", file.to_str().unwrap()], None);
+    let named = said.contains("perf script") || said.contains("BYTEPATH_MEMORY");
+    assert!(code == Some(6) && named, "{said}");
 }
 
 #[test]

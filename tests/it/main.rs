@@ -38,6 +38,7 @@ mod offloading;
 mod pages;
 mod power;
 mod profile_formats;
+mod protocols;
 mod published;
 mod report;
 mod schema;

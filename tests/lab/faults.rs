@@ -3,12 +3,13 @@
 
 use crate::host::{Host, LINES};
 use crate::isolated::{isolated, text};
-use crate::running::Running;
+use crate::running::{Running, await_that};
 use bytepath::host::differences;
 use bytepath::run::load;
+use bytepath_testing::skip;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs::{self, File};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 
 #[test]
@@ -29,6 +30,16 @@ fn a_full_disk_leaves_a_study_or_nothing() {
 #[test]
 fn a_feature_that_does_not_exist_is_not_off() {
     isolated(module_path!(), "inside_no_such_feature");
+}
+
+#[test]
+fn a_terminal_that_goes_away_interrupts_a_study() {
+    isolated(module_path!(), "inside_a_terminal");
+}
+
+#[test]
+fn a_signal_that_comes_to_a_process_and_its_group_is_one() {
+    isolated(module_path!(), "inside_a_group");
 }
 
 #[test]
@@ -71,6 +82,81 @@ fn inside_outputs_go_away() {
     let (code, said) = study.end();
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(load(&host.dir.path().join("nohup")).unwrap().trials.len(), 2);
+}
+
+#[test]
+fn a_limit_on_namespaces_is_a_lack_of_permission() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "mount -t proc proc /proc && echo 0 >/proc/sys/user/max_net_namespaces || exit 99; \
+                  exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-c", script]);
+    command.args([env!("CARGO_BIN_EXE_bytepath"), "run", "--path", "socket", "--out"]);
+    command.arg(dir.path().join("study")).env("BYTEPATH_STATE", dir.path());
+    let output = match command.output() {
+        Err(e) => return skip!("no unshare(1): {e}"),
+        Ok(output) => output,
+    };
+    let said = text(&output);
+    if output.status.code() == Some(99) || said.starts_with("unshare:") {
+        return skip!("no user namespace: {said}");
+    }
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("sysctl user.max_net_namespaces="), "{said}");
+    assert!(!dir.path().join("study").exists());
+}
+
+/// A terminal of script(1), whose end is what a lost ssh(1) or a closed window is: the first process
+/// of the session gets SIGHUP and ends, then all that it has in the foreground.
+#[test]
+#[ignore = "started in a namespace by a_terminal_that_goes_away_interrupts_a_study"]
+fn inside_a_terminal() {
+    let host = Host::new();
+    let before = host.look();
+    let study = host.study_command("lost", ("9", "1s"), LINES);
+    let words = std::iter::once(study.get_program()).chain(study.get_args());
+    let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
+    let line = shlex::try_join(words).unwrap();
+    // One shell stays to tell the exit code, and the first of the session does not.
+    let line = format!("sh -c 'trap : HUP; \"$@\"; echo $? >code' sh {line}; true");
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(host.dir.path());
+    command.env("SHELL", "/bin/sh").env("BYTEPATH_STATE", host.dir.path().join("state"));
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut terminal = match command.spawn() {
+        Ok(child) => Running(child),
+        Err(e) => return skip!("no script(1): {e}"),
+    };
+    let trials = host.dir.path().join("lost/trials.jsonl");
+    await_that("a trial has ended", || {
+        fs::read_to_string(&trials).is_ok_and(|text| text.contains('\n'))
+    });
+    assert_ne!(differences(&before, &host.look()), [""; 0]);
+    terminal.0.kill().unwrap();
+    terminal.0.wait().unwrap();
+    let code = host.dir.path().join("code");
+    await_that("the study has ended", || fs::read_to_string(&code).is_ok_and(|c| c.contains('\n')));
+    assert_eq!(fs::read_to_string(&code).unwrap(), "130\n");
+    assert_eq!(differences(&before, &host.look()), [""; 0]);
+    let kept = load(&host.dir.path().join("lost")).unwrap().trials.len();
+    assert!((1..18).contains(&kept), "{kept}");
+}
+
+#[test]
+#[ignore = "started in a namespace by a_signal_that_comes_to_a_process_and_its_group_is_one"]
+fn inside_a_group() {
+    let host = Host::new();
+    let before = host.look();
+    let mut command = host.study_command("both", ("4", "1s"), LINES);
+    let mut study = Running::start(command.process_group(0));
+    study.wait_for("[  1/");
+    // timeout(1) does both.
+    study.signal(libc::SIGTERM);
+    let group = rustix::process::Pid::from_raw(study.0.id() as i32).unwrap();
+    rustix::process::kill_process_group(group, rustix::process::Signal::TERM).unwrap();
+    let (code, said) = study.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert_eq!(differences(&before, &host.look()), [""; 0]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 pub mod addressing;
 pub mod allocations;
+pub mod allowance;
 pub mod attribute;
 #[cfg(test)]
 mod bed;

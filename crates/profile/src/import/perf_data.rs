@@ -26,8 +26,9 @@ use space::{ModuleId, Spaces};
 use std::collections::HashMap;
 use std::io::{BufRead, Cursor, Read};
 
-/// A larger file is refused.
-const MOST: u64 = 1 << 30;
+/// A larger file is refused. What `perf script` prints of it is read piece by piece. At a power of
+/// two the buffer would grow to the next one.
+const MOST: u64 = (128 << 20) - 1;
 
 /// See the module's text.
 pub static FORMAT: Importer = Importer {
@@ -43,10 +44,11 @@ fn recognises(head: &[u8]) -> bool {
 
 fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     let mut bytes = Vec::new();
-    input.take(MOST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
+    input.take(MOST).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
     let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
-    if bytes.len() as u64 > MOST {
-        return Err(bad(format!("larger than {} GiB", MOST >> 30)));
+    if !input.fill_buf().map_err(|e| unreadable(title, &e))?.is_empty() {
+        let fault = bad(format!("is larger than {} MiB", MOST.div_ceil(1 << 20)));
+        return Err(fault.remedy("convert it with `perf script`, which has no limit"));
     }
     let shape = guard::check(&bytes).map_err(|what| {
         let fault = bad(format!("is not a complete perf.data: {what}"));

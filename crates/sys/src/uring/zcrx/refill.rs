@@ -221,6 +221,44 @@ pub(super) mod tests {
         }
     }
 
+    /// The kernel's end on another thread.
+    struct Elsewhere(FakeKernel);
+
+    // SAFETY: the memory stays where it is, and both ends may be used at the same time: that is
+    // what the ring is for, and what the test shows.
+    unsafe impl Send for Elsewhere {}
+
+    impl Elsewhere {
+        fn take(&mut self) -> Vec<RefillEntry> {
+            self.0.take(3)
+        }
+    }
+
+    #[test]
+    fn entries_come_out_whole_while_both_ends_are_at_work() {
+        const ALL: u64 = 20_000;
+        let (mut ring, kernel) = fake(8, u32::MAX - 5);
+        let mut kernel = Elsewhere(kernel);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut taken = 0;
+                while taken < ALL {
+                    for got in kernel.take() {
+                        assert_eq!(got, entry(taken));
+                        taken += 1;
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            let mut given = 0;
+            while given < ALL {
+                let want: Vec<_> = (given..ALL.min(given + 5)).map(entry).collect();
+                given += ring.give(&want) as u64;
+            }
+        });
+        assert_eq!(ring.waiting(), 0);
+    }
+
     #[test]
     fn a_full_ring_takes_nothing_and_loses_nothing() {
         let (mut ring, mut kernel) = fake(4, 0);

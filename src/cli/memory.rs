@@ -1,0 +1,41 @@
+//! Memory for what is read from files, which may be anyone's.
+
+use crate::record::{Fault, FaultKind, unit, visible};
+use crate::sys::allowance::{Limit, limit};
+
+/// Unless the user allows another amount: enough for studies and profiles as they are.
+const USUAL: u64 = 256 << 20;
+
+/// The variable by which the user does.
+const VARIABLE: &str = "BYTEPATH_MEMORY";
+
+/// As many characters of a command line are quoted.
+const QUOTED: usize = 300;
+
+/// Reads something within that memory, in a command that has other work besides.
+pub(super) fn bounded_while<T>(read: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    let _limit = bounded()?;
+    read()
+}
+
+/// Until it is dropped, a command that takes more memory ends, and says so.
+pub(super) fn bounded() -> Result<Limit, Fault> {
+    let most = match std::env::var(VARIABLE) {
+        Ok(text) => unit::parse_bytes(&text)
+            .map_err(|what| Fault::new(FaultKind::Usage, format!("{VARIABLE}: {what}")))?,
+        Err(_) => USUAL,
+    };
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let line: Vec<String> = words.collect();
+    let line: String = line.join(" ").chars().take(QUOTED).collect();
+    let fault = Fault::new(
+        FaultKind::Storage,
+        format!("bytepath {line}: what it reads takes more than {} of memory", unit::bytes(most)),
+    )
+    .remedy(format!("if it may take more: {VARIABLE}={}", unit::bytes(most.saturating_mul(4))));
+    limit(most, format!("bytepath: {}\n", visible(&fault.to_string())), STORAGE)
+        .map_err(|e| Fault::system("cannot limit memory", &e))
+}
+
+/// The exit code of [`FaultKind::Storage`].
+const STORAGE: i32 = 6;

@@ -1,0 +1,143 @@
+//! A guest carries nothing from trial to trial: what it holds after many is what it held after a
+//! few, by count. Without qemu or a kernel these tests are skipped and reported.
+
+use crate::guests::able_alone;
+use bytepath::guest::{Errand, Errands, in_one_guest};
+use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Study, StudyHeader, Support, Trial};
+use bytepath::run::{Laboratory, Observer, Plan, conduct};
+use bytepath::testbed::{Deployment, Site, Testbed, beside};
+use bytepath::{meter, path};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+const DOUBLE: &str = "/bin/double";
+
+/// Trials after which nothing may be added any more.
+const FIRST: u32 = 10;
+
+/// KiB that a trial may cost on average: caches of the kernel grow until they are needed. Before
+/// its agents ended, a trial cost 2,800.
+const KIB_OF_A_TRIAL: f64 = 100.0;
+
+#[test]
+fn a_guest_carries_nothing_from_trial_to_trial() {
+    lasts(30);
+}
+
+/// Runs a few trials in a guest, and so many more, and compares what it holds.
+fn lasts(more: u32) {
+    let Some(_machine) = able_alone() else { return };
+    let double = bytepath_testing::double();
+    let program = Path::new(env!("CARGO_BIN_EXE_bytepath"));
+    let guest = Errands::boot("debian:newest", program, &[(DOUBLE, &double)], false).unwrap();
+    let before = settled(&guest);
+    let began = Instant::now();
+    study(&guest, program, FIRST);
+    let first = settled(&guest);
+    study(&guest, program, more);
+    let last = settled(&guest);
+    let took = began.elapsed().as_secs_f64();
+    println!("a guest that has booted: {before:?}");
+    println!("after {FIRST} trials: {first:?}");
+    println!("after {more} more, and {took:.0} s: {last:?}");
+    let counts = |census: &Census| (census.tasks, census.namespaces, census.polling);
+    assert_eq!(counts(&first), counts(&before));
+    assert_eq!(counts(&last), counts(&before));
+    let each = (first.free as f64 - last.free as f64) / f64::from(more);
+    println!("{each:.1} KiB a trial");
+    assert!(each < KIB_OF_A_TRIAL, "{each:.1} KiB of memory a trial");
+}
+
+/// A study of so many trials of a moment.
+fn study(guest: &Errands, program: &Path, trials: u32) {
+    let folder = tempfile::tempdir().unwrap();
+    let cell = Cell::new("socket", Half::plain("socket"), Half::plain("socket"));
+    let schedule = Schedule::trials(trials, 0.0, 0.05);
+    let plan = Plan::bare(vec![cell], CellId("socket".into()), schedule, folder.path());
+    let stop = AtomicBool::new(false);
+    let laboratory = Laboratory {
+        paths: path::CATALOG,
+        meters: meter::CATALOG,
+        testbed: &InGuest(guest),
+        program: program.to_owned(),
+        stop: &stop,
+    };
+    let (study, result) = conduct(&laboratory, &plan, &mut Unheard);
+    result.unwrap();
+    let Study { trials: ended, .. } = study.unwrap();
+    assert_eq!(ended.len(), trials as usize);
+    // On a busy machine a window may be over before anything has moved.
+    let ran = ended.iter().filter(|trial| trial.count > 0).count();
+    assert!(2 * ran > ended.len(), "{ran} of {trials}: {:?}", ended[0].status);
+}
+
+/// What a guest holds.
+#[derive(Debug)]
+struct Census {
+    tasks: u64,
+    namespaces: u64,
+    polling: u64,
+    free: u64,
+}
+
+/// What it holds once nothing ends in it any more: namespaces go a while after their last process.
+fn settled(guest: &Errands) -> Census {
+    let mut before = census(guest);
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let now = census(guest);
+        if now.tasks == before.tasks {
+            return now;
+        }
+        before = now;
+    }
+}
+
+fn census(guest: &Errands) -> Census {
+    let words = vec![DOUBLE.to_owned(), "census".to_owned()];
+    let outcome = guest.run(Errand { words, environment: Vec::new() }).unwrap();
+    let text = String::from_utf8_lossy(&outcome.output).into_owned();
+    let numbers: Vec<u64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    let [tasks, namespaces, polling, free] = numbers[..] else {
+        panic!("{text}{}", String::from_utf8_lossy(&outcome.errors))
+    };
+    Census { tasks, namespaces, polling, free }
+}
+
+/// Both hosts in a guest that runs errands besides.
+struct InGuest<'a>(&'a Errands);
+
+impl Testbed for InGuest<'_> {
+    fn name(&self) -> &'static str {
+        "in-guest"
+    }
+    fn summary(&self) -> &'static str {
+        "both hosts in a guest of the test"
+    }
+    fn probe(&self) -> Support {
+        Support::Yes
+    }
+    fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
+        Ok(Deployment::of(in_one_guest(self.0.machine(), None, site.stop, beside)?))
+    }
+}
+
+/// An observer who says nothing.
+struct Unheard;
+
+impl Observer for Unheard {
+    fn begins(&mut self, _: &StudyHeader, _: usize) {}
+    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
+    fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
+}
+
+mod timing {
+    use super::*;
+
+    #[test]
+    #[ignore = "timing"]
+    fn a_guest_lasts_for_three_hundred_trials() {
+        lasts(300 - FIRST);
+    }
+}
