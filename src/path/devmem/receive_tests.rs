@@ -324,7 +324,11 @@ fn a_batch_larger_than_the_area_ends_in_silence_and_not_in_a_deadlock() {
     let account = run.result.unwrap();
     assert_eq!(account.ledger.delivered, 300 * PAGE as u64);
     assert_eq!(run.leaked, 0);
-    assert!(account.notes.iter().any(|n| n.contains("too large for the area")), "{:?}", account.notes);
+    assert!(
+        account.notes.iter().any(|n| n.contains("too large for the area")),
+        "{:?}",
+        account.notes
+    );
 }
 
 #[test]
