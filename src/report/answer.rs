@@ -197,12 +197,16 @@ fn remedy(analysis: &Analysis, open: &Undecided) -> String {
     };
     match open.blocks {
         Some(blocks) => {
-            format!("about {blocks} blocks would decide to within {margin} (--blocks {blocks})")
+            format!(
+                "about {blocks} blocks would show whether they differ by {margin} (--blocks {blocks})"
+            )
         }
         None if open.questions.iter().any(is_noisy) => {
             "within the noise of this study; a quieter machine might decide".into()
         }
-        None => format!("more than 1000 blocks would be needed to decide to within {margin}"),
+        None => {
+            format!("more than 1000 blocks would be needed to show whether they differ by {margin}")
+        }
     }
 }
 
