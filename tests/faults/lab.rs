@@ -355,7 +355,7 @@ impl Ended {
 
     /// Checks that it did not panic, and that nothing of what it said steers a terminal.
     pub fn tame(self) -> Result<Ended> {
-        ensure!(!self.err.contains("panicked"), "{}", self.err);
+        ensure!(!self.err.contains(" panicked at "), "{}", self.err);
         // A report in a binary format is not for terminals.
         let out = String::from_utf8(self.out.clone()).unwrap_or_default();
         for said in [&out, &self.err] {
