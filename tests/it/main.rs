@@ -42,6 +42,7 @@ mod protocols;
 mod published;
 mod report;
 mod schema;
+mod seeds;
 mod statistics;
 mod tidy;
 mod why;

@@ -1,51 +1,50 @@
-//! Writes the seeds of `wire` and `trial`, one file a message, from the records
-//! themselves. Run it after a record has changed: a seed of an older format
-//! still is a seed, but does not reach what is new.
-//!
-//! `cargo run --manifest-path fuzz/Cargo.toml --bin seeds -- fuzz/seeds`
+//! The seeds of the fuzz targets `wire` and `trial`, one file a message, are what the records of
+//! today write (INSTA_UPDATE=always blesses): a fuzzer that begins with records of an older format
+//! hardly reaches what is new.
 
-use bytepath::record::wire::{LinkEnd, MeterRequest, Reply, Request, Token};
+use bytepath::record::wire::{
+    HostAddress, LinkEnd, MeterRequest, Nic, Reply, Request, Secret, StewardReply, StewardRequest,
+    Token,
+};
 use bytepath::record::*;
 use serde::Serialize;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
-use std::{env, fs, io};
+use std::{env, fs};
 
-fn main() -> io::Result<()> {
-    let folder = PathBuf::from(env::args_os().nth(1).unwrap_or_else(|| "fuzz/seeds".into()));
-    for (n, request) in requests().iter().enumerate() {
-        write(&folder, "wire", &format!("request-{n:02}"), request)?;
-    }
-    for (n, reply) in replies().iter().enumerate() {
-        write(&folder, "wire", &format!("reply-{n:02}"), reply)?;
-    }
-    for (n, trial) in trials().iter().enumerate() {
-        write(&folder, "trial", &format!("trial-{n:02}"), trial)?;
-    }
-    Ok(())
+#[test]
+fn the_seeds_are_what_the_records_write() {
+    hold("wire", "request", &requests());
+    hold("wire", "reply", &replies());
+    hold("trial", "trial", &trials());
 }
 
-fn write(folder: &Path, target: &str, name: &str, record: &impl Serialize) -> io::Result<()> {
-    let folder = folder.join(target);
-    fs::create_dir_all(&folder)?;
-    fs::write(folder.join(name), serde_json::to_vec(record)?)
+/// Every record has its file, and the file is what the record is.
+fn hold(target: &str, name: &str, records: &[impl Serialize]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let bless = env::var("INSTA_UPDATE").is_ok_and(|how| how == "always");
+    for (n, record) in records.iter().enumerate() {
+        let path = folder.join(format!("{name}-{n:02}"));
+        let text = serde_json::to_string(record).unwrap();
+        if bless {
+            fs::write(&path, &text).unwrap();
+        }
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == text, "{} is out of date: INSTA_UPDATE=always writes it", path.display());
+    }
 }
 
 fn settings() -> LinkSettings {
     LinkSettings {
-        preset: "wire".into(),
-        mtu: 4148,
-        tso: false,
-        gro: true,
-        hw_gro: false,
-        hds: None,
-        gso_max: None,
+        hds: Some(true),
         gro_max: Some(524_280),
-        wmem: Some(1 << 20),
-        qdisc: "pfifo".into(),
+        queue_length: Some(1000),
+        tap: Some(TapSettings { queues: 2, macvtap: true, ..TapSettings::default() }),
         threaded_napi: true,
         rps: Some(1),
+        asked: Some([("mtu".to_owned(), "4148".to_owned())].into()),
+        ..LinkSettings::default()
     }
 }
 
@@ -70,6 +69,7 @@ fn cell() -> Cell {
             receive_buffer: Some(1 << 22),
             congestion: "cubic".into(),
             touch: Touch::Verify,
+            tls: Tls::Kernel,
             ..Stream::default()
         },
         tx: half("uring"),
@@ -109,14 +109,15 @@ fn requests() -> Vec<Request> {
             device: None,
             token: token(),
             ports: Some(Ports { low: 5000, high: 5009 }),
+            secret: Some(Secret([[1; 28], [2; 28]])),
         },
         Request::Connect {
             cell: Box::new(cell()),
-            address,
-            port: 40_000,
+            peer: (address, 40_000).into(),
             device: Some("bp0".into()),
             token: token(),
             ports: None,
+            secret: None,
         },
         Request::Accept,
         Request::Start {
@@ -124,8 +125,10 @@ fn requests() -> Vec<Request> {
                 "cpu".into(),
                 MeterRequest { name: "profile".into(), options: json!(sampling) },
             ],
-            hold: false,
+            alone: true,
         },
+        Request::Pace { hold: false },
+        Request::Pass { seconds: 0.25 },
         Request::WindowBegin { at: Some(1 << 40) },
         Request::WindowEnd { at: None },
         Request::Stop,
@@ -140,7 +143,56 @@ fn requests() -> Vec<Request> {
             mtu: [1500, 9000],
         }),
         Request::Reach(ReachRequest::Met),
+        Request::Ping,
+        Request::Device { address },
+        Request::Nic { device: "eth0".into() },
+        Request::AwaitCarrier { device: "eth0".into(), timeout: 10.0 },
+        Request::Sysctls { values: vec![(SysctlName::new("net.core.rmem_max").unwrap(), "1".into())] },
+        Request::Facts,
+        Request::AwaitWindow { timeout: 2.0 },
+        Request::Hops { device: "bp0".into() },
+        Request::SamplePrice { event: Some("cycles".into()), cpu: None },
+        Request::Profile {
+            title: "socket".into(),
+            bytes: 1 << 30,
+            packets: Some(1e6),
+            agents: [Some(4242), None],
+            placement: Placement::pinned(0, 1),
+        },
+        Request::Part { at: 1 << 22 },
+        Request::Steward(StewardRequest::Apply { wanted: wanted() }),
+        Request::Steward(StewardRequest::Undo),
     ]
+}
+
+fn wanted() -> Vec<WantedSetting> {
+    let of = |name: &str, value: &str| Setting::Sysctl {
+        name: SysctlName::new(name).unwrap(),
+        value: value.to_owned(),
+    };
+    let optional = WantedSetting {
+        profile: Some("latency".into()),
+        optional: true,
+        host: Some(Role::Sender),
+        ..of("net.core.busy_poll", "50").into()
+    };
+    vec![of("net.ipv4.tcp_rmem", "4096 131072 6291456").into(), optional]
+}
+
+fn record() -> SettingRecord {
+    let of = |value: &str| SettingValue([("value".to_owned(), value.to_owned())].into());
+    let WantedSetting { setting, profile, host, .. } = wanted().remove(1);
+    SettingRecord { setting, profile, before: of("0"), after: of("50"), skipped: None, host }
+}
+
+fn row() -> RestorationRow {
+    let SettingRecord { setting, before, after: set, host, .. } = record();
+    let outcome = Restoration::LeftAlone;
+    RestorationRow { setting, before, set, outcome, note: "now 100".into(), host }
+}
+
+fn hops() -> Hops {
+    Hops { offered: 1 << 20, received: 1 << 19, device_dropped: 7, ..Hops::default() }
 }
 
 fn readings() -> Vec<Reading> {
@@ -223,6 +275,7 @@ fn role_record() -> RoleRecord {
         },
         fragments: Some(fragments()),
         latency: None,
+        hops: Some(hops()),
         threads: threads(),
         witness: Some(ProvenWitness::Copied),
         notes: vec!["a note".into()],
@@ -265,7 +318,7 @@ fn replies() -> Vec<Reply> {
             memory: 1.25e10,
             memory_size: 1 << 28,
         }),
-        Reply::Listening { port: 40_000 },
+        Reply::Listening { address: "10.0.0.1:40000".parse().unwrap() },
         Reply::Window {
             readings: readings(),
             series: series(),
@@ -296,6 +349,29 @@ fn replies() -> Vec<Reply> {
         })),
         Reply::Reach(ReachReply::Contact(Contact::Failed { error: "no route".into() })),
         Reply::Reach(ReachReply::Met(Met { half_open: true, accepted: 1, mtu: Some(1500) })),
+        Reply::Pong,
+        Reply::Device { name: "bp0".into() },
+        Reply::Addresses {
+            all: vec![HostAddress {
+                device: "lo".into(),
+                address: "127.0.0.1".parse().unwrap(),
+                prefix: 8,
+            }],
+        },
+        Reply::Nic {
+            nic: Some(Nic {
+                device: "eth0".into(),
+                driver: "mlx5_core".into(),
+                queues: 8,
+                interrupts: vec![40, 41],
+            }),
+        },
+        Reply::Linked { notes: vec!["no RPS".into()] },
+        Reply::Hops(hops()),
+        Reply::Profile { size: 12, samples: 3, lost: 0, notes: Vec::new() },
+        Reply::Part { bytes: Bytes(vec![0, 255, 16]) },
+        Reply::Steward(StewardReply::Applied { records: vec![record()], rows: vec![row()] }),
+        Reply::Steward(StewardReply::Done),
     ]
 }
 
@@ -319,6 +395,7 @@ fn trials() -> Vec<Trial> {
             window: 3.000_01,
             count: 1 << 34,
             latency: Some(latency()),
+            hops: Some(hops()),
             spans: vec![TimeSpan { begin: 1_800_000_001.5, length: 3.000_01 }],
             clocks: Some(Clocks {
                 sender: clock(-1e6),
@@ -332,7 +409,7 @@ fn trials() -> Vec<Trial> {
             readings: readings(),
             series: series(),
             warnings: vec!["a warning".into()],
-            prepared: Vec::new(),
+            prepared: vec![record()],
             profile: None,
             pair: None,
         })
