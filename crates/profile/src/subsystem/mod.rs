@@ -37,6 +37,8 @@ pub enum Subsystem {
     Copy,
     /// Internet checksums.
     Checksum,
+    /// Ciphers, and TLS in the kernel.
+    Encryption,
     /// Pages, slabs, the page pool, and their accounting.
     PageAllocation,
     /// Page tables, page faults, pinning of pages.
@@ -93,6 +95,7 @@ impl Subsystem {
         match self {
             Subsystem::Copy => "copying",
             Subsystem::Checksum => "checksums",
+            Subsystem::Encryption => "encryption",
             Subsystem::PageAllocation => "page allocation",
             Subsystem::Files => "files and splice",
             Subsystem::Skb => "skb handling",
@@ -107,7 +110,7 @@ impl Subsystem {
             Subsystem::IoUring => "io_uring",
             Subsystem::MemoryMapping => "page mapping",
             Subsystem::InterruptsTimers => "interrupts and timers",
-            Subsystem::Mitigations => "mitigations",
+            Subsystem::Mitigations => "security mitigations",
             Subsystem::Tracing => "BPF and tracing",
             Subsystem::Idle => "idling",
             Subsystem::User => "user space",
