@@ -52,7 +52,7 @@ const PROC: &str = "/proc";
 /// How often its progress is read.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How often it is told to stop until it has: one that was told before it started keeps running.
+/// How often it is asked to stop until it has: one that was asked before it started keeps running.
 const TELL: Duration = Duration::from_millis(20);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {

@@ -198,14 +198,15 @@ fn remedy(analysis: &Analysis, open: &Undecided) -> String {
     match open.blocks {
         Some(blocks) => {
             format!(
-                "about {blocks} blocks would show whether they differ by {margin} (--blocks {blocks})"
+                "about {blocks} rounds of all paths (--blocks {blocks}) would show whether they \
+                 differ by {margin}"
             )
         }
         None if open.questions.iter().any(is_noisy) => {
             "within the noise of this study; a quieter machine might decide".into()
         }
         None => {
-            format!("more than 1000 blocks would be needed to show whether they differ by {margin}")
+            format!("more than 1000 rounds of all paths would be needed to show a difference of {margin}")
         }
     }
 }

@@ -57,12 +57,8 @@ fn table(analysis: &Analysis, work: Work, rows: &[&Row]) -> Table {
 
 /// `4`, or `3/4` where one of four trials does not count.
 fn n(row: &Row) -> String {
-    let status = &row.status;
-    let failed: u32 = status.failed.iter().map(|failure| failure.count).sum();
-    match status.rejected.len() as u32 + failed {
-        0 => status.measured.to_string(),
-        lost => format!("{}/{}", status.measured, status.measured + lost),
-    }
+    let (measured, ended) = (row.status.measured, row.status.ended());
+    if measured == ended { measured.to_string() } else { format!("{measured}/{ended}") }
 }
 
 fn heading(question: Question, work: Work) -> String {

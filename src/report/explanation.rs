@@ -137,10 +137,10 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
     let digits = decimals(waterfall);
     let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
-    let by = if waterfall.check.is_some() { "by the CPU meter" } else { "by the samples" };
+    let by = if waterfall.check.is_some() { "" } else { " by the samples" };
     let mut text = match (all.resolved(), all.mean < 0.0) {
         _ if functional => format!(
-            "FUNCTIONAL ONLY: on an emulated processor {} took {} {unit} {} than {} {by}. Which \
+            "FUNCTIONAL ONLY: on an emulated processor {} took {} {unit} {} than {}{by}. Which \
              functions ran is the same as on any machine, what they cost is not",
             after.cell,
             number(all.mean.abs(), digits),
@@ -148,19 +148,19 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
             before.cell
         ),
         (true, true) => format!(
-            "{} saves {} {unit} against {} {by}",
+            "{} saves {} {unit} against {}{by}",
             after.cell,
             number(-all.mean, digits),
             before.cell
         ),
         (true, false) => format!(
-            "{} costs {} {unit} more than {} {by}",
+            "{} costs {} {unit} more than {}{by}",
             after.cell,
             number(all.mean, digits),
             before.cell
         ),
         (false, _) => format!(
-            "{} and {} differ by {} {unit} {by}, which is not resolved",
+            "{} and {} differ by {} {unit}{by}, which is not resolved",
             after.cell,
             before.cell,
             number(all.mean.abs(), digits)

@@ -47,7 +47,7 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts.push((
         "schedule",
         format!(
-            "{} of all paths in random order (seed {}); {} warm-up, {} window",
+            "{}, each a round of all paths in random order (seed {}); {} warm-up, {} window",
             plural(s.blocks.into(), "block"),
             s.seed,
             seconds(s.warm_up),

@@ -113,22 +113,21 @@ pub fn answer(analysis: &Analysis) -> Vec<(String, String)> {
 
 /// The text where nothing was measured: why, and what helps.
 pub fn nothing(analysis: &Analysis) -> String {
-    let rows = || analysis.rows.iter().chain(&analysis.null);
-    let rejected: Vec<&String> = rows().flat_map(|row| &row.status.rejected).collect();
-    let failed: u32 = rows().flat_map(|row| &row.status.failed).map(|each| each.count).sum();
-    let ended = rejected.len() as u64 + u64::from(failed);
+    let rejected: Vec<&String> = all(analysis).flat_map(|row| &row.status.rejected).collect();
+    let failed: u32 = all(analysis).map(|row| row.status.failures()).sum();
+    let ended: u32 = all(analysis).map(|row| row.status.ended()).sum();
     let mut text = "No trial was measured, so there is nothing to compare".to_owned();
     let mut reason = |count: u64, what: &str, first: &dyn Display| {
         let joint = if text.contains(':') { ';' } else { ':' };
         text += &format!(
             "{joint} {count} of {} {what}, the first because {first}",
-            plural(ended, "trial")
+            plural(ended.into(), "trial")
         );
     };
     if let Some(first) = rejected.first() {
         reason(rejected.len() as u64, "rejected", first);
     }
-    if let Some(first) = rows().flat_map(|row| &row.status.failed).next() {
+    if let Some(first) = all(analysis).flat_map(|row| &row.status.failed).next() {
         reason(u64::from(failed), "failed", &first.fault);
     }
     text.push('.');
@@ -353,8 +352,7 @@ pub fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
     let mut found = Vec::new();
     for row in all(analysis) {
         let status = &row.status;
-        let failed: u32 = status.failed.iter().map(|f| f.count).sum();
-        let of = status.measured + failed + status.rejected.len() as u32;
+        let of = status.ended();
         for failure in &status.failed {
             let reason = format!("{} of {of}: {}", failure.count, failure.fault.message);
             let remedy = failure.fault.remedy.as_deref().unwrap_or("");

@@ -26,7 +26,7 @@ fn mail(explanation: &Explanation) -> String {
 #[test]
 fn the_words_name_what_is_beyond_doubt() {
     let said = words(&text(&explanation(3, ""), 100));
-    let expected = "tcp-zerocopy-receive saves 0.170 CPU-s/GiB against socket by the CPU meter: \
+    let expected = "tcp-zerocopy-receive saves 0.170 CPU-s/GiB against socket: \
                     0.240 less copying, 0.060 more page mapping, 0.020 more sockets and system \
                     calls, 0.010 less TCP. ";
     assert!(said.contains(expected), "{said}");
@@ -39,8 +39,8 @@ fn costs_are_reported_per_packet() {
     let explanation = explanation_per(WorkUnit::Packet, 3, "");
     // 0.17 CPU-s/GiB over 16384 packets a GiB are 10.4 us for each.
     let said = words(&text(&explanation, 100));
-    let expected = "tcp-zerocopy-receive saves 10376 CPU-ns/packet against socket by the CPU \
-                    meter: 14644 less copying, 3650 more page mapping, ";
+    let expected = "tcp-zerocopy-receive saves 10376 CPU-ns/packet against socket: 14644 less \
+                    copying, 3650 more page mapping, ";
     assert!(said.contains(expected), "{said}");
     let packets = "A packet is what the receiver's device counts as one: on average 64 \
                    KiB of the stream in socket, 64 KiB in tcp-zerocopy-receive.";
@@ -70,7 +70,7 @@ fn of_an_emulated_processor_nothing_is_said_to_cost_or_save() {
     let explanation = Explanation { functional: true, ..explanation(3, "") };
     for said in [words(&text(&explanation, 100)), words(&mail(&explanation))] {
         let expected = "FUNCTIONAL ONLY: on an emulated processor tcp-zerocopy-receive took 0.170 \
-                        CPU-s/GiB less than socket by the CPU meter. Which functions ran is \
+                        CPU-s/GiB less than socket. Which functions ran is \
                         the same as on any machine, what they cost is not. Of the steps these are resolved: 0.240 \
                         less copying";
         assert!(said.contains(expected), "{said}");
@@ -83,7 +83,7 @@ fn a_largest_step_in_doubt_is_not_passed_over() {
     let mut explanation = explanation(3, "");
     explanation.waterfalls[0].parts[0].resolved = false;
     let said = words(&text(&explanation, 100));
-    let expected = "by the CPU meter. The largest step, 0.240 less copying, is not resolved; these \
+    let expected = " against socket. The largest step, 0.240 less copying, is not resolved; these \
                     are: 0.060 more page mapping, ";
     assert!(said.contains(expected), "{said}");
 }

@@ -293,12 +293,19 @@ pub struct Status {
 }
 
 impl Status {
+    /// Trials that came to no valid end.
+    pub fn failures(&self) -> u32 {
+        self.failed.iter().map(|failure| failure.count).sum()
+    }
+
+    /// Trials that ended, whether they count or not.
+    pub fn ended(&self) -> u32 {
+        self.measured + self.failures() + self.rejected.len() as u32
+    }
+
     /// True where no trial of the cell is on record.
     pub fn never_run(&self) -> bool {
-        self.measured == 0
-            && self.failed.is_empty()
-            && self.rejected.is_empty()
-            && self.unavailable.is_none()
+        self.ended() == 0 && self.unavailable.is_none()
     }
 }
 
