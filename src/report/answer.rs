@@ -206,7 +206,9 @@ fn remedy(analysis: &Analysis, open: &Undecided) -> String {
             "within the noise of this study; a quieter machine might decide".into()
         }
         None => {
-            format!("more than 1000 rounds of all paths would be needed to show a difference of {margin}")
+            format!(
+                "more than 1000 rounds of all paths would be needed to show a difference of {margin}"
+            )
         }
     }
 }

@@ -147,7 +147,9 @@ fn requests() -> Vec<Request> {
         Request::Device { address },
         Request::Nic { device: "eth0".into() },
         Request::AwaitCarrier { device: "eth0".into(), timeout: 10.0 },
-        Request::Sysctls { values: vec![(SysctlName::new("net.core.rmem_max").unwrap(), "1".into())] },
+        Request::Sysctls {
+            values: vec![(SysctlName::new("net.core.rmem_max").unwrap(), "1".into())],
+        },
         Request::Facts,
         Request::AwaitWindow { timeout: 2.0 },
         Request::Hops { device: "bp0".into() },
