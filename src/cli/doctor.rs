@@ -4,7 +4,8 @@ use super::exit::UNSUPPORTED;
 use super::place::{Place, PlaceArguments, of_host, unknown};
 use super::plan::{from_file, read};
 use super::printed::{Document, Printed};
-use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support};
+use crate::connection::tls;
+use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support, Tls};
 use crate::sys::Roots;
 use crate::testbed::{self, Emulation};
 use crate::{host, meter, path, report};
@@ -46,6 +47,7 @@ or, without --experiment, anything marked 'blocks'.";
 struct Examination {
     testbeds: Vec<Item>,
     paths: Vec<Item>,
+    streams: Vec<Item>,
     meters: Vec<Item>,
     findings: Vec<Finding>,
     /// Cells of the experiment that cannot run.
@@ -96,6 +98,12 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
                 item(&format!("{} ({role})", path.name), of(role).map_or_else(unknown, usual))
             })
             .collect(),
+        streams: [("tls=kernel", Tls::Kernel), ("tls=user", Tls::User)]
+            .map(|(name, tls)| {
+                let support = |role| of(role).map_or_else(unknown, |f| tls::support(tls, f));
+                item(name, support(Role::Sender).and(support(Role::Receiver)))
+            })
+            .into(),
         meters: meter::CATALOG
             .iter()
             .map(|meter| {
@@ -168,6 +176,7 @@ fn print(examination: &Examination, printed: &Printed) -> Result<(), Fault> {
         let mut groups = vec![
             ("Testbeds", pairs(&examination.testbeds)),
             ("Paths", pairs(&examination.paths)),
+            ("Streams (--stream)", pairs(&examination.streams)),
             ("Meters", pairs(&examination.meters)),
         ];
         if let Some(cells) = &examination.cells {

@@ -59,6 +59,22 @@ fn what_cannot_be_encrypted_says_why() {
 }
 
 #[test]
+fn the_doctor_says_what_can_be_encrypted() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    let output = command.args(["doctor", "--json"]).output().unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for stream in said["streams"].as_array().unwrap() {
+        let (name, able) = (stream["name"].as_str().unwrap(), stream["supported"] == "yes");
+        let out = folder.path().join(name);
+        let ran = run(&["--path=socket", "--stream", name], &out);
+        assert_eq!(ran.status.success(), able, "{stream}: {}", shown(&ran));
+        assert!(able || stream["remedy"].is_string(), "{stream}");
+    }
+    assert_eq!(said["streams"].as_array().map(Vec::len), Some(2), "{said}");
+}
+
+#[test]
 fn what_the_program_encrypts_is_not_on_the_wire_in_the_clear() {
     if !rustix::process::geteuid().is_root() {
         skip!("not root, which a packet socket takes");
