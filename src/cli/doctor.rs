@@ -4,7 +4,6 @@ use super::exit::UNSUPPORTED;
 use super::place::{Place, PlaceArguments, of_host, unknown};
 use super::plan::{from_file, read};
 use super::printed::{Document, Printed};
-use crate::connection::tls;
 use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support, Tls};
 use crate::sys::Roots;
 use crate::testbed::{self, Emulation};
@@ -100,7 +99,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
             .collect(),
         streams: [("tls=kernel", Tls::Kernel), ("tls=user", Tls::User)]
             .map(|(name, tls)| {
-                let support = |role| of(role).map_or_else(unknown, |f| tls::support(tls, f));
+                let support = |role| of(role).map_or_else(unknown, |f| path::tls_support(tls, f));
                 item(name, support(Role::Sender).and(support(Role::Receiver)))
             })
             .into(),

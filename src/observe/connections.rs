@@ -116,6 +116,11 @@ impl Connections {
             }
         }
         self.take_freed();
+        // What is in neither list was freed without a report: those that got lost.
+        for space in self.spaces.values_mut() {
+            let live: HashSet<u64> = space.live.iter().map(|socket| socket.cookie).collect();
+            space.known.retain(|cookie, _| live.contains(cookie));
+        }
         self.absent = self.absent.take().or(failed.map(|fault| missing(WHAT, fault)));
         self.next = Instant::now() + EVERY.max(begun.elapsed() * SHARE);
     }

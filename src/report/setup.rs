@@ -47,8 +47,9 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts.push((
         "schedule",
         format!(
-            "{}, each a round of all paths in random order (seed {}); {} warm-up, {} window",
+            "{}, {}a round of all paths in random order (seed {}); {} warm-up, {} window",
             plural(s.blocks.into(), "block"),
+            if s.blocks == 1 { "" } else { "each " },
             s.seed,
             seconds(s.warm_up),
             seconds(s.window),

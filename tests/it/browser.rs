@@ -135,7 +135,11 @@ fn used(page: &str) -> Option<String> {
     };
     let (found, complaints) = browse(browser, page, USE);
     assert!(complaints.is_empty(), "{complaints:#?}");
-    for frame in ["phone", "desk"] {
+    assert!(
+        found.contains("desk dark: false\n") && found.contains("night dark: true\n"),
+        "{found}"
+    );
+    for frame in ["phone", "desk", "night"] {
         for expected in [
             "overflow: 0",
             "owned: 0",
@@ -152,7 +156,8 @@ fn used(page: &str) -> Option<String> {
             "clicked: true",
             "after Reset: 13 \"\"",
             "levels: 2 3 2 2 2",
-            "contrast: true",
+            "texts: true",
+            "pale: ",
             "by keys: true",
             "gone: true",
             "by touch: true",
