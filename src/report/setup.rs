@@ -57,7 +57,7 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     ));
     if let Design::Slices { slice } = s.design {
         let slice = seconds(slice);
-        let text = format!("all cells of a block are open at once and take turns of {slice}");
+        let text = format!("all paths of a block are open at once and take turns of {slice}");
         facts.push(("design", text));
     }
     facts.extend(settings(&header.settings));

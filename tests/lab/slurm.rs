@@ -68,6 +68,10 @@ fn inside_a_fleet_runs() {
     println!("{}", text(&followed));
     assert_eq!(followed.status.code(), Some(5), "{}{}", text(&followed), logs());
     assert!(text(&followed).contains("lost: cancelled"), "{}", text(&followed));
+    let status = bytepath(&["fleet", "status", folder, "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let states = [0, 1].map(|shard| shown["shards"][shard]["state"].clone());
+    assert_eq!((states, status.status.code()), (["complete", "lost"].map(Into::into), Some(5)));
     let refused = bytepath(&["fleet", "collect", folder]);
     assert!(text(&refused).contains("shard-1 has "), "{}", text(&refused));
 
