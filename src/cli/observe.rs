@@ -21,6 +21,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -187,7 +188,7 @@ fn complete(observed: &mut Observed) {
     observed.observation.profile = Some(profile::summarise(&own, Rules::built_in()));
     observed.profile = Some(own);
     // Without a measured bandwidth there is no estimate, and the report says so.
-    if let Ok(ceiling) = copy_ceiling(None, COPIED_AT_ONCE) {
+    if let Ok(ceiling) = copy_ceiling(None, COPIED_AT_ONCE, &AtomicBool::new(false)) {
         observed.estimate_copies((ceiling.memory / COLD, ceiling.workload));
     }
 }

@@ -5,7 +5,8 @@
 use super::{Context, Meter, Output, Reach, Running};
 use crate::record::{Fault, Role, Scope, Unit};
 use crate::sys::Roots;
-use crate::sys::netlink::{Link, Netlink};
+use crate::sys::ethtool::Channels;
+use crate::sys::netlink::{Link, Napi, Netlink};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,10 +146,32 @@ fn link(device: &str) -> Option<Vec<(&'static str, String)>> {
         ("count of carrier changes", carrier_changes.to_string()),
         ("mtu", mtu.to_string()),
         ("queues", format!("{tx_queues} and {rx_queues}")),
+        ("channels", channels(&mut netlink, index)),
+        // Made anew when a driver takes its queues apart, even if all is as before.
+        ("NAPI instances", instances(&mut netlink, index)),
         ("qdisc", qdisc),
         ("packet limits", format!("{limits:?}")),
         ("features", features.into_iter().collect::<Vec<_>>().join(" ")),
     ])
+}
+
+/// Queues in use, of those that the device was made with; nothing where the driver does not say.
+fn channels(netlink: &mut Netlink, index: u32) -> String {
+    let Ok(Channels { rx, tx, combined, .. }) = netlink.channels(index) else {
+        return String::new();
+    };
+    let kinds = [("rx", rx), ("tx", tx), ("combined", combined)];
+    let said = kinds.iter().filter_map(|(kind, count)| Some(format!("{kind}={}", (*count)?)));
+    said.collect::<Vec<_>>().join(" ")
+}
+
+/// Their numbers, and which have threads. Kernels before Linux 6.8 do not show them.
+fn instances(netlink: &mut Netlink, index: u32) -> String {
+    let mut all = netlink.napis(index).unwrap_or_default();
+    all.sort_by_key(|napi| napi.id);
+    let with = |napi: &Napi| if napi.thread.is_some() { " with a thread" } else { "" };
+    let said: Vec<String> = all.iter().map(|napi| format!("{}{}", napi.id, with(napi))).collect();
+    if said.is_empty() { "none".into() } else { said.join(", ") }
 }
 
 /// What differs, in words. A device that is gone has lost every setting.

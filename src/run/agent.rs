@@ -21,6 +21,7 @@ use crate::sys::{Roots, clock, device};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -47,18 +48,23 @@ pub fn serve(
     meters: &'static [&'static dyn Meter],
 ) -> io::Result<()> {
     let (events, inbox) = channel();
-    let lines = events.clone();
+    let (lines, hung_up) = (events.clone(), Arc::new(AtomicBool::new(false)));
     let output = Output(Arc::new(Mutex::new(output)));
     output.line(SYNC.as_bytes())?;
-    let pongs = output.clone();
-    std::thread::Builder::new()
-        .name("controller".into())
-        .spawn(move || read_requests(input, &lines, &pongs))?;
+    let (pongs, gone) = (output.clone(), hung_up.clone());
+    let read = move || {
+        read_requests(input, &lines, &pongs);
+        gone.store(true, Ordering::Relaxed);
+        // The receiver may be gone already, and then no one needs to know.
+        let _ = lines.send(Event::HungUp);
+    };
+    std::thread::Builder::new().name("controller".into()).spawn(read)?;
     let agent = Agent {
         paths,
         meters,
         events,
         inbox,
+        hung_up,
         due: VecDeque::new(),
         session: None,
         queues: Vec::new(),
@@ -91,8 +97,6 @@ fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl 
             return;
         }
     }
-    // The receiver may be gone already, and then no one needs to know.
-    let _ = events.send(Event::HungUp);
 }
 
 fn clocks() -> Reply {
@@ -118,6 +122,8 @@ struct Agent {
     meters: &'static [&'static dyn Meter],
     events: Sender<Event>,
     inbox: Receiver<Event>,
+    /// Set when the controller is gone, for work that does not look at the inbox.
+    hung_up: Arc<AtomicBool>,
     /// Requests whose moment has not come, in the order of their moments.
     due: VecDeque<(u64, Result<Request, Fault>)>,
     session: Option<Session>,
@@ -239,7 +245,9 @@ impl Agent {
                 let meters = if meters { self.meters } else { &[] };
                 Ok(Reply::Facts(Box::new(survey(self.paths, meters, device.as_deref()))))
             }
-            Request::Ceiling { cpu, size } => ceiling::measure(cpu, size).map(Reply::Ceiling),
+            Request::Ceiling { cpu, size } => {
+                ceiling::measure(cpu, size, &self.hung_up).map(Reply::Ceiling)
+            }
             Request::Listen { cell, address, device, token, ports, secret } => {
                 let (ends, shown) = ((address, ports), (token, secret));
                 let queues = &self.queues;

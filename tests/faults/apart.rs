@@ -3,7 +3,7 @@
 //! host is killed, and the host cannot be reached for a while.
 
 use crate::lab::{Lab, Started, descendants, strike};
-use crate::namespaces::{Place, join};
+use crate::namespaces::{Place, join_by};
 use crate::studies::{Plan, goes_on};
 use anyhow::{Context, Result, ensure};
 use bytepath::math::Random;
@@ -65,28 +65,31 @@ pub fn host(lab: &mut Lab) -> Result<()> {
 }
 
 /// Two hosts with a link between them.
-struct Apart {
-    places: [Place; 2],
+pub struct Apart {
+    pub places: [Place; 2],
     /// What connections note of themselves.
     folder: PathBuf,
     /// No agent was killed, which would have to be asked for what it has set.
     restores_itself: bool,
 }
 
+/// Queues of the link in each direction, of which a round may take some out of use.
+pub const QUEUES: u32 = 4;
+
 /// While there is this file, no host can be reached.
 const DOWN: &str = "down";
 
 impl Apart {
-    fn new(lab: &Lab) -> Result<Apart> {
+    pub fn new(lab: &Lab) -> Result<Apart> {
         let folder = lab.folder.join("connections");
         fs::create_dir(&folder)?;
         let places = ["sender", "receiver"].map(|name| Place::new(&lab.folder, name));
-        join(&places[0], &places[1], "10.9.0");
+        join_by(&places[0], &places[1], "10.9.0", QUEUES);
         Ok(Apart { places, folder, restores_itself: true })
     }
 
     /// A study of a moment whose connection of number `meant` is meddled with.
-    fn plan(&self, lab: &mut Lab, meant: usize) -> Result<Plan> {
+    pub fn plan(&self, lab: &mut Lab, meant: usize) -> Result<Plan> {
         let own = env::current_exe()?;
         let seed = lab.random.bits() >> 16;
         let reached = self.places.each_ref().map(|place| {
@@ -118,7 +121,7 @@ impl Apart {
     }
 
     /// The study ends, can be gone on with, and nothing stays set at its hosts.
-    fn is_survived(&self, lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
+    pub fn is_survived(&self, lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
         let survived = || -> Result<()> {
             let ended = run.end_within(PATIENCE)?.sound()?.with_code(&[0, 1, 2, 3, 5])?;
             goes_on(lab, &ended, plan)?;

@@ -24,9 +24,9 @@ const MEMORY: u32 = 256 << 10;
 /// How long any command may take: more than the limits of a trial that a fault has stopped.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long what was started may outlive its end: an agent that measures how fast memory is copied
-/// looks at its pipe when it has done so, which takes a while on a busy machine.
-const LINGERING: Duration = Duration::from_secs(30);
+/// How long what was started may outlive its end: an agent looks at its pipe between two steps, of
+/// which the longest maps and copies 256 MiB.
+const LINGERING: Duration = Duration::from_secs(10);
 
 /// Folders in which a program might leave files, and below which only its own names count.
 const FOLDERS: &[&str] = &["/run", "/tmp", "/var/tmp", "/dev/shm", "/var/lib", "/sys/fs/bpf"];

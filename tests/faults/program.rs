@@ -17,6 +17,7 @@ mod lab;
 #[allow(dead_code, reason = "the tests of the lab call it")]
 mod namespaces;
 mod places;
+mod queues;
 #[path = "../lab/running.rs"]
 #[allow(dead_code, reason = "the tests of the lab call it")]
 mod running;
@@ -35,7 +36,7 @@ use std::time::{Duration, Instant, SystemTime};
 type Kind = (&'static str, usize, fn(&mut Lab) -> Result<()>);
 
 /// What takes longer is drawn less often.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     ("kill", 6, studies::kill),
     ("child", 6, studies::child),
     ("output", 6, studies::output),
@@ -44,6 +45,7 @@ const KINDS: [Kind; 11] = [
     ("place", 6, places::place),
     ("word", 6, words::word),
     ("link", 6, studies::link),
+    ("queue", 6, queues::queue),
     ("host", 3, apart::host),
     ("wire", 3, apart::wire),
     ("guest", 1, guests::guest),

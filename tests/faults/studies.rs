@@ -33,7 +33,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn draw(lab: &mut Lab, folder: &str) -> Plan {
+    pub fn draw(lab: &mut Lab, folder: &str) -> Plan {
         let (paths, blocks, window) = (1 + lab.below(2), 1 + lab.below(2), 100 + lab.below(201));
         let mut names = PATHS.to_vec();
         lab.random.shuffle(&mut names);
@@ -130,28 +130,34 @@ pub fn link(lab: &mut Lab) -> Result<()> {
     run.ends_within(Duration::from_millis(wait as u64))?;
     let away = Duration::from_millis(1 + lab.below(400) as u64);
     let removed = lab.one_in(3);
-    let agents = descendants(run.child.id());
-    if !agents.is_empty() {
-        let agent = lab.pick(&agents);
-        // It may be gone by now, and its namespace with it.
-        if let Ok(namespace) = File::open(format!("/proc/{agent}/ns/net")) {
-            let own = fs::read_link("/proc/self/ns/net")?;
-            let elsewhere = fs::read_link(format!("/proc/{agent}/ns/net")).ok() != Some(own);
-            if elsewhere {
-                let _ = within(namespace.as_fd(), || disturb(away, removed))?;
-            }
-        }
+    if let Some(namespace) = namespace_of_an_agent(lab, &run)? {
+        let _ = within(namespace.as_fd(), || disturb(away, removed))?;
     }
     is_survived(lab, run, &plan)
+}
+
+/// The network namespace of an agent that has one of its own. It may be gone by now.
+pub fn namespace_of_an_agent(lab: &mut Lab, run: &Started) -> Result<Option<File>> {
+    let agents = descendants(run.child.id());
+    if agents.is_empty() {
+        return Ok(None);
+    }
+    let file = format!("/proc/{}/ns/net", lab.pick(&agents));
+    let elsewhere = fs::read_link(&file).ok() != Some(fs::read_link("/proc/self/ns/net")?);
+    Ok(File::open(file).ok().filter(|_| elsewhere))
+}
+
+/// The device of the link in the network namespace that the thread works in.
+pub fn device() -> Result<String> {
+    let mut names = fs::read_dir("/sys/class/net")?.flatten().map(|entry| entry.file_name());
+    let name = names.find(|name| name != "lo").context("no device")?;
+    name.into_string().ok().context("an odd name")
 }
 
 /// Within the namespace of an agent. Its device may come and go at any time.
 fn disturb(away: Duration, removed: bool) -> Result<()> {
     let mut netlink = Netlink::new();
-    let mut names = fs::read_dir("/sys/class/net")?.flatten().map(|entry| entry.file_name());
-    let name = names.find(|name| name != "lo").context("no device")?;
-    let name = name.to_str().context("an odd name")?;
-    let index = netlink.link(name)?.context("no device")?.index;
+    let index = netlink.link(&device()?)?.context("no device")?.index;
     if removed {
         return Ok(netlink.delete_link(index)?);
     }
@@ -262,7 +268,7 @@ fn await_moment(lab: &mut Lab, run: &mut Started, plan: &Plan) -> Result<()> {
 }
 
 /// A study whose agents or link had trouble goes on to its end, and says what it lost.
-fn is_survived(lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
+pub fn is_survived(lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
     let ended = run.end()?.sound()?.with_code(&[0, 5])?;
     goes_on(lab, &ended, plan)
 }

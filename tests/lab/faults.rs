@@ -5,7 +5,11 @@ use crate::host::{Host, LINES};
 use crate::isolated::{isolated, text};
 use crate::running::{Running, await_that};
 use bytepath::host::differences;
+use bytepath::meter::{self, Context};
 use bytepath::run::load;
+use bytepath::sys::Roots;
+use bytepath::sys::ethtool::Channels;
+use bytepath::sys::netlink::Netlink;
 use bytepath_testing::skip;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs::{self, File};
@@ -40,6 +44,11 @@ fn a_terminal_that_goes_away_interrupts_a_study() {
 #[test]
 fn a_signal_that_comes_to_a_process_and_its_group_is_one() {
     isolated(module_path!(), "inside_a_group");
+}
+
+#[test]
+fn queues_that_someone_changes_are_named() {
+    isolated(module_path!(), "inside_queues_change");
 }
 
 #[test]
@@ -203,6 +212,35 @@ fn inside_a_full_disk() {
         unmount(&disk, UnmountFlags::empty()).unwrap();
     }
     assert!((1..12).contains(&begun), "some of these disks hold a study, and some do not: {begun}");
+}
+
+/// By the meter `steady`, which rejects a trial for it.
+#[test]
+#[ignore = "started in a namespace by queues_that_someone_changes_are_named"]
+fn inside_queues_change() {
+    let _host = Host::new();
+    let steady = meter::CATALOG.iter().find(|meter| meter.name() == "steady").unwrap();
+    let context = Context { device: Some("set0".into()), ..Context::idle(Roots::real()) };
+    let mut netlink = Netlink::new();
+    let index = netlink.link("set0").unwrap().unwrap().index;
+    let mut warnings = |change: &dyn Fn(&mut Netlink)| {
+        let window = steady.start(&context).unwrap();
+        change(&mut netlink);
+        window.stop().unwrap().warnings
+    };
+    assert_eq!(warnings(&|_| ()), [""; 0]);
+    let fewer = Channels { rx: Some(1), tx: Some(1), ..Channels::default() };
+    let said = warnings(&|netlink| netlink.set_channels(index, &fewer).unwrap());
+    assert_eq!(said, ["steady: set0: channels was rx=2 tx=2 and is rx=1 tx=1"]);
+    let gro = |netlink: &mut Netlink, on: bool| {
+        netlink.set_features(index, &[("rx-gro", on)]).unwrap();
+    };
+    assert_eq!(warnings(&|netlink| gro(netlink, true)).len(), 2, "the feature and its NAPI");
+    let said = warnings(&|_| fs::write("/sys/class/net/set0/threaded", "1").unwrap());
+    assert!(said.len() == 1 && said[0].ends_with(" with a thread"), "{said:?}");
+    // All is as it was, but the queue is another one.
+    let said = warnings(&|netlink| [false, true].into_iter().for_each(|on| gro(netlink, on)));
+    assert!(said.len() == 1 && said[0].contains("NAPI instances"), "{said:?}");
 }
 
 #[test]

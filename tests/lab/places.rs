@@ -104,10 +104,14 @@ impl Drop for Place {
 /// A veth pair between two: `to-OTHER` with NETWORK.1 in the first, and NETWORK.2 in the
 /// other.
 pub fn join(one: &Place, other: &Place, network: &str) {
+    join_by(one, other, network, 1);
+}
+
+/// The same with so many queues in each direction.
+pub fn join_by(one: &Place, other: &Place, network: &str, queues: u32) {
     let [first, second] = [format!("to-{}", other.name), format!("to-{}", one.name)];
     let peer_process = Some(other.pid());
-    let pair =
-        Veth { name: first.clone(), peer: second.clone(), peer_process, mtu: None, queues: 1 };
+    let pair = Veth { name: first.clone(), peer: second.clone(), peer_process, mtu: None, queues };
     one.within(|netlink| netlink.create_veth(&pair).unwrap());
     for (place, device, number) in [(one, first, 1), (other, second, 2)] {
         let address = format!("{network}.{number}").parse().unwrap();
