@@ -4,6 +4,7 @@
 
 use super::rows::{COLUMNS, Value, rows};
 use super::{Report, Style, Subject};
+use crate::record::visible;
 use std::io::{self, Write};
 
 /// See the module's text.
@@ -25,7 +26,7 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
             for column in COLUMNS {
                 match (column.of)(&row) {
                     Value::None => table.write_field(""),
-                    Value::Text(text) => table.write_field(text.as_bytes()),
+                    Value::Text(text) => table.write_field(visible(&text).as_bytes()),
                     Value::Whole(number) => table.write_field(number.to_string()),
                     Value::Number(number) => table.write_field(exact(number)),
                     Value::Flag(flag) => table.write_field(if flag { "true" } else { "false" }),

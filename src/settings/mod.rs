@@ -131,11 +131,17 @@ impl Drop for Applied {
 /// which it was done; none are there if nothing was to be done.
 pub fn restore(place: &Place, host: ThisMachine) -> Result<Vec<RestorationRow>, Fault> {
     // Without a journal there is nothing to lock, and no folder to make.
-    if place.read()?.is_none() && !place.is_locked() {
+    if place.read()?.is_none() && !place.is_locked() && !place.has_journal() {
         return Ok(Vec::new());
     }
     let lock = place.lock()?;
-    Ok(work_off(place, &lock, host)?.1)
+    let (_, rows) = work_off(place, &lock, host)?;
+    // One that was killed before its first change, or after its last was undone, leaves a journal
+    // that says nothing.
+    if place.has_journal() && place.read()?.is_none() {
+        place.discard(&lock)?;
+    }
+    Ok(rows)
 }
 
 fn work_off(

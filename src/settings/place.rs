@@ -124,6 +124,17 @@ impl Place {
         Ok(chronicle.is_unfinished().then_some(chronicle))
     }
 
+    /// Whether there is a journal, whatever it says.
+    pub fn has_journal(&self) -> bool {
+        self.open().and_then(|folder| folder.reader(JOURNAL)).is_ok()
+    }
+
+    /// Takes away a journal that has nothing to restore.
+    pub fn discard(&self, _lock: &Lock) -> Result<(), Fault> {
+        let discarded = self.open().and_then(|folder| discard(&folder));
+        discarded.map_err(|e| storage("remove", &self.journal(), &e))
+    }
+
     /// Whether some bytepath holds the lock at this moment.
     pub fn is_locked(&self) -> bool {
         let file = self.open().and_then(|folder| own(folder.reader(LOCK)?));
@@ -175,9 +186,13 @@ impl Medium for JournalFile {
     }
 
     fn discard(&mut self) -> io::Result<()> {
-        self.folder.remove(JOURNAL)?;
-        self.folder.sync()
+        discard(&self.folder)
     }
+}
+
+fn discard(folder: &Folder) -> io::Result<()> {
+    folder.remove(JOURNAL)?;
+    folder.sync()
 }
 
 /// A file that belongs to this user. Another's is refused even for reading: what a journal

@@ -129,6 +129,14 @@ fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
     assert_eq!(restore(&[]).0, 0);
     assert!(!path.exists(), "nothing is left of it");
 
+    // SIGKILL came before the first change, or between the last line and the end of the file.
+    let ended = [&lines[0][..], &Entry::End.line().unwrap()].concat();
+    for nothing in [&[][..], &lines[0], &ended] {
+        fs::write(&path, nothing).unwrap();
+        assert_eq!(restore(&[]).0, 0);
+        assert!(!path.exists(), "a journal that says nothing");
+    }
+
     let mut middle = whole.clone();
     middle[lines[0].len() + 40] ^= 1;
     let gone = [&lines[0][..], &lines[2]].concat();

@@ -6,7 +6,7 @@ use crate::{anything, made_up, rr, shared};
 use bytepath_testing::skip;
 
 use anything::any_study;
-use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus};
+use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus, steers, visible};
 use bytepath::report::{self, CATALOG, Style};
 use bytepath::run::path_spec;
 use bytepath::spec::{self, Ask};
@@ -232,16 +232,18 @@ fn the_long_table_holds_every_value_of_every_trial() {
 }
 
 #[test]
-fn hostile_names_come_back_from_csv_as_they_were() {
-    let evil = "=cmd|' /C calc'!A0,\"quoted\"\r\nnew line;\u{202e}\u{1f4a9}";
+fn hostile_names_come_back_from_csv_and_steer_nothing() {
+    let evil = "=cmd|' /C calc'!A0,\"quoted\"\r\nnew line;\u{202e}\u{200b}\u{1b}[31m\u{1f4a9}";
     let mut hostile = small();
     hostile.header.cells[0].id = CellId(evil.into());
     hostile.trials.iter_mut().filter(|t| t.cell.0 == "socket").for_each(|t| {
         t.cell = CellId(evil.into());
         t.label = evil.into();
     });
-    let rows = read_csv(&text("csv", &hostile));
-    assert!(rows.iter().any(|r| r["cell"] == evil && r["label"] == evil));
+    let table = text("csv", &hostile);
+    assert!(!table.contains(|c| c != '\n' && steers(c)), "{table}");
+    let (shown, rows) = (visible(evil), read_csv(&table));
+    assert!(rows.iter().any(|r| r["cell"] == *shown && r["label"] == *shown));
 }
 
 /// All rows of a Parquet file, as the fields of the long table.
