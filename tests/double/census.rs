@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs::{read_dir, read_link, read_to_string, write};
 
 /// Prints tasks, network namespaces and threads that poll devices, and the KiB of memory that are
-/// free once what only caches is dropped, or lie ready in the list of a CPU. Threads that the kernel lends to any work come and go, and
-/// are not counted.
+/// free once what only caches is dropped, or lie ready in the list of a CPU. Threads that the
+/// kernel lends to any work come and go, and are not counted.
 pub fn census() {
     // A guest may forbid it; the number is smaller then.
     let _ = write("/proc/sys/vm/drop_caches", "3");
