@@ -175,7 +175,7 @@ fn print(examination: &Examination, printed: &Printed) -> Result<(), Fault> {
         let mut groups = vec![
             ("Testbeds", pairs(&examination.testbeds)),
             ("Paths", pairs(&examination.paths)),
-            ("Streams (--stream)", pairs(&examination.streams)),
+            ("Encryption (--stream)", pairs(&examination.streams)),
             ("Meters", pairs(&examination.meters)),
         ];
         if let Some(cells) = &examination.cells {

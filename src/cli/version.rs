@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-/// What follows the program's name: version, commit, target, compiler. clap keeps a text for ever.
+/// What follows the program's name: version, commit, target, compiler. clap needs a static text.
 pub(super) fn long(commit: Option<&str>) -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {

@@ -147,7 +147,7 @@ fn link(device: &str) -> Option<Vec<(&'static str, String)>> {
         ("mtu", mtu.to_string()),
         ("queues", format!("{tx_queues} and {rx_queues}")),
         ("channels", channels(&mut netlink, index)),
-        // Made anew when a driver takes its queues apart, even if all is as before.
+        // A driver that rebuilds its queues makes new ones, even if all settings are as before.
         ("NAPI instances", instances(&mut netlink, index)),
         ("qdisc", qdisc),
         ("packet limits", format!("{limits:?}")),
@@ -155,7 +155,7 @@ fn link(device: &str) -> Option<Vec<(&'static str, String)>> {
     ])
 }
 
-/// Queues in use, of those that the device was made with; nothing where the driver does not say.
+/// Queues in use, of those that the device was made with; empty if the driver does not report them.
 fn channels(netlink: &mut Netlink, index: u32) -> String {
     let Ok(Channels { rx, tx, combined, .. }) = netlink.channels(index) else {
         return String::new();
@@ -165,7 +165,8 @@ fn channels(netlink: &mut Netlink, index: u32) -> String {
     said.collect::<Vec<_>>().join(" ")
 }
 
-/// Their numbers, and which have threads. Kernels before Linux 6.8 do not show them.
+/// Their ids, and which have threads; "none" also where the kernel does not report them (before
+/// Linux 6.8).
 fn instances(netlink: &mut Netlink, index: u32) -> String {
     let mut all = netlink.napis(index).unwrap_or_default();
     all.sort_by_key(|napi| napi.id);

@@ -116,7 +116,7 @@ impl Connections {
             }
         }
         self.take_freed();
-        // What is in neither list was freed without a report: those that got lost.
+        // One that is no longer live was freed, and its report was lost.
         for space in self.spaces.values_mut() {
             let live: HashSet<u64> = space.live.iter().map(|socket| socket.cookie).collect();
             space.known.retain(|cookie, _| live.contains(cookie));

@@ -190,7 +190,7 @@ fn about(question: Question, analysis: &Analysis) -> &'static str {
 }
 
 fn remedy(analysis: &Analysis, open: &Undecided) -> String {
-    let margin = level(analysis.rules.margin);
+    let (base, margin) = (&analysis.baseline, level(analysis.rules.margin));
     let is_noisy = |question: &Question| {
         let verdict = open.row.comparison(*question).map(|comparison| comparison.verdict);
         matches!(verdict, Some(Verdict::NoiseTooHigh { .. }))
@@ -198,8 +198,8 @@ fn remedy(analysis: &Analysis, open: &Undecided) -> String {
     match open.blocks {
         Some(blocks) => {
             format!(
-                "about {blocks} rounds of all paths (--blocks {blocks}) would show whether they \
-                 differ by {margin}"
+                "about {blocks} rounds (--blocks {blocks}) would tell whether the difference from \
+                 {base} reaches {margin}"
             )
         }
         None if open.questions.iter().any(is_noisy) => {
@@ -207,7 +207,8 @@ fn remedy(analysis: &Analysis, open: &Undecided) -> String {
         }
         None => {
             format!(
-                "more than 1000 rounds of all paths would be needed to show a difference of {margin}"
+                "it would take more than 1000 rounds to tell whether the difference from {base} \
+                 reaches {margin}"
             )
         }
     }

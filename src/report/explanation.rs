@@ -167,16 +167,14 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
         ),
     };
     let least = SMALL * larger_cost(waterfall);
-    let step = |part: &Part| {
-        let size = number(part.change.mean.abs(), digits);
-        let sign = if part.change.mean < 0.0 { "less" } else { "more" };
-        format!("{size} {sign} {}", part.subsystem.title())
+    let change = |mean: f64| {
+        format!("{} {}", number(mean.abs(), digits), if mean < 0.0 { "less" } else { "more" })
     };
-    let resolved: Vec<String> = waterfall
+    let step = |part: &Part| format!("{} {}", change(part.change.mean), part.subsystem.title());
+    let resolved: Vec<&Part> = waterfall
         .parts
         .iter()
         .filter(|part| part.resolved && part.change.mean.abs() >= least)
-        .map(step)
         .collect();
     if resolved.is_empty() {
         let why = match before.trials.min(after.trials) {
@@ -187,8 +185,9 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
         return text;
     }
     let more = resolved.len().saturating_sub(NAMED);
-    let tail = if more > 0 { format!(", and {more} smaller") } else { String::new() };
-    let named = resolved.get(..NAMED).unwrap_or(&resolved).join(", ");
+    let named = resolved.get(..NAMED).unwrap_or(&resolved);
+    let rest = all.mean - named.iter().map(|part| part.change.mean).sum::<f64>();
+    let mut tail = if more > 0 { format!(", and {more} smaller") } else { String::new() };
     let lead = match waterfall.parts.first() {
         // What is named does not make up the difference, and must not read as if it did.
         Some(largest) if !largest.resolved => {
@@ -197,9 +196,16 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
         Some(largest) if functional || !all.resolved() || largest.change.mean * all.mean < 0.0 => {
             ". Of the steps these are resolved: ".to_owned()
         }
-        _ => ": ".to_owned(),
+        _ => {
+            // A reader adds up what is named.
+            if rest.abs() >= least {
+                tail = format!(", and {} elsewhere", change(rest));
+            }
+            ": ".to_owned()
+        }
     };
-    text += &format!("{lead}{named}{tail}.");
+    let named: Vec<String> = named.iter().map(|part| step(part)).collect();
+    text += &format!("{lead}{}{tail}.", named.join(", "));
     text
 }
 

@@ -47,9 +47,9 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts.push((
         "schedule",
         format!(
-            "{}, {}a round of all paths in random order (seed {}); {} warm-up, {} window",
+            "{}, {}every path and variant once, in random order (seed {}); {} warm-up, {} window",
             plural(s.blocks.into(), "block"),
-            if s.blocks == 1 { "" } else { "each " },
+            if s.blocks == 1 { "" } else { "each with " },
             s.seed,
             seconds(s.warm_up),
             seconds(s.window),
@@ -57,7 +57,7 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     ));
     if let Design::Slices { slice } = s.design {
         let slice = seconds(slice);
-        let text = format!("all paths of a block are open at once and take turns of {slice}");
+        let text = format!("all of a block are open at once and take turns of {slice}");
         facts.push(("design", text));
     }
     facts.extend(settings(&header.settings));

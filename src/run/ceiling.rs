@@ -18,7 +18,7 @@ const ROUND: Duration = Duration::from_millis(60);
 const ROUNDS: u32 = 3;
 
 /// Measures on the given CPU, with buffers of `size` bytes and with buffers
-/// far above the cache. It gives up between two copies once no one wants to know any more.
+/// far above the cache. Gives up between steps once it is `unwanted`.
 pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<CopyCeiling, Fault> {
     let work = || -> Result<CopyCeiling, Fault> {
         if let Some(cpu) = cpu {
@@ -41,7 +41,7 @@ pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<Cop
 fn bandwidth(size: usize, unwanted: &AtomicBool) -> Result<f64, Fault> {
     let wanted = || match unwanted.load(Ordering::Relaxed) {
         false => Ok(()),
-        true => Err(Fault::new(FaultKind::PeerLost, "the controller is gone")),
+        true => Err(Fault::new(FaultKind::PeerLost, "the controller has gone away")),
     };
     let region = || {
         wanted()?;

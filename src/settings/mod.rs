@@ -136,8 +136,8 @@ pub fn restore(place: &Place, host: ThisMachine) -> Result<Vec<RestorationRow>, 
     }
     let lock = place.lock()?;
     let (_, rows) = work_off(place, &lock, host)?;
-    // One that was killed before its first change, or after its last was undone, leaves a journal
-    // that says nothing.
+    // A run killed before its first change, or after it undid its last, leaves a journal with
+    // nothing to restore.
     if place.has_journal() && place.read()?.is_none() {
         place.discard(&lock)?;
     }

@@ -124,12 +124,12 @@ impl Place {
         Ok(chronicle.is_unfinished().then_some(chronicle))
     }
 
-    /// Whether there is a journal, whatever it says.
+    /// Whether there is a journal that can be opened, whatever it contains.
     pub fn has_journal(&self) -> bool {
         self.open().and_then(|folder| folder.reader(JOURNAL)).is_ok()
     }
 
-    /// Takes away a journal that has nothing to restore.
+    /// Removes a journal that has nothing to restore.
     pub fn discard(&self, _lock: &Lock) -> Result<(), Fault> {
         let discarded = self.open().and_then(|folder| discard(&folder));
         discarded.map_err(|e| storage("remove", &self.journal(), &e))

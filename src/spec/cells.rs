@@ -312,8 +312,9 @@ fn unknown_pair(name: &str, spec: &PathSpec) -> Fault {
         _ if is_half => usage(format!("'{name}' is one half of a path"))
             .remedy(format!("name both, sender first: {name}+RX or TX+{name}")),
         _ if name.contains(',') => {
-            let each: Vec<String> = name.split(',').map(|one| format!("--path {one}")).collect();
-            fault.remedy(format!("give each a --path of its own: {}", each.join(" ")))
+            let each = name.split(',').filter(|one| !one.is_empty());
+            let each: Vec<String> = each.map(|one| format!("--path {one}")).collect();
+            fault.remedy(format!("give each path its own --path: {}", each.join(" ")))
         }
         Some(near) => fault.remedy(format!("did you mean '{near}'?")),
         None => fault.remedy(format!("choose one of {}, or TX+RX", names.join(", "))),
@@ -424,7 +425,7 @@ mod tests {
         let text = |p: &str| ids(&[p], "", "wire").unwrap_err().to_string();
         assert_eq!(text("sockte"), "there is no path 'sockte' (did you mean 'socket'?)");
         assert!(text("splice").contains("one half of a path"));
-        assert!(text("socket,uring").contains("of its own: --path socket --path uring"));
+        assert!(text("socket,uring").contains("its own --path: --path socket --path uring"));
         assert!(text("socket+splice").contains("no receiver half"));
         assert!(text("uring:dpth=1").contains("did you mean 'depth'"));
         assert!(text("socket:x=1").contains("no options"));

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs::{read_dir, read_link, read_to_string, write};
 
-/// Prints tasks, network namespaces and threads that poll devices, and the KiB of memory that are
-/// free once what only caches is dropped, or lie ready in the list of a CPU. Threads that the
-/// kernel lends to any work come and go, and are not counted.
+/// Prints tasks, network namespaces and threads that poll devices, and the KiB of free memory after
+/// caches are dropped, including pages in per-CPU lists. Threads that the kernel lends to any work
+/// come and go, and are not counted.
 pub fn census() {
     // A guest may forbid it; the number is smaller then.
     let _ = write("/proc/sys/vm/drop_caches", "3");
@@ -28,7 +28,7 @@ pub fn census() {
 }
 
 /// KiB of free pages that CPUs keep for themselves (mm/page_alloc.c, `per_cpu_pages`). `MemFree` does
-/// not count them, and they come and go by tens of MiB: what a CPU frees it keeps at first.
+/// not count them, and they vary by tens of MiB: a freed page first goes to its CPU's list.
 fn in_lists_of_cpus() -> u64 {
     let zones = read_to_string("/proc/zoneinfo").unwrap();
     let count = |line: &str| line.trim().strip_prefix("count:")?.trim().parse::<u64>().ok();
@@ -36,5 +36,5 @@ fn in_lists_of_cpus() -> u64 {
     pages * PAGE / 1024
 }
 
-/// Bytes of a page of the guests, which are x86.
+/// Page size of the guests (x86), in bytes.
 const PAGE: u64 = 4096;

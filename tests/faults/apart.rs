@@ -73,7 +73,7 @@ pub struct Apart {
     restores_itself: bool,
 }
 
-/// Queues of the link in each direction, of which a round may take some out of use.
+/// Queues of the link in each direction; a round may disable some.
 pub const QUEUES: u32 = 4;
 
 /// While there is this file, no host can be reached.

@@ -24,8 +24,8 @@ const MEMORY: u32 = 256 << 10;
 /// How long any command may take: more than the limits of a trial that a fault has stopped.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long what was started may outlive its end: an agent looks at its pipe between two steps, of
-/// which the longest maps and copies 256 MiB.
+/// How long a process may outlive its controller: the copy ceiling looks whether that is gone only
+/// between steps, the longest of which maps and copies 256 MiB.
 const LINGERING: Duration = Duration::from_secs(10);
 
 /// Folders in which a program might leave files, and below which only its own names count.

@@ -25,12 +25,12 @@ enum Change {
     Threads(bool),
     Length(u32),
     Discipline(&'static str),
-    /// The kernel's own again.
+    /// Back to the kernel's default.
     NoDiscipline,
 }
 
-/// One of the two beds: a link that the study makes, whose ends have one queue each, or a pair of
-/// devices with several that it is given.
+/// On one of two testbeds: a link that the study makes, with one queue at each end, or a given pair
+/// of devices with several queues each.
 pub fn queue(lab: &mut Lab) -> Result<()> {
     let given = lab.one_in(2);
     let apart = if given { Some(Apart::new(lab)?) } else { None };

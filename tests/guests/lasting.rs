@@ -17,7 +17,7 @@ const DOUBLE: &str = "/bin/double";
 const FIRST: u32 = 10;
 
 /// KiB of free memory that a trial may cost on average. Before its agents ended, a trial cost 2,800.
-/// What is free differs by up to 4 MiB from one look to the next, which is 125 a trial of 30.
+/// Free memory varies by up to 3.7 MiB between readings, which is 125 KiB a trial over 30 trials.
 const KIB_OF_A_TRIAL: f64 = 200.0;
 
 #[test]

@@ -129,7 +129,7 @@ fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
     assert_eq!(restore(&[]).0, 0);
     assert!(!path.exists(), "nothing is left of it");
 
-    // SIGKILL came before the first change, or between the last line and the end of the file.
+    // SIGKILL came before the first change, or after the last line, before the file was removed.
     let ended = [&lines[0][..], &Entry::End.line().unwrap()].concat();
     for nothing in [&[][..], &lines[0], &ended] {
         fs::write(&path, nothing).unwrap();

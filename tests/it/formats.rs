@@ -232,7 +232,7 @@ fn the_long_table_holds_every_value_of_every_trial() {
 }
 
 #[test]
-fn hostile_names_come_back_from_csv_and_steer_nothing() {
+fn hostile_names_are_escaped_in_csv() {
     let evil = "=cmd|' /C calc'!A0,\"quoted\"\r\nnew line;\u{202e}\u{200b}\u{1b}[31m\u{1f4a9}";
     let mut hostile = small();
     hostile.header.cells[0].id = CellId(evil.into());

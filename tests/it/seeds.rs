@@ -1,6 +1,6 @@
-//! The seeds of the fuzz targets `wire` and `trial`, one file a message, are what the records of
-//! today write (INSTA_UPDATE=always blesses): a fuzzer that begins with records of an older format
-//! hardly reaches what is new.
+//! The seeds of the fuzz targets `wire` and `trial`, one file a message, are what today's records
+//! serialize to (INSTA_UPDATE=always writes them): a fuzzer that begins with an older format hardly
+//! reaches new fields.
 
 use bytepath::record::wire::{
     HostAddress, LinkEnd, MeterRequest, Nic, Reply, Request, Secret, StewardReply, StewardRequest,
@@ -20,7 +20,7 @@ fn the_seeds_are_what_the_records_write() {
     hold("trial", "trial", &trials());
 }
 
-/// Every record has its file, and the file is what the record is.
+/// Every record has a seed file that holds exactly its JSON.
 fn hold(target: &str, name: &str, records: &[impl Serialize]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let bless = env::var("INSTA_UPDATE").is_ok_and(|how| how == "always");

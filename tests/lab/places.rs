@@ -107,7 +107,7 @@ pub fn join(one: &Place, other: &Place, network: &str) {
     join_by(one, other, network, 1);
 }
 
-/// The same with so many queues in each direction.
+/// The same, with `queues` queues in each direction.
 pub fn join_by(one: &Place, other: &Place, network: &str, queues: u32) {
     let [first, second] = [format!("to-{}", other.name), format!("to-{}", one.name)];
     let peer_process = Some(other.pid());

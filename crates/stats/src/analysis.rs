@@ -284,7 +284,7 @@ pub struct PercentileRow {
 pub struct Status {
     /// Trials that ran and count.
     pub measured: u32,
-    /// Trials that came to no valid end, by reason.
+    /// Trials that failed, by reason.
     pub failed: Vec<Failure>,
     /// Trials that an event invalidated: the events of each.
     pub rejected: Vec<String>,
@@ -293,7 +293,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Trials that came to no valid end.
+    /// Trials that failed.
     pub fn failures(&self) -> u32 {
         self.failed.iter().map(|failure| failure.count).sum()
     }
