@@ -258,7 +258,7 @@ fn read_parquet(file: &[u8]) -> Vec<Vec<Field>> {
 fn same(field: &Field, text: &str) -> bool {
     match field {
         Field::Null => text.is_empty(),
-        Field::Str(s) => s == text,
+        Field::Str(s) => visible(s) == text,
         Field::Long(n) | Field::TimestampMillis(n) => Ok(*n) == text.parse(),
         Field::Double(n) => Ok(*n) == text.parse(),
         Field::Bool(flag) => flag.to_string() == text,
