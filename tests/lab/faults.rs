@@ -228,19 +228,22 @@ fn inside_queues_change() {
         change(&mut netlink);
         window.stop().unwrap().warnings
     };
+    let has = |said: &[String], what: &str| said.iter().any(|line| line.contains(what));
     assert_eq!(warnings(&|_| ()), [""; 0]);
     let fewer = Channels { rx: Some(1), tx: Some(1), ..Channels::default() };
+    // Some kernels take the carrier away meanwhile, which is named as well.
     let said = warnings(&|netlink| netlink.set_channels(index, &fewer).unwrap());
-    assert_eq!(said, ["steady: set0: channels was rx=2 tx=2 and is rx=1 tx=1"]);
+    assert!(has(&said, "channels was rx=2 tx=2 and is rx=1 tx=1"), "{said:?}");
     let gro = |netlink: &mut Netlink, on: bool| {
         netlink.set_features(index, &[("rx-gro", on)]).unwrap();
     };
-    assert_eq!(warnings(&|netlink| gro(netlink, true)).len(), 2, "the feature and its NAPI");
+    let said = warnings(&|netlink| gro(netlink, true));
+    assert!(has(&said, "features was") && has(&said, "NAPI instances was"), "{said:?}");
     let said = warnings(&|_| fs::write("/sys/class/net/set0/threaded", "1").unwrap());
-    assert!(said.len() == 1 && said[0].ends_with(" with a thread"), "{said:?}");
+    assert!(has(&said, " with a thread"), "{said:?}");
     // All is as it was, but the queue is another one.
     let said = warnings(&|netlink| [false, true].into_iter().for_each(|on| gro(netlink, on)));
-    assert!(said.len() == 1 && said[0].contains("NAPI instances"), "{said:?}");
+    assert!(has(&said, "NAPI instances was") && !has(&said, "features was"), "{said:?}");
 }
 
 #[test]
