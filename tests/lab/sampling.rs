@@ -57,7 +57,7 @@ fn a_profile_trial_of_a_socket_stream() {
     assert_eq!((profile.count(), header.lost), (record.samples, 0));
     assert_eq!(header.title, "socket (1)");
     assert_eq!(header.work.bytes, Some(trial.count as f64));
-    assert!((header.seconds.unwrap() / trial.window - 1.0).abs() < 0.01, "{header:?}");
+    assert!((header.seconds.unwrap() / trial.window - 1.0).abs() < 0.1, "{header:?}");
 
     // Both ends were seen, and the copies of a socket stream.
     for role in Role::ALL {
