@@ -187,22 +187,19 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let more = resolved.len().saturating_sub(NAMED);
     let named = resolved.get(..NAMED).unwrap_or(&resolved);
     let rest = all.mean - named.iter().map(|part| part.change.mean).sum::<f64>();
-    let mut tail = if more > 0 { format!(", and {more} smaller") } else { String::new() };
-    let lead = match waterfall.parts.first() {
+    let smaller = if more > 0 { format!(", and {more} smaller") } else { String::new() };
+    let (lead, tail) = match waterfall.parts.first() {
         // What is named does not make up the difference, and must not read as if it did.
-        Some(largest) if !largest.resolved => {
-            format!(". The largest step, {}, is not resolved; these are: ", step(largest))
-        }
+        Some(largest) if !largest.resolved => (
+            format!(". The largest step, {}, is not resolved; these are: ", step(largest)),
+            smaller,
+        ),
         Some(largest) if functional || !all.resolved() || largest.change.mean * all.mean < 0.0 => {
-            ". Of the steps these are resolved: ".to_owned()
+            (". Of the steps these are resolved: ".to_owned(), smaller)
         }
-        _ => {
-            // A reader adds up what is named.
-            if rest.abs() >= least {
-                tail = format!(", and {} elsewhere", change(rest));
-            }
-            ": ".to_owned()
-        }
+        // A reader adds up what is named.
+        _ if rest.abs() >= least => (": ".to_owned(), format!(", and {} elsewhere", change(rest))),
+        _ => (": ".to_owned(), smaller),
     };
     let named: Vec<String> = named.iter().map(|part| step(part)).collect();
     text += &format!("{lead}{}{tail}.", named.join(", "));

@@ -135,13 +135,7 @@ pub fn restore(place: &Place, host: ThisMachine) -> Result<Vec<RestorationRow>, 
         return Ok(Vec::new());
     }
     let lock = place.lock()?;
-    let (_, rows) = work_off(place, &lock, host)?;
-    // A run killed before its first change, or after it undid its last, leaves a journal with
-    // nothing to restore.
-    if place.has_journal() && place.read()?.is_none() {
-        place.discard(&lock)?;
-    }
-    Ok(rows)
+    Ok(work_off(place, &lock, host)?.1)
 }
 
 fn work_off(
@@ -150,6 +144,8 @@ fn work_off(
     host: ThisMachine,
 ) -> Result<(ThisMachine, Vec<RestorationRow>), Fault> {
     let Some(chronicle) = place.read()? else {
+        // A run killed before its first change, or after it undid its last, leaves one.
+        place.discard(lock)?;
         return Ok((host, Vec::new()));
     };
     let home = Home::of(&chronicle, &host);

@@ -129,10 +129,12 @@ impl Place {
         self.open().and_then(|folder| folder.reader(JOURNAL)).is_ok()
     }
 
-    /// Removes a journal that has nothing to restore.
+    /// Removes a journal that has nothing to restore, if there is one.
     pub fn discard(&self, _lock: &Lock) -> Result<(), Fault> {
-        let discarded = self.open().and_then(|folder| discard(&folder));
-        discarded.map_err(|e| storage("remove", &self.journal(), &e))
+        match self.open().and_then(|folder| discard(&folder)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            discarded => discarded.map_err(|e| storage("remove", &self.journal(), &e)),
+        }
     }
 
     /// Whether some bytepath holds the lock at this moment.
