@@ -269,8 +269,13 @@ fn await_moment(lab: &mut Lab, run: &mut Started, plan: &Plan) -> Result<()> {
 
 /// A study whose agents or link had trouble goes on to its end, and says what it lost.
 pub fn is_survived(lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
-    let ended = run.end()?.sound()?.with_code(&[0, 5])?;
-    goes_on(lab, &ended, plan)
+    let ended = run.end()?.sound()?;
+    // What happens to the link while it is tried, before the study, is a reason not to begin.
+    if ended.code == Some(1) && ended.err.contains(" cannot run here: ") {
+        ensure!(!lab.folder.join("study").exists(), "a study that was not begun left a folder");
+        return lab.host_is_as_before();
+    }
+    goes_on(lab, &ended.with_code(&[0, 5])?, plan)
 }
 
 /// A study that has ended has said what it lost, and can be completed.
