@@ -6,7 +6,7 @@ use crate::record::TrialStatus::Unavailable;
 use crate::record::unit;
 use crate::record::{
     Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
-    Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Tls, Touch, Trial, Work,
+    Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Tls, Touch, Trial, TrialStatus, Work,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,19 +43,8 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     if !everywhere.is_empty() {
         facts.push(("in all", everywhere.join(", ")));
     }
-    let s = &header.schedule;
-    facts.push((
-        "schedule",
-        format!(
-            "{}, {}every path and variant once, in random order (seed {}); {} warm-up, {} window",
-            plural(s.blocks.into(), "block"),
-            if s.blocks == 1 { "" } else { "each with " },
-            s.seed,
-            seconds(s.warm_up),
-            seconds(s.window),
-        ),
-    ));
-    if let Design::Slices { slice } = s.design {
+    facts.push(("schedule", schedule(study)));
+    if let Design::Slices { slice } = header.schedule.design {
         let slice = seconds(slice);
         let text = format!("all of a block are open at once and take turns of {slice}");
         facts.push(("design", text));
@@ -64,6 +53,27 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts.extend(prepared(study));
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
     facts
+}
+
+/// Blocks, order, times, and how many trials were lost.
+fn schedule(study: &Study) -> String {
+    let s = &study.header.schedule;
+    let mut text = format!(
+        "{}, {}every path and variant once, in random order (seed {}); {} warm-up, {} window",
+        plural(s.blocks.into(), "block"),
+        if s.blocks == 1 { "" } else { "each with " },
+        s.seed,
+        seconds(s.warm_up),
+        seconds(s.window),
+    );
+    let ran = study.trials.iter().filter(|trial| !matches!(trial.status, Unavailable { .. }));
+    let (ran, counted) = ran.fold((0, 0), |(ran, counted), trial| {
+        (ran + 1, counted + u32::from(trial.status == TrialStatus::Measured))
+    });
+    if counted < ran {
+        text += &format!("; not counted: {} of {ran} trials", ran - counted);
+    }
+    text
 }
 
 /// A moment as `2026-11-18 11:06 UTC`; none where the clock was out of all bounds.
@@ -179,8 +189,11 @@ fn link(l: &LinkSettings) -> String {
             }
         };
     }
-    let mut text =
-        format!("link {}: MTU {}, TSO {}, GRO {}", l.preset, l.mtu, flag(l.tso), flag(l.gro));
+    let mut text = format!("link {}: MTU {}", l.preset, l.mtu);
+    text += if l.mtu == 4148 { " (4 KiB of data)" } else { "" };
+    text += &format!(", TSO {}", flag(l.tso));
+    text += if l.tso || l.tap.is_some() { "" } else { " (each packet one MSS)" };
+    text += &format!(", GRO {}", flag(l.gro));
     for (name, size) in [("GSO", l.gso_max), ("GRO", l.gro_max)] {
         if let Some(size) = size {
             text += &format!(", largest {name} packet {size}");
@@ -206,7 +219,7 @@ fn link(l: &LinkSettings) -> String {
         text += &format!(", send buffers up to {}", figures::bytes(f64::from(most)));
     }
     if l.threaded_napi {
-        text += ", threaded NAPI";
+        text += ", threaded NAPI (a kernel thread receives)";
     }
     if let Some(cpu) = l.rps {
         text += &format!(", RPS to CPU {cpu}");

@@ -53,7 +53,7 @@ addEventListener("load", () => {
     const table = page.querySelector("#trials table"), head = [...table.tHead.rows[0].cells];
     const column = head.findIndex((cell) => cell.textContent === "Gbit/s");
     const values = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[column].textContent));
-    head[column].querySelector("button").click();
+    head[column].querySelector("[role=button]").dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
     const numbers = values().filter((value) => !Number.isNaN(value));
     const falling = numbers.every((value, i) => i === 0 || numbers[i - 1] >= value);
     found.push(name + " sorted " + (falling && numbers.length > 5) + " " + head[column].getAttribute("aria-sort"));
@@ -144,6 +144,7 @@ fn used(page: &str) -> Option<String> {
             "overflow: 0",
             "owned: 0",
             "nameless: ",
+            "in heads: 0",
             "roles: button combobox figure image link searchbox tree treeitem",
             "trees: 4",
             "boxes: 13",

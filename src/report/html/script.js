@@ -2,10 +2,17 @@
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   table.querySelectorAll("thead th").forEach((head, column) => {
-    const button = document.createElement("button");
-    button.type = "button";
+    /* Chromium prints a button element empty where a head is repeated on the next page. */
+    const button = document.createElement("span");
+    button.role = "button";
+    button.tabIndex = 0;
     button.append(...head.childNodes);
     head.append(button);
+    button.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      button.click();
+    });
     button.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") !== "descending";
       for (const other of table.querySelectorAll("thead th")) other.removeAttribute("aria-sort");
