@@ -28,11 +28,16 @@ fn inside_blocks_are_shared_out() {
     let inventory = dir.path().join("hosts.toml");
     fs::write(&inventory, listed).unwrap();
     let out = dir.path().join("study");
-    let mut run = bytepath(&["run", "--path", "socket", "--pairs", "a,b", "--cores", "unpinned"]);
-    run.args(["--blocks", "6", "--warm-up", "0", "--window", "200ms", "--design", "trials"]);
-    run.args(["--profile", "none", "--details", "--inventory"]).arg(&inventory);
-    let output = run.arg("--out").arg(&out).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
+    let run = |blocks, name, more: &[&str]| {
+        let mut run = bytepath(&["run", "--path", "socket", "--pairs", "a,b", "--cores"]);
+        run.args(["unpinned", "--warm-up", "0", "--window", "200ms", "--design", "trials"]);
+        run.args(["--profile", "none", "--details", "--blocks", blocks]).args(more);
+        run.arg("--inventory").arg(&inventory).arg("--out").arg(dir.path().join(name));
+        let output = run.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        output
+    };
+    let output = run("6", "study", &[]);
 
     let study = load(&out).unwrap();
     let mut of_pairs: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
@@ -48,4 +53,8 @@ fn inside_blocks_are_shared_out() {
     }
     assert!(text(&output).contains("12/12"), "{}", text(&output));
     assert!(dir.path().join("study-pairs/b").exists());
+
+    let quiet = run("2", "quiet", &["-q"]);
+    assert_eq!(String::from_utf8_lossy(&quiet.stderr), "");
+    assert!(text(&quiet).contains("socket"), "{}", text(&quiet));
 }
