@@ -8,6 +8,8 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Environment variable that names another folder for journal and lock.
 pub const STATE_VARIABLE: &str = "BYTEPATH_STATE";
@@ -41,6 +43,10 @@ pub struct JournalFile {
     folder: Folder,
     file: File,
 }
+
+/// How long the lock of a process that was killed may outlive it: a child that it was just
+/// starting has its files open until it executes its program.
+const DYING: Duration = Duration::from_secs(10);
 
 /// Names of the files.
 const JOURNAL: &str = "journal";
@@ -90,18 +96,19 @@ impl Place {
             .map_err(|e| storage("make", &self.folder, &e))?;
         let opened = self.open().and_then(|folder| own(folder.appender(LOCK, true)?));
         let mut file = opened.map_err(|e| fault(&e))?;
-        if !file_lock::take(&file).map_err(|e| fault(&e))? {
-            let mut pid = String::new();
-            let _ = (&mut file).take(20).read_to_string(&mut pid);
-            let who = match pid.trim() {
-                "" => "another bytepath".to_owned(),
-                pid => format!("another bytepath (process {pid})"),
-            };
-            let text = format!("{who} is changing settings on this host");
-            return Err(Fault::new(FaultKind::Storage, text)
-                .remedy("wait until it has ended; two would distort each other's results"));
+        let deadline = Instant::now() + DYING;
+        while !file_lock::take(&file).map_err(|e| fault(&e))? {
+            let holder = holder(&mut file);
+            let lives = holder.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists());
+            if lives || Instant::now() > deadline {
+                let who = holder.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+                let text = format!("another bytepath{who} is changing settings on this host");
+                return Err(Fault::new(FaultKind::Storage, text)
+                    .remedy("wait until it has ended; two would distort each other's results"));
+            }
+            thread::sleep(Duration::from_millis(1));
         }
-        // The number is for people alone; the lock itself goes with the process.
+        // The number is for messages and for those who wait; the lock itself goes with the process.
         let mut note = || -> io::Result<()> {
             file.rewind()?;
             file.set_len(0)?;
@@ -190,6 +197,13 @@ impl Medium for JournalFile {
     fn discard(&mut self) -> io::Result<()> {
         discard(&self.folder)
     }
+}
+
+/// Whose number is in the lock's file.
+fn holder(file: &mut File) -> Option<u32> {
+    let mut pid = String::new();
+    file.rewind().and_then(|()| file.take(20).read_to_string(&mut pid)).ok()?;
+    pid.trim().parse().ok()
 }
 
 fn discard(folder: &Folder) -> io::Result<()> {
