@@ -227,3 +227,29 @@ fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
     Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", path.display()))
         .remedy(format!("nothing is set without a journal; {STATE_VARIABLE} names another folder"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::process::Command;
+
+    /// Between fork(2) and execve(2) a child of a bytepath that was killed still has its lock.
+    #[test]
+    fn a_lock_of_a_dead_process_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::at(folder.path());
+        let lock = place.lock().unwrap();
+        let said = place.lock().unwrap_err().to_string();
+        assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");
+        let mut dead = Command::new("true").spawn().unwrap();
+        dead.wait().unwrap();
+        fs::write(folder.path().join(LOCK), dead.id().to_string()).unwrap();
+        thread::scope(|scope| {
+            let next = scope.spawn(|| place.lock());
+            thread::sleep(Duration::from_millis(50));
+            drop(lock);
+            next.join().unwrap().unwrap();
+        });
+    }
+}

@@ -225,25 +225,6 @@ impl Medium for Torn {
     }
 }
 
-/// Between fork(2) and execve(2) a child of a bytepath that was killed still has its lock.
-#[test]
-fn a_lock_of_a_dead_process_is_waited_for() {
-    let tree = Tree::new();
-    let place = tree.place();
-    let lock = place.lock().unwrap();
-    let said = place.lock().unwrap_err().to_string();
-    assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");
-    let mut dead = std::process::Command::new("true").spawn().unwrap();
-    dead.wait().unwrap();
-    fs::write(place.journal().with_file_name("lock"), dead.id().to_string()).unwrap();
-    std::thread::scope(|scope| {
-        let next = scope.spawn(|| place.lock());
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        drop(lock);
-        next.join().unwrap().unwrap();
-    });
-}
-
 /// Applies and undoes, as a run does, but dies after this many steps. True if it
 /// came to its end.
 fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
