@@ -46,7 +46,7 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts.push(("schedule", schedule(study)));
     if let Design::Slices { slice } = header.schedule.design {
         let slice = seconds(slice);
-        let text = format!("all of a block are open at once and take turns of {slice}");
+        let text = format!("all cells of a block are open at once and take turns of {slice}");
         facts.push(("design", text));
     }
     facts.extend(settings(&header.settings));
@@ -58,10 +58,12 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
 /// Blocks, order, times, and how many trials were lost.
 fn schedule(study: &Study) -> String {
     let s = &study.header.schedule;
+    let twice = study.header.cells.iter().any(|cell| cell.null);
     let mut text = format!(
-        "{}, {}every path and variant once, in random order (seed {}); {} warm-up, {} window",
+        "{}, {}every cell once{}, in random order (seed {}); {} warm-up, {} window",
         plural(s.blocks.into(), "block"),
         if s.blocks == 1 { "" } else { "each with " },
+        if twice { " and the baseline twice" } else { "" },
         s.seed,
         seconds(s.warm_up),
         seconds(s.window),
