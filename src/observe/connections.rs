@@ -116,7 +116,7 @@ impl Connections {
             }
         }
         self.take_freed();
-        // A socket that is not live any more was freed, and the kernel's report of it was lost.
+        // A socket that is no longer live was freed, and the kernel's report of it was lost.
         for space in self.spaces.values_mut() {
             let live: HashSet<u64> = space.live.iter().map(|socket| socket.cookie).collect();
             space.known.retain(|cookie, _| live.contains(cookie));

@@ -60,10 +60,10 @@ fn schedule(study: &Study) -> String {
     let s = &study.header.schedule;
     let twice = study.header.cells.iter().any(|cell| cell.null);
     let mut text = format!(
-        "{}, {}every cell once{}, in random order (seed {}); {} warm-up, {} window",
+        "{}, {}{}once, in random order (seed {}); {} warm-up, {} window",
         plural(s.blocks.into(), "block"),
         if s.blocks == 1 { "" } else { "each with " },
-        if twice { " and the baseline twice" } else { "" },
+        if twice { "the baseline twice and every other cell " } else { "every cell " },
         s.seed,
         seconds(s.warm_up),
         seconds(s.window),
@@ -192,9 +192,8 @@ fn link(l: &LinkSettings) -> String {
         };
     }
     let mut text = format!("link {}: MTU {}", l.preset, l.mtu);
-    text += if l.mtu == 4148 { " (4 KiB of data)" } else { "" };
     text += &format!(", TSO {}", flag(l.tso));
-    text += if l.tso || l.tap.is_some() { "" } else { " (each packet one MSS)" };
+    text += if l.tso || l.tap.is_some() { "" } else { " (no packet larger than the MTU)" };
     text += &format!(", GRO {}", flag(l.gro));
     for (name, size) in [("GSO", l.gso_max), ("GRO", l.gro_max)] {
         if let Some(size) = size {
@@ -218,7 +217,7 @@ fn link(l: &LinkSettings) -> String {
         text += &format!(", queue length {packets}");
     }
     if let Some(most) = l.wmem {
-        text += &format!(", send buffers up to {}", figures::bytes(f64::from(most)));
+        text += &format!(", send buffers grow to {} at most", figures::bytes(f64::from(most)));
     }
     if l.threaded_napi {
         text += ", threaded NAPI (a kernel thread receives)";
@@ -384,7 +383,7 @@ fn ceiling(c: &CopyCeiling) -> String {
     let terms = Work::Bytes.terms();
     let rate = |r: f64| format!("{} {}", number(r * terms.rate_scale, 0), terms.rate_unit);
     format!(
-        "one core copies {} with buffers of {}, {} with {}",
+        "one core copies {} with buffers of {} (the table's ceiling), {} with {}",
         rate(c.workload),
         figures::bytes(c.workload_size as f64),
         rate(c.memory),

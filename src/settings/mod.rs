@@ -144,7 +144,8 @@ fn work_off(
     host: ThisMachine,
 ) -> Result<(ThisMachine, Vec<RestorationRow>), Fault> {
     let Some(chronicle) = place.read()? else {
-        // A run killed before its first change, or after it undid its last, leaves one.
+        // There may be a journal with nothing to restore: of a run that was killed before its
+        // first change, or after it undid its last.
         place.discard(lock)?;
         return Ok((host, Vec::new()));
     };

@@ -4,7 +4,7 @@ use super::journal::{self, Chronicle, Medium};
 use crate::record::{DeviceName, Fault, FaultKind};
 use crate::sys::file_lock;
 use crate::sys::files::{self, Folder};
-use std::fs::{DirBuilder, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct Place {
 }
 
 /// The right to set things on this host. It ends with the process, however that
-/// ends.
+/// ends; a child that the process is just starting may keep it until it executes its program.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -44,9 +44,9 @@ pub struct JournalFile {
     file: File,
 }
 
-/// How long the lock of a process that was killed may outlive it: a child that it was just
-/// starting has its files open until it executes its program.
-const DYING: Duration = Duration::from_secs(10);
+/// How long a lock may outlive a process that was killed: a child that it was just starting
+/// shares its open files until it executes its own program.
+const OUTLIVED: Duration = Duration::from_secs(10);
 
 /// Names of the files.
 const JOURNAL: &str = "journal";
@@ -96,19 +96,26 @@ impl Place {
             .map_err(|e| storage("make", &self.folder, &e))?;
         let opened = self.open().and_then(|folder| own(folder.appender(LOCK, true)?));
         let mut file = opened.map_err(|e| fault(&e))?;
-        let deadline = Instant::now() + DYING;
+        let deadline = Instant::now() + OUTLIVED;
         while !file_lock::take(&file).map_err(|e| fault(&e))? {
             let holder = holder(&mut file);
-            let lives = holder.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists());
-            if lives || Instant::now() > deadline {
-                let who = holder.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-                let text = format!("another bytepath{who} is changing settings on this host");
+            if let Some(pid) = holder.filter(|pid| lives(*pid)) {
+                let text =
+                    format!("another bytepath (process {pid}) is changing settings on this host");
                 return Err(Fault::new(FaultKind::Storage, text)
                     .remedy("wait until it has ended; two would distort each other's results"));
             }
-            thread::sleep(Duration::from_millis(1));
+            if Instant::now() > deadline {
+                let text = format!(
+                    "{} is locked, though the process named in it is not running here",
+                    path.display()
+                );
+                return Err(Fault::new(FaultKind::Storage, text)
+                    .remedy(format!("end what holds it; `fuser {}` names it", path.display())));
+            }
+            thread::sleep(Duration::from_millis(10));
         }
-        // The number is for messages and for those who wait; the lock itself goes with the process.
+        // For messages and for those who wait; the lock itself does not depend on it.
         let mut note = || -> io::Result<()> {
             file.rewind()?;
             file.set_len(0)?;
@@ -206,6 +213,15 @@ fn holder(file: &mut File) -> Option<u32> {
     pid.trim().parse().ok()
 }
 
+/// Whether it has not ended. One that its parent has not waited for has ended, too; one of
+/// another PID namespace is not seen.
+fn lives(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may contain some itself (proc_pid_stat(5)).
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
 fn discard(folder: &Folder) -> io::Result<()> {
     folder.remove(JOURNAL)?;
     folder.sync()
@@ -231,8 +247,8 @@ fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::process::Command;
+    use std::sync::mpsc::channel;
 
     /// Between fork(2) and execve(2) a child of a bytepath that was killed still has its lock.
     #[test]
@@ -243,13 +259,22 @@ mod tests {
         let said = place.lock().unwrap_err().to_string();
         assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");
         let mut dead = Command::new("true").spawn().unwrap();
-        dead.wait().unwrap();
+        while lives(dead.id()) {}
         fs::write(folder.path().join(LOCK), dead.id().to_string()).unwrap();
         thread::scope(|scope| {
-            let next = scope.spawn(|| place.lock());
-            thread::sleep(Duration::from_millis(50));
+            let (begun, begins) = channel();
+            let next = scope.spawn(|| {
+                begun.send(()).unwrap();
+                place.lock()
+            });
+            begins.recv().unwrap();
+            // Time to be refused in.
+            thread::sleep(Duration::from_millis(100));
+            assert!(!next.is_finished(), "it did not wait: {:?}", next.join());
             drop(lock);
             next.join().unwrap().unwrap();
         });
+        dead.wait().unwrap();
+        assert!(!lives(dead.id()) && lives(std::process::id()));
     }
 }

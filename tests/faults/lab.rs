@@ -372,10 +372,15 @@ impl Ended {
         let fine = self.code.is_some_and(|code| codes.contains(&code));
         let said = || format!("{}{}", String::from_utf8_lossy(&self.out), self.err);
         ensure!(fine, "exit code {:?}, and not one of {codes:?}: {}", self.code, said());
-        // A limit of compare's that is exceeded or undecided is a result, and printed as one.
-        let result = matches!(self.code, Some(7 | 125)) && !self.out.is_empty();
-        let says = self.code == Some(0) || result || !self.err.is_empty();
-        ensure!(says, "it does not say what is wrong");
+        // A limit of `compare` that is exceeded or undecided is a result, and is printed as one.
+        let lines = || said().lines().map(str::to_owned).collect::<Vec<String>>();
+        let says = match self.code {
+            Some(0) => true,
+            Some(7) => lines().iter().any(|line| line.trim_start().starts_with("FAILED ")),
+            Some(125) => lines().iter().any(|line| line.trim_start().starts_with("UNDECIDED ")),
+            _ => !self.err.is_empty(),
+        };
+        ensure!(says, "it does not say what is wrong: {}", said());
         Ok(self)
     }
 }

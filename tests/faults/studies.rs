@@ -119,7 +119,7 @@ pub fn child(lab: &mut Lab) -> Result<()> {
             number => drop(strike(victim, number)),
         }
     }
-    is_survived(lab, run, &plan)
+    goes_on(lab, &run.end()?.sound()?.with_code(&[0, 5])?, &plan)
 }
 
 /// A device of the link goes down and up again, or for good, while a study runs.
@@ -267,10 +267,10 @@ fn await_moment(lab: &mut Lab, run: &mut Started, plan: &Plan) -> Result<()> {
     run.ends_within(Duration::from_millis(wait as u64)).map(drop)
 }
 
-/// A study whose agents or link had trouble goes on to its end, and says what it lost.
+/// A study whose link had trouble goes on to its end, and says what it lost.
 pub fn is_survived(lab: &mut Lab, run: Started, plan: &Plan) -> Result<()> {
     let ended = run.end()?.sound()?;
-    // What happens to the link while it is tried, before the study, is a reason not to begin.
+    // While the link is tried, before the study, that is a reason not to begin.
     if ended.code == Some(1) && ended.err.contains(" cannot run here: ") {
         ensure!(!lab.folder.join("study").exists(), "a study that was not begun left a folder");
         return lab.host_is_as_before();

@@ -54,9 +54,9 @@ const SCRIPTS: [&str; 4] = [
 /// What the page may do: nothing but apply the style and run the scripts with these
 /// digests (a test tells the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-     style-src 'sha256-5esP5cVxRkoHzOil8FajJYrq+i2A2lyJHJJha1d/uUA='; \
+     style-src 'sha256-UPzbn/J/CiAZsXj6fPEk84VjfpfiBaZsK5ofLeKa7eo='; \
      script-src 'sha256-2SWYJhghqhSKcqjCMOI/m9s6ZnmxlEEsQ9bJMzswSsY=' \
-     'sha256-lIoFqYo2PQArm1ZRclyvc5owJCBltnGaS1txYMdOsyE=' \
+     'sha256-+FZ3g9Thq4rQ15pc5hvpkv54nn7Z2nbg4dhMbCehZms=' \
      'sha256-yJvMyagRT8EImCPtgs2h4l2Tki+Vfu6NZsOnqc+QyOc=' \
      'sha256-PU09N279wq97hX3X6629ffcrpCqtDuywPC+HPsA+WYs='";
 

@@ -4,14 +4,14 @@ for (const table of document.querySelectorAll("table.sortable")) {
   table.querySelectorAll("thead th").forEach((head, column) => {
     /* Chromium prints a button element empty where a head is repeated on the next page. */
     const button = document.createElement("span");
-    button.role = "button";
+    button.setAttribute("role", "button");
     button.tabIndex = 0;
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
-      button.click();
+      if (!event.repeat) button.click();
     });
     button.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") !== "descending";
