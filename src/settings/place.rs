@@ -248,7 +248,7 @@ fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
 mod tests {
     use super::*;
     use std::process::Command;
-    use std::sync::mpsc::channel;
+    use std::sync::Barrier;
 
     /// Between fork(2) and execve(2) a child of a bytepath that was killed still has its lock.
     #[test]
@@ -261,13 +261,13 @@ mod tests {
         let mut dead = Command::new("true").spawn().unwrap();
         while lives(dead.id()) {}
         fs::write(folder.path().join(LOCK), dead.id().to_string()).unwrap();
+        let begun = Barrier::new(2);
         thread::scope(|scope| {
-            let (begun, begins) = channel();
             let next = scope.spawn(|| {
-                begun.send(()).unwrap();
+                begun.wait();
                 place.lock()
             });
-            begins.recv().unwrap();
+            begun.wait();
             // Time to be refused in.
             thread::sleep(Duration::from_millis(100));
             assert!(!next.is_finished(), "it did not wait: {:?}", next.join());
