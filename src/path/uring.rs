@@ -436,8 +436,8 @@ impl Rx for Receiver {
         let (again, starved) = (self.ring.arms().saturating_sub(1), self.ring.starved());
         if again > 0 {
             notes.push(format!(
-                "the multishot receive was restarted {again} times, {starved} of them \
-                 because it had found no buffer (ENOBUFS)"
+                "restarts of the multishot receive: {again}, of which {starved} for lack of a free \
+                 buffer (ENOBUFS)"
             ));
         }
         Ok(Account { ledger, notes, ..Account::default() })

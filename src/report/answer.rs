@@ -2,7 +2,7 @@
 //! is undecided. The same sentences in every format.
 
 use super::explanation;
-use super::figures::{figure, level, percent, ratio, unit};
+use super::figures::{figure, level, percent, plural, ratio, unit};
 use super::words::{self, mean};
 use crate::profile::Explanation;
 use crate::stats::{Analysis, Choice, Comparison, Question, Row, Undecided, Verdict};
@@ -25,7 +25,7 @@ pub fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Par
     }
     let choices = analysis.choices();
     let mut paragraphs = vec![recommendation(analysis, &choices)];
-    paragraphs.extend(why(choices.first(), explanation));
+    paragraphs.extend(why(choices.first(), explanation).or_else(|| why_not(analysis)));
     paragraphs.extend(undecided(analysis, &choices));
     paragraphs
 }
@@ -40,17 +40,28 @@ fn recommendation(analysis: &Analysis, choices: &[Choice]) -> Paragraph {
     };
     let text = match choices {
         [] => stay(analysis),
-        [choice] => format!("{} instead of {base}: {}.", choice.row.cell, figures(choice)),
+        [choice] => format!("{} instead of {base}: {}.", ends(choice.row), figures(choice)),
         several => {
             let each = several.iter().map(|choice| {
                 let purposes = choice.questions.iter().map(|q| purpose(*q, analysis));
                 let purposes = purposes.collect::<Vec<_>>().join(" and ");
-                format!("{} for {purposes}: {}.", choice.row.cell, figures(choice))
+                format!("{} for {purposes}: {}.", ends(choice.row), figures(choice))
             });
             format!("{} All against {base}.", each.collect::<Vec<_>>().join(" "))
         }
     };
     Paragraph { lead: "Use", text }
+}
+
+/// A cell, and the path of each end where the cell's name does not say it.
+fn ends(row: &Row) -> String {
+    let Row { cell, tx, rx, .. } = row;
+    let says =
+        |path: &str| cell.0.split(|c: char| !c.is_alphanumeric() && c != '-').any(|w| w == path);
+    match says(tx) && says(rx) {
+        true => cell.to_string(),
+        false => format!("{cell} (sender: {tx}, receiver: {rx})"),
+    }
 }
 
 /// The baseline, what it reaches, and how far the others are from it.
@@ -148,6 +159,14 @@ fn why(choice: Option<&Choice>, explanation: Option<&Explanation>) -> Option<Par
     Some(Paragraph { lead: "Why", text })
 }
 
+/// Why there is no explanation, if profiles were taken.
+fn why_not(analysis: &Analysis) -> Option<Paragraph> {
+    let note = analysis.profiling.as_ref().filter(|note| note.trials == 0)?;
+    let text =
+        format!("not known: none of {} counts.", plural(note.spoiled.len() as u64, "profile"));
+    Some(Paragraph { lead: "Why", text })
+}
+
 /// What was not decided, and what would decide it.
 fn undecided(analysis: &Analysis, choices: &[Choice]) -> Option<Paragraph> {
     let mut sentences: Vec<String> = choices
@@ -198,7 +217,7 @@ fn remedy(analysis: &Analysis, open: &Undecided) -> String {
     match open.blocks {
         Some(blocks) => {
             format!(
-                "about {blocks} rounds (--blocks {blocks}) would tell whether the difference from \
+                "about {blocks} blocks (--blocks {blocks}) would tell whether the difference from \
                  {base} reaches {margin}"
             )
         }
@@ -207,7 +226,7 @@ fn remedy(analysis: &Analysis, open: &Undecided) -> String {
         }
         None => {
             format!(
-                "it would take more than 1000 rounds to tell whether the difference from {base} \
+                "it would take more than 1000 blocks to tell whether the difference from {base} \
                  reaches {margin}"
             )
         }

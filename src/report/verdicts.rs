@@ -119,12 +119,13 @@ pub fn noise(analysis: &Analysis, question: Question) -> String {
     };
     let e = &noise.effect;
     format!(
-        "Noise: {cell} against itself came out between {} and {} over {}, on average {}. A \
-         difference below {} is within the noise.",
+        "Noise: {cell} against itself came out between {} and {} in single blocks ({}), on average \
+         {}{}. An average difference below {} is within the noise.",
         ratio(e.range.0),
         ratio(e.range.1),
-        plural(e.blocks as u64, "block"),
+        e.blocks,
         ratio(e.ratio),
+        e.interval.map(|i| format!(" {}", interval(i.low, i.high))).unwrap_or_default(),
         percent(noise.floor),
     )
 }
@@ -133,8 +134,8 @@ pub fn noise(analysis: &Analysis, question: Question) -> String {
 pub fn rule(analysis: &Analysis) -> String {
     let confidence = level(analysis.rules.confidence);
     let mut text = format!(
-        "Rule: printed intervals are {confidence} by t over the blocks' log ratios, \
-         individually. Verdicts hold at {confidence} for all comparisons of their kind together (Holm; \
+        "Rule: each printed interval is a {confidence} t interval of the blocks' log ratios. \
+         Verdicts hold at {confidence} for all comparisons of their kind together (Holm; \
          the second p); EQUIVALENT requires an interval within {}.",
         level(analysis.rules.margin),
     );
@@ -143,7 +144,7 @@ pub fn rule(analysis: &Analysis) -> String {
         comparison.effect.as_ref().is_some_and(|effect| effect.permutation.is_some())
     };
     if all.iter().flatten().any(|(_, comparison)| flipped(comparison)) {
-        text += " The permutation p decides nothing.";
+        text += " The permutation p is another look at the same ratios, and decides nothing.";
     }
     text
 }
@@ -151,8 +152,8 @@ pub fn rule(analysis: &Analysis) -> String {
 /// What rejects a trial.
 pub fn events_rule() -> String {
     format!(
-        "A trial is rejected for what happened to it, never for its value: steal above {} or \
-         foreign work above {} of a role's CPU, meters that lost part of it.",
+        "A trial is rejected for what happened to it, never for its value: the hypervisor took \
+         more than {} of a role's CPU, other work more than {}, or a meter missed part of the window.",
         level(STEAL_LIMIT),
         level(FOREIGN_LIMIT),
     )

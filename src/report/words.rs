@@ -202,8 +202,8 @@ pub fn label(row: &Row) -> String {
 /// What would be different on a wire, for the rows with the sign.
 pub fn on_a_wire(analysis: &Analysis) -> Option<String> {
     analysis.rows.iter().any(was_copied_on_the_way).then(|| {
-        "(*) Within one machine the kernel copies what was sent by reference when it delivers it; a \
-         NIC reads it in place. Expect more throughput, and a cheaper send, on a wire."
+        "(*) User memory that was sent by reference is copied when the kernel delivers it within one \
+         machine; a NIC reads it in place. With a NIC, expect more throughput and a cheaper send."
             .into()
     })
 }
@@ -379,7 +379,7 @@ pub fn profiles(analysis: &Analysis) -> Option<String> {
     let note = analysis.profiling.as_ref()?;
     let cells: Vec<String> = note.cells.iter().map(|cell| cell.to_string()).collect();
     let mut text = match note.trials {
-        0 => "none that counts".to_owned(),
+        0 => format!("none of {} counts", note.spoiled.len()),
         n => format!("{n} of {}", cells.join(" and ")),
     };
     text += &format!(", {} at {} Hz", note.event, note.rate);
@@ -395,7 +395,10 @@ pub fn profiles(analysis: &Analysis) -> Option<String> {
         );
     }
     if let Some(first) = note.spoiled.first() {
-        text += &format!("; {} more not counted ({first})", note.spoiled.len());
+        text += &match note.trials {
+            0 => format!("; the first: {first}"),
+            _ => format!("; {} more not counted ({first})", note.spoiled.len()),
+        };
     }
     Some(text)
 }

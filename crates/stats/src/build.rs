@@ -14,7 +14,7 @@ use super::idle::idle;
 use super::offloading::offloading;
 use super::order;
 use super::placement::{ReceiveWork, collisions};
-use super::pool::{self, Shares, count};
+use super::pool::{self, Counted, Shares, count, shape};
 use super::profiling::profiling_note;
 use super::summary::Summary;
 use super::verdict::{Noise, Question};
@@ -82,7 +82,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         }
     };
     let sides: Vec<Side> = cells.iter().map(|k| k.side()).collect();
-    let warnings = study.trials.iter().flat_map(|t| &t.warnings);
+    let warnings = warnings(study, &rows);
     let remarks = remarks(study).into_iter().chain(in_order(&rows)).collect();
     Analysis {
         schema: ANALYSIS_VERSION,
@@ -98,7 +98,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         instructions_per_second: header.instructions_per_second,
         stopping: stopping(study),
         profiling: profiling_note(study, rules),
-        warnings: count(warnings.map(String::as_str)),
+        warnings,
         remarks,
     }
 }
@@ -204,6 +204,18 @@ fn in_order(rows: &[Row]) -> Vec<String> {
         })
     };
     orders.iter().filter_map(line).collect()
+}
+
+/// Warnings of all trials, without the notes of engines, which are shown with their row.
+fn warnings(study: &Study, rows: &[Row]) -> Vec<Counted> {
+    let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| row.end(role)));
+    let notes = ends.flat_map(|end| {
+        end.notes.iter().map(move |note| shape(&format!("{}: {}", end.role, note.text)))
+    });
+    let notes: BTreeSet<String> = notes.collect();
+    let mut all = count(study.trials.iter().flat_map(|t| &t.warnings).map(String::as_str));
+    all.retain(|warning| !notes.contains(&shape(&warning.text)));
+    all
 }
 
 fn row(study: &Study, rules: &Rules, known: &Known) -> Row {

@@ -14,9 +14,9 @@ pub struct Counted {
 }
 
 /// Says what the rejected ones among this many trials were rejected for, given the events of each;
-/// those that differ in their figures only once.
+/// those of the same kinds only once.
 pub fn rejections(events: &[String], of: usize) -> Vec<String> {
-    let all = count(events.iter().map(String::as_str)).into_iter();
+    let all = count_by(events.iter().map(String::as_str), kinds).into_iter();
     let words = |Counted { text, count }: Counted| match count {
         1 => format!("1 of {of} rejected: {text}"),
         n => format!("{n} of {of} rejected, the first because {text}"),
@@ -27,13 +27,20 @@ pub fn rejections(events: &[String], of: usize) -> Vec<String> {
 /// Counts sentences in the order in which they first came. Two that differ only
 /// in their digits are the same sentence: a warning carries its measurement.
 pub fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+    count_by(sentences, shape)
+}
+
+fn count_by<'a>(
+    sentences: impl IntoIterator<Item = &'a str>,
+    kind: fn(&str) -> String,
+) -> Vec<Counted> {
     let mut counted: Vec<Counted> = Vec::new();
     let mut shapes: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
     for text in sentences {
-        match shapes.get(&shape(text)) {
+        match shapes.get(&kind(text)) {
             Some(&at) => counted[at].count += 1,
             None => {
-                shapes.insert(shape(text), counted.len());
+                shapes.insert(kind(text), counted.len());
                 counted.push(Counted { text: text.to_owned(), count: 1 });
             }
         }
@@ -53,8 +60,14 @@ pub fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Counted>
     counted
 }
 
+/// What happened to a trial, whatever how often: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".
+fn kinds(events: &str) -> String {
+    let each: std::collections::BTreeSet<String> = events.split("; ").map(shape).collect();
+    each.into_iter().collect::<Vec<_>>().join("; ")
+}
+
 /// A sentence without its numbers: "steal 1.3 % on CPU 0" is "steal # % on CPU #".
-fn shape(text: &str) -> String {
+pub fn shape(text: &str) -> String {
     let mut shape = String::with_capacity(text.len());
     for c in text.chars() {
         let numeric = c.is_ascii_digit() || (c == '.' && shape.ends_with('#'));
@@ -252,6 +265,18 @@ pub mod tests {
 
     use super::*;
     use crate::record::*;
+
+    #[test]
+    fn one_line_for_the_same_kinds_of_events() {
+        let events = ["CPU 1 lost 12%", "CPU 0 lost 20%; CPU 1 lost 31.5%", "the flow stalled"];
+        let events = events.map(str::to_owned);
+        let said = rejections(&events, 9);
+        let expected = [
+            "2 of 9 rejected, the first because CPU 1 lost 12%",
+            "1 of 9 rejected: the flow stalled",
+        ];
+        assert_eq!(said, expected);
+    }
 
     /// A cell with the roles on CPU 0 and 1.
     pub fn cell(id: &str) -> Cell {

@@ -201,13 +201,13 @@ impl Doubts {
     }
 }
 
-/// `CPU 0 81 %, CPU 1 79 %`; a large machine does not fill the screen.
+/// `CPU 0 81%, CPU 1 79%`; a large machine does not fill the screen.
 fn shares(list: &[(u32, f64)]) -> String {
     const SHOWN: usize = 4;
     let mut parts: Vec<_> = list
         .iter()
         .take(SHOWN)
-        .map(|(cpu, share)| format!("CPU {cpu} {:.0} %", share * 100.0))
+        .map(|(cpu, share)| format!("CPU {cpu} {:.0}%", share * 100.0))
         .collect();
     if list.len() > SHOWN {
         parts.push(format!("and {} more", list.len() - SHOWN));
@@ -261,7 +261,7 @@ mod tests {
         assert_cpu(&output, 2, [0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0]);
         assert_cpu(&output, 63, [0.0, 0.3, 0.3, 0.0, 0.0, 2.4, 0.0, 0.6]);
         assert!(output.readings.iter().all(|r| r.scope != Scope::Cpu(5)));
-        assert_eq!(output.warnings, ["cpu: iowait went down (counted as idle): CPU 63 13 %"]);
+        assert_eq!(output.warnings, ["cpu: iowait went down (counted as idle): CPU 63 13%"]);
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
         assert_cpu(&output, 0, [0.5, 1.0, 0.1, 0.0, 0.0, 0.4, 0.0, 1.6]);
         assert_cpu(&output, 1, [0.2, 0.3, 0.1, 0.0, 0.1, 1.3, 0.0, 0.6]);
         assert_cpu(&output, 3, [0.0, 0.0, 0.0, 0.0, 0.0, 1.6, 0.4, 0.0]);
-        assert_eq!(output.warnings, ["cpu: the hypervisor took time away: CPU 3 20 %"]);
+        assert_eq!(output.warnings, ["cpu: the hypervisor took time away: CPU 3 20%"]);
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
         assert_cpu(&output, 0, [0.25, 0.5, 0.05, 0.0, 0.0, 0.2, 0.0, 0.8]);
         assert_cpu(&output, 7, [0.0, 0.0, 0.0, 0.0, 0.0, 0.4, 0.0, 0.6]);
         let [ticks, lost] = &output.warnings[..] else { panic!("{:?}", output.warnings) };
-        assert!(ticks.ends_with("CPU 5 40 %, CPU 6 40 %, CPU 7 40 %"), "{ticks}");
+        assert!(ticks.ends_with("CPU 5 40%, CPU 6 40%, CPU 7 40%"), "{ticks}");
         assert_eq!(lost, "cpu: left out, not online throughout: CPU 4");
     }
 

@@ -102,7 +102,7 @@ pub fn zero_copy(page: &mut Page, analysis: &Analysis) {
     if proven.is_empty() {
         return;
     }
-    page.heading("Evidence for the labels");
+    page.heading("Evidence for the labels (whole trials, with warm-up)");
     let leads = Leads::of(proven.iter().copied());
     for row in proven {
         let ends = format!(

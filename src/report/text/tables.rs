@@ -223,7 +223,7 @@ fn costs(page: &mut Page, analysis: &Analysis, work: Work, rows: &[&Row]) {
         table.row(cells);
     }
     table.print(page, 2);
-    page.text("  ", &format!("soft: softirq. {}", cpu_rule(analysis)));
+    page.text("  ", &format!("soft: softirq; total: with user time. {}", cpu_rule(analysis)));
 }
 
 /// What was drawn: one line a path, where a meter reported power.
