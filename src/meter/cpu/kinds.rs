@@ -364,6 +364,6 @@ mod tests {
     #[test]
     fn many_cpus_make_a_short_line() {
         let list: Vec<_> = (0..9).map(|cpu| (cpu, 0.5)).collect();
-        assert_eq!(shares(&list), "CPU 0 50 %, CPU 1 50 %, CPU 2 50 %, CPU 3 50 %, and 5 more");
+        assert_eq!(shares(&list), "CPU 0 50%, CPU 1 50%, CPU 2 50%, CPU 3 50%, and 5 more");
     }
 }
