@@ -58,12 +58,16 @@ pub fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
 /// Blocks, order, times, and how many trials were lost.
 fn schedule(study: &Study) -> String {
     let s = &study.header.schedule;
-    let twice = study.header.cells.iter().any(|cell| cell.null);
+    let cells = &study.header.cells;
+    let which = match (cells.iter().any(|cell| cell.null), cells.len()) {
+        (false, _) => "every cell once",
+        (true, ..3) => "the baseline twice",
+        (true, _) => "the baseline twice and every other cell once",
+    };
     let mut text = format!(
-        "{}, {}{}once, in random order (seed {}); {} warm-up, {} window",
+        "{}, {}{which}, in random order (seed {}); {} warm-up, {} window",
         plural(s.blocks.into(), "block"),
         if s.blocks == 1 { "" } else { "each with " },
-        if twice { "the baseline twice and every other cell " } else { "every cell " },
         s.seed,
         seconds(s.warm_up),
         seconds(s.window),
