@@ -159,7 +159,7 @@ fn why(choice: Option<&Choice>, explanation: Option<&Explanation>) -> Option<Par
     Some(Paragraph { lead: "Why", text })
 }
 
-/// Why there is no explanation, if profiles were taken.
+/// Says that profiles were taken and none of them counts.
 fn why_not(analysis: &Analysis) -> Option<Paragraph> {
     let note = analysis.profiling.as_ref().filter(|note| note.trials == 0)?;
     let text =

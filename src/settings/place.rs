@@ -4,6 +4,7 @@ use super::journal::{self, Chronicle, Medium};
 use crate::record::{DeviceName, Fault, FaultKind};
 use crate::sys::file_lock;
 use crate::sys::files::{self, Folder};
+use crate::sys::procfs;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -216,10 +217,9 @@ fn holder(file: &mut File) -> Option<u32> {
 /// Whether it has not ended. One that its parent has not waited for has ended, too; one of
 /// another PID namespace is not seen.
 fn lives(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may contain some itself (proc_pid_stat(5)).
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    procfs::parse_task_stat(&stat).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
 fn discard(folder: &Folder) -> io::Result<()> {

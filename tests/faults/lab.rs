@@ -373,11 +373,11 @@ impl Ended {
         let said = || format!("{}{}", String::from_utf8_lossy(&self.out), self.err);
         ensure!(fine, "exit code {:?}, and not one of {codes:?}: {}", self.code, said());
         // A limit of `compare` that is exceeded or undecided is a result, and is printed as one.
-        let lines = || said().lines().map(str::to_owned).collect::<Vec<String>>();
+        let verdict = |word: &str| said().lines().any(|line| line.trim_start().starts_with(word));
         let says = match self.code {
             Some(0) => true,
-            Some(7) => lines().iter().any(|line| line.trim_start().starts_with("FAILED ")),
-            Some(125) => lines().iter().any(|line| line.trim_start().starts_with("UNDECIDED ")),
+            Some(7) => verdict("FAILED "),
+            Some(125) => verdict("UNDECIDED "),
             _ => !self.err.is_empty(),
         };
         ensure!(says, "it does not say what is wrong: {}", said());

@@ -37,12 +37,10 @@ fn count_by<'a>(
     let mut counted: Vec<Counted> = Vec::new();
     let mut shapes: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
     for text in sentences {
-        match shapes.get(&kind(text)) {
-            Some(&at) => counted[at].count += 1,
-            None => {
-                shapes.insert(kind(text), counted.len());
-                counted.push(Counted { text: text.to_owned(), count: 1 });
-            }
+        let at = *shapes.entry(kind(text)).or_insert(counted.len());
+        match counted.get_mut(at) {
+            Some(known) => known.count += 1,
+            None => counted.push(Counted { text: text.to_owned(), count: 1 }),
         }
     }
     counted
@@ -60,7 +58,7 @@ pub fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Counted>
     counted
 }
 
-/// What happened to a trial, whatever how often: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".
+/// The kinds of events among those of a trial: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".
 fn kinds(events: &str) -> String {
     let each: std::collections::BTreeSet<String> = events.split("; ").map(shape).collect();
     each.into_iter().collect::<Vec<_>>().join("; ")
