@@ -18,11 +18,11 @@ FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
-	./target/release/bytepath run
+	@./target/release/bytepath run
 
 ## build: the release binary, target/release/bytepath
 build: tools-build
-	BYTEPATH_COMMIT="$(COMMIT)" cargo build --release --locked
+	@BYTEPATH_COMMIT="$(COMMIT)" cargo build --release --locked
 
 ## install: the release binary for this user, in ~/.cargo/bin
 install: tools-build

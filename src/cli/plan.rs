@@ -161,8 +161,8 @@ fn within(
         return Err(Fault::new(FaultKind::Usage, text).remedy("leave one of them out"));
     }
     let trial = time_of_trial(&schedule) + AROUND;
-    let (profiles, each) = profile_trials(&schedule, cells, profiling);
-    let (seconds, profiles) = (budget.as_secs_f64(), profiles * (each + AROUND));
+    let (profiles, retakes, each) = profile_trials(&schedule, cells, profiling);
+    let (seconds, profiles) = (budget.as_secs_f64(), (profiles + retakes) * (each + AROUND));
     let held = stats::allot(seconds - profiles, trial, cells.len(), schedule.blocks);
     let (blocks, first) = held.ok_or_else(|| {
         let least = Duration::from_secs_f64((2.0 * trial * cells.len() as f64).ceil());
@@ -179,16 +179,19 @@ fn within(
     Ok(Schedule { blocks, budget: Some(Budget { seconds, profiles, first }), ..schedule })
 }
 
-/// Profile trials after the last block, at most, and the seconds of each.
+/// Profile trials after the last block, at most; those that may replace rejected ones; and the
+/// seconds of each.
 fn profile_trials(
     schedule: &Schedule,
     cells: &[Cell],
     profiling: Option<&Profiling>,
-) -> (f64, f64) {
+) -> (f64, f64, f64) {
     let measured = cells.iter().filter(|cell| !cell.null).count();
-    profiling.map_or((0.0, 0.0), |profiling| {
-        let trials = spec::most_profiled(profiling, measured) as f64;
-        (trials * f64::from(profiling.trials), schedule.warm_up + profiling.window)
+    profiling.map_or((0.0, 0.0, 0.0), |profiling| {
+        let cells = spec::most_profiled(profiling, measured) as f64;
+        let [trials, retakes] =
+            [profiling.trials, profiling.retakes].map(|each| cells * f64::from(each));
+        (trials, retakes, schedule.warm_up + profiling.window)
     })
 }
 
@@ -227,6 +230,8 @@ struct Outline<'a> {
     /// Trials that are profiled after the last block, at most, and their time.
     profile_trials: f64,
     profile_seconds: f64,
+    /// More of them, at most, in place of rejected ones.
+    profile_retakes: f64,
     /// What would be set on the host.
     settings: Vec<SettingRecord>,
     /// What would be set for the trials of each cell, or why it cannot.
@@ -311,7 +316,8 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
     let block =
         |pass: &[(u32, usize)]| pass.iter().map(|(_, cell)| &plan.cells[*cell].id).collect();
     let seconds_per_trial = time_of_trial(s);
-    let (profile_trials, each) = profile_trials(s, &plan.cells, plan.profiling.as_ref());
+    let (profile_trials, profile_retakes, each) =
+        profile_trials(s, &plan.cells, plan.profiling.as_ref());
     let (meters, power) = run::meters_for_header(&plan.meters)?;
     let outline = Outline {
         title: &plan.title,
@@ -329,6 +335,7 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
         seconds: seconds_per_trial * order.len() as f64,
         profile_trials,
         profile_seconds: profile_trials * each,
+        profile_retakes,
         settings: previewed(plan, testbed)?,
         prepared: prepared(plan, testbed)?,
     };
@@ -369,7 +376,11 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     }
     if plan.profiling.is_some() {
         let (trials, all) = (plan.profile_trials, time(plan.profile_seconds));
-        writeln!(out, "then at most {trials} profile trials: {all}")?;
+        write!(out, "then at most {trials} profile trials: {all}")?;
+        match plan.profile_retakes {
+            0.0 => writeln!(out)?,
+            more => writeln!(out, "; at most {more} more in place of rejected ones")?,
+        }
     }
     if !plan.settings.is_empty() {
         writeln!(

@@ -156,7 +156,11 @@ impl Observer for Progress {
         self.line(&format!("{trials} profiles, about {}", clock(each * trials as u32)));
     }
 
-    fn profile_begins(&mut self, number: usize, cell: &CellId) {
+    fn profile_begins(&mut self, number: usize, total: usize, cell: &CellId) {
+        if let Some(bar) = &self.bar {
+            bar.inc_length(total.saturating_sub(self.profiles) as u64);
+        }
+        self.profiles = total;
         self.show(&format!("profile {number} of {}: {cell}", self.profiles));
     }
 

@@ -5,7 +5,7 @@ use super::explanation;
 use super::figures::{figure, level, percent, plural, ratio, unit};
 use super::words::{self, mean};
 use crate::profile::Explanation;
-use crate::stats::{Analysis, Choice, Comparison, Question, Row, Undecided, Verdict};
+use crate::stats::{Analysis, Choice, Comparison, Needs, Question, Row};
 
 /// Cells that a sentence names; more are counted.
 const NAMED: usize = 4;
@@ -155,7 +155,12 @@ fn why(choice: Option<&Choice>, explanation: Option<&Explanation>) -> Option<Par
     let explanation = explanation?;
     let of_choice = |cell: &str| choice.is_none_or(|choice| choice.row.cell.0 == cell);
     let explained = explanation.waterfalls.iter().find(|w| of_choice(&w.after.cell))?;
-    let text = explanation::words(explained, explanation.functional);
+    // Their figures are not those of the trials that count.
+    let words = explanation::words(explained, explanation.functional);
+    let text = match explanation.functional {
+        true => words,
+        false => format!("In the profile trials {words}"),
+    };
     Some(Paragraph { lead: "Why", text })
 }
 
@@ -187,7 +192,7 @@ fn undecided(analysis: &Analysis, choices: &[Choice]) -> Option<Paragraph> {
     for open in analysis.undecided() {
         let abouts = open.questions.iter().map(|q| about(*q, analysis));
         let name = format!("{} ({})", open.row.cell, abouts.collect::<Vec<_>>().join(", "));
-        let remedy = remedy(analysis, &open);
+        let remedy = remedy(analysis, open.needs);
         match remedies.iter_mut().find(|(known, _)| *known == remedy) {
             Some((_, names)) => names.push(name),
             None => remedies.push((remedy, vec![name])),
@@ -208,23 +213,22 @@ fn about(question: Question, analysis: &Analysis) -> &'static str {
     }
 }
 
-fn remedy(analysis: &Analysis, open: &Undecided) -> String {
+fn remedy(analysis: &Analysis, needs: Needs) -> String {
     let (base, margin) = (&analysis.baseline, level(analysis.rules.margin));
-    let is_noisy = |question: &Question| {
-        let verdict = open.row.comparison(*question).map(|comparison| comparison.verdict);
-        matches!(verdict, Some(Verdict::NoiseTooHigh { .. }))
-    };
-    match open.blocks {
-        Some(blocks) => {
+    match needs {
+        Needs::Blocks(Some(blocks)) => {
             format!(
                 "about {blocks} blocks (--blocks {blocks}) would tell whether the difference from \
                  {base} reaches {margin}"
             )
         }
-        None if open.questions.iter().any(is_noisy) => {
-            "within the noise of this study; a quieter machine might decide".into()
+        Needs::LessNoise(floor) => {
+            format!(
+                "within the noise of this study, {}; repeat on a quieter machine",
+                percent(floor)
+            )
         }
-        None => {
+        Needs::Blocks(None) => {
             format!(
                 "it would take more than 1000 blocks to tell whether the difference from {base} \
                  reaches {margin}"

@@ -131,7 +131,8 @@ pub fn signed(value: f64, decimals: usize) -> String {
     if value > 0.0 && !zero { format!("+{text}") } else { text }
 }
 
-/// The waterfall in plain words: names only what the intervals leave no doubt of.
+/// The waterfall in plain words: names what the intervals leave no doubt of; where they leave
+/// doubt of every step, the largest, and says so.
 /// Where the study is `functional`, nothing in them says what anything costs.
 pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
@@ -177,11 +178,18 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
         .filter(|part| part.resolved && part.change.mean.abs() >= least)
         .collect();
     if resolved.is_empty() {
-        let why = match before.trials.min(after.trials) {
-            0 | 1 => "one profile trial of a cell has no interval",
-            _ => "no step is significant among this many, or it is small",
+        let largest =
+            waterfall.parts.first().map(|part| format!("; the largest is {}", step(part)));
+        text += &match before.trials.min(after.trials) {
+            0 | 1 => ". No step can be singled out: one profile trial of a cell has no interval."
+                .to_owned(),
+            _ => format!(
+                ". No step of {} of the cost or more is resolved with {}{}.",
+                level(SMALL),
+                counted(waterfall),
+                largest.unwrap_or_default()
+            ),
         };
-        text += &format!(". No step can be singled out: {why}.");
         return text;
     }
     let more = resolved.len().saturating_sub(NAMED);
@@ -204,6 +212,13 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let named: Vec<String> = named.iter().map(|part| step(part)).collect();
     text += &format!("{lead}{}{tail}.", named.join(", "));
     text
+}
+
+/// How many profile trials of each cell there are.
+fn counted(waterfall: &Waterfall) -> String {
+    let Waterfall { before, after, .. } = waterfall;
+    let trials = plural(before.trials as u64, "profile trial");
+    format!("{trials} of {} and {} of {}", before.cell, after.trials, after.cell)
 }
 
 /// What a packet is, if costs are given per packet: packets of two sizes are two
@@ -231,13 +246,7 @@ pub fn packets(waterfall: &Waterfall) -> Option<String> {
 /// Whether the steps add up to what the meter saw, in a sentence.
 pub fn check(waterfall: &Waterfall) -> String {
     let digits = decimals(waterfall);
-    let trials = format!(
-        "{} of {} and {} of {}",
-        plural(waterfall.before.trials as u64, "profile trial"),
-        waterfall.before.cell,
-        waterfall.after.trials,
-        waterfall.after.cell
-    );
+    let trials = counted(waterfall);
     let sampled = signed(waterfall.sampled.mean, digits);
     let Some(Check { metered, rest, tolerance, holds }) = waterfall.check else {
         return format!(

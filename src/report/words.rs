@@ -397,7 +397,7 @@ pub fn profiles(analysis: &Analysis) -> Option<String> {
     if let Some(first) = note.spoiled.first() {
         text += &match note.trials {
             0 => format!("; the first: {first}"),
-            _ => format!("; {} more not counted ({first})", note.spoiled.len()),
+            _ => format!("; {} more do not count, the first: {first}", note.spoiled.len()),
         };
     }
     Some(text)

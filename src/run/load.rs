@@ -6,8 +6,9 @@ use super::store::{
     EXPERIMENT, HOSTS, Hosts, LOGS, PROFILES, REMARKS, TRIALS, power_file, storage,
 };
 use crate::record::{
-    CellId, Fault, FaultKind, SCHEMA_VERSION, Study, StudyHeader, Trial, TrialStatus,
+    CellId, Fault, FaultKind, Profiling, SCHEMA_VERSION, Study, StudyHeader, Trial, TrialStatus,
 };
+use crate::spec;
 use crate::sys::files::Folder;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
@@ -71,6 +72,8 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
         ..experiment
     };
     let trials = believable(trials, &header, &mut remarks);
+    let merged = trials.iter().any(|trial| trial.pair.is_some());
+    check_size(&header, merged).map_err(|why| malformed(EXPERIMENT, &why))?;
     let (profiles, trials) = trials.into_iter().partition(|trial| trial.profile.is_some());
     let mut study = Study { header, trials, profiles, remarks };
     for role in LOGS {
@@ -149,6 +152,24 @@ fn whole_lines(bytes: &[u8]) -> (Vec<String>, bool) {
     let text = String::from_utf8_lossy(bytes);
     let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     (whole.map(str::to_owned).collect(), bytes.last().is_some_and(|last| *last != b'\n'))
+}
+
+/// Says where a study is larger than can be asked for: `resume` would write down the order of all
+/// its trials. One that was merged has the blocks of its parts.
+fn check_size(header: &StudyHeader, merged: bool) -> Result<(), String> {
+    let StudyHeader { cells, schedule, profiling, .. } = header;
+    let of_profiles = |count: fn(&Profiling) -> u32| u64::from(profiling.as_ref().map_or(0, count));
+    let most_blocks = if merged { u32::MAX } else { spec::MOST_BLOCKS };
+    let sizes = [
+        ("cells", cells.len() as u64, spec::MOST_CELLS as u64),
+        ("blocks", schedule.blocks.into(), most_blocks.into()),
+        ("profile trials", of_profiles(|profiling| profiling.trials), spec::MOST_PROFILES),
+        ("profile retakes", of_profiles(|profiling| profiling.retakes), spec::MOST_PROFILES),
+    ];
+    match sizes.into_iter().find(|(_, count, most)| count > most) {
+        Some((what, count, most)) => Err(format!("{count} {what}, of at most {most}")),
+        None => Ok(()),
+    }
 }
 
 /// Leaves out what no run can have written, with a remark for each.

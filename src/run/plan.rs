@@ -117,9 +117,10 @@ pub trait Observer {
     fn profiles_begin(&mut self, trials: usize, each: Duration) {
         let _ = (trials, each);
     }
-    /// A profile trial starts: its number among them (from 1), cell.
-    fn profile_begins(&mut self, number: usize, cell: &CellId) {
-        let _ = (number, cell);
+    /// A profile trial starts: its number among them (from 1), how many there will be (more
+    /// than before where some replace rejected ones), cell.
+    fn profile_begins(&mut self, number: usize, total: usize, cell: &CellId) {
+        let _ = (number, total, cell);
     }
     /// A profile trial has ended; so much time the rest will take.
     fn profile_ends(&mut self, number: usize, trial: &Trial, left: Duration) {

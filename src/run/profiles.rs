@@ -54,28 +54,42 @@ pub(super) fn affordable_rate(cost: Option<f64>) -> u64 {
 }
 
 /// Profile trials that a study still lacks, in the order in which they are taken: as in
-/// blocks, every cell once in random order, then every cell again.
+/// blocks, every cell once in random order, then every cell again; then those that replace
+/// rejected ones.
 pub(super) fn missing(study: &Study) -> Vec<(CellId, u32)> {
     let Some(profiling) = &study.header.profiling else { return Vec::new() };
     if study.remarks.iter().any(|remark| remark.starts_with(NONE)) {
         return Vec::new();
     }
-    let cells = stats::cells_to_profile(study, profiling.cells);
+    lacking(study, profiling, &stats::cells_to_profile(study, profiling.cells))
+}
+
+fn lacking(study: &Study, profiling: &Profiling, cells: &[CellId]) -> Vec<(CellId, u32)> {
     let taken = |cell: &CellId, number: u32| {
         let number_of = |trial: &Trial| trial.profile.as_ref().map(|profile| profile.number);
         study.profiles.iter().any(|trial| trial.cell == *cell && number_of(trial) == Some(number))
     };
+    // What failed would fail again.
+    let is_rejected = |trial: &Trial| matches!(trial.status, TrialStatus::Rejected { .. });
+    let turns = |cell: &CellId| {
+        let of_cell = study.profiles.iter().filter(|trial| trial.cell == *cell);
+        let rejected = of_cell.filter(|trial| is_rejected(trial)).count() as u32;
+        profiling.trials + rejected.min(profiling.retakes)
+    };
     // An order of its own, and the same one after an interruption.
-    let order = spec::order(cells.len(), profiling.trials, !study.header.schedule.seed);
-    let turns = order.into_iter().map(|(turn, index)| (&cells[index], turn + 1));
-    turns.filter(|(cell, number)| !taken(cell, *number)).map(|(c, n)| (c.clone(), n)).collect()
+    let most = profiling.trials.saturating_add(profiling.retakes);
+    let order = spec::order(cells.len(), most, !study.header.schedule.seed).into_iter();
+    order
+        .map(|(turn, index)| (cells[index].clone(), turn + 1))
+        .filter(|(cell, number)| *number <= turns(cell) && !taken(cell, *number))
+        .collect()
 }
 
 impl Run<'_, '_> {
     /// Takes every profile that is missing. Where the host allows none, the study
     /// says so, and is complete without.
     pub(super) fn profiles(&mut self) -> Result<(), Fault> {
-        let missing = missing(&self.opened.study);
+        let mut missing = missing(&self.opened.study);
         let header = self.opened.study.header.clone();
         if self.has_nothing_to_profile() {
             return self.remark(format!("{NONE}too few cells were measured"));
@@ -98,10 +112,14 @@ impl Run<'_, '_> {
         };
         let each = seconds(schedule.warm_up + schedule.window);
         self.observer.profiles_begin(missing.len(), each);
+        let cells = stats::cells_to_profile(&self.opened.study, profiling.cells);
         let mut clock = Clock { begin: Instant::now(), done: 0, total: missing.len() };
-        for (id, number) in &missing {
-            let Some(cell) = header.cells.iter().find(|cell| cell.id == *id) else { continue };
-            self.observer.profile_begins(clock.done + 1, id);
+        while let Some((id, number)) = missing.first().cloned() {
+            let cell = header.cells.iter().find(|cell| cell.id == id);
+            let cell = cell.ok_or_else(|| {
+                Fault::new(FaultKind::Storage, format!("'{id}' is not a cell of this study"))
+            })?;
+            self.observer.profile_begins(clock.done + 1, clock.total, &id);
             let position = Position { block: number - 1, ..self.position(0) };
             let mut meters = self.meters();
             let apart = self.laboratory.testbed.properties().hosts_apart;
@@ -110,7 +128,7 @@ impl Run<'_, '_> {
                 let sampling = Sampling { cpus, ..sampling.clone() };
                 meters.extend(metering::profile(self.laboratory.meters, *role, &sampling));
             }
-            let (guard, profile) = (&mut self.opened.guard, (&sampling, *number));
+            let (guard, profile) = (&mut self.opened.guard, (&sampling, number));
             let (mut trial, packed) =
                 taken(self.laboratory, guard, cell, &meters, &schedule, profile, position)?;
             self.watch_host(std::slice::from_mut(&mut trial))?;
@@ -118,11 +136,13 @@ impl Run<'_, '_> {
             let mut trial = judged(trial, cell, &schedule, functional, before);
             let ran = !matches!(trial.status, TrialStatus::Failed { .. });
             if let Some(profile) = trial.profile.as_mut().filter(|_| ran) {
-                profile.file = self.opened.writer.profile(&file_name(id, *number), &packed)?;
+                profile.file = self.opened.writer.profile(&file_name(&id, number), &packed)?;
             }
             self.opened.writer.append(std::slice::from_ref(&trial))?;
             self.opened.study.profiles.push(trial);
+            missing = lacking(&self.opened.study, profiling, &cells);
             clock.done += 1;
+            clock.total = clock.done + missing.len();
             if let Some(trial) = self.opened.study.profiles.last() {
                 self.observer.profile_ends(clock.done, trial, clock.left());
             }
@@ -401,6 +421,8 @@ fn fnv(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::load;
+    use std::path::Path;
 
     #[test]
     fn what_a_sample_costs_decides_the_rate() {
@@ -409,6 +431,47 @@ mod tests {
         assert_eq!((us(5.0), us(10.0), us(13.0), us(25.0)), (499, 249, 99, 99));
         assert_eq!((us(30.0), us(50.0), us(100.0), us(1e6)), (49, 49, 19, 19));
         assert_eq!(affordable_rate(None), 999);
+    }
+
+    #[test]
+    fn a_rejected_profile_is_replaced_up_to_a_limit_and_a_failed_one_is_not() {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/studies/first-edition");
+        let mut study = load(&data).unwrap();
+        let profiling = spec::parse_profile("all:trials=2,retakes=1").unwrap().unwrap();
+        let cells = ["a", "b"].map(|id| CellId(id.into()));
+        // What is missing of each cell, by its number.
+        let missing = |study: &Study| {
+            let lacking = lacking(study, &profiling, &cells);
+            let of = |cell: &CellId| -> Vec<u32> {
+                lacking.iter().filter(|(id, _)| id == cell).map(|(_, number)| *number).collect()
+            };
+            [of(&cells[0]), of(&cells[1])]
+        };
+        let rejected = TrialStatus::Rejected { events: Vec::new() };
+        let failed = TrialStatus::Failed { fault: Fault::new(FaultKind::System, "") };
+        let any = study.trials[0].clone();
+        let mut take = |cell: &str, number: u32, status: &TrialStatus| {
+            let profile = ProfileRecord {
+                number,
+                file: String::new(),
+                event: String::new(),
+                rate: 99,
+                samples: 0,
+                lost: 0,
+            };
+            study.profiles.push(Trial {
+                cell: CellId(cell.into()),
+                profile: Some(profile),
+                status: status.clone(),
+                ..any.clone()
+            });
+            missing(&study)
+        };
+        assert_eq!(take("a", 1, &TrialStatus::Measured), [vec![2], vec![1, 2]]);
+        assert_eq!(take("b", 1, &failed), [vec![2], vec![2]]);
+        assert_eq!(take("a", 2, &rejected), [vec![3], vec![2]]);
+        assert_eq!(take("a", 3, &rejected), [Vec::new(), vec![2]]);
+        assert_eq!(take("b", 2, &failed), [Vec::<u32>::new(), Vec::new()]);
     }
 
     #[test]

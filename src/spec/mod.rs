@@ -31,7 +31,8 @@ pub use order::order;
 pub use placement::{CoreSpec, Cpus, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};
 pub use profiling::{
-    DEFAULT_PROFILE, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile, print_profile,
+    DEFAULT_PROFILE, MOST_PROFILES, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile,
+    print_profile,
 };
 pub use published::{PUBLISHED, find_published, published_names};
 pub use settings::{

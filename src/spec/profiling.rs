@@ -6,15 +6,24 @@ use crate::record::{
     Fault, OptionKind, OptionSpec, Options, ProfiledCells, Profiling, SAMPLING_OPTIONS,
 };
 
+/// Most profile trials of a cell.
+pub const MOST_PROFILES: u64 = 1000;
+
 /// What can be set of profiles.
 pub const PROFILE_OPTIONS: &[OptionSpec] = &[
     SAMPLING_OPTIONS[0],
     SAMPLING_OPTIONS[1],
     OptionSpec {
         name: "trials",
-        kind: OptionKind::Count(1, 1000),
+        kind: OptionKind::Count(1, MOST_PROFILES),
         default: "5",
         help: "profile trials of each cell",
+    },
+    OptionSpec {
+        name: "retakes",
+        kind: OptionKind::Count(0, MOST_PROFILES),
+        default: "3",
+        help: "more of them, at most, one for each that is rejected",
     },
     OptionSpec {
         name: "window",
@@ -73,6 +82,7 @@ fn profiling(cells: ProfiledCells, options: &Options) -> Profiling {
         rate: options.number("rate"),
         event: Some(options.word("event")).filter(|event| *event != "auto").map(str::to_owned),
         trials: options.number("trials").unwrap_or_default() as u32,
+        retakes: options.number("retakes").unwrap_or_default() as u32,
         window: options.number("window").unwrap_or_default() as f64 / 1e3,
     }
 }
@@ -99,6 +109,7 @@ pub fn print_profile(profiling: Option<&Profiling>) -> String {
             "rate" => profiling.rate.map(|rate| rate.to_string()),
             "event" => profiling.event.clone(),
             "trials" => Some(profiling.trials.to_string()),
+            "retakes" => Some(profiling.retakes.to_string()),
             _ => Some(format!("{}ms", (profiling.window * 1e3).round())),
         };
         let value = spec.kind.parse(text.as_deref().unwrap_or(spec.default));
@@ -119,8 +130,8 @@ mod tests {
         let read = |text: &str| parse_profile(text).unwrap();
         let default = read("largest").unwrap();
         assert_eq!(
-            (default.cells, default.trials, default.window),
-            (ProfiledCells::Largest, 5, 2.0)
+            (default.cells, default.trials, default.retakes, default.window),
+            (ProfiledCells::Largest, 5, 3, 2.0)
         );
         assert_eq!((default.rate, &default.event), (None, &None));
         assert_eq!(read("none"), None);
@@ -133,7 +144,7 @@ mod tests {
             (ProfiledCells::All, Some(97), 2, 0.25)
         );
         for text in
-            ["leading", "largest", "none", event, "largest:event=cycles:k", "all:window=1.5s"]
+            ["leading", "largest:retakes=0", "none", event, "all:event=cycles:k,window=1.5s"]
         {
             let value = read(text);
             assert_eq!(read(&print_profile(value.as_ref())), value, "{text}");

@@ -86,7 +86,7 @@ fn two_kernels_are_explained_by_the_functions_of_both() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (format!("old=debian:{old}"), format!("new=debian:{new}"));
-    let profile = "largest:trials=1,window=2s";
+    let profile = "largest:trials=1,retakes=0,window=2s";
     let (study, text) = study_of_two(folder.path(), [&old, &new], profile);
     let facts = |at: usize| &study.header.kernels[at].facts[0];
     assert_ne!(facts(0).kernel_release, facts(1).kernel_release);

@@ -89,6 +89,18 @@ fn a_largest_step_in_doubt_is_not_passed_over() {
 }
 
 #[test]
+fn where_no_step_is_resolved_the_largest_is_a_candidate() {
+    let mut explanation = explanation(3, "");
+    for part in &mut explanation.waterfalls[0].parts {
+        part.resolved = false;
+    }
+    let said = words(&text(&explanation, 100));
+    let expected = "No step of 1% of the cost or more is resolved with 3 profile trials of socket \
+                    and 3 of tcp-zerocopy-receive; the largest is 0.240 less copying.";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
 fn one_trial_names_nothing() {
     let said = words(&text(&explanation(1, ""), 100));
     assert!(

@@ -4,9 +4,10 @@
 use crate::made_up;
 use crate::shared::{bytepath, said};
 use assert_cmd::Command;
-use bytepath::record::{FaultKind, SettingValue, Study, steers};
+use bytepath::record::{FaultKind, Profiling, SettingValue, Study, steers};
 use bytepath::run::{HostsAfter, StudyWriter, load};
 use bytepath::settings::journal::{Begin, Entry};
+use bytepath::spec;
 use bytepath_testing::skip;
 use std::fs::{self, File};
 use std::io::Write;
@@ -331,6 +332,25 @@ fn what_is_read_has_limits() {
     assert_eq!(bytepath(&["show", study]).0, 0);
     let (code, _, errors) = bytepath(&["advise", "/dev/zero", study]);
     assert!(code == 6 && errors.contains("larger than 65536 KiB"), "{errors}");
+
+    // What would be written down in full when the study is resumed.
+    let all = spec::parse_profile("all").unwrap().unwrap();
+    let (blocks, most) = (made_up::study().header.schedule.blocks, u32::MAX);
+    for (what, blocks, trials, retakes) in [
+        ("blocks", most, 1, 0),
+        ("profile trials", blocks, most, 0),
+        ("profile retakes", blocks, 1, most),
+    ] {
+        let mut study = made_up::study();
+        study.header.schedule.blocks = blocks;
+        study.header.profiling = Some(Profiling { trials, retakes, ..all.clone() });
+        let path = folder.path().join(what);
+        drop(write(&study, &path));
+        for command in ["resume", "show"] {
+            let (code, errors) = bounded(&[command, path.to_str().unwrap()], None);
+            assert!(code == Some(6) && errors.contains(&format!("{most} {what}")), "{errors}");
+        }
+    }
 
     let levels: Vec<String> = (0..200_000).map(|n| format!("\"{n}\"")).collect();
     let file = folder.path().join("x.toml");

@@ -153,10 +153,11 @@ fn two_cpus() -> Option<[u32; 2]> {
 }
 
 /// A thread that does nothing but run, and is not a stream's.
-struct Burner(Arc<AtomicBool>);
+/// A thread that takes what it can of a CPU, until it is dropped.
+pub struct Burner(Arc<AtomicBool>);
 
 impl Burner {
-    fn on(cpu: u32) -> Burner {
+    pub fn on(cpu: u32) -> Burner {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         std::thread::spawn(move || {

@@ -1,14 +1,15 @@
 //! Profiles of real streams, by the kernel's own samples. Needs root and perf
 //! events; where either is missing, the tests say so and check the refusal.
 
+use crate::cpu::Burner;
 use crate::threads::Silent;
 use bytepath::meter;
 use bytepath::path;
 use bytepath::profile::import::{PPROF, Times};
 use bytepath::profile::{FrameKind, Owner, Profile, Weight};
 use bytepath::record::{
-    CellId, Fault, FaultKind, Role, Sampling, Schedule, Scope, Study, StudyHeader, Trial,
-    TrialStatus,
+    CellId, Fault, FaultKind, Profiling, Role, Sampling, Schedule, Scope, Study, StudyHeader,
+    Trial, TrialStatus,
 };
 use bytepath::run::{Laboratory, Observer, Plan, conduct, load, path_spec, resume};
 use bytepath::spec::{self, Ask};
@@ -312,7 +313,7 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
     Laboratory { paths: path::CATALOG, meters: meter::CATALOG, testbed, program, stop }
 }
 
-/// A short study of these paths. Without the meter `cpu` nothing tells foreign work, which
+/// A short study of these paths, which takes no profile again. Without the meter `cpu` nothing tells foreign work, which
 /// on a machine that also compiles would reject every trial.
 fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
@@ -323,8 +324,9 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     let (mut cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.retain(|cell| !cell.null);
     let schedule = Schedule { seed: 1, ..Schedule::trials(1, 0.1, 0.3) };
+    let profiling = spec::parse_profile(profile).unwrap();
     Plan {
-        profiling: spec::parse_profile(profile).unwrap(),
+        profiling: profiling.map(|profiling| Profiling { retakes: 0, ..profiling }),
         ..Plan::bare(cells, baseline, schedule, folder)
     }
 }
@@ -422,5 +424,50 @@ mod timing {
         let fastest = (0..10).map(once).min().unwrap();
         println!("the window begins within {fastest:?}");
         assert!(fastest < Duration::from_millis(1), "{fastest:?}");
+    }
+    /// Other work begins with the profiles and spoils each of them.
+    #[test]
+    #[ignore = "timing"]
+    fn rejected_profiles_are_replaced_up_to_a_limit() {
+        let _alone = alone();
+        if unavailable() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = plan(&["socket"], "all:trials=2,window=300ms,rate=99", folder.path());
+        plan.meters = vec!["cpu".into()];
+        plan.profiling.as_mut().unwrap().retakes = 3;
+        let cpu = plan.cells[0].placement.receiver.unwrap();
+        let stop = AtomicBool::new(false);
+        let mut observer = BurnWhileProfiling { cpu, burner: None, totals: Vec::new() };
+        let (study, result) = conduct(&laboratory(&stop), &plan, &mut observer);
+        result.unwrap();
+        let study = study.unwrap();
+        let number = |trial: &Trial| trial.profile.as_ref().unwrap().number;
+        let numbers: Vec<u32> = study.profiles.iter().map(number).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5], "{:?}", study.profiles);
+        assert_eq!(observer.totals, [2, 3, 4, 5, 5], "a rejected one adds one");
+        for trial in &study.profiles {
+            assert!(matches!(trial.status, TrialStatus::Rejected { .. }), "{:?}", trial.status);
+        }
+        let (_, result) = resume(&laboratory(&stop), folder.path(), &mut Silent);
+        assert!(result.unwrap_err().message.contains("is complete"));
+    }
+
+    /// Keeps a CPU busy from the first profile on; notes how many profiles were announced.
+    struct BurnWhileProfiling {
+        cpu: u32,
+        burner: Option<Burner>,
+        totals: Vec<usize>,
+    }
+
+    impl Observer for BurnWhileProfiling {
+        fn begins(&mut self, _: &StudyHeader, _: usize) {}
+        fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
+        fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
+        fn profile_begins(&mut self, _: usize, total: usize, _: &CellId) {
+            self.burner.get_or_insert_with(|| Burner::on(self.cpu));
+            self.totals.push(total);
+        }
     }
 }

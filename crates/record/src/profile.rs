@@ -19,6 +19,9 @@ pub struct Profiling {
     pub event: Option<String>,
     /// Profile trials of each cell.
     pub trials: u32,
+    /// More of them, at most, one for each that is rejected.
+    #[serde(default)]
+    pub retakes: u32,
     /// Seconds of the window of each.
     pub window: f64,
 }

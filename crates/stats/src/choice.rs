@@ -15,16 +15,24 @@ pub struct Choice<'a> {
     pub questions: Vec<Question>,
 }
 
-/// A cell of which a question is undecided.
+/// A cell of which questions are undecided, all of them for want of the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undecided<'a> {
     /// The cell.
     pub row: &'a Row,
     /// The questions.
     pub questions: Vec<Question>,
-    /// Blocks that would decide all of them; none where that takes too many, or where the
-    /// noise of the study is too high for any number.
-    pub blocks: Option<u32>,
+    /// What would decide them.
+    pub needs: Needs,
+}
+
+/// What an undecided question needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Needs {
+    /// So many blocks; none where it takes more than 1000.
+    Blocks(Option<u32>),
+    /// A quieter machine: the difference is within this noise of the study, a part of one.
+    LessNoise(f64),
 }
 
 impl Analysis {
@@ -70,20 +78,26 @@ impl Analysis {
     pub fn undecided(&self) -> Vec<Undecided<'_>> {
         let deciding = self.deciding();
         let of = |row| {
-            let mut open = Undecided { row, questions: Vec::new(), blocks: Some(2) };
+            let mut open: Vec<Undecided> = Vec::new();
             for question in &deciding {
-                let needed = match Row::comparison(row, *question).map(|c| c.verdict) {
-                    Some(Verdict::Inconclusive { blocks, .. }) => blocks,
-                    Some(Verdict::NoiseTooHigh { .. }) => None,
-                    Some(Verdict::NotEnough { .. }) => Some(2),
+                let needs = match Row::comparison(row, *question).map(|c| c.verdict) {
+                    Some(Verdict::Inconclusive { blocks, .. }) => Needs::Blocks(blocks),
+                    Some(Verdict::NotEnough { .. }) => Needs::Blocks(Some(2)),
+                    Some(Verdict::NoiseTooHigh { floor }) => Needs::LessNoise(floor),
                     _ => continue,
                 };
-                open.questions.push(*question);
-                open.blocks = open.blocks.zip(needed).map(|(a, b)| a.max(b));
+                let known = open.iter_mut().find_map(|u| Some((u.needs.with(needs)?, u)));
+                match known {
+                    Some((both, known)) => {
+                        known.questions.push(*question);
+                        known.needs = both;
+                    }
+                    None => open.push(Undecided { row, questions: vec![*question], needs }),
+                }
             }
-            (!open.questions.is_empty()).then_some(open)
+            open
         };
-        self.candidates().filter_map(of).collect()
+        self.candidates().flat_map(of).collect()
     }
 
     /// Measured cells that can be compared with the baseline.
@@ -106,6 +120,19 @@ impl Analysis {
     }
 }
 
+impl Needs {
+    /// What decides both; none where they are of different kinds.
+    fn with(self, other: Needs) -> Option<Needs> {
+        match (self, other) {
+            (Needs::Blocks(a), Needs::Blocks(b)) => {
+                Some(Needs::Blocks(a.zip(b).map(|(a, b)| a.max(b))))
+            }
+            (Needs::LessNoise(a), Needs::LessNoise(b)) => Some(Needs::LessNoise(a.max(b))),
+            _ => None,
+        }
+    }
+}
+
 /// The effect of a cell that was shown to be better than the baseline.
 fn better(row: &Row, question: Question) -> Option<&Effect> {
     let comparison = row.comparison(question)?;
@@ -116,6 +143,16 @@ fn better(row: &Row, question: Question) -> Option<&Effect> {
 mod tests {
     use super::*;
     use crate::{Rules, analyse, sequential::tests::study};
+
+    #[test]
+    fn only_needs_of_one_kind_go_together() {
+        use Needs::{Blocks, LessNoise};
+        let few = Blocks(Some(2));
+        assert_eq!(few.with(Blocks(Some(40))), Some(Blocks(Some(40))));
+        assert_eq!(few.with(Blocks(None)), Some(Blocks(None)), "too many for one of them");
+        assert_eq!(LessNoise(0.02).with(LessNoise(0.03)), Some(LessNoise(0.03)));
+        assert_eq!(LessNoise(0.02).with(few), None);
+    }
 
     /// Cells a (the baseline), b and c, of which no CPU time is known.
     #[test]

@@ -49,7 +49,7 @@ pub use analysis::{
 pub use budget::{SecondPass, allot, most_chosen, second_pass, seconds_per_trial};
 pub use build::analyse;
 pub use change::{Change, changes};
-pub use choice::{Choice, Undecided};
+pub use choice::{Choice, Needs, Undecided};
 pub use cpu::{CpuRule, ENGINE_RUN, RoleCpu, role_cpu};
 pub use device_work::softirq_cpus;
 pub use effect::{Effect, Opening};
