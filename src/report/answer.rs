@@ -25,7 +25,7 @@ pub fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Par
     }
     let choices = analysis.choices();
     let mut paragraphs = vec![recommendation(analysis, &choices)];
-    paragraphs.extend(why(choices.first(), explanation).or_else(|| why_not(analysis)));
+    paragraphs.extend(why(analysis, choices.first(), explanation).or_else(|| why_not(analysis)));
     paragraphs.extend(undecided(analysis, &choices));
     paragraphs
 }
@@ -151,25 +151,40 @@ fn standing(analysis: &Analysis, row: &Row, question: Question) -> Option<String
 
 /// The largest steps of the explanation: that of the chosen cell, or, where none is better
 /// than the baseline, what one of the others costs more.
-fn why(choice: Option<&Choice>, explanation: Option<&Explanation>) -> Option<Paragraph> {
+fn why(
+    analysis: &Analysis,
+    choice: Option<&Choice>,
+    explanation: Option<&Explanation>,
+) -> Option<Paragraph> {
     let explanation = explanation?;
     let of_choice = |cell: &str| choice.is_none_or(|choice| choice.row.cell.0 == cell);
     let explained = explanation.waterfalls.iter().find(|w| of_choice(&w.after.cell))?;
-    // Their figures are not those of the trials that count.
     let words = explanation::words(explained, explanation.functional);
-    let text = match explanation.functional {
-        true => words,
+    // The figures of profile trials are not those of the trials that count.
+    let text = match explanation::resolved(explained).is_empty() {
+        _ if explanation.functional => words,
         false => format!("In the profile trials {words}"),
+        true => format!("Not known: in the profile trials {words} {}", spoiled(analysis)),
     };
-    Some(Paragraph { lead: "Why", text })
+    Some(Paragraph { lead: "Why", text: text.trim_end().to_owned() })
 }
 
-/// Says that profiles were taken and none of them counts.
+/// Says that profiles were taken, and none that counts is of the chosen cell.
 fn why_not(analysis: &Analysis) -> Option<Paragraph> {
-    let note = analysis.profiling.as_ref().filter(|note| note.trials == 0)?;
-    let text =
-        format!("not known: none of {} counts.", plural(note.spoiled.len() as u64, "profile"));
-    Some(Paragraph { lead: "Why", text })
+    let spoiled = Some(spoiled(analysis)).filter(|spoiled| !spoiled.is_empty())?;
+    Some(Paragraph { lead: "Why", text: format!("Not known. {spoiled}") })
+}
+
+/// How many profiles do not count, in a sentence; empty where all do.
+fn spoiled(analysis: &Analysis) -> String {
+    let Some(note) = &analysis.profiling else { return String::new() };
+    let all = note.trials as usize + note.spoiled.len();
+    match note.spoiled.len() {
+        0 => String::new(),
+        n if n == all => format!("None of {} counts.", plural(all as u64, "profile")),
+        1 => format!("1 of {all} profiles does not count."),
+        n => format!("{n} of {all} profiles do not count."),
+    }
 }
 
 /// What was not decided, and what would decide it.

@@ -172,11 +172,7 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
         format!("{} {}", number(mean.abs(), digits), if mean < 0.0 { "less" } else { "more" })
     };
     let step = |part: &Part| format!("{} {}", change(part.change.mean), part.subsystem.title());
-    let resolved: Vec<&Part> = waterfall
-        .parts
-        .iter()
-        .filter(|part| part.resolved && part.change.mean.abs() >= least)
-        .collect();
+    let resolved = resolved(waterfall);
     if resolved.is_empty() {
         let largest =
             waterfall.parts.first().map(|part| format!("; the largest is {}", step(part)));
@@ -212,6 +208,13 @@ pub fn words(waterfall: &Waterfall, functional: bool) -> String {
     let named: Vec<String> = named.iter().map(|part| step(part)).collect();
     text += &format!("{lead}{}{tail}.", named.join(", "));
     text
+}
+
+/// The steps that are large and of which the intervals leave no doubt.
+pub fn resolved(waterfall: &Waterfall) -> Vec<&Part> {
+    let least = SMALL * larger_cost(waterfall);
+    let certain = |part: &&Part| part.resolved && part.change.mean.abs() >= least;
+    waterfall.parts.iter().filter(certain).collect()
 }
 
 /// How many profile trials of each cell there are.
