@@ -1,15 +1,36 @@
-//! Ethernet frames from a network, as the user-space TCP reads them: what is found lies within
-//! the frame, and what is written there is found again.
+//! What arrives from a network. Ethernet frames, as the user-space TCP reads them: what is found
+//! lies within the frame, and what is written there is found again. Records of TLS: what was sealed
+//! is opened, and nothing else is.
 
+use bytepath::connection::records::{self, LARGEST, OVERHEAD, Opener, Sealer};
 use bytepath::connection::userspace::Tcp;
+use bytepath::sys::ktls::Key;
+
+const KEY: Key = Key { key: [7; 16], iv: [9; 12] };
 
 pub fn check(data: &[u8]) {
-    let Some(tcp) = Tcp::of(data) else { return };
-    assert!(tcp.header < tcp.payload && tcp.payload <= tcp.end && tcp.end <= data.len());
-    let _ = (tcp.shows_a_gap(data), tcp.is_intact(data), tcp.only_acknowledges());
-    let mut frame = data.to_vec();
-    tcp.begin_checksum(&mut frame);
-    let size = tcp.segment_size(&frame);
-    tcp.set_segment_size(&mut frame, 1234);
-    assert_eq!(tcp.segment_size(&frame), size.map(|_| 1234));
+    if let Some(tcp) = Tcp::of(data) {
+        assert!(tcp.header < tcp.payload && tcp.payload <= tcp.end && tcp.end <= data.len());
+        let _ = (tcp.shows_a_gap(data), tcp.is_intact(data), tcp.only_acknowledges());
+        let mut frame = data.to_vec();
+        tcp.begin_checksum(&mut frame);
+        let size = tcp.segment_size(&frame);
+        tcp.set_segment_size(&mut frame, 1234);
+        assert_eq!(tcp.segment_size(&frame), size.map(|_| 1234));
+    }
+    if records::supported() {
+        record(data);
+    }
+}
+
+fn record(data: &[u8]) {
+    assert!(!matches!(Opener::new(&KEY).open(&mut data.to_vec()), Ok(Some(_))), "it has our tag");
+    let Some((place, rest)) = data.split_first_chunk() else { return };
+    let plain = &rest[..rest.len().min(LARGEST)];
+    let mut sealed = vec![0; plain.len() + OVERHEAD];
+    let len = Sealer::new(&KEY).seal(plain, &mut sealed);
+    let mut changed = sealed.clone();
+    assert_eq!(Opener::new(&KEY).open(&mut sealed), Ok(Some((plain, len))));
+    changed[usize::from(u16::from_le_bytes(*place)) % len] ^= 1;
+    assert!(!matches!(Opener::new(&KEY).open(&mut changed), Ok(Some(_))), "a changed record");
 }

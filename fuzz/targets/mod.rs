@@ -13,6 +13,7 @@ mod procfs;
 mod profile;
 mod round_trip;
 mod slurm;
+mod study;
 mod tcp_sockets;
 mod trial;
 mod wire;
@@ -34,6 +35,7 @@ pub static TARGETS: &[(&str, Check)] = &[
     ("procfs", procfs::check),
     ("profile", profile::check),
     ("slurm", slurm::check),
+    ("study", study::check),
     ("tcp_sockets", tcp_sockets::check),
     ("trial", trial::check),
     ("wire", wire::check),

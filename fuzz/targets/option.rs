@@ -1,8 +1,14 @@
-//! What a user types: whatever parses can be printed, and what is printed
-//! parses to the same.
+//! What a user types: whatever parses can be printed, and what is printed parses to the same. And
+//! the small files that a user writes: inventories and rules of subsystems.
 
+use bytepath::profile::subsystem::Rules;
+use bytepath::profile::{Frame, FrameKind};
 use bytepath::record::{OptionKind, unit};
-use bytepath::spec;
+use bytepath::spec::{self, Inventory};
+use bytepath::stats::Threshold;
+use bytepath::sys::perf::Event;
+use bytepath::{run, testbed};
+use std::path::Path;
 
 const KINDS: [OptionKind; 9] = [
     OptionKind::Size(0, u64::MAX),
@@ -35,5 +41,32 @@ pub fn check(data: &[u8]) {
     if let Ok(duration) = unit::parse_duration(text) {
         let printed = unit::seconds(duration);
         assert_eq!(unit::parse_duration(&printed), Ok(duration), "{text:?}, printed {printed:?}");
+    }
+    if let Ok(limit) = Threshold::parse(text) {
+        assert_eq!(Threshold::parse(&limit.text).as_ref(), Ok(&limit), "{text:?}");
+    }
+    if let Ok(event) = Event::parse(text, Path::new("/nonexistent")) {
+        assert_eq!(event.name, text.trim());
+    }
+    inventory(text);
+    if let Ok(rules) = Rules::built_in().with("rules.toml", text) {
+        assert!(rules.len() >= Rules::built_in().len());
+        let function = text.lines().next_back().unwrap_or_default().to_owned();
+        rules.class(&Frame { function, kind: FrameKind::Kernel, ..Frame::default() });
+    }
+}
+
+/// Whatever the hosts of a pair are called, they make one testbed.
+fn inventory(text: &str) {
+    let Ok(inventory) = Inventory::parse("hosts.toml", text) else { return };
+    let names = text.split(|c: char| c.is_whitespace() || ".[]".contains(c)).take(64);
+    for name in names {
+        let Ok(chosen) = inventory.chosen(&[name.to_owned()]) else { continue };
+        for pair in chosen {
+            let declared = run::testbed_spec(testbed::CATALOG);
+            if let Ok(choice) = spec::parse_testbed(&pair.testbed, &declared) {
+                assert_eq!(choice.name, "hosts");
+            }
+        }
     }
 }

@@ -1,5 +1,8 @@
-//! Every parser of `sys::procfs`, and those of pktgen and interrupts, on any text: a value or an error, no panic.
+//! Every parser of `sys::procfs`, those of pktgen and interrupts, of the kernel's symbols and types,
+//! and of what a process has mapped, on any bytes: a value or an error, no panic.
 
+use bytepath::profile::symbols::{KernelSymbols, kernel_build_id, parse_maps};
+use bytepath::sys::btf::{Btf, Kind};
 use bytepath::sys::{interrupts, pktgen, procfs};
 
 pub fn check(data: &[u8]) {
@@ -36,4 +39,29 @@ pub fn check(data: &[u8]) {
     {
         assert!(error.to_string().chars().count() < 160);
     }
+    assert!(parse_maps(&text).iter().all(|mapping| mapping.start < mapping.end));
+    if let Some(id) = kernel_build_id(data) {
+        assert!(id.len() <= 2 * data.len());
+    }
+    symbols(&text, data);
+    if let Ok(btf) = Btf::parse(data.to_vec()) {
+        let _ = (btf.offset("a", "x.y"), btf.id(Kind::Typedef, "a"));
+        (0..8).for_each(|function| _ = btf.arguments(function));
+    }
+}
+
+/// Names are found at the addresses that the text has, and next to them.
+fn symbols(text: &str, data: &[u8]) {
+    let symbols = KernelSymbols::parse(text.to_owned()).with_modules(text);
+    let listed = text.split_ascii_whitespace().filter_map(|w| u64::from_str_radix(w, 16).ok());
+    let drawn = data.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    for address in listed.take(64).flat_map(|at| [at, at.wrapping_sub(1)]).chain(drawn) {
+        if let Some((name, module)) = symbols.find(address) {
+            assert!(text.contains(name) && !module.is_empty());
+        }
+        assert!(!symbols.frame(address).function.is_empty());
+        symbols.object(address);
+    }
+    let objects = symbols.objects();
+    assert!(objects.start <= objects.end);
 }

@@ -6,6 +6,9 @@ mod targets;
 
 use std::path::{Path, PathBuf};
 
+/// Most bytes of an input; of a longer seed a fuzzer sees only the beginning.
+const LONGEST: usize = 32_768;
+
 /// What else is a seed of a target; `fuzz/run` knows the same.
 const OTHERS: &[(&str, &str)] = &[("procfs", "tests/data/meters"), ("experiment", "experiments")];
 
@@ -17,6 +20,7 @@ fn every_target_holds_on_its_seeds() {
         for seed in others.chain([own.as_str()]).flat_map(files) {
             let bytes = std::fs::read(&seed).unwrap();
             println!("{name}: {}", seed.display());
+            assert!(bytes.len() <= LONGEST, "{} bytes are cut short", bytes.len());
             check(&bytes);
             // And cut short: whatever is read may end early.
             for end in (0..bytes.len()).step_by(bytes.len() / 16 + 1) {
@@ -34,6 +38,7 @@ fn what_is_fuzzed_is_what_has_seeds() {
     named.sort();
     assert_eq!(named, targets::TARGETS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     let run = std::fs::read_to_string(root().join("fuzz/run")).unwrap();
+    assert!(run.contains(&format!("-max_len={LONGEST} ")));
     for (name, folder) in OTHERS {
         assert!(run.contains(&format!("{name}) seeds=\"$seeds ../{folder}\"")), "{name}");
     }

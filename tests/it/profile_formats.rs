@@ -207,6 +207,25 @@ fn profiles_survive_the_formats_that_can_hold_them() {
     }
 }
 
+#[test]
+fn a_name_that_reads_like_a_counter_is_a_name() {
+    let mut builder = Builder::new(Header::default());
+    let function = "\n1,234 cycles # 2 GHz\n".to_owned();
+    let frame = builder.frame(Frame { function, ..Frame::default() });
+    let sample = Sample {
+        stack: builder.stack(&[frame]),
+        thread: builder.thread(Thread::default()),
+        owner: Owner::default(),
+        cpu: None,
+        time: None,
+        count: 1,
+        weight: 1.0,
+    };
+    builder.add(sample);
+    let profile = builder.build();
+    assert_eq!(again(&profile, "pprof"), profile);
+}
+
 /// inferno folds a perf script as we do, except for the names of threads: it joins their words.
 #[test]
 fn inferno_folds_the_same() {

@@ -1,12 +1,14 @@
-//! The seeds of the fuzz targets `wire` and `trial`, one file a message, are what today's records
-//! serialize to (INSTA_UPDATE=always writes them): a fuzzer that begins with an older format hardly
-//! reaches new fields.
+//! The seeds of the fuzz targets `wire` and `trial`, one file a message, and of `study` are what
+//! today's records serialize to (INSTA_UPDATE=always writes them): a fuzzer that begins with an older
+//! format hardly reaches new fields.
 
+use crate::{made_up, rr};
 use bytepath::record::wire::{
     HostAddress, LinkEnd, MeterRequest, Nic, Reply, Request, Secret, StewardReply, StewardRequest,
     Token,
 };
 use bytepath::record::*;
+use bytepath::run::StudyWriter;
 use serde::Serialize;
 use serde_json::json;
 use std::path::Path;
@@ -15,24 +17,58 @@ use std::{env, fs};
 
 #[test]
 fn the_seeds_are_what_the_records_write() {
-    hold("wire", "request", &requests());
-    hold("wire", "reply", &replies());
-    hold("trial", "trial", &trials());
+    hold("wire", "request", requests().iter().map(json));
+    hold("wire", "reply", replies().iter().map(json));
+    hold("trial", "trial", trials().iter().map(json));
+    hold("study", "study", studies().iter().map(files));
 }
 
-/// Every record has a seed file that holds exactly its JSON.
-fn hold(target: &str, name: &str, records: &[impl Serialize]) {
+/// Every one of them has a seed file that holds exactly that.
+fn hold(target: &str, name: &str, all: impl Iterator<Item = String>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let bless = env::var("INSTA_UPDATE").is_ok_and(|how| how == "always");
-    for (n, record) in records.iter().enumerate() {
+    for (n, text) in all.enumerate() {
         let path = folder.join(format!("{name}-{n:02}"));
-        let text = serde_json::to_string(record).unwrap();
         if bless {
             fs::write(&path, &text).unwrap();
         }
         let found = fs::read_to_string(&path).unwrap_or_default();
         assert!(found == text, "{} is out of date: INSTA_UPDATE=always writes it", path.display());
     }
+}
+
+fn json(record: &impl Serialize) -> String {
+    serde_json::to_string(record).unwrap()
+}
+
+/// The files of a study and an observation, as the target reads them.
+fn files(study: &Study) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study");
+    let mut writer = StudyWriter::create(&path, &study.header).unwrap();
+    writer.append(&study.trials).unwrap();
+    study.remarks.iter().for_each(|remark| writer.remark(remark).unwrap());
+    let read = |name| fs::read_to_string(path.join(name)).unwrap_or_default();
+    let mut files =
+        ["experiment.toml", "hosts.json", "trials.jsonl", "remarks.txt"].map(read).to_vec();
+    let seen = fs::read("tests/data/observations/made-up.json").unwrap();
+    files.push(json(&serde_json::from_slice::<Observation>(&seen).unwrap()));
+    files.join("\0")
+}
+
+/// Small enough for a fuzzer: three cells in two blocks, and one trial with everything in it.
+fn studies() -> [Study; 2] {
+    [made_up::study(), rr::study()].map(|mut study| {
+        study.header.cells.truncate(3);
+        let cells: Vec<CellId> = study.header.cells.iter().map(|cell| cell.id.clone()).collect();
+        study.trials.retain(|trial| trial.block < 2 && cells.contains(&trial.cell));
+        // A fuzzer needs no smooth distribution.
+        study.trials.iter_mut().filter_map(|t| t.latency.as_mut()).for_each(|l| *l = latency());
+        let full = trials().into_iter().next().expect("it is measured");
+        study.trials.push(Trial { block: 2, ..full });
+        study.remarks.push("a remark".into());
+        study
+    })
 }
 
 fn settings() -> LinkSettings {
@@ -242,7 +278,7 @@ fn fragments() -> FragmentCounts {
 
 fn latency() -> Latency {
     let mut latency = Latency::new();
-    (1..2000).for_each(|us| latency.record(Duration::from_micros(us)));
+    (0..24).for_each(|n| latency.record(Duration::from_nanos(900 << n)));
     latency
 }
 

@@ -20,6 +20,7 @@ use std::io::BufRead;
 pub static FORMAT: Importer = Importer {
     name: "folded",
     summary: "one stack a line with its weight, as stackcollapse-*.pl and inferno-collapse-* print",
+    binary: false,
     recognises,
     read,
 };

@@ -17,6 +17,7 @@ use std::io::BufRead;
 pub static FORMAT: Importer = Importer {
     name: "mail",
     summary: "rows of `perf report`, `perf top` or readprofile as found in a mail",
+    binary: false,
     recognises,
     read: |title, _, input| read(title, None, input),
 };

@@ -36,6 +36,9 @@ pub struct Importer {
     pub name: &'static str,
     /// One line: which tool writes it.
     pub summary: &'static str,
+    /// Whether it is something other than text: asked before [`COUNTS`], for the names in it may
+    /// read like a line of counters.
+    pub binary: bool,
     /// Whether the beginning of a file (up to [`HEAD`] bytes) looks like it.
     pub recognises: fn(head: &[u8]) -> bool,
     read: fn(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault>,
@@ -91,7 +94,7 @@ pub struct CountsImporter {
         fn(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Counts, Fault>,
 }
 
-/// Every format of counters. They are asked before [`CATALOG`].
+/// Every format of counters. They are asked before the texts of [`CATALOG`].
 pub static COUNTS: &[&CountsImporter] = &[&perf_stat::FORMAT, &perf_trace::FORMAT];
 
 /// What a file holds.
@@ -134,8 +137,11 @@ pub fn open(title: &str, wanted: Wanted<'_>, input: &mut dyn BufRead) -> Result<
         let is = |name: &str, recognises: fn(&[u8]) -> bool| {
             format.map_or_else(|| recognises(&head), |format| format == name)
         };
-        let counts = COUNTS.iter().find(|it| is(it.name, it.recognises));
         let profile = CATALOG.iter().find(|it| is(it.name, it.recognises));
+        let counts = match profile {
+            Some(importer) if importer.binary => None,
+            _ => COUNTS.iter().find(|it| is(it.name, it.recognises)),
+        };
         let mut input = BufReader::with_capacity(BUFFER, head.as_slice().chain(input));
         match (counts, profile) {
             (Some(importer), _) => (importer.read)(title, table, &mut input).map(Content::Counts),

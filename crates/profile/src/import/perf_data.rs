@@ -34,6 +34,7 @@ const MOST: u64 = (128 << 20) - 1;
 pub static FORMAT: Importer = Importer {
     name: "perf.data",
     summary: "what `perf record` writes; functions are addresses, for symbols use `perf script`",
+    binary: true,
     recognises,
     read,
 };

@@ -19,6 +19,7 @@ use std::io::BufRead;
 pub static FORMAT: Importer = Importer {
     name: "perf-report",
     summary: "what `perf report --stdio` prints: functions and their shares",
+    binary: false,
     recognises,
     read,
 };

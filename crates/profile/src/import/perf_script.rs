@@ -19,6 +19,7 @@ use std::io::BufRead;
 pub static FORMAT: Importer = Importer {
     name: "perf-script",
     summary: "what `perf script` prints, with or without call chains",
+    binary: false,
     recognises,
     read,
 };

@@ -16,6 +16,7 @@ const TELLING: usize = 8;
 pub static FORMAT: Importer = Importer {
     name: "readprofile",
     summary: "ticks by function: `symbol [address]: ticks`, or what readprofile(8) prints",
+    binary: false,
     recognises,
     read,
 };

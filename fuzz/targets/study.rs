@@ -1,0 +1,79 @@
+//! A study of any bytes, and an observation: what is read is reported in every format, compared
+//! with itself and asked for advice, or it is an error; no panic, and no text that steers a
+//! terminal. The files are those of a study's folder, a NUL after each, then the observation.
+
+use bytepath::profile::WorkUnit;
+use bytepath::record::{Observation, Published, Study, steers};
+use bytepath::report::{self, Style, Subject};
+use bytepath::{run, spec, stats};
+use std::path::Path;
+use std::sync::LazyLock;
+
+static PUBLISHED: LazyLock<Vec<Published>> = LazyLock::new(|| {
+    let names = spec::published_names().into_iter();
+    names.map(|name| spec::find_published(name).expect("it is listed")).collect()
+});
+
+const FILES: [&str; 4] = ["experiment.toml", "hosts.json", "trials.jsonl", "remarks.txt"];
+
+const STYLE: Style = Style { width: 80, colour: false, details: true };
+
+pub fn check(data: &[u8]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut parts = data.splitn(FILES.len() + 1, |byte| *byte == 0);
+    for (name, bytes) in FILES.iter().zip(&mut parts) {
+        std::fs::write(folder.path().join(name), bytes).expect("a file");
+    }
+    let Ok(study) = run::load(folder.path()) else { return };
+    let trials = &study.trials;
+    assert!(trials.iter().all(|trial| study.header.cells.iter().any(|c| c.id == trial.cell)));
+    reports(folder.path(), &study);
+    comparisons(&study);
+    if let Some(Ok(seen)) = parts.next().map(serde_json::from_slice::<Observation>) {
+        let advice = report::advise(&seen, &study);
+        text(|out| report::advice(&advice, &STYLE, out));
+        text(|out| report::observation(&seen, &STYLE, out));
+    }
+}
+
+fn reports(folder: &Path, study: &Study) {
+    for format in report::CATALOG {
+        let named = format.named(study);
+        let analysis = stats::analyse(&named, &stats::Rules::of(&named.header));
+        let explanation = run::explanation(folder, &named, &analysis, WorkUnit::Gib);
+        let subject = Subject::of(&named, &analysis, explanation.as_ref());
+        let subject = Subject { recorded: &study.header, ..subject };
+        if format.binary {
+            format.render(&subject, &STYLE, &mut Vec::new()).expect("memory takes everything");
+            continue;
+        }
+        let written = text(|out| format.render(&subject, &STYLE, out));
+        if format.name == "json" {
+            serde_json::from_str::<serde_json::Value>(&written).expect("JSON");
+        }
+    }
+}
+
+fn comparisons(study: &Study) {
+    let between = stats::between(study, study, false);
+    text(|out| report::between(["a", "b"], [study, study], &between, &STYLE, out));
+    for work in PUBLISHED.iter() {
+        let found = stats::compare_published(work, study, &stats::Rules::of(&study.header));
+        text(|out| report::published_comparison(work, "a", &found, &STYLE, out));
+    }
+    let studies = [("a".to_owned(), stats::points(study))];
+    for cell in &study.header.cells {
+        let history = stats::history(&studies, &cell.id.0, stats::Question::Rate);
+        text(|out| report::history(&history, &STYLE, out));
+    }
+}
+
+/// What is written, which steers no terminal.
+fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).expect("memory takes everything");
+    let text = String::from_utf8(out).expect("text");
+    let found = text.chars().find(|c| steers(*c) && !matches!(c, '\n' | '\r' | '\t'));
+    assert_eq!(found, None);
+    text
+}
