@@ -14,15 +14,19 @@ static PUBLISHED: LazyLock<Vec<Published>> = LazyLock::new(|| {
     names.map(|name| spec::find_published(name).expect("it is listed")).collect()
 });
 
-const FILES: [&str; 4] = ["experiment.toml", "hosts.json", "trials.jsonl", "remarks.txt"];
+const LOG: &str = "power.json";
+const FILES: [&str; 5] = ["experiment.toml", "hosts.json", "trials.jsonl", "remarks.txt", LOG];
 
 const STYLE: Style = Style { width: 80, colour: false, details: true };
 
 pub fn check(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut parts = data.splitn(FILES.len() + 1, |byte| *byte == 0);
-    for (name, bytes) in FILES.iter().zip(&mut parts) {
-        std::fs::write(folder.path().join(name), bytes).expect("a file");
+    for (name, bytes) in FILES.into_iter().zip(&mut parts) {
+        // Not every study has one.
+        if name != LOG || !bytes.is_empty() {
+            std::fs::write(folder.path().join(name), bytes).expect("a file");
+        }
     }
     let Ok(study) = run::load(folder.path()) else { return };
     let trials = &study.trials;

@@ -48,12 +48,23 @@ fn files(study: &Study) -> String {
     let mut writer = StudyWriter::create(&path, &study.header).unwrap();
     writer.append(&study.trials).unwrap();
     study.remarks.iter().for_each(|remark| writer.remark(remark).unwrap());
-    let read = |name| fs::read_to_string(path.join(name)).unwrap_or_default();
-    let mut files =
-        ["experiment.toml", "hosts.json", "trials.jsonl", "remarks.txt"].map(read).to_vec();
+    let of_trial = |order| LoggedTrial { order, joules: 120.5, seconds: 3.0, readings: 3 };
+    let log = PowerLog {
+        schema: SCHEMA_VERSION,
+        role: None,
+        file: "meter.csv".into(),
+        offset: 3600.25,
+        explained: Some(0.9),
+        rest: Some(35.0),
+        trials: study.trials.iter().map(|trial| of_trial(trial.order)).collect(),
+        remarks: vec!["a remark".into()],
+    };
+    writer.power_log(&log).unwrap();
+    let files = ["experiment.toml", "hosts.json", "trials.jsonl", "remarks.txt", "power.json"]
+        .map(|name| fs::read_to_string(path.join(name)).unwrap());
     let seen = fs::read("tests/data/observations/made-up.json").unwrap();
-    files.push(json(&serde_json::from_slice::<Observation>(&seen).unwrap()));
-    files.join("\0")
+    let seen = json(&serde_json::from_slice::<Observation>(&seen).unwrap());
+    format!("{}\0{seen}", files.join("\0"))
 }
 
 /// Small enough for a fuzzer: three cells in two blocks, and one trial with everything in it.
