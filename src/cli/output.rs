@@ -8,6 +8,7 @@ use anstream::stream::RawStream;
 use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -95,8 +96,22 @@ fn led(lead: &str, colour: AnsiColor, text: &str) {
         true => Style::new().fg_color(Some(colour.into())).bold(),
         false => Style::new(),
     };
-    let line = format!("{style}{lead}{style:#} {}\n", visible(text));
+    let line = format!("{style}{lead}{style:#} {}\n", visible(&shortened(text)));
     let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// The text without its middle if it is long: what a message quotes may be a whole file, and its
+/// remedy comes last.
+fn shortened(text: &str) -> Cow<'_, str> {
+    const BEGIN: usize = 2000;
+    const END: usize = 1000;
+    let left_out = text.chars().count().saturating_sub(BEGIN + END);
+    if left_out == 0 {
+        return text.into();
+    }
+    let begin: String = text.chars().take(BEGIN).collect();
+    let end: String = text.chars().skip(BEGIN + left_out).collect();
+    format!("{begin} [... {left_out} characters ...] {end}").into()
 }
 
 /// The outcome of printing something. A reader that has read enough is not

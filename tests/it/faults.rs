@@ -554,6 +554,21 @@ fn a_report_in_json_steers_no_terminal_and_says_the_same() {
 }
 
 #[test]
+fn a_message_does_not_repeat_all_of_what_is_wrong() {
+    let long = "k".repeat(100_000);
+    for (arguments, words) in [
+        (&["run", "--dry-run", "--stream", &format!("{long}=1")][..], "choose from"),
+        (&["run", "--dry-run", &format!("--{long}")], "For more information"),
+        (&["show", &long], "is this the folder of a bytepath study?"),
+    ] {
+        let (code, out, err) = bytepath(arguments);
+        assert!(code != 0 && out.is_empty(), "{code}, {out}");
+        assert!(err.contains(words) && err.contains(" characters ...]"), "{words}: {err}");
+        assert!(err.len() < 4000, "{} bytes", err.len());
+    }
+}
+
+#[test]
 fn a_guest_without_memory_for_its_work_is_refused() {
     let (code, _, errors) = bytepath(&["run", "--dry-run", "--testbed", "vm:memory=640M"]);
     assert_eq!(code, 2);

@@ -91,7 +91,8 @@ pub(super) fn unreadable(title: &str, error: &std::io::Error) -> Fault {
 
 /// A line as an error quotes it: not all of it if it is long, and nothing in it
 /// that a terminal would obey.
-pub(crate) fn quote(line: &[u8]) -> String {
+pub(crate) fn quote(line: impl AsRef<[u8]>) -> String {
+    let line = line.as_ref();
     let text = String::from_utf8_lossy(line.get(..line.len().min(240)).unwrap_or_default());
     let text = text.trim();
     let mut quoted: String =

@@ -73,7 +73,7 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<Found>, Strin
             // The mark that opens or closes a callee precedes the next share.
             let body = body.strip_suffix(&["+"]).or(body.strip_suffix(&["-"])).unwrap_or(body);
             let said = rest.get(..shares.len() + body.len()).unwrap_or_default().join(" ");
-            let wrong = |what: String| format!("{} {what}", quote(said.as_bytes()));
+            let wrong = |what: String| format!("{} {what}", quote(&said));
             rest = next;
             match row(shares, body, layout).map_err(wrong)? {
                 Some(row) => found.push(Found::Row(row)),
@@ -116,13 +116,13 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
     let signs = if body.get(mark) == Some(&"[.]") { "(<:[~" } else { "<:" };
     let spoken = |c: char| c.is_control() || "'\"`;!?".contains(c);
     if more.is_empty() && first.contains(spoken) && !first.contains("::") {
-        return Err(format!("ends in '{first}', which is not a function name"));
+        return Err(format!("ends in {}, which is not a function name", quote(first)));
     }
     // Names of C++ and Rust have blanks, but none without one of these signs.
     let named = matches!(more, ["(inlined)"])
         || name.iter().any(|token| token.contains(|c| signs.contains(c)));
     if !more.is_empty() && !named && !first.starts_with("operator") {
-        return Err(format!("is ambiguous: '{}' comes after the name", more.join(" ")));
+        return Err(format!("is ambiguous: {} comes after the name", quote(more.join(" "))));
     }
     let symbol = format!("{} {}", body.get(mark).unwrap_or(&""), name.join(" "));
     let words = words.iter().map(|word| (*word).to_owned()).collect();
@@ -147,7 +147,7 @@ fn heading(tokens: &[&str]) -> Result<Option<(Vec<Column>, usize)>, String> {
     }
     match tokens.get(used) {
         Some(word) if !word.starts_with(['#', '.']) && !columns.contains(&Column::Symbol) => {
-            Err(format!("a heading names an unknown column: '{word}'"))
+            Err(format!("a heading names an unknown column: {}", quote(word)))
         }
         _ => Ok(Some((columns, used))),
     }
@@ -208,7 +208,8 @@ fn guessed(rows: &[Row]) -> Vec<Column> {
 fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
     let Row { shares, words, symbol, .. } = row;
     let mut parsed = Parsed { share: shares.last().copied(), ..Parsed::default() };
-    let bad = |what: &str| format!("the row '{} {symbol}' {what}", words.join(" "));
+    let bad =
+        |what: &str| format!("the row {} {what}", quote(format!("{} {symbol}", words.join(" "))));
     let named = columns.iter().position(|column| column.is_command());
     let right = columns.len() - named.map_or(columns.len(), |at| at + 1);
     let mut left = words.as_slice();

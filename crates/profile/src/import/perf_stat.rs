@@ -41,7 +41,7 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
         }
         let rows = parse(text).map_err(|what| {
             lines
-                .fault(format!("{} {what}", quote(text.as_bytes())))
+                .fault(format!("{} {what}", quote(text)))
                 .remedy("correct the line, or remove it if it is not a counter")
         })?;
         if rows.is_empty() && !text.is_empty() {
@@ -68,7 +68,7 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
         let outside = rows.last().is_none_or(|row: &Count| row.unit == "s");
         if !begins(token) {
             if !outside {
-                return Err(format!("has '{token}' where the next counter was expected"));
+                return Err(format!("has {} where the next counter was expected", quote(token)));
             }
             (prose, rest) = (true, after);
             continue;
@@ -98,7 +98,7 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
             if !outside {
                 let said =
                     words.iter().take(4).fold(token.to_string(), |all, word| all + " " + word);
-                return Err(format!("has '{said}', which is not a counter"));
+                return Err(format!("has {}, which is not a counter", quote(said)));
             }
             (prose, rest) = (true, after);
             continue;
@@ -137,7 +137,7 @@ fn counter(value: &str, words: &[&str], annotated: bool) -> Result<Option<Count>
         [unit, name] if is_event(name) && is_unit(unit) => (*name, scaled(unit).0),
         _ if annotated => return Err("names no counter of perf stat".into()),
         [name, rest @ ..] if telling(name) && rest.iter().any(|word| word.starts_with('(')) => {
-            return Err(format!("is ambiguous after '{name}'"));
+            return Err(format!("is ambiguous after {}", quote(name)));
         }
         _ => return Ok(None),
     };
@@ -151,7 +151,7 @@ fn counter(value: &str, words: &[&str], annotated: bool) -> Result<Option<Count>
         decimal(&digits)
     };
     if counts && number.is_none() {
-        return Err(format!("has '{value}', which is not a number, or could be two"));
+        return Err(format!("has {}, which is not a number, or could be two", quote(value)));
     }
     let value = number.filter(|_| counts).map(|value| value * scaled(unit_word).1);
     Ok(Some(Count { name: name.to_owned(), unit: unit.to_owned(), value, ..Count::default() }))
@@ -202,7 +202,7 @@ fn telling(name: &str) -> bool {
 fn counted(text: &str) -> Result<f64, String> {
     let number = text.trim_matches(['(', ')']).strip_suffix('%').and_then(decimal);
     let part = number.map(|percent| percent / 100.0).filter(|part| *part <= 1.0);
-    part.ok_or_else(|| format!("has '{text}', which is not a share of the time"))
+    part.ok_or_else(|| format!("has {}, which is not a share of the time", quote(text)))
 }
 
 #[cfg(test)]

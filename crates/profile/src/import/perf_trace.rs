@@ -36,7 +36,7 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
         let text = mail::unquoted(&text);
         let call = call(text).map_err(|what| {
             lines
-                .fault(format!("{} {what}", quote(text.as_bytes())))
+                .fault(format!("{} {what}", quote(text)))
                 .remedy("correct the line, or remove it if it is not a system call")
         })?;
         if let Some(call) = call {
@@ -80,10 +80,11 @@ fn call(text: &str) -> Result<Option<Call<'_>>, String> {
         _ => return Err("has more or fewer columns than perf trace prints".into()),
     };
     if numeric(name) || name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
-        return Err(format!("begins with '{name}', which is not a system call"));
+        return Err(format!("begins with {}, which is not a system call", quote(name)));
     }
     let count = |text: &str| {
-        whole(text).map(|n| n as f64).ok_or_else(|| format!("has '{text}', which is not a number"))
+        let count = whole(text).map(|n| n as f64);
+        count.ok_or_else(|| format!("has {}, which is not a number", quote(text)))
     };
     let [total, ..] = times else { return Ok(None) };
     for time in times {
@@ -96,7 +97,7 @@ fn call(text: &str) -> Result<Option<Call<'_>>, String> {
 
 /// Times have three decimals, so that one mark alone is the decimal one.
 fn milliseconds(text: &str) -> Result<f64, String> {
-    let bad = || format!("has '{text}', which is not a time in milliseconds");
+    let bad = || format!("has {}, which is not a time in milliseconds", quote(text));
     let (whole, part) =
         text.rsplit_once(['.', ',']).filter(|(_, part)| part.len() == 3).ok_or_else(bad)?;
     decimal(&format!("{whole}.{part}")).ok_or_else(bad)

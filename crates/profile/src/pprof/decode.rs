@@ -127,10 +127,7 @@ impl<'a> Decoder<'a> {
             }
         }
         if let Some(version) = decoder.own("format").filter(|version| *version != FORMAT) {
-            return Err(format!(
-                "was written by a newer bytepath, format {}",
-                quote(version.as_bytes())
-            ));
+            return Err(format!("was written by a newer bytepath, format {}", quote(version)));
         }
         Ok(decoder)
     }
@@ -173,8 +170,7 @@ impl<'a> Decoder<'a> {
     fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, String> {
         self.own(key)
             .map(|text| {
-                text.parse()
-                    .map_err(|_| format!("{OURS}{key} is not a number: {}", quote(text.as_bytes())))
+                text.parse().map_err(|_| format!("{OURS}{key} is not a number: {}", quote(text)))
             })
             .transpose()
     }
@@ -346,15 +342,14 @@ impl<'a> Decoder<'a> {
             let mut parts = text.splitn(3, ' ');
             let mut id = || parts.next().and_then(|part| part.parse().ok());
             let (Some(pid), Some(tid)) = (id(), id()) else {
-                return Err(format!("{OURS}thread is invalid: {}", quote(text.as_bytes())));
+                return Err(format!("{OURS}thread is invalid: {}", quote(text)));
             };
             let name = parts.next().unwrap_or("").to_owned();
             self.builder.thread(Thread { name, pid, tid });
         }
         for text in self.all("stack") {
             let ids: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
-            let ids =
-                ids.map_err(|_| format!("{OURS}stack is invalid: {}", quote(text.as_bytes())))?;
+            let ids = ids.map_err(|_| format!("{OURS}stack is invalid: {}", quote(text)))?;
             self.stack(&ids)?;
         }
         Ok(())
@@ -444,7 +439,7 @@ fn types_agree(message: &pb::Profile, weight: usize) -> bool {
 }
 
 fn track(text: &str) -> Result<Track, String> {
-    let bad = || format!("{OURS}track is invalid: {}", quote(text.as_bytes()));
+    let bad = || format!("{OURS}track is invalid: {}", quote(text));
     let (name, unit, points): (String, String, Vec<(String, String)>) =
         serde_json::from_str(text).map_err(|_| bad())?;
     let points = points
