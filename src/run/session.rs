@@ -389,7 +389,7 @@ impl Session {
             calls: tally.rows(),
             sizes: tally.size_distribution(),
             fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
-            latency: tally.latency.as_deref().cloned(),
+            latency: tally.latency.clone(),
             hops: (self.halves.workload.protocol(&self.cell) == Protocol::Frames).then_some(hops),
             threads: Vec::new(),
             witness: None,

@@ -6,7 +6,6 @@ use super::recorder::Detail;
 use crate::record::{CallRow, FragmentCounts, Latency, SizeDistribution};
 use crate::sys::clock;
 use hdrhistogram::Histogram;
-use std::time::Duration;
 
 /// Maximum number of calls that an engine distinguishes.
 const SLOTS: usize = 8;
@@ -88,7 +87,7 @@ pub struct Tally {
     calls: [CallStats; SLOTS],
     sizes: Histogram<u64>,
     fragments: FragmentCounts,
-    latency: Option<Box<Latency>>,
+    latency: Option<Histogram<u64>>,
 }
 
 /// The moment an engine noticed a change of phase.
@@ -158,7 +157,7 @@ pub struct TallyEnd {
     /// Fragments per receive within the window.
     pub fragments: FragmentCounts,
     /// Nanoseconds of each exchange within the window.
-    pub latency: Option<Box<Latency>>,
+    pub latency: Option<Latency>,
 }
 
 impl Tally {
@@ -171,7 +170,7 @@ impl Tally {
             window: Window::default(),
             detail,
             calls: [CallStats::default(); SLOTS],
-            sizes: size_histogram(),
+            sizes: histogram(SIZES),
             fragments: FragmentCounts::default(),
             latency: None,
         }
@@ -179,7 +178,7 @@ impl Tally {
 
     /// The same for a workload of exchanges, each of which takes a time.
     pub fn with_latency(self) -> Self {
-        Tally { latency: Some(Box::new(Latency::new())), ..self }
+        Tally { latency: Some(histogram(Latency::BOUNDS)), ..self }
     }
 
     /// What is counted in detail.
@@ -256,7 +255,7 @@ impl Tally {
         if self.counting()
             && let Some(latency) = &mut self.latency
         {
-            latency.record(Duration::from_nanos(nanoseconds));
+            latency.saturating_record(nanoseconds.max(1));
         }
     }
 
@@ -273,7 +272,10 @@ impl Tally {
             calls: calls.iter().copied().zip(self.calls).collect(),
             sizes: self.sizes,
             fragments: self.fragments,
-            latency: self.latency,
+            latency: self.latency.map(|times| {
+                let recorded = times.iter_recorded();
+                Latency::of(recorded.map(|b| (b.value_iterated_to(), b.count_at_value())))
+            }),
         }
     }
 }
@@ -334,8 +336,6 @@ impl TallyEnd {
     }
 }
 
-/// 1 B to 4 GiB with two significant digits: fixed, so that nothing is
-/// allocated while the stream runs.
 /// What no flow has counted.
 impl Default for TallyEnd {
     fn default() -> Self {
@@ -343,15 +343,19 @@ impl Default for TallyEnd {
             total: 0,
             window: Window::default(),
             calls: Vec::new(),
-            sizes: size_histogram(),
+            sizes: histogram(SIZES),
             fragments: FragmentCounts::default(),
             latency: None,
         }
     }
 }
 
-fn size_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 4 << 30, 2).expect("constant bounds are valid")
+/// Sizes from 1 B to 4 GiB, with two significant digits.
+const SIZES: (u64, u64, u8) = (1, 4 << 30, 2);
+
+/// Fixed bounds, so that nothing is allocated while the stream runs.
+fn histogram((low, high, digits): (u64, u64, u8)) -> Histogram<u64> {
+    Histogram::new_with_bounds(low, high, digits).expect("constant bounds are valid")
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! What goes away, is damaged or is hostile: outputs, studies, journals, indexes, inputs.
 //! Nothing panics or hangs, nothing is believed that cannot be, and exit codes are true.
 
-use crate::made_up;
 use crate::shared::{bytepath, said};
+use crate::{made_up, rr};
 use assert_cmd::Command;
-use bytepath::record::{FaultKind, Profiling, SettingValue, Study, steers};
+use bytepath::record::{FaultKind, Profiling, SettingValue, Study, Trial, steers};
 use bytepath::run::{HostsAfter, StudyWriter, load};
 use bytepath::settings::journal::{Begin, Entry};
 use bytepath::spec;
@@ -503,6 +503,21 @@ fn a_large_perf_data_is_read_in_the_usual_memory() {
     let (code, said) = bounded(&["profile", file.to_str().unwrap()], None);
     let named = said.contains("perf script") || said.contains("BYTEPATH_MEMORY");
     assert!(code == Some(6) && named, "{said}");
+}
+
+#[test]
+fn many_trials_with_latencies_are_read_in_the_usual_memory() {
+    let mut study = rr::study();
+    let blocks = 400;
+    study.header.schedule.blocks = blocks;
+    let first: Vec<Trial> = study.trials.into_iter().filter(|trial| trial.block == 0).collect();
+    let again = |block| first.iter().map(move |trial| Trial { block, ..trial.clone() });
+    study.trials = (0..blocks).flat_map(again).collect();
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("study");
+    drop(write(&study, &path));
+    let (code, errors) = bounded(&["show", path.to_str().unwrap()], None);
+    assert_eq!(code, Some(0), "{} trials: {errors}", study.trials.len());
 }
 
 #[test]

@@ -1,31 +1,28 @@
-//! How long exchanges took: a histogram that adds up over flows, slices and blocks,
+//! How long exchanges took: buckets that add up over flows, slices and blocks,
 //! which percentiles do not.
 
-use hdrhistogram::Histogram;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::fmt;
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::time::Duration;
 
 /// Longest time that is distinguished, in nanoseconds; a longer one counts as this.
 const LONGEST: u64 = 100_000_000_000;
 
-/// Significant digits of every time.
-const DIGITS: u8 = 3;
+/// Times below this have a bucket each, which makes three significant digits.
+const EXACT: u64 = 2048;
 
 /// Exchanges that must lie above a percentile before it is given: with fewer it is
 /// a matter of single exchanges.
 const ABOVE: f64 = 10.0;
 
 /// Distribution of latencies in nanoseconds with three significant digits, up to
-/// 100 s. About 220 KiB, all of it taken by [`Latency::new`]: recording allocates
-/// nothing.
+/// 100 s: the buckets in use, in ascending order, each by its longest time with how many
+/// exchanges are in it. The buckets are those of a histogram by [`Latency::BOUNDS`], in which
+/// engines record, because that allocates nothing.
 ///
-/// On disk and on the wire: `[[nanoseconds, how often], ...]`, one pair for every
-/// bucket in use, in ascending order.
-#[derive(Clone, PartialEq, JsonSchema)]
-#[schemars(transparent)]
-pub struct Latency(#[schemars(with = "Vec<(u64, u64)>")] Histogram<u64>);
+/// On disk and on the wire: `[[nanoseconds, how often], ...]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Latency(Vec<(u64, u64)>);
 
 /// A percentile that reports give and verdicts compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -75,64 +72,79 @@ impl Percentile {
     }
 }
 
-impl Default for Latency {
-    fn default() -> Self {
-        Latency::new()
-    }
-}
-
 impl Latency {
-    /// Nothing recorded yet; all memory taken.
+    /// Shortest and longest time in nanoseconds, and significant digits, of an HdrHistogram
+    /// with the same buckets.
+    pub const BOUNDS: (u64, u64, u8) = (1, LONGEST, 3);
+
+    /// Nothing recorded yet.
     pub fn new() -> Latency {
-        let bounds = Histogram::new_with_bounds(1, LONGEST, DIGITS);
-        Latency(bounds.expect("constant bounds are valid"))
+        Latency::default()
     }
 
-    /// The buckets in use: nanoseconds and how often.
-    fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        let recorded = self.0.iter_recorded();
-        recorded.map(|b| (b.value_iterated_to(), b.count_since_last_iteration()))
+    /// Of times in nanoseconds, with how many exchanges took each.
+    pub fn of(times: impl IntoIterator<Item = (u64, u64)>) -> Latency {
+        let of_some = times.into_iter().filter(|(_, count)| *count > 0);
+        let mut buckets: Vec<(u64, u64)> =
+            of_some.map(|(nanoseconds, count)| (bucket(nanoseconds), count)).collect();
+        buckets.sort_unstable();
+        Latency(joined(buckets))
     }
 
     /// Enters one exchange.
-    #[inline]
     pub fn record(&mut self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.0.saturating_record(nanoseconds.max(1));
+        self.add(&Latency::of([(nanoseconds, 1)]));
     }
 
     /// Adds another flow, slice or block.
     pub fn add(&mut self, other: &Latency) {
-        // Both have the same bounds, so this cannot fail.
-        let _ = self.0.add(&other.0);
-    }
-
-    /// Forgets everything: what a warm-up recorded, say.
-    pub fn clear(&mut self) {
-        self.0.reset();
+        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut all = Vec::with_capacity(self.0.len() + other.0.len());
+        while let (Some(mine), Some(their)) = (ours.peek(), theirs.peek()) {
+            let next = if mine.0 <= their.0 { &mut ours } else { &mut theirs };
+            all.extend(next.next());
+        }
+        all.extend(ours);
+        all.extend(theirs);
+        self.0 = joined(all);
     }
 
     /// Exchanges recorded.
     pub fn count(&self) -> u64 {
-        self.0.len()
+        self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
     /// Seconds; none where fewer than ten exchanges took longer, so that it would
     /// rest on a few of them.
     pub fn percentile(&self, percentile: Percentile) -> Option<f64> {
-        let above = self.count() as f64 * (1.0 - percentile.part());
+        let all = self.count() as f64;
+        let above = all * (1.0 - percentile.part());
         // A count of just 1000 leaves 10 above p99, whatever a double makes of 0.99.
-        (above >= ABOVE - 1e-6).then(|| seconds(self.0.value_at_quantile(percentile.part())))
+        if above < ABOVE - 1e-6 {
+            return None;
+        }
+        let wanted = (all * percentile.part()).ceil() as u64;
+        let mut sum = 0_u64;
+        let found = self.0.iter().find(|(_, count)| {
+            sum = sum.saturating_add(*count);
+            sum >= wanted
+        });
+        found.or(self.0.last()).map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
     /// Longest, seconds; none without any.
     pub fn max(&self) -> Option<f64> {
-        (!self.0.is_empty()).then(|| seconds(self.0.max()))
+        self.0.last().map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
     /// Mean, seconds; none without any.
     pub fn mean(&self) -> Option<f64> {
-        (!self.0.is_empty()).then(|| self.0.mean() * 1e-9)
+        let all = self.count() as f64;
+        // The middle of a bucket stands for what is in it.
+        let middle = |longest: u64| longest - (width(longest) - 1) / 2;
+        let sum: f64 = self.0.iter().map(|(at, count)| middle(*at) as f64 * *count as f64).sum();
+        (!self.0.is_empty()).then(|| sum / all * 1e-9)
     }
 }
 
@@ -140,40 +152,47 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 * 1e-9
 }
 
-/// As it is written down: its memory is twenty thousand numbers, nearly all of them 0.
-impl fmt::Debug for Latency {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.debug_list().entries(self.buckets()).finish()
+/// The longest time that shares a bucket with this one.
+fn bucket(nanoseconds: u64) -> u64 {
+    let nanoseconds = nanoseconds.clamp(1, LONGEST);
+    nanoseconds | (width(nanoseconds) - 1)
+}
+
+/// How many times share the bucket of this one: a power of two, so that each is of
+/// 1024 at least.
+fn width(nanoseconds: u64) -> u64 {
+    match nanoseconds < EXACT {
+        true => 1,
+        false => 1 << (nanoseconds.ilog2() - (EXACT / 2).ilog2()),
     }
 }
 
-impl Serialize for Latency {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.buckets())
-    }
+/// Ascending buckets, each once.
+fn joined(mut buckets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    buckets.dedup_by(|next, kept| {
+        let same = next.0 == kept.0;
+        if same {
+            kept.1 = kept.1.saturating_add(next.1);
+        }
+        same
+    });
+    buckets
 }
 
 impl<'de> Deserialize<'de> for Latency {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let buckets = Vec::<(u64, u64)>::deserialize(deserializer)?;
-        let mut latency = Latency::new();
-        let mut sum = 0u64;
-        for (nanoseconds, count) in buckets {
-            sum = sum
-                .checked_add(count)
-                .ok_or_else(|| de::Error::custom("more exchanges than can be counted"))?;
-            // Of none at all, the histogram would keep the shortest and the longest time.
-            if count > 0 {
-                latency.0.saturating_record_n(nanoseconds.max(1), count);
-            }
-        }
-        Ok(latency)
+        let sum = buckets.iter().try_fold(0_u64, |sum, (_, count)| sum.checked_add(*count));
+        sum.ok_or_else(|| de::Error::custom("more exchanges than can be counted"))?;
+        Ok(Latency::of(buckets))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hdrhistogram::Histogram;
+    use proptest::prelude::*;
 
     fn of(microseconds: impl IntoIterator<Item = u64>) -> Latency {
         let mut latency = Latency::new();
@@ -207,8 +226,6 @@ mod tests {
         let mut sum = odd;
         sum.add(&even);
         assert_eq!(sum, of(1..5000));
-        sum.clear();
-        assert_eq!(sum, Latency::new());
     }
 
     #[test]
@@ -230,5 +247,33 @@ mod tests {
         let overflow = "[[1, 18446744073709551615], [2, 1]]";
         assert!(serde_json::from_str::<Latency>(overflow).is_err());
         assert!(serde_json::from_str::<Latency>("[[1, -1]]").is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn a_histogram_of_these_bounds_says_the_same(
+            times in prop::collection::vec((any::<u64>(), 0_u32..64, 1_u64..2000), 1..50),
+        ) {
+            let (low, high, digits) = Latency::BOUNDS;
+            let mut theirs = Histogram::<u64>::new_with_bounds(low, high, digits).unwrap();
+            let times: Vec<(u64, u64)> =
+                times.into_iter().map(|(time, shift, count)| (time >> shift, count)).collect();
+            times.iter().for_each(|(ns, n)| theirs.saturating_record_n((*ns).clamp(low, high), *n));
+            let ours = Latency::of(times);
+            let recorded = theirs.iter_recorded();
+            let buckets: Vec<(u64, u64)> =
+                recorded.map(|b| (b.value_iterated_to(), b.count_since_last_iteration())).collect();
+            prop_assert_eq!(&ours.0, &buckets);
+            prop_assert_eq!(ours.count(), theirs.len());
+            prop_assert_eq!(ours.max(), Some(seconds(theirs.max())));
+            prop_assert!((ours.mean().unwrap() / (theirs.mean() * 1e-9) - 1.0).abs() < 1e-12);
+            for percentile in Percentile::ALL {
+                if let Some(found) = ours.percentile(percentile) {
+                    prop_assert_eq!(found, seconds(theirs.value_at_quantile(percentile.part())));
+                }
+            }
+        }
     }
 }
