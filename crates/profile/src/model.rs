@@ -303,9 +303,9 @@ impl Profile {
         self.samples.iter().map(|sample| sample.weight).sum()
     }
 
-    /// Number of all samples together.
+    /// Number of all samples together: a profile of others may claim any.
     pub fn count(&self) -> u64 {
-        self.samples.iter().map(|sample| sample.count).sum()
+        self.samples.iter().fold(0, |sum, sample| sum.saturating_add(sample.count))
     }
 }
 
