@@ -94,7 +94,11 @@ impl Latency {
     /// Enters one exchange.
     pub fn record(&mut self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.add(&Latency::of([(nanoseconds, 1)]));
+        let at = bucket(nanoseconds);
+        match self.0.binary_search_by_key(&at, |(longest, _)| *longest) {
+            Ok(found) => self.0[found].1 = self.0[found].1.saturating_add(1),
+            Err(place) => self.0.insert(place, (at, 1)),
+        }
     }
 
     /// Adds another flow, slice or block.
@@ -158,8 +162,7 @@ fn bucket(nanoseconds: u64) -> u64 {
     nanoseconds | (width(nanoseconds) - 1)
 }
 
-/// How many times share the bucket of this one: a power of two, so that each is of
-/// 1024 at least.
+/// How many times share the bucket of this one: a power of two, at most a thousandth of it.
 fn width(nanoseconds: u64) -> u64 {
     match nanoseconds < EXACT {
         true => 1,
