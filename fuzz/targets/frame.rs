@@ -1,12 +1,23 @@
 //! What arrives from a network. Ethernet frames, as the user-space TCP reads them: what is found
-//! lies within the frame, and what is written there is found again. Records of TLS: what was sealed
-//! is opened, and nothing else is.
+//! lies within the frame, and what is written there is found again. The same, as the sink of packets
+//! looks at them: one or several frames, or another's. Records of TLS: what was sealed is opened, and
+//! nothing else is.
 
 use bytepath::connection::records::{self, LARGEST, OVERHEAD, Opener, Sealer};
 use bytepath::connection::userspace::Tcp;
+use bytepath::record::Touch;
 use bytepath::sys::ktls::Key;
+use bytepath::workload::{FramePlan, Taken};
+use std::cell::RefCell;
 
 const KEY: Key = Key { key: [7; 16], iv: [9; 12] };
+
+thread_local! {
+    /// Each has a payload of 1 MiB to compare with.
+    static TAKEN: RefCell<[Taken; 2]> = RefCell::new(
+        [0, Taken::VNET_HEADER].map(|before| Taken::new(Touch::Verify, before))
+    );
+}
 
 pub fn check(data: &[u8]) {
     if let Some(tcp) = Tcp::of(data) {
@@ -18,8 +29,16 @@ pub fn check(data: &[u8]) {
         tcp.set_segment_size(&mut frame, 1234);
         assert_eq!(tcp.segment_size(&frame), size.map(|_| 1234));
     }
+    TAKEN.with_borrow_mut(|all| all.iter_mut().for_each(|taken| packets(data, taken)));
     if records::supported() {
         record(data);
+    }
+}
+
+fn packets(data: &[u8], taken: &mut Taken) {
+    if let Ok(Some(seen)) = taken.look(data) {
+        assert!((1..=data.len() as u64).contains(&seen.frames));
+        assert!(seen.bytes >= seen.frames * FramePlan::HEADERS as u64);
     }
 }
 

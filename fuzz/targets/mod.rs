@@ -5,6 +5,7 @@ mod devmem;
 mod experiment;
 mod frame;
 mod guest;
+mod history;
 mod journal;
 mod meters;
 mod option;
@@ -28,6 +29,7 @@ pub static TARGETS: &[(&str, Check)] = &[
     ("experiment", experiment::check),
     ("frame", frame::check),
     ("guest", guest::check),
+    ("history", history::check),
     ("journal", journal::check),
     ("meters", meters::check),
     ("option", option::check),

@@ -1,9 +1,17 @@
-//! What Slurm's programs print: any text gives values that callers may rest on, or an error.
+//! What Slurm's programs print, and the record of a fleet: any text gives values that callers may
+//! rest on, or an error.
 
-use bytepath::fleet::slurm;
+use bytepath::fleet::{Fleet, MOST_SHARDS, slurm};
 use bytepath::{run, spec, testbed};
 
+use super::round_trip;
+
 pub fn check(data: &[u8]) {
+    if let Ok(fleet) = Fleet::parse(data) {
+        assert!((1..=MOST_SHARDS).contains(&fleet.shards));
+        assert!(fleet.jobs.iter().all(|job| slurm::parse_job(job).as_ref() == Ok(job)));
+        round_trip::record(&fleet);
+    }
     let text = String::from_utf8_lossy(data);
     if let Ok(job) = slurm::parse_job(&text) {
         assert!(!job.is_empty() && job.bytes().all(|byte| byte.is_ascii_digit()));

@@ -17,7 +17,7 @@ static PUBLISHED: LazyLock<Vec<Published>> = LazyLock::new(|| {
 const LOG: &str = "power.json";
 const FILES: [&str; 5] = ["experiment.toml", "hosts.json", "trials.jsonl", "remarks.txt", LOG];
 
-const STYLE: Style = Style { width: 80, colour: false, details: true };
+pub(super) const STYLE: Style = Style { width: 80, colour: false, details: true };
 
 pub fn check(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -73,7 +73,7 @@ fn comparisons(study: &Study) {
 }
 
 /// What is written, which steers no terminal.
-fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
+pub(super) fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).expect("memory takes everything");
     let text = String::from_utf8(out).expect("text");

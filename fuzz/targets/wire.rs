@@ -1,11 +1,16 @@
 //! Lines between controller and agent: whatever parses is written as one line,
-//! and read again it is the same.
+//! and read again it is the same. And what a flow sends first.
 
-use bytepath::record::wire::{Reply, Request};
+use bytepath::connection::hello;
+use bytepath::record::wire::{Reply, Request, Token};
 
 use super::round_trip;
 
 pub fn check(data: &[u8]) {
     round_trip::line::<Request>(data);
     round_trip::line::<Reply>(data);
+    let token = Token("00ff".repeat(8));
+    if let Some(index) = hello::read(data, &token) {
+        assert_eq!(hello::of(&token, index), data);
+    }
 }

@@ -4,7 +4,7 @@
 
 mod flow;
 mod frames;
-mod hello;
+pub mod hello;
 mod kernel_tcp;
 mod kernel_udp;
 mod ports;

@@ -23,7 +23,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// Most bytes of a record that are read.
-const MOST: u64 = 64 << 20;
+const MOST: u64 = 1 << 20;
 
 /// Name of the experiment in a fleet's folder.
 pub const EXPERIMENT: &str = "experiment.toml";
@@ -86,13 +86,26 @@ impl Fleet {
                 .remedy("name the folder of a fleet, which `bytepath fleet submit` makes")
         };
         let text = files::read(&path, MOST).map_err(|e| storage(&e))?;
-        let fleet: Fleet = serde_json::from_slice(&text).map_err(|e| storage(&e))?;
+        let fleet = Fleet::parse(&text).map_err(|e| storage(&e))?;
         match fleet.schema {
             SCHEMA => Ok(fleet),
             other => Err(Fault::new(
                 FaultKind::Unsupported,
                 format!("{} has schema {other}; this bytepath reads {SCHEMA}", path.display()),
             )),
+        }
+    }
+
+    /// Reads a record, of which what follows may be believed: there are as many shards as a fleet
+    /// can have, and Slurm's programs can be given the ids of its jobs.
+    pub fn parse(text: &[u8]) -> Result<Fleet, String> {
+        let fleet: Fleet = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+        if !(1..=MOST_SHARDS).contains(&fleet.shards) {
+            return Err(format!("{} shards; a fleet has 1 to {MOST_SHARDS}", fleet.shards));
+        }
+        match fleet.jobs.iter().find(|job| !slurm::is_job(job)) {
+            Some(job) => Err(format!("{job:?} is not the id of a job")),
+            None => Ok(fleet),
         }
     }
 
@@ -169,9 +182,19 @@ mod tests {
         fleet.write(folder.path()).unwrap();
         assert_eq!(Fleet::read(folder.path()).unwrap(), fleet);
         assert_eq!((fleet.seed(0), fleet.seed(1)), (u64::MAX >> 1, 0), "it stays a TOML number");
-        fleet.schema += 1;
-        fleet.write(folder.path()).unwrap();
-        assert!(Fleet::read(folder.path()).unwrap_err().to_string().contains("schema 2"));
+        let refused = |change: fn(&mut Fleet)| {
+            let mut fleet = fleet.clone();
+            change(&mut fleet);
+            fleet.write(folder.path()).unwrap();
+            Fleet::read(folder.path()).unwrap_err().to_string()
+        };
+        assert!(refused(|fleet| fleet.schema += 1).contains("schema 2"));
+        for shards in [0, u32::MAX] {
+            let text = serde_json::to_string(&Fleet { shards, ..fleet.clone() }).unwrap();
+            assert!(Fleet::parse(text.as_bytes()).unwrap_err().contains("has 1 to 1001"));
+        }
+        assert!(refused(|fleet| fleet.shards = 1002).contains("has 1 to 1001"));
+        assert!(refused(|fleet| fleet.jobs.push("7 --me".into())).contains("\"7 --me\" is not"));
     }
 
     #[test]

@@ -145,10 +145,15 @@ pub fn testbed(nodes: &[String; 2], addresses: [IpAddr; 2]) -> String {
 /// Reads what `sbatch --parsable` prints: `ID` or `ID;CLUSTER`.
 pub fn parse_job(text: &str) -> Result<String, Fault> {
     let id = text.trim().split(';').next().unwrap_or_default();
-    match !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) {
+    match is_job(id) {
         true => Ok(id.to_owned()),
         false => Err(garbled("sbatch", text)),
     }
+}
+
+/// Whether this is the id of a job: digits.
+pub fn is_job(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Reads lines of `squeue` in the form `%K|%T|%N|%r`. Those of no array are skipped.

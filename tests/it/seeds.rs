@@ -1,6 +1,6 @@
-//! The seeds of the fuzz targets `wire` and `trial`, one file a message, and of `study` are what
-//! today's records serialize to (INSTA_UPDATE=always writes them): a fuzzer that begins with an older
-//! format hardly reaches new fields.
+//! The seeds of the fuzz targets `wire` and `trial`, one file a message, of `study` and of `history`
+//! are what today's records serialize to (INSTA_UPDATE=always writes them): a fuzzer that begins with
+//! an older format hardly reaches new fields.
 
 use crate::{made_up, rr};
 use bytepath::record::wire::{
@@ -9,8 +9,10 @@ use bytepath::record::wire::{
 };
 use bytepath::record::*;
 use bytepath::run::StudyWriter;
+use bytepath::stats::{self, StudyPoints};
 use serde::Serialize;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
@@ -21,6 +23,7 @@ fn the_seeds_are_what_the_records_write() {
     hold("wire", "reply", replies().iter().map(json));
     hold("trial", "trial", trials().iter().map(json));
     hold("study", "study", studies().iter().map(files));
+    hold("history", "points", histories().iter().map(json));
 }
 
 /// Every one of them has a seed file that holds exactly that.
@@ -79,6 +82,22 @@ fn studies() -> [Study; 2] {
         study.trials.push(Trial { block: 2, ..full });
         study.remarks.push("a remark".into());
         study
+    })
+}
+
+/// Enough studies for a change, which is in the middle.
+fn histories() -> [BTreeMap<String, StudyPoints>; 2] {
+    studies().map(|study| {
+        let points = |n: u32| {
+            let mut points = stats::points(&study);
+            points.started_ms += u64::from(n);
+            points.host.truncate(3);
+            points.points.truncate(2);
+            let factor = if n < 6 { 1.0 } else { 0.5 } + f64::from(n % 3) / 100.0;
+            points.points.iter_mut().for_each(|point| point.mean *= factor);
+            (format!("study-{n:02}"), points)
+        };
+        (0..12).map(points).collect()
     })
 }
 
