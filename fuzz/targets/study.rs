@@ -4,7 +4,7 @@
 
 use bytepath::profile::WorkUnit;
 use bytepath::record::{Observation, Published, Study, steers};
-use bytepath::report::{self, Style, Subject};
+use bytepath::report::{self, Report, Style, Subject};
 use bytepath::{run, spec, stats};
 use std::path::Path;
 use std::sync::LazyLock;
@@ -41,20 +41,25 @@ pub fn check(data: &[u8]) {
 }
 
 fn reports(folder: &Path, study: &Study) {
-    for format in report::CATALOG {
-        let named = format.named(study);
+    type Reports = Vec<&'static Report>;
+    let (short, long): (Reports, Reports) = report::CATALOG.iter().partition(|f| f.short_names);
+    for formats in [short, long] {
+        let named = formats[0].named(study);
         let analysis = stats::analyse(&named, &stats::Rules::of(&named.header));
         let explanation = run::explanation(folder, &named, &analysis, WorkUnit::Gib);
         let subject = Subject::of(&named, &analysis, explanation.as_ref());
         let subject = Subject { recorded: &study.header, ..subject };
-        if format.binary {
-            format.render(&subject, &STYLE, &mut Vec::new()).expect("memory takes everything");
-            continue;
-        }
-        let written = text(|out| format.render(&subject, &STYLE, out));
-        if format.name == "json" {
-            serde_json::from_str::<serde_json::Value>(&written).expect("JSON");
-        }
+        formats.into_iter().for_each(|format| report(format, &subject));
+    }
+}
+
+fn report(format: &Report, subject: &Subject) {
+    if format.binary {
+        return format.render(subject, &STYLE, &mut Vec::new()).expect("memory takes everything");
+    }
+    let written = text(|out| format.render(subject, &STYLE, out));
+    if format.name == "json" {
+        serde_json::from_str::<serde_json::Value>(&written).expect("JSON");
     }
 }
 
