@@ -15,6 +15,7 @@ mod profile;
 mod round_trip;
 mod slurm;
 mod study;
+mod symbols;
 mod tcp_sockets;
 mod trial;
 mod wire;
@@ -38,6 +39,7 @@ pub static TARGETS: &[(&str, Check)] = &[
     ("profile", profile::check),
     ("slurm", slurm::check),
     ("study", study::check),
+    ("symbols", symbols::check),
     ("tcp_sockets", tcp_sockets::check),
     ("trial", trial::check),
     ("wire", wire::check),

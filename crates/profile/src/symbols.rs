@@ -2,14 +2,14 @@
 //! (kernel/kallsyms.c), those of programs from their files, with the functions
 //! that the compiler has put into their callers where debug information is there.
 
+mod binary;
+mod user;
+
+pub use user::{Mapping, Processes, UserSymbols, parse_maps};
+
 use super::{Frame, FrameKind};
-use blazesym::helper::read_elf_build_id;
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
-use std::collections::HashMap;
 use std::fmt::Write;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
 /// Module of a function that is in the kernel itself.
 pub const KERNEL: &str = "[kernel]";
@@ -207,185 +207,6 @@ pub fn kernel_build_id(notes: &[u8]) -> Option<String> {
     None
 }
 
-/// A part of a process's memory that is mapped executable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    /// First address.
-    pub start: u64,
-    /// Address after it.
-    pub end: u64,
-    /// Where in the file it begins, bytes.
-    pub offset: u64,
-    /// Path of the file, or a name like `[vdso]`; empty for memory without a file.
-    pub path: String,
-}
-
-/// The executable lines of `/proc/PID/maps` (proc_pid_maps(5)), in its order,
-/// which is ascending. Other lines are skipped.
-pub fn parse_maps(text: &str) -> Vec<Mapping> {
-    text.lines().filter_map(parse_mapping).collect()
-}
-
-fn parse_mapping(line: &str) -> Option<Mapping> {
-    // The path is the rest of the line, and may hold blanks.
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let permissions = fields.next()?;
-    let offset = fields.next()?;
-    let (_device, _inode) = (fields.next()?, fields.next()?);
-    let path = fields.next().unwrap_or_default().trim_start();
-    let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
-    let mapping = Mapping {
-        start: hexadecimal(start)?,
-        end: hexadecimal(end)?,
-        offset: hexadecimal(offset)?,
-        path: path.to_owned(),
-    };
-    (permissions.contains('x') && mapping.start < mapping.end).then_some(mapping)
-}
-
-/// What is mapped executable in each process that was sampled.
-#[derive(Clone, Debug, Default)]
-pub struct Processes(HashMap<u32, Vec<Mapping>>);
-
-impl Processes {
-    /// Adds a mapping, which takes the place of what was there.
-    pub fn map(&mut self, pid: u32, mapping: Mapping) {
-        let all = self.0.entry(pid).or_default();
-        all.retain(|known| known.end <= mapping.start || known.start >= mapping.end);
-        let at = all.partition_point(|known| known.start < mapping.start);
-        all.insert(at, mapping);
-    }
-
-    /// Gives a new process what the one that made it has mapped.
-    pub fn fork(&mut self, pid: u32, parent: u32) {
-        if let (false, Some(maps)) = (self.0.contains_key(&pid), self.0.get(&parent)) {
-            let maps = maps.clone();
-            self.0.insert(pid, maps);
-        }
-    }
-
-    /// Whether anything is known of a process.
-    pub fn knows(&self, pid: u32) -> bool {
-        self.0.contains_key(&pid)
-    }
-
-    fn find(&self, pid: u32, address: u64) -> Option<&Mapping> {
-        let all = self.0.get(&pid)?;
-        let behind = all.partition_point(|mapping| mapping.start <= address);
-        all.get(behind.checked_sub(1)?).filter(|mapping| address < mapping.end)
-    }
-}
-
-/// Names the addresses of programs. Each file is read once, each address of it
-/// named once.
-pub struct UserSymbols {
-    symbolizer: Symbolizer,
-    files: HashMap<String, File>,
-    named: HashMap<(String, u64), Vec<Frame>>,
-}
-
-/// A file with code.
-#[derive(Clone, Debug)]
-struct File {
-    /// Where it can be read; none where it cannot.
-    path: Option<PathBuf>,
-    build_id: String,
-}
-
-impl Default for UserSymbols {
-    fn default() -> Self {
-        let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
-        UserSymbols { symbolizer, files: HashMap::new(), named: HashMap::new() }
-    }
-}
-
-impl UserSymbols {
-    /// The frames of an address of a process, leaf first: more than one where the
-    /// compiler has put functions into their callers. None where nothing
-    /// executable is mapped there, which no true return address is.
-    ///
-    /// `root` is where `/proc` is: the file of a process in another mount
-    /// namespace, or one that was deleted, is reached by `PID/map_files` there.
-    pub fn frames(
-        &mut self,
-        processes: &Processes,
-        root: &Path,
-        pid: u32,
-        address: u64,
-    ) -> Option<Vec<Frame>> {
-        let mapping = processes.find(pid, address)?;
-        if mapping.path.is_empty() {
-            // Code that was made at run time.
-            return Some(vec![unnamed(address, "[anon]", FrameKind::User)]);
-        }
-        let offset = (address - mapping.start).checked_add(mapping.offset)?;
-        if !mapping.path.starts_with('/') {
-            // [vdso] and its like lie elsewhere in each process, but are the same.
-            return Some(vec![unnamed(offset, &mapping.path, FrameKind::User)]);
-        }
-        let key = (mapping.path.clone(), offset);
-        if let Some(frames) = self.named.get(&key) {
-            return Some(frames.clone());
-        }
-        let file = self.file(mapping, root, pid);
-        let named = file.path.as_deref().and_then(|path| self.ask(path, offset));
-        let module = mapping.path.clone();
-        let frames = match named {
-            Some(functions) => {
-                let frame = |(function, source, inlined)| Frame {
-                    function,
-                    module: module.clone(),
-                    build_id: file.build_id.clone(),
-                    file: source,
-                    kind: FrameKind::User,
-                    inlined,
-                };
-                functions.into_iter().map(frame).collect()
-            }
-            // An address of one run says nothing in another; the offset does.
-            None => vec![Frame {
-                build_id: file.build_id.clone(),
-                ..unnamed(offset, &module, FrameKind::User)
-            }],
-        };
-        self.named.insert(key, frames.clone());
-        Some(frames)
-    }
-
-    fn file(&mut self, mapping: &Mapping, root: &Path, pid: u32) -> File {
-        if let Some(file) = self.files.get(&mapping.path) {
-            return file.clone();
-        }
-        let exact = format!("{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-        let candidates = [root.join(exact), PathBuf::from(&mapping.path)];
-        let path = candidates.into_iter().find(|path| std::fs::File::open(path).is_ok());
-        let build_id = path.as_deref().and_then(|path| read_elf_build_id(path).ok().flatten());
-        let build_id = build_id.map(|bytes| hexadecimal(&bytes)).unwrap_or_default();
-        let file = File { path, build_id };
-        self.files.insert(mapping.path.clone(), file.clone());
-        file
-    }
-
-    /// Functions at an offset of a file, leaf first: name, source file, whether
-    /// it was put into the next.
-    fn ask(&self, path: &Path, offset: u64) -> Option<Vec<(String, String, bool)>> {
-        let source = Source::Elf(Elf::new(path));
-        let answer = self.symbolizer.symbolize_single(&source, Input::FileOffset(offset)).ok()?;
-        let Symbolized::Sym(symbol) = answer else { return None };
-        let source = |info: Option<&CodeInfo>| {
-            info.map(|info| info.to_path().display().to_string()).unwrap_or_default()
-        };
-        // Inlined functions come outermost first, each with the place of its call.
-        let outer = (symbol.name.to_string(), source(symbol.code_info.as_deref()), false);
-        let inner = symbol.inlined.iter();
-        let inner = inner.map(|f| (f.name.to_string(), source(f.code_info.as_ref()), true));
-        let mut functions: Vec<_> = std::iter::once(outer).chain(inner).collect();
-        functions.reverse();
-        Some(functions)
-    }
-}
-
 fn unnamed(address: u64, module: &str, kind: FrameKind) -> Frame {
     Frame { function: format!("{address:#x}"), module: module.to_owned(), kind, ..Frame::default() }
 }
@@ -507,52 +328,5 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         let mut wild = notes;
         wild[..8].fill(0xff);
         assert_eq!(kernel_build_id(&wild), None);
-    }
-
-    #[test]
-    fn maps_are_read_and_kept_apart() {
-        let text = "\
-00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/with blank (deleted)
-00651000-00652000 r--p 00051000 08:02 173521      /usr/bin/x
-7f0000000000-7f0000001000 r-xp 00000000 00:00 0
-7ffd4a5e1000-7ffd4a5e3000 r-xp 00000000 00:00 0                          [vdso]
-2000-1000 r-xp 0 0 0 /backwards
-not a line
-";
-        let maps = parse_maps(text);
-        let paths: Vec<&str> = maps.iter().map(|m| m.path.as_str()).collect();
-        assert_eq!(paths, ["/usr/bin/with blank (deleted)", "", "[vdso]"]);
-        assert_eq!((maps[0].start, maps[0].end, maps[0].offset), (0x40_0000, 0x45_2000, 0x1000));
-        let mut processes = Processes::default();
-        maps.into_iter().for_each(|mapping| processes.map(7, mapping));
-        assert!(processes.find(7, 0x45_1fff).is_some() && processes.find(7, 0x45_2000).is_none());
-        let over = Mapping { start: 0x45_0000, end: 0x46_0000, offset: 0, path: "/new".into() };
-        processes.map(7, over);
-        assert!(processes.find(7, 0x44_0000).is_none(), "what it overlaps is gone");
-        processes.fork(8, 7);
-        assert_eq!(processes.find(8, 0x45_0001).unwrap().path, "/new");
-        processes.fork(8, 9);
-        assert!(processes.knows(8) && !processes.knows(9));
-    }
-
-    /// A function of this very program, by its address in this very process.
-    #[inline(never)]
-    fn a_function_with_a_name() -> u64 {
-        std::hint::black_box(a_function_with_a_name as *const () as u64)
-    }
-
-    #[test]
-    fn own_addresses_have_names_files_and_build_ids() {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let (pid, mut processes) = (std::process::id(), Processes::default());
-        parse_maps(&maps).into_iter().for_each(|mapping| processes.map(pid, mapping));
-        let mut symbols = UserSymbols::default();
-        let mut frames = |address| symbols.frames(&processes, Path::new("/proc"), pid, address);
-        let own = frames(a_function_with_a_name()).unwrap();
-        let last = own.last().unwrap();
-        assert!(last.function.contains("a_function_with_a_name"), "{own:?}");
-        assert!(last.file.ends_with("symbols.rs") && !last.build_id.is_empty(), "{last:?}");
-        assert_eq!((last.kind, last.inlined), (FrameKind::User, false));
-        assert_eq!(frames(0x10), None);
     }
 }
