@@ -10,10 +10,10 @@ pub fn check(data: &[u8]) {
     let end = data.len() as u64 + 1;
     processes.map(1, Mapping { start: 0, end, offset: 0, path: path.to_owned() });
     let mut symbols = UserSymbols::default();
-    symbols.read(path, data);
+    symbols.read(path, data.to_vec());
     for address in (0..end).step_by(data.len() / 16 + 1) {
         let frames = symbols.frames(&processes, proc, 1, address).expect("it is mapped");
-        let [frame] = &frames[..] else { panic!("it is not read what is inlined: {frames:?}") };
+        let [frame] = &frames[..] else { panic!("more than symbols: {frames:?}") };
         assert!(frame.module == path && frame.build_id.len() <= 2 * data.len());
     }
 }

@@ -14,7 +14,7 @@ use crate::sys::perf::{
     self, Control, Event, LARGEST_SAMPLE, Rate, Record, Refused, Request, Sampler, Step, Tally,
     Unit, records,
 };
-use crate::sys::{Roots, procfs};
+use crate::sys::{Roots, files, procfs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -56,6 +56,10 @@ pub struct Capture {
 /// Bytes of records that one window may take, all CPUs together. What comes
 /// beyond is counted as lost.
 const MOST_BYTES: usize = 1 << 30;
+
+/// Bytes of `/proc/PID/maps` of all processes. One alone may have some hundred MiB of it:
+/// vm.max_map_count lines, each with a path.
+const MOST_MAPS: u64 = 64 << 20;
 
 /// Seconds of samples that there is room for from the start, in the kernel's
 /// usual depth of a call chain.
@@ -315,9 +319,12 @@ impl Capture {
             let dir = proc.join(pid.to_string()).join("task").join(tid.to_string());
             self.threads.extend(procfs::name(&dir).map(|name| (pid, tid, name)));
         }
+        let mut room = MOST_MAPS;
         for pid in pids.into_iter().filter(|pid| *pid != 0) {
-            let text = std::fs::read_to_string(proc.join(pid.to_string()).join("maps"));
-            self.maps.extend(text.ok().filter(|text| !text.is_empty()).map(|text| (pid, text)));
+            let text = files::read_text(&proc.join(pid.to_string()).join("maps"), room);
+            let text = text.ok().filter(|text| !text.is_empty());
+            room -= text.as_ref().map_or(0, |text| text.len() as u64);
+            self.maps.extend(text.map(|text| (pid, text)));
         }
     }
 }

@@ -3,6 +3,7 @@
 //! that the compiler has put into their callers where debug information is there.
 
 mod binary;
+mod table;
 mod user;
 
 pub use user::{Mapping, Processes, UserSymbols, parse_maps};

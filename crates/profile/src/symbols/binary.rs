@@ -2,79 +2,65 @@
 //! names functions of whatever else ran there.
 //!
 //! A file that only root or this user may write, in folders that no one else may change, is read
-//! where it is, with its debugging information and that of files that it names. Of any other the
-//! symbol tables alone are read, from a copy, and nothing in it may be compressed: the name of another
-//! file may be that of a device, the length of a section any number, a file may shrink while it is
-//! read.
+//! with its debugging information and that of files that it names. Of any other the symbol tables
+//! alone are read: the file that it names may be a device or a FIFO, what it has packed may unpack to
+//! any length, and readers of debugging information panic where it is nonsense.
 
-use object::elf::SHF_COMPRESSED;
-use object::{Object, ObjectSection, SectionFlags};
-use rustix::fs::{MemfdFlags, OFlags, memfd_create};
+use super::table::Table;
+use rustix::fs::OFlags;
 use std::fs::{File, Metadata, OpenOptions, metadata};
-use std::io::{self, Error, ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
+use std::io::{self, Error, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file of a program, and how far it is believed.
+/// A file of a program.
 #[derive(Debug)]
-pub(super) struct Binary {
-    /// Where it can be opened.
-    pub path: PathBuf,
-    /// Whether its debugging information may be read, too.
-    pub is_trusted: bool,
-    /// What `path` leads to if it is a copy.
-    _copy: Option<File>,
+pub(super) enum Binary {
+    /// It is read where it is.
+    Trusted(PathBuf),
+    /// What was read of one that is not.
+    Other(Table),
 }
 
 impl Binary {
-    /// Opens a file, and copies it if need be. `room` is how many bytes of copies there may still be.
+    /// Opens a file. `room` is how many bytes of files of others may still be read.
     pub fn open(path: &Path, room: &mut u64) -> io::Result<Binary> {
-        let refused = || Error::new(ErrorKind::InvalidInput, "not a regular file");
-        // Already opening a device may change it, and that of a FIFO waits for its other end.
-        if !metadata(path)?.is_file() {
-            return Err(refused());
-        }
-        let nonblock = OFlags::NONBLOCK.bits() as i32;
-        let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
+        let file = open(path)?;
         let found = file.metadata()?;
-        if !found.is_file() {
-            return Err(refused());
-        }
         if let Some(path) = trusted(path, &found) {
-            return Ok(Binary { path, is_trusted: true, _copy: None });
+            return Ok(Binary::Trusted(path));
         }
         if found.len() > *room {
             return Err(too_large());
         }
         let mut bytes = Vec::new();
         file.take(room.saturating_add(1)).read_to_end(&mut bytes)?;
-        Binary::copy(&bytes, room)
+        Binary::other(bytes, room)
     }
 
-    /// A copy of a file with these bytes, which anyone may have written.
-    pub fn copy(bytes: &[u8], room: &mut u64) -> io::Result<Binary> {
-        let refused = |what: &str| Error::new(ErrorKind::InvalidData, what);
+    /// A file with these bytes, which anyone may have written.
+    pub fn other(bytes: Vec<u8>, room: &mut u64) -> io::Result<Binary> {
         *room = room.checked_sub(bytes.len() as u64).ok_or_else(too_large)?;
-        let parsed = object::File::parse(bytes).map_err(Error::other)?;
-        let is_compressed = |section: &object::Section| match section.flags() {
-            SectionFlags::Elf { sh_flags, .. } => sh_flags.contains(SHF_COMPRESSED),
-            _ => true,
-        };
-        let is_debug =
-            |of: &object::Section| of.name_bytes().is_ok_and(|name| name.starts_with(b".debug_"));
-        if parsed.sections().any(|section| is_compressed(&section) && !is_debug(&section)) {
-            return Err(refused("its symbols are compressed"));
-        }
-        let mut copy = File::from(memfd_create("symbols", MemfdFlags::CLOEXEC)?);
-        copy.write_all(bytes)?;
-        let path = format!("/proc/self/fd/{}", copy.as_raw_fd()).into();
-        Ok(Binary { path, is_trusted: false, _copy: Some(copy) })
+        Table::parse(bytes).map(Binary::Other).map_err(Error::other)
     }
 }
 
+/// Opens a regular file. Already opening a device may change it, and that of a FIFO waits for its
+/// other end.
+fn open(path: &Path) -> io::Result<File> {
+    let regular = |found: Metadata| match found.is_file() {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::InvalidInput, "not a regular file")),
+    };
+    regular(metadata(path)?)?;
+    let nonblock = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
+    regular(file.metadata()?)?;
+    Ok(file)
+}
+
 fn too_large() -> Error {
-    Error::new(ErrorKind::FileTooLarge, "there is no room for a copy")
+    Error::new(ErrorKind::FileTooLarge, "there is no room for it")
 }
 
 /// The true path of a file that is trusted.

@@ -86,7 +86,7 @@ pub struct UserSymbols {
     symbolizer: Symbolizer,
     files: HashMap<String, File>,
     named: HashMap<(String, u64), Vec<Frame>>,
-    /// Bytes of copies that there may still be.
+    /// Bytes of files of others that may still be read.
     room: u64,
 }
 
@@ -99,7 +99,7 @@ struct File {
 }
 
 /// Most bytes of files of others, all together.
-const MOST: u64 = 256 << 20;
+const MOST: u64 = 128 << 20;
 
 impl Default for UserSymbols {
     fn default() -> Self {
@@ -111,8 +111,8 @@ impl Default for UserSymbols {
 impl UserSymbols {
     /// Reads a file that anyone may have written from its bytes: what is mapped under this path
     /// is named by it.
-    pub fn read(&mut self, path: &str, bytes: &[u8]) {
-        let binary = Binary::copy(bytes, &mut self.room).ok();
+    pub fn read(&mut self, path: &str, bytes: Vec<u8>) {
+        let binary = Binary::other(bytes, &mut self.room).ok();
         self.files.insert(path.to_owned(), File::of(binary));
     }
 
@@ -183,9 +183,11 @@ impl UserSymbols {
     /// Functions at an offset of a file, leaf first: name, source file, whether
     /// it was put into the next.
     fn ask(&self, binary: &Binary, offset: u64) -> Option<Vec<(String, String, bool)>> {
-        let mut elf = Elf::new(&binary.path);
-        elf.debug_syms = binary.is_trusted;
-        let source = Source::Elf(elf);
+        let path = match binary {
+            Binary::Trusted(path) => path,
+            Binary::Other(table) => return Some(vec![(table.find(offset)?, String::new(), false)]),
+        };
+        let source = Source::Elf(Elf::new(path));
         let answer = self.symbolizer.symbolize_single(&source, Input::FileOffset(offset)).ok()?;
         let Symbolized::Sym(symbol) = answer else { return None };
         let source = |info: Option<&CodeInfo>| {
@@ -203,8 +205,14 @@ impl UserSymbols {
 
 impl File {
     fn of(binary: Option<Binary>) -> File {
-        let build_id = binary.as_ref().and_then(|of| read_elf_build_id(&of.path).ok().flatten());
-        let build_id = build_id.map(|bytes| hexadecimal(&bytes)).unwrap_or_default();
+        let build_id = match &binary {
+            Some(Binary::Trusted(path)) => {
+                let found = read_elf_build_id(path).ok().flatten();
+                found.map(|bytes| hexadecimal(&bytes)).unwrap_or_default()
+            }
+            Some(Binary::Other(table)) => table.build_id.clone(),
+            None => String::new(),
+        };
         File { binary: binary.map(Rc::new), build_id }
     }
 }
@@ -302,10 +310,14 @@ not a line
     }
 
     #[test]
-    fn copies_have_a_limit() {
+    fn files_of_others_have_a_limit_and_a_build_id() {
         let mut room = PROGRAM.len() as u64;
-        let binary = Binary::copy(PROGRAM, &mut room).unwrap();
-        assert!(!binary.is_trusted && room == 0);
-        assert!(Binary::copy(PROGRAM, &mut room).is_err());
+        let Binary::Other(table) = Binary::other(PROGRAM.to_vec(), &mut room).unwrap() else {
+            panic!("it is trusted")
+        };
+        assert!(room == 0 && table.build_id.len() == 40, "{table:?}");
+        assert_eq!(table.find(0x10e).as_deref(), Some("outer"));
+        assert_eq!((table.find(0x10b), table.find(u64::MAX)), (None, None));
+        assert!(Binary::other(PROGRAM.to_vec(), &mut room).is_err());
     }
 }
