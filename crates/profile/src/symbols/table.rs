@@ -64,9 +64,10 @@ impl Table {
 
     /// The function at an offset of the file.
     pub fn find(&self, offset: u64) -> Option<String> {
-        let holds = |(at, length, _): &&(u64, u64, u64)| offset.wrapping_sub(*at) < *length;
-        let (at, _, address) = self.segments.iter().find(holds)?;
-        let address = address.wrapping_add(offset - at);
+        let address = self.segments.iter().find_map(|(at, length, address)| {
+            let within = offset.checked_sub(*at).filter(|within| within < length)?;
+            address.checked_add(within)
+        })?;
         let next = self.functions.partition_point(|function| function.address <= address);
         let function = self.functions.get(next.checked_sub(1)?)?;
         if function.size != 0 && address - function.address >= function.size {
