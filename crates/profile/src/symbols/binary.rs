@@ -3,8 +3,8 @@
 //!
 //! A file that only root or this user may write, in folders that no one else may change, is read
 //! with its debugging information and that of files that it names. Of any other the symbol tables
-//! alone are read: the file that it names may be a device or a FIFO, what it has packed may unpack to
-//! any length, and readers of debugging information panic where it is nonsense.
+//! alone are read: the file that it names may be a device or a FIFO, and what it has packed may unpack
+//! to any length.
 
 use super::table::Table;
 use rustix::fs::OFlags;
