@@ -364,7 +364,8 @@ fn fetch_from(
     let size = match remotes.await_reply(role, NAMING)? {
         Reply::Profile { size, samples, lost, notes } => {
             if let Some(profile) = &mut trial.profile {
-                (profile.samples, profile.lost) = (profile.samples + samples, profile.lost + lost);
+                profile.samples = profile.samples.saturating_add(samples);
+                profile.lost = profile.lost.saturating_add(lost);
             }
             trial.warnings.extend(notes.into_iter().map(|note| format!("profile: {note}")));
             size
