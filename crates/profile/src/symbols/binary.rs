@@ -9,7 +9,7 @@
 use super::table::Table;
 use rustix::fs::OFlags;
 use std::fs::{File, Metadata, OpenOptions, metadata};
-use std::io::{self, Error, ErrorKind, Read};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -24,43 +24,35 @@ pub(super) enum Binary {
 
 impl Binary {
     /// Opens a file. `room` is how many bytes of files of others may still be read.
-    pub fn open(path: &Path, room: &mut u64) -> io::Result<Binary> {
+    pub fn open(path: &Path, room: &mut u64) -> Option<Binary> {
         let file = open(path)?;
-        let found = file.metadata()?;
+        let found = file.metadata().ok()?;
         if let Some(path) = trusted(path, &found) {
-            return Ok(Binary::Trusted(path));
+            return Some(Binary::Trusted(path));
         }
         if found.len() > *room {
-            return Err(too_large());
+            return None;
         }
         let mut bytes = Vec::new();
-        file.take(room.saturating_add(1)).read_to_end(&mut bytes)?;
+        file.take(*room).read_to_end(&mut bytes).ok()?;
         Binary::other(bytes, room)
     }
 
     /// A file with these bytes, which anyone may have written.
-    pub fn other(bytes: Vec<u8>, room: &mut u64) -> io::Result<Binary> {
-        *room = room.checked_sub(bytes.len() as u64).ok_or_else(too_large)?;
-        Table::parse(bytes).map(Binary::Other).map_err(Error::other)
+    pub fn other(bytes: Vec<u8>, room: &mut u64) -> Option<Binary> {
+        *room = room.checked_sub(bytes.len() as u64)?;
+        Table::parse(bytes).ok().map(Binary::Other)
     }
 }
 
 /// Opens a regular file. Already opening a device may change it, and that of a FIFO waits for its
 /// other end.
-fn open(path: &Path) -> io::Result<File> {
-    let regular = |found: Metadata| match found.is_file() {
-        true => Ok(()),
-        false => Err(Error::new(ErrorKind::InvalidInput, "not a regular file")),
-    };
-    regular(metadata(path)?)?;
+fn open(path: &Path) -> Option<File> {
+    let is_regular = |found: io::Result<Metadata>| found.is_ok_and(|found| found.is_file());
     let nonblock = OFlags::NONBLOCK.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
-    regular(file.metadata()?)?;
-    Ok(file)
-}
-
-fn too_large() -> Error {
-    Error::new(ErrorKind::FileTooLarge, "there is no room for it")
+    let open = || OpenOptions::new().read(true).custom_flags(nonblock).open(path).ok();
+    let file = is_regular(metadata(path)).then(open)??;
+    is_regular(file.metadata()).then_some(file)
 }
 
 /// The true path of a file that is trusted.

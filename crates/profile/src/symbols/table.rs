@@ -1,16 +1,24 @@
 //! The symbols of a program that anyone may have written, and no more than those. Nothing is
-//! unpacked or demangled, no other file is looked for, and a name is not longer than it may be.
+//! unpacked or demangled, no other file is looked for, and whatever the file says, the time that it
+//! takes grows with its size alone.
 
 use super::hexadecimal;
 use object::Endianness;
 use object::elf::{
-    ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, PT_NOTE, SHN_UNDEF, SHT_DYNSYM,
-    SHT_SYMTAB, STT_FUNC,
+    ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, PT_NOTE, ProgramHeader64, SHN_UNDEF,
+    SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, SectionType, Sym64,
 };
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
+use object::read::elf::{FileHeader, Note, ProgramHeader, SectionHeader, SectionTable, Sym};
 
 /// Longest name that is shown, bytes.
 const LONGEST_NAME: usize = 1024;
+
+/// Most segments: the kernel runs nothing with more (`load_elf_phdrs`, fs/binfmt_elf.c), each of
+/// which may be the whole file.
+const MOST_SEGMENTS: usize = 65_536 / 56;
+
+/// Largest segment of notes that is searched for a build id, bytes.
+const LARGEST_NOTES: u64 = 1 << 16;
 
 /// Functions of a file, by address.
 #[derive(Debug)]
@@ -38,22 +46,24 @@ impl Table {
         let data = bytes.as_slice();
         let header = FileHeader64::<Endianness>::parse(data)?;
         let endian = header.endian()?;
-        let (mut segments, mut build_id) = (Vec::new(), String::new());
-        for segment in header.program_headers(endian, data)? {
-            if segment.p_type(endian) == PT_LOAD {
-                let (at, length) = segment.file_range(endian);
-                segments.push((at, length, segment.p_vaddr(endian)));
-            }
-            if segment.p_type(endian) == PT_NOTE
-                && let Ok(Some(mut notes)) = segment.notes(endian, data)
-            {
-                while let Ok(Some(note)) = notes.next() {
-                    if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
-                        build_id = hexadecimal(note.desc());
-                    }
-                }
-            }
-        }
+        let all = header.program_headers(endian, data)?;
+        let all = &all[..all.len().min(MOST_SEGMENTS)];
+        let of_kind = |kind| all.iter().filter(move |segment| segment.p_type(endian) == kind);
+        let place = |segment: &ProgramHeader64<Endianness>| {
+            let (at, length) = segment.file_range(endian);
+            (at, length, segment.p_vaddr(endian))
+        };
+        let segments = of_kind(PT_LOAD).map(place).collect();
+        let notes = of_kind(PT_NOTE).filter(|notes| notes.p_filesz(endian) <= LARGEST_NOTES);
+        let mut notes = notes.filter_map(|segment| segment.notes(endian, data).ok()?);
+        let build_id = notes.find_map(|mut notes| {
+            let mut notes = std::iter::from_fn(|| notes.next().ok()?);
+            let is_id = |note: &Note<_>| {
+                note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID
+            };
+            notes.find(is_id).map(|note| hexadecimal(note.desc()))
+        });
+        let build_id = build_id.unwrap_or_default();
         let sections = header.sections(endian, data)?;
         let kinds = [SHT_SYMTAB, SHT_DYNSYM].into_iter();
         let mut functions: Vec<Function> =
@@ -75,8 +85,7 @@ impl Table {
         }
         let (begin, end) = function.name;
         let names = self.bytes.get(usize::try_from(begin).ok()?..usize::try_from(end).ok()?)?;
-        let name = names.split(|byte| *byte == 0).next()?;
-        let name = &name[..name.len().min(LONGEST_NAME)];
+        let name = names[..names.len().min(LONGEST_NAME)].split(|byte| *byte == 0).next()?;
         (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
     }
 }
@@ -86,7 +95,7 @@ fn functions<'data>(
     sections: &SectionTable<'data, FileHeader64<Endianness>>,
     endian: Endianness,
     data: &'data [u8],
-    kind: object::elf::SectionType,
+    kind: SectionType,
 ) -> Vec<Function> {
     let Ok(table) = sections.symbols(endian, data, kind) else { return Vec::new() };
     let strings = sections.section(table.string_section()).ok();
@@ -94,14 +103,37 @@ fn functions<'data>(
         return Vec::new();
     };
     let end = at.saturating_add(length);
-    let is_function = |symbol: &&_| {
-        let symbol: &object::elf::Sym64<Endianness> = symbol;
-        symbol.st_type() == STT_FUNC && symbol.st_shndx(endian) != SHN_UNDEF
-    };
-    let function = |symbol: &object::elf::Sym64<Endianness>| Function {
+    let is_function =
+        |symbol: &&Sym64<_>| symbol.st_type() == STT_FUNC && symbol.st_shndx(endian) != SHN_UNDEF;
+    let function = |symbol: &Sym64<_>| Function {
         address: symbol.st_value(endian),
         size: symbol.st_size(endian),
         name: (at.saturating_add(symbol.st_name(endian).into()).min(end), end),
     };
     table.iter().filter(is_function).map(function).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of its 60,000 program headers says that all of the file is notes.
+    #[test]
+    fn headers_that_repeat_the_file_take_no_more_time() {
+        const HEADERS: u16 = 60_000;
+        let mut bytes =
+            include_bytes!("../../../../fuzz/seeds/symbols/with-debug-information").to_vec();
+        let zeros = bytes.len().next_multiple_of(8);
+        let (headers, length) = (zeros + (4 << 20), 4u64 << 20);
+        bytes.resize(headers, 0);
+        for _ in 0..HEADERS {
+            let words = [PT_NOTE.0.into(), zeros as u64, 0, 0, length, 0, 4];
+            words.iter().for_each(|word: &u64| bytes.extend(word.to_le_bytes()));
+        }
+        // e_phoff and e_phnum.
+        bytes[32..40].copy_from_slice(&(headers as u64).to_le_bytes());
+        bytes[56..58].copy_from_slice(&HEADERS.to_le_bytes());
+        let table = Table::parse(bytes).unwrap();
+        assert_eq!((table.build_id.as_str(), table.segments.len()), ("", 0));
+    }
 }
