@@ -7,7 +7,7 @@ use bytepath::{run, spec, testbed};
 use super::round_trip;
 
 pub fn check(data: &[u8]) {
-    if let Ok(fleet) = Fleet::parse(data) {
+    if let Ok(fleet) = Fleet::parse("fleet.json", data) {
         assert!((1..=MOST_SHARDS).contains(&fleet.shards));
         assert!(fleet.jobs.iter().all(|job| slurm::parse_job(job).as_ref() == Ok(job)));
         round_trip::record(&fleet);

@@ -18,6 +18,7 @@ use crate::run::{Reached, is_begun, load, storage};
 use crate::sys::files::{self, Folder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -81,30 +82,25 @@ impl Fleet {
     /// Reads the record of a folder.
     pub fn read(folder: &Path) -> Result<Fleet, Fault> {
         let path = folder.join(RECORD);
-        let storage = |e: &dyn std::fmt::Display| {
-            Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", path.display()))
-                .remedy("name the folder of a fleet, which `bytepath fleet submit` makes")
-        };
-        let text = files::read(&path, MOST).map_err(|e| storage(&e))?;
-        let fleet = Fleet::parse(&text).map_err(|e| storage(&e))?;
-        match fleet.schema {
-            SCHEMA => Ok(fleet),
-            other => Err(Fault::new(
-                FaultKind::Unsupported,
-                format!("{} has schema {other}; this bytepath reads {SCHEMA}", path.display()),
-            )),
-        }
+        let name = path.display().to_string();
+        let text = files::read(&path, MOST).map_err(|e| unreadable(&name, &e))?;
+        Fleet::parse(&name, &text)
     }
 
-    /// Reads a record, of which what follows may be believed: there are as many shards as a fleet
-    /// can have, and Slurm's programs can be given the ids of its jobs.
-    pub fn parse(text: &[u8]) -> Result<Fleet, String> {
-        let fleet: Fleet = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+    /// Reads a record. Its schema comes first; then it has as many shards as a fleet can have, and
+    /// ids of jobs that Slurm's programs can be given.
+    pub fn parse(name: &str, text: &[u8]) -> Result<Fleet, Fault> {
+        let wrong = |what: &dyn Display| unreadable(name, what);
+        let fleet: Fleet = serde_json::from_slice(text).map_err(|e| wrong(&e))?;
+        if fleet.schema != SCHEMA {
+            let what = format!("{name} has schema {}; this bytepath reads {SCHEMA}", fleet.schema);
+            return Err(Fault::new(FaultKind::Unsupported, what));
+        }
         if !(1..=MOST_SHARDS).contains(&fleet.shards) {
-            return Err(format!("{} shards; a fleet has 1 to {MOST_SHARDS}", fleet.shards));
+            return Err(wrong(&format!("{} shards; a fleet has 1 to {MOST_SHARDS}", fleet.shards)));
         }
         match fleet.jobs.iter().find(|job| !slurm::is_job(job)) {
-            Some(job) => Err(format!("{job:?} is not the id of a job")),
+            Some(job) => Err(wrong(&format!("{job:?} is not the id of a job"))),
             None => Ok(fleet),
         }
     }
@@ -125,6 +121,11 @@ impl Fleet {
     pub fn seed(&self, shard: u32) -> u64 {
         self.seed.wrapping_add(shard.into()) & i64::MAX as u64
     }
+}
+
+fn unreadable(name: &str, why: &dyn Display) -> Fault {
+    Fault::new(FaultKind::Storage, format!("cannot read {name}: {why}"))
+        .remedy("name the folder of a fleet, which `bytepath fleet submit` makes")
 }
 
 /// Name of a shard, and of its folder.
@@ -189,9 +190,12 @@ mod tests {
             Fleet::read(folder.path()).unwrap_err().to_string()
         };
         assert!(refused(|fleet| fleet.schema += 1).contains("schema 2"));
+        let newer = refused(|fleet| (fleet.schema, fleet.shards) = (2, 5000));
+        assert!(newer.contains("schema 2"), "{newer}");
         for shards in [0, u32::MAX] {
             let text = serde_json::to_string(&Fleet { shards, ..fleet.clone() }).unwrap();
-            assert!(Fleet::parse(text.as_bytes()).unwrap_err().contains("has 1 to 1001"));
+            let fault = Fleet::parse("fleet.json", text.as_bytes()).unwrap_err();
+            assert!(fault.to_string().contains("has 1 to 1001"), "{fault}");
         }
         assert!(refused(|fleet| fleet.shards = 1002).contains("has 1 to 1001"));
         assert!(refused(|fleet| fleet.jobs.push("7 --me".into())).contains("\"7 --me\" is not"));
