@@ -350,9 +350,13 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// A level as typed: it ends up in the id of a cell, so its length is limited.
+    /// A level as typed: reports and errors about other levels repeat it, so it is one short line.
     pub fn level(&self) -> Result<&'a str, Fault> {
         let level = self.one_word()?;
+        if level.contains(steers) {
+            let text = format!("a level of '{}' has a tab, line break or the like in it", self.key);
+            return Err(self.wrong(text).remedy("write it on one line, with spaces alone"));
+        }
         if level.chars().count() > LONGEST_LEVEL {
             let text =
                 format!("a level of '{}' is longer than {LONGEST_LEVEL} characters", self.key);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{OptionKind, OptionSpec};
+use crate::record::{OptionKind, OptionSpec, steers};
 use crate::spec::{PairDeclaration, PathDeclaration, WorkloadDeclaration};
 
 const DEPTH: &[OptionSpec] = &[OptionSpec {
@@ -397,6 +397,19 @@ fn hostile_text_in_a_file_gives_one_plain_line() {
     assert!(!fault.chars().any(char::is_control), "{fault:?}");
     let fault = read("title = \"a\\nb\"").unwrap_err().to_string();
     assert!(fault.contains("one line"), "{fault}");
+}
+
+#[test]
+fn a_level_is_one_line_even_where_spaces_do_not_count() {
+    let baseline = "baseline = { path = 'socket', read-size = '256K' }";
+    // The remedy of the baseline's error names the levels.
+    for level in ["16M\\t", "\\n16M", "16M\\u0085", "\\u202816M"] {
+        let sizes = format!("read-size = ['512K', '1M', '2M', '4M', \"{level}\", '3M', '64M']");
+        let fault = read(&format!("{baseline}\n[factors]\npath = 'socket'\n{sizes}"));
+        let fault = fault.unwrap_err().to_string();
+        assert!(!fault.contains(steers), "{fault:?}");
+        assert!(fault.starts_with("x.toml:4:") && fault.contains("one line"), "{fault}");
+    }
 }
 
 #[test]
