@@ -19,7 +19,7 @@ mod ratios;
 use anyhow::{Context, Result, ensure};
 use bytepath::meter;
 use bytepath::record::{Cell, Role, Schedule};
-use bytepath::run::Stand;
+use bytepath::study::Stand;
 use namespace::inside;
 use ratios::Ratios;
 use std::io::{BufRead, BufReader};

@@ -8,7 +8,7 @@ mod common;
 
 use anyhow::{Context, Result};
 use bytepath::record::{Design, Schedule};
-use bytepath::run::{Laboratory, Plan, conduct};
+use bytepath::study::{Laboratory, Plan, conduct};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 

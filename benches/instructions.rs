@@ -19,9 +19,9 @@ use bytepath::record::{
     Cell, CellId, Facts, Fault, Judgement, OptionKind, OptionSpec, Schedule, Study, StudyHeader,
     Support, Trial, TrialStatus,
 };
-use bytepath::run::{Laboratory, Plan, Stand, agent, conduct, path_spec, testbed_spec};
 use bytepath::spec::{self, Ask};
 use bytepath::stats::{Comparison, Question, Rules, analyse, costs};
+use bytepath::study::{Laboratory, Plan, Stand, agent, conduct, path_spec, testbed_spec};
 use bytepath::testbed::{self, Testbed};
 use bytepath::workload::{Account, Group, Job, Recorder, Tx};
 use bytepath::{guest, meter};

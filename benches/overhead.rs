@@ -15,7 +15,7 @@ mod ratios;
 use anyhow::{Context, Result, anyhow, ensure};
 use bytepath::meter::{self, Meter};
 use bytepath::record::{Cell, Role, Sampling, Schedule};
-use bytepath::run::{Laboratory, Stand};
+use bytepath::study::{Laboratory, Stand};
 use bytepath::sys;
 use bytepath::sys::bpf::asm::{Assembler, Reg};
 use bytepath::sys::bpf::{self, Hook, Program};

@@ -14,8 +14,8 @@ mod plain;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytepath::record::{Cell, Role, Schedule};
-use bytepath::run::Stand;
 use bytepath::stats::Effect;
+use bytepath::study::Stand;
 use namespace::{inside, within};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;

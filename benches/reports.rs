@@ -9,8 +9,8 @@
 mod made_up;
 
 use bytepath::report::{CATALOG, Style, Subject};
-use bytepath::run::{StudyWriter, load};
 use bytepath::stats::{Rules, analyse};
+use bytepath::study::{StudyWriter, load};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -13,8 +13,8 @@ mod namespace;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytepath::record::{Cell, Percentile, Role, Schedule};
-use bytepath::run::Stand;
 use bytepath::stats::Effect;
+use bytepath::study::Stand;
 use namespace::inside;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;

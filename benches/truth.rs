@@ -16,8 +16,8 @@ use bytepath::connection::{Connection, KERNEL_TCP, Transport};
 use bytepath::math::{Moments, StandardError};
 use bytepath::path::{self, DataPath, HalfPath, TxPath};
 use bytepath::record::{Cell, CellId, Design, Facts, Fault, OptionSpec, Schedule, Study, Support};
-use bytepath::run::{self, Laboratory, Plan, conduct};
 use bytepath::stats::{Comparison, Question, Rules, analyse};
+use bytepath::study::{self, Laboratory, Plan, conduct};
 use bytepath::workload::{Account, Group, Job, Recorder, Tx};
 use bytepath::{meter, sys};
 use std::sync::atomic::AtomicBool;
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
         sys::process::die_with_parent(true)?;
         sys::process::allow_many_files();
         let (input, output) = (std::io::stdin(), std::io::stdout());
-        return Ok(run::agent::serve(input, output, PATHS, meter::CATALOG)?);
+        return Ok(study::agent::serve(input, output, PATHS, meter::CATALOG)?);
     }
     let minutes = common::number("BENCH_MINUTES", 60.0)?;
     let blocks = common::number("BENCH_BLOCKS", 10.0)? as u32;

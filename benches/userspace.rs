@@ -11,8 +11,8 @@ mod plain;
 
 use anyhow::{Context, Result, ensure};
 use bytepath::record::{Cell, Role, Schedule};
-use bytepath::run::Stand;
 use bytepath::stats::Effect;
+use bytepath::study::Stand;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 

@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result};
 use bytepath::record::{Cell, CellId, StudyHeader, Trial};
-use bytepath::run::{Laboratory, Observer, path_spec};
 use bytepath::spec::{self, Ask};
+use bytepath::study::{Laboratory, Observer, path_spec};
 use bytepath::{meter, path, sys, testbed};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

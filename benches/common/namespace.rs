@@ -1,7 +1,7 @@
 //! Other programs in the namespaces and on the CPUs of a stand.
 
 use bytepath::record::{Cell, Role};
-use bytepath::run::Stand;
+use bytepath::study::Stand;
 use std::process::Command;
 
 /// What runs a program in the network namespace of a role, on the CPU that a cell gives

@@ -3,13 +3,13 @@
 
 use bytepath::record::{FaultKind, steers};
 use bytepath::spec::{Catalogues, MOST_CELLS, parse_experiment};
-use bytepath::{meter, path, run, testbed};
+use bytepath::{meter, path, study, testbed};
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
 static CATALOGUES: LazyLock<Catalogues> = LazyLock::new(|| Catalogues {
-    paths: run::path_spec(path::CATALOG, path::PAIRS),
-    testbeds: run::testbed_spec(testbed::CATALOG),
+    paths: study::path_spec(path::CATALOG, path::PAIRS),
+    testbeds: study::testbed_spec(testbed::CATALOG),
     meters: meter::selectable().map(|meter| meter.name()).collect(),
     usual_meters: meter::regular().map(|meter| meter.name()).collect(),
     cpus: [0, 1].into(),

@@ -7,7 +7,7 @@ use bytepath::record::{OptionKind, unit};
 use bytepath::spec::{self, Inventory};
 use bytepath::stats::Threshold;
 use bytepath::sys::perf::Event;
-use bytepath::{run, testbed};
+use bytepath::{study, testbed};
 use std::path::Path;
 
 const KINDS: [OptionKind; 9] = [
@@ -59,7 +59,7 @@ pub fn check(data: &[u8]) {
 /// Whatever the hosts of a pair are called, they make one testbed.
 fn inventory(text: &str) {
     let Ok(inventory) = Inventory::parse("hosts.toml", text) else { return };
-    let declared = run::testbed_spec(testbed::CATALOG);
+    let declared = study::testbed_spec(testbed::CATALOG);
     let names = text.split(|c: char| c.is_whitespace() || ".[]".contains(c)).take(64);
     for name in names {
         let Ok(chosen) = inventory.chosen(&[name.to_owned()]) else { continue };

@@ -2,7 +2,7 @@
 //! rest on, or an error.
 
 use bytepath::fleet::{Fleet, MOST_SHARDS, slurm};
-use bytepath::{run, spec, testbed};
+use bytepath::{spec, study, testbed};
 
 use super::round_trip;
 
@@ -26,7 +26,7 @@ pub fn check(data: &[u8]) {
     if let Ok(nodes) = slurm::parse_nodes(&text) {
         // Whatever the nodes are called, they make one testbed and add no option to it.
         let addresses = ["10.0.0.1", "10.0.0.2"].map(|address| address.parse().expect("one"));
-        let declared = run::testbed_spec(testbed::CATALOG);
+        let declared = study::testbed_spec(testbed::CATALOG);
         let typed = slurm::testbed(&nodes, addresses);
         let choice = spec::parse_testbed(&typed, &declared).expect("a testbed");
         for (role, node) in ["sender", "receiver"].into_iter().zip(&nodes) {

@@ -5,7 +5,7 @@
 use bytepath::profile::WorkUnit;
 use bytepath::record::{Observation, Published, Study, steers};
 use bytepath::report::{self, Report, Style, Subject};
-use bytepath::{run, spec, stats};
+use bytepath::{spec, stats, study};
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -28,7 +28,7 @@ pub fn check(data: &[u8]) {
             std::fs::write(folder.path().join(name), bytes).expect("a file");
         }
     }
-    let Ok(study) = run::load(folder.path()) else { return };
+    let Ok(study) = study::load(folder.path()) else { return };
     let trials = &study.trials;
     assert!(trials.iter().all(|trial| study.header.cells.iter().any(|c| c.id == trial.cell)));
     reports(folder.path(), &study);
@@ -46,7 +46,7 @@ fn reports(folder: &Path, study: &Study) {
     for formats in [short, long] {
         let named = formats[0].named(study);
         let analysis = stats::analyse(&named, &stats::Rules::of(&named.header));
-        let explanation = run::explanation(folder, &named, &analysis, WorkUnit::Gib);
+        let explanation = study::explanation(folder, &named, &analysis, WorkUnit::Gib);
         let subject = Subject::of(&named, &analysis, explanation.as_ref());
         let subject = Subject { recorded: &study.header, ..subject };
         formats.into_iter().for_each(|format| report(format, &subject));

@@ -1,10 +1,10 @@
 //! `bytepath advise`: what an observed program would spend if it moved its bytes in other ways.
 
 use super::printed::Printed;
-use crate::record::{Fault, FaultKind, Observation, SCHEMA_VERSION};
-use crate::report;
-use crate::run::load;
-use crate::sys::files;
+use bytepath_record::{Fault, FaultKind, Observation, SCHEMA_VERSION};
+use bytepath_report as report;
+use bytepath_study::load;
+use bytepath_sys::files;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,9 +1,9 @@
 //! The testbed that a command names, and its hosts.
 
-use crate::record::{Fault, FaultKind, Role};
-use crate::run::testbed_spec;
-use crate::spec::{self, TestbedChoice};
-use crate::testbed::{self, Testbed};
+use bytepath_host::testbed::{self, Testbed};
+use bytepath_record::{Fault, FaultKind, Role};
+use bytepath_spec::{self as spec, TestbedChoice};
+use bytepath_study::testbed_spec;
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -32,12 +32,12 @@ pub(super) const USUAL: &str = "netns";
 
 impl BedArguments {
     /// This machine and another one.
-    pub fn with_receiver(host: &str) -> BedArguments {
+    pub(super) fn with_receiver(host: &str) -> BedArguments {
         BedArguments { testbed: None, sender: None, receiver: Some(host.to_owned()) }
     }
 
     /// The testbed that was named, if one was.
-    pub fn choice(&self) -> Result<Option<TestbedChoice>, Fault> {
+    pub(super) fn choice(&self) -> Result<Option<TestbedChoice>, Fault> {
         self.text()?.as_deref().map(choice).transpose()
     }
 
@@ -65,7 +65,7 @@ pub(super) enum Bed {
 }
 
 impl Bed {
-    pub fn as_ref(&self) -> &dyn Testbed {
+    pub(super) fn as_ref(&self) -> &dyn Testbed {
         match self {
             Bed::Catalogue(testbed) => *testbed,
             Bed::Configured(testbed) => testbed.as_ref(),

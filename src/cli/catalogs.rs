@@ -3,9 +3,10 @@
 
 use super::place::{PlaceArguments, unknown};
 use super::printed::{Document, Printed};
-use crate::path::DataPath;
-use crate::record::{Facts, Fault, OptionSpec, Role, Support, Tls};
-use crate::{meter, path};
+use bytepath_engine::path;
+use bytepath_engine::path::DataPath;
+use bytepath_meter as meter;
+use bytepath_record::{Facts, Fault, OptionSpec, Role, Support, Tls};
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, Write};

@@ -5,12 +5,14 @@ use super::exit::{THRESHOLD_FAILED, UNDECIDED};
 use super::printed::{Printed, WithPage};
 use super::published::published;
 use super::show::{WorkName, explained};
-use crate::profile::Explanation;
-use crate::record::{CellId, Fault, FaultKind, Study};
-use crate::report;
-use crate::run::load;
-use crate::spec::{PUBLISHED, suggest};
-use crate::stats::{self, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult};
+use bytepath_profile::Explanation;
+use bytepath_record::{CellId, Fault, FaultKind, Study};
+use bytepath_report as report;
+use bytepath_spec::{PUBLISHED, suggest};
+use bytepath_stats::{
+    self as stats, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult,
+};
+use bytepath_study::load;
 use clap::Args;
 use serde::Serialize;
 use std::io::Write;

@@ -2,12 +2,12 @@
 
 use super::help::list;
 use super::printed::{Document, Printed};
-use crate::copy::trial::{Load, Outcome, memories, on_cpu, run};
-use crate::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
-use crate::record::{Fault, FaultKind, OptionKind, Options, unit};
-use crate::report;
-use crate::stats::{BreakEven, CopyAt, CopyCell, CopyRow, CopyTrial, offload};
-use crate::sys::{self, Roots};
+use bytepath_engine::copy::trial::{Load, Outcome, memories, on_cpu, run};
+use bytepath_engine::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
+use bytepath_record::{Fault, FaultKind, OptionKind, Options, unit};
+use bytepath_report as report;
+use bytepath_stats::{BreakEven, CopyAt, CopyCell, CopyRow, CopyTrial, offload};
+use bytepath_sys::{self as sys, Roots};
 use clap::Args;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -179,7 +179,9 @@ fn notes(engines: &[Typed]) -> Vec<String> {
 
 fn size(text: &str) -> Result<u32, String> {
     match OptionKind::Size(1, 1 << 30).parse(text)? {
-        crate::record::OptionValue::Number(size) => u32::try_from(size).map_err(|e| e.to_string()),
+        bytepath_record::OptionValue::Number(size) => {
+            u32::try_from(size).map_err(|e| e.to_string())
+        }
         _ => Err(format!("'{text}' is not a size")),
     }
 }

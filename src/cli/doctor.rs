@@ -4,10 +4,13 @@ use super::exit::UNSUPPORTED;
 use super::place::{Place, PlaceArguments, of_host, unknown};
 use super::plan::{from_file, read};
 use super::printed::{Document, Printed};
-use crate::record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support, Tls};
-use crate::sys::Roots;
-use crate::testbed::{self, Emulation};
-use crate::{host, meter, path, report};
+use bytepath_engine::path;
+use bytepath_host as host;
+use bytepath_host::testbed::{self, Emulation};
+use bytepath_meter as meter;
+use bytepath_record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support, Tls};
+use bytepath_report as report;
+use bytepath_sys::Roots;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -163,7 +166,8 @@ fn able(cell: &Cell, facts: &Result<Vec<Facts>, Fault>) -> Support {
         Ok(facts) => facts,
         Err(fault) => return unknown(fault),
     };
-    let check = |role: Role| crate::run::check(path::CATALOG, cell, role, &facts[role as usize]);
+    let check =
+        |role: Role| bytepath_study::check(path::CATALOG, cell, role, &facts[role as usize]);
     check(Role::Sender).and(check(Role::Receiver))
 }
 

@@ -1,21 +1,21 @@
 //! Exit codes and the one line that explains a failure.
 
 use super::output::fail;
-use crate::record::{Fault, FaultKind};
+use bytepath_record::{Fault, FaultKind};
 use std::process::ExitCode;
 
 /// The exit code of a run whose report holds a failed trial.
-pub const TRIAL_FAILED: u8 = 5;
+pub(super) const TRIAL_FAILED: u8 = 5;
 
 /// The exit code of a comparison that fails a threshold of `--fail-if`.
-pub const THRESHOLD_FAILED: u8 = 7;
+pub(super) const THRESHOLD_FAILED: u8 = 7;
 
 /// The exit code of a comparison in which a limit is undecided and none fails: what
 /// `git bisect run` takes for "cannot be tested".
-pub const UNDECIDED: u8 = 125;
+pub(super) const UNDECIDED: u8 = 125;
 
 /// The exit code where something cannot run on this host.
-pub const UNSUPPORTED: u8 = 3;
+pub(super) const UNSUPPORTED: u8 = 3;
 
 /// The exit code of a failure, by its kind.
 pub fn exit_code(fault: &Fault) -> ExitCode {

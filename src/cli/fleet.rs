@@ -7,12 +7,14 @@ use super::plan::{LONGEST_TEXT, catalogues, read, seed};
 use super::printed::{Document, Printed};
 use super::run::own_program;
 use super::{Arguments, dispatch};
-use crate::fleet::slurm::{self, Task};
-use crate::fleet::{self, EXPERIMENT, Fleet, JOB, JOB_TEXT, MOST_SHARDS, PROGRAM, name, reached};
-use crate::record::{Fault, FaultKind, unit};
-use crate::run::{Reached, is_begun, load, merge, refuse_used, storage};
-use crate::spec::{self, Catalogues, Cpus, Experiment};
-use crate::sys::files;
+use bytepath_record::{Fault, FaultKind, unit};
+use bytepath_spec::{self as spec, Catalogues, Cpus, Experiment};
+use bytepath_study::fleet::slurm::{self, Task};
+use bytepath_study::fleet::{
+    self, EXPERIMENT, Fleet, JOB, JOB_TEXT, MOST_SHARDS, PROGRAM, name, reached,
+};
+use bytepath_study::{Reached, is_begun, load, merge, refuse_used, storage};
+use bytepath_sys::files;
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use std::fs;

@@ -2,7 +2,7 @@
 
 use super::output::size;
 use super::show::PAGE;
-use crate::report::wrap;
+use bytepath_report::wrap;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 

@@ -4,12 +4,12 @@
 
 use super::output::warn;
 use super::printed::{Document, Printed, WithPage};
-use crate::record::{Fault, FaultKind};
-use crate::report;
-use crate::run::load;
-use crate::spec::suggest;
-use crate::stats::{self, Question, StudyPoints};
-use crate::sys::files::Folder;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_report as report;
+use bytepath_spec::suggest;
+use bytepath_stats::{self as stats, Question, StudyPoints};
+use bytepath_study::load;
+use bytepath_sys::files::Folder;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

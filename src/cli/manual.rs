@@ -3,7 +3,7 @@
 
 use super::output::print;
 use super::show::replace;
-use crate::record::{Fault, FaultKind};
+use bytepath_record::{Fault, FaultKind};
 use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;

@@ -1,7 +1,7 @@
 //! Memory for what is read from files, which may be anyone's.
 
-use crate::record::{Fault, FaultKind, unit, visible};
-use crate::sys::allowance::{Limit, limit};
+use bytepath_record::{Fault, FaultKind, unit, visible};
+use bytepath_sys::allowance::{Limit, limit};
 
 /// Unless the user allows another amount: enough for studies and profiles as they are.
 const USUAL: u64 = 256 << 20;

@@ -1,8 +1,8 @@
 //! `bytepath merge`: one study from several.
 
 use super::output::say;
-use crate::record::{Fault, FaultKind};
-use crate::run::merge as join;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_study::merge as join;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -36,8 +36,9 @@ mod version;
 
 pub use exit::{exit_code, explain};
 
-use crate::record::Fault;
-use crate::{meter, path};
+use bytepath_engine::path;
+use bytepath_meter as meter;
+use bytepath_record::Fault;
 use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -226,13 +227,13 @@ impl Command {
 /// Whether this process is the first of a guest, whose arguments are words of
 /// the kernel's command line and not for us.
 pub fn is_guest_init() -> bool {
-    crate::guest::is_guest_init()
+    bytepath_host::guest::is_guest_init()
 }
 
 /// Runs a guest until its host is gone. It returns only if the machine cannot be
 /// switched off; the kernel then panics, because its first process ended.
 pub fn guest_init() -> ExitCode {
-    let error = crate::guest::guest_init(crate::host::own_build());
+    let error = bytepath_host::guest::guest_init(bytepath_host::own_build());
     output::say(format_args!("bytepath: the guest cannot be switched off: {error}"));
     ExitCode::FAILURE
 }
@@ -249,16 +250,21 @@ struct AgentArguments {
 
 fn agent(arguments: &AgentArguments) -> Result<ExitCode, Fault> {
     if arguments.build {
-        output::print(|out| writeln!(out, "{}", crate::host::own_build()))?;
+        output::print(|out| writeln!(out, "{}", bytepath_host::own_build()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    crate::sys::process::ignore_interrupts();
+    bytepath_sys::process::ignore_interrupts();
     // A parent that goes away with the connection must not take an agent along that has
     // settings to restore.
-    crate::sys::process::die_with_parent(!arguments.away)
+    bytepath_sys::process::die_with_parent(!arguments.away)
         .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
-    crate::sys::process::allow_many_files();
-    crate::run::agent::serve(std::io::stdin(), std::io::stdout(), path::CATALOG, meter::CATALOG)
-        .map_err(|e| Fault::system("cannot communicate with the controller", &e))?;
+    bytepath_sys::process::allow_many_files();
+    bytepath_study::agent::serve(
+        std::io::stdin(),
+        std::io::stdout(),
+        path::CATALOG,
+        meter::CATALOG,
+    )
+    .map_err(|e| Fault::system("cannot communicate with the controller", &e))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,15 +7,15 @@ use super::output::{self, json, taken};
 use super::printed::{Form, Printed, WithPage, keep};
 use super::profile::summary;
 use super::show::{PAGE, replace};
-use crate::host::survey;
-use crate::observe::{self, Asked, Method, Observed, Request, Target};
-use crate::profile::flame::{self, Chart};
-use crate::profile::subsystem::Rules;
-use crate::profile::{self, Profile, export};
-use crate::record::{Ending, Fault, FaultKind, unit};
-use crate::report::{self, Advice, Style};
-use crate::run::{ProgramSampler, copy_ceiling, load, of_program};
-use crate::sys::Roots;
+use bytepath_host::survey;
+use bytepath_observe::{self as observe, Asked, Method, Observed, Request, Target};
+use bytepath_profile::flame::{self, Chart};
+use bytepath_profile::subsystem::Rules;
+use bytepath_profile::{self as profile, Profile, export};
+use bytepath_record::{Ending, Fault, FaultKind, unit};
+use bytepath_report::{self as report, Advice, Style};
+use bytepath_study::{ProgramSampler, copy_ceiling, load, of_program};
+use bytepath_sys::Roots;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -210,7 +210,7 @@ const FUNCTIONS: usize = 15;
 fn heed(asked: &Asked, process: bool) -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let heeded = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter();
-    for signal in heeded.filter(|signal| !crate::sys::process::ignores(*signal)) {
+    for signal in heeded.filter(|signal| !bytepath_sys::process::ignores(*signal)) {
         signal_hook::flag::register(signal, asked.stop.clone())?;
         if !process && matches!(signal, SIGTERM | SIGHUP) {
             let number = signal.unsigned_abs() as usize;

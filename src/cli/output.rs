@@ -2,9 +2,9 @@
 //! early (`bytepath paths | head`), a closed terminal, a full device. Nothing panics for
 //! that, and no measurement stops.
 
-use crate::record::{Fault, FaultKind, visible, visible_json};
 use anstream::AutoStream;
 use anstream::stream::RawStream;
+use bytepath_record::{Fault, FaultKind, visible, visible_json};
 use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;

@@ -2,11 +2,13 @@
 
 use super::bed::{Bed, BedArguments, USUAL, choice, chosen};
 use super::run::own_program;
-use crate::record::{Cell, Facts, Fault, FaultKind, Finding, Kernel, Role, Support};
-use crate::run::{Laboratory, Stewards, path_spec, preparable, survey, survey_device};
-use crate::spec::{self, Ask, TestbedChoice};
-use crate::testbed::{Site, Testbed};
-use crate::{meter, path, sys};
+use bytepath_engine::path;
+use bytepath_host::testbed::{Site, Testbed};
+use bytepath_meter as meter;
+use bytepath_record::{Cell, Facts, Fault, FaultKind, Finding, Kernel, Role, Support};
+use bytepath_spec::{self as spec, Ask, TestbedChoice};
+use bytepath_study::{Laboratory, Stewards, path_spec, preparable, survey, survey_device};
+use bytepath_sys as sys;
 use clap::Args;
 use std::sync::atomic::AtomicBool;
 
@@ -36,19 +38,19 @@ type Examined = (Result<Vec<Facts>, Fault>, Option<Vec<Finding>>);
 
 impl PlaceArguments {
     /// Whether a device was named.
-    pub fn is_device(&self) -> bool {
+    pub(super) fn is_device(&self) -> bool {
         self.device.is_some()
     }
 
     /// The testbed that was named, if one was.
-    pub fn choice(&self) -> Result<Option<TestbedChoice>, Fault> {
+    pub(super) fn choice(&self) -> Result<Option<TestbedChoice>, Fault> {
         self.bed.choice()
     }
 
     /// Facts of both hosts, or of this one for both roles over the device that
     /// was named. The outer fault is a usage error, the inner one the
     /// testbed's. With `meters`, what those need is tried too.
-    pub fn facts(&self, meters: bool) -> Result<Result<Vec<Facts>, Fault>, Fault> {
+    pub(super) fn facts(&self, meters: bool) -> Result<Result<Vec<Facts>, Fault>, Fault> {
         match &self.device {
             Some(device) => facts_over(device, meters).map(Ok),
             None => self.facts_at(&self.place()?, meters),
@@ -57,7 +59,7 @@ impl PlaceArguments {
 
     /// The same with meters, and what would distort measurements on hosts that are not this
     /// machine; none where no such testbed was named. Hosts are connected to once for both.
-    pub fn examined(&self) -> Result<Examined, Fault> {
+    pub(super) fn examined(&self) -> Result<Examined, Fault> {
         if let Some(device) = &self.device {
             return Ok((facts_over(device, true).map(Ok)?, None));
         }
@@ -66,7 +68,7 @@ impl PlaceArguments {
     }
 
     /// The devices that were named with the testbed.
-    pub fn devices(&self) -> Result<[Option<String>; 2], Fault> {
+    pub(super) fn devices(&self) -> Result<[Option<String>; 2], Fault> {
         match &self.device {
             Some(device) => Ok([Some(device.clone()), Some(device.clone())]),
             None => Ok(self.place()?.bed.as_ref().named_devices()),
@@ -108,12 +110,12 @@ fn facts_over(device: &str, meters: bool) -> Result<Vec<Facts>, Fault> {
 
 impl Place {
     /// Raises nothing yet.
-    pub fn new(choice: TestbedChoice) -> Result<Place, Fault> {
+    pub(super) fn new(choice: TestbedChoice) -> Result<Place, Fault> {
         Ok(Place::on(choice.clone(), chosen(&choice)?))
     }
 
     /// On a testbed that was chosen before.
-    pub fn on(choice: TestbedChoice, bed: Bed) -> Place {
+    pub(super) fn on(choice: TestbedChoice, bed: Bed) -> Place {
         Place { choice, bed }
     }
 
@@ -137,7 +139,7 @@ impl Place {
     }
 
     /// Facts of both hosts under this kernel, with the default link.
-    pub fn look(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
+    pub(super) fn look(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
         if let Some([sender, receiver]) = self.bed.as_ref().devices() {
             return self.look_at([sender, receiver], meters);
         }
@@ -164,7 +166,7 @@ impl Place {
     }
 
     /// Whether the cards could be prepared for a cell, where there are cards.
-    pub fn preparable(&self, cell: &Cell) -> Support {
+    pub(super) fn preparable(&self, cell: &Cell) -> Support {
         let able = own_program()
             .and_then(|program| preparable(path::CATALOG, self.bed.as_ref(), &program, cell));
         match able {
@@ -174,7 +176,7 @@ impl Place {
     }
 
     /// The same for every kernel that cells name.
-    pub fn look_for(&self, cells: &[Cell]) -> Vec<Seen> {
+    pub(super) fn look_for(&self, cells: &[Cell]) -> Vec<Seen> {
         let mut all: Vec<Seen> = Vec::new();
         for cell in cells {
             if !all.iter().any(|(kernel, _)| *kernel == cell.kernel) {

@@ -6,16 +6,20 @@ use super::place::laboratory;
 use super::printed::Document;
 use super::run::RunArguments;
 use super::run::own_program;
-use crate::host;
-use crate::record::{
+use bytepath_engine::path;
+use bytepath_engine::workload;
+use bytepath_host as host;
+use bytepath_host::testbed::{self, Site, Testbed};
+use bytepath_meter as meter;
+use bytepath_record::{
     Budget, Cell, CellId, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power,
     Profiling, Protocol, Schedule, SettingRecord, Source, WantedSetting, unit,
 };
-use crate::run::{self, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
-use crate::spec::{self, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
-use crate::sys::{Roots, files};
-use crate::testbed::{self, Site, Testbed};
-use crate::{meter, path, report, stats, workload};
+use bytepath_report as report;
+use bytepath_spec::{self as spec, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
+use bytepath_stats as stats;
+use bytepath_study::{self as study, Plan, Stewards, path_spec, testbed_spec, time_of_trial};
+use bytepath_sys::{Roots, files};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -114,7 +118,7 @@ pub(super) fn plan_on(
         baseline: experiment.baseline,
         schedule,
         judgement: experiment.judgement,
-        meters: run::meter_requests(
+        meters: study::meter_requests(
             chosen.unwrap_or(experiment.meters),
             &power,
             profiling.as_ref(),
@@ -257,7 +261,7 @@ enum Previewed {
 fn prepared<'a>(plan: &'a Plan, testbed: &dyn Testbed) -> Result<Vec<Prepared<'a>>, Fault> {
     let stop = AtomicBool::new(false);
     let laboratory = laboratory(testbed, &stop)?;
-    let all = run::previewed(&laboratory, &plan.cells)?.into_iter().zip(&plan.cells);
+    let all = study::previewed(&laboratory, &plan.cells)?.into_iter().zip(&plan.cells);
     let one = |(records, cell): (Result<Vec<SettingRecord>, Fault>, &'a Cell)| Prepared {
         cell: &cell.id,
         settings: match records.map(|all| (all.iter().find(|r| lacks(cell, r)).cloned(), all)) {
@@ -318,7 +322,7 @@ pub(super) fn print(plan: &Plan, testbed: &dyn Testbed, json: bool) -> Result<()
     let seconds_per_trial = time_of_trial(s);
     let (profile_trials, profile_retakes, each) =
         profile_trials(s, &plan.cells, plan.profiling.as_ref());
-    let (meters, power) = run::meters_for_header(&plan.meters)?;
+    let (meters, power) = study::meters_for_header(&plan.meters)?;
     let outline = Outline {
         title: &plan.title,
         testbed: &plan.testbed,

@@ -1,9 +1,9 @@
 //! `bytepath attach`: attaches the log of an external meter to a study that has ended.
 
 use super::show::{self, Form};
-use crate::record::{Fault, Power, PowerSource, Role};
-use crate::run::import_power;
-use crate::spec;
+use bytepath_record::{Fault, Power, PowerSource, Role};
+use bytepath_spec as spec;
+use bytepath_study::import_power;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;

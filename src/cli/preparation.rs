@@ -1,13 +1,13 @@
 //! `bytepath settings --path`: what a data path requires of a NIC before a
 //! stream uses it, as settings that a run makes and restores.
 
-use crate::host;
-use crate::path::{self, HalfPath, Wire};
-use crate::record::wire::Nic;
-use crate::record::{Fault, FaultKind, Options, Role, SettingRecord, WantedSetting};
-use crate::settings::{self as engine, ThisMachine};
-use crate::spec::{resolve, split};
-use crate::sys::{Roots, device};
+use bytepath_engine::path::{self, HalfPath, Wire};
+use bytepath_host as host;
+use bytepath_record::wire::Nic;
+use bytepath_record::{Fault, FaultKind, Options, Role, SettingRecord, WantedSetting};
+use bytepath_settings::{self as engine, ThisMachine};
+use bytepath_spec::{resolve, split};
+use bytepath_sys::{Roots, device};
 use clap::Args;
 use std::fmt::Write as _;
 use std::net::IpAddr;

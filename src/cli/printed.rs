@@ -3,8 +3,8 @@
 
 use super::output::{json, print};
 use super::show::{PAGE, replace, style};
-use crate::record::{Fault, FaultKind, visible};
-use crate::report::Style;
+use bytepath_record::{Fault, FaultKind, visible};
+use bytepath_report::Style;
 use clap::{Args, ValueEnum};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -115,14 +115,14 @@ pub(super) struct Document<T> {
 
 impl<T> Document<T> {
     /// The first version of a document.
-    pub fn new(format: &'static str, content: T) -> Document<T> {
+    pub(super) fn new(format: &'static str, content: T) -> Document<T> {
         Document { format, schema: 1, content }
     }
 }
 
 impl<F: Formats> Printed<F> {
     /// What was requested.
-    pub fn form(&self) -> Form {
+    pub(super) fn form(&self) -> Form {
         let suffix = || F::of_suffix(self.out.as_deref()?.extension()?.to_str()?);
         match self.json {
             true => Form::Json,
@@ -131,7 +131,7 @@ impl<F: Formats> Printed<F> {
     }
 
     /// Prints the result: JSON from the one, text from the other.
-    pub fn print(
+    pub(super) fn print(
         &self,
         document: &impl Serialize,
         text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
@@ -144,7 +144,7 @@ impl<F: Formats> Printed<F> {
     }
 
     /// The same of a result that has a page, too.
-    pub fn print_any(
+    pub(super) fn print_any(
         &self,
         document: &impl Serialize,
         text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
@@ -168,7 +168,7 @@ impl<F: Formats> Printed<F> {
     }
 
     /// The same with a text in which nothing may steer a terminal.
-    pub fn print_plain(
+    pub(super) fn print_plain(
         &self,
         document: &impl Serialize,
         text: impl FnOnce(&mut dyn Write) -> io::Result<()>,

@@ -3,12 +3,12 @@
 
 use super::output::{colours, say, size};
 use super::show::PAGE;
-use crate::record::{
+use bytepath_record::{
     CellId, Design, Restoration, RestorationRow, SettingRecord, Study, StudyHeader, Trial,
     TrialStatus, visible,
 };
-use crate::report::{self, Style};
-use crate::run::{Observer, time_of_trial};
+use bytepath_report::{self as report, Style};
+use bytepath_study::{Observer, time_of_trial};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal};
@@ -43,7 +43,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub fn new(talk: &Talk) -> Self {
+    pub(super) fn new(talk: &Talk) -> Self {
         let quiet = talk.quiet;
         let bar = (!quiet && io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(0);
@@ -64,7 +64,7 @@ impl Progress {
     }
 
     /// One line that a quiet run leaves out.
-    pub fn remark(&self, line: &str) {
+    pub(super) fn remark(&self, line: &str) {
         if !self.quiet {
             self.say(line);
         }
@@ -103,7 +103,7 @@ impl Progress {
     }
 
     /// Removes the bar.
-    pub fn finish(&self) {
+    pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

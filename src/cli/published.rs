@@ -2,11 +2,11 @@
 //! with its ratios.
 
 use super::printed::{Document, Formats, Printed};
-use crate::record::{Fault, Published};
-use crate::report;
-use crate::run::load;
-use crate::spec::{find_published, published_names};
-use crate::stats::{self, PublishedComparison, Rules};
+use bytepath_record::{Fault, Published};
+use bytepath_report as report;
+use bytepath_spec::{find_published, published_names};
+use bytepath_stats::{self as stats, PublishedComparison, Rules};
+use bytepath_study::load;
 use serde::Serialize;
 use std::path::Path;
 

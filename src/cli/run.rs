@@ -12,10 +12,12 @@ use super::progress::{Progress, Talk};
 use super::settings;
 use super::show::{self, Form};
 use super::signals::catch_signals;
-use crate::record::{Design, Fault, OptionSpec, OptionValue, Study, Trial, TrialStatus};
-use crate::run::{Laboratory, conduct, is_begun, load, resume as go_on};
-use crate::testbed::{self, Testbed};
-use crate::{spec, sys, workload};
+use bytepath_engine::workload;
+use bytepath_host::testbed::{self, Testbed};
+use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, Trial, TrialStatus};
+use bytepath_spec as spec;
+use bytepath_study::{Laboratory, conduct, is_begun, load, resume as go_on};
+use bytepath_sys as sys;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -151,7 +153,7 @@ pub(super) struct ResumeArguments {
 
 impl RunArguments {
     /// The name of the workload, unless it is the default.
-    pub fn other_workload(&self) -> Option<&str> {
+    pub(super) fn other_workload(&self) -> Option<&str> {
         let name = self.workload.as_deref()?.split(':').next().unwrap_or_default().trim();
         (!["", "stream"].contains(&name)).then_some(name)
     }

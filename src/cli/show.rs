@@ -2,13 +2,13 @@
 
 use super::help::list;
 use super::output;
-use crate::profile::{Explanation, WorkUnit};
-use crate::record::{Fault, FaultKind, Study, Work};
-use crate::report::{self, CATALOG, Report, Style, Subject};
-use crate::run::{explanation, load};
-use crate::spec::suggest;
-use crate::stats::{self, Analysis};
-use crate::sys::files::Folder;
+use bytepath_profile::{Explanation, WorkUnit};
+use bytepath_record::{Fault, FaultKind, Study, Work};
+use bytepath_report::{self as report, CATALOG, Report, Style, Subject};
+use bytepath_spec::suggest;
+use bytepath_stats::{self as stats, Analysis};
+use bytepath_study::{explanation, load};
+use bytepath_sys::files::Folder;
 use clap::{Args, ValueEnum};
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -123,7 +123,7 @@ pub(super) fn explained(
 
 impl Form {
     /// Whether JSON was requested.
-    pub fn is_json(&self) -> bool {
+    pub(super) fn is_json(&self) -> bool {
         self.named().is_some_and(|report| report.name == "json")
     }
 

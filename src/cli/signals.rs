@@ -1,8 +1,8 @@
 //! Ctrl-C and similar signals: the first asks a study to end in order, the second ends it at once.
 
 use super::settings::report_what_stays;
-use crate::record::Fault;
-use crate::sys::process::ignores;
+use bytepath_record::Fault;
+use bytepath_sys::process::ignores;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
@@ -55,7 +55,7 @@ fn second(mut signals: impl Iterator<Item = i32>) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::launch::{self, Held, How};
+    use bytepath_sys::launch::{self, Held, How};
     use signal_hook::consts::SIGUSR1;
 
     #[test]

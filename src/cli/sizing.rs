@@ -1,9 +1,12 @@
 //! `bytepath size`: the required sizes of buffers, rings and limits.
 
 use super::printed::{Document, Printed};
-use crate::record::{Fault, FaultKind, unit};
-use crate::stats::{Goal, LARGEST_RING, Shortage, Sizing, Traffic};
-use crate::{host, report, stats, sys};
+use bytepath_host as host;
+use bytepath_record::{Fault, FaultKind, unit};
+use bytepath_report as report;
+use bytepath_stats as stats;
+use bytepath_stats::{Goal, LARGEST_RING, Shortage, Sizing, Traffic};
+use bytepath_sys as sys;
 use clap::Args;
 use serde::Serialize;
 use std::process::ExitCode;

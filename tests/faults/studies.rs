@@ -5,7 +5,7 @@ use crate::host::LINES;
 use crate::lab::{Ended, Lab, Started, descendants, strike};
 use anyhow::{Context, Result, ensure};
 use bytepath::record::{Study, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath::sys::lasting_namespace::within;
 use bytepath::sys::netlink::Netlink;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};

@@ -4,7 +4,7 @@
 
 use crate::guests::{able, bytepath, leftovers, shown};
 use bytepath::record::{Role, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 
 /// One boot.
 #[test]

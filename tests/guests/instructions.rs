@@ -2,8 +2,8 @@
 //! and is all that the study judges. Without qemu or a kernel it is skipped and reported.
 
 use crate::guests::{able, bytepath, leftovers, shown};
-use bytepath::run::load;
 use bytepath::stats::{Question, Rules, analyse};
+use bytepath::study::load;
 
 /// How far a path may be from itself. Request and response scatter by a fifth of a per cent,
 /// and one trial in forty takes turns in another way, by four per cent (docs/vm.md).

@@ -4,7 +4,7 @@
 use crate::guests::able_alone;
 use bytepath::guest::{Errand, Errands, in_one_guest};
 use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Study, StudyHeader, Support, Trial};
-use bytepath::run::{Laboratory, Observer, Plan, conduct};
+use bytepath::study::{Laboratory, Observer, Plan, conduct};
 use bytepath::testbed::{Deployment, Site, Testbed, beside};
 use bytepath::{meter, path};
 use std::path::Path;

@@ -5,8 +5,8 @@
 use crate::guests::{Turn, able, leftovers, shown};
 use bytepath::guest::{Errand, Errands};
 use bytepath::record::{Scope, Study, Support, Trial, TrialStatus};
-use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
+use bytepath::study::{load, testbed_spec};
 use bytepath::testbed;
 use bytepath_testing::skip;
 use std::fs;

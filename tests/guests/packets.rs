@@ -3,7 +3,7 @@
 
 use crate::guests::{able, bytepath, leftovers, shown};
 use bytepath::record::{Cell, Hops, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 
 /// The study that ships, in small: a reader with a short ring that a generator overruns, past
 /// the queueing discipline as pktgen goes, and through it. One thread, because several that go

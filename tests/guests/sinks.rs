@@ -4,7 +4,7 @@
 
 use crate::guests::{able, bytepath, guests_of, leftovers, shown};
 use bytepath::record::{Hops, Trial, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use rustix::process::{Signal, kill_process};
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -5,7 +5,7 @@
 use crate::guests::{able, bytepath, shown};
 use bytepath::guest::{Errand, Errands};
 use bytepath::record::{Study, Trial, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::skip;
 use std::fs;
 use std::path::Path;

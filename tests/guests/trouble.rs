@@ -5,8 +5,8 @@
 
 use crate::guests::{able, able_alone, cpu_time, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Kernel, Study, TrialStatus};
-use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
+use bytepath::study::{load, testbed_spec};
 use bytepath::testbed::{self, Site};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};

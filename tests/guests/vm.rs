@@ -4,8 +4,8 @@
 
 use crate::guests::{able, able_alone, bytepath, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Role, Scope, Study, TrialStatus};
-use bytepath::run::{load, testbed_spec};
 use bytepath::spec;
+use bytepath::study::{load, testbed_spec};
 use bytepath::testbed::{self, Site, Testbed};
 use bytepath_testing::skip;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 
 use crate::guests::{Turn, able, able_alone, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Role, Scope, Study, TrialStatus};
-use bytepath::run::{load, testbed_spec};
+use bytepath::study::{load, testbed_spec};
 use bytepath::{spec, testbed};
 use bytepath_testing::skip;
 use std::path::Path;

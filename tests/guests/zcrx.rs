@@ -5,7 +5,7 @@
 
 use crate::guests::able;
 use bytepath::record::{Role, RoleRecord, Scope, Study, Trial, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::skip;
 use std::process::Command;
 

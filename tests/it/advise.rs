@@ -5,7 +5,7 @@ use crate::made_up;
 use crate::shared::{bytepath, words};
 use bytepath::record::{Observation, Study, TrialStatus};
 use bytepath::report::{self, Style};
-use bytepath::run::StudyWriter;
+use bytepath::study::StudyWriter;
 use std::fs;
 use std::path::Path;
 

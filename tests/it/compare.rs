@@ -5,7 +5,7 @@ use crate::shared::{bytepath, words};
 use crate::{made_up, rr};
 
 use bytepath::record::{Study, Trial};
-use bytepath::run::StudyWriter;
+use bytepath::study::StudyWriter;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

@@ -9,8 +9,8 @@ use bytepath::record::{
     TrialStatus,
 };
 use bytepath::report::{self, Style};
-use bytepath::run::load;
 use bytepath::stats::{Rules, analyse};
+use bytepath::study::load;
 use bytepath::sys;
 use bytepath::sys::devmem::{self, Refusal};
 use bytepath::sys::dmabuf::{self, Memory};

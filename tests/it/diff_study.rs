@@ -8,7 +8,7 @@ use crate::shared::{bytepath, words};
 use bytepath::profile::export::PPROF;
 use bytepath::profile::import;
 use bytepath::record::{ProfileRecord, RX_PACKETS, Reading, Role, Scope, Study, TrialStatus, Unit};
-use bytepath::run::StudyWriter;
+use bytepath::study::StudyWriter;
 use serde_json::Value;
 use std::path::Path;
 

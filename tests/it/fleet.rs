@@ -6,8 +6,8 @@ use crate::shared::said;
 
 use assert_cmd::Command;
 use bytepath::fleet::slurm;
-use bytepath::run::{StudyWriter, load, testbed_spec};
 use bytepath::spec::parse_testbed;
+use bytepath::study::{StudyWriter, load, testbed_spec};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -8,8 +8,8 @@ use bytepath_testing::skip;
 use anything::any_study;
 use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus, steers, visible};
 use bytepath::report::{self, CATALOG, Style};
-use bytepath::run::path_spec;
 use bytepath::spec::{self, Ask};
+use bytepath::study::path_spec;
 
 use bytepath::{meter, path};
 use made_up::{header, large, study};
@@ -403,7 +403,7 @@ fn a_report_goes_to_a_file_whose_name_tells_the_format() {
     let folder = tempfile::tempdir().unwrap();
     let study_folder = folder.path().join("study");
     let study = study();
-    let writer = bytepath::run::StudyWriter::create(&study_folder, &study.header);
+    let writer = bytepath::study::StudyWriter::create(&study_folder, &study.header);
     let mut writer = writer.unwrap();
     study.trials.iter().for_each(|trial| writer.append(std::slice::from_ref(trial)).unwrap());
     let show = |arguments: &[&str]| {

@@ -5,8 +5,8 @@ use crate::{made_up, rr};
 
 use bytepath::record::{ProfileRecord, Study, TrialStatus};
 use bytepath::report::{CATALOG, Style};
-use bytepath::run::{StudyWriter, load};
 use bytepath::stats::{Question, Rules, analyse};
+use bytepath::study::{StudyWriter, load};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;

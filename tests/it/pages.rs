@@ -10,7 +10,7 @@ use bytepath::profile::flame;
 use bytepath::profile::subsystem::Rules;
 use bytepath::record::{CellId, Observation, Study};
 use bytepath::report;
-use bytepath::run::StudyWriter;
+use bytepath::study::StudyWriter;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;

@@ -1,9 +1,9 @@
 //! What threads say to each other by atomics, in every order and with every value that the memory
 //! model allows: loom runs the very files of the program with atomics of its own.
 
-#[path = "../../src/copy/counter.rs"]
+#[path = "../../crates/engine/src/copy/counter.rs"]
 mod counter;
-#[path = "../../src/workload/gate.rs"]
+#[path = "../../crates/engine/src/workload/gate.rs"]
 #[allow(dead_code, reason = "the program has more phases")]
 mod gate;
 

@@ -10,11 +10,11 @@ use bytepath::record::{
     Trial, Unit,
 };
 use bytepath::report::{self, Style};
-use bytepath::run::StudyWriter;
 use bytepath::spec::{find_published, published_names};
 use bytepath::stats::{
     Agreement, NumberComparison, PUBLISHED_FACTORS, PublishedComparison, Rules, compare_published,
 };
+use bytepath::study::StudyWriter;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -187,7 +187,7 @@ fn to_version_1(trial: &mut Value) {
 #[test]
 fn a_study_of_the_first_edition_renders_for_ever() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/studies/first-edition");
-    let study = bytepath::run::load(std::path::Path::new(folder)).unwrap();
+    let study = bytepath::study::load(std::path::Path::new(folder)).unwrap();
     let lines = include_str!("../data/studies/first-edition/trials.jsonl").lines();
     let mut by_cell: std::collections::BTreeMap<String, Vec<f64>> = Default::default();
     for line in lines {
@@ -231,11 +231,11 @@ fn a_study_of_the_first_edition_renders_for_ever() {
 fn a_newer_study_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let study = study();
-    bytepath::run::StudyWriter::create(folder.path(), &study.header).unwrap();
+    bytepath::study::StudyWriter::create(folder.path(), &study.header).unwrap();
     let mut newer = serde_json::to_value(&study.trials[0]).unwrap();
     newer["schema"] = 3.into();
     std::fs::write(folder.path().join("trials.jsonl"), format!("{newer}\n")).unwrap();
-    let fault = bytepath::run::load(folder.path()).unwrap_err();
+    let fault = bytepath::study::load(folder.path()).unwrap_err();
     assert!(fault.to_string().contains("has schema 3; this bytepath reads up to 2"), "{fault}");
 }
 

@@ -5,7 +5,7 @@ use crate::{made_up, profiles, rr};
 
 use bytepath::profile::export::PPROF;
 use bytepath::record::{Restoration, RestorationRow, SettingRecord, SettingValue};
-use bytepath::run::HostsAfter;
+use bytepath::study::HostsAfter;
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::process::Command;

@@ -8,8 +8,8 @@ use bytepath::record::wire::{
     Token,
 };
 use bytepath::record::*;
-use bytepath::run::StudyWriter;
 use bytepath::stats::{self, StudyPoints};
+use bytepath::study::StudyWriter;
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;

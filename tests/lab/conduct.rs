@@ -10,8 +10,8 @@ use bytepath::record::{
     Budget, CellId, Design, Facts, Fault, FaultKind, Manner, Reading, Role, Schedule, Scope, Study,
     StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
 };
-use bytepath::run::{Laboratory, Observer, Plan, conduct, load, resume};
 use bytepath::stats;
+use bytepath::study::{Laboratory, Observer, Plan, conduct, load, resume};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Toucher, Tx};
 use bytepath_testing::{alone, shared};
 use std::collections::BTreeSet;

@@ -2,9 +2,9 @@
 
 use bytepath::meter::{self, Meter};
 use bytepath::record::{Cell, Design, Fault, Role, Schedule, Scope, Trial};
-use bytepath::run::{Laboratory, Stand, path_spec};
 use bytepath::spec::{self, Ask};
 use bytepath::stats::{judge_events, role_cpu};
+use bytepath::study::{Laboratory, Stand, path_spec};
 use bytepath::{path, sys, testbed};
 use bytepath_testing::{alone, skip};
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 
 use crate::running::{Running, await_that, signal};
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
-use bytepath::run::load;
 use bytepath::stats::{Question, Rules, Verdict, analyse};
+use bytepath::study::load;
 use bytepath_testing::{alone, skip};
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -3,10 +3,10 @@
 
 use crate::running::{Running, said};
 use bytepath::record::{Cell, Study, Trial, TrialStatus};
-use bytepath::run::{load, path_spec, testbed_spec};
 use bytepath::spec::{
     Catalogues, Experiment, experiment_schema, factor_names, order, parse_experiment,
 };
+use bytepath::study::{load, path_spec, testbed_spec};
 use bytepath::{meter, path, testbed};
 use bytepath_testing::alone;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use crate::isolated::{isolated, text};
 use crate::running::{Running, await_that};
 use bytepath::host::differences;
 use bytepath::meter::{self, Context};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath::sys::Roots;
 use bytepath::sys::ethtool::Channels;
 use bytepath::sys::netlink::Netlink;

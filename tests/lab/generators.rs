@@ -3,7 +3,7 @@
 //! failed says; that something else used the machine is no matter here.
 
 use bytepath::record::{Hops, Study, Trial, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::{shared, skip};
 use std::path::Path;
 use std::process::{Command, Output};

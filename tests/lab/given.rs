@@ -5,7 +5,7 @@
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join, ran};
 use bytepath::record::Trial;
-use bytepath::run::load;
+use bytepath::study::load;
 use std::collections::BTreeSet;
 use std::fs;
 

@@ -2,7 +2,7 @@
 //! `tests/data/gpu/made_up.c`. Nothing here says how a real one behaves.
 
 use bytepath::record::{Scope, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::skip;
 use std::fs;
 use std::path::Path;

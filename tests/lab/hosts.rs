@@ -6,7 +6,7 @@ use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join, ran};
 use crate::running::await_that;
 use bytepath::record::{Role, Scope};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::skip;
 use std::fs;
 use std::process::Stdio;

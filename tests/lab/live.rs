@@ -1,6 +1,6 @@
 //! What a terminal shows while a study runs. The terminal is one of script(1).
 
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::{alone, skip};
 use std::path::Path;
 use std::process::Command;

@@ -8,7 +8,7 @@ use crate::running::{Running, await_that, signal};
 use crate::ssh::{Host, Lab, failure};
 use bytepath::record::wire::{Reply, Request, Token};
 use bytepath::record::{Cell, Half, TrialStatus};
-use bytepath::run::{agent, load};
+use bytepath::study::{agent, load};
 use bytepath::{meter, path};
 use bytepath_testing::skip;
 use std::fs;

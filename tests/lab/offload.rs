@@ -4,7 +4,7 @@
 use crate::running::said;
 use crate::testbed::unavailable;
 use bytepath::record::{Role, Scope, Trial, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::alone;
 use std::process::Command;
 

@@ -4,7 +4,7 @@
 use crate::running::{Running, said};
 use crate::testbed::unavailable;
 use bytepath::record::{Hops, Role, Scope, Study, Trial, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath::sys::namespace::privileged;
 use bytepath::sys::netlink::Netlink;
 use bytepath_testing::{alone, skip};

@@ -3,7 +3,7 @@
 
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join};
-use bytepath::run::load;
+use bytepath::study::load;
 use std::collections::BTreeMap;
 use std::fs;
 

@@ -4,9 +4,9 @@
 use crate::running::said;
 use bytepath::meter::Context;
 use bytepath::record::{Cell, Reading, Role, Schedule, Scope, Support, Trial};
-use bytepath::run::{Laboratory, Stand, path_spec};
 use bytepath::spec::{self, Ask};
 use bytepath::stats::ReceiveWork;
+use bytepath::study::{Laboratory, Stand, path_spec};
 use bytepath::sys::Roots;
 use bytepath::{meter, path, sys, testbed};
 use bytepath_testing::{alone, skip};

@@ -5,8 +5,8 @@
 use crate::isolated::{isolated, text};
 use crate::running::await_that;
 use bytepath::record::{DeviceName, Restoration, Role, Setting, TrialStatus, WantedSetting};
-use bytepath::run::load;
 use bytepath::settings::{Applied, Place, ThisMachine};
+use bytepath::study::load;
 use bytepath::sys::Roots;
 use bytepath_testing::skip;
 use std::fs;

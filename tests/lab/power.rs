@@ -4,7 +4,7 @@
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath, join, ran};
 use bytepath::record::{Role, Scope, Study, Trial, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::skip;
 use std::fs;
 use std::path::{Path, PathBuf};

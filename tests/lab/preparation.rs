@@ -11,9 +11,9 @@ use bytepath::record::{
     Facts, Fault, FaultKind, Options, Setting, SoftirqCpu, Study, Support, Trial, TrialStatus,
 };
 use bytepath::report::{self, Style, Subject};
-use bytepath::run::{Laboratory, Plan, conduct};
 use bytepath::settings::Place;
 use bytepath::stats;
+use bytepath::study::{Laboratory, Plan, conduct};
 use bytepath::sys::Roots;
 use bytepath::testbed::{Deployment, Site, Stewardship, Testbed};
 use bytepath::workload::{Group, Job, Rx, Tx};

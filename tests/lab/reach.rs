@@ -5,7 +5,7 @@
 use crate::isolated::{isolated, text};
 use crate::places::{Place, bytepath};
 use bytepath::record::{Facts, Study};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::skip;
 use std::fs;
 use std::path::PathBuf;

@@ -7,8 +7,8 @@ use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath};
 use bytepath::record::{
     Cell, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
 };
-use bytepath::run::{Laboratory, Plan, conduct, path_spec};
 use bytepath::spec::{self, Ask};
+use bytepath::study::{Laboratory, Plan, conduct, path_spec};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Tx};
 use bytepath::{meter, sys};
 use bytepath_testing::{alone, shared};

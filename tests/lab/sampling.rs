@@ -11,8 +11,8 @@ use bytepath::record::{
     CellId, Fault, FaultKind, Profiling, Role, Sampling, Schedule, Scope, Study, StudyHeader,
     Trial, TrialStatus,
 };
-use bytepath::run::{Laboratory, Observer, Plan, conduct, load, path_spec, resume};
 use bytepath::spec::{self, Ask};
+use bytepath::study::{Laboratory, Observer, Plan, conduct, load, path_spec, resume};
 use bytepath::sys::Roots;
 use bytepath::sys::perf::{Event, LARGEST_SAMPLE, Rate, Record, Request, Sampler, records};
 use bytepath::testbed::{self, Testbed};

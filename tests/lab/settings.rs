@@ -5,7 +5,7 @@
 use crate::host::{Host, LINES};
 use crate::isolated::{isolated, text};
 use bytepath::host::differences;
-use bytepath::run::{HostsAfter, load};
+use bytepath::study::{HostsAfter, load};
 use std::fs;
 use std::process::Command;
 

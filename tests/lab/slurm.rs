@@ -5,7 +5,7 @@ use crate::isolated::{isolated_by, text};
 use crate::places::{assert_shaped_like_embedded, ran};
 use crate::running::await_that;
 use bytepath::record::{Fault, FaultKind, Role, Scope, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::{alone, skip};
 use std::fs;
 use std::path::Path;

@@ -6,7 +6,7 @@ use crate::isolated::{isolated, text};
 use crate::places::{Place, assert_shaped_like_embedded, bytepath, join, ran};
 use crate::running::{Running, await_that, signal};
 use bytepath::record::{Role, Scope, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::skip;
 use std::fs;
 use std::net::TcpStream;

@@ -6,7 +6,7 @@ use bytepath::meter::Meter;
 use bytepath::path::{self, DataPath};
 use bytepath::record::wire::Nic;
 use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Stream, StudyHeader, Support, Trial};
-use bytepath::run::{Observer, Plan, agent};
+use bytepath::study::{Observer, Plan, agent};
 use bytepath::testbed::{Deployment, Site, Testbed};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;

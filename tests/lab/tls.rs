@@ -2,7 +2,7 @@
 //! kernel or a path cannot do. What the kernel encrypts is in `tests/guests/tls.rs`.
 
 use bytepath::record::{Study, TrialStatus};
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath_testing::{alone, skip};
 use std::path::Path;
 use std::process::{Command, Output};

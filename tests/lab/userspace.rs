@@ -11,7 +11,7 @@ use bytepath::record::wire::Token;
 use bytepath::record::{
     FaultKind, LinkSettings, OptionValue, Options, ProvenWitness, Stream, Trial, TrialStatus, Work,
 };
-use bytepath::run::load;
+use bytepath::study::load;
 use bytepath::sys::tcp;
 use bytepath_testing::{alone, shared};
 use std::io::{ErrorKind, Write};

@@ -11,7 +11,6 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// One value more.
     pub fn add(&mut self, value: f64) {
         let before = self.mean();
         self.count += 1.0;
@@ -19,7 +18,6 @@ impl Moments {
         self.squares += (value - before) * (value - self.mean());
     }
 
-    /// The sum.
     pub fn sum(&self) -> f64 {
         self.sum
     }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// A difference, after - before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// Its mean.
     pub mean: f64,
     /// Half the width of its interval; none below two trials of each cell.
     pub half_width: Option<f64>,

@@ -32,7 +32,6 @@ pub struct Counts {
     pub notes: Vec<String>,
 }
 
-/// A counter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Count {
     /// What it was counted for: the name of a thread; may be empty.
@@ -65,13 +64,11 @@ pub struct Compared {
 pub struct ComparedRow {
     /// What it was counted for; may be empty.
     pub group: String,
-    /// What was counted.
     pub name: String,
     /// Of both values; may be empty.
     pub unit: String,
     /// Before the change; none if it was not counted.
     pub before: Option<f64>,
-    /// After the change.
     pub after: Option<f64>,
     /// After over before; none unless both are there and the first is not zero.
     pub ratio: Option<f64>,
@@ -165,7 +162,6 @@ const CLOCK: &[&str] = &["task-clock", "cpu-clock"];
 pub struct Derived {
     /// The event of [`EVENTS`] next to which it is printed.
     pub event: &'static str,
-    /// Its name.
     pub name: &'static str,
     /// Its unit; may be empty.
     pub unit: &'static str,

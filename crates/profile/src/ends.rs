@@ -26,13 +26,10 @@ pub struct Ends {
 /// What the ends of a cell cost, in the order of [`Role::ALL`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellEnds {
-    /// The cell.
     pub cell: String,
     /// Unit of all amounts, as in a waterfall.
     pub unit: String,
-    /// Its profile trials.
     pub trials: usize,
-    /// All of it.
     pub total: [Metered; 2],
     /// By subsystem, those that cost most at either end first.
     pub parts: Vec<EndPart>,
@@ -43,9 +40,7 @@ pub struct CellEnds {
 /// What both ends spend in one subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EndPart {
-    /// Which.
     pub subsystem: Subsystem,
-    /// How much.
     pub amounts: [Metered; 2],
 }
 

@@ -67,11 +67,9 @@ pub struct Ranked {
     pub with: String,
     /// Unit of all amounts.
     pub unit: String,
-    /// All functions together.
     pub total: Pair,
     /// Those that make the most difference, most saved first.
     pub rows: Vec<Row>,
-    /// The others together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
     /// Those that take most on each side, in two columns.

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, HashMap};
 /// A function of a profile and its weights.
 #[derive(Clone, Debug)]
 pub struct Function<'a> {
-    /// Which.
     pub frame: &'a Frame,
     /// Weight of its own code.
     pub own: f64,

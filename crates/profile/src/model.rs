@@ -53,7 +53,6 @@ pub struct Header {
 /// A quantity over time: throughput, share of softirq.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Track {
-    /// Its name.
     pub name: String,
     /// Unit of its values: `bytes/s`, `%`; may be empty.
     pub unit: String,
@@ -89,7 +88,6 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkUnit {
-    /// A GiB delivered.
     #[default]
     Gib,
     /// A packet, as the receiver's device counts them.
@@ -116,7 +114,6 @@ pub struct Frame {
     pub build_id: String,
     /// Source file; empty if unknown.
     pub file: String,
-    /// Kernel or user.
     pub kind: FrameKind,
     /// Whether the compiler had put it into its caller.
     pub inlined: bool,
@@ -185,7 +182,6 @@ pub enum FrameKind {
     Kernel,
     /// A program or a library.
     User,
-    /// Unknown.
     #[default]
     Unknown,
 }
@@ -212,7 +208,6 @@ pub enum Owner {
     Ksoftirqd,
     /// A kernel thread that polls a device.
     Napi,
-    /// Workers of io_uring.
     IoWq,
     /// The kernel's virtual-machine network thread.
     Vhost,
@@ -220,11 +215,9 @@ pub enum Owner {
     Pktgen,
     /// A program that is observed.
     Program,
-    /// The idle task.
     Idle,
     /// Threads that have nothing to do with the stream.
     Foreign,
-    /// Unknown.
     #[default]
     Unknown,
 }
@@ -244,11 +237,8 @@ pub struct ThreadId(pub u32);
 /// Samples of one stack in one thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Where.
     pub stack: StackId,
-    /// In which thread.
     pub thread: ThreadId,
-    /// For whom.
     pub owner: Owner,
     /// On which CPU; none if samples of several are in one, or if it is unknown.
     pub cpu: Option<u32>,
@@ -281,12 +271,10 @@ impl Profile {
         self.ends.len()
     }
 
-    /// One function.
     pub fn frame(&self, id: FrameId) -> &Frame {
         &self.frames[id.0 as usize]
     }
 
-    /// One thread.
     pub fn thread(&self, id: ThreadId) -> &Thread {
         &self.threads[id.0 as usize]
     }

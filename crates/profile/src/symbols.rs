@@ -19,7 +19,6 @@ pub const KERNEL: &str = "[kernel]";
 /// in a gap between the kernel, its modules and BPF programs.
 const LONGEST_FUNCTION: u64 = 1 << 20;
 
-/// The kernel's symbols.
 #[derive(Clone, Debug, Default)]
 pub struct KernelSymbols {
     /// Ascending, one an address.

@@ -28,7 +28,6 @@ pub struct Seen {
     pub shares: Vec<f64>,
     /// The functions that took it, those that took most first; at most four.
     pub functions: Vec<String>,
-    /// What it means.
     pub means: String,
     /// What to look at, or to compare with.
     pub remedy: String,
@@ -130,7 +129,6 @@ struct Symptom {
 struct Table {
     symptoms: Vec<Symptom>,
     exact: HashMap<String, usize>,
-    /// The longest first.
     prefix: Vec<(String, usize)>,
 }
 

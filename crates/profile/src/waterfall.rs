@@ -25,7 +25,6 @@ const TOLERANCE: f64 = 0.02;
 /// All profile trials of one cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Trials<'a> {
-    /// Its id.
     pub cell: &'a str,
     /// One profile a trial, each with the bytes that were delivered.
     pub profiles: &'a [Profile],
@@ -46,9 +45,7 @@ pub struct Metered {
 /// The steps from one cell's cost to another's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Waterfall {
-    /// Where it begins.
     pub before: Bar,
-    /// Where it ends.
     pub after: Bar,
     /// Unit of all amounts: `CPU-s/GiB`, `CPU-ns/packet`, or of an event that is
     /// counted `10^9 cycles/GiB`, `cycles/packet`.
@@ -57,7 +54,6 @@ pub struct Waterfall {
     pub confidence: f64,
     /// One step for each subsystem that was seen, the largest first.
     pub parts: Vec<Part>,
-    /// All steps together.
     pub sampled: Change,
     /// Whether the steps make up the meter's difference; none without a meter.
     pub check: Option<Check>,
@@ -65,12 +61,9 @@ pub struct Waterfall {
     pub notes: Vec<String>,
 }
 
-/// A cell's cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bar {
-    /// The cell.
     pub cell: String,
-    /// Its profile trials.
     pub trials: usize,
     /// By its samples: the mean over the trials.
     pub sampled: f64,
@@ -92,13 +85,11 @@ impl Bar {
 /// The cost of one subsystem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
-    /// Which.
     pub subsystem: Subsystem,
     /// In the cell where the waterfall begins.
     pub before: f64,
     /// In the cell where it ends.
     pub after: f64,
-    /// The step.
     pub change: Change,
     /// Whether there is no doubt of it among all steps together (Holm's rule).
     #[serde(default)]
@@ -110,7 +101,6 @@ pub struct Part {
 /// One function's part of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Function {
-    /// Its name.
     pub name: String,
     /// In the cell where the waterfall begins.
     pub before: f64,
@@ -121,7 +111,6 @@ pub struct Function {
 /// Whether the steps make up the difference that the CPU meter saw.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
-    /// The meter's difference.
     pub metered: Change,
     /// What the steps leave over: the meter's difference less all steps.
     pub rest: f64,

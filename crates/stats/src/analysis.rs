@@ -87,7 +87,6 @@ impl Analysis {
     }
 }
 
-/// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rules {
     /// Differences within this part of one are too small to matter.
@@ -138,16 +137,13 @@ pub struct StoppingNote {
     pub within: f64,
     /// Blocks before the rule was asked.
     pub at_least: u32,
-    /// Most blocks.
     pub most: u32,
     /// Blocks that were started.
     pub run: u32,
 }
 
-/// One cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name.
     pub cell: CellId,
     /// Path of the sender.
     pub tx: String,
@@ -175,9 +171,7 @@ pub struct Row {
     pub ceiling_share: Option<f64>,
     /// The labels that its trials earned. More than one: they disagree.
     pub labels: Vec<Counted>,
-    /// The sending end.
     pub sender: End,
-    /// The receiving end.
     pub receiver: End,
     /// CPU seconds per unit of work, both ends together; see
     /// [`Analysis::instructions_per_second`].
@@ -252,9 +246,7 @@ impl Row {
 pub struct LatencyRow {
     /// Exchanges of all trials.
     pub count: u64,
-    /// Their mean.
     pub mean: f64,
-    /// The longest.
     pub max: f64,
     /// The percentiles that enough exchanges lie above, ascending.
     pub percentiles: Vec<PercentileRow>,
@@ -270,7 +262,6 @@ impl LatencyRow {
 /// One percentile of a cell's latency, in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PercentileRow {
-    /// Which.
     pub percentile: Percentile,
     /// Of all trials together.
     pub pooled: f64,
@@ -293,7 +284,6 @@ pub struct Status {
 }
 
 impl Status {
-    /// Trials that failed.
     pub fn failures(&self) -> u32 {
         self.failed.iter().map(|failure| failure.count).sum()
     }
@@ -314,14 +304,12 @@ impl Status {
 pub struct Failure {
     /// The reason, of the first of them.
     pub fault: Fault,
-    /// How many.
     pub count: u32,
 }
 
 /// One end of a cell's stream, over its measured trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct End {
-    /// Which end.
     pub role: Role,
     /// What it cost in CPU time; none where no meter saw it.
     pub cpu: Option<CpuCost>,
@@ -360,9 +348,7 @@ pub struct CpuCost {
     pub rule: CpuRule,
     /// Whether the kinds come from the kernel's account, not from ticks.
     pub exact: bool,
-    /// All of it.
     pub total: Summary,
-    /// In user mode.
     pub user: f64,
     /// In the kernel on behalf of a thread.
     pub system: f64,
@@ -397,7 +383,6 @@ pub struct PerEnd {
     pub sender: Option<Summary>,
     /// By what the receiver spent.
     pub receiver: Option<Summary>,
-    /// By both together.
     pub total: Option<Summary>,
 }
 
@@ -408,9 +393,7 @@ pub struct PerEnd {
 pub struct Headline {
     /// Mean of the kept trials, work per second.
     pub mean: f64,
-    /// Trials kept.
     pub kept: u32,
-    /// Trials in all.
     pub of: u32,
 }
 
@@ -434,7 +417,6 @@ pub struct Pace {
 /// A cell against the baseline, in one question.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What is compared.
     pub question: Question,
     /// Ratio, cell over baseline; none where no block has both.
     pub effect: Option<Effect>,

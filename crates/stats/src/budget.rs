@@ -52,7 +52,6 @@ pub struct SecondPass {
     pub chosen: Vec<CellId>,
     /// These, the baseline and its second copy, in the order of the study's cells.
     pub cells: Vec<CellId>,
-    /// Blocks of them.
     pub blocks: u32,
 }
 
@@ -108,7 +107,11 @@ pub fn seconds_per_trial(trials: &[Trial], least: f64) -> f64 {
 
 /// Of all trials of a cell those by which it is judged: of a cell that the first pass chose, the
 /// later ones.
-pub fn counted<'a>(header: &StudyHeader, cell: &Cell, mut all: Vec<&'a Trial>) -> Vec<&'a Trial> {
+pub(crate) fn counted<'a>(
+    header: &StudyHeader,
+    cell: &Cell,
+    mut all: Vec<&'a Trial>,
+) -> Vec<&'a Trial> {
     let first = header.schedule.first_pass().unwrap_or(0);
     let is_chosen = !cell.null && cell.id != header.baseline;
     if is_chosen && first > 0 && all.iter().any(|trial| trial.block >= first) {

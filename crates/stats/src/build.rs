@@ -104,7 +104,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
 }
 
 /// Every cell with what it is judged by.
-pub fn known(study: &Study) -> Vec<Known<'_>> {
+pub(crate) fn known(study: &Study) -> Vec<Known<'_>> {
     grouped(study, |cell, trials| budget::counted(&study.header, cell, trials))
 }
 
@@ -126,8 +126,7 @@ fn grouped<'a>(
 }
 
 /// A cell and the trials that it is judged by.
-pub struct Known<'a> {
-    /// The cell.
+pub(crate) struct Known<'a> {
     pub cell: &'a Cell,
     trials: Vec<&'a Trial>,
     measured: Vec<&'a Trial>,
@@ -143,7 +142,7 @@ impl<'a> Known<'a> {
     }
 
     /// As one side of a comparison.
-    pub fn side(&self) -> Side<'_> {
+    pub(crate) fn side(&self) -> Side<'_> {
         Side { cell: self.cell, trials: &self.trials, costs: &self.costs }
     }
 }

@@ -8,7 +8,6 @@ use crate::record::Percentile;
 /// A cell that the verdicts recommend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice<'a> {
-    /// The cell.
     pub row: &'a Row,
     /// In which questions: of all cells shown to be better than the baseline, its ratio is
     /// the best.
@@ -18,9 +17,7 @@ pub struct Choice<'a> {
 /// A cell of which questions are undecided, all of them for want of the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undecided<'a> {
-    /// The cell.
     pub row: &'a Row,
-    /// The questions.
     pub questions: Vec<Question>,
     /// What would decide them.
     pub needs: Needs,

@@ -25,8 +25,7 @@ const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
 
 /// A cell with all that was run of it.
 #[derive(Clone, Copy)]
-pub struct Side<'a> {
-    /// The cell.
+pub(crate) struct Side<'a> {
     pub cell: &'a Cell,
     /// Its trials, in the order run.
     pub trials: &'a [&'a Trial],
@@ -37,7 +36,7 @@ pub struct Side<'a> {
 impl Side<'_> {
     /// The figure of every block that was measured. Where a block holds several
     /// trials of a cell, the last counts.
-    pub fn figures(&self, question: Question) -> BTreeMap<u32, f64> {
+    pub(crate) fn figures(&self, question: Question) -> BTreeMap<u32, f64> {
         match question {
             Question::Rate => {
                 self.trials.iter().filter_map(|t| Some((t.block, t.rate()?))).collect()
@@ -74,8 +73,7 @@ impl Side<'_> {
 }
 
 /// What all comparisons of a study share.
-pub struct Frame<'a> {
-    /// What decides.
+pub(crate) struct Frame<'a> {
     pub rules: &'a Rules,
     /// Blocks before the stopping rule was first asked, where one was declared.
     pub opening: Option<usize>,
@@ -89,13 +87,13 @@ pub struct Frame<'a> {
 impl Frame<'_> {
     /// Whether a question is left open: speed was not measured, and only instructions
     /// are the same whatever the speed.
-    pub fn is_silent(&self, question: Question) -> bool {
+    pub(crate) fn is_silent(&self, question: Question) -> bool {
         self.functional && question != Question::Instructions
     }
 
     /// The second cell's figures against the first's, in every block that
     /// measured both.
-    pub fn effect(&self, question: Question, first: Side, second: Side) -> Option<Effect> {
+    pub(crate) fn effect(&self, question: Question, first: Side, second: Side) -> Option<Effect> {
         let (first, second) = (first.figures(question), second.figures(question));
         let pair = |(block, a): (&u32, &f64)| Some((*a, *second.get(block)?));
         let pairs: Vec<_> = first.iter().filter_map(pair).collect();
@@ -116,7 +114,7 @@ impl Frame<'_> {
 
     /// Compares every cell with the baseline. None for a cell that has nothing
     /// measured, and, of CPU and latency, where either side has no such figure.
-    pub fn compare(
+    pub(crate) fn compare(
         &self,
         question: Question,
         baseline: Option<Side>,

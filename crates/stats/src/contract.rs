@@ -8,7 +8,7 @@ use serde_json::Value;
 /// What two cells differ in without any factor of the experiment saying so, each
 /// in words; `first` is how the words call the first. The path and its options are
 /// the subject of every experiment.
-pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
+pub(crate) fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
     let mut found = Vec::new();
     let (b, c) = (&baseline.stream, &cell.stream);
     let mut differs = |name: &str, also: &[&str], ours: String, theirs: String| {
@@ -80,7 +80,7 @@ pub fn undeclared(first: &str, baseline: &Cell, cell: &Cell) -> Vec<String> {
 /// What the trials of two cells show that makes them incomparable, whatever factor
 /// says so: another work, or a receiver that discards the bytes compared with one that
 /// delivers them. Each in words; `first` is how the words call the first.
-pub fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
+pub(crate) fn unlike(first: &str, ours: &[&Trial], theirs: &[&Trial]) -> Vec<String> {
     let mut found = Vec::new();
     let work = |trials: &[&Trial]| trials.iter().find(|t| t.ran_at().is_some()).map(|t| t.work);
     if let (Some(a), Some(b)) = (work(ours), work(theirs))

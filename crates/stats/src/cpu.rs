@@ -65,9 +65,7 @@ pub struct RoleCpu {
     pub rule: CpuRule,
     /// Whether the kinds come from the kernel's account of each CPU, not from ticks.
     pub exact: bool,
-    /// All of it.
     pub total: f64,
-    /// In user mode.
     pub user: f64,
     /// In the kernel, on behalf of a thread.
     pub system: f64,
@@ -104,7 +102,6 @@ pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
 /// Run times of a role's threads, in cores.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Threads {
-    /// The engine's.
     run: f64,
     user: f64,
     system: f64,
@@ -120,7 +117,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    pub fn of(trial: &Trial, role: Role) -> Threads {
+    pub(crate) fn of(trial: &Trial, role: Role) -> Threads {
         let mut sums = Threads::default();
         let Some(record) = trial.role(role) else { return sums };
         // The interval that the threads were looked at over, which is a little longer than
@@ -170,7 +167,7 @@ impl Threads {
 }
 
 /// Whether this is a kernel thread that polls for a device (threaded NAPI).
-pub fn polls_for_device(thread: &ThreadTime) -> bool {
+pub(crate) fn polls_for_device(thread: &ThreadTime) -> bool {
     thread.name.starts_with("napi/")
 }
 
@@ -298,7 +295,7 @@ pub(super) mod tests {
     use crate::pool::tests::{cell, thread, trial};
     use crate::record::{Placement, SoftirqCpu, Unit};
 
-    pub fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {
+    pub(crate) fn with_cpu(mut t: Trial, cpu: u32, values: &[(&str, f64)]) -> Trial {
         for (metric, value) in values {
             let metric = (*metric).to_owned();
             t.readings.push(Reading::sum(metric, Unit::Seconds, *value, Scope::Cpu(cpu)));
@@ -306,13 +303,13 @@ pub(super) mod tests {
         t
     }
 
-    pub fn wall(mut t: Trial, seconds: f64) -> Trial {
+    pub(crate) fn wall(mut t: Trial, seconds: f64) -> Trial {
         let metric = "cpu.wall".to_owned();
         t.readings.push(Reading::sum(metric, Unit::Seconds, seconds, Scope::Machine));
         t
     }
 
-    pub fn near(a: f64, b: f64) -> bool {
+    pub(crate) fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-12
     }
 

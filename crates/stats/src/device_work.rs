@@ -13,7 +13,7 @@ use crate::record::{Cell, Role, SoftirqCpu, Trial};
 
 /// The share of a machine's received network softirqs from which on an unnamed CPU
 /// takes part in the work.
-pub const A_PART: f64 = 0.05;
+pub(crate) const A_PART: f64 = 0.05;
 
 /// The CPUs that take part in the work for the device of a role's host without being any
 /// role's: those that were named, else those that were seen.
@@ -67,7 +67,7 @@ pub(super) struct Correction {
 }
 
 impl DeviceWork {
-    pub fn of(cell: &Cell, trial: &Trial, role: Role) -> DeviceWork {
+    pub(crate) fn of(cell: &Cell, trial: &Trial, role: Role) -> DeviceWork {
         let run = Threads::of(trial, role).polling;
         match cell.softirq_cpu(role) {
             Some(cpu) if cell.placement.cpu(role) == Some(cpu) => DeviceWork::Counted,
@@ -85,7 +85,7 @@ impl DeviceWork {
 
 impl Correction {
     /// None where a CPU that the work was on was not seen.
-    pub fn of(
+    pub(crate) fn of(
         trial: &Trial,
         (role, own): (Role, u32),
         works: &[DeviceWork; 2],

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::ops::RangeInclusive;
 
 /// Confidence of every interval, unless asked otherwise.
-pub const CONFIDENCE: f64 = 0.95;
+pub(crate) const CONFIDENCE: f64 = 0.95;
 
 /// From how many to how many blocks every flip of signs is looked at. With fewer the share
 /// cannot fall below 0.05 however large the effect is; with more there are too many flips,

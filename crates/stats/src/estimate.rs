@@ -11,7 +11,6 @@ const LOG_BOUND: f64 = 700.0;
 /// The logarithm of a ratio, and how well it is known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// Mean log ratio.
     pub log_mean: f64,
     /// Every standard error that counts; none where one value says nothing of
     /// its spread. Where there are several, the widest interval holds.
@@ -73,7 +72,7 @@ impl Estimate {
 }
 
 /// The ratio that belongs to a logarithm, kept finite and above zero.
-pub fn ratio(log: f64) -> f64 {
+pub(crate) fn ratio(log: f64) -> f64 {
     log.clamp(-LOG_BOUND, LOG_BOUND).exp()
 }
 

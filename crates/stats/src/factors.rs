@@ -34,7 +34,6 @@ pub struct FactorView {
 /// A factor that varies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Factor {
-    /// Its name.
     pub name: String,
     /// Its levels, in the order of the cells.
     pub levels: Vec<String>,
@@ -43,11 +42,8 @@ pub struct Factor {
 /// What a level does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LevelEffect {
-    /// In which question.
     pub question: Question,
-    /// The factor.
     pub factor: String,
-    /// The level.
     pub level: String,
     /// What it is compared with: the other level, or "the rest".
     pub against: String,
@@ -57,16 +53,13 @@ pub struct LevelEffect {
     pub effect: Effect,
     /// How sure it is among all levels of all factors.
     pub test: Option<Test>,
-    /// The word.
     pub verdict: Verdict,
 }
 
 /// Two levels that change each other's effect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interaction {
-    /// In which question.
     pub question: Question,
-    /// The two factors.
     pub factors: [String; 2],
     /// The level of each.
     pub levels: [String; 2],
@@ -81,7 +74,7 @@ pub struct Interaction {
 
 /// The view of a study, without effects where no speed was measured or no block has both
 /// sides. None where fewer than two factors vary: the comparison of the cells says all there is.
-pub fn factor_view(
+pub(crate) fn factor_view(
     frame: &Frame,
     cells: &[Side],
     baseline: Option<&Cell>,
@@ -289,7 +282,7 @@ impl<'a> Grid<'a> {
 /// The mean over the contexts in each block, as pairs of figures. A context that is missing
 /// in a block counts there with its mean over the others, so that the mean of a block does
 /// not depend on which contexts it has.
-pub fn by_block(differences: &[BTreeMap<u32, f64>]) -> Vec<(f64, f64)> {
+pub(crate) fn by_block(differences: &[BTreeMap<u32, f64>]) -> Vec<(f64, f64)> {
     let mean = |blocks: &BTreeMap<u32, f64>| blocks.values().sum::<f64>() / blocks.len() as f64;
     let means: Vec<f64> = differences.iter().map(mean).collect();
     let all = means.iter().sum::<f64>() / means.len() as f64;

@@ -24,7 +24,13 @@ const USUAL: usize = 3;
 
 /// The share of a CPU that a role, or both, are pinned to. `tick`: what a column of
 /// `/proc/stat` may be off, seconds. None where it was not seen.
-pub fn of_cpu(trial: &Trial, cell: &Cell, cpu: u32, tick: f64, earlier: &[&Trial]) -> Option<f64> {
+pub(crate) fn of_cpu(
+    trial: &Trial,
+    cell: &Cell,
+    cpu: u32,
+    tick: f64,
+    earlier: &[&Trial],
+) -> Option<f64> {
     let look = |trial: &Trial| Look::at_cpu(trial, cell, cpu);
     share(look(trial)?, tick, earlier.iter().filter_map(|trial| look(trial)))
 }
@@ -32,7 +38,7 @@ pub fn of_cpu(trial: &Trial, cell: &Cell, cpu: u32, tick: f64, earlier: &[&Trial
 /// The share of all CPUs together, where a role is left to the scheduler. Pinned cells and
 /// free ones are then judged alike, and a comparison of the two does not keep the disturbed
 /// trials of one side only.
-pub fn anywhere(trial: &Trial, tick: f64, earlier: &[&Trial]) -> Option<f64> {
+pub(crate) fn anywhere(trial: &Trial, tick: f64, earlier: &[&Trial]) -> Option<f64> {
     let look = Look::at_all(trial)?;
     // Errors of this many CPUs are as likely up as down.
     let tick = tick * look.cpus.sqrt();

@@ -12,10 +12,8 @@ use std::collections::BTreeMap;
 /// Something that is known of a cell, trial by trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fact {
-    /// What it is.
     #[serde(flatten)]
     pub what: What,
-    /// Over the trials.
     pub value: Summary,
 }
 
@@ -31,15 +29,9 @@ pub enum What {
     /// queueing discipline. It tries again at once.
     TurnedBack,
     /// Part of the window that a thread of this end ran, or the kernel's in its place.
-    Busy {
-        /// The end.
-        role: Role,
-    },
+    Busy { role: Role },
     /// CPU seconds of this end for each frame, by the CPU meter.
-    Cost {
-        /// The end.
-        role: Role,
-    },
+    Cost { role: Role },
     /// Seconds of spinning for locks of the kernel for each frame, both ends together.
     Spinning,
     /// Frames that the discipline took back because the device had no room, for each frame.
@@ -47,15 +39,9 @@ pub enum What {
     /// Times for each frame that a queue of the device was stopped, where its driver counts it.
     Stops,
     /// Times for each frame that the threads of this end's flows slept.
-    Sleeps {
-        /// The end.
-        role: Role,
-    },
+    Sleeps { role: Role },
     /// The same of the kernel's threads that work in their place.
-    WorkerSleeps {
-        /// The end.
-        role: Role,
-    },
+    WorkerSleeps { role: Role },
     /// Calls by which the sink waits for frames, for each frame.
     Waits,
     /// Calls by which the sink reads, for each frame.
@@ -66,7 +52,6 @@ pub enum What {
     Batches,
     /// Times for each frame that a thread of this end was woken, in the profile trials.
     Woken {
-        /// The end.
         role: Role,
         /// Its threads: "flows", "vhost", "pktgen".
         group: String,
@@ -96,7 +81,12 @@ const READS: [&str; 4] = ["read", "readv", "recvmmsg", "io_uring_enter"];
 
 /// Everything that is known of a cell of frames, by its measured trials and by those with
 /// profiles; empty of what counts no frames.
-pub fn facts(cell: &Cell, measured: &[&Trial], profiles: &[Trial], confidence: f64) -> Vec<Fact> {
+pub(crate) fn facts(
+    cell: &Cell,
+    measured: &[&Trial],
+    profiles: &[Trial],
+    confidence: f64,
+) -> Vec<Fact> {
     let trials: Vec<(&Trial, Hops)> =
         measured.iter().filter_map(|trial| Some((*trial, trial.hops?))).collect();
     let mut all = Vec::new();
@@ -149,18 +139,14 @@ pub fn facts(cell: &Cell, measured: &[&Trial], profiles: &[Trial], confidence: f
 /// How far two cells differ in one thing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FactStep<'a> {
-    /// In what.
     pub what: &'a What,
-    /// Before.
     pub before: Summary,
-    /// After.
     pub after: Summary,
     /// Half the width of the interval of the difference (Welch's); none below two trials of each.
     pub half_width: Option<f64>,
 }
 
 impl FactStep<'_> {
-    /// After less before.
     pub fn change(&self) -> f64 {
         self.after.mean - self.before.mean
     }
@@ -262,7 +248,7 @@ fn cost(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
 
 /// Part of the window that a thread of an end ran, on average over its threads; that of the
 /// kernel's in their place, where these ran more.
-pub fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
+pub(crate) fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
     let threads = f64::from(cell.flows(role));
     let run = trial.reading(ENGINE_RUN, &Scope::Role(role))?;
     let part = run / (trial.role(role)?.window * threads);

@@ -20,7 +20,6 @@ const LONGEST: usize = 500;
 pub struct StudyPoints {
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
-    /// Its baseline.
     pub baseline: String,
     /// What the receiver's host was, by name: kernel, CPU, ...
     pub host: Vec<(String, String)>,
@@ -31,16 +30,13 @@ pub struct StudyPoints {
 /// A figure of one cell in one study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The cell.
     pub cell: String,
     /// Which figure: work per second, CPU seconds or instructions per unit
     /// of work, or seconds.
     pub question: Question,
     /// What its trials count.
     pub work: Work,
-    /// Trials that count.
     pub n: usize,
-    /// Their mean.
     pub mean: f64,
     /// Their standard deviation; none below two.
     pub stddev: Option<f64>,
@@ -49,15 +45,12 @@ pub struct Point {
 /// A figure over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct History {
-    /// The cell.
     pub cell: String,
-    /// Which figure.
     pub question: Question,
     /// What its trials count, in the newest study.
     pub work: Work,
     /// Every study that measured it, in order of time.
     pub entries: Vec<Entry>,
-    /// Where it changed.
     pub shifts: Vec<Shift>,
 }
 
@@ -68,7 +61,6 @@ pub struct Entry {
     pub study: String,
     /// When it began, milliseconds since the Unix epoch.
     pub started_ms: u64,
-    /// Trials that count.
     pub n: usize,
     /// Their mean: work per second, CPU seconds or instructions per unit
     /// of work, or seconds.

@@ -50,7 +50,6 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// In a word.
     pub fn word(self) -> &'static str {
         match self {
             Bound::Rate => "rate",

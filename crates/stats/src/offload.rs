@@ -30,7 +30,6 @@ impl<A> CopyCell<A> {
 /// What cells have in common that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CopyAt {
-    /// Copies in flight.
     pub depth: usize,
     /// Copies that are submitted together.
     pub batch: usize,
@@ -38,7 +37,6 @@ pub struct CopyAt {
     pub rotate: bool,
 }
 
-/// One trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CopyTrial {
     /// Bytes per second.
@@ -58,7 +56,6 @@ pub struct CopyTrial {
 /// A cell compared with the first engine's of the same size and shape.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CopyComparison<A = CopyAt> {
-    /// Which.
     pub cell: CopyCell<A>,
     /// Its rate to that of the first engine; none for that one.
     pub faster: Option<Effect>,
@@ -93,14 +90,12 @@ pub enum Pays {
 /// From which size on an engine pays.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BreakEven<A = CopyAt> {
-    /// The engine.
     pub engine: String,
     /// Whether its times are those of a model.
     pub model: bool,
     /// How copies are done.
     #[serde(flatten)]
     pub at: A,
-    /// In what.
     pub pays: Pays,
     /// The least size from which on it is better beyond doubt at every size, and how much at
     /// that one; none if it does not even at the largest.

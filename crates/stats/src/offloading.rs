@@ -29,7 +29,7 @@ pub struct Offloading {
 }
 
 /// None where no two engines, or not two sizes, were measured.
-pub fn offloading(frame: &Frame, cells: &[Side], baseline: &CellId) -> Option<Offloading> {
+pub(crate) fn offloading(frame: &Frame, cells: &[Side], baseline: &CellId) -> Option<Offloading> {
     if frame.is_silent(Question::Rate) {
         return None;
     }

@@ -11,7 +11,7 @@ const LEAST: usize = 8;
 const ROUNDING: f64 = 1e-9;
 
 /// Probability of a note on a study whose blocks are independent.
-pub const LEVEL: f64 = 0.01;
+pub(crate) const LEVEL: f64 = 0.01;
 
 /// How log ratios depend on their order.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -26,7 +26,6 @@ pub struct ReceiveWork {
 /// What one CPU did of the receive work, over the measured trials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CpuShare {
-    /// The CPU.
     pub cpu: u32,
     /// Its part of the time in softirqs and in threads that poll for the device.
     pub part: f64,

@@ -26,7 +26,7 @@ pub fn rejections(events: &[String], of: usize) -> Vec<String> {
 
 /// Counts sentences in the order in which they first came. Two that differ only
 /// in their digits are the same sentence: a warning carries its measurement.
-pub fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+pub(crate) fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
     count_by(sentences, shape)
 }
 
@@ -47,7 +47,7 @@ fn count_by<'a>(
 }
 
 /// Counts words in the order in which they first came; empty ones are not counted.
-pub fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
     let mut counted: Vec<Counted> = Vec::new();
     for text in words.into_iter().filter(|w| !w.is_empty()) {
         match counted.iter_mut().find(|c| c.text == text) {
@@ -65,7 +65,7 @@ fn kinds(events: &str) -> String {
 }
 
 /// A sentence without its numbers: "steal 1.3 % on CPU 0" is "steal # % on CPU #".
-pub fn shape(text: &str) -> String {
+pub(crate) fn shape(text: &str) -> String {
     let mut shape = String::with_capacity(text.len());
     for c in text.chars() {
         let numeric = c.is_ascii_digit() || (c == '.' && shape.ends_with('#'));
@@ -161,7 +161,7 @@ fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
 /// The system-call tables of several trials as one. The spread is that of the trials'
 /// means: calls of one connection depend on each other, so that their own spread over
 /// the root of their number would promise far too much. Zero for a single trial.
-pub fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<CallRow> {
+pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<CallRow> {
     let mut pooled: Vec<Pool> = Vec::new();
     for row in tables.into_iter().flatten().filter(|row| row.calls > 0) {
         match pooled.iter_mut().find(|p| p.row.name == row.name) {
@@ -214,7 +214,7 @@ fn finite(value: f64) -> f64 {
 
 /// The sizes of several trials as one: count, smallest, mean, largest.
 /// Percentiles of distributions cannot be added up and are left out.
-pub fn sizes<'a>(parts: impl IntoIterator<Item = &'a SizeDistribution>) -> SizeDistribution {
+pub(crate) fn sizes<'a>(parts: impl IntoIterator<Item = &'a SizeDistribution>) -> SizeDistribution {
     let mut sum = SizeDistribution::default();
     for part in parts.into_iter().filter(|p| p.count > 0) {
         sum.min = if sum.count == 0 { part.min } else { sum.min.min(part.min) };
@@ -230,10 +230,8 @@ pub fn sizes<'a>(parts: impl IntoIterator<Item = &'a SizeDistribution>) -> SizeD
 /// Fragments per receive over several trials: the counts, and what they come to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fragments {
-    /// The counts.
     #[serde(flatten)]
     pub counts: FragmentCounts,
-    /// Fragments per call.
     pub average: f64,
     /// Part of all calls that brought more than 1024, 0 to 1.
     pub above_share: f64,
@@ -245,7 +243,9 @@ pub struct Fragments {
 }
 
 /// Adds fragment counts up; none where there was no call.
-pub fn fragments<'a>(parts: impl IntoIterator<Item = &'a FragmentCounts>) -> Option<Fragments> {
+pub(crate) fn fragments<'a>(
+    parts: impl IntoIterator<Item = &'a FragmentCounts>,
+) -> Option<Fragments> {
     let mut counts = FragmentCounts::default();
     parts.into_iter().for_each(|part| counts.add(part));
     Some(Fragments {
@@ -258,7 +258,7 @@ pub fn fragments<'a>(parts: impl IntoIterator<Item = &'a FragmentCounts>) -> Opt
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     //! Also the small cells and trials that the tests of this folder share.
 
     use super::*;
@@ -277,13 +277,13 @@ pub mod tests {
     }
 
     /// A cell with the roles on CPU 0 and 1.
-    pub fn cell(id: &str) -> Cell {
+    pub(crate) fn cell(id: &str) -> Cell {
         let half = || Half::plain("socket");
         Cell { placement: Placement::pinned(0, 1), ..Cell::new(id, half(), half()) }
     }
 
     /// A measured trial of a window in seconds that delivered this many bytes.
-    pub fn trial(cell: &str, block: u32, window: f64, count: u64) -> Trial {
+    pub(crate) fn trial(cell: &str, block: u32, window: f64, count: u64) -> Trial {
         let role = |role| RoleRecord {
             role,
             total_bytes: count,
@@ -310,7 +310,7 @@ pub mod tests {
     }
 
     /// A thread that ran so long, with these ticks.
-    pub fn thread(name: &str, run: f64, user: f64, system: f64) -> ThreadTime {
+    pub(crate) fn thread(name: &str, run: f64, user: f64, system: f64) -> ThreadTime {
         let name = name.to_owned();
         ThreadTime { name, tid: 1, run, wait: 0.0, user, system, voluntary: 0, involuntary: 0 }
     }

@@ -79,7 +79,7 @@ pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
 }
 
 /// Notes on the profiles of a study; none where it has none.
-pub fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNote> {
+pub(crate) fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNote> {
     let first = study.profiles.iter().find_map(|trial| trial.profile.as_ref())?;
     let mut note = ProfilingNote {
         event: first.event.clone(),

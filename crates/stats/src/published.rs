@@ -46,13 +46,11 @@ pub struct NumberComparison {
     pub figure: String,
     /// What it is a number of, and its unit.
     pub quantity: String,
-    /// The work's unit.
     pub unit: String,
     /// Its levels, those of the figure included.
     pub at: Levels,
     /// How it was read.
     pub read: ReadFrom,
-    /// The work's number.
     pub theirs: f64,
     /// The study's, over all measured trials of the cells that have these levels.
     pub ours: Option<Summary>,
@@ -64,9 +62,7 @@ pub struct NumberComparison {
 /// A figure of the work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FigureComparison {
-    /// Its id.
     pub id: String,
-    /// What it shows.
     pub title: String,
     /// Unit of the work's numbers.
     pub unit: String,
@@ -81,11 +77,9 @@ pub struct FigureComparison {
 /// A row of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RowComparison {
-    /// Its levels.
     pub at: Levels,
     /// How its number was read.
     pub read: ReadFrom,
-    /// The work's number.
     pub theirs: f64,
     /// Over that of the work's baseline.
     pub their_ratio: f64,
@@ -103,7 +97,6 @@ pub struct RowComparison {
 pub enum Agreement {
     /// It is in the study's interval.
     Agrees,
-    /// It is outside.
     Disagrees,
     /// The study does not say, and why.
     NotMeasured(String),

@@ -96,7 +96,7 @@ pub fn should_stop(study: &Study) -> Option<String> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::pool::tests::{cell, trial};
     use crate::record::{
@@ -105,7 +105,7 @@ pub mod tests {
     use std::time::Duration;
 
     /// A study of a, b and c with these rates, block by block.
-    pub fn study(within: f64, rows: &[[u64; 3]]) -> Study {
+    pub(crate) fn study(within: f64, rows: &[[u64; 3]]) -> Study {
         let header = StudyHeader {
             schema: SCHEMA_VERSION,
             bytepath: String::new(),

@@ -25,9 +25,9 @@ pub struct Goal {
 
 /// TCP and IPv4 headers, and the timestamps that Linux sends by default
 /// (include/net/tcp.h, `TCPOLEN_TSTAMP_ALIGNED`).
-pub const HEADERS: u32 = 40;
+pub(crate) const HEADERS: u32 = 40;
 /// See [`HEADERS`].
-pub const TIMESTAMPS: u32 = 12;
+pub(crate) const TIMESTAMPS: u32 = 12;
 
 /// Packets that one poll of NAPI takes at most (`NAPI_POLL_WEIGHT`).
 pub const POLL_WEIGHT: f64 = 64.0;
@@ -143,9 +143,7 @@ pub fn traffic(rate: f64) -> [Traffic; 4] {
 /// A limit of a host that a goal runs into.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shortage {
-    /// The setting.
     pub setting: String,
-    /// What it is.
     pub is: u64,
     /// What it has to be at least.
     pub needs: u64,

@@ -3,10 +3,10 @@
 use crate::math::two_sided;
 
 /// Most blocks that a plan will refer to; above that it says "more".
-pub const MOST_BLOCKS: u32 = 1000;
+pub(crate) const MOST_BLOCKS: u32 = 1000;
 
 /// The probability with which a plan answers.
-pub const POWER: f64 = 0.8;
+pub(crate) const POWER: f64 = 0.8;
 
 /// How many blocks answer in [`POWER`] of all studies, if the log ratios keep scattering
 /// with `stddev`: a difference of just `margin` is called one, at the confidence
@@ -17,7 +17,7 @@ pub const POWER: f64 = 0.8;
 /// the truth at most; the second an interval that fits into the margin on both sides of a
 /// mean that is within z((1 + power) / 2) standard errors of zero. t takes the place of z, which
 /// allows for a spread that is estimated, too.
-pub fn blocks_for(stddev: f64, margin: f64, different: f64, equivalent: f64) -> Option<u32> {
+pub(crate) fn blocks_for(stddev: f64, margin: f64, different: f64, equivalent: f64) -> Option<u32> {
     let enough = |n: u32| {
         let t = |confidence| two_sided(confidence, f64::from(n) - 1.0);
         let seen = t(different).zip(t(one_sided(POWER))).map(|(a, b)| a + b);
@@ -42,7 +42,7 @@ pub fn blocks_for(stddev: f64, margin: f64, different: f64, equivalent: f64) -> 
 }
 
 /// The two-sided confidence whose upper end is this quantile: 0.6 for 0.8.
-pub fn one_sided(quantile: f64) -> f64 {
+pub(crate) fn one_sided(quantile: f64) -> f64 {
     2.0 * quantile - 1.0
 }
 

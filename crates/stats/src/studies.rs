@@ -49,11 +49,9 @@ pub struct Between {
 /// Something in which hosts or method differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What it is.
     pub what: String,
     /// In the first study.
     pub first: String,
-    /// In the second.
     pub second: String,
     /// What it means for the comparison.
     pub weight: Weight,
@@ -74,24 +72,19 @@ pub enum Weight {
 /// One cell in two studies, in one question.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pairing {
-    /// The cell.
     pub cell: CellId,
-    /// What is compared.
     pub question: Question,
     /// What its trials count.
     pub work: Work,
     /// In the first study: work per second, CPU seconds or instructions per unit of work,
     /// or seconds.
     pub first: Option<Summary>,
-    /// In the second.
     pub second: Option<Summary>,
     /// Second over first, of geometric means; none without both.
     pub ratio: Option<f64>,
-    /// Where it lies.
     pub interval: Option<Interval>,
     /// How sure a claim is among all cells.
     pub test: Option<Test>,
-    /// The word.
     pub verdict: Verdict,
     /// Why the two cannot be compared, if so.
     pub reasons: Vec<String>,
@@ -285,7 +278,11 @@ impl Sample {
 }
 
 /// The figure of a measured trial of a study's cell.
-pub fn figure(question: Question, (study, cell): (&Study, &Cell), trial: &Trial) -> Option<f64> {
+pub(crate) fn figure(
+    question: Question,
+    (study, cell): (&Study, &Cell),
+    trial: &Trial,
+) -> Option<f64> {
     match question {
         Question::Rate => trial.rate(),
         Question::Cpu | Question::Instructions => {

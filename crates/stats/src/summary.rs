@@ -6,15 +6,11 @@ use serde::Serialize;
 /// Centre and spread of a sample. Every field is finite.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Number of values.
     pub n: usize,
-    /// Arithmetic mean.
     pub mean: f64,
     /// Middle value; the mean of the two middle ones where n is even.
     pub median: f64,
-    /// Smallest value.
     pub min: f64,
-    /// Largest value.
     pub max: f64,
     /// Sample standard deviation (n - 1 below the line); none below two values,
     /// because one value says nothing of its spread.

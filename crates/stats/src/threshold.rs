@@ -26,10 +26,8 @@ use super::verdict::{Question, Verdict};
 use crate::record::{CellId, Fault, FaultKind};
 use serde::Serialize;
 
-/// One limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Threshold {
-    /// As typed.
     pub text: String,
     /// The cell; none for all.
     #[serde(skip)]
@@ -46,12 +44,9 @@ pub struct Threshold {
 /// The outcome of one check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThresholdResult {
-    /// What was asked.
     #[serde(flatten)]
     pub threshold: Threshold,
-    /// Of which cell.
     pub cell: CellId,
-    /// The answer.
     pub outcome: Outcome,
     /// Where the ratio lies, at the confidence of this check; none where nothing
     /// was measured.
@@ -84,9 +79,7 @@ impl Outcome {
 /// Something that a threshold can be about.
 #[derive(Clone, Debug)]
 pub struct Subject<'a> {
-    /// Its cell.
     pub cell: &'a CellId,
-    /// Its metric.
     pub question: Question,
     /// What was found; none without an interval.
     pub estimate: Option<Estimate>,

@@ -59,9 +59,7 @@ pub enum Question {
 /// Which values of a metric are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Those above.
     Higher,
-    /// Those below.
     Lower,
 }
 
@@ -194,20 +192,14 @@ pub enum Verdict {
         floor: f64,
     },
     /// Both reach the same ceiling, so their rates say nothing of them.
-    Saturated {
-        /// Which ceiling.
-        ceiling: Ceiling,
-    },
+    Saturated { ceiling: Ceiling },
     /// Something happened, or they were not asked the same; the comparison's
     /// `reasons` say what.
     NotComparable,
     /// The study shows that things work; nothing in it says how fast.
     Functional,
     /// Fewer than two blocks have both cells.
-    NotEnough {
-        /// How many have.
-        blocks: usize,
-    },
+    NotEnough { blocks: usize },
 }
 
 /// What bounds a rate of bytes from outside of the path.
@@ -262,7 +254,6 @@ impl Verdict {
 /// What the baseline measured against a second copy of itself says of the noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
-    /// In which question.
     pub question: Question,
     /// The comparison of the second copy with the first.
     pub effect: Effect,
@@ -312,7 +303,7 @@ pub struct Test {
 
 /// The tests of one question's comparisons, in their order. None for those
 /// without an interval; they are not part of the family.
-pub fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option<Test>> {
+pub(crate) fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option<Test>> {
     let margin = rules.margin.max(0.0).ln_1p();
     let ps: Vec<Option<(f64, f64)>> = estimates
         .iter()
@@ -333,8 +324,7 @@ pub fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option<Test>>
 
 /// What a word rests on.
 #[derive(Clone, Copy, Debug)]
-pub struct Findings<'a> {
-    /// What is compared.
+pub(crate) struct Findings<'a> {
     pub question: Question,
     /// The estimate and its tests; none where there are too few values.
     pub estimate: Option<(&'a Estimate, &'a Test)>,
@@ -348,7 +338,7 @@ pub struct Findings<'a> {
 
 /// Puts a word to a comparison that nothing speaks against. The margin is a
 /// part of one; as a ratio it reaches from 1 / (1 + margin) to 1 + margin.
-pub fn judge(found: &Findings, rules: &Rules) -> Verdict {
+pub(crate) fn judge(found: &Findings, rules: &Rules) -> Verdict {
     let Some((estimate, test)) = found.estimate else {
         return Verdict::NotEnough { blocks: found.blocks };
     };

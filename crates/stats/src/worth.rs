@@ -23,7 +23,6 @@ const KIB: f64 = 1024.0;
 pub struct Costs {
     /// Block of the trial.
     pub block: u32,
-    /// What it did.
     work: Work,
     /// Work per second.
     rate: f64,
@@ -143,19 +142,19 @@ impl Costs {
 }
 
 /// Return on investment, T^n / C.
-pub fn roi(costs: &[Costs], rules: &Rules) -> PerEnd {
+pub(crate) fn roi(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| {
         Some(c.shown_rate().powf(rules.roi_throughput) / c.cores(part)?)
     })
 }
 
 /// Return on investment by power, T^n / P^m.
-pub fn roi_power(costs: &[Costs], rules: &Rules) -> PerEnd {
+pub(crate) fn roi_power(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| c.roi_power(rules)[part])
 }
 
 /// CPU microseconds per KiB; none but of bytes.
-pub fn service_demand(costs: &[Costs], rules: &Rules) -> PerEnd {
+pub(crate) fn service_demand(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| {
         (c.work == Work::Bytes).then_some(c.cores(part)? * 1e6 / (c.rate / KIB))
     })
@@ -175,7 +174,7 @@ fn per_end(
 }
 
 /// Drops the first and the last trial in the order run, and averages the rest.
-pub fn headline(measured: &[&Trial]) -> Option<Headline> {
+pub(crate) fn headline(measured: &[&Trial]) -> Option<Headline> {
     let mut trials: Vec<(u32, f64)> =
         measured.iter().filter_map(|t| Some((t.order, t.rate()?))).collect();
     if trials.len() < HEADLINE {

@@ -67,7 +67,6 @@ impl Number {
         Number { path, file: None }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

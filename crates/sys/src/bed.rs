@@ -12,21 +12,21 @@ use std::time::Duration;
 
 /// The protocol of frames that are ours (IEEE 802, local experiments): the kernel sends some
 /// on its own.
-pub const PROTOCOL: [u8; 2] = [0x88, 0xb5];
+pub(crate) const PROTOCOL: [u8; 2] = [0x88, 0xb5];
 
 /// Puts the calling thread into a network namespace of its own. None, with the reason
 /// printed, where it may not.
-pub fn apart() -> Option<()> {
+pub(crate) fn apart() -> Option<()> {
     // SAFETY: the thread of a test shares no descriptors that a namespace matters to.
     let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
     apart.map_err(|e| skip!("no network namespace: {e}")).ok()
 }
 
 /// By what frames below 65536 are known.
-pub const MARK: Mark = Mark { at: 12, bytes: [PROTOCOL[0], PROTOCOL[1], 0, 0] };
+pub(crate) const MARK: Mark = Mark { at: 12, bytes: [PROTOCOL[0], PROTOCOL[1], 0, 0] };
 
 /// The indices of both ends of a veth pair, up, in a namespace of the thread's own.
-pub fn pair() -> Option<[u32; 2]> {
+pub(crate) fn pair() -> Option<[u32; 2]> {
     apart()?;
     let mut netlink = Netlink::new();
     let (name, peer) = ("one".to_owned(), "other".to_owned());
@@ -42,7 +42,7 @@ pub fn pair() -> Option<[u32; 2]> {
 }
 
 /// A frame that is ours, with a number in it.
-pub fn frame(number: u32, len: usize) -> Vec<u8> {
+pub(crate) fn frame(number: u32, len: usize) -> Vec<u8> {
     let mut frame = vec![number as u8; len];
     frame[..12].copy_from_slice(b"\x02\0\0\0\0\x01\x02\0\0\0\0\x02");
     frame[12..14].copy_from_slice(&PROTOCOL);
@@ -51,10 +51,10 @@ pub fn frame(number: u32, len: usize) -> Vec<u8> {
 }
 
 /// Sends and receives the frames of one device that are ours.
-pub struct Port(OwnedFd);
+pub(crate) struct Port(OwnedFd);
 
 impl Port {
-    pub fn of(index: u32) -> Port {
+    pub(crate) fn of(index: u32) -> Port {
         let protocol = rustix::net::Protocol::from_raw(
             u32::from(u16::from_ne_bytes(PROTOCOL)).try_into().unwrap(),
         );
@@ -72,12 +72,12 @@ impl Port {
         Port(socket)
     }
 
-    pub fn send(&self, frame: &[u8]) {
+    pub(crate) fn send(&self, frame: &[u8]) {
         rustix::net::send(&self.0, frame, SendFlags::empty()).unwrap();
     }
 
     /// The next frame; none if there is none for a while.
-    pub fn receive(&self) -> Option<Vec<u8>> {
+    pub(crate) fn receive(&self) -> Option<Vec<u8>> {
         use std::os::fd::AsFd;
         let timeout = Duration::from_millis(500);
         if !crate::tcp::wait_readable(self.0.as_fd(), timeout).unwrap() {

@@ -22,12 +22,10 @@ pub struct Btf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// A structure.
     Struct = 4,
     /// A name for another type. The argument lists of tracepoints are
     /// typedefs called `btf_trace_NAME`.
     Typedef = 8,
-    /// A function.
     Function = 12,
 }
 

@@ -36,9 +36,7 @@ pub enum Method {
 /// A part of a [`Memory`].
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// Where.
     pub memory: &'a Memory,
-    /// Its first byte.
     pub at: usize,
 }
 

@@ -9,7 +9,6 @@ use std::path::Path;
 /// An idle state of one CPU, its counters open.
 #[derive(Debug)]
 pub struct State {
-    /// The CPU.
     pub cpu: u32,
     /// The state's name: "POLL", "C6", "haltpoll idle".
     pub name: String,

@@ -17,7 +17,6 @@ const TEXT: usize = 32;
 /// What a driver says. What it leaves empty is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
-    /// Its name.
     pub driver: Option<String>,
     /// Its version; drivers of the kernel's tree give the kernel's.
     pub version: Option<String>,

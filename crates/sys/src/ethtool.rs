@@ -27,7 +27,6 @@ pub struct Rings {
     pub tcp_data_split: Option<DataSplit>,
     /// Packets up to this many bytes are not split (Linux 6.14).
     pub hds_thresh: Option<u32>,
-    /// Largest threshold.
     pub hds_thresh_max: Option<u32>,
 }
 
@@ -38,9 +37,7 @@ pub struct Rings {
 pub enum DataSplit {
     /// In an answer: the driver does not say. In a change: as the driver likes.
     Unknown = 0,
-    /// Off.
     Disabled = 1,
-    /// On.
     Enabled = 2,
 }
 
@@ -55,7 +52,6 @@ pub struct Channels {
     pub tx: Option<u32>,
     /// Most that there can be.
     pub tx_max: Option<u32>,
-    /// Queue pairs.
     pub combined: Option<u32>,
     /// Most that there can be.
     pub combined_max: Option<u32>,

@@ -51,7 +51,6 @@ pub fn bounded(input: impl Read, most: u64) -> io::Result<Vec<u8>> {
 }
 
 impl Folder {
-    /// Opens a folder.
     pub fn open(path: &Path) -> io::Result<Folder> {
         let own = geteuid().as_raw();
         let mut at = start(path)?;

@@ -21,7 +21,6 @@ pub struct Rule {
     pub source_port: Option<u16>,
     /// Port that they go to.
     pub destination_port: Option<u16>,
-    /// The receive queue.
     pub queue: u64,
 }
 
@@ -46,7 +45,6 @@ const SRXCLSRLINS: u32 = 0x32;
 const GRXFHINDIR: u32 = 0x38;
 const SRXFHINDIR: u32 = 0x39;
 
-/// Flow types.
 const TCP_V4_FLOW: u32 = 0x01;
 const TCP_V6_FLOW: u32 = 0x05;
 /// Flags in `RuleTable::size` and in places.
@@ -232,7 +230,6 @@ impl Classifier {
     }
 }
 
-/// One command.
 fn send(device: &str, request: &mut [u8]) -> io::Result<()> {
     // SAFETY: the request begins with its number and is as long as the command's
     // structure with all the room that it says it has: every caller here builds it so.

@@ -4,14 +4,12 @@
 use super::attribute;
 use std::path::{Path, PathBuf};
 
-/// A sensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sensor {
     /// Name of the chip: "power_meter", "amd_energy", "BAT0", "amdgpu".
     pub chip: String,
     /// What the driver calls the sensor: "Esocket0"; empty where it says nothing.
     pub label: String,
-    /// What it shows.
     pub shows: Shows,
     /// The attribute with its value.
     pub path: PathBuf,

@@ -46,12 +46,10 @@ impl Descriptor {
         Descriptor([what, record, source, target, size.into(), 0, 0, 0])
     }
 
-    /// Its operation.
     pub fn operation(&self) -> u8 {
         (self.0[0] >> 56) as u8
     }
 
-    /// Its flags.
     pub fn flags(&self) -> u32 {
         (self.0[0] >> 32) as u32 & 0xff_ffff
     }
@@ -85,7 +83,6 @@ impl Descriptor {
     }
 }
 
-/// A completion record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// `enum dsa_completion_status`, and bit 7 where a page fault was that of a write; 0 while
@@ -188,9 +185,7 @@ impl Place {
 /// A copy for a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// From where.
     pub from: Place,
-    /// Where to.
     pub to: Place,
     /// Bytes.
     pub len: u32,

@@ -34,7 +34,7 @@ unsafe impl Send for Ethtool {}
 
 impl Ethtool {
     /// Whether the device exists shows with the first command.
-    pub fn open(device: &str) -> io::Result<Ethtool> {
+    pub(crate) fn open(device: &str) -> io::Result<Ethtool> {
         let request = about(device)?;
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
@@ -47,7 +47,7 @@ impl Ethtool {
     ///
     /// The data begin with the number of a command and have room for all that the
     /// kernel answers to it.
-    pub unsafe fn ask(&mut self, data: &mut [u8]) -> io::Result<()> {
+    pub(crate) unsafe fn ask(&mut self, data: &mut [u8]) -> io::Result<()> {
         self.request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
         let request = &raw mut self.request;
         // SAFETY: the kernel reads and writes the request, which is live, and the

@@ -10,7 +10,6 @@ use std::path::Path;
 /// A key and an initial vector of AES-128-GCM for one direction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// The key.
     pub key: [u8; 16],
     /// The initial vector, which the number of a record is added to.
     pub iv: [u8; 12],

@@ -33,9 +33,7 @@ pub struct Launched {
 pub struct Ended {
     /// Exit code, or the signal that ended it.
     pub how: How,
-    /// User time.
     pub user: Duration,
-    /// System time.
     pub system: Duration,
 }
 
@@ -142,7 +140,6 @@ impl Drop for Held {
 }
 
 impl Launched {
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }

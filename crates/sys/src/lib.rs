@@ -79,7 +79,6 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// The running kernel's.
     pub fn real() -> Self {
         Roots { proc: "/proc".into(), sys: "/sys".into(), cards: None }
     }

@@ -67,7 +67,6 @@ pub enum Step {
     Join,
     /// Hand over descriptors of it.
     HandOver,
-    /// Run the program.
     Program,
 }
 
@@ -97,7 +96,6 @@ impl Step {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", .step.words())]
 pub struct Refused {
-    /// Where it ended.
     pub step: Step,
     /// What the kernel said.
     pub error: io::Error,

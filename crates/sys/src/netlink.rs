@@ -39,7 +39,6 @@ pub struct Veth {
 /// What rtnetlink says of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Interface index.
     pub index: u32,
     /// Driver kind ("veth", "tun"); empty for hardware and loopback.
     pub kind: String,
@@ -101,7 +100,6 @@ pub struct Features {
 /// A NAPI instance (netdev family, Linux 6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Napi {
-    /// Its id.
     pub id: u32,
     /// Process id of its kernel thread, where it is threaded, as the initial
     /// PID namespace has it.
@@ -129,7 +127,6 @@ impl Default for Netlink {
 }
 
 impl Netlink {
-    /// Opens nothing yet.
     pub fn new() -> Self {
         Netlink { socket: NetlinkSocket::new() }
     }

@@ -99,7 +99,6 @@ pub type Counted = (&'static str, u64);
 pub struct QueueStats {
     /// True of a transmit queue.
     pub transmits: bool,
-    /// Its number.
     pub queue: u32,
     /// What the driver counts of it.
     pub counts: Vec<Counted>,
@@ -110,7 +109,6 @@ pub struct QueueStats {
 pub struct PoolStats {
     /// Id of the pool.
     pub id: u32,
-    /// Its device.
     pub device: u32,
     /// Who uses it; none of a pool that is not of a NAPI's.
     pub user: Option<PoolUser>,

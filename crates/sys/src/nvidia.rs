@@ -12,7 +12,7 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// Loads a library by the name of its file.
-    pub fn load(file: &'static str) -> io::Result<Loaded> {
+    pub(crate) fn load(file: &'static str) -> io::Result<Loaded> {
         // SAFETY: both libraries have initialisers that are made to be run from any thread of
         // any process.
         let library = unsafe { Library::new(file) }.map_err(|_| {
@@ -26,7 +26,7 @@ impl Loaded {
     /// # Safety
     ///
     /// `T` is the type of the function of that name.
-    pub unsafe fn find<T: Copy>(&self, name: &str) -> io::Result<T> {
+    pub(crate) unsafe fn find<T: Copy>(&self, name: &str) -> io::Result<T> {
         // SAFETY: by the caller's promise; the library is never unloaded.
         let symbol: Result<Symbol<T>, _> = unsafe { self.library.get(name) };
         let missing = |_| io::Error::other(format!("{} is too old: it has no {name}", self.file));

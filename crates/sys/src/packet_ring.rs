@@ -156,7 +156,6 @@ impl Sender {
         Ok(Sender { ring, lengths, filled: 0, taken: 0, waiting: 0 })
     }
 
-    /// The socket.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.ring.socket.as_fd()
     }

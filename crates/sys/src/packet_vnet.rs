@@ -59,7 +59,6 @@ pub struct Segments {
 }
 
 impl Offload {
-    /// Writes the header.
     #[inline]
     pub fn write(&self, header: &mut [u8; HEADER]) {
         *header = [0; HEADER];

@@ -43,7 +43,6 @@ pub struct Job {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {command}: {error}", .file.display())]
 pub struct Refused {
-    /// The file.
     pub file: PathBuf,
     /// What was written, or that it was read.
     pub command: String,

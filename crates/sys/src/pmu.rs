@@ -48,7 +48,6 @@ pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
 #[derive(Debug)]
 pub struct Counter {
     count: Count,
-    /// The CPU.
     pub cpu: u32,
 }
 

@@ -11,7 +11,6 @@ pub struct Zone {
     /// Its name, with its parent's in front where it has one: "package-0",
     /// "package-0/dram", "psys".
     pub name: String,
-    /// Its folder.
     pub folder: PathBuf,
     /// Where the counter wraps, microjoules: the last value before 0.
     pub range: u64,

@@ -134,13 +134,10 @@ pub struct CpuTicks {
     pub nice: u64,
     /// Kernel, outside interrupts.
     pub system: u64,
-    /// Nothing to run.
     pub idle: u64,
     /// Nothing to run while a task that last ran here waits for I/O.
     pub iowait: u64,
-    /// Hard interrupts.
     pub irq: u64,
-    /// Soft interrupts.
     pub softirq: u64,
     /// Taken away by the hypervisor.
     pub steal: u64,
@@ -277,7 +274,6 @@ pub fn parse_status_switches(text: &str) -> Result<Switches, Malformed> {
 /// and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftirqRow {
-    /// The CPU.
     pub cpu: u32,
     /// Times that NET_TX ran there.
     pub net_tx: u32,
@@ -351,9 +347,7 @@ pub fn parse_softnet(text: &str) -> Result<Vec<SoftnetRow>, Malformed> {
 pub struct NetDev<'a> {
     /// Name of the device.
     pub name: &'a str,
-    /// What it received.
     pub rx: LinkCounts,
-    /// What it sent.
     pub tx: LinkCounts,
 }
 

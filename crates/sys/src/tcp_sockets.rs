@@ -28,13 +28,11 @@ pub struct TcpSockets {
 pub struct TcpSocket {
     /// Own address; an IPv4 address where IPv6 only carries one.
     pub local: SocketAddr,
-    /// The peer's.
     pub remote: SocketAddr,
     /// The kernel's own number of it, which no other socket ever gets.
     pub cookie: u64,
     /// Inode number, as in `/proc/PID/fd`; 0 where no process has it any more.
     pub inode: u64,
-    /// The kernel's figures.
     pub info: TcpInfo,
     /// Congestion control; empty in the report of a freed socket.
     pub congestion: String,

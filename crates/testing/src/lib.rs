@@ -18,6 +18,7 @@ macro_rules! skip {
 }
 
 /// What [`skip!`] does: one line, whatever the reason looks like.
+#[expect(clippy::print_stdout, reason = "tools/unit reads it")]
 pub fn skipped(reason: &str) {
     println!("SKIP: {}", reason.split_whitespace().collect::<Vec<_>>().join(" "));
 }

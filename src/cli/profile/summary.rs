@@ -1,11 +1,11 @@
 //! A profile on a page of text.
 
 use super::unit;
-use crate::profile::subsystem::{Classes, Rules};
-use crate::profile::symptom::symptoms;
-use crate::profile::{self, FrameKind, Function, Header, Owner, Profile, Weight};
-use crate::record::visible;
-use crate::report::{self, Style};
+use bytepath_profile::subsystem::{Classes, Rules};
+use bytepath_profile::symptom::symptoms;
+use bytepath_profile::{self as profile, FrameKind, Function, Header, Owner, Profile, Weight};
+use bytepath_record::visible;
+use bytepath_report::{self as report, Style};
 use std::collections::HashMap;
 use std::io::{self, Write};
 

@@ -15,7 +15,6 @@ pub struct Side {
     pub profiles: Vec<String>,
     /// Sampled event; empty if unknown, or if they differ.
     pub event: String,
-    /// Samples taken.
     pub samples: u64,
     /// Samples that could not be read.
     pub lost: u64,
@@ -74,7 +73,7 @@ impl Side {
 
 /// By what the weights of each profile of a side are multiplied: divided by its own
 /// work. Shares of all samples are known when all are added up.
-pub fn scales(name: &str, profiles: &[Profile], per: Per) -> Result<Vec<f64>, Fault> {
+pub(super) fn scales(name: &str, profiles: &[Profile], per: Per) -> Result<Vec<f64>, Fault> {
     profiles.iter().map(|profile| scale(name, profile, per)).collect()
 }
 
@@ -106,7 +105,7 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
 
 /// The unit in which two sides can be compared, when none was requested: by the
 /// bytes delivered if both record them, else as they are.
-pub fn natural(sides: [&Side; 2]) -> Per {
+pub(super) fn natural(sides: [&Side; 2]) -> Per {
     let known = |side: &Side| {
         side.counts != Weight::Percent && side.bytes.is_some_and(|b| b > 0.0 && b.is_finite())
     };
@@ -114,7 +113,7 @@ pub fn natural(sides: [&Side; 2]) -> Per {
 }
 
 /// Refuses to lay weights of different kinds side by side.
-pub fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
+pub(super) fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
     let [a, b] = sides;
     let same_event = a.event == b.event || a.event.is_empty() || b.event.is_empty();
     if per == Per::Sample || a.counts == b.counts && same_event {
@@ -129,7 +128,7 @@ pub fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
 }
 
 /// The name of the unit in which amounts are shown.
-pub fn unit(side: &Side, per: Per) -> String {
+pub(super) fn unit(side: &Side, per: Per) -> String {
     let event = if side.event.is_empty() { "events" } else { &side.event };
     let counted = match side.counts {
         Weight::Nanoseconds => "CPU-s",

@@ -62,7 +62,6 @@ impl Default for Options<'_> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// Its own code.
     #[default]
     #[serde(rename = "self")]
     SelfOnly,
@@ -74,7 +73,6 @@ pub enum Measure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Per {
-    /// GiB delivered.
     Gib,
     /// Packets delivered.
     Packet,
@@ -82,7 +80,6 @@ pub enum Per {
     Second,
     /// All samples that are compared: shares in percent.
     Sample,
-    /// Nothing.
     None,
 }
 
@@ -105,7 +102,6 @@ pub enum GroupBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
-    /// In both.
     Both,
     /// Only in the one after the change.
     Appeared,
@@ -117,9 +113,7 @@ pub enum Presence {
 /// its own work; where amounts are not divided by work, their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
-    /// After the change.
     pub with: f64,
-    /// Before the change.
     pub without: f64,
     /// `without - with`.
     pub saved: f64,
@@ -129,7 +123,6 @@ pub struct Pair {
     pub half_width: Option<f64>,
 }
 
-/// A function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Name, without what differs between two builds.
@@ -144,7 +137,6 @@ pub struct Row {
     pub subsystem: Option<Subsystem>,
     /// In which profile it is.
     pub presence: Presence,
-    /// What it takes.
     #[serde(flatten)]
     pub amount: Pair,
 }
@@ -160,9 +152,7 @@ pub struct Diff {
     pub by: GroupBy,
     /// Unit of all amounts.
     pub unit: String,
-    /// Before the change.
     pub without: Side,
-    /// After the change.
     pub with: Side,
     /// All samples that are compared.
     pub total: Pair,
@@ -196,7 +186,6 @@ pub struct Diff {
 /// Rows that are not shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
-    /// How many.
     pub rows: usize,
     /// Their amounts together. Of [`Measure::Total`] this says little, for one
     /// function's total holds that of another.
@@ -249,7 +238,6 @@ impl Pair {
     }
 }
 
-/// Compares two sides.
 pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<Diff, Fault> {
     let sides = [Side::of("without", without)?, Side::of("with", with)?];
     let per = options.per.unwrap_or_else(|| amount::natural([&sides[0], &sides[1]]));

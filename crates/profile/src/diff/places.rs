@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 /// A line of two rankings: the function at this place before the change, and the one after it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Places {
-    /// Before the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without: Option<Placed>,
-    /// After it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<Placed>,
 }

@@ -41,7 +41,7 @@ pub(super) struct Ranking<'a> {
 }
 
 impl<'a> Ranking<'a> {
-    pub fn new(options: &'a Options<'a>, sides: [&[Profile]; 2]) -> Self {
+    pub(super) fn new(options: &'a Options<'a>, sides: [&[Profile]; 2]) -> Self {
         let tells = |profile: &Profile| {
             let mut user = profile.frames().iter().filter(|f| f.kind == FrameKind::User);
             user.any(|f| !f.module.is_empty())
@@ -62,7 +62,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// Adds a profile to a side (0 without, 1 with), its weights multiplied by `scale`.
-    pub fn add(&mut self, side: usize, profile: &Profile, scale: f64) {
+    pub(super) fn add(&mut self, side: usize, profile: &Profile, scale: f64) {
         let classes = Classes::of(profile, self.options.rules);
         self.coverage = self.coverage.and(Coverage::of(profile, &classes));
         self.symptoms.add(side, profile, &classes);
@@ -171,7 +171,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// Every row with its amounts computed by `pair`, in order.
-    pub fn rows(&self, pair: impl Fn([Moments; 2]) -> Pair) -> Vec<Row> {
+    pub(super) fn rows(&self, pair: impl Fn([Moments; 2]) -> Pair) -> Vec<Row> {
         let mut functions = vec![""; self.known.len()];
         for (key, id) in &self.keys {
             functions[*id as usize] = &key.function;

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 /// See the module's text.
-pub static FORMAT: Exporter = Exporter {
+pub(super) static FORMAT: Exporter = Exporter {
     name: "firefox",
     summary: "JSON for profiler.firefox.com: threads over time, with counter tracks",
     extension: "json",

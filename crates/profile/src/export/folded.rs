@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// See the module's text.
-pub static FORMAT: Exporter = Exporter {
+pub(super) static FORMAT: Exporter = Exporter {
     name: "folded",
     summary: "one stack a line with its weight, for flamegraph.pl, inferno, grep",
     extension: "folded",

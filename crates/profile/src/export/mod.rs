@@ -30,7 +30,6 @@ impl Exporter {
     }
 }
 
-/// Every format.
 pub static CATALOG: &[&Exporter] =
     &[&pprof::FORMAT, &folded::FORMAT, &svg::FORMAT, &firefox::FORMAT];
 

@@ -7,7 +7,7 @@ use inferno::flamegraph::{self, Options, Palette, color::MultiPalette};
 use std::io::{self, Write};
 
 /// See the module's text.
-pub static FORMAT: Exporter = Exporter {
+pub(super) static FORMAT: Exporter = Exporter {
     name: "svg",
     summary: "flame graph for a browser; orange is kernel, aqua inlined",
     extension: "svg",

@@ -50,7 +50,6 @@ impl Collector {
         Collector { times, ..Collector::default() }
     }
 
-    /// Takes a sample.
     pub(super) fn push(&mut self, taken: Taken) {
         let each = taken.weight / taken.count.max(1) as f64;
         self.period = match self.period {

@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use std::io::BufRead;
 
 /// See the module's text.
-pub static FORMAT: Importer = Importer {
+pub(super) static FORMAT: Importer = Importer {
     name: "folded",
     summary: "one stack a line with its weight, as stackcollapse-*.pl and inferno-collapse-* print",
     binary: false,
@@ -79,7 +79,6 @@ struct Reader {
 /// A name of a line.
 #[derive(Clone, Copy)]
 struct Name {
-    /// Where it ends.
     end: usize,
     /// The function; of no meaning for the thread's name.
     frame: FrameId,

@@ -84,7 +84,6 @@ pub(super) fn first_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     head.get(..end).unwrap_or_default().split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end)
 }
 
-/// A failed read.
 pub(super) fn unreadable(title: &str, error: &std::io::Error) -> Fault {
     Fault::new(FaultKind::Storage, format!("cannot read {title}: {error}"))
 }

@@ -14,7 +14,7 @@ use crate::{Builder, Header, Profile, Thread, Weight};
 use std::io::BufRead;
 
 /// See the module's text.
-pub static FORMAT: Importer = Importer {
+pub(super) static FORMAT: Importer = Importer {
     name: "mail",
     summary: "rows of `perf report`, `perf top` or readprofile as found in a mail",
     binary: false,
@@ -217,7 +217,6 @@ mod tests {
         rows.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
     }
 
-    /// Made up.
     const QUOTED: &str = "\
 On Monday I wrote:
 > > # Samples: 2K of event 'cycles:P'

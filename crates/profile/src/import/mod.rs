@@ -101,9 +101,7 @@ pub static COUNTS: &[&CountsImporter] = &[&perf_stat::FORMAT, &perf_trace::FORMA
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each file, and it is destructured")]
 pub enum Content {
-    /// Functions or stacks.
     Profile(Profile),
-    /// Counters.
     Counts(Counts),
 }
 

@@ -31,7 +31,7 @@ use std::io::{BufRead, Cursor, Read};
 const MOST: u64 = (128 << 20) - 1;
 
 /// See the module's text.
-pub static FORMAT: Importer = Importer {
+pub(super) static FORMAT: Importer = Importer {
     name: "perf.data",
     summary: "what `perf record` writes; functions are addresses, for symbols use `perf script`",
     binary: true,

@@ -16,7 +16,7 @@ use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, Weight};
 use std::io::BufRead;
 
 /// See the module's text.
-pub static FORMAT: Importer = Importer {
+pub(super) static FORMAT: Importer = Importer {
     name: "perf-report",
     summary: "what `perf report --stdio` prints: functions and their shares",
     binary: false,
@@ -264,7 +264,6 @@ impl Reader {
         Ok(Some(row))
     }
 
-    /// The profile.
     pub(super) fn finish(mut self) -> Result<Profile, String> {
         if self.rows.is_empty() {
             return Err("holds no row of perf report".into());

@@ -16,7 +16,7 @@ use hashbrown::HashMap;
 use std::io::BufRead;
 
 /// See the module's text.
-pub static FORMAT: Importer = Importer {
+pub(super) static FORMAT: Importer = Importer {
     name: "perf-script",
     summary: "what `perf script` prints, with or without call chains",
     binary: false,

@@ -11,7 +11,7 @@ use crate::record::Fault;
 use std::io::BufRead;
 
 /// See the module's text.
-pub static FORMAT: CountsImporter = CountsImporter {
+pub(super) static FORMAT: CountsImporter = CountsImporter {
     name: "perf-stat",
     summary: "what `perf stat` prints, also as found in a mail",
     recognises,

@@ -10,7 +10,7 @@ use crate::record::Fault;
 use std::io::BufRead;
 
 /// See the module's text.
-pub static FORMAT: CountsImporter = CountsImporter {
+pub(super) static FORMAT: CountsImporter = CountsImporter {
     name: "perf-trace",
     summary: "what `perf trace -s` prints, also as found in a mail",
     recognises,
@@ -57,7 +57,6 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
     tables.choose(title, table)
 }
 
-/// A row.
 #[derive(Debug, PartialEq)]
 struct Call<'a> {
     name: &'a str,

@@ -13,7 +13,7 @@ use std::io::BufRead;
 const TELLING: usize = 8;
 
 /// See the module's text.
-pub static FORMAT: Importer = Importer {
+pub(super) static FORMAT: Importer = Importer {
     name: "readprofile",
     summary: "ticks by function: `symbol [address]: ticks`, or what readprofile(8) prints",
     binary: false,
@@ -78,7 +78,6 @@ pub(super) fn addressed(line: &str) -> Option<Entry<'_>> {
     listed(line).filter(|entry| line.contains('[') && !entry.symbol.contains('['))
 }
 
-/// One line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     pub(super) symbol: &'a str,

@@ -21,7 +21,6 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// An empty profile.
     pub fn new(header: Header) -> Self {
         Builder { profile: Profile { header, ..Profile::default() }, ..Builder::default() }
     }
@@ -127,7 +126,6 @@ impl Builder {
         }
     }
 
-    /// The profile.
     pub fn build(mut self) -> Profile {
         self.profile.samples.shrink_to_fit();
         self.profile

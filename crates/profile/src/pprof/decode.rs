@@ -79,7 +79,6 @@ struct Decoder<'a> {
     title: &'a str,
     message: &'a pb::Profile,
     builder: Builder,
-    /// Comments of ours.
     own: Vec<(&'a str, &'a str)>,
     mappings: HashMap<u64, Place>,
     functions: HashMap<u64, &'a pb::Function>,

@@ -35,7 +35,6 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 pub enum Subsystem {
     /// Bytes moved or set: between user and kernel, and within the kernel.
     Copy,
-    /// Internet checksums.
     Checksum,
     /// Ciphers, and TLS in the kernel.
     Encryption,
@@ -47,7 +46,6 @@ pub enum Subsystem {
     Files,
     /// Socket buffers: made, cloned, freed.
     Skb,
-    /// TCP.
     Tcp,
     /// IP, UDP, routes, neighbours, tunnels.
     Ip,
@@ -59,7 +57,6 @@ pub enum Subsystem {
     Driver,
     /// Sockets, polling, file descriptors, security hooks, system-call entry.
     SocketSyscall,
-    /// io_uring.
     #[serde(rename = "io_uring")]
     #[strum(serialize = "io_uring")]
     IoUring,
@@ -75,14 +72,11 @@ pub enum Subsystem {
     Tracing,
     /// The CPU had nothing to do.
     Idle,
-    /// Not the kernel.
     User,
-    /// No rule fits.
     Other,
 }
 
 impl Subsystem {
-    /// Every subsystem.
     pub const ALL: &[Subsystem] = Subsystem::VARIANTS;
 
     /// Its name in rule files and JSON.
@@ -181,7 +175,6 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Of a profile.
     pub fn of(profile: &Profile, classes: &Classes) -> Coverage {
         let mut coverage = Coverage::default();
         for sample in profile.samples() {
@@ -198,7 +191,6 @@ impl Coverage {
         coverage
     }
 
-    /// Both together.
     pub fn and(self, other: Coverage) -> Coverage {
         Coverage { kernel: self.kernel + other.kernel, other: self.other + other.other }
     }

@@ -86,13 +86,11 @@ struct Layer {
     /// In byte order, so that the longest one that fits is found by halving.
     prefix: Vec<Prefix>,
     module: HashMap<String, Class>,
-    /// The longest first.
     folder: Vec<(String, Class)>,
     /// How names of helpers begin, for those whose caller is not known.
     alone: Vec<(String, Subsystem)>,
 }
 
-/// How names begin.
 #[derive(Clone, Debug)]
 struct Prefix {
     text: String,

@@ -24,7 +24,7 @@ pub(super) enum Binary {
 
 impl Binary {
     /// Opens a file. `room` is how many bytes of files of others may still be read.
-    pub fn open(path: &Path, room: &mut u64) -> Option<Binary> {
+    pub(super) fn open(path: &Path, room: &mut u64) -> Option<Binary> {
         let file = open(path)?;
         let found = file.metadata().ok()?;
         if let Some(path) = trusted(path, &found) {
@@ -39,7 +39,7 @@ impl Binary {
     }
 
     /// A file with these bytes, which anyone may have written.
-    pub fn other(bytes: Vec<u8>, room: &mut u64) -> Option<Binary> {
+    pub(super) fn other(bytes: Vec<u8>, room: &mut u64) -> Option<Binary> {
         *room = room.checked_sub(bytes.len() as u64)?;
         Table::parse(bytes).ok().map(Binary::Other)
     }

@@ -42,7 +42,7 @@ struct Function {
 
 impl Table {
     /// Reads a file of 64 bits.
-    pub fn parse(bytes: Vec<u8>) -> object::Result<Table> {
+    pub(super) fn parse(bytes: Vec<u8>) -> object::Result<Table> {
         let data = bytes.as_slice();
         let header = FileHeader64::<Endianness>::parse(data)?;
         let endian = header.endian()?;
@@ -73,7 +73,7 @@ impl Table {
     }
 
     /// The function at an offset of the file.
-    pub fn find(&self, offset: u64) -> Option<String> {
+    pub(super) fn find(&self, offset: u64) -> Option<String> {
         let address = self.segments.iter().find_map(|(at, length, address)| {
             let within = offset.checked_sub(*at).filter(|within| within < length)?;
             address.checked_add(within)

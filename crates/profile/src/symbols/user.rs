@@ -13,9 +13,7 @@ use std::rc::Rc;
 /// A part of a process's memory that is mapped executable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// First address.
     pub start: u64,
-    /// Address after it.
     pub end: u64,
     /// Where in the file it begins, bytes.
     pub offset: u64,

@@ -73,7 +73,6 @@ impl Log {
         }
     }
 
-    /// The readings.
     pub fn points(&self) -> &[(f64, f64)] {
         &self.points
     }

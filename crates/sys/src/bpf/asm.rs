@@ -30,7 +30,6 @@ pub enum Reg {
 pub enum Operand {
     /// The value of a register.
     Reg(Reg),
-    /// A constant.
     Imm(i32),
 }
 
@@ -65,7 +64,6 @@ pub enum Alu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum If {
-    /// Equal.
     Eq = 0x10,
     /// Greater, unsigned.
     Gt = 0x20,
@@ -73,7 +71,6 @@ pub enum If {
     Ge = 0x30,
     /// Some bit in common.
     Set = 0x40,
-    /// Not equal.
     Ne = 0x50,
     /// Greater, signed.
     SGt = 0x60,
@@ -87,13 +84,9 @@ pub enum If {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Size {
-    /// 8 bits.
     Byte = 0x10,
-    /// 16 bits.
     Half = 0x08,
-    /// 32 bits.
     Word = 0x00,
-    /// 64 bits.
     Double = 0x18,
 }
 
@@ -152,7 +145,6 @@ const FETCH: i32 = 1;
 const EXCHANGE: i32 = 0xe0;
 
 impl Assembler {
-    /// An empty program.
     pub fn new() -> Self {
         Assembler::default()
     }

@@ -16,7 +16,6 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Kinds of maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
     /// Values by key. Memory for an entry is taken when it is made.
@@ -51,7 +50,6 @@ impl MapKind {
     }
 }
 
-/// A map.
 #[derive(Debug)]
 pub struct Map {
     fd: OwnedFd,
@@ -101,7 +99,6 @@ pub struct Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Update {
-    /// New or not.
     Any = 0,
     /// Only if there is none yet.
     IfNew = 1,
@@ -162,7 +159,6 @@ impl Map {
         Ok(Map { fd, key_size, value_size })
     }
 
-    /// Enters a value.
     pub fn update(&self, key: &[u8], value: &[u8], mode: Update) -> io::Result<()> {
         if key.len() != self.key_size || value.len() != self.value_size {
             return Err(io::ErrorKind::InvalidInput.into());

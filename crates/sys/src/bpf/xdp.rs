@@ -34,7 +34,6 @@ pub enum Mode {
 pub struct Mark {
     /// Where they are, counted from the start of the frame.
     pub at: u16,
-    /// What they are.
     pub bytes: [u8; 4],
 }
 

@@ -26,7 +26,6 @@ impl fmt::Debug for Binding {
 /// What the kernel says when it does not bind.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The error.
     pub error: io::Error,
     /// The kernel's own words for it (its extended acknowledgement).
     pub words: Option<String>,

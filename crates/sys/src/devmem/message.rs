@@ -14,7 +14,6 @@ pub enum Fragment {
         offset: u64,
         /// Bytes.
         len: u32,
-        /// What to return.
         token: u32,
     },
     /// In host memory: the device could not split the packet there, and the

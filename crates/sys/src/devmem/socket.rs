@@ -73,7 +73,6 @@ impl Control {
 /// A piece of the stream that a receive brought.
 #[derive(Debug)]
 pub enum Arrived {
-    /// In a dmabuf.
     Lent(Lent),
     /// Bytes that the kernel copied into the buffer of the call.
     Linear(u32),

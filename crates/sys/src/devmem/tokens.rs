@@ -21,7 +21,6 @@ pub const MOST_FRAGMENTS: u32 = 1024;
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TokenRange {
-    /// The first.
     pub start: u32,
     /// How many, at least one.
     pub count: u32,

@@ -7,11 +7,9 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// The provider.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemHeap;
 
-/// The heap's device.
 const DEVICE: &str = "/dev/dma_heap/system";
 
 /// `struct dma_heap_allocation_data`.

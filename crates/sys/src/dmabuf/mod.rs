@@ -35,7 +35,6 @@ pub trait Provider: Sync {
 
 /// Memory that is a dmabuf as well.
 pub trait Memory: Debug + Send + Sync {
-    /// The dmabuf.
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Its size in bytes.

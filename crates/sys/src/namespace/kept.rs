@@ -44,7 +44,6 @@ pub enum Part {
 /// A namespace with what was made in it.
 #[derive(Debug)]
 pub struct Made {
-    /// The namespace.
     pub namespace: Kept,
     /// Queues of all taps, in the order of the parts.
     pub queues: Vec<OwnedFd>,

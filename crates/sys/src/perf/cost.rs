@@ -21,7 +21,6 @@ const RATE: u64 = 1000;
 /// Turns with and without sampling.
 const TURNS: u32 = 4;
 
-/// Length of each.
 const TURN: Duration = Duration::from_millis(100);
 
 /// Gaps between two readings of the clock that are interrupts: longer than the

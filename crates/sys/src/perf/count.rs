@@ -40,7 +40,6 @@ pub struct ThreadCount {
 /// What the kernel says of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Times it happened.
     pub count: u64,
     /// Time it was enabled, nanoseconds; of a thread, only while the thread ran.
     pub enabled: u64,
@@ -69,7 +68,6 @@ impl ThreadCount {
         crate::check(unsafe { ioctls::ENABLE(self.fd.as_raw_fd(), 0) }.into()).map(drop)
     }
 
-    /// Ends that.
     pub fn disable(&self) -> io::Result<()> {
         // SAFETY: as above.
         crate::check(unsafe { ioctls::DISABLE(self.fd.as_raw_fd(), 0) }.into()).map(drop)

@@ -31,7 +31,6 @@ pub struct Event {
 pub enum Unit {
     /// A nanosecond on a CPU.
     Nanoseconds,
-    /// An occurrence.
     Events,
 }
 
@@ -44,7 +43,6 @@ pub(super) enum Target {
     Thread(u32),
 }
 
-/// Opens an event.
 pub(super) fn open(mut attributes: b::perf_event_attr, target: Target) -> io::Result<OwnedFd> {
     let signed =
         |id: u32| i32::try_from(id).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));

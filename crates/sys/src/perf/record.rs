@@ -8,10 +8,8 @@
 
 use perf_event_open_sys::bindings as b;
 
-/// One record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record<'a> {
-    /// The event happened.
     Sample(Sample<'a>),
     /// This many records did not fit in the ring.
     Lost(u64),
@@ -21,33 +19,27 @@ pub enum Record<'a> {
     Mmap(Mmap<'a>),
     /// A thread begins: it, and the one that made it.
     Fork(Task, Task),
-    /// A thread ends.
     Exit(Task),
     /// The kernel stopped the event because its interrupts took too long; until
     /// it resumes, nothing is sampled.
     Throttle,
-    /// The event resumes.
     Unthrottle,
     /// Anything else, by its type.
     Other(u32),
 }
 
-/// The event happened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// Address of the instruction.
     pub ip: u64,
     /// Whether that is in the kernel.
     pub in_kernel: bool,
-    /// In which thread.
     pub task: Task,
     /// When, nanoseconds of the monotonic clock.
     pub time: u64,
-    /// On which CPU.
     pub cpu: u32,
     /// Counts of the event that it represents.
     pub period: u64,
-    /// The call chain.
     pub chain: Chain<'a>,
 }
 
@@ -55,18 +47,14 @@ pub struct Sample<'a> {
 /// hides, or has ended, has `u32::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Task {
-    /// Process id.
     pub pid: u32,
-    /// Thread id.
     pub tid: u32,
 }
 
 /// A process maps a file executable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mmap<'a> {
-    /// Who.
     pub task: Task,
-    /// Where it begins.
     pub start: u64,
     /// How long it is, bytes.
     pub len: u64,
@@ -250,7 +238,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A record of these parts, its body filled up to eight bytes.
-    pub fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+    pub(crate) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
         let size = (HEADER + body.len()).next_multiple_of(8);
         let mut bytes = kind.to_ne_bytes().to_vec();
         bytes.extend(misc.to_ne_bytes());
@@ -269,7 +257,7 @@ pub(super) mod tests {
         u64::from_ne_bytes([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]])
     }
 
-    pub fn sample(tid: u32, chain: &[u64]) -> Vec<u8> {
+    pub(crate) fn sample(tid: u32, chain: &[u64]) -> Vec<u8> {
         let mut body = words(&[
             0xffff_ffff_8100_0000,
             halves(7, tid),

@@ -31,7 +31,6 @@ pub fn spans(tail: u64, head: u64, size: usize) -> Result<(Span, Span), Malforme
     Ok((begin..begin + first, 0..unread - first))
 }
 
-/// A mapped ring.
 #[derive(Debug)]
 pub(super) struct Ring {
     start: NonNull<u8>,
@@ -44,7 +43,7 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps `pages` pages of data (a power of two) of an event.
-    pub fn map(event: impl AsFd, pages: usize) -> io::Result<Ring> {
+    pub(super) fn map(event: impl AsFd, pages: usize) -> io::Result<Ring> {
         let page = rustix::param::page_size();
         let data = pages * page;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -57,12 +56,12 @@ impl Ring {
     }
 
     /// Bytes of data that it can hold.
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         self.data
     }
 
     /// Hands all unread records over, in one or two pieces, and frees their room.
-    pub fn drain(&mut self, mut take: impl FnMut(&[u8], &[u8])) -> Result<(), Malformed> {
+    pub(super) fn drain(&mut self, mut take: impl FnMut(&[u8], &[u8])) -> Result<(), Malformed> {
         // The head is read before the data, the data before the tail is written.
         let head = self.position(std::mem::offset_of!(perf_event_mmap_page, data_head));
         let tail = self.position(std::mem::offset_of!(perf_event_mmap_page, data_tail));

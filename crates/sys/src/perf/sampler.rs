@@ -17,33 +17,25 @@ use std::time::Duration;
 pub enum Rate {
     /// This many times a second; the kernel chooses the period.
     Frequency(u64),
-    /// Every N counts.
     Period(u64),
 }
 
-/// What to sample.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What.
     pub event: Event,
-    /// How often.
     pub rate: Rate,
-    /// On which CPUs.
     pub cpus: Vec<u32>,
 }
 
 /// Where sampling was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Opening the event.
     Open,
-    /// Mapping its ring.
     Map,
     /// Getting ready to wait for it.
     Wait,
 }
 
-/// Sampling was refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{} '{event}' on CPU {cpu}: {error}", match .step {
     Step::Open => "perf event",
@@ -51,11 +43,9 @@ pub enum Step {
     Step::Wait => "waiting for perf event",
 })]
 pub struct Refused {
-    /// Where.
     pub step: Step,
     /// Name of the event.
     pub event: String,
-    /// On which CPU.
     pub cpu: u32,
     /// What the kernel said.
     pub error: io::Error,
@@ -170,7 +160,6 @@ impl Sampler {
         Ok(Sampler { control, cpus: request.cpus.clone(), rings, epoll, counts_lost })
     }
 
-    /// The switch.
     pub fn control(&self) -> Control {
         self.control.clone()
     }

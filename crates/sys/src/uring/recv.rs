@@ -28,7 +28,6 @@ pub struct RecvShape {
     pub read: bool,
 }
 
-/// What came in.
 #[derive(Debug)]
 pub enum Arrival<'a> {
     /// The next bytes of the stream, of one buffer. The buffer goes back to
@@ -36,7 +35,6 @@ pub enum Arrival<'a> {
     Bytes(&'a [u8]),
     /// The receive direction is shut: by the peer, or by ourselves.
     End,
-    /// The receive failed.
     Failed(io::Error),
 }
 

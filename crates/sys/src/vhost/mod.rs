@@ -55,7 +55,6 @@ pub enum Step {
     Open,
     /// Starting the worker (`VHOST_SET_OWNER`).
     Owner,
-    /// Agreeing on features.
     Features,
     /// Making the queue and showing it.
     Queue,
@@ -80,7 +79,6 @@ impl Step {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", .step.words())]
 pub struct Refused {
-    /// Where it ended.
     pub step: Step,
     /// What the kernel said.
     pub error: io::Error,

@@ -84,7 +84,7 @@ pub(super) struct ReceiveRing {
 
 impl ReceiveRing {
     /// A queue whose buffers are all offered. EINVAL: a shape that no queue has.
-    pub fn new(shape: Shape) -> io::Result<Self> {
+    pub(super) fn new(shape: Shape) -> io::Result<Self> {
         let stride = (shape.buffer as usize).next_multiple_of(64);
         if !shape.entries.is_power_of_two() || shape.buffer as usize <= HEADER {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -114,11 +114,11 @@ impl ReceiveRing {
     }
 
     /// First byte and length of all its memory.
-    pub fn extent(&self) -> (u64, u64) {
+    pub(super) fn extent(&self) -> (u64, u64) {
         (self.memory.as_ptr() as u64, self.memory.len() as u64)
     }
 
-    pub fn addresses(&self) -> Addresses {
+    pub(super) fn addresses(&self) -> Addresses {
         let at = |offset| self.memory.as_ptr() as u64 + offset as u64;
         Addresses {
             descriptors: at(0),
@@ -128,7 +128,7 @@ impl ReceiveRing {
     }
 
     /// Buffers that the device has filled and that were not taken.
-    pub fn waiting(&self) -> u16 {
+    pub(super) fn waiting(&self) -> u16 {
         let index =
             u16::from_le(self.word(used_at(self.shape.entries) + 2).load(Ordering::Acquire));
         index.wrapping_sub(self.taken)
@@ -137,7 +137,11 @@ impl ReceiveRing {
     /// Looks at what has come, up to `most` frames, and offers their buffers again. The
     /// value is the frames that ended.
     #[inline]
-    pub fn take(&mut self, most: usize, mut visit: impl FnMut(Piece)) -> Result<usize, Malformed> {
+    pub(super) fn take(
+        &mut self,
+        most: usize,
+        mut visit: impl FnMut(Piece),
+    ) -> Result<usize, Malformed> {
         let (mut frames, mut waiting) = (0, self.waiting());
         while waiting > 0 && frames < most {
             let (id, piece) = self.piece()?;
@@ -154,7 +158,7 @@ impl ReceiveRing {
 
     /// Whether the device has to be notified of new buffers.
     #[inline]
-    pub fn must_kick(&self) -> bool {
+    pub(super) fn must_kick(&self) -> bool {
         // Between showing the index and looking whether anyone waits for it.
         fence(Ordering::SeqCst);
         let flags = self.word(used_at(self.shape.entries)).load(Ordering::Relaxed);
@@ -163,7 +167,7 @@ impl ReceiveRing {
 
     /// Whether the device is to call when it has filled a buffer. Look once more at what is
     /// [`Self::waiting`] after requesting it.
-    pub fn want_calls(&self, wanted: bool) {
+    pub(super) fn want_calls(&self, wanted: bool) {
         let flags = if wanted { 0 } else { NO_INTERRUPT };
         self.word(available_at(self.shape.entries)).store(flags.to_le(), Ordering::Relaxed);
         fence(Ordering::SeqCst);

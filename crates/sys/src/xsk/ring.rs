@@ -22,7 +22,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The socket option that makes it.
-    pub fn option(self) -> i32 {
+    pub(super) fn option(self) -> i32 {
         match self {
             Kind::Fill => libc::XDP_UMEM_FILL_RING,
             Kind::Completed => libc::XDP_UMEM_COMPLETION_RING,
@@ -78,7 +78,7 @@ pub(super) struct Ring<T> {
 impl<T: Copy> Ring<T> {
     /// Maps a ring that was made with this many entries, a power of two. `offsets` are what
     /// the kernel says of all four. Everything is checked to lie within the mapping.
-    pub fn map(
+    pub(super) fn map(
         socket: BorrowedFd,
         kind: Kind,
         offsets: &[u8; 128],
@@ -104,8 +104,7 @@ impl<T: Copy> Ring<T> {
         Ok(Ring { memory, producer, consumer, flags, entries: array, mask, ours: 0, of })
     }
 
-    /// Entries it has.
-    pub fn entries(&self) -> u32 {
+    pub(super) fn entries(&self) -> u32 {
         self.mask + 1
     }
 
@@ -113,14 +112,14 @@ impl<T: Copy> Ring<T> {
 
     /// Entries that can be put.
     #[inline]
-    pub fn room(&self) -> u32 {
+    pub(super) fn room(&self) -> u32 {
         let consumed = self.word(self.consumer).load(Ordering::Acquire);
         self.entries().saturating_sub(self.ours.wrapping_sub(consumed))
     }
 
     /// Puts an entry, for which there is room; [`Self::show`] makes it seen.
     #[inline]
-    pub fn put(&mut self, entry: T) {
+    pub(super) fn put(&mut self, entry: T) {
         // SAFETY: the slot lies within the mapping, which is writable.
         unsafe { self.slot().write_volatile(entry) };
         self.ours = self.ours.wrapping_add(1);
@@ -128,13 +127,13 @@ impl<T: Copy> Ring<T> {
 
     /// Shows the kernel what was put.
     #[inline]
-    pub fn show(&self) {
+    pub(super) fn show(&self) {
         self.word(self.producer).store(self.ours, Ordering::Release);
     }
 
     /// Whether the kernel continues only when it is woken. Asked after [`Self::show`].
     #[inline]
-    pub fn needs_wakeup(&self) -> bool {
+    pub(super) fn needs_wakeup(&self) -> bool {
         self.word(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
@@ -142,14 +141,14 @@ impl<T: Copy> Ring<T> {
 
     /// Entries that can be taken.
     #[inline]
-    pub fn filled(&self) -> u32 {
+    pub(super) fn filled(&self) -> u32 {
         let produced = self.word(self.producer).load(Ordering::Acquire);
         produced.wrapping_sub(self.ours).min(self.entries())
     }
 
     /// The next entry, of which there is one.
     #[inline]
-    pub fn take(&mut self) -> T {
+    pub(super) fn take(&mut self) -> T {
         // SAFETY: the slot lies within the mapping; every value of the type is valid.
         let entry = unsafe { self.slot().read_volatile() };
         self.ours = self.ours.wrapping_add(1);
@@ -158,13 +157,13 @@ impl<T: Copy> Ring<T> {
 
     /// Gives the kernel back what was taken.
     #[inline]
-    pub fn release(&self) {
+    pub(super) fn release(&self) {
         self.word(self.consumer).store(self.ours, Ordering::Release);
     }
 
     /// Takes all there is, unseen, and says how many they were.
     #[inline]
-    pub fn discard(&mut self) -> u32 {
+    pub(super) fn discard(&mut self) -> u32 {
         let count = self.filled();
         self.ours = self.ours.wrapping_add(count);
         self.release();

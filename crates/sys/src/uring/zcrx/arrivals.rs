@@ -48,7 +48,6 @@ pub enum Arrived {
 /// A piece of the area, in bytes. It lies within the area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins.
     pub at: usize,
     /// Its length, at least 1.
     pub len: usize,

@@ -52,7 +52,7 @@ impl RefillRing {
     /// The ring that the kernel has laid out in this memory. `entries` is what
     /// it made of the number requested; `stats` where it was asked to keep its
     /// statistics. Everything is checked to lie within the memory.
-    pub fn new(
+    pub(super) fn new(
         memory: RingMemory,
         offsets: &Offsets,
         entries: u32,
@@ -89,12 +89,12 @@ impl RefillRing {
     }
 
     /// Entries that fit in now.
-    pub fn room(&self) -> usize {
+    pub(super) fn room(&self) -> usize {
         (self.mask as usize + 1).saturating_sub(self.held(self.next))
     }
 
     /// Entries that were shown to the kernel and that it has not taken.
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.held(self.shown)
     }
 
@@ -104,7 +104,7 @@ impl RefillRing {
 
     /// Writes as many of the entries as there is room for and shows them to
     /// the kernel at once; how many that were.
-    pub fn give(&mut self, entries: &[RefillEntry]) -> usize {
+    pub(super) fn give(&mut self, entries: &[RefillEntry]) -> usize {
         let count = entries.len().min(self.room());
         for entry in entries.iter().take(count) {
             let slot = (self.next & self.mask) as usize * size_of::<RefillEntry>();
@@ -129,7 +129,7 @@ impl RefillRing {
 
     /// Fragments that the kernel says it has copied, and their bytes; none
     /// where it keeps no statistics (before Linux 7.2).
-    pub fn copied(&self) -> Option<(u64, u64)> {
+    pub(super) fn copied(&self) -> Option<(u64, u64)> {
         let at = self.stats?;
         // SAFETY: `new` has checked that both numbers lie aligned within the
         // memory, which the kernel alone writes there.
@@ -157,7 +157,7 @@ pub(super) mod tests {
         Offsets { head: 64, tail: 72, rqes: 192, reserved: 0, reserved_too: [0; 2] };
 
     /// A ring in plain memory, with the kernel's end of it.
-    pub fn fake(entries: u32, start: u32) -> (RefillRing, FakeKernel) {
+    pub(crate) fn fake(entries: u32, start: u32) -> (RefillRing, FakeKernel) {
         let len = OFFSETS.rqes as usize + entries as usize * 16 + STATS;
         let mut region = Region::new(len, false).unwrap();
         for at in [OFFSETS.head, OFFSETS.tail] {
@@ -170,14 +170,14 @@ pub(super) mod tests {
     }
 
     /// What the kernel does at its end. Must not outlive its ring.
-    pub struct FakeKernel {
+    pub(crate) struct FakeKernel {
         base: NonNull<u8>,
         mask: u32,
     }
 
     impl FakeKernel {
         /// Takes up to this many entries.
-        pub fn take(&mut self, most: usize) -> Vec<RefillEntry> {
+        pub(crate) fn take(&mut self, most: usize) -> Vec<RefillEntry> {
             // SAFETY: the ring of the test lives, and its memory has these words.
             let word = |at: u32| unsafe {
                 AtomicU32::from_ptr(self.base.add(at as usize).cast().as_ptr())

@@ -151,7 +151,7 @@ impl Area {
 impl Queue {
     /// Registers a queue with a ring; its id in that ring. The device, if there
     /// is one, restarts its receive queue.
-    pub fn register(ring: BorrowedFd, shape: QueueShape) -> io::Result<(Queue, u32)> {
+    pub(super) fn register(ring: BorrowedFd, shape: QueueShape) -> io::Result<(Queue, u32)> {
         let can = shape.abilities.unwrap_or_default();
         let area = Area::new(shape.area)?;
         let page = rustix::param::page_size();
@@ -225,7 +225,7 @@ impl Queue {
     /// The kernel has lent the piece to the caller, and does not get it back while
     /// the bytes are looked at.
     #[inline]
-    pub unsafe fn bytes(&self, piece: Piece) -> Option<&[u8]> {
+    pub(super) unsafe fn bytes(&self, piece: Piece) -> Option<&[u8]> {
         match &self.area {
             Area::Memory(region) => {
                 let end = piece.at.checked_add(piece.len)?;
@@ -243,7 +243,7 @@ impl Queue {
 
     /// Around the CPU's looking at what a device wrote: makes it visible. Nothing
     /// to do for an area that is not a dmabuf.
-    pub fn sync(&self, begin: bool) -> io::Result<()> {
+    pub(super) fn sync(&self, begin: bool) -> io::Result<()> {
         match &self.area {
             Area::Memory(_) => Ok(()),
             Area::Dmabuf(memory) if begin => memory.begin_read(),
@@ -253,7 +253,7 @@ impl Queue {
 
     /// Shows entries to the kernel, as many as there is room for; how many. With
     /// `blocking` false, none while another ring that shares the queue does the same.
-    pub fn give(&self, entries: &[RefillEntry], blocking: bool) -> usize {
+    pub(super) fn give(&self, entries: &[RefillEntry], blocking: bool) -> usize {
         let refill = if blocking {
             Some(self.refill.lock().unwrap_or_else(PoisonError::into_inner))
         } else {
@@ -263,13 +263,13 @@ impl Queue {
     }
 
     /// Entries in the refill ring that the kernel has not taken.
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner).waiting()
     }
 
     /// Fragments that the kernel has copied, and their bytes; none where it does
     /// not count them (before Linux 7.2).
-    pub fn copied(&self) -> Option<(u64, u64)> {
+    pub(super) fn copied(&self) -> Option<(u64, u64)> {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner).copied()
     }
 }

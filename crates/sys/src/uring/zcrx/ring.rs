@@ -20,7 +20,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How long the end of a cancelled receive is waited for.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What came in.
 #[derive(Debug)]
 pub enum ZcArrival<'a> {
     /// The next bytes of the stream. They go back to the kernel some time after
@@ -28,7 +27,6 @@ pub enum ZcArrival<'a> {
     Bytes(&'a [u8]),
     /// The receive direction is shut: by the peer, or by ourselves.
     End,
-    /// The receive failed.
     Failed(io::Error),
 }
 

@@ -1,0 +1,284 @@
+//! One connection by a socket of the kernel's, whichever protocol it speaks.
+
+use super::Connection;
+use super::tls::{self, Keys};
+use bytepath_record::{Fault, FaultKind, Protocol};
+use bytepath_sys::tcp::{self, Ready};
+use socket2::Socket;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// One connection, and what movers over it need.
+#[derive(Debug)]
+pub struct Flow {
+    /// The connected socket, in blocking mode.
+    pub socket: Socket,
+    /// Which flow of the trial, counted from 0.
+    pub index: u32,
+    pub protocol: Protocol,
+    /// The keys, if what goes over it is encrypted by the program.
+    pub keys: Option<Keys>,
+}
+
+impl Flow {
+    /// A connection by TCP.
+    pub fn tcp(socket: impl Into<Socket>, index: u32) -> Flow {
+        Flow { socket: socket.into(), index, protocol: Protocol::Tcp, keys: None }
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Sender, before its stream: from here to [`Flow::end_stream`] the death
+    /// of this process resets the connection. Without this the kernel would
+    /// end the stream of a killed sender in good order, and the receiver would
+    /// take half a stream for a whole one.
+    pub fn reset_on_death(&self) -> Result<(), Fault> {
+        if self.protocol == Protocol::Udp {
+            return Ok(());
+        }
+        tcp::reset_on_close(self.fd(), true).map_err(|e| self.fault("SO_LINGER", &e))
+    }
+
+    pub fn local_address(&self) -> Result<IpAddr, Fault> {
+        let address = self.socket.local_addr();
+        let address = address.map_err(|e| self.fault("reading its address", &e))?.as_socket();
+        Ok(address.ok_or_else(|| self.cut_off())?.ip().to_canonical())
+    }
+
+    pub fn peer(&self) -> Result<SocketAddr, Fault> {
+        let address = self.socket.peer_addr();
+        let address = address.map_err(|e| self.fault("reading its peer", &e))?.as_socket();
+        address.ok_or_else(|| self.cut_off())
+    }
+
+    /// Sender, after its stream: ends it and waits until the peer's kernel has
+    /// acknowledged all of it; datagrams end with an empty one. A receiver that no longer reads makes this wait
+    /// until the socket is shut down, which is a `PeerLost` fault.
+    pub fn end_stream(&self) -> Result<(), Fault> {
+        let failed = |e: io::Error| self.fault("the end of the stream", &e);
+        if self.protocol == Protocol::Udp {
+            return tcp::send(self.fd(), &[], 0).map(drop).map_err(failed);
+        }
+        tcp::shutdown(self.fd(), Shutdown::Write).map_err(failed)?;
+        // No event reports an acknowledgement, so it has to be polled; the
+        // stream is over, and nothing is timed any more.
+        let mut pause = Duration::from_micros(50);
+        while tcp::unacknowledged(self.fd()).map_err(failed)? > 0 {
+            match tcp::recv(self.fd(), &mut [0; 512], libc::MSG_DONTWAIT) {
+                // A peer that has read everything has acknowledged it, too.
+                Ok(0) if tcp::unacknowledged(self.fd()).map_err(failed)? == 0 => break,
+                Ok(0) => return Err(self.cut_off()),
+                Ok(_) => {}
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(1));
+                }
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        tcp::reset_on_close(self.fd(), false).map_err(failed)
+    }
+
+    /// Sender, within its stream: whether the connection was cut, by the peer or
+    /// from outside. A socket that is shut refuses even to send nothing.
+    pub fn check_open(&self) -> Result<(), Fault> {
+        match tcp::send(self.fd(), &[], libc::MSG_DONTWAIT) {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(self.cut_off()),
+            Err(e) if e.kind() != ErrorKind::WouldBlock => Err(self.fault("send", &e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Receiver, after a receive of 0 bytes: whether that really was the end of
+    /// the sender's stream. It is not when our own side was shut down.
+    pub fn confirm_end(&self) -> Result<(), Fault> {
+        if self.protocol == Protocol::Udp {
+            return self.confirm_last_datagram();
+        }
+        match tcp::peer_finished(self.fd()) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.cut_off()),
+            Err(e) => Err(self.fault("TCP_INFO", &e)),
+        }
+    }
+
+    /// An empty datagram was received; so it seems where our own side was shut down, too.
+    fn confirm_last_datagram(&self) -> Result<(), Fault> {
+        match tcp::wait(self.fd(), Ready::RDHUP, Some(Duration::ZERO)) {
+            Ok(ready) if ready.is_empty() => Ok(()),
+            Ok(_) => Err(self.cut_off()),
+            Err(e) => Err(self.fault("poll", &e)),
+        }
+    }
+
+    /// Waits until something can be received, at most this long.
+    pub fn wait(&self, timeout: Duration) -> Result<bool, Fault> {
+        match tcp::wait(self.fd(), Ready::IN, Some(timeout)) {
+            Ok(ready) => Ok(!ready.is_empty()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(false),
+            Err(e) => Err(self.fault("poll", &e)),
+        }
+    }
+
+    /// The fault of a call that failed on this flow. Errors that mean that
+    /// the other end does not answer are `PeerLost`.
+    pub fn fault(&self, call: &str, error: &io::Error) -> Fault {
+        let mut fault = Fault::system(format_args!("flow {}: {call}", self.index), error);
+        let unreachable = [
+            ErrorKind::TimedOut,
+            ErrorKind::HostUnreachable,
+            ErrorKind::NetworkUnreachable,
+            ErrorKind::NetworkDown,
+            ErrorKind::NotConnected,
+            // Of datagrams: the socket at the other end is gone.
+            ErrorKind::ConnectionRefused,
+        ];
+        if unreachable.contains(&error.kind()) {
+            fault.kind = FaultKind::PeerLost;
+        }
+        // Only the kernel's TLS says so of TCP.
+        match error.raw_os_error() {
+            Some(libc::EBADMSG) => tls::undecryptable(fault),
+            _ => fault,
+        }
+    }
+
+    fn cut_off(&self) -> Fault {
+        if self.protocol == Protocol::Udp {
+            let message = format!("flow {}: a datagram did not arrive", self.index);
+            return Fault::new(FaultKind::PeerLost, message).remedy(
+                "UDP does not retransmit: choose fewer or smaller messages in flight, \
+                 a larger receive-buffer, or TCP",
+            );
+        }
+        let message = format!("flow {}: the connection was cut in the middle", self.index);
+        Fault::new(FaultKind::PeerLost, message)
+    }
+}
+
+impl Connection for Flow {
+    fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        (self.protocol == Protocol::Tcp).then(|| self.fd())
+    }
+
+    fn kernel(&self) -> Result<Flow, Fault> {
+        let socket = self.socket.try_clone();
+        let socket = socket.map_err(|e| Fault::system("cannot duplicate the connection", &e))?;
+        Ok(Flow { socket, ..*self })
+    }
+
+    fn send_at_once(&self) -> Result<(), Fault> {
+        if self.protocol == Protocol::Udp {
+            return Ok(());
+        }
+        self.socket.set_tcp_nodelay(true).map_err(|e| self.fault("TCP_NODELAY", &e))
+    }
+
+    fn end_stream(&self) -> Result<(), Fault> {
+        Flow::end_stream(self)
+    }
+
+    fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault> {
+        if self.protocol == Protocol::Udp {
+            return Ok(());
+        }
+        tcp::wait_acknowledged(self.fd(), timeout)
+            .map_err(|e| self.fault("waiting for an acknowledgement", &e))
+    }
+
+    fn read_exact(&self, buffer: &mut [u8]) -> Result<(), Fault> {
+        let mut got = 0;
+        while got < buffer.len() {
+            match tcp::recv(self.fd(), &mut buffer[got..], libc::MSG_WAITALL) {
+                Ok(0) => return Err(self.cut_off()),
+                Ok(n) => got += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.fault("recv", &e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&self) {
+        // One that is gone already needs no cutting.
+        let _ = tcp::shutdown(self.fd(), Shutdown::Both);
+    }
+
+    fn close(&self) {
+        let _ = tcp::shutdown(self.fd(), Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    fn flows() -> (Flow, Flow) {
+        let (tx, rx) = tcp::loopback_pair().unwrap();
+        (Flow::tcp(tx, 0), Flow::tcp(rx, 1))
+    }
+
+    #[test]
+    fn a_cut_connection_is_seen_without_sending_anything() {
+        let (tx, _rx) = flows();
+        tx.check_open().unwrap();
+        tx.socket.shutdown(Shutdown::Both).unwrap();
+        assert_eq!(tx.check_open().unwrap_err().kind, FaultKind::PeerLost);
+    }
+
+    #[test]
+    fn a_stream_ends_in_order_although_a_death_would_reset_it() {
+        let (tx, rx) = flows();
+        tx.reset_on_death().unwrap();
+        (&tx.socket).write_all(&[1; 5000]).unwrap();
+        tx.end_stream().unwrap();
+        drop(tx);
+        let mut all = Vec::new();
+        (&rx.socket).read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), 5000);
+        rx.confirm_end().unwrap();
+    }
+
+    #[test]
+    fn a_dead_sender_is_not_the_end_of_its_stream() {
+        let (tx, rx) = flows();
+        tx.reset_on_death().unwrap();
+        (&tx.socket).write_all(&[1; 5000]).unwrap();
+        drop(tx);
+        let error = (&rx.socket).read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(rx.fault("recv", &error).kind, FaultKind::PeerLost);
+    }
+
+    #[test]
+    fn waiting_for_a_stuck_receiver_ends_with_a_shutdown() {
+        let (tx, _rx) = flows();
+        let socket = tx.socket.try_clone().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        // Until neither the receiver's window nor the send buffer takes more.
+        while (&socket).write(&[0; 65536]).is_ok() {}
+        let outside = socket;
+        let stopper = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            outside.shutdown(Shutdown::Both).unwrap();
+        });
+        assert_eq!(tx.end_stream().unwrap_err().kind, FaultKind::PeerLost);
+        stopper.join().unwrap();
+    }
+
+    #[test]
+    fn our_own_shutdown_is_not_the_end_of_the_stream() {
+        let (_tx, rx) = flows();
+        rx.socket.shutdown(Shutdown::Both).unwrap();
+        assert_eq!((&rx.socket).read(&mut [0; 8]).unwrap(), 0);
+        assert_eq!(rx.confirm_end().unwrap_err().kind, FaultKind::PeerLost);
+    }
+}

@@ -1,0 +1,208 @@
+//! Frames of a link: no handshake, no peer. A flow of the sender's is the device that its
+//! frames go to; one of the receiver's is what takes them in, a queue of a tap or the device
+//! at the other end.
+
+use super::{Connection, Flow, Listener, Terms, Transport};
+use bytepath_record::wire::Token;
+use bytepath_record::{Fault, FaultKind, Protocol};
+use bytepath_sys::netlink::Netlink;
+use bytepath_sys::packet;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub const FRAMES: &dyn Transport = &Frames;
+
+struct Frames;
+
+impl Transport for Frames {
+    fn name(&self) -> &'static str {
+        "frames of the link"
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Frames
+    }
+
+    /// One flow for each queue of a tap; where the link ends in a device, one for each of the
+    /// contract's. That device accepts frames addressed to no one, which its filter might not
+    /// let in.
+    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
+        let device = terms.device.map(Device::find).transpose()?;
+        let open_to_all = device.as_ref().map(|device| {
+            packet::promiscuous(device.index).map(Arc::new).map_err(|e| {
+                Fault::system(format!("making {} promiscuous", device.name), &e)
+                    .remedy("run as root, or with CAP_NET_RAW")
+            })
+        });
+        let open_to_all = open_to_all.transpose()?;
+        Ok(Box::new(Sink { address, device, open_to_all, queues: terms.queues.to_vec() }))
+    }
+
+    fn connect(
+        &self,
+        _: SocketAddr,
+        terms: &Terms,
+        _: &Token,
+        index: u32,
+    ) -> Result<Arc<dyn Connection>, Fault> {
+        let device = terms.device.map(Device::find).transpose()?;
+        Ok(Arc::new(Attached { device, ..Attached::new(index) }))
+    }
+}
+
+struct Sink {
+    address: IpAddr,
+    device: Option<Device>,
+    open_to_all: Option<Arc<OwnedFd>>,
+    queues: Vec<Arc<OwnedFd>>,
+}
+
+impl Listener for Sink {
+    /// Frames have no ports.
+    fn address(&self) -> Result<SocketAddr, Fault> {
+        Ok((self.address, 0).into())
+    }
+
+    fn accept(&self, _: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+        let queues = match self.queues.as_slice() {
+            [] => vec![None; flows as usize],
+            queues => queues.iter().cloned().map(Some).collect(),
+        };
+        let flow = |(index, queue)| -> Arc<dyn Connection> {
+            let (device, open_to_all) = (self.device.clone(), self.open_to_all.clone());
+            Arc::new(Attached { device, queue, _open_to_all: open_to_all, ..Attached::new(index) })
+        };
+        Ok((0..).zip(queues).map(flow).collect())
+    }
+}
+
+/// A device of this namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Device {
+    name: String,
+    index: u32,
+}
+
+impl Device {
+    fn find(name: &str) -> Result<Device, Fault> {
+        let found = Netlink::new().link(name);
+        let found = found.map_err(|e| Fault::system(format!("cannot look for {name}"), &e))?;
+        let index = found.ok_or_else(|| gone(name))?.index;
+        Ok(Device { name: name.to_owned(), index })
+    }
+}
+
+/// The fault of a device that is not there.
+fn gone(name: &str) -> Fault {
+    Fault::new(FaultKind::PeerLost, format!("there is no device {name}"))
+        .remedy("find out what removed it; a tap disappears when its reader closes it")
+}
+
+/// One flow's place on the link.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    index: u32,
+    device: Option<Device>,
+    queue: Option<Arc<OwnedFd>>,
+    /// While it is held the device takes in frames whatever their destination.
+    _open_to_all: Option<Arc<OwnedFd>>,
+    cut: Arc<AtomicBool>,
+}
+
+impl Attached {
+    fn new(index: u32) -> Attached {
+        let cut = Arc::default();
+        Attached { index, device: None, queue: None, _open_to_all: None, cut }
+    }
+
+    /// Of a connection whose transport is [`FRAMES`].
+    pub fn of(connection: &dyn Connection) -> Result<Attached, Fault> {
+        let any: &dyn std::any::Any = connection;
+        any.downcast_ref().cloned().ok_or_else(|| {
+            Fault::new(FaultKind::System, "a frame path over another transport")
+                .remedy("report this as a bug")
+        })
+    }
+
+    /// Interface index of its device, in this namespace.
+    pub fn device(&self) -> Result<u32, Fault> {
+        self.device.as_ref().map(|device| device.index).ok_or_else(|| {
+            Fault::new(FaultKind::Usage, "this end of the link has no device")
+                .remedy("choose a link with a device at each end, such as --link offload")
+        })
+    }
+
+    /// Its queue of the tap.
+    pub fn queue(&self) -> Result<Arc<OwnedFd>, Fault> {
+        self.queue.clone().ok_or_else(|| {
+            Fault::new(FaultKind::Usage, "this end of the link is not a tap queue")
+                .remedy("choose --link tap")
+        })
+    }
+
+    /// Whether the flow was cut from outside; to be checked wherever a mover waits.
+    pub fn check(&self) -> Result<(), Fault> {
+        match self.cut.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Fault::new(
+                FaultKind::PeerLost,
+                format!("flow {}: it was cut in the middle", self.index),
+            )),
+        }
+    }
+
+    /// The fault of a call that failed on this flow. A device that went down or was removed is a
+    /// peer that was lost.
+    pub fn fault(&self, call: &str, error: &std::io::Error) -> Fault {
+        let device = self.device.as_ref().map_or("the tap's queue", |device| &device.name);
+        let fault = Fault::system(format_args!("flow {}: {call} at {device}", self.index), error);
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::EBADFD | libc::EIO) => {
+                let remedy = "the device went down or was removed: find out why";
+                Fault { kind: FaultKind::PeerLost, ..fault }.remedy(remedy)
+            }
+            _ => fault,
+        }
+    }
+}
+
+impl Connection for Attached {
+    fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn kernel(&self) -> Result<Flow, Fault> {
+        Err(Fault::new(FaultKind::Usage, "frames have no connected socket")
+            .remedy("choose a frame path, such as packet+tap"))
+    }
+
+    fn end_stream(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn wait_acknowledged(&self, _: Duration) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn read_exact(&self, _: &mut [u8]) -> Result<(), Fault> {
+        self.kernel().map(drop)
+    }
+
+    /// A sender may sleep in the kernel until its frames have gone: taking its device down
+    /// wakes it.
+    fn cut(&self) {
+        self.cut.store(true, Ordering::Relaxed);
+        if let (Some(device), None) = (&self.device, &self.queue) {
+            let _ = Netlink::new().set_down(device.index);
+        }
+    }
+
+    fn close(&self) {}
+}

@@ -1,0 +1,33 @@
+//! What a flow sends first: the token's digits and its own index.
+
+use bytepath_record::wire::Token;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::tcp;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// How long the peer may take to connect and to show its token.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The bytes.
+pub fn of(token: &Token, index: u32) -> Vec<u8> {
+    let mut bytes = token.0.clone().into_bytes();
+    bytes.extend(index.to_le_bytes());
+    bytes
+}
+
+/// The index of a flow that has shown the token.
+pub fn read(shown: &[u8], token: &Token) -> Option<u32> {
+    let index = shown.strip_prefix(token.0.as_bytes())?;
+    Some(u32::from_le_bytes(index.try_into().ok()?))
+}
+
+/// Waits until a socket has something to read.
+pub fn wait(socket: BorrowedFd, deadline: Instant) -> Result<(), Fault> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match tcp::wait_readable(socket, left) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Fault::new(FaultKind::PeerLost, "the peer did not connect in time")),
+        Err(e) => Err(Fault::system("cannot wait for the peer", &e)),
+    }
+}

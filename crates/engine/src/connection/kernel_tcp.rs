@@ -1,0 +1,118 @@
+//! The kernel's TCP: connected, blocking, with the contract's options set.
+
+use super::{Connection, Flow, Listener, Terms, Transport, hello, ports, tls};
+use bytepath_record::wire::{Secret, Token};
+use bytepath_record::{Fault, FaultKind, Protocol, Role, Stream, Tls};
+use bytepath_sys::tcp::{self, FlowOptions};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub const KERNEL_TCP: &dyn Transport = &KernelTcp;
+
+struct KernelTcp;
+
+impl Transport for KernelTcp {
+    fn name(&self) -> &'static str {
+        "the kernel's TCP"
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Tcp
+    }
+
+    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
+        let contract = terms.contract;
+        let options = flow_options(contract);
+        let open = |at| tcp::listen_at(at, contract.flows, &options);
+        let listener = ports::at_free_port(address, terms.ports, open)
+            .map_err(|e| socket_fault(&format!("listen at {address}"), contract, &e))?;
+        Ok(Box::new(Listening { listener, tls: contract.tls, secret: terms.secret.cloned() }))
+    }
+
+    fn connect(
+        &self,
+        peer: SocketAddr,
+        terms: &Terms,
+        token: &Token,
+        index: u32,
+    ) -> Result<Arc<dyn Connection>, Fault> {
+        let contract = terms.contract;
+        let from = terms.ports.map(|ports| ports::of_flow(ports, index)).transpose()?;
+        let mut socket = tcp::connect(peer, from, &flow_options(contract))
+            .map_err(|e| socket_fault(&format!("connect to {peer}"), contract, &e))?;
+        socket
+            .write_all(&hello::of(token, index))
+            .map_err(|e| Fault::system("cannot send the token to the receiver", &e))?;
+        let flow = Flow::tcp(socket, index);
+        Ok(Arc::new(tls::over(flow, contract.tls, terms.secret, Role::Sender)?))
+    }
+}
+
+struct Listening {
+    listener: TcpListener,
+    tls: Tls,
+    secret: Option<Secret>,
+}
+
+impl Listener for Listening {
+    fn address(&self) -> Result<SocketAddr, Fault> {
+        self.listener.local_addr().map_err(|e| Fault::system("cannot read the port", &e))
+    }
+
+    /// Any connection that does not show the token in time is closed and forgotten.
+    fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+        let mut taken: Vec<Option<Arc<dyn Connection>>> = (0..flows).map(|_| None).collect();
+        let deadline = Instant::now() + hello::TIMEOUT;
+        while taken.iter().any(Option::is_none) {
+            let socket = accept_one(&self.listener, deadline)?;
+            if let Some(index) = shown_index(&socket, token, deadline)
+                && let Some(slot @ None) = taken.get_mut(index as usize)
+            {
+                let flow = Flow::tcp(socket, index);
+                let flow = tls::over(flow, self.tls, self.secret.as_ref(), Role::Receiver)?;
+                *slot = Some(Arc::new(flow));
+            }
+        }
+        Ok(taken.into_iter().flatten().collect())
+    }
+}
+
+fn flow_options(contract: &Stream) -> FlowOptions {
+    FlowOptions {
+        send_buffer: contract.send_buffer,
+        receive_buffer: contract.receive_buffer,
+        congestion: Some(contract.congestion.clone()),
+    }
+}
+
+fn socket_fault(what: &str, contract: &Stream, error: &std::io::Error) -> Fault {
+    let fault = ports::fault(format!("cannot {what}"), error);
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => Fault::new(
+            FaultKind::Unsupported,
+            format!("this kernel has no congestion control '{}'", contract.congestion),
+        )
+        .remedy("sysctl net.ipv4.tcp_available_congestion_control lists what it has"),
+        Some(libc::EPERM) => fault.remedy("is it in net.ipv4.tcp_allowed_congestion_control?"),
+        _ => fault,
+    }
+}
+
+fn accept_one(listener: &TcpListener, deadline: Instant) -> Result<TcpStream, Fault> {
+    hello::wait(listener.as_fd(), deadline)?;
+    let accepted =
+        TcpListener::accept(listener).map_err(|e| Fault::system("cannot accept the peer", &e))?;
+    Ok(accepted.0)
+}
+
+fn shown_index(mut socket: &TcpStream, token: &Token, deadline: Instant) -> Option<u32> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    socket.set_read_timeout(Some(left)).ok()?;
+    let mut shown = vec![0; hello::of(token, 0).len()];
+    socket.read_exact(&mut shown).ok()?;
+    socket.set_read_timeout(None).ok()?;
+    hello::read(&shown, token)
+}

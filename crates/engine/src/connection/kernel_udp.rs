@@ -1,0 +1,177 @@
+//! The kernel's UDP: a connected socket for each flow. Nothing is retransmitted, not
+//! even the hello; waiting for a lost datagram ends only when the connection is cut.
+
+use super::{Connection, Flow, Listener, Terms, Transport, hello, ports};
+use bytepath_record::wire::Token;
+use bytepath_record::{Fault, Protocol, Stream};
+use bytepath_sys::tcp;
+use socket2::{Domain, Socket, Type};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+pub const KERNEL_UDP: &dyn Transport = &KernelUdp;
+
+struct KernelUdp;
+
+impl Transport for KernelUdp {
+    fn name(&self) -> &'static str {
+        "the kernel's UDP"
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Udp
+    }
+
+    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
+        let contract = terms.contract;
+        // Alone at first, so that a port which someone else has is not taken for free.
+        let open = |at: SocketAddr| {
+            let socket = open(at, contract, false)?;
+            socket.set_reuse_address(true)?;
+            Ok(socket)
+        };
+        let socket = ports::at_free_port(address, terms.ports, open)
+            .map_err(|e| ports::fault(format!("cannot open a UDP socket at {address}"), &e))?;
+        Ok(Box::new(Meeting { socket: socket.into(), contract: contract.clone() }))
+    }
+
+    fn connect(
+        &self,
+        peer: SocketAddr,
+        terms: &Terms,
+        token: &Token,
+        index: u32,
+    ) -> Result<Arc<dyn Connection>, Fault> {
+        let any: IpAddr = match peer {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let from = terms.ports.map_or(Ok(0), |ports| ports::of_flow(ports, index))?;
+        let socket = bind((any, from).into(), terms.contract)?;
+        let flow = connected(socket, peer, index)?;
+        tcp::send(flow.fd(), &hello::of(token, index), 0)
+            .map_err(|e| flow.fault("sending the token to the receiver", &e))?;
+        Ok(Arc::new(flow))
+    }
+}
+
+/// Where flows show their tokens first.
+struct Meeting {
+    socket: UdpSocket,
+    contract: Stream,
+}
+
+impl Listener for Meeting {
+    fn address(&self) -> Result<SocketAddr, Fault> {
+        self.socket.local_addr().map_err(|e| Fault::system("cannot read the port", &e))
+    }
+
+    fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+        let mut peers: Vec<Option<SocketAddr>> = vec![None; flows as usize];
+        let deadline = Instant::now() + hello::TIMEOUT;
+        while peers.iter().any(Option::is_none) {
+            hello::wait(self.socket.as_fd(), deadline)?;
+            let mut shown = [0; 64];
+            let received = self.socket.recv_from(&mut shown);
+            let (len, peer) = received.map_err(|e| Fault::system("cannot meet the peer", &e))?;
+            if let Some(index) = hello::read(&shown[..len], token)
+                && let Some(slot @ None) = peers.get_mut(index as usize)
+            {
+                *slot = Some(peer);
+            }
+        }
+        // Not before the last hello: a socket that is bound and not yet connected would
+        // take those of other flows.
+        let own = self.address()?;
+        let accept = |(index, peer)| -> Result<Arc<dyn Connection>, Fault> {
+            Ok(Arc::new(connected(bind(own, &self.contract)?, peer, index)?))
+        };
+        (0..).zip(peers.into_iter().flatten()).map(accept).collect()
+    }
+}
+
+/// A socket at this address. There may be several: what arrives goes to the one that is
+/// connected to where it comes from.
+fn bind(address: SocketAddr, contract: &Stream) -> Result<Socket, Fault> {
+    open(address, contract, true)
+        .map_err(|e| Fault::system(format!("cannot open a UDP socket at {address}"), &e))
+}
+
+fn open(address: SocketAddr, contract: &Stream, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    socket.set_reuse_address(shared)?;
+    if let Some(bytes) = contract.send_buffer {
+        socket.set_send_buffer_size(bytes as usize)?;
+    }
+    if let Some(bytes) = contract.receive_buffer {
+        socket.set_recv_buffer_size(bytes as usize)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn connected(socket: Socket, peer: SocketAddr, index: u32) -> Result<Flow, Fault> {
+    let connected = socket.connect(&peer.into());
+    connected.map_err(|e| Fault::system(format!("cannot connect to {peer} by UDP"), &e))?;
+    Ok(Flow { socket, index, protocol: Protocol::Udp, keys: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{FaultKind, LinkSettings};
+
+    fn pairs(flows: u32) -> Vec<(Arc<dyn Connection>, Arc<dyn Connection>)> {
+        let (contract, link) = (Stream { flows, ..Stream::default() }, LinkSettings::default());
+        let terms = Terms {
+            contract: &contract,
+            link: &link,
+            device: None,
+            ports: None,
+            queues: &[],
+            options: &Default::default(),
+            secret: None,
+        };
+        let (token, wrong) = (Token("a".repeat(32)), Token("b".repeat(32)));
+        let here = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let listener = KERNEL_UDP.listen(here, &terms).unwrap();
+        let peer = listener.address().unwrap();
+        let _stranger = KERNEL_UDP.connect(peer, &terms, &wrong, 0).unwrap();
+        let connect = |index| KERNEL_UDP.connect(peer, &terms, &token, index).unwrap();
+        // Whichever order they arrive in.
+        let mut ours: Vec<_> = (0..flows).rev().map(connect).collect();
+        ours.reverse();
+        ours.into_iter().zip(listener.accept(&token, flows).unwrap()).collect()
+    }
+
+    #[test]
+    fn each_flow_has_a_peer_of_its_own() {
+        for (client, server) in pairs(3) {
+            assert_eq!(client.index(), server.index());
+            let sent = [client.index() as u8 + 1; 100];
+            tcp::send(client.kernel().unwrap().fd(), &sent, 0).unwrap();
+            let mut got = [0; 100];
+            server.read_exact(&mut got).unwrap();
+            assert_eq!(got, sent);
+        }
+    }
+
+    #[test]
+    fn an_empty_datagram_is_the_end_and_a_cut_is_not() {
+        let [(client, server), (_, other)] = pairs(2).try_into().ok().unwrap();
+        client.end_stream().unwrap();
+        let receive = |end: &Arc<dyn Connection>| {
+            let flow = end.kernel().unwrap();
+            assert_eq!(tcp::recv(flow.fd(), &mut [0; 8], 0).unwrap(), 0);
+            flow.confirm_end()
+        };
+        receive(&server).unwrap();
+        other.cut();
+        let fault = receive(&other).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::PeerLost, "{fault}");
+        assert!(fault.message.contains("did not arrive"), "{fault}");
+    }
+}

@@ -1,0 +1,178 @@
+//! TLS 1.3 over a connection, by the kernel (kTLS) or by the program: the records alone, with a
+//! secret that the controller made for this trial, because what is compared is the cost of the
+//! bytes and not of a handshake. The first thing on a connection, its token, is sent in the clear.
+
+use super::{Flow, records};
+use bytepath_record::wire::Secret;
+use bytepath_record::{Attempt, Facts, Fault, FaultKind, Outcome, Role, Support, Tls};
+use bytepath_sys::ktls::{self, Key};
+use bytepath_sys::tcp;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+/// The keys of one end of a flow. Not shown by `Debug`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Keys {
+    /// For what this end sends.
+    pub send: Key,
+    /// For what it receives.
+    pub receive: Key,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keys(..)")
+    }
+}
+
+impl Keys {
+    /// Those of a flow at a role's end. The index is part of the initial vectors, so that no
+    /// two records of a trial have a nonce in common.
+    pub fn of(secret: &Secret, index: u32, role: Role) -> Keys {
+        let [sender, receiver] = secret.0.map(|bytes| {
+            let mut key = Key { key: [0; 16], iv: [0; 12] };
+            key.key.copy_from_slice(&bytes[..16]);
+            key.iv.copy_from_slice(&bytes[16..]);
+            key.iv.iter_mut().zip(index.to_le_bytes()).for_each(|(byte, part)| *byte ^= part);
+            key
+        });
+        match role {
+            Role::Sender => Keys { send: sender, receive: receiver },
+            Role::Receiver => Keys { send: receiver, receive: sender },
+        }
+    }
+}
+
+/// A connected flow with TLS over it, if there is to be any.
+pub(super) fn over(
+    mut flow: Flow,
+    tls: Tls,
+    secret: Option<&Secret>,
+    role: Role,
+) -> Result<Flow, Fault> {
+    if tls == Tls::None {
+        return Ok(flow);
+    }
+    let secret = secret.ok_or_else(|| {
+        let text = format!("flow {}: there is no secret to encrypt with", flow.index);
+        Fault::new(FaultKind::System, text).remedy("report this as a bug")
+    })?;
+    let keys = Keys::of(secret, flow.index, role);
+    match tls {
+        Tls::Kernel => by_kernel(flow.fd(), &keys).map_err(|e| refused(&flow, &e))?,
+        Tls::User | Tls::None => flow.keys = Some(keys),
+    }
+    Ok(flow)
+}
+
+/// Names of the attempts, as in [`Facts`].
+const KERNEL: &str = "tls.kernel";
+const USER: &str = "tls.user";
+
+/// What lets a kernel without TLS have it.
+const REMEDY: &str = "load it: modprobe tls (CONFIG_TLS) and gcm (CONFIG_CRYPTO_GCM); or run the \
+                      study in guests, whose kernel has both: --testbed vm";
+
+/// Whether a host of which this is known can encrypt so.
+pub fn support(tls: Tls, facts: &Facts) -> Support {
+    match tls {
+        Tls::None => Support::Yes,
+        Tls::Kernel => facts.require(KERNEL, REMEDY),
+        Tls::User => facts.require(USER, "choose tls=kernel, or a processor with them"),
+    }
+}
+
+/// Tries both: a record of the kernel's over the loopback device, if that is up.
+pub fn attempts() -> [Attempt; 2] {
+    let user = match records::supported() {
+        true => Outcome::Works("TLS 1.3, AES-128-GCM".into()),
+        false => Outcome::Missing("the processor lacks instructions: AES, PCLMULQDQ, AVX2".into()),
+    };
+    [kernel(), Attempt { name: USER.into(), outcome: user }]
+}
+
+fn kernel() -> Attempt {
+    let outcome = match try_record() {
+        Ok(detail) => Outcome::Works(detail),
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
+            Outcome::Missing("this kernel has no TLS for sockets, or no AES-GCM".into())
+        }
+        Err(e) => e.raw_os_error().map_or(Outcome::Missing(e.to_string()), Outcome::Errno),
+    };
+    Attempt { name: KERNEL.into(), outcome }
+}
+
+fn try_record() -> io::Result<String> {
+    let (tx, rx) = match tcp::loopback_pair() {
+        Ok(pair) => pair,
+        Err(e) if Path::new("/proc/self/net/tls_stat").exists() => {
+            return Ok(format!("loaded; no record sent, as there is no loopback connection: {e}"));
+        }
+        Err(e) => return Err(e),
+    };
+    let secret = Secret([[1; 28], [2; 28]]);
+    let of = |role| Keys::of(&secret, 0, role);
+    by_kernel(tx.as_fd(), &of(Role::Sender))?;
+    by_kernel(rx.as_fd(), &of(Role::Receiver))?;
+    tcp::send(tx.as_fd(), b"record", 0)?;
+    let mut read = [0; 6];
+    let got = tcp::recv(rx.as_fd(), &mut read, libc::MSG_WAITALL)?;
+    match &read[..got] {
+        b"record" => Ok("TLS 1.3, AES-128-GCM".into()),
+        _ => Err(ErrorKind::InvalidData.into()),
+    }
+}
+
+fn by_kernel(socket: BorrowedFd, keys: &Keys) -> io::Result<()> {
+    ktls::attach(socket)?;
+    ktls::encrypt(socket, &keys.send)?;
+    ktls::decrypt(socket, &keys.receive)
+}
+
+fn refused(flow: &Flow, error: &io::Error) -> Fault {
+    let fault = flow.fault("TLS by the kernel", error);
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => Fault { kind: FaultKind::Unsupported, ..fault }.remedy(REMEDY),
+        _ => fault,
+    }
+}
+
+/// What a record means that cannot be decrypted.
+pub(super) fn undecryptable(fault: Fault) -> Fault {
+    Fault { kind: FaultKind::Corrupt, ..fault }
+        .context("a TLS record cannot be decrypted")
+        .remedy("the two ends have different keys, or something on the way changes bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_end_sends_with_is_what_the_other_receives_with() {
+        let secret = Secret([[3; 28], [5; 28]]);
+        let of = |index, role| Keys::of(&secret, index, role);
+        let (sender, receiver) = (of(7, Role::Sender), of(7, Role::Receiver));
+        assert!(sender.send == receiver.receive && sender.receive == receiver.send);
+        assert!(sender.send != sender.receive);
+        let other = of(8, Role::Sender).send;
+        assert!(other.key == sender.send.key && other.iv != sender.send.iv);
+        assert_eq!(format!("{sender:?} {secret:?}"), "Keys(..) Secret(..)");
+    }
+
+    #[test]
+    fn encryption_without_a_secret_is_a_bug_and_not_a_plain_stream() {
+        let (tx, _rx) = tcp::loopback_pair().unwrap();
+        let fault = over(Flow::tcp(tx, 3), Tls::User, None, Role::Sender).unwrap_err();
+        assert_eq!(fault.message, "flow 3: there is no secret to encrypt with");
+    }
+
+    #[test]
+    fn a_kernel_without_tls_is_named_with_its_remedy() {
+        let (tx, _rx) = tcp::loopback_pair().unwrap();
+        let fault = refused(&Flow::tcp(tx, 0), &io::Error::from_raw_os_error(libc::ENOENT));
+        assert_eq!(fault.kind, FaultKind::Unsupported);
+        assert!(fault.to_string().contains("modprobe tls"), "{fault}");
+    }
+}

@@ -1,0 +1,493 @@
+//! A TCP stack in this process, over the device of this end, with an address of its own on the
+//! link: the kernel ignores the segments of its connection, since it drops what is for
+//! a hardware address other than the device's. Its peer is any TCP.
+//!
+//! A connection's stack is polled by the thread that moves its bytes. While no mover does, a thread keeps
+//! it alive: it answers requests for the stack's hardware address, acknowledges, sends again.
+
+mod address;
+mod below;
+mod frame;
+mod probe;
+mod spoiler;
+mod stack;
+
+pub use below::Counts;
+pub use frame::Tcp;
+pub use stack::{Received, Stack, Statistics};
+
+use super::{Connection, Flow, Listener, Terms, Transport, hello};
+use bytepath_record::wire::Token;
+use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol};
+use bytepath_sys::tcp::{self, Ready};
+use rand::Rng;
+use spoiler::Spoilt;
+use stack::{Congestion, Place, Stage};
+use std::any::Any;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub const USERSPACE_TCP: &dyn Transport = &UserspaceTcp;
+
+struct UserspaceTcp;
+
+/// What the halves that use it can set of it.
+pub const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "address",
+        kind: OptionKind::Text,
+        default: "auto",
+        help: "the stack's own address, free on the link; auto: 64 after the host's, on links for tests",
+    },
+    OptionSpec {
+        name: "wait",
+        kind: OptionKind::Choice(&["block", "spin"]),
+        default: "block",
+        help: "when nothing can be moved: sleep until something arrives, or poll again",
+    },
+    OptionSpec {
+        name: "loss",
+        kind: OptionKind::Count(0, 500),
+        default: "0",
+        help: "segments per thousand dropped on purpose, in each direction",
+    },
+    OptionSpec {
+        name: "reorder",
+        kind: OptionKind::Count(0, 500),
+        default: "0",
+        help: "segments per thousand reordered on purpose, in each direction",
+    },
+];
+
+/// Bytes of a buffer that the contract leaves to the stack.
+const BUFFER: u64 = 1 << 20;
+
+/// Largest packets that it sends and takes, bytes.
+const PACKET: u32 = 65_536;
+
+/// Longest sleep of a thread that waits for a stack: the delay until it notices a cut.
+const NAP: Duration = Duration::from_millis(10);
+
+/// How long the end of a stream may take where nothing at all comes from the peer.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Ports that it connects from, if the user names none: those beyond
+/// net.ipv4.ip_local_port_range as it is by default.
+const OWN_PORTS: std::ops::Range<u16> = 61_000..65_535;
+
+impl Transport for UserspaceTcp {
+    fn name(&self) -> &'static str {
+        "the user-space TCP"
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Tcp
+    }
+
+    fn check(&self, cell: &Cell) -> Result<(), Fault> {
+        let (contract, link) = (&cell.stream, &cell.link);
+        let usage =
+            |text: String, remedy: &str| Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        Congestion::of(contract)?;
+        if contract.flows > 1 {
+            let text = format!("the user-space TCP has one connection, not {}", contract.flows);
+            return usage(text, "choose flows=1");
+        }
+        match link.gso_max.max(link.gro_max) {
+            Some(bytes) if bytes > PACKET => {
+                let text = format!("the user-space TCP does not support packets of {bytes} bytes");
+                usage(text, "choose a link without BIG TCP, such as --link offload")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
+        let place = place(address, terms)?;
+        let port = terms.ports.map_or_else(any_port, |ports| ports.low);
+        let mut stack = open(&place)?;
+        stack.listen(port)?;
+        let address = (place.address, port).into();
+        Ok(Box::new(Waiting { address, connection: Arc::new(Userspace::keep(stack, 0)?) }))
+    }
+
+    fn connect(
+        &self,
+        peer: SocketAddr,
+        terms: &Terms,
+        token: &Token,
+        index: u32,
+    ) -> Result<Arc<dyn Connection>, Fault> {
+        let place = place(address::towards(peer.ip(), terms.device)?, terms)?;
+        let port = terms.ports.map_or_else(any_port, |ports| ports.low);
+        let mut stack = open(&place)?;
+        stack.connect(peer, port)?;
+        let connection = Userspace::keep(stack, index)?;
+        let what = || format!("cannot connect to {peer} from {}", place.address);
+        connection.establish().map_err(|fault| fault.context(what()))?;
+        connection.write_all(&hello::of(token, index))?;
+        Ok(Arc::new(connection))
+    }
+}
+
+fn any_port() -> u16 {
+    rand::rng().random_range(OWN_PORTS)
+}
+
+fn place(host: IpAddr, terms: &Terms) -> Result<Place, Fault> {
+    let address::Own { device, mtu, address, prefix } =
+        address::own(host, terms.device, terms.options.word("address"))?;
+    let contract = terms.contract;
+    let tuned = terms.link.wmem.map_or(BUFFER, u64::from);
+    let number = |name| terms.options.number(name).unwrap_or(0);
+    Ok(Place {
+        device,
+        mtu,
+        address,
+        prefix,
+        send_buffer: contract.send_buffer.unwrap_or(tuned.min(BUFFER)) as usize,
+        receive_buffer: contract.receive_buffer.unwrap_or(BUFFER) as usize,
+        congestion: Congestion::of(contract)?,
+        spoilt: Spoilt { loss: number("loss"), reorder: number("reorder") },
+    })
+}
+
+fn open(place: &Place) -> Result<Stack, Fault> {
+    Stack::open(place).map_err(|e| {
+        Fault::system("cannot open a packet socket for the user-space TCP", &e)
+            .remedy("run as root, or with CAP_NET_RAW")
+    })
+}
+
+/// A stack that listens.
+struct Waiting {
+    address: SocketAddr,
+    connection: Arc<Userspace>,
+}
+
+impl Listener for Waiting {
+    fn address(&self) -> Result<SocketAddr, Fault> {
+        Ok(self.address)
+    }
+
+    fn accept(&self, token: &Token, _: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+        let connection = self.connection.clone();
+        connection.establish()?;
+        let mut shown = vec![0; hello::of(token, 0).len()];
+        connection.read_exact(&mut shown)?;
+        match hello::read(&shown, token) {
+            Some(0) => Ok(vec![connection]),
+            _ => Err(Fault::new(
+                FaultKind::PeerLost,
+                "the peer that connected did not send the token",
+            )),
+        }
+    }
+}
+
+/// A connection of a stack of its own.
+#[derive(Clone)]
+pub struct Userspace(Arc<Kept>);
+
+/// A stack and the thread that keeps it alive, which ends with it.
+struct Kept {
+    shared: Arc<Shared>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl std::ops::Deref for Kept {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Drop for Kept {
+    /// Afterwards the stack is gone, and its address is free.
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        if let Some(keeper) = self.keeper.take() {
+            // One that panicked has said why.
+            let _ = keeper.join();
+        }
+    }
+}
+
+/// The stack, and who has it.
+struct Shared {
+    index: u32,
+    stack: Mutex<Stack>,
+    /// Readable when something has come.
+    came: OwnedFd,
+    /// How many movers poll the stack.
+    attended: AtomicU32,
+    /// Whether its statistics were reported.
+    reported: AtomicBool,
+    /// Whether the connection was dropped.
+    over: AtomicBool,
+}
+
+impl Userspace {
+    fn keep(stack: Stack, index: u32) -> Result<Userspace, Fault> {
+        let came = stack.as_fd().try_clone_to_owned();
+        let came = came.map_err(|e| Fault::system("cannot duplicate a packet socket", &e))?;
+        let stack = Mutex::new(stack);
+        let attended = AtomicU32::new(0);
+        let [reported, over] = [(); 2].map(|()| AtomicBool::new(false));
+        let shared = Arc::new(Shared { index, stack, came, attended, reported, over });
+        let kept = shared.clone();
+        let keeper = std::thread::Builder::new().name("userspace-tcp".into());
+        let keeper = keeper.spawn(move || kept.keep_alive());
+        let keeper = keeper.map_err(|e| Fault::system("cannot start a thread", &e))?;
+        Ok(Userspace(Arc::new(Kept { shared, keeper: Some(keeper) })))
+    }
+
+    /// Waits until the connection is established.
+    fn establish(&self) -> Result<(), Fault> {
+        self.until(Some(hello::TIMEOUT), |stack| match stack.stage() {
+            Stage::Opening => Ok(None),
+            Stage::Open | Stage::Ended => Ok(Some(())),
+            Stage::Gone => Err(Fault::new(FaultKind::PeerLost, "the peer refused the connection")),
+        })
+        .and_then(|done| {
+            done.ok_or_else(|| Fault::new(FaultKind::PeerLost, "the peer did not connect in time"))
+        })
+    }
+
+    /// Sends all of this.
+    pub fn write_all(&self, mut bytes: &[u8]) -> Result<(), Fault> {
+        let written = self.until(Some(SILENCE), |stack| {
+            bytes = &bytes[stack.send(bytes).ok_or_else(|| self.0.cut_off())?..];
+            Ok(bytes.is_empty().then_some(()))
+        })?;
+        written.ok_or_else(|| self.0.cut_off())
+    }
+
+    /// Polls the stack until `done` gives something; none if that takes longer.
+    fn until<T>(
+        &self,
+        timeout: Option<Duration>,
+        mut done: impl FnMut(&mut Stack) -> Result<Option<T>, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        let begun = Instant::now();
+        loop {
+            {
+                let mut stack = self.0.lock();
+                let found = done(&mut stack)?;
+                stack.poll().map_err(|e| self.0.fault(&e))?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            if timeout.is_some_and(|timeout| begun.elapsed() > timeout) {
+                return Ok(None);
+            }
+            self.0.wait(NAP)?;
+        }
+    }
+}
+
+/// The stack of a connection, in a mover's hands.
+pub struct Hold {
+    connection: Userspace,
+    attends: bool,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.attends {
+            self.shared().attended.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Hold {
+    /// Of a connection whose transport is [`USERSPACE_TCP`].
+    pub fn of(connection: &dyn Connection) -> Result<Hold, Fault> {
+        let any: &dyn Any = connection;
+        let connection = any.downcast_ref::<Userspace>().cloned().ok_or_else(|| {
+            Fault::new(FaultKind::System, "a path of the user-space TCP over another transport")
+                .remedy("report this as a bug")
+        })?;
+        Ok(Hold { connection, attends: false })
+    }
+
+    pub fn connection(&self) -> &Userspace {
+        &self.connection
+    }
+
+    /// From now on as long as this lives, its owner polls the stack.
+    pub fn attend(&mut self) {
+        if !std::mem::replace(&mut self.attends, true) {
+            self.shared().attended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The stack, for a turn. The lock is contended only while a connection begins or is cut.
+    #[inline]
+    pub fn stack(&self) -> MutexGuard<'_, Stack> {
+        self.shared().lock()
+    }
+
+    /// Sleeps until something has come, or there is room, at most so long, and never so long
+    /// that a cut goes unnoticed. The stack must not be held.
+    pub fn wait(&self, timeout: Duration) -> Result<bool, Fault> {
+        self.shared().wait(timeout.min(NAP))
+    }
+
+    /// The fault of a connection that was cut.
+    pub fn cut_off(&self) -> Fault {
+        self.shared().cut_off()
+    }
+
+    /// The fault of a poll. PeerLost: the device went down or was removed.
+    pub fn fault(&self, error: &io::Error) -> Fault {
+        self.shared().fault(error)
+    }
+
+    /// What the stack has done, for the first caller.
+    pub fn statistics(&self) -> Result<Option<Statistics>, Fault> {
+        if self.shared().reported.swap(true, Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let statistics = self.shared().lock().statistics();
+        statistics.map(Some).map_err(|e| self.fault(&e))
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.connection.0
+    }
+}
+
+impl Shared {
+    /// Polls the stack while no mover attends to it, until its connection is dropped.
+    fn keep_alive(&self) {
+        while !self.over.load(Ordering::Relaxed) {
+            let attended = self.attended.load(Ordering::Relaxed) > 0;
+            let polled = if attended { Ok(()) } else { self.lock().poll() };
+            // The next user of the connection gets the same fault.
+            if attended || polled.is_err() || self.wait(NAP).is_err() {
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Stack> {
+        self.stack.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True where something has come.
+    fn wait(&self, timeout: Duration) -> Result<bool, Fault> {
+        let (full, quiet) = {
+            let mut stack = self.lock();
+            (stack.is_full(), stack.quiet_for())
+        };
+        let timeout = quiet.map_or(timeout, |quiet| quiet.min(timeout));
+        let wanted = if full { Ready::IN | Ready::OUT } else { Ready::IN };
+        match tcp::wait(self.came.as_fd(), wanted, Some(timeout)) {
+            Ok(ready) => Ok(!ready.is_empty()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(false),
+            Err(e) => Err(self.fault(&e)),
+        }
+    }
+
+    /// A device that went down or was removed is a peer that was lost.
+    fn fault(&self, error: &io::Error) -> Fault {
+        let what = format_args!("flow {}: the packet socket of the user-space TCP", self.index);
+        let fault = Fault::system(what, error);
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                let remedy = "the device went down or was removed: find out why";
+                Fault { kind: FaultKind::PeerLost, ..fault }.remedy(remedy)
+            }
+            _ => fault,
+        }
+    }
+
+    fn cut_off(&self) -> Fault {
+        let text = format!("flow {}: the connection was cut in the middle", self.index);
+        Fault::new(FaultKind::PeerLost, text)
+    }
+}
+
+impl Connection for Userspace {
+    fn index(&self) -> u32 {
+        self.0.index
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn kernel(&self) -> Result<Flow, Fault> {
+        Err(Fault::new(FaultKind::Usage, "the user-space TCP has no kernel socket")
+            .remedy("choose the path userspace at that end, or another one at both"))
+    }
+
+    fn send_at_once(&self) -> Result<(), Fault> {
+        self.0.lock().send_at_once();
+        Ok(())
+    }
+
+    fn end_stream(&self) -> Result<(), Fault> {
+        self.0.lock().end();
+        let mut last = (usize::MAX, Instant::now());
+        let ended = self.until(None, |stack| {
+            let left = stack.unacknowledged();
+            if left < last.0 {
+                last = (left, Instant::now());
+            }
+            match stack.stage() {
+                Stage::Ended => Ok(Some(())),
+                Stage::Gone => Err(self.0.cut_off()),
+                _ if last.1.elapsed() > SILENCE => Err(self.0.cut_off()),
+                _ => Ok(None),
+            }
+        })?;
+        ended.ok_or_else(|| self.0.cut_off())
+    }
+
+    fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault> {
+        let waited = self.until(Some(timeout), |stack| match stack.unacknowledged() {
+            0 => Ok(Some(())),
+            _ if stack.stage() == Stage::Gone => Err(self.0.cut_off()),
+            _ => Ok(None),
+        })?;
+        waited.ok_or_else(|| {
+            let text = format!("flow {}: no acknowledgement within {timeout:?}", self.0.index);
+            Fault::new(FaultKind::PeerLost, text)
+        })
+    }
+
+    fn read_exact(&self, buffer: &mut [u8]) -> Result<(), Fault> {
+        let mut got = 0;
+        let filled = self.until(None, |stack| {
+            match stack.receive(&mut buffer[got..]) {
+                Received::Bytes(bytes) => got += bytes,
+                Received::End | Received::Cut => return Err(self.0.cut_off()),
+            }
+            Ok((got == buffer.len()).then_some(()))
+        })?;
+        filled.ok_or_else(|| self.0.cut_off())
+    }
+
+    fn cut(&self) {
+        let mut stack = self.0.lock();
+        stack.abort();
+        // A device that is gone carries no reset.
+        let _ = stack.poll();
+    }
+
+    fn close(&self) {
+        let mut stack = self.0.lock();
+        stack.end();
+        let _ = stack.poll();
+    }
+}

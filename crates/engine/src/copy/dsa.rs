@@ -1,0 +1,317 @@
+//! Intel's Data Streaming Accelerator by its user interface: work queues of the driver idxd.
+//! The software device [`super::model`] is driven by the same lines.
+
+mod queue;
+pub mod status;
+
+pub use queue::{QueueFacts, found};
+
+use super::{Copy, Engine, EngineKind, Events, Shape};
+use bytepath_record::{Fault, FaultKind, OptionKind, OptionSpec};
+use bytepath_sys::Roots;
+use bytepath_sys::copying::{Method, Piece};
+use bytepath_sys::idxd::{Memories, Move, WorkQueue};
+use std::time::{Duration, Instant};
+
+/// See the module's text.
+pub static KIND: EngineKind = EngineKind {
+    name: "dsa",
+    summary: "Intel DSA by its work queues (/dev/dsa/wqD.Q)",
+    model: false,
+    options: &[
+        OptionSpec {
+            name: "queues",
+            kind: OptionKind::Text,
+            default: "auto",
+            help: "work queues with + between, wq0.0+wq1.0; auto uses all that exist",
+        },
+        OptionSpec {
+            name: "block-on-fault",
+            kind: OptionKind::Flag,
+            default: "off",
+            help: "let the engine wait for missing pages, if its queue allows it",
+        },
+        OptionSpec {
+            name: "cache",
+            kind: OptionKind::Flag,
+            default: "on",
+            help: "write to the cache (on) or to memory (off)",
+        },
+    ],
+    open: |memories, shape, options| {
+        let facts = queue::chosen(&Roots::real(), options.word("queues"))?;
+        let flags = queue::flags(options);
+        let queues = facts.iter().map(|facts| facts.open(memories, shape, flags));
+        let queues = queues.collect::<Result<Vec<_>, Fault>>()?;
+        Ok(Box::new(Dsa::new(memories, shape, queues, TIMEOUT)))
+    },
+};
+
+/// How long a device may take for a copy before it is given up.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Empty polls between two looks at the clock.
+const GLANCES: u32 = 4096;
+
+/// A queue with its limits.
+pub(super) struct Queue {
+    pub(super) queue: WorkQueue,
+    /// Descriptors it holds: one more would be lost silently where it is dedicated.
+    pub(super) size: usize,
+    /// Bytes of a copy at most.
+    pub(super) longest: u32,
+    /// Descriptors that were posted and whose records were not seen yet.
+    posted: usize,
+}
+
+impl Queue {
+    pub(super) fn new(queue: WorkQueue, size: usize, longest: u32) -> Queue {
+        Queue { queue, size, longest, posted: 0 }
+    }
+}
+
+/// Where a copy is.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Not with the device yet.
+    Held,
+    /// In a queue: its own descriptor, or one of a batch.
+    Posted { queue: usize, batch: Option<Batch> },
+}
+
+/// A batch: the slot of its first copy, which is the number of its list, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Batch {
+    first: usize,
+    /// Which of its copies this is.
+    number: u32,
+}
+
+pub(super) struct Dsa {
+    memories: Memories,
+    shape: Shape,
+    queues: Vec<Queue>,
+    /// By slot, which is the number of a copy modulo the depth.
+    copies: Vec<(Copy, State)>,
+    submitted: u64,
+    /// Copies that are with a device, or were.
+    posted: u64,
+    done: u64,
+    /// What is held back is to go.
+    flushing: bool,
+    /// What is being posted: kept, so that no copy takes memory.
+    list: Vec<(usize, Move)>,
+    /// The queue that is tried first.
+    turn: usize,
+    events: Events,
+    /// Polls that found nothing since the last that found something.
+    empty: u32,
+    /// When the last copy was complete, or the first one was posted.
+    progress: Instant,
+    timeout: Duration,
+    /// Why a copy could not be made.
+    failed: Option<Fault>,
+}
+
+impl Dsa {
+    pub(super) fn new(
+        memories: &Memories,
+        shape: Shape,
+        queues: Vec<Queue>,
+        timeout: Duration,
+    ) -> Dsa {
+        let none = super::Place { memory: 0, at: 0 };
+        let copy = Copy { from: none, to: none, len: 0 };
+        Dsa {
+            memories: memories.clone(),
+            shape,
+            queues,
+            copies: vec![(copy, State::Held); shape.depth],
+            submitted: 0,
+            posted: 0,
+            done: 0,
+            flushing: false,
+            list: Vec::with_capacity(shape.batch),
+            turn: 0,
+            events: Events::default(),
+            empty: 0,
+            progress: Instant::now(),
+            timeout,
+            failed: None,
+        }
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        (number % self.shape.depth as u64) as usize
+    }
+
+    /// Hands over what is held back: whole batches, and the rest if that is wanted.
+    fn hand_over(&mut self) -> Result<(), Fault> {
+        while self.posted < self.submitted {
+            let held = (self.submitted - self.posted) as usize;
+            if held < self.shape.batch && !self.flushing {
+                return Ok(());
+            }
+            if !self.post(held.min(self.shape.batch))? {
+                return Ok(());
+            }
+        }
+        self.flushing = false;
+        Ok(())
+    }
+
+    /// Posts the first copies that are held back, as one descriptor; false if no queue takes it.
+    fn post(&mut self, count: usize) -> Result<bool, Fault> {
+        let all = self.queues.len();
+        let free = (0..all)
+            .map(|n| (self.turn + n) % all)
+            .find(|n| self.queues.get(*n).is_some_and(|queue| queue.posted < queue.size));
+        let Some(index) = free else { return Ok(false) };
+        let first = self.slot(self.posted);
+        let mut list = std::mem::take(&mut self.list);
+        list.clear();
+        list.extend((self.posted..).take(count).map(|number| {
+            let slot = self.slot(number);
+            let Copy { from, to, len } = self.copies[slot].0;
+            (slot, Move { from, to, len })
+        }));
+        self.list = list;
+        let queue = &mut self.queues[index];
+        let taken = match self.list.as_slice() {
+            [(slot, copy)] => queue.queue.post(*slot, copy),
+            copies => queue.queue.post_batch(first, copies),
+        };
+        if !taken.map_err(|e| Fault::system("cannot submit to the work queue", &e))? {
+            self.events.retries += 1;
+            return Ok(false);
+        }
+        queue.posted += 1;
+        self.events.batches += u64::from(count > 1);
+        for (number, (slot, _)) in (0..).zip(&self.list) {
+            let batch = (count > 1).then_some(Batch { first, number });
+            self.copies[*slot].1 = State::Posted { queue: index, batch };
+        }
+        if self.done == self.posted {
+            self.progress = Instant::now();
+        }
+        self.posted += count as u64;
+        self.turn = (index + 1) % all;
+        Ok(true)
+    }
+
+    /// Goes on to the first copy that is not complete.
+    fn advance(&mut self) -> Result<u64, Fault> {
+        self.hand_over()?;
+        let before = self.done;
+        while self.done < self.posted && self.settle(self.slot(self.done))? {
+            self.done += 1;
+        }
+        if self.done > before {
+            self.empty = 0;
+            self.progress = Instant::now();
+        } else if self.done < self.posted {
+            self.overdue()?;
+        }
+        Ok(self.done)
+    }
+
+    /// Whether the copy of a slot is complete; what the device left over is copied here.
+    fn settle(&mut self, slot: usize) -> Result<bool, Fault> {
+        let (copy, State::Posted { queue: index, batch }) = self.copies[slot] else {
+            return Ok(false);
+        };
+        let queue = &mut self.queues[index];
+        let record = match batch {
+            None => queue.queue.record(slot),
+            // The list may be read until the batch has its own record, so that counts.
+            Some(batch) => {
+                let Some(whole) = queue.queue.record(self.shape.depth + batch.first) else {
+                    return Ok(false);
+                };
+                match status::of_batch(&whole, batch.number)? {
+                    status::Member::HasRecord => queue.queue.record(slot),
+                    status::Member::NeverRan => Some(status::NOTHING_DONE),
+                }
+            }
+        };
+        let Some(record) = record else { return Ok(false) };
+        if batch.is_none_or(|batch| batch.number == 0) {
+            queue.posted -= 1;
+        }
+        if let Some(rest) = status::left_over(&record, copy.len)? {
+            self.finish(&copy, rest);
+        }
+        Ok(true)
+    }
+
+    /// Copies what the device did not: touching the pages brings them in.
+    fn finish(&mut self, copy: &Copy, rest: std::ops::Range<u32>) {
+        let piece = |place: super::Place| {
+            let Piece { memory, at } = place.of(&self.memories);
+            Piece { memory, at: at + rest.start as usize }
+        };
+        Method::Memmove.copy(piece(copy.from), piece(copy.to), rest.len());
+        self.events.faults += 1;
+        self.events.by_cpu += rest.len() as u64;
+    }
+
+    /// Nothing has come for too long: a record that cannot be written is not reported.
+    fn overdue(&mut self) -> Result<(), Fault> {
+        self.empty += 1;
+        if !self.empty.is_multiple_of(GLANCES) || self.progress.elapsed() < self.timeout {
+            return Ok(());
+        }
+        let seconds = self.timeout.as_secs_f64();
+        let what = format!("the work queue has completed nothing for {seconds} s");
+        Err(Fault::new(FaultKind::System, what)
+            .remedy("see /sys/bus/dsa/devices/dsa*/errors, and the kernel log"))
+    }
+}
+
+impl Engine for Dsa {
+    fn submit(&mut self, copy: &Copy) -> Result<bool, Fault> {
+        if self.submitted - self.done >= self.shape.depth as u64 {
+            return Ok(false);
+        }
+        let longest = self.queues.iter().map(|queue| queue.longest).min().unwrap_or_default();
+        if copy.len == 0 || copy.len > longest {
+            let what = format!("a copy of {} bytes is outside 1 to {longest}", copy.len);
+            return Err(Fault::new(FaultKind::Usage, what)
+                .remedy("raise max_transfer_size of the work queue, or copy in parts"));
+        }
+        for place in [copy.from, copy.to] {
+            place.address(&self.memories, copy.len as usize);
+        }
+        let slot = self.slot(self.submitted);
+        self.copies[slot] = (*copy, State::Held);
+        self.submitted += 1;
+        self.hand_over()?;
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        self.flushing = true;
+        self.hand_over()
+    }
+
+    fn poll(&mut self) -> Result<u64, Fault> {
+        // What was refused stays refused, and its record is read once.
+        if let Some(fault) = &self.failed {
+            return Err(fault.clone());
+        }
+        self.advance().inspect_err(|fault| self.failed = Some(fault.clone()))
+    }
+
+    fn events(&self) -> Events {
+        self.events
+    }
+}
+
+impl Drop for Dsa {
+    /// Waits for what is in flight, so that a software device touches nothing afterwards.
+    fn drop(&mut self) {
+        while self.done < self.posted && self.poll().is_ok() {
+            std::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! A software device in place of a DSA: it takes the 64-byte descriptors of the driver and
+//! writes 32-byte completion records, from a thread of its own, after a latency and at a
+//! bandwidth that are set. It shows that the driver is correct, not how fast a device is.
+
+use super::dsa::status;
+use super::dsa::{Dsa, Queue, TIMEOUT};
+use super::{Engine, EngineKind, Shape, helper, pause};
+use bytepath_record::{Fault, OptionKind, OptionSpec, Options};
+use bytepath_sys::copying::{Memory, Method, Piece};
+use bytepath_sys::idxd::{
+    BATCH, BLOCK_ON_FAULT, DESCRIPTOR, Descriptor, Device, MEMMOVE, Memories, RECORD,
+    RECORD_REQUESTED, RECORD_VALID, Record, TO_CACHE, WorkQueue,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What its thread is called: it represents a device, whose work is not CPU time
+/// (`crates/stats/src/cpu.rs`).
+const THREAD: &str = "model";
+
+/// See the module's text.
+pub static KIND: EngineKind = EngineKind {
+    name: "dsa-model",
+    summary: "a software device driven like a DSA; its times are a model's",
+    model: true,
+    options: &[
+        OptionSpec {
+            name: "latency",
+            kind: OptionKind::Count(0, 1_000_000_000),
+            default: "500",
+            help: "nanoseconds from the end of a copy to its record",
+        },
+        OptionSpec {
+            name: "bandwidth",
+            kind: OptionKind::Size(1 << 20, 1 << 40),
+            default: "30G",
+            help: "bytes per second of the engine",
+        },
+        OptionSpec {
+            name: "size",
+            kind: OptionKind::Count(1, 4096),
+            default: "128",
+            help: "capacity of the queue in descriptors",
+        },
+        OptionSpec {
+            name: "queues",
+            kind: OptionKind::Count(1, 8),
+            default: "1",
+            help: "work queues, each with an engine",
+        },
+        OptionSpec {
+            name: "shared",
+            kind: OptionKind::Flag,
+            default: "off",
+            help: "a full queue requests a retry, as a shared one does",
+        },
+        OptionSpec {
+            name: "fault-every",
+            kind: OptionKind::Count(0, 1_000_000_000),
+            default: "0",
+            help: "every Nth copy is left half done for the CPU to finish; 0 means never",
+        },
+    ],
+    open: |memories, shape, options| open(memories, shape, &Settings::of(options)),
+};
+
+/// What the device is like.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// From the end of a copy to its record.
+    pub latency: Duration,
+    /// Bytes per second.
+    pub bandwidth: f64,
+    /// Descriptors that the queue holds.
+    pub size: usize,
+    pub queues: usize,
+    /// Whether the queue says that it is full.
+    pub shared: bool,
+    /// Descriptors of a batch at most.
+    pub batch: u32,
+    /// Bytes of a copy at most.
+    pub longest: u32,
+    /// What happens to some descriptors.
+    pub mishaps: Vec<Mishap>,
+    /// Every N copies half of one is a page fault; 0 is never.
+    pub fault_every: u64,
+    /// How long the driver waits for a record.
+    pub timeout: Duration,
+}
+
+/// Something that happens to one descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mishap {
+    /// [`MEMMOVE`] or [`BATCH`].
+    pub operation: u8,
+    /// Which of those, counted from 0.
+    pub number: u64,
+    /// Its record; none is ever written without one.
+    pub record: Option<Record>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            latency: Duration::from_nanos(500),
+            bandwidth: 30e9,
+            size: 128,
+            queues: 1,
+            shared: false,
+            batch: 1024,
+            longest: 1 << 31,
+            mishaps: Vec::new(),
+            fault_every: 0,
+            timeout: TIMEOUT,
+        }
+    }
+}
+
+impl Settings {
+    fn of(options: &Options) -> Settings {
+        let number = |name: &str| options.number(name).unwrap_or_default();
+        Settings {
+            latency: Duration::from_nanos(number("latency")),
+            bandwidth: number("bandwidth") as f64,
+            size: number("size") as usize,
+            queues: number("queues") as usize,
+            shared: options.flag("shared"),
+            fault_every: number("fault-every"),
+            ..Settings::default()
+        }
+    }
+}
+
+/// The driver on such a device.
+pub fn open(
+    memories: &Memories,
+    shape: Shape,
+    settings: &Settings,
+) -> Result<Box<dyn Engine>, Fault> {
+    let queues = (0..settings.queues).map(|_| {
+        let setup = (memories.clone(), shape.depth, shape.batch, TO_CACHE);
+        let device =
+            |records: &Arc<Memory>, lists: &Arc<Memory>| -> Result<Box<dyn Device>, Fault> {
+                let space = Space {
+                    memories: memories.clone(),
+                    records: Arc::clone(records),
+                    lists: Arc::clone(lists),
+                };
+                Ok(Box::new(Model::start(space, settings.clone())?))
+            };
+        let queue = WorkQueue::software(setup, device)
+            .map_err(|e| Fault::system("cannot map memory for the model", &e))??;
+        // A shared queue may be tried when it is full: it says so.
+        let size = if settings.shared { usize::MAX } else { settings.size };
+        Ok(Queue::new(queue, size, settings.longest))
+    });
+    let queues = queues.collect::<Result<Vec<_>, Fault>>()?;
+    Ok(Box::new(Dsa::new(memories, shape, queues, settings.timeout)))
+}
+
+/// What a device can reach.
+struct Space {
+    memories: Memories,
+    records: Arc<Memory>,
+    lists: Arc<Memory>,
+}
+
+impl Space {
+    /// The memory of an address, with the bytes from there to its end.
+    fn translate(&self, address: u64) -> Option<(Piece<'_>, usize)> {
+        let own = [&*self.records, &*self.lists];
+        self.memories.iter().chain(own).find_map(|memory| {
+            let at = memory.offset(address)?;
+            Some((Piece { memory, at }, memory.len() - at))
+        })
+    }
+}
+
+/// The queue as both sides see it.
+struct Shared {
+    slots: Vec<[AtomicU64; 8]>,
+    /// Descriptors that were posted.
+    head: AtomicU64,
+    /// Descriptors that the engine has taken.
+    tail: AtomicU64,
+    /// Descriptors that found a dedicated queue full, and are gone.
+    lost: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// The software device, as a portal sees it.
+pub struct Model {
+    shared: Arc<Shared>,
+    /// The tail as it was last read: the engine writes it all the time.
+    tail: u64,
+    full_is_said: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Model {
+    fn start(space: Space, settings: Settings) -> Result<Model, Fault> {
+        let empty = || std::array::from_fn(|_| AtomicU64::new(0));
+        let shared = Arc::new(Shared {
+            slots: (0..settings.size).map(|_| empty()).collect(),
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let full_is_said = settings.shared;
+        let queue = Arc::clone(&shared);
+        let thread = helper(THREAD, None, move || Worker::new(space, settings, queue).run())?;
+        Ok(Model { shared, tail: 0, full_is_said, thread: Some(thread) })
+    }
+}
+
+impl Device for Model {
+    fn post(&mut self, descriptor: [u8; DESCRIPTOR]) -> bool {
+        let Shared { slots, head, tail, lost, .. } = &*self.shared;
+        let number = head.load(Ordering::Relaxed);
+        if number - self.tail >= slots.len() as u64 {
+            self.tail = tail.load(Ordering::Acquire);
+        }
+        if number - self.tail >= slots.len() as u64 {
+            // A dedicated queue has no way to say so (DSA specification, 3.6).
+            lost.fetch_add(u64::from(!self.full_is_said), Ordering::Relaxed);
+            return !self.full_is_said;
+        }
+        let slot = &slots[(number % slots.len() as u64) as usize];
+        for (word, value) in slot.iter().zip(Descriptor::of(&descriptor).0) {
+            word.store(value, Ordering::Relaxed);
+        }
+        head.store(number + 1, Ordering::Release);
+        true
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let lost = self.shared.lost.load(Ordering::Relaxed);
+        debug_assert_eq!(lost, 0, "descriptors were posted to a full dedicated queue");
+    }
+}
+
+/// Records of one descriptor, to be written together.
+struct Due {
+    at: Instant,
+    records: Vec<(u64, Record)>,
+}
+
+/// The engine behind a queue.
+struct Worker {
+    space: Space,
+    settings: Settings,
+    queue: Arc<Shared>,
+    /// When it is through with what it has.
+    free: Instant,
+    due: VecDeque<Due>,
+    /// Copies and batches so far.
+    seen: [u64; 2],
+}
+
+impl Worker {
+    fn new(space: Space, settings: Settings, queue: Arc<Shared>) -> Worker {
+        let (free, due) = (Instant::now(), VecDeque::new());
+        Worker { space, settings, queue, free, due, seen: [0; 2] }
+    }
+
+    /// Its life: it ends when nothing is left to do.
+    fn run(&mut self) {
+        let mut idle = 0_u32;
+        loop {
+            let stopped = self.queue.stop.load(Ordering::Acquire);
+            let taken = self.take();
+            let worked = taken.is_some() | self.report();
+            if let Some(descriptor) = taken {
+                self.serve(&descriptor);
+            }
+            if worked {
+                idle = 0;
+            } else if stopped && self.due.is_empty() {
+                return;
+            } else {
+                idle = idle.saturating_add(1);
+                pause(idle);
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Descriptor> {
+        let Shared { slots, head, tail, .. } = &*self.queue;
+        let number = tail.load(Ordering::Relaxed);
+        if number == head.load(Ordering::Acquire) {
+            return None;
+        }
+        let slot = &slots[(number % slots.len() as u64) as usize];
+        let words = slot.each_ref().map(|word| word.load(Ordering::Relaxed));
+        tail.store(number + 1, Ordering::Release);
+        Some(Descriptor(words))
+    }
+
+    /// Writes the records whose time has come; whether there were any.
+    fn report(&mut self) -> bool {
+        let Some(first) = self.due.front() else { return false };
+        if first.at > Instant::now() {
+            return false;
+        }
+        for (address, record) in self.due.pop_front().map(|due| due.records).unwrap_or_default() {
+            if let Some((piece, room)) = self.space.translate(address)
+                && room >= RECORD
+            {
+                record.write(piece.memory, piece.at);
+            }
+        }
+        true
+    }
+
+    /// Does what a descriptor wants, and notes when its records are due.
+    fn serve(&mut self, descriptor: &Descriptor) {
+        let mut records = Vec::new();
+        let bytes = match descriptor.operation() {
+            BATCH => self.batch(descriptor, &mut records),
+            _ => self.single(descriptor, &mut records),
+        };
+        let time = Duration::from_secs_f64(bytes as f64 / self.settings.bandwidth);
+        self.free = self.free.max(Instant::now()) + time;
+        self.due.push_back(Due { at: self.free + self.settings.latency, records });
+    }
+
+    /// Does a copy, and adds its record; how many bytes it took.
+    fn single(&mut self, descriptor: &Descriptor, records: &mut Vec<(u64, Record)>) -> u64 {
+        let mishap = self.mishap(MEMMOVE);
+        let half = Record {
+            status: status::PAGE_FAULT,
+            completed: descriptor.size() / 2,
+            ..Record::default()
+        };
+        let every = self.settings.fault_every;
+        let scheduled = (every > 0 && self.seen[0].is_multiple_of(every)).then_some(Some(half));
+        let record = match (mishap.or(scheduled), refusal(descriptor, self.settings.longest)) {
+            (None, Some(status)) => Some(Record { status, ..Record::default() }),
+            (None, None) => Some(self.copy(descriptor, descriptor.size(), false)),
+            (Some(record), _) => record.inspect(|record| {
+                let end = record.result & 1 == 1;
+                self.copy(descriptor, record.completed.min(descriptor.size()), end);
+            }),
+        };
+        let bytes = record.map_or(0, |record| record.completed);
+        records.extend(record.map(|record| (descriptor.addresses()[0], record)));
+        bytes.into()
+    }
+
+    /// Copies the first bytes, or the last, as far as addresses are known.
+    fn copy(&self, descriptor: &Descriptor, len: u32, end: bool) -> Record {
+        let [_, from, to] = descriptor.addresses();
+        let skipped = if end { u64::from(descriptor.size() - len) } else { 0 };
+        let [from, to] = [from, to].map(|address| self.space.translate(address + skipped));
+        let (Some((from, left)), Some((to, room))) = (from, to) else {
+            return Record { status: status::PAGE_FAULT, ..Record::default() };
+        };
+        let reached = (len as usize).min(left).min(room);
+        Method::Memmove.copy(from, to, reached);
+        let status = if reached == len as usize { status::SUCCESS } else { status::PAGE_FAULT };
+        Record { status, completed: reached as u32, ..Record::default() }
+    }
+
+    /// Does the copies of a list, and adds their records and that of the batch.
+    fn batch(&mut self, descriptor: &Descriptor, records: &mut Vec<(u64, Record)>) -> u64 {
+        let [own, list, _] = descriptor.addresses();
+        let count = descriptor.size();
+        let mishap = self.mishap(BATCH);
+        let refused = match (list % DESCRIPTOR as u64, count) {
+            _ if descriptor.flags() & !(RECORD_VALID | RECORD_REQUESTED) != 0 => Some(0x11),
+            (1.., _) => Some(0x18),
+            (0, count) if count < 2 || count > self.settings.batch => Some(0x14),
+            _ => None,
+        };
+        if let (None, Some(status)) = (mishap, refused) {
+            records.push((own, Record { status, ..Record::default() }));
+            return 0;
+        }
+        let run = match mishap {
+            None => count,
+            Some(None) => 0,
+            Some(Some(record)) if record.status & !status::WRITE == status::BATCH_PAGE_FAULT => {
+                record.completed.min(count)
+            }
+            Some(Some(Record { status: status::SUCCESS | status::BATCH_FAILED, .. })) => count,
+            Some(Some(_)) => 0,
+        };
+        let mut bytes = 0;
+        for number in 0..u64::from(run) {
+            let address = list + number * DESCRIPTOR as u64;
+            let Some((piece, DESCRIPTOR..)) = self.space.translate(address) else { break };
+            let mut raw = [0; DESCRIPTOR];
+            piece.memory.read(piece.at, &mut raw);
+            bytes += self.single(&Descriptor::of(&raw), records);
+        }
+        let all = records.iter().all(|(_, record)| record.status == status::SUCCESS);
+        let status = if all { status::SUCCESS } else { status::BATCH_FAILED };
+        let record = Record { status, completed: run, ..Record::default() };
+        records.extend(mishap.unwrap_or(Some(record)).map(|record| (own, record)));
+        bytes
+    }
+
+    /// What is to happen to the next descriptor of this operation.
+    fn mishap(&mut self, operation: u8) -> Option<Option<Record>> {
+        let seen = &mut self.seen[usize::from(operation == BATCH)];
+        let number = *seen;
+        *seen += 1;
+        let all = self.settings.mishaps.iter();
+        all.filter(|it| (it.operation, it.number) == (operation, number)).map(|it| it.record).next()
+    }
+}
+
+/// Why a device refuses a descriptor by itself; none if it does not.
+fn refusal(descriptor: &Descriptor, longest: u32) -> Option<u8> {
+    let known = BLOCK_ON_FAULT | RECORD_VALID | RECORD_REQUESTED | TO_CACHE;
+    match descriptor {
+        _ if descriptor.operation() != MEMMOVE => Some(0x10),
+        _ if descriptor.flags() & !known != 0 => Some(0x11),
+        Descriptor([what, .., a, b, c]) if what & 0xffff_ffff != 0 || a | b | c != 0 => Some(0x12),
+        _ if !(1..=longest).contains(&descriptor.size()) => Some(0x13),
+        _ if !descriptor.addresses()[0].is_multiple_of(RECORD as u64) => Some(0x1b),
+        _ => None,
+    }
+}

@@ -1,0 +1,208 @@
+//! One trial of an engine alone: copies of one size, with a fixed number in flight, for a time.
+
+use super::{Copy, EngineKind, Events, Memories, Memory, Place, Shape};
+use bytepath_record::{Fault, FaultKind, Options};
+use bytepath_sys::{clock, thread};
+use std::time::Duration;
+
+/// Bytes on each side that copies go through in turn, so that none is in a cache.
+pub const ROTATION: usize = 128 << 20;
+
+/// Bytes of a target that are verified at most, after the trial.
+const VERIFIED: usize = 8 << 20;
+
+/// What is copied, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Bytes of a copy.
+    pub size: u32,
+    /// Copies in flight, and submitted together.
+    pub shape: Shape,
+    /// Through [`ROTATION`] bytes and not the same few repeatedly.
+    pub rotate: bool,
+    /// How long it is measured.
+    pub time: Duration,
+}
+
+/// Its outcome. Times are the caller's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Copies that were made.
+    pub copies: u64,
+    /// Seconds that passed.
+    pub seconds: f64,
+    /// Seconds within submissions.
+    pub submitting: f64,
+    /// Seconds within polls that found something.
+    pub polling: f64,
+    /// Polls, those that found nothing included.
+    pub polls: u64,
+    /// Mean seconds from a submission to the poll that found the copy done.
+    pub latency: f64,
+    /// What else the engine had to do.
+    pub events: Events,
+}
+
+/// Runs `work` on a thread of its own, pinned to this CPU if one is given. The process's first
+/// thread keeps its CPUs, from which a helper chooses another than its caller's
+/// ([`thread::leave`]).
+pub fn on_cpu<R: Send>(
+    cpu: Option<u32>,
+    work: impl FnOnce() -> Result<R, Fault> + Send,
+) -> Result<R, Fault> {
+    let life = || {
+        if let Some(cpu) = cpu {
+            thread::pin(cpu).map_err(|e| Fault::system(format!("cannot use CPU {cpu}"), &e))?;
+        }
+        work()
+    };
+    let done = std::thread::scope(|scope| scope.spawn(life).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Memory for loads: one source and one target, [`ROTATION`] bytes each at least.
+pub fn memories(loads: &[Load]) -> Result<Memories, Fault> {
+    let most = loads.iter().map(|load| load.places() * load.stride()).max().unwrap_or(1);
+    let one = || Memory::new(most).map_err(|e| Fault::system("cannot map memory", &e));
+    let (source, target) = (one()?, one()?);
+    // Bytes that differ from place to place, so that a copy from the wrong one is seen.
+    let mut word = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut block = [0; 4096];
+    for at in (0..most).step_by(block.len()) {
+        for part in block.chunks_exact_mut(8) {
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        source.write(at, &block[..block.len().min(most - at)]);
+    }
+    Ok(Memories::from([source, target]))
+}
+
+impl Load {
+    /// From one copy's place to the next: whole lines, so that copies share none.
+    fn stride(&self) -> usize {
+        (self.size as usize).next_multiple_of(64)
+    }
+
+    fn places(&self) -> usize {
+        let few = self.shape.depth;
+        if self.rotate { (ROTATION / self.stride()).max(few) } else { few }
+    }
+
+    fn copy(&self, number: u64) -> Copy {
+        let at = (number % self.places() as u64) as usize * self.stride();
+        let place = |memory| Place { memory, at };
+        Copy { from: place(0), to: place(1), len: self.size }
+    }
+}
+
+/// Runs a load on an engine, and verifies what it copied.
+pub fn run(
+    (kind, options): (&EngineKind, &Options),
+    memories: &Memories,
+    load: &Load,
+) -> Result<Outcome, Fault> {
+    let target = &memories[1];
+    let reach = (load.places() * load.stride()).min(VERIFIED);
+    target.write(0, &vec![0; reach]);
+    let mut engine = kind.open(memories, load.shape, options)?;
+    let tick = clock::tick_seconds();
+    let ticks = |time: Duration| (time.as_secs_f64() / tick) as u64;
+    let (mut submitted, mut done) = (0_u64, 0_u64);
+    let mut counted = Counted::default();
+    let mut events = Events::default();
+    let mut begin = clock::now();
+    let mut end = begin + ticks(load.time / 5);
+    let mut warm = false;
+    loop {
+        let before = clock::now();
+        // Not before a copy is done, however busy the machine is.
+        if before >= end && counted.copies > 0 {
+            if warm {
+                break;
+            }
+            // The warm-up is over: what is in flight counts from here on.
+            (warm, begin, end) = (true, before, before + ticks(load.time));
+            counted = Counted { under_way: submitted - done, ..Counted::default() };
+            counted.submitted_at = u128::from(before) * u128::from(counted.under_way);
+            events = engine.events();
+        }
+        let first = submitted;
+        let room = submitted - done < load.shape.depth as u64;
+        while submitted - done < load.shape.depth as u64 && engine.submit(&load.copy(submitted))? {
+            submitted += 1;
+        }
+        let between = clock::now();
+        let new = engine.poll()?;
+        let after = clock::now();
+        counted.polls += 1;
+        counted.submitting += if room { between - before } else { 0 };
+        counted.submitted_at += u128::from(between) * u128::from(submitted - first);
+        if new > done {
+            counted.polling += after - between;
+            counted.done_at += u128::from(after) * u128::from(new - done);
+            counted.copies += new - done;
+            done = new;
+        }
+    }
+    let last = clock::now();
+    let left = submitted - done;
+    counted.done_at += u128::from(last) * u128::from(left);
+    let after = engine.events();
+    engine.flush()?;
+    while engine.poll()? < submitted {
+        std::hint::spin_loop();
+    }
+    drop(engine);
+    verify(memories, load, submitted, reach)?;
+    let seconds = |ticks: u64| ticks as f64 * tick;
+    let waited = counted.done_at.saturating_sub(counted.submitted_at) as f64 * tick;
+    Ok(Outcome {
+        copies: counted.copies,
+        seconds: seconds(last - begin),
+        submitting: seconds(counted.submitting),
+        polling: seconds(counted.polling),
+        polls: counted.polls,
+        latency: waited / counted.copies.max(1) as f64,
+        events: Events {
+            retries: after.retries - events.retries,
+            faults: after.faults - events.faults,
+            by_cpu: after.by_cpu - events.by_cpu,
+            batches: after.batches - events.batches,
+        },
+    })
+}
+
+/// Sums, in ticks. The mean time in flight follows from the sums of both moments (Little's
+/// law), so no copy needs a note of its own.
+#[derive(Default)]
+struct Counted {
+    copies: u64,
+    polls: u64,
+    submitting: u64,
+    polling: u64,
+    under_way: u64,
+    submitted_at: u128,
+    done_at: u128,
+}
+
+/// Compares what was copied with its source.
+fn verify(memories: &Memories, load: &Load, copies: u64, reach: usize) -> Result<(), Fault> {
+    let size = load.size as usize;
+    let (mut source, mut target) = (vec![0; size], vec![0; size]);
+    for number in 0..copies.min(load.places() as u64) {
+        let Copy { from, to, .. } = load.copy(number);
+        if to.at + size > reach {
+            break;
+        }
+        memories[from.memory].read(from.at, &mut source);
+        memories[to.memory].read(to.at, &mut target);
+        if source != target {
+            let what = format!("copy {number} of {size} bytes differs from its source");
+            return Err(Fault::new(FaultKind::Corrupt, what));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,320 @@
+//! `af-xdp`: frames in memory of this process by AF_XDP sockets, bypassing the network stack
+//! (Documentation/networking/af_xdp.rst). The kernel copies each, unless driver and device
+//! can do without: the bind mode is queried from the kernel, and reported.
+
+use super::frames::Intake;
+use super::{DataPath, HalfPath, RxPath, TxPath, frames};
+use crate::connection::{Attached, Connection, FRAMES, Transport};
+use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
+use bytepath_record::{
+    Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support,
+    Unit,
+};
+use bytepath_sys::bpf::xdp::Redirector;
+use bytepath_sys::xsk::{Binding, FRAME, Receiver, Sender, Sent};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The `af-xdp` path.
+pub(super) static PATH: DataPath = DataPath {
+    name: "af-xdp",
+    summary: "AF_XDP sockets at both ends: copied or zero-copy, depending on the bind mode",
+    attempt: super::nothing_to_try,
+    uses_io_uring: false,
+    tx: Some(&Send),
+    rx: Some(&Receive),
+};
+
+struct Send;
+struct Receive;
+
+const RING: OptionSpec = OptionSpec {
+    name: "ring",
+    kind: OptionKind::Count(2, 32768),
+    default: "2048",
+    help: "frames of each ring, a power of two",
+};
+
+const BIND: OptionSpec = OptionSpec {
+    name: "bind",
+    kind: OptionKind::Choice(&["auto", "copy", "zero-copy"]),
+    default: "auto",
+    help: "how frames pass between device and memory; auto: zero-copy if the driver can",
+};
+
+const TX_OPTIONS: &[OptionSpec] = &[RING, BIND];
+
+const RX_OPTIONS: &[OptionSpec] = &[
+    RING,
+    BIND,
+    OptionSpec {
+        name: "mode",
+        kind: OptionKind::Choice(&["native", "generic"]),
+        default: "native",
+        help: "where the program that redirects runs: in the driver, or in the stack",
+    },
+    frames::WAIT,
+    frames::STOP_AFTER,
+];
+
+/// Frames that are taken at once.
+const TURN: usize = 64;
+
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
+        TX_OPTIONS
+    }
+
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        super::fits(ring(job))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[FRAMES]
+    }
+}
+
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        RX_OPTIONS
+    }
+
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        frames::on_a_device(job).and(super::fits(ring(job)))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[FRAMES]
+    }
+}
+
+/// Entries of its rings, where the job's frames fit into its memory.
+fn ring(job: &Job) -> Result<u32, Fault> {
+    let usage = |text: String, remedy: String| Fault::new(FaultKind::Usage, text).remedy(remedy);
+    let entries = job.options.number("ring").unwrap_or(2048) as u32;
+    if !entries.is_power_of_two() {
+        let text = format!("a ring of {entries} frames");
+        return Err(usage(text, "choose a power of two up to 32768".into()));
+    }
+    // The kernel keeps 256 bytes before a frame for programs.
+    let (largest, most) = (job.message_size as usize, FRAME - 256);
+    if largest > most {
+        let text = format!("a frame of {largest} bytes does not fit into AF_XDP's memory");
+        return Err(usage(text, format!("choose frames of at most {most} bytes")));
+    }
+    Ok(entries)
+}
+
+fn binding(job: &Job) -> Binding {
+    match job.options.word("bind") {
+        "copy" => Binding::Copy,
+        "zero-copy" => Binding::ZeroCopy,
+        _ => Binding::Auto,
+    }
+}
+
+fn refused(at: &Attached, error: &io::Error) -> Fault {
+    let fault = at.fault("binding an AF_XDP socket", error);
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => fault.remedy("the driver has no zero-copy: choose bind=copy"),
+        Some(libc::EBUSY) => fault.remedy("another socket has that queue: end its program"),
+        Some(libc::EINVAL) => fault.remedy("the device has fewer queues than there are flows"),
+        Some(libc::ENOBUFS) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or lower ring"),
+        Some(libc::EAFNOSUPPORT) => fault.remedy("use a kernel with CONFIG_XDP_SOCKETS"),
+        _ => fault.remedy("run as root, or with CAP_NET_RAW"),
+    }
+}
+
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let at = Attached::of(connection)?;
+        let (plan, flow) = (frames::plan(job)?, connection.index());
+        let all = plan.all(flow);
+        let frames: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+        let entries = ring(job)?.max(frames.len().next_power_of_two() as u32);
+        let sender = Sender::bind(at.device()?, flow, entries, binding(job), &frames);
+        let sender = sender.map_err(|e| refused(&at, &e))?;
+        let (burst, hops) = (plan.burst, Hops::default());
+        Ok(Box::new(Generator { at, sender, flow, burst, hops, bytes: 0 }))
+    }
+}
+
+struct Generator {
+    at: Attached,
+    sender: Sender,
+    flow: u32,
+    burst: u32,
+    hops: Hops,
+    bytes: u64,
+}
+
+/// Slots of the generator's calls.
+const SENDTO: usize = 0;
+const POLL: usize = 1;
+
+/// How long it waits for what is under way, when it is over.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Tx for Generator {
+    fn calls(&self) -> &'static [&'static str] {
+        &["sendto", "poll"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(frames::no_witness())
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.turn(self.burst, recorder).map(drop)
+    }
+
+    #[inline]
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
+        self.turn(most.min(self.burst.into()) as u32, recorder)
+    }
+
+    fn send_up_to(&mut self, total: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        while recorder.total() < total {
+            // What is in flight will be done, and is not to pass the total.
+            let left = total - recorder.total();
+            let left = left.saturating_sub(self.sender.under_way().into());
+            self.send_at_most(left, recorder)?;
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let begin = Instant::now();
+        while self.sender.under_way() > 0 {
+            self.turn(0, recorder)?;
+            if begin.elapsed() > TIMEOUT {
+                let text = format!("{} frames were not sent", self.sender.under_way());
+                return Err(Fault::new(FaultKind::PeerLost, text)
+                    .remedy("see whether the device's queue is stopped"));
+            }
+        }
+        let lost = self.sender.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
+        if lost.invalid > 0 {
+            let text = format!("the kernel did not send {} descriptors", lost.invalid);
+            return Err(Fault::new(FaultKind::System, text).remedy("report this as a bug"));
+        }
+        let mut account = Account { hops: self.hops, ..Account::default() };
+        let (manner, source) = as_bound(self.sender.binding());
+        account.ledger.enter(manner, self.bytes, self.sender.wakes(), source);
+        account.readings.push(wakes(Role::Sender, self.flow, self.sender.wakes()));
+        Ok(account)
+    }
+}
+
+impl Generator {
+    /// Shows up to this many frames to the kernel, notes what it is done with, and says how many
+    /// were shown.
+    #[inline]
+    fn turn(&mut self, wanted: u32, recorder: &mut Recorder) -> Result<u64, Fault> {
+        let sender = &mut self.sender;
+        let mut sent = Sent::default();
+        let done = recorder.timed(SENDTO, || {
+            sent = sender.send(wanted)?;
+            Ok(sent.completed as usize)
+        });
+        done.map_err(|e| self.at.fault("sendto on AF_XDP", &e))?;
+        self.bytes += sent.bytes;
+        self.hops.offered += u64::from(sent.completed);
+        self.hops.refused += u64::from(sent.dropped);
+        recorder.moved(sent.completed.saturating_sub(sent.dropped.into()) as usize);
+        if sent.no_room {
+            // A stopped queue, or completions that are still to come.
+            self.at.check()?;
+            let sender = &mut self.sender;
+            let waited = recorder.timed(POLL, || sender.wait(QUIET).map(|()| 0));
+            waited.map_err(|e| self.at.fault("poll", &e))?;
+        }
+        Ok(sent.shown.into())
+    }
+}
+
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let (at, flow) = (Attached::of(connection)?, connection.index());
+        let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
+        let receiver = receiver.map_err(|e| refused(&at, &e))?;
+        let redirector = group.share(|| {
+            let mode = frames::mode(job);
+            Redirector::attach(at.device()?, FramePlan::MARK, job.flows, mode)
+                .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
+        })?;
+        let served = redirector.serve(flow, receiver.as_fd());
+        served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
+        let intake = Intake::of(job, 0);
+        Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, intake }))
+    }
+}
+
+struct Queue {
+    at: Attached,
+    // Detached before the socket goes.
+    _redirector: Arc<Redirector>,
+    receiver: Receiver,
+    flow: u32,
+    intake: Intake,
+}
+
+impl Rx for Queue {
+    fn calls(&self) -> &'static [&'static str] {
+        &["poll"]
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if self.intake.leaves(&self.at, recorder)? {
+            return Ok(false);
+        }
+        let (most, mut entered) = (self.intake.most(TURN), Ok(()));
+        let visit = |frame: &[u8]| {
+            if entered.is_ok() {
+                entered = self.intake.enter(frame, recorder);
+            }
+        };
+        let frames = self.receiver.take(most, visit);
+        let frames = frames.map_err(|e| self.at.fault("receiving by AF_XDP", &e))?;
+        entered?;
+        if frames > 0 {
+            return Ok(true);
+        }
+        self.intake.wait(&self.at, recorder, (0, "poll"), |time| self.receiver.wait(time))
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        let lost = self.receiver.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
+        let (manner, source) = as_bound(self.receiver.binding());
+        let dropped = lost.dropped + lost.ring_full;
+        let mut account = self.intake.account(&self.at, dropped, manner, source);
+        account.readings.push(wakes(Role::Receiver, self.flow, self.receiver.wakes()));
+        Ok(account)
+    }
+}
+
+/// What a binding means for the bytes, and how that is known.
+fn as_bound(binding: Binding) -> (Manner, &'static str) {
+    match binding {
+        Binding::ZeroCopy => (Manner::NotCopied, "AF_XDP bound as zero-copy (XDP_OPTIONS)"),
+        _ => (Manner::Copied, "AF_XDP bound as copy (XDP_OPTIONS): the kernel copies each frame"),
+    }
+}
+
+fn wakes(role: Role, flow: u32, count: u64) -> Reading {
+    Reading::sum("af-xdp.wakes", Unit::Count, count as f64, Scope::Flow(role, flow))
+}

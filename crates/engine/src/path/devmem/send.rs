@@ -1,0 +1,131 @@
+//! The sender: a message is in a dmabuf, and sends name it by offset. The
+//! kernel cannot access the bytes and so cannot copy them; completions arrive
+//! as for any `MSG_ZEROCOPY`.
+
+use super::area::allocate;
+use super::{device, memory};
+use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
+use crate::path::zerocopy_send::{Payload, ZerocopySender};
+use crate::workload::{Account, Job, Pattern, Recorder, Tx};
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys as sys;
+use bytepath_sys::devmem::{self, Binding};
+use bytepath_sys::dmabuf::Memory;
+use std::io;
+
+/// Prepares a sender: the message is written into the dmabuf once.
+pub(super) fn open(job: &Job, flow: Flow) -> Result<Box<dyn Tx>, Fault> {
+    let (options, size) = (&job.options, sendable(job)?);
+    let device = device(options, &flow)?;
+    let mut memory = allocate(memory(options), size)?;
+    let pattern = Pattern::new(size);
+    fill(memory.as_mut(), &pattern, size)?;
+    let binding = sys::device::index(&device)
+        .map_err(devmem::Refusal::from)
+        .and_then(|index| devmem::bind_send(index, memory.fd()))
+        .map_err(|refusal| {
+            Fault::system(format_args!("binding a dmabuf to {device} for sending"), &refusal.error)
+                .words(refusal.words.as_deref())
+                .remedy(super::support::cure(refusal.error.raw_os_error()))
+        })?;
+    // Another device than the one it is bound to would refuse it.
+    devmem::Socket(flow.fd())
+        .keep_to(&device)
+        .map_err(|e| flow.fault(&format!("keeping the connection to {device}"), &e))?;
+    let reap = options.number("reap").map_or(16, |n| n as u32);
+    let payload = InDmabuf { binding, memory, size: size as usize };
+    Ok(Box::new(Sending { sender: ZerocopySender::new(flow, payload, reap)?, pattern }))
+}
+
+/// The message size of a job, if it has room for the witness page.
+pub(super) fn sendable(job: &Job) -> Result<u64, Fault> {
+    if job.message_size >= WITNESS_LEN as u64 {
+        return Ok(job.message_size);
+    }
+    let text = format!("devmem cannot send messages of {} bytes", job.message_size);
+    Err(Fault::new(FaultKind::Usage, text).remedy("choose at least a page (4K)"))
+}
+
+/// The message in a dmabuf.
+struct InDmabuf {
+    // First, so that the device releases the memory before it is freed.
+    binding: Binding,
+    memory: Box<dyn Memory>,
+    size: usize,
+}
+
+impl Payload for InDmabuf {
+    const CALL: &'static str = "sendmsg out of a dmabuf";
+    const REMEDY: &'static str = "raise sysctl net.core.optmem_max, or choose a smaller message";
+
+    fn len(&self) -> usize {
+        self.size
+    }
+
+    #[inline]
+    fn send(&self, flow: &Flow, at: usize, len: usize) -> io::Result<usize> {
+        devmem::Socket(flow.fd()).send(self.binding.dmabuf, at, len)
+    }
+}
+
+struct Sending {
+    sender: ZerocopySender<InDmabuf>,
+    pattern: Pattern,
+}
+
+impl Tx for Sending {
+    fn calls(&self) -> &'static [&'static str] {
+        &["sendmsg(devmem)", "recvmsg(errqueue)", "poll"]
+    }
+
+    /// The page is the front of the message: memory at the limit of what can be
+    /// bound has no room for another.
+    fn witness(&mut self) -> Result<(), Fault> {
+        let mut page = [0; WITNESS_LEN];
+        WitnessPage::before(&mut page);
+        self.overwrite(&page)?;
+        self.sender.send_aside(WITNESS_LEN, |payload, flow, at| {
+            payload.send(flow, at, WITNESS_LEN - at)
+        })?;
+        let mut after = page;
+        WitnessPage::settle(self.sender.flow(), |content| after = *content)?;
+        self.overwrite(&after)
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        let mut front = [0; WITNESS_LEN];
+        self.pattern.fill(&mut front, 0);
+        self.overwrite(&front)
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.sender.send(recorder)
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.sender.account(recorder)
+    }
+}
+
+impl Sending {
+    fn overwrite(&mut self, page: &[u8; WITNESS_LEN]) -> Result<(), Fault> {
+        let written = self.sender.payload_mut().memory.write(0, page);
+        written.map_err(|e| Fault::system("writing the front of the dmabuf", &e))
+    }
+}
+
+/// Writes the message into memory that the CPU may not be able to look at.
+fn fill(memory: &mut dyn Memory, pattern: &Pattern, size: u64) -> Result<(), Fault> {
+    let mut part = vec![0; (1 << 20).min(size as usize)];
+    let mut offset = 0;
+    while offset < size {
+        let len = part.len().min((size - offset) as usize);
+        let part = &mut part[..len];
+        pattern.fill(part, offset);
+        let written = memory.write(offset as usize, part);
+        written.map_err(|e| Fault::system("writing the message into the dmabuf", &e))?;
+        offset += len as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! What is probed on a host, and what it lacks.
+
+use crate::path::ring::attempt;
+use bytepath_record::{Attempt, Facts, Outcome, Role, Support};
+use bytepath_sys as sys;
+use bytepath_sys::devmem::{self, Binding, Refusal};
+use bytepath_sys::dmabuf::{self, Memory};
+
+use std::os::fd::AsFd;
+
+/// Names of the attempts, as in [`Facts`].
+const FAMILY: &str = "devmem.netdev-family";
+const MEMORY: &str = "devmem.memory.";
+const BIND_RX: &str = "devmem.bind-rx";
+const BIND_TX: &str = "devmem.bind-tx";
+
+/// What a NIC must be for this; Documentation/networking/devmem.rst.
+const NIC: &str = "use a NIC with driver mlx5, gve, bnxt or fbnic, with header split \
+                   (ethtool -G DEV tcp-data-split on) and flows steered to the bound queue";
+
+/// Bytes of the memory used in attempts.
+const LEN: usize = 1 << 20;
+
+/// Tries what devmem needs. Nothing of it stays.
+pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
+    let mut attempts = vec![attempt(FAMILY, devmem::netdev_family(), "")];
+    let mut first: Option<Box<dyn Memory>> = None;
+    for provider in dmabuf::PROVIDERS {
+        let result = provider.allocate(LEN);
+        let name = format!("{MEMORY}{}", provider.name());
+        match result {
+            Ok(memory) => {
+                attempts.push(attempt(&name, Ok(()), ""));
+                first = first.or(Some(memory));
+            }
+            Err(e) => attempts.push(attempt(&name, Err(e), "")),
+        }
+    }
+    if let Some(device) = device {
+        attempts.extend(bindings(device, first.as_deref()));
+    }
+    attempts
+}
+
+/// Tries to bind memory to a device, both ways.
+fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
+    let stand_in = match devmem::stand_in() {
+        Ok(file) => file,
+        Err(e) => return vec![attempt(BIND_RX, Err(e), "")],
+    };
+    let index = || sys::device::index(device).map_err(Refusal::from);
+    // Binding a receive queue restarts it, which would break the connections of
+    // a NIC that is in use. It gets a plain memory file, which a driver that can
+    // bind refuses as no dmabuf before it does anything.
+    let hardware = sys::device::driver(device).is_ok_and(|driver| driver.is_some());
+    let dmabuf = memory.filter(|_| !hardware);
+    let fd = dmabuf.map_or(stand_in.as_fd(), |memory| memory.fd());
+    let result = index().and_then(|index| devmem::bind_receive(index, &[0], None, fd));
+    let receive = bound(BIND_RX, result, dmabuf.is_some(), hardware, device);
+    let fd = memory.map_or(stand_in.as_fd(), |memory| memory.fd());
+    let result = index().and_then(|index| devmem::bind_send(index, fd));
+    vec![receive, bound(BIND_TX, result, memory.is_some(), false, device)]
+}
+
+/// The outcome of a binding. With a plain memory file the kernel refuses at the
+/// latest when it looks for the dmabuf: then the driver has nothing against it,
+/// and unless that was all we wanted to know, it is the dmabuf that is missing.
+fn bound(
+    name: &str,
+    result: Result<Binding, Refusal>,
+    has_dmabuf: bool,
+    enough: bool,
+    device: &str,
+) -> Attempt {
+    let refusal = match result {
+        Ok(_) => return attempt(name, Ok(()), device),
+        Err(refusal) => refusal,
+    };
+    let outcome = match (refusal.error.raw_os_error(), refusal.words) {
+        (Some(libc::EINVAL), None) if !has_dmabuf && enough => {
+            Outcome::Works(format!("{device} supports it; a trial binds its queue"))
+        }
+        (Some(libc::EINVAL), None) if !has_dmabuf => Outcome::Missing("no dmabuf to bind".into()),
+        (Some(errno), Some(words)) => Outcome::Refused { errno, words },
+        (..) => return attempt(name, Err(refusal.error), device),
+    };
+    Attempt { name: name.into(), outcome }
+}
+
+/// Whether a role can be played out of this memory.
+pub(super) fn support(role: Role, memory: &str, facts: &Facts) -> Support {
+    let (bind, direction) = match role {
+        Role::Sender => (BIND_TX, "sends from"),
+        Role::Receiver => (BIND_RX, "receives into"),
+    };
+    family(facts).and(both(provided(memory, facts), device(facts, bind, direction)))
+}
+
+/// Two things that are independent of each other: a host that lacks both should
+/// not find out one after the other.
+fn both(one: Support, other: Support) -> Support {
+    match (one, other) {
+        (
+            Support::No { reason: first, remedy: cure },
+            Support::No { reason: second, remedy: other_cure },
+        ) => Support::no(format!("{first}; and {second}"), format!("{cure}; and {other_cure}")),
+        (one, other) => one.and(other),
+    }
+}
+
+fn family(facts: &Facts) -> Support {
+    match facts.attempt(FAMILY) {
+        Some(Outcome::Errno(libc::ENOENT)) => Support::no(
+            format!("Linux {} has no netdev netlink family", facts.kernel_release),
+            "boot Linux 6.12 or later for receiving, 6.16 or later for sending",
+        ),
+        _ => facts.require(FAMILY, "see the kernel's Documentation/networking/devmem.rst"),
+    }
+}
+
+/// What a provider of memory lacks.
+fn provided(memory: &str, facts: &Facts) -> Support {
+    let name = format!("{MEMORY}{memory}");
+    let outcome = facts.attempt(&name);
+    let absent =
+        matches!(outcome.and_then(Outcome::errno), Some(libc::ENOENT | libc::ENODEV | libc::ENXIO));
+    let forbidden = matches!(outcome.and_then(Outcome::errno), Some(libc::EACCES | libc::EPERM));
+    match memory {
+        "udmabuf" | "udmabuf-huge" if absent => Support::no(
+            "there is no /dev/udmabuf to make a dmabuf of host memory",
+            "load the module udmabuf, or boot a kernel with CONFIG_UDMABUF",
+        ),
+        "udmabuf" | "udmabuf-huge" if forbidden => Support::no(
+            "/dev/udmabuf may not be opened by this user",
+            "join the group that owns /dev/udmabuf (often kvm), or run as root",
+        ),
+        "udmabuf-huge" => facts.require(&name, "reserve huge pages of 2 MiB: vm.nr_hugepages"),
+        "heap" if absent => Support::no(
+            "there is no /dev/dma_heap/system to take a dmabuf from",
+            "boot a kernel with CONFIG_DMABUF_HEAPS_SYSTEM, or choose memory=udmabuf",
+        ),
+        "heap" if forbidden => {
+            Support::no("/dev/dma_heap/system may not be opened by this user", "run as root")
+        }
+        "gpu" => facts.require(
+            &name,
+            "install the NVIDIA driver with the open kernel modules, or choose memory=udmabuf",
+        ),
+        _ => facts.require(&name, "boot a kernel with CONFIG_UDMABUF"),
+    }
+}
+
+/// What the link's device lacks; `direction` is what it should do with a dmabuf.
+fn device(facts: &Facts, bind: &str, direction: &str) -> Support {
+    let outcome = facts.attempt(bind);
+    let no = |what: String, errno: &str| {
+        let said = match outcome {
+            Some(Outcome::Refused { words, .. }) => format!("{errno}: {words}"),
+            _ => errno.to_owned(),
+        };
+        Support::no(format!("{what} ({said})"), cure(outcome.and_then(Outcome::errno)))
+    };
+    match outcome.and_then(Outcome::errno) {
+        Some(libc::EOPNOTSUPP) => {
+            no(format!("no driver of the link's device {direction} a dmabuf"), "EOPNOTSUPP")
+        }
+        Some(libc::EPERM) => {
+            no("binding a dmabuf to a receive queue is not permitted".into(), "EPERM")
+        }
+        Some(libc::EINVAL) => {
+            no(format!("the link's device {direction} dmabufs, but is not set up for it"), "EINVAL")
+        }
+        Some(libc::ENODEV) => no("the link's device does not exist".into(), "ENODEV"),
+        Some(errno @ (libc::EEXIST | libc::EBUSY)) => no(
+            "the queue of the link's device is in use by another program".into(),
+            if errno == libc::EBUSY { "EBUSY" } else { "EEXIST" },
+        ),
+        _ => match outcome {
+            None => Support::no("no device was given to bind a dmabuf to", NIC),
+            _ => facts.require(bind, NIC),
+        },
+    }
+}
+
+/// What helps against the refusal of a binding.
+pub(super) fn cure(errno: Option<i32>) -> &'static str {
+    match errno {
+        Some(libc::EPERM) => "run as root: this requires CAP_NET_ADMIN in the device's namespace",
+        Some(libc::EINVAL) => {
+            "ethtool -G DEV tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the queue"
+        }
+        Some(libc::ENODEV) => "check the name of the device",
+        Some(libc::EEXIST | libc::EBUSY) => {
+            "end the other program on the queue (AF_XDP too), detach XDP, or choose another queue"
+        }
+        Some(libc::ERANGE) => "choose a queue that the device has: ethtool -l DEV",
+        Some(libc::ENOMEM) => "free memory, or choose a smaller area",
+        _ => NIC,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    const OK: fn() -> Outcome = || Outcome::Works(String::new());
+
+    fn facts(family: Outcome, memory: (&str, Outcome), bind: Option<Outcome>) -> Facts {
+        let mut attempts =
+            vec![(FAMILY.to_owned(), family), (format!("{MEMORY}{}", memory.0), memory.1)];
+        for name in [BIND_RX, BIND_TX] {
+            attempts.extend(bind.clone().map(|outcome| (name.to_owned(), outcome)));
+        }
+        let attempts =
+            attempts.into_iter().map(|(name, outcome)| Attempt { name, outcome }).collect();
+        Facts { kernel_release: "6.1.0".into(), attempts, ..Default::default() }
+    }
+
+    fn refusal(role: Role, memory: &str, facts: &Facts) -> (String, String) {
+        match support(role, memory, facts) {
+            Support::No { reason, remedy } => (reason, remedy),
+            Support::Yes => ("yes".into(), String::new()),
+        }
+    }
+
+    #[test]
+    fn every_refusal_names_what_is_missing() {
+        let errno = Outcome::Errno;
+        let said = |errno, words: &str| Outcome::Refused { errno, words: words.into() };
+        let no_driver = || said(libc::EOPNOTSUPP, "Driver does not support netmem TX");
+        for (family, memory, bind, reason, remedy) in [
+            (errno(libc::ENOENT), OK(), OK(), "Linux 6.1.0 has no netdev", "6.12"),
+            (errno(libc::EACCES), OK(), OK(), "devmem.netdev-family: ", "devmem.rst"),
+            (OK(), errno(libc::ENOENT), OK(), "no /dev/udmabuf", "CONFIG_UDMABUF"),
+            (OK(), errno(libc::EACCES), OK(), "may not be opened", "group"),
+            (OK(), OK(), errno(libc::EOPNOTSUPP), "EOPNOTSUPP)", "mlx5, gve, bnxt or fbnic"),
+            (OK(), OK(), no_driver(), "EOPNOTSUPP: Driver does not support netmem", "mlx5"),
+            (OK(), OK(), errno(libc::EPERM), "EPERM", "CAP_NET_ADMIN"),
+            (OK(), OK(), said(libc::EINVAL, "tcp-data-split is off"), "is off", "data-split on"),
+            (OK(), OK(), errno(libc::ENODEV), "does not exist", "name of the device"),
+            (OK(), OK(), errno(libc::EBUSY), "in use by another program (EBUSY)", "another queue"),
+            (OK(), OK(), Outcome::Missing("no dmabuf to bind".into()), "no dmabuf", "mlx5"),
+            (OK(), OK(), OK(), "yes", ""),
+            (OK(), errno(libc::ENOENT), no_driver(), "; and no driver", "; and use"),
+            (OK(), errno(libc::ENOENT), no_driver(), "/dev/udmabuf", "CONFIG_UDMABUF"),
+        ] {
+            for role in Role::ALL {
+                let facts = facts(family.clone(), ("udmabuf", memory.clone()), Some(bind.clone()));
+                let said = refusal(role, "udmabuf", &facts);
+                assert!(said.0.contains(reason), "'{}' lacks '{reason}'", said.0);
+                assert!(said.1.contains(remedy), "'{}' lacks '{remedy}'", said.1);
+            }
+        }
+    }
+
+    #[test]
+    fn each_kind_of_memory_lacks_something_of_its_own() {
+        let words = |text: &str| Outcome::Missing(text.into());
+        for (memory, outcome, reason, remedy) in [
+            ("heap", Outcome::Errno(libc::ENOENT), "/dev/dma_heap/system", "HEAPS_SYSTEM"),
+            ("heap", Outcome::Errno(libc::EACCES), "may not be opened", "root"),
+            ("udmabuf-huge", Outcome::Errno(libc::ENOMEM), "memory.udmabuf-huge", "nr_hugepages"),
+            ("gpu", words("libcuda.so.1 cannot be loaded"), "libcuda.so.1", "NVIDIA driver"),
+        ] {
+            let facts = facts(OK(), (memory, outcome), Some(OK()));
+            let said = refusal(Role::Receiver, memory, &facts);
+            assert!(said.0.contains(reason), "'{}' lacks '{reason}'", said.0);
+            assert!(said.1.contains(remedy), "'{}' lacks '{remedy}'", said.1);
+            // That memory was not requested: only what was requested counts.
+            let other = refusal(Role::Receiver, "udmabuf", &facts);
+            assert!(other.0.contains("not tried"), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_dmabuf_is_not_blamed_on_the_device() {
+        let refused = |errno, words: Option<&str>| {
+            let error = io::Error::from_raw_os_error(errno);
+            Err(Refusal { error, words: words.map(Into::into) })
+        };
+        let invalid = || refused(libc::EINVAL, None);
+        let without = bound(BIND_TX, invalid(), false, false, "byte0");
+        assert_eq!(without.outcome, Outcome::Missing("no dmabuf to bind".into()));
+        let with = bound(BIND_TX, invalid(), true, false, "byte0");
+        assert_eq!(with.outcome, Outcome::Errno(libc::EINVAL));
+        let said = refused(libc::EINVAL, Some("tcp-data-split is disabled"));
+        let said = bound(BIND_TX, said, false, false, "byte0");
+        assert_eq!(said.outcome.errno(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_nic_that_does_not_refuse_is_believed_until_a_trial_binds_it() {
+        let nic = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            bound(BIND_RX, Err(Refusal { error, words: None }), false, true, "eth1").outcome
+        };
+        assert!(matches!(nic(libc::EINVAL), Outcome::Works(words) if words.contains("eth1")));
+        assert_eq!(nic(libc::EOPNOTSUPP), Outcome::Errno(libc::EOPNOTSUPP));
+    }
+
+    #[test]
+    fn without_a_device_the_device_is_requested() {
+        let said = refusal(Role::Sender, "udmabuf", &facts(OK(), ("udmabuf", OK()), None));
+        assert!(said.0.contains("no device"), "{said:?}");
+    }
+}

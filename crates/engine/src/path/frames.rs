@@ -1,0 +1,310 @@
+//! What the halves that move frames require of their jobs.
+
+use crate::connection::{Attached, Connection};
+use crate::workload::{Account, FramePlan, Job, Phase, QUIET, Recorder, Taken};
+use bytepath_record::{
+    Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Touch,
+    Unit,
+};
+use bytepath_sys::bpf::Refused;
+use bytepath_sys::bpf::xdp::Mode;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The frames that are requested of a half.
+pub(super) fn plan(job: &Job) -> Result<&FramePlan, Fault> {
+    job.frames.as_ref().ok_or_else(|| {
+        Fault::new(FaultKind::Usage, "this path carries only frames")
+            .remedy("choose --workload packets")
+    })
+}
+
+/// IPv4, which the frames of generators are.
+pub(super) const ETHERTYPE: u16 = 0x0800;
+
+/// The group of the packet sockets that share what a device receives, where there are several;
+/// the number is this network namespace's.
+pub(super) fn group(job: &Job) -> Option<u16> {
+    (job.flows > 1).then_some(1)
+}
+
+/// What a generator has handed to the kernel by calls that say how many frames were taken.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    hops: Hops,
+    /// Bytes of the frames that the kernel took.
+    bytes: u64,
+    calls: u64,
+}
+
+impl Handed {
+    /// Enters a call: the frames that the kernel took, their bytes, and whether it refused the
+    /// one after them. Returns how many it was offered.
+    #[inline]
+    pub(super) fn enter(
+        &mut self,
+        sent: usize,
+        bytes: u64,
+        refused: bool,
+        recorder: &mut Recorder,
+    ) -> u64 {
+        let tried = sent as u64 + u64::from(refused);
+        self.calls += 1;
+        self.bytes += bytes;
+        self.hops.offered += tried;
+        self.hops.refused += u64::from(refused);
+        recorder.moved(sent);
+        tried
+    }
+
+    /// All of them, with what is known of their bytes.
+    pub(super) fn account(&self, manner: Manner, source: &str) -> Account {
+        let mut account = Account { hops: self.hops, ..Account::default() };
+        account.ledger.enter(manner, self.bytes, self.calls, source);
+        account
+    }
+}
+
+/// What a sink has taken in.
+pub(super) struct Intake {
+    taken: Taken,
+    /// Frames that are still to be taken in; the others are left where they are.
+    left: u64,
+    hops: Hops,
+    bytes: u64,
+    /// Waits that ended because there was a frame.
+    wakes: u64,
+    spins: bool,
+}
+
+/// After how many frames a sink stops: [`Intake::of`] looks for it.
+pub(super) const STOP_AFTER: OptionSpec = OptionSpec {
+    name: "stop-after",
+    kind: OptionKind::MaybeCount(0, 1_000_000_000_000),
+    default: "none",
+    help: "frames after which it stops receiving, so that the rest stays in the queues",
+};
+
+/// What a sink does while there is nothing: [`Intake::of`] looks for it.
+pub(super) const WAIT: OptionSpec = OptionSpec {
+    name: "wait",
+    kind: OptionKind::Choice(&["block", "spin"]),
+    default: "block",
+    help: "while there is nothing: sleep, or look again, so that no frame costs a wake-up",
+};
+
+/// Polls for a frame that is seen without a call, for as long as a sink waits;
+/// whether there is one. poll(2) would take a socket's lock from the sender each time.
+pub(super) fn spin(is_there: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < QUIET {
+        if is_there() {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    false
+}
+
+impl Intake {
+    /// Nothing yet; `before` are the bytes that precede each frame.
+    pub(super) fn of(job: &Job, before: usize) -> Intake {
+        Intake {
+            taken: Taken::new(job.touch, before),
+            left: job.options.number(STOP_AFTER.name).unwrap_or(u64::MAX),
+            hops: Hops::default(),
+            bytes: 0,
+            wakes: 0,
+            spins: job.options.word(WAIT.name) == "spin",
+        }
+    }
+
+    /// Whether frames are to be left where they are, after a while in which they were. Once
+    /// the generator has ended they are taken to be counted.
+    pub(super) fn leaves(&self, at: &Attached, recorder: &mut Recorder) -> Result<bool, Fault> {
+        let leaves = self.left == 0 && recorder.phase() != Phase::Stop;
+        if leaves {
+            at.check()?;
+            std::thread::sleep(QUIET);
+        }
+        Ok(leaves)
+    }
+
+    /// Frames that may be taken in one turn of this many.
+    pub(super) fn most(&self, turn: usize) -> usize {
+        if self.left == 0 { turn } else { turn.min(self.left as usize) }
+    }
+
+    /// Enters what was read at once. The error is that of a frame that was changed on its way.
+    #[inline]
+    pub(super) fn enter(&mut self, read: &[u8], recorder: &mut Recorder) -> Result<(), Fault> {
+        match self.taken.look(read)? {
+            None => self.hops.strays += 1,
+            Some(seen) if self.left == 0 => self.hops.ring_queued += seen.frames,
+            Some(seen) => {
+                self.left = self.left.saturating_sub(seen.frames);
+                self.hops.received += seen.frames;
+                self.bytes += seen.bytes;
+                recorder.moved(seen.frames as usize);
+                recorder.piece(seen.bytes as usize);
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a frame that is larger than any of the generator's.
+    pub(super) fn stray(&mut self) {
+        self.hops.strays += 1;
+    }
+
+    /// Waits for a frame, for as long as a sink does; whether there is one. `slot` is that of
+    /// the call.
+    pub(super) fn wait(
+        &mut self,
+        at: &Attached,
+        recorder: &mut Recorder,
+        (slot, call): (usize, &str),
+        mut wait: impl FnMut(Duration) -> io::Result<bool>,
+    ) -> Result<bool, Fault> {
+        at.check()?;
+        let begin = Instant::now();
+        let time = if self.spins { Duration::ZERO } else { QUIET };
+        loop {
+            let mut there = false;
+            let waited = recorder.timed(slot, || {
+                there = wait(time)?;
+                Ok(0)
+            });
+            waited.map_err(|e| at.fault(call, &e))?;
+            if there || !self.spins || begin.elapsed() >= QUIET {
+                return Ok(self.woken(there));
+            }
+        }
+    }
+
+    /// Whether it never sleeps.
+    pub(super) fn spins(&self) -> bool {
+        self.spins
+    }
+
+    /// Enters a wait that ended, and whether a frame was there.
+    pub(super) fn woken(&mut self, there: bool) -> bool {
+        self.wakes += u64::from(there);
+        there
+    }
+
+    /// All of it, what the sink's own queue has dropped, and what is known of the bytes.
+    pub(super) fn account(
+        &self,
+        at: &Attached,
+        dropped: u64,
+        manner: Manner,
+        source: &str,
+    ) -> Account {
+        let hops = Hops { sink_dropped: dropped, ..self.hops };
+        let mut account = Account { hops, ..Account::default() };
+        account.ledger.enter(manner, self.bytes, self.hops.received, source);
+        let scope = Scope::Flow(Role::Receiver, at.index());
+        account.readings.push(Reading::sum("sink.wakes", Unit::Count, self.wakes as f64, scope));
+        account
+    }
+}
+
+/// Frames have no stream that could begin with a page.
+pub(super) fn no_witness() -> Fault {
+    Fault::new(FaultKind::System, "a witness page was requested of frames")
+        .remedy("report this as a bug")
+}
+
+/// For a sink that takes frames off the descriptors of a tap.
+pub(super) fn on_a_tap(job: &Job) -> Support {
+    match job.frames.as_ref().is_none_or(|frames| frames.tap.is_some()) {
+        true => Support::Yes,
+        false => Support::no("the link is not a tap", "choose --link tap, or another sink"),
+    }
+}
+
+/// For a sink that takes no messages of several frames.
+pub(super) fn cut(job: &Job, name: &str) -> Support {
+    match job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso) {
+        false => Support::Yes,
+        true => Support::no(
+            format!("{name} negotiates no offloads, and would receive unsegmented messages"),
+            "choose uso=off, or the sink tap",
+        ),
+    }
+}
+
+/// For a sink that takes frames off a device of its own.
+pub(super) fn on_a_device(job: &Job) -> Support {
+    match job.frames.as_ref().is_some_and(|frames| frames.tap.is_some()) {
+        false => Support::Yes,
+        true => Support::no(
+            "the sink's end of a tap is not a device",
+            "choose a link with a device at each end, such as --link offload, or a sink of taps",
+        ),
+    }
+}
+
+/// For a generator that makes all frames alike.
+pub(super) fn of_one_size(job: &Job, name: &str) -> Support {
+    let sizes = job.frames.as_ref().map_or(&[][..], FramePlan::sizes);
+    match sizes.windows(2).all(|pair| pair[0] == pair[1]) {
+        true => Support::Yes,
+        false => Support::no(
+            format!("{name} makes frames of one size"),
+            "choose one, such as frame=60, or another generator",
+        ),
+    }
+}
+
+/// For a sink, or with a generator, that cannot be asked what is in a frame: `why` it cannot.
+pub(super) fn cannot_verify(job: &Job, why: &str) -> Support {
+    match job.touch {
+        Touch::Verify => Support::no(why, "choose touch=none, or another path"),
+        _ => Support::Yes,
+    }
+}
+
+/// For a sink whose frames no application sees.
+pub(super) fn never_seen(job: &Job, name: &str) -> Support {
+    match job.touch {
+        Touch::None => Support::Yes,
+        _ => Support::no(format!("no application sees what {name} receives"), "choose touch=none"),
+    }
+}
+
+/// For a generator whose packets are several frames until the device gets them.
+pub(super) fn counted_by_frame(job: &Job) -> Support {
+    match job.frames.as_ref().is_some_and(|frames| frames.queued) {
+        false => Support::Yes,
+        true => Support::no(
+            "a queueing discipline counts a message of several datagrams as one \
+             packet, so its drops cannot be counted",
+            "choose qdisc=none, or another generator",
+        ),
+    }
+}
+
+/// Where a program is to run.
+pub(super) fn mode(job: &Job) -> Mode {
+    match job.options.word("mode") {
+        "generic" => Mode::Generic,
+        _ => Mode::Native,
+    }
+}
+
+/// A program that the kernel did not take.
+pub(super) fn unloaded(what: &str, refused: Refused) -> Fault {
+    let Refused { error, log } = refused;
+    let remedy = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "run as root: this requires CAP_BPF and CAP_NET_ADMIN",
+        Some(libc::EBUSY | libc::EEXIST) => "the device has a program attached: detach it",
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => {
+            "the driver does not support XDP: choose mode=generic"
+        }
+        _ => "this requires CONFIG_BPF_SYSCALL and Linux 5.9",
+    };
+    let fault = Fault::system(what, &error).remedy(remedy);
+    if log.is_empty() { fault } else { Fault { kind: FaultKind::Unsupported, ..fault } }
+}

@@ -1,0 +1,170 @@
+//! `msg-zerocopy`: send(2) with MSG_ZEROCOPY pins the pages of the message,
+//! and a completion on the error queue says when the kernel has released them
+//! and whether it copied after all
+//! (Documentation/networking/msg_zerocopy.rst).
+//!
+//! The ledger rests on the completions only. A completion without the
+//! COPIED flag is not proof: with XDP on a local peer the kernel copies later. So the witness page decides.
+
+use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
+use super::{DataPath, HalfPath, TxPath};
+use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
+use crate::workload::{Account, Group, Job, Recorder, Tx};
+use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
+use bytepath_sys::errqueue;
+use bytepath_sys::memory::Region;
+use bytepath_sys::tcp::{self, Ready};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The `msg-zerocopy` path.
+pub(super) static PATH: DataPath = DataPath {
+    name: "msg-zerocopy",
+    summary: "send with MSG_ZEROCOPY: pages pinned, completions on the error queue",
+    attempt: |_| vec![super::tried(ATTEMPT, attempt())],
+    uses_io_uring: false,
+    tx: Some(&Send),
+    rx: None,
+};
+
+struct Send;
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "huge",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "use transparent huge pages for the message",
+    },
+    OptionSpec {
+        name: "reap",
+        kind: OptionKind::Count(1, WINDOW as u64),
+        default: "16",
+        help: "sends between checks of the error queue",
+    },
+];
+
+/// What is tried on a host.
+const ATTEMPT: &str = "so-zerocopy";
+
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn check(&self, _: &Job, facts: &Facts) -> Support {
+        facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory")
+    }
+}
+
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let message = super::message(job.message_size, job.options.flag("huge"))?;
+        let reap = job.options.number("reap").map_or(16, |n| n as u32);
+        Ok(Box::new(Sender(ZerocopySender::new(connection.kernel()?, Message(message), reap)?)))
+    }
+}
+
+/// The message in memory of ours.
+struct Message(Region);
+
+impl Payload for Message {
+    const CALL: &'static str = "send with MSG_ZEROCOPY";
+    const REMEDY: &'static str = "raise sysctl net.core.optmem_max and the limit on locked memory \
+                                  (ulimit -l), or choose a smaller message size";
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn send(&self, flow: &Flow, at: usize, len: usize) -> io::Result<usize> {
+        tcp::send(flow.fd(), &self.0[at..at + len], libc::MSG_ZEROCOPY)
+    }
+}
+
+struct Sender(ZerocopySender<Message>);
+
+impl Tx for Sender {
+    fn calls(&self) -> &'static [&'static str] {
+        &["send", "recvmsg(errqueue)", "poll"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
+        WitnessPage::before(&mut page);
+        self.0.send_aside(page.len(), |_, flow, at| {
+            tcp::send(flow.fd(), &page[at..], libc::MSG_ZEROCOPY)
+        })?;
+        WitnessPage::settle(self.0.flow(), |after| page.copy_from_slice(after))
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.0.send(recorder)
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.0.account(recorder)
+    }
+}
+
+/// Sends a page over the loopback device, if that is up, and waits for its
+/// completion.
+fn attempt() -> io::Result<String> {
+    let enable = |fd: BorrowedFd| tcp::set_int(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1);
+    let (tx, _rx) = match tcp::loopback_pair() {
+        Ok(pair) => pair,
+        Err(e) => {
+            let idle = tcp::listen(
+                std::net::Ipv4Addr::UNSPECIFIED.into(),
+                1,
+                &tcp::FlowOptions::default(),
+            )?;
+            enable(idle.as_fd())?;
+            return Ok(format!(
+                "the option; not sent, because there is no loopback connection: {e}"
+            ));
+        }
+    };
+    enable(tx.as_fd())?;
+    let page = Region::new(WITNESS_LEN, false)?;
+    tcp::send(tx.as_fd(), &page, libc::MSG_ZEROCOPY)?;
+    tcp::wait(tx.as_fd(), Ready::empty(), Some(COMPLETIONS))?;
+    match errqueue::completion(tx.as_fd())? {
+        Some(c) if c.copied => Ok("completed as copied on the loopback device".into()),
+        Some(_) => Ok("completed as not copied".into()),
+        None => Err(io::Error::other("a send had no completion")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::Outcome;
+    use bytepath_record::{Attempt, Role};
+
+    #[test]
+    fn the_probe_wants_the_attempt() {
+        let mut facts = Facts::default();
+        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
+        for (outcome, yes) in
+            [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::ENOBUFS), false)]
+        {
+            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
+            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
+            assert!(PATH.check(Role::Receiver, &facts).is_none());
+        }
+    }
+
+    #[test]
+    fn this_host_passes_its_own_attempt() {
+        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
+        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
+    }
+}

@@ -1,0 +1,153 @@
+//! NIC settings required before it writes payload into our memory, so that flows, and
+//! nothing else, arrive on dedicated receive queues: what `zcrx` and `devmem` both require
+//! (Documentation/networking/devmem.rst, "NIC Setup",
+//! Documentation/networking/iou-zcrx.rst, "Setup NIC").
+
+use super::Wire;
+use crate::workload::Job;
+use bytepath_record::{
+    Channels, DeviceName, Fault, FaultKind, FlowRule, HW_GRO, OptionKind, OptionSpec, Options,
+    Ports, Rings, Setting, Split, Support, Word,
+};
+
+/// How many receive queues flows are spread over: flow i comes by the queue i modulo their number.
+pub(super) const QUEUES: OptionSpec = OptionSpec {
+    name: "queues",
+    kind: OptionKind::Count(1, 64),
+    default: "1",
+    help: "number of receive queues, starting at that one, to spread flows over (above 200 Gbit/s)",
+};
+
+/// Refuses queues that no flow of a job would come by.
+pub(super) fn each_has_a_flow(job: &Job) -> Support {
+    let queues = number_of(&job.options);
+    match queues <= job.flows {
+        true => Support::Yes,
+        false => Support::no(
+            format!("{queues} receive queues are more than there are flows ({})", job.flows),
+            "choose fewer queues, or more flows",
+        ),
+    }
+}
+
+/// The receive queue of a flow, of a device with this many queues.
+pub(super) fn queue_of(options: &Options, flow: u32, of: u32) -> u32 {
+    let count = number_of(options);
+    first(options, count, of) + flow % count
+}
+
+/// How many receive queues options request.
+pub(super) fn number_of(options: &Options) -> u32 {
+    options.number(QUEUES.name).map_or(1, |queues| queues as u32)
+}
+
+/// The first of this many queues: the one of the option `queue`, or else they are the last.
+fn first(options: &Options, count: u32, of: u32) -> u32 {
+    options.number("queue").map_or(of.saturating_sub(count), |queue| queue as u32)
+}
+
+/// Receive queues of a device that flows have to themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnQueues {
+    pub first: u32,
+    /// How many there are, at least one.
+    pub count: u32,
+}
+
+/// The settings of a receiver's device, in the order in which they have to be
+/// made.
+pub(super) fn own_queues(
+    path: &str,
+    options: &Options,
+    wire: &Wire,
+) -> Result<Vec<Setting>, Fault> {
+    let device = DeviceName::new(wire.device)?;
+    let count = number_of(options);
+    // One queue is left for everything else.
+    let has = if count > 1 { wire.queues.max(count + 1) } else { wire.queues };
+    let first = first(options, count, has);
+    if first == 0 || first + count > has {
+        let queues = match count {
+            1 => format!("queue {first}"),
+            _ => format!("queues {first} to {}", first + count - 1),
+        };
+        let text =
+            format!("{queues} of the {has} of {} cannot be dedicated to {path}", wire.device);
+        return Err(Fault::new(FaultKind::Usage, text).remedy(format!(
+            "choose a queue from 1 on (the others carry everything else), or give the device more: \
+             ethtool -L {} combined N",
+            wire.device
+        )));
+    }
+    let channels = Channels { combined: Some(has), ..Channels::default() };
+    let more = (has > wire.queues).then(|| Setting::Channels { device, channels }.checked());
+    let more = more.transpose()?;
+    let rest = header_split(wire)?.into_iter().chain(steering(OwnQueues { first, count }, wire)?);
+    Ok(more.into_iter().chain(rest).collect())
+}
+
+/// What has a device put headers into buffers of their own.
+pub fn header_split(wire: &Wire) -> Result<Vec<Setting>, Fault> {
+    let device = DeviceName::new(wire.device)?;
+    // Drivers without a threshold always split, and refuse the setting.
+    let hds_thresh = THRESHOLD.contains(&wire.driver).then_some(0);
+    let rings = Rings { tcp_data_split: Some(Split::On), hds_thresh, ..Rings::default() };
+    let merging = splits_by_merging(wire.driver).then(|| Word::new(HW_GRO)).transpose()?;
+    let merging =
+        merging.map(|feature| Setting::Feature { device: device.clone(), feature, on: true });
+    let split = Setting::Rings { device, rings };
+    merging.into_iter().chain([split]).map(Setting::checked).collect()
+}
+
+/// Whether a driver splits headers only where its hardware GRO is on.
+pub fn splits_by_merging(driver: &str) -> bool {
+    driver == "mlx5_core"
+}
+
+/// What sends flows, and nothing else, to receive queues of a device: also for a path
+/// that can do without, so that it is compared over the same queues. Several queues take flows
+/// that are distinguished by their ports: [`spread_ports`].
+pub fn steering(queues: OwnQueues, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+    let device = DeviceName::new(wire.device)?;
+    let feature = Word::new("rx-ntuple-filter")?;
+    let OwnQueues { first, count } = queues;
+    let all = FlowRule {
+        source: Some(wire.peer),
+        destination: Some(wire.own),
+        destination_port: wire.port,
+        ipv6: wire.own.is_ipv6(),
+        queue: first,
+        ..FlowRule::default()
+    };
+    let of_flow = |flow: u32| {
+        let port = SPREAD + flow as u16;
+        let (source_port, destination_port) = match wire.connects {
+            false => (Some(port), all.destination_port),
+            true => (None, Some(port)),
+        };
+        FlowRule { source_port, destination_port, queue: first + flow % count, ..all.clone() }
+    };
+    let rules: Vec<FlowRule> = match count {
+        1 => vec![all.clone()],
+        _ => (0..wire.flows).map(of_flow).collect(),
+    };
+    let table = [
+        Setting::Spread { device: device.clone(), queues: first },
+        Setting::Feature { device: device.clone(), feature, on: true },
+    ];
+    let rules = rules.into_iter().map(|rule| Setting::Flow { device: device.clone(), rule });
+    table.into_iter().chain(rules).map(Setting::checked).collect()
+}
+
+/// The ports that flows connect from, in their order, where they are spread over several
+/// queues.
+pub fn spread_ports(flows: u32) -> Ports {
+    Ports { low: SPREAD, high: SPREAD + flows.saturating_sub(1) as u16 }
+}
+
+/// The first of them: below those that kernels give to others (`ip_local_port_range`).
+const SPREAD: u16 = 21_000;
+
+/// Drivers whose header split has a threshold (`ethtool_ops.supported_ring_params`
+/// with `ETHTOOL_RING_USE_HDS_THRS`).
+const THRESHOLD: &[&str] = &["bnxt_en", "fbnic", "zcnic"];

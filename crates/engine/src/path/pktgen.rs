@@ -1,0 +1,282 @@
+//! `pktgen`: the kernel's own packet generator, driven through its files. The frames are made
+//! by a kernel thread on each CPU and handed to the device past its queueing discipline.
+
+use super::{DataPath, HalfPath, TxPath, frames};
+use crate::connection::{Attached, Connection, FRAMES, Transport};
+use crate::workload::{Account, FramePlan, Group, Job, Recorder, Tx, share};
+use bytepath_record::{
+    Attempt, Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Outcome, Support,
+};
+use bytepath_sys::pktgen::{self, Generator, Progress, Refused};
+use bytepath_sys::{boot, device, thread};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The `pktgen` path.
+pub(super) static PATH: DataPath = DataPath {
+    name: "pktgen",
+    summary: "frames by the kernel's packet generator, bypassing the queueing discipline",
+    attempt,
+    uses_io_uring: false,
+    tx: Some(&Generate),
+    rx: None,
+};
+
+struct Generate;
+
+const ATTEMPT: &str = "pktgen";
+
+const REMEDY: &str = "modprobe pktgen (CONFIG_NET_PKTGEN); the newer kernel of a guest has it: \
+     --testbed vm";
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "burst",
+        kind: OptionKind::Count(1, 1024),
+        default: "1",
+        help: "frames handed to the device at once; above 1 requires a driver that shares buffers",
+    },
+    OptionSpec {
+        name: "clones",
+        kind: OptionKind::Count(0, 1_000_000),
+        default: "0",
+        help: "how often each buffer is sent again (clone_skb); likewise",
+    },
+];
+
+/// Where its files are found.
+const PROC: &str = "/proc";
+
+/// How often its progress is read.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// How often it is asked to stop until it has: one that was asked before it started keeps running.
+const TELL: Duration = Duration::from_millis(20);
+
+fn attempt(_: Option<&str>) -> Vec<Attempt> {
+    let kept = || boot::module_file(boot::MODULES.as_ref(), ATTEMPT).is_some();
+    let outcome = match pktgen::is_there(Path::new(PROC)) || kept() {
+        true => Outcome::Works(String::new()),
+        false => Outcome::Missing("there is no /proc/net/pktgen".into()),
+    };
+    vec![Attempt { name: ATTEMPT.to_owned(), outcome }]
+}
+
+impl HalfPath for Generate {
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        frames::of_one_size(job, PATH.name)
+            .and(frames::cannot_verify(job, "pktgen chooses what is in its frames"))
+            .and(facts.require(ATTEMPT, REMEDY))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[FRAMES]
+    }
+}
+
+impl TxPath for Generate {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let at = Attached::of(connection)?;
+        let plan = frames::plan(job)?;
+        let all = group.share(|| Threads::new(job, plan, &at))?;
+        Ok(Box::new(Flow {
+            at,
+            all,
+            flow: connection.index(),
+            size: plan.largest().into(),
+            seen: Progress::default(),
+        }))
+    }
+}
+
+/// The threads of all flows: they are started and stopped together.
+struct Threads {
+    generator: Arc<Generator>,
+    /// Whether each has a number of frames after which it ends by itself.
+    counted: bool,
+    /// Who waits for all of them to end.
+    waiting: Mutex<Waiting>,
+}
+
+enum Waiting {
+    NotStarted,
+    Started(JoinHandle<Result<(), Refused>>),
+    Ended,
+}
+
+impl Threads {
+    fn new(job: &Job, plan: &FramePlan, at: &Attached) -> Result<Threads, Fault> {
+        if !pktgen::is_there(Path::new(PROC)) {
+            boot::load_kept(ATTEMPT)
+                .map_err(|e| Fault::system("loading pktgen", &e).remedy(REMEDY))?;
+        }
+        let device = device::name(at.device()?).map_err(|e| at.fault("asking for its name", &e))?;
+        // The flow's thread is where the generator was meant to be; without a pin they spread.
+        let cpus = thread::allowed().map_err(|e| at.fault("asking for CPUs", &e))?;
+        let number = |name| job.options.number(name).unwrap_or_default() as u32;
+        let job = pktgen::Job {
+            device,
+            cpus: cpus.iter().copied().cycle().take(job.flows as usize).collect(),
+            size: plan.largest(),
+            counts: (0..job.flows).map(|flow| part(plan.count, job, flow)).collect(),
+            rates: (0..job.flows).map(|flow| part(plan.rate, job, flow)).collect(),
+            burst: number("burst"),
+            clones: number("clones"),
+            hardware: FramePlan::HARDWARE,
+            addresses: FramePlan::ADDRESSES,
+            ports: [FramePlan::port(0), FramePlan::PORT],
+        };
+        let generator = Generator::new(Path::new(PROC), &job).map_err(|r| refused(&r))?;
+        let waiting = Mutex::new(Waiting::NotStarted);
+        Ok(Threads { generator: Arc::new(generator), counted: plan.count.is_some(), waiting })
+    }
+
+    /// Starts all threads, unless another flow has.
+    fn start(&self) -> Result<(), Fault> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*waiting, Waiting::NotStarted) {
+            let generator = self.generator.clone();
+            let run = std::thread::Builder::new().name("pktgen".into());
+            let run = run.spawn(move || generator.run());
+            *waiting = Waiting::Started(run.map_err(|e| Fault::system("starting a thread", &e))?);
+        }
+        Ok(())
+    }
+
+    /// Waits until all have ended; those without a number of frames are asked to.
+    fn end(&self, tell: bool) -> Result<(), Fault> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let Waiting::Started(running) = std::mem::replace(&mut *waiting, Waiting::Ended) else {
+            return Ok(());
+        };
+        while !running.is_finished() {
+            if tell {
+                self.generator.stop().map_err(|r| refused(&r))?;
+            }
+            std::thread::sleep(TELL);
+        }
+        let ended = running.join().unwrap_or(Ok(()));
+        ended.map_err(|r| refused(&r))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // A trial that was cut: failures are no longer reported.
+        let _ = self.end(true);
+    }
+}
+
+/// What one flow has of a number of all; 0 is none.
+fn part(all: Option<u64>, job: &Job, flow: u32) -> u64 {
+    all.map_or(0, |all| share(all, job.flows, flow))
+}
+
+struct Flow {
+    at: Attached,
+    all: Arc<Threads>,
+    flow: u32,
+    size: u64,
+    seen: Progress,
+}
+
+impl Tx for Flow {
+    fn calls(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(frames::no_witness())
+    }
+
+    /// The kernel's thread generates by itself, and by its own clock where it has a rate.
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.send_at_most(u64::MAX, recorder).map(drop)
+    }
+
+    fn send_at_most(&mut self, _: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
+        self.at.check()?;
+        self.all.start()?;
+        std::thread::sleep(LOOK);
+        self.look(recorder)
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.all.end(!self.all.counted)?;
+        self.look(recorder)?;
+        let Progress { sent, errors, .. } = self.seen;
+        // What the device dropped was refused by it, and is among its drops.
+        let hops = Hops { offered: sent + errors, refused: errors, ..Hops::default() };
+        let mut account = Account { hops, ..Account::default() };
+        let source = "pktgen: frames made in the kernel";
+        account.ledger.enter(Manner::Unknown, sent * self.size, sent, source);
+        account.ledger.mode = "made in the kernel".into();
+        Ok(account)
+    }
+}
+
+impl Flow {
+    /// Notes how far it is, and says how many frames were generated since the last look.
+    fn look(&mut self, recorder: &mut Recorder) -> Result<u64, Fault> {
+        let now = self.all.generator.progress(self.flow as usize).map_err(|r| refused(&r))?;
+        recorder.moved(now.sent.saturating_sub(self.seen.sent) as usize);
+        let before = std::mem::replace(&mut self.seen, now);
+        Ok((now.sent + now.errors).saturating_sub(before.sent + before.errors))
+    }
+}
+
+/// A setting that the kernel does not take.
+fn refused(refused: &Refused) -> Fault {
+    let what = format!("pktgen, {}: {}", refused.file.display(), refused.command);
+    let fault = Fault::system(what, &refused.error);
+    let shares = ["burst ", "clone_skb "].iter().any(|word| refused.command.starts_with(word));
+    match refused.error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) if shares => {
+            let why = "the driver does not allow one buffer to be sent \
+                       several times (IFF_TX_SKB_SHARING); taps and veths do not";
+            let fault = Fault { kind: FaultKind::Unsupported, ..fault };
+            fault.words(Some(why)).remedy("choose burst=1 and clones=0, or a network card")
+        }
+        Some(libc::ENOENT) => fault.remedy(REMEDY),
+        Some(libc::ENODEV) => Fault { kind: FaultKind::PeerLost, ..fault }
+            .remedy("the device was removed: find out why"),
+        _ => fault.remedy("run as root, with CAP_NET_ADMIN"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn a_burst_into_a_tap_is_refused_in_words() {
+        let error = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        let file = "/proc/net/pktgen/byte0@0".into();
+        let fault = refused(&Refused { file, command: "burst 32".into(), error });
+        assert_eq!(fault.kind, FaultKind::Unsupported);
+        for word in ["byte0@0", "burst 32", "IFF_TX_SKB_SHARING", "taps and veths"] {
+            assert!(fault.message.contains(word), "{word}: {fault}");
+        }
+        assert!(fault.remedy.unwrap().contains("burst=1"));
+    }
+
+    #[test]
+    fn a_host_without_pktgen_reports_what_to_load() {
+        let error = io::Error::from_raw_os_error(libc::ENOENT);
+        let file = "/proc/net/pktgen/kpktgend_0".into();
+        let fault = refused(&Refused { file, command: "rem_device_all".into(), error });
+        assert!(fault.remedy.unwrap().contains("modprobe pktgen"));
+    }
+}

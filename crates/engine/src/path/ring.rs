@@ -1,0 +1,351 @@
+//! What the io_uring paths have in common: what is probed on a host, and
+//! the messages for what it lacks and what fails.
+
+use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
+use crate::workload::Job;
+use bytepath_record::{Attempt, Facts, Fault, FaultKind, OptionKind, OptionSpec, Outcome, Support};
+use bytepath_sys::memory::Region;
+use bytepath_sys::uring::{self, SendEvent, SendRing};
+use std::fmt;
+use std::io;
+
+/// Names of the attempts, as in [`Facts`].
+pub(super) const SETUP: &str = "io_uring.setup";
+pub(super) const BUFFER_RING: &str = "io_uring.buffer-ring";
+pub(super) const INCREMENTAL: &str = "io_uring.buffer-ring-incremental";
+pub(super) const RECV_MULTISHOT: &str = "io_uring.recv-multishot";
+pub(super) const RECV_BUNDLE: &str = "io_uring.recv-bundle";
+pub(super) const SEND_BUNDLE: &str = "io_uring.send-bundle";
+pub(super) const SEND_ZC: &str = "io_uring.send-zc";
+pub(super) const NO_IOWAIT: &str = "io_uring.no-iowait";
+
+/// The name of the only system call these engines make while bytes flow.
+pub(super) const CALLS: &[&str] = &["io_uring_enter"];
+pub(super) const ENTER: usize = 0;
+/// The calls of `zcrx`, which on a queue without a device also has the refill
+/// ring flushed.
+pub(super) const CALLS_ZCRX: &[&str] = &["io_uring_enter", "io_uring_register"];
+/// Slot of the second.
+pub(super) const REGISTER: usize = 1;
+
+/// Whether waits of a ring count as iowait, by which cpuidle's governor and cpufreq's take the
+/// CPU for busy (`nr_iowait_cpu`, kernel/sched/core.c).
+pub(super) const IOWAIT: OptionSpec = OptionSpec {
+    name: "iowait",
+    kind: OptionKind::Choice(&["auto", "on", "off"]),
+    default: "auto",
+    help: "whether waiting counts as iowait (off: Linux 6.15; auto: off where the kernel can)",
+};
+
+/// Whether a job requests waits that count as iowait.
+pub(super) fn counts_iowait(job: &Job) -> bool {
+    job.options.word(IOWAIT.name) == "on"
+}
+
+/// Most bytes that one chain or bundle of sends may hold, so that an engine
+/// still hears of a new phase within milliseconds.
+const CHAIN_BYTES: u64 = 16 << 20;
+
+/// How many messages a chain or bundle holds.
+pub(super) fn chain(job: &Job) -> u32 {
+    let depth = job.options.number("depth").unwrap_or(1).clamp(1, u64::from(job.batch).max(1));
+    (CHAIN_BYTES / job.message_size.max(1)).clamp(1, depth) as u32
+}
+
+/// The message size of a job, if one operation can carry it.
+pub(super) fn message_size(job: &Job) -> Result<usize, Fault> {
+    /// `MAX_RW_COUNT`, include/linux/fs.h: longer ones are cut silently.
+    const MOST: u64 = 0x7fff_f000;
+    let size = job.message_size;
+    if (1..=MOST).contains(&size) {
+        return Ok(size as usize);
+    }
+    let message = format!("io_uring cannot send messages of {size} bytes");
+    Err(Fault::new(FaultKind::Usage, message).remedy("choose 1 byte to 2G minus a page"))
+}
+
+/// Memory that is there before it is timed.
+pub(super) fn memory(len: usize) -> Result<Region, Fault> {
+    Region::new(len, false).map_err(|e| Fault::system(format!("cannot get {len} bytes"), &e))
+}
+
+/// Sends the witness page of a flow through a ring of its own, and overwrites it
+/// when the peer's kernel has it. `make` sets the ring up around the page, `send`
+/// queues the one operation.
+pub(super) fn witness(
+    flow: &Flow,
+    make: impl FnOnce(Region) -> Result<SendRing, Fault>,
+    send: impl FnOnce(&mut SendRing) -> io::Result<()>,
+) -> Result<(), Fault> {
+    let failed = |e: &io::Error| fault("cannot send the witness page", e);
+    let mut page = memory(WITNESS_LEN)?;
+    WitnessPage::before(&mut page);
+    let mut ring = make(page)?;
+    ring.activate().and_then(|()| send(&mut ring)).map_err(|e| failed(&e))?;
+    await_witness(&mut ring)?;
+    WitnessPage::settle(flow, |after| ring.memory_mut().copy_from_slice(after))
+}
+
+/// Waits until the one send that is queued, of the witness page, is through.
+/// Its notification, where there is one, may come only after the peer has read.
+fn await_witness(ring: &mut SendRing) -> Result<(), Fault> {
+    let failed = |e: &io::Error| fault("cannot send the witness page", e);
+    let mut sent = 0;
+    while ring.operations() > 0 {
+        match ring.enter(1) {
+            Err(e) if !uring::is_transient(&e) => return Err(failed(&e)),
+            _ => {}
+        }
+        while let Some(event) = ring.event() {
+            match event {
+                SendEvent::Sent { result: Ok(bytes), .. } => sent += bytes as usize,
+                // A bundle may end by finding that there is no second buffer.
+                SendEvent::Sent { result: Err(e), .. } if sent < WITNESS_LEN => {
+                    return Err(failed(&e));
+                }
+                _ => {}
+            }
+        }
+    }
+    if sent == WITNESS_LEN {
+        return Ok(());
+    }
+    let message = format!("{sent} of the witness page's {WITNESS_LEN} bytes were sent");
+    Err(Fault::new(FaultKind::System, message))
+}
+
+/// Tries what the io_uring paths need. What depends on a ring is not tried
+/// where there is none.
+pub(super) fn attempts() -> Vec<Attempt> {
+    let features = match uring::features() {
+        Ok(features) => features,
+        Err(e) => return vec![attempt(SETUP, Err(e), "")],
+    };
+    let setup = if features.deferred { "deferred task work" } else { "cooperative task work" };
+    let no_iowait = if features.no_iowait {
+        Outcome::Works(String::new())
+    } else {
+        Outcome::Missing("io_uring waits count as iowait before Linux 6.15".into())
+    };
+    vec![
+        attempt(SETUP, Ok(()), setup),
+        Attempt { name: NO_IOWAIT.into(), outcome: no_iowait },
+        attempt(BUFFER_RING, uring::try_buffer_ring(false), ""),
+        attempt(INCREMENTAL, uring::try_buffer_ring(true), ""),
+        attempt(RECV_MULTISHOT, uring::try_recv_multishot(false), ""),
+        bundle(RECV_BUNDLE, features.bundle, || uring::try_recv_multishot(true)),
+        bundle(SEND_BUNDLE, features.bundle, uring::try_send_bundle),
+    ]
+}
+
+/// Kernels before the feature ignore the flag, so that trying says nothing.
+fn bundle(name: &str, feature: bool, try_it: impl FnOnce() -> io::Result<()>) -> Attempt {
+    if feature {
+        attempt(name, try_it(), "")
+    } else {
+        let outcome = Outcome::Missing("bundles came with Linux 6.10".into());
+        Attempt { name: name.into(), outcome }
+    }
+}
+
+/// An attempt with its outcome.
+pub(super) fn attempt(name: &str, result: io::Result<()>, detail: &str) -> Attempt {
+    let outcome = match result {
+        Ok(()) => Outcome::Works(detail.into()),
+        Err(e) => match e.raw_os_error() {
+            Some(errno) => Outcome::Errno(errno),
+            None => Outcome::Missing(e.to_string()),
+        },
+    };
+    Attempt { name: name.into(), outcome }
+}
+
+/// Whether rings can be made at all and wait as they are asked to, with the reason where they
+/// cannot.
+pub(super) fn support(job: &Job, facts: &Facts) -> Support {
+    let quiet = match job.options.word(IOWAIT.name) {
+        "off" => facts.require(NO_IOWAIT, "boot Linux 6.15 or later, or leave iowait at auto"),
+        _ => Support::Yes,
+    };
+    rings(facts).and(quiet)
+}
+
+fn rings(facts: &Facts) -> Support {
+    match facts.attempt(SETUP) {
+        Some(Outcome::Errno(libc::ENOSYS)) => Support::no(
+            "this kernel has no io_uring",
+            "boot a kernel built with CONFIG_IO_URING, 6.1 or later",
+        ),
+        Some(Outcome::Errno(libc::EPERM | libc::EACCES)) => forbidden(facts),
+        Some(Outcome::Errno(libc::ENOMEM)) => Support::no(
+            "io_uring_setup: not enough locked memory",
+            "raise 'ulimit -l' (RLIMIT_MEMLOCK)",
+        ),
+        _ => facts.require(SETUP, "see io_uring_setup(2)"),
+    }
+}
+
+/// EPERM from io_uring_setup has two sources, which a sysctl distinguishes.
+fn forbidden(facts: &Facts) -> Support {
+    const SYSCTL: &str = "kernel.io_uring_disabled";
+    let open = "sysctl kernel.io_uring_disabled=0";
+    match facts.settings.get(SYSCTL).map(String::as_str) {
+        Some("2") => Support::no("io_uring is switched off (kernel.io_uring_disabled = 2)", open),
+        Some("1") => Support::no(
+            "io_uring is restricted to a privileged group (kernel.io_uring_disabled = 1)",
+            format!("{open}, or join the group of kernel.io_uring_group, or run as root"),
+        ),
+        Some("0") => Support::no(
+            "io_uring_setup is refused, most likely by a seccomp filter",
+            "allow io_uring_setup, io_uring_enter and io_uring_register in the container's \
+             seccomp profile",
+        ),
+        _ => Support::no(
+            "io_uring_setup is not permitted",
+            format!("{open}, and allow io_uring in the container's seccomp profile"),
+        ),
+    }
+}
+
+/// The refusal of something that came with a later kernel.
+pub(super) fn needs(facts: &Facts, attempt: &str, what: &str, since: &str) -> Support {
+    let remedy = format!("boot Linux {since} or later");
+    match facts.attempt(attempt) {
+        Some(Outcome::Errno(libc::EINVAL | libc::EOPNOTSUPP)) => {
+            let release = &facts.kernel_release;
+            Support::no(format!("Linux {release} has no {what}"), remedy)
+        }
+        Some(Outcome::Errno(libc::ENOMEM)) => Support::no(
+            format!("not enough locked memory for {what}"),
+            "raise 'ulimit -l' (RLIMIT_MEMLOCK)",
+        ),
+        Some(Outcome::Works(_)) => Support::Yes,
+        _ => facts.require(attempt, &remedy),
+    }
+}
+
+/// A failed call or operation of an engine, with the remedy where we know one.
+pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
+    let fault = Fault::system(what, error);
+    match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::ENOBUFS) => {
+            fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or use smaller messages or buffers")
+        }
+        Some(libc::EPERM) => fault.remedy("sysctl kernel.io_uring_disabled=0"),
+        // io_cqring_wait(), io_uring/wait.c: from now on every wait says so.
+        Some(libc::EBADR) => fault
+            .context(
+                "a completion, and the bytes it reported, is lost: its queue \
+                      was full and the kernel had no memory for overflow",
+            )
+            .remedy(
+                "allow more completions (zcrx: completions=N; uring: more buffers), \
+                     or give the host more memory",
+            ),
+        Some(libc::ENOSYS | libc::EINVAL) => {
+            Fault { kind: FaultKind::Unsupported, ..fault }.remedy("see 'bytepath paths'")
+        }
+        _ => fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Cell, Half, OptionValue, Role};
+
+    /// A host of which only this is known.
+    fn host(release: &str, attempts: &[(&str, Outcome)]) -> Facts {
+        let attempts = attempts
+            .iter()
+            .map(|(name, outcome)| Attempt { name: (*name).into(), outcome: outcome.clone() });
+        Facts { kernel_release: release.into(), attempts: attempts.collect(), ..Default::default() }
+    }
+
+    fn words(support: Support) -> (String, String) {
+        match support {
+            Support::Yes => ("yes".into(), String::new()),
+            Support::No { reason, remedy } => (reason, remedy),
+        }
+    }
+
+    #[test]
+    fn a_refused_setup_is_distinguished_by_its_cause() {
+        let refused = |errno| host("6.12.0", &[(SETUP, Outcome::Errno(errno))]);
+        let (reason, remedy) = words(rings(&refused(libc::ENOSYS)));
+        assert_eq!(reason, "this kernel has no io_uring");
+        assert!(remedy.contains("CONFIG_IO_URING"));
+        for (value, cause, cure) in [
+            ("2", "switched off", "sysctl"),
+            ("1", "privileged group", "io_uring_group"),
+            ("0", "seccomp", "seccomp profile"),
+        ] {
+            let mut facts = refused(libc::EPERM);
+            facts.settings.insert("kernel.io_uring_disabled".into(), value.into());
+            let (reason, remedy) = words(rings(&facts));
+            assert!(reason.contains(cause), "{reason}");
+            assert!(remedy.contains(cure), "{remedy}");
+        }
+        let (reason, _) = words(rings(&refused(libc::EPERM)));
+        assert_eq!(reason, "io_uring_setup is not permitted");
+        let (reason, _) = words(rings(&refused(libc::EMFILE)));
+        assert!(reason.contains("io_uring.setup: ") && reason.contains("open files"), "{reason}");
+        let (reason, _) = words(rings(&Facts::default()));
+        assert!(reason.contains("not tried"), "{reason}");
+    }
+
+    #[test]
+    fn waits_that_are_not_iowait_are_refused_where_they_cannot_be_had() {
+        let asked = |word: &str| {
+            let mut cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
+            cell.tx.options.0.insert("iowait".into(), OptionValue::Word(word.into()));
+            Job::stream(&cell, Role::Sender)
+        };
+        let setup = || (SETUP, Outcome::Works(String::new()));
+        let old = [setup(), (NO_IOWAIT, Outcome::Missing("they count before 6.15".into()))];
+        let new = [setup(), (NO_IOWAIT, Outcome::Works(String::new()))];
+        for word in ["auto", "on", "off"] {
+            assert!(support(&asked(word), &host("7.3.0", &new)).is_yes(), "{word}");
+            let (reason, remedy) = words(support(&asked(word), &host("6.1.0", &old)));
+            assert_eq!(reason.contains("before 6.15"), word == "off", "{reason}");
+            assert_eq!(remedy.contains("leave iowait at auto"), word == "off", "{remedy}");
+        }
+        assert!(counts_iowait(&asked("on")) && !counts_iowait(&asked("auto")));
+    }
+
+    #[test]
+    fn an_old_kernel_is_named_with_the_version_to_boot() {
+        let facts = host("5.15.0", &[(RECV_MULTISHOT, Outcome::Errno(libc::EINVAL))]);
+        let support = needs(&facts, RECV_MULTISHOT, "multishot receive", "6.0");
+        let (reason, remedy) = words(support);
+        assert_eq!(reason, "Linux 5.15.0 has no multishot receive");
+        assert_eq!(remedy, "boot Linux 6.0 or later");
+        let facts = host("6.9.0", &[(SEND_BUNDLE, Outcome::Missing("bundles came later".into()))]);
+        let (reason, _) = words(needs(&facts, SEND_BUNDLE, "bundles", "6.10"));
+        assert_eq!(reason, "io_uring.send-bundle: bundles came later");
+    }
+
+    #[test]
+    fn a_lost_completion_is_named_with_its_remedy() {
+        let fault = fault("io_uring_enter", &io::Error::from_raw_os_error(libc::EBADR));
+        assert!(fault.message.contains("a completion, and the bytes"), "{fault}");
+        assert!(fault.remedy.unwrap().contains("completions=N"));
+    }
+
+    #[test]
+    fn chains_are_bounded_in_number_and_in_bytes() {
+        let job = |message_size: u64, depth: u64| {
+            let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
+            let mut job = Job { message_size, ..Job::stream(&cell, Role::Sender) };
+            job.options.0.insert("depth".into(), OptionValue::Number(depth));
+            job
+        };
+        let of = |message_size, depth| chain(&job(message_size, depth));
+        assert_eq!(chain(&Job { batch: 1, ..job(64, 8) }), 1, "where each message is answered");
+        assert_eq!(of(1 << 20, 4), 4);
+        assert_eq!(of(1 << 20, 64), 16);
+        assert_eq!(of(64 << 20, 4), 1);
+        assert_eq!(of(5000, 8), 8);
+        assert_eq!(of(1, 0), 1);
+    }
+}

@@ -1,0 +1,165 @@
+//! `sendfile`: the message is in a file in memory, and sendfile(2) puts
+//! references to its pages into the socket.
+//!
+//! The kernel copies anyway if the device cannot gather (no scatter-gather
+//! in `ethtool -k`; `tcp_sendmsg_locked`, net/ipv4/tcp.c), and nothing in the
+//! call shows it. The witness page does: it takes the same path.
+
+use super::{DataPath, HalfPath, TxPath};
+use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
+use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
+use bytepath_record::{Facts, Fault, FaultKind, Manner, Support};
+use bytepath_sys::memory::MemoryFile;
+use bytepath_sys::tcp;
+use std::io::{self, ErrorKind};
+
+/// The `sendfile` path.
+pub(super) static PATH: DataPath = DataPath {
+    name: "sendfile",
+    summary: "sendfile from a file in memory: its pages are sent by reference",
+    attempt: |_| vec![super::tried(ATTEMPT, attempt())],
+    uses_io_uring: false,
+    tx: Some(&Send),
+    rx: None,
+};
+
+struct Send;
+
+/// What is tried on a host.
+const ATTEMPT: &str = "memfd";
+
+impl HalfPath for Send {
+    fn check(&self, _: &Job, facts: &Facts) -> Support {
+        facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
+    }
+}
+
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let (flow, size) = (connection.kernel()?, job.message_size);
+        flow.reset_on_death()?;
+        let file = file(size).map_err(|e| {
+            Fault::system(format_args!("a memory file of {size} bytes"), &e)
+                .remedy("choose a smaller message size, or fewer flows")
+        })?;
+        Ok(Box::new(Sender { flow, file, size, at: 0, calls: 0 }))
+    }
+}
+
+struct Sender {
+    flow: Flow,
+    /// The message, once.
+    file: MemoryFile,
+    size: u64,
+    /// Position of the stream in the message.
+    at: u64,
+    calls: u64,
+}
+
+/// Slot of the only call.
+const SENDFILE: usize = 0;
+
+impl Tx for Sender {
+    fn calls(&self) -> &'static [&'static str] {
+        &["sendfile"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        let failed = |e: io::Error| self.flow.fault("sendfile of the witness page", &e);
+        let mut page = [0; WITNESS_LEN];
+        WitnessPage::before(&mut page);
+        let file = MemoryFile::new("bytepath-witness").map_err(failed)?;
+        file.write_at(&page, 0).map_err(failed)?;
+        let mut sent = 0;
+        while sent < WITNESS_LEN {
+            match file.send(self.flow.fd(), sent as u64, WITNESS_LEN - sent) {
+                Ok(n) => sent += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        let mut overwritten = Ok(());
+        WitnessPage::settle(&self.flow, |after| overwritten = file.write_at(after, 0))?;
+        overwritten.map_err(failed)
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let rest = (self.size - self.at) as usize;
+        match recorder.timed(SENDFILE, || self.file.send(self.flow.fd(), self.at, rest)) {
+            Ok(0) => return Err(Fault::new(FaultKind::System, "sendfile: the file has shrunk")),
+            Ok(n) => {
+                recorder.moved(n);
+                self.calls += 1;
+                self.at = if n == rest { 0 } else { self.at + n as u64 };
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(self.flow.fault("sendfile", &e)),
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let mut account = Account::default();
+        let source = "sendfile(2): references to page-cache pages of a memfd";
+        account.ledger.enter(Manner::NotCopied, recorder.total(), self.calls, source);
+        Ok(account)
+    }
+}
+
+/// A file that holds one message.
+fn file(message_size: u64) -> io::Result<MemoryFile> {
+    let file = MemoryFile::new("bytepath-message")?;
+    let pattern = Pattern::new(message_size);
+    let mut piece = vec![0; PATTERN_PERIOD];
+    for offset in (0..message_size).step_by(PATTERN_PERIOD) {
+        let len = (message_size - offset).min(PATTERN_PERIOD as u64) as usize;
+        pattern.fill(&mut piece[..len], offset);
+        file.write_at(&piece[..len], offset)?;
+    }
+    Ok(file)
+}
+
+/// Sends a page over the loopback device, if that is up.
+fn attempt() -> io::Result<String> {
+    let file = MemoryFile::new("bytepath-attempt")?;
+    file.write_at(&[1; WITNESS_LEN], 0)?;
+    use std::os::fd::AsFd;
+    match tcp::loopback_pair() {
+        Ok((tx, _rx)) => file.send(tx.as_fd(), 0, WITNESS_LEN).map(|n| format!("{n} bytes sent")),
+        Err(e) => Ok(format!("the file; not sent, because there is no loopback connection: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::Outcome;
+    use bytepath_record::{Attempt, Role};
+
+    #[test]
+    fn the_probe_wants_the_attempt() {
+        let mut facts = Facts::default();
+        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
+        for (outcome, yes) in [
+            (Outcome::Works(String::new()), true),
+            (Outcome::Errno(libc::ENOSYS), false),
+            (Outcome::Missing("x".into()), false),
+        ] {
+            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
+            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
+            assert!(PATH.check(Role::Receiver, &facts).is_none());
+        }
+    }
+
+    #[test]
+    fn this_host_passes_its_own_attempt() {
+        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
+        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
+    }
+}

@@ -1,0 +1,329 @@
+//! `socket`: send(2) and recv(2), what almost every program does. The kernel
+//! copies at both ends.
+
+mod tls;
+
+use super::{DataPath, HalfPath, RxPath, TxPath};
+use crate::connection::{
+    Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN, WitnessPage,
+};
+use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher, Tx};
+use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
+use bytepath_sys::memory::Region;
+use bytepath_sys::tcp;
+use rustix::event::epoll;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// The `socket` path.
+pub(super) static PATH: DataPath = DataPath {
+    name: "socket",
+    summary: "send and recv: copied from and to user memory",
+    attempt: super::nothing_to_try,
+    uses_io_uring: false,
+    tx: Some(&Send),
+    rx: Some(&Receive),
+};
+
+struct Send;
+struct Receive;
+
+const SEND_OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "notsent-lowat",
+    kind: OptionKind::AutoSize(1, 1 << 30),
+    default: "auto",
+    help: "TCP_NOTSENT_LOWAT: bytes that may wait unsent before send blocks",
+}];
+
+const RECEIVE_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "lowat",
+        kind: OptionKind::AutoSize(1, 1 << 30),
+        default: "auto",
+        help: "SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)",
+    },
+    OptionSpec {
+        name: "busy-poll",
+        kind: OptionKind::Count(0, 1_000_000),
+        default: "0",
+        help: "SO_BUSY_POLL: microseconds to poll the device before sleeping",
+    },
+    OptionSpec {
+        name: "waitall",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "MSG_WAITALL: every recv fills the whole read size",
+    },
+    OptionSpec {
+        name: "wait",
+        kind: OptionKind::Choice(&["block", "epoll", "spin"]),
+        default: "block",
+        help: "when nothing is queued: sleep in recv, sleep in epoll_wait, or poll again",
+    },
+];
+
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
+        SEND_OPTIONS
+    }
+
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
+    }
+}
+
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let flow = connection.kernel()?;
+        flow.reset_on_death()?;
+        if let Some(bytes) = job.options.number("notsent-lowat") {
+            tcp::set_int(flow.fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, clamp(bytes))
+                .map_err(|e| flow.fault("TCP_NOTSENT_LOWAT", &e))?;
+        }
+        if let Some(keys) = flow.keys {
+            return Ok(Box::new(tls::Sender::open(job, flow, &keys)?));
+        }
+        let message = super::message(job.message_size, false)?;
+        Ok(Box::new(Sender { flow, message, at: 0, calls: 0 }))
+    }
+}
+
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        RECEIVE_OPTIONS
+    }
+
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        let lowat = job.options.number("lowat");
+        let waitall = job.options.flag("waitall").then_some(job.read_size);
+        super::needs_stream(job, "lowat", lowat.is_some())
+            .and(super::needs_stream(job, "waitall", waitall.is_some()))
+            .and(super::waits_within_messages(job, lowat.max(waitall)))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
+    }
+}
+
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let (flow, options) = (connection.kernel()?, &job.options);
+        match options.number("busy-poll") {
+            None | Some(0) => {}
+            Some(microseconds) => busy_poll(&flow, microseconds)?,
+        }
+        if let Some(keys) = flow.keys {
+            return Ok(Box::new(tls::Receiver::open(job, flow, &keys)?));
+        }
+        let wait = match options.word("wait") {
+            "epoll" => Wait::Epoll(Epoll::of(&flow)?),
+            "spin" => Wait::Spin,
+            _ => Wait::Block,
+        };
+        let waitall = if options.flag("waitall") { libc::MSG_WAITALL } else { 0 };
+        let dontwait = if matches!(wait, Wait::Block) { 0 } else { libc::MSG_DONTWAIT };
+        Ok(Box::new(Receiver {
+            buffer: super::buffer("the read buffer", job.read_memory, false)?,
+            read_size: job.read_size as usize,
+            at: 0,
+            toucher: Toucher::new(job.touch, job.message_size),
+            flags: waitall | dontwait,
+            wait,
+            lowat: options.number("lowat").map(|bytes| bytes.min(job.read_size)),
+            calls: 0,
+            flow,
+        }))
+    }
+}
+
+struct Sender {
+    flow: Flow,
+    message: Region,
+    /// Position of the stream in the message.
+    at: usize,
+    calls: u64,
+}
+
+/// Slot of the sender's only call.
+const SEND: usize = 0;
+
+impl Tx for Sender {
+    fn calls(&self) -> &'static [&'static str] {
+        &["send"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
+        WitnessPage::before(&mut page);
+        let mut sent = 0;
+        while sent < page.len() {
+            match tcp::send(self.flow.fd(), &page[sent..], 0) {
+                Ok(n) => sent += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.flow.fault("send of the witness page", &e)),
+            }
+        }
+        WitnessPage::settle(&self.flow, |after| page.copy_from_slice(after))
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let rest = &self.message[self.at..];
+        match recorder.timed(SEND, || tcp::send(self.flow.fd(), rest, 0)) {
+            Ok(n) => {
+                recorder.moved(n);
+                self.calls += 1;
+                self.at = if n == rest.len() { 0 } else { self.at + n };
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(self.flow.fault("send", &e)),
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let mut account = Account::default();
+        let source = "send(2): copied from user memory";
+        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
+        Ok(account)
+    }
+}
+
+struct Receiver {
+    flow: Flow,
+    buffer: Region,
+    read_size: usize,
+    /// Where in the buffer the next read goes.
+    at: usize,
+    toucher: Toucher,
+    flags: i32,
+    wait: Wait,
+    lowat: Option<u64>,
+    calls: u64,
+}
+
+/// What to do when nothing is queued.
+enum Wait {
+    Block,
+    /// Sleep in epoll_wait, as event loops do.
+    Epoll(Epoll),
+    Spin,
+}
+
+/// Slots of the receiver's calls.
+const RECV: usize = 0;
+const EPOLL: usize = 1;
+
+impl Rx for Receiver {
+    fn calls(&self) -> &'static [&'static str] {
+        &["recv", "epoll_wait"]
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        // Not earlier: it would also hold up who reads the witness page.
+        let Some(bytes) = self.lowat else { return Ok(()) };
+        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamp(bytes))
+            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        let (fd, flags) = (self.flow.fd(), self.flags);
+        let buffer = &mut self.buffer[self.at..self.at + self.read_size];
+        match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
+            Ok(0) => return self.flow.confirm_end().map(|()| false),
+            Ok(n) => {
+                self.toucher.take(&buffer[..n])?;
+                recorder.moved(n);
+                recorder.piece(n);
+                self.calls += 1;
+                self.at += self.read_size;
+                if self.at + self.read_size > self.buffer.len() {
+                    self.at = 0;
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => match &mut self.wait {
+                Wait::Epoll(epoll) => epoll.wait(recorder)?,
+                Wait::Spin => std::hint::spin_loop(),
+                // A socket of a blocking receiver does not say so.
+                Wait::Block => return Err(self.flow.fault("recv", &e)),
+            },
+            Err(e) => return Err(self.flow.fault("recv", &e)),
+        }
+        Ok(true)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
+        let spins = matches!(self.wait, Wait::Spin);
+        Some(self.flow.wait(if spins { Duration::ZERO } else { timeout }))
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let mut account = Account::default();
+        let source = "recv(2): copied to user memory";
+        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
+        Ok(account)
+    }
+}
+
+/// An epoll instance that watches one socket, level-triggered.
+struct Epoll {
+    fd: OwnedFd,
+}
+
+impl Epoll {
+    fn of(flow: &Flow) -> Result<Epoll, Fault> {
+        let make = || -> io::Result<OwnedFd> {
+            let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&fd, flow.fd(), data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?;
+            Ok(fd)
+        };
+        let fd = make().map_err(|e| flow.fault("epoll", &e))?;
+        Ok(Epoll { fd })
+    }
+
+    fn wait(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let mut events = [std::mem::MaybeUninit::uninit(); 1];
+        let waited = recorder.timed(EPOLL, || {
+            epoll::wait(&self.fd, &mut events, None)?;
+            Ok(0)
+        });
+        match waited {
+            Err(e) if e.kind() != ErrorKind::Interrupted => Err(Fault::system("epoll_wait", &e)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn busy_poll(flow: &Flow, microseconds: u64) -> Result<(), Fault> {
+    let set: io::Result<()> =
+        tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_BUSY_POLL, clamp(microseconds));
+    set.map_err(|e| {
+        flow.fault("SO_BUSY_POLL", &e).remedy(
+            "run with CAP_NET_ADMIN, raise sysctl net.core.busy_read, or choose busy-poll=0",
+        )
+    })
+}
+
+/// A number as a socket option takes it.
+fn clamp(number: u64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,169 @@
+//! `socket` where the program encrypts (`tls=user`). The sender makes records of a message in a
+//! buffer that stays in the cache, and sends them with one call; the receiver reads records into the
+//! memory that reads fill in turn, and decrypts them where they are. Nothing is copied but what
+//! send(2) and recv(2) copy, and each record's bytes once, to where they are encrypted.
+
+use crate::connection::Flow;
+use crate::connection::records::{LARGEST, OVERHEAD, Opener, Sealer};
+use crate::connection::tls::Keys;
+use crate::workload::{Account, Job, Recorder, Rx, Toucher, Tx};
+use bytepath_record::{Fault, FaultKind, Manner};
+use bytepath_sys::memory::Region;
+use bytepath_sys::tcp;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+/// Records that are made before they are sent: as many as stay in a core's own cache.
+const BATCH: usize = 16;
+
+/// Bytes of a whole record.
+const RECORD: usize = LARGEST + OVERHEAD;
+
+/// Slot of the only call of an end.
+const CALL: usize = 0;
+
+pub(super) struct Sender {
+    flow: Flow,
+    message: Region,
+    /// Position of the stream in the message.
+    at: usize,
+    sealer: Sealer,
+    records: Region,
+    calls: u64,
+}
+
+impl Sender {
+    pub(super) fn open(job: &Job, flow: Flow, keys: &Keys) -> Result<Sender, Fault> {
+        let message = crate::path::message(job.message_size, false)?;
+        let most = message.len().div_ceil(LARGEST).min(BATCH);
+        let records = crate::path::buffer("memory for records", (most * RECORD) as u64, false)?;
+        Ok(Sender { flow, message, at: 0, sealer: Sealer::new(&keys.send), records, calls: 0 })
+    }
+}
+
+impl Tx for Sender {
+    fn calls(&self) -> &'static [&'static str] {
+        &["send"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        let text = "a page that the program encrypts cannot show whether the kernel copied it";
+        Err(Fault::new(FaultKind::System, text).remedy("report this as a bug"))
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let rest = &self.message[self.at..];
+        let plain = &rest[..rest.len().min(BATCH * LARGEST)];
+        let mut end = 0;
+        for bytes in plain.chunks(LARGEST) {
+            end += self.sealer.seal(bytes, &mut self.records[end..]);
+        }
+        let mut sent = 0;
+        while sent < end {
+            let records = &self.records[sent..end];
+            match recorder.timed(CALL, || tcp::send(self.flow.fd(), records, 0)) {
+                Ok(n) => (sent, self.calls) = (sent + n, self.calls + 1),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.flow.fault("send", &e)),
+            }
+        }
+        recorder.moved(plain.len());
+        self.at = if plain.len() == rest.len() { 0 } else { self.at + plain.len() };
+        Ok(())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let mut account = Account::default();
+        let source = "encrypted by the program into a buffer, which send(2) copied";
+        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
+        Ok(account)
+    }
+}
+
+pub(super) struct Receiver {
+    flow: Flow,
+    memory: Region,
+    /// Bytes from the start of one read's memory to the next one's.
+    stride: usize,
+    read_size: usize,
+    /// Where this read's memory begins, and how much of it is filled with what is not decrypted.
+    base: usize,
+    filled: usize,
+    opener: Opener,
+    toucher: Toucher,
+    calls: u64,
+}
+
+impl Receiver {
+    /// Each read's memory has room for the part of a record that the one before has left.
+    pub(super) fn open(job: &Job, flow: Flow, keys: &Keys) -> Result<Receiver, Fault> {
+        let read_size = job.read_size as usize;
+        let stride = read_size + RECORD;
+        let reads = (job.read_memory / job.read_size).max(1);
+        Ok(Receiver {
+            flow,
+            memory: crate::path::buffer("the read buffer", reads * stride as u64, false)?,
+            stride,
+            read_size,
+            base: 0,
+            filled: 0,
+            opener: Opener::new(&keys.receive),
+            toucher: Toucher::new(job.touch, job.message_size),
+            calls: 0,
+        })
+    }
+
+    /// What is left of a record that is not there as a whole goes to the start of the next memory.
+    fn turn(&mut self, taken: usize) {
+        let next = self.base + self.stride;
+        let next = if next + self.stride > self.memory.len() { 0 } else { next };
+        self.memory.copy_within(self.base + taken..self.base + self.filled, next);
+        (self.base, self.filled) = (next, self.filled - taken);
+    }
+}
+
+impl Rx for Receiver {
+    fn calls(&self) -> &'static [&'static str] {
+        &["recv"]
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        let fd = self.flow.fd();
+        let memory = &mut self.memory[self.base..self.base + self.stride];
+        let room = &mut memory[self.filled..self.filled + self.read_size];
+        match recorder.timed(CALL, || tcp::recv(fd, room, 0)) {
+            Ok(0) if self.filled > 0 => {
+                let text = format!("flow {}: the stream ended within a record", self.flow.index);
+                return Err(Fault::new(FaultKind::Corrupt, text));
+            }
+            Ok(0) => return self.flow.confirm_end().map(|()| false),
+            Ok(n) => (self.filled, self.calls) = (self.filled + n, self.calls + 1),
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(true),
+            Err(e) => return Err(self.flow.fault("recv", &e)),
+        }
+        let mut taken = 0;
+        while let Some((plain, len)) = self.opener.open(&mut memory[taken..self.filled])? {
+            self.toucher.take(plain)?;
+            recorder.moved(plain.len());
+            recorder.piece(plain.len());
+            taken += len;
+        }
+        if taken > 0 {
+            self.turn(taken);
+        }
+        Ok(true)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
+        Some(self.flow.wait(timeout))
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let mut account = Account::default();
+        let source = "recv(2): copied to user memory, and decrypted there by the program";
+        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
+        Ok(account)
+    }
+}

@@ -1,0 +1,405 @@
+//! `tcp-zerocopy-receive`: received pages are mapped into the process instead
+//! of copied (`TCP_ZEROCOPY_RECEIVE`, net/ipv4/tcp.c).
+//!
+//! The kernel maps a fragment only if it is exactly one page of its own:
+//! neither part of a larger page nor page cache. It copies up to a page of
+//! what is in between in the same call; the rest is read with recv(2). Where
+//! nothing can be mapped, the engine reads longer and longer stretches with
+//! recv(2) before it tries again, so that a hopeless sender costs no more than
+//! the `socket` path; the ledger distinguishes the bytes.
+
+use super::{DataPath, HalfPath, RxPath};
+use crate::connection::{Connection, Flow};
+use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher};
+use bytepath_record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support};
+use bytepath_sys::memory::Region;
+use bytepath_sys::tcp::{self, Ready};
+use bytepath_sys::zerocopy::Mapping;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// The `tcp-zerocopy-receive` path.
+pub(super) static PATH: DataPath = DataPath {
+    name: "tcp-zerocopy-receive",
+    summary: "pages of the receive queue mapped into the process, the rest by recv",
+    attempt: |_| vec![super::tried(ATTEMPT, attempt())],
+    uses_io_uring: false,
+    tx: None,
+    rx: Some(&Receive),
+};
+
+struct Receive;
+
+const OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "lowat",
+    kind: OptionKind::AutoSize(1, 1 << 30),
+    default: "auto",
+    help: "SO_RCVLOWAT: bytes to wait for before mapping (auto: see the docs)",
+}];
+
+/// What is tried on a host.
+const ATTEMPT: &str = "tcp-zerocopy-receive";
+
+const REMEDY: &str = "needs Linux 4.18 with CONFIG_MMU";
+
+/// Bytes to wait for where the option says `auto`, at most half the read size:
+/// enough for the cost of a wake-up to be negligible compared with that of its pages, and little
+/// enough to leave the sender room in the window while we map.
+const AUTO_LOWAT: u64 = 512 << 10;
+
+/// Bytes that have to be queued after a call that ended at a piece of a page for
+/// the next call to be made at once: one packet, which is the most that such a
+/// call takes anyway.
+const PACKET: usize = 64 << 10;
+
+/// A call that maps less than this, and no more than it copies or leaves to be
+/// copied, was not worth its price.
+const WORTH: usize = 32 << 10;
+
+/// Fruitless calls in a row after which recv reads further than it has to.
+const TRIES: u32 = 4;
+
+/// Most bytes that recv reads between two tries: a try costs less than a
+/// thousandth of copying this much.
+const LONGEST_STRETCH: usize = 4 << 20;
+
+/// What it reads before the first of the tries that become rare.
+const SHORTEST_STRETCH: usize = 128 << 10;
+
+/// Share of mapped bytes below which a note says what mapping takes.
+const NEARLY_ALL: f64 = 0.95;
+
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(mappable(job.read_size))
+            .and(super::reads_into_kernel_memory(job, PATH.name))
+            .and(super::waits_within_messages(job, job.options.number("lowat")))
+            .and(facts.require(ATTEMPT, REMEDY))
+    }
+}
+
+/// Whether so much can be mapped at once.
+fn mappable(size: u64) -> Result<(), Fault> {
+    let page = rustix::param::page_size() as u64;
+    if (page..=LARGEST_READ).contains(&size) {
+        return Ok(());
+    }
+    let message = format!("tcp-zerocopy-receive cannot map {size} bytes at once");
+    Err(Fault::new(FaultKind::Usage, message)
+        .remedy(format!("choose a read size of {page} (one page) to {LARGEST_READ} bytes")))
+}
+
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let (flow, size) = (connection.kernel()?, job.read_size);
+        mappable(size)?;
+        let mapping = Mapping::new(flow.fd(), size as usize)
+            .map_err(|e| flow.fault("mapping the receive queue", &e).remedy(REMEDY))?;
+        // Where each message is answered, nothing may wait for more to come.
+        let auto = if job.batch > 1 { AUTO_LOWAT.min(size / 2) } else { 1 };
+        let lowat = job.options.number("lowat").unwrap_or(auto).min(size);
+        Ok(Box::new(Receiver {
+            mapping,
+            buffer: super::buffer("the read buffer", size, false)?,
+            toucher: Toucher::new(job.touch, job.message_size),
+            lowat: lowat as usize,
+            counts: Counts::default(),
+            stretch: Stretch::default(),
+            plain: 0,
+            flow,
+        }))
+    }
+}
+
+/// Most bytes that can be mapped at once; the kernel's length has 32 bits.
+const LARGEST_READ: u64 = 1 << 30;
+
+struct Receiver {
+    flow: Flow,
+    mapping: Mapping,
+    /// Where recv puts what cannot be mapped.
+    buffer: Region,
+    toucher: Toucher,
+    lowat: usize,
+    counts: Counts,
+    stretch: Stretch,
+    /// Bytes to read with recv before the next try.
+    plain: usize,
+}
+
+/// What went which way: bytes and calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    mapped: (u64, u64),
+    leftover: (u64, u64),
+    by_recv: (u64, u64),
+}
+
+/// Slots of the calls.
+const MAP: usize = 0;
+const RECV: usize = 1;
+const POLL: usize = 2;
+
+impl Rx for Receiver {
+    fn calls(&self) -> &'static [&'static str] {
+        &["getsockopt(zerocopy)", "recv", "poll"]
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        let lowat = i32::try_from(self.lowat).unwrap_or(i32::MAX);
+        // Not earlier: it would also hold up who reads the witness page.
+        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, lowat)
+            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if self.plain > 0 {
+            match self.read(recorder, self.plain, 0)? {
+                Read::Bytes(n) => self.plain -= n,
+                Read::Nothing => {}
+                Read::End => return self.flow.confirm_end().map(|()| false),
+            }
+            return Ok(true);
+        }
+        if self.mapping.queued() < self.enough() {
+            self.await_bytes(recorder)?;
+        }
+        if self.map(recorder)? {
+            let (mapped, copied) = (self.mapping.mapped().len(), self.mapping.copied().len());
+            self.plain = self.stretch.after(mapped, copied, self.mapping.skip());
+            return Ok(true);
+        }
+        // Nothing is queued although poll said so, or the kernel said EIO:
+        // only recv distinguishes the end, an error and a false alarm.
+        match self.read(recorder, self.buffer.len(), libc::MSG_DONTWAIT)? {
+            Read::End => self.flow.confirm_end().map(|()| false),
+            Read::Bytes(_) | Read::Nothing => Ok(true),
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
+        Some(self.flow.wait(timeout))
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        Ok(self.sums())
+    }
+}
+
+/// The outcome of a recv.
+enum Read {
+    Bytes(usize),
+    Nothing,
+    End,
+}
+
+impl Receiver {
+    /// Bytes that have to be queued for the next call to be worth it. Where the
+    /// last one took all there was, it pays to let a good deal come together;
+    /// where it ended because a packet ended inside a page, waiting gains nothing.
+    #[inline]
+    fn enough(&self) -> usize {
+        let interrupted = !self.mapping.copied().is_empty() || self.mapping.skip() > 0;
+        if interrupted { self.lowat.min(PACKET) } else { self.lowat }
+    }
+
+    /// Maps what is queued and hands it over. False: there was nothing.
+    #[inline]
+    fn map(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        let fd = self.flow.fd();
+        match recorder.timed(MAP, || self.mapping.receive(fd)) {
+            Ok(0) => return Ok(self.mapping.skip() > 0),
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(false),
+            Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(false),
+            Err(e) => return Err(self.flow.fault("TCP_ZEROCOPY_RECEIVE", &e)),
+        }
+        let Counts { mapped, leftover, .. } = &mut self.counts;
+        for (bytes, count) in [(self.mapping.mapped(), mapped), (self.mapping.copied(), leftover)] {
+            if !bytes.is_empty() {
+                self.toucher.take(bytes)?;
+                recorder.moved(bytes.len());
+                recorder.piece(bytes.len());
+                count.0 += bytes.len() as u64;
+                count.1 += 1;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads at most `want` bytes with recv and hands them over.
+    #[inline]
+    fn read(&mut self, recorder: &mut Recorder, want: usize, flags: i32) -> Result<Read, Fault> {
+        let (fd, want) = (self.flow.fd(), want.min(self.buffer.len()));
+        let buffer = &mut self.buffer[..want];
+        match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
+            Ok(0) => Ok(Read::End),
+            Ok(n) => {
+                self.toucher.take(&buffer[..n])?;
+                recorder.moved(n);
+                recorder.piece(n);
+                self.counts.by_recv.0 += n as u64;
+                self.counts.by_recv.1 += 1;
+                Ok(Read::Bytes(n))
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Ok(Read::Nothing)
+            }
+            Err(e) => Err(self.flow.fault("recv", &e)),
+        }
+    }
+
+    /// Sleeps until `lowat` bytes are queued, the window is full, or the stream
+    /// is over.
+    #[inline]
+    fn await_bytes(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let fd = self.flow.fd();
+        match recorder.timed(POLL, || tcp::wait(fd, Ready::IN, None).map(|_| 0)) {
+            Err(e) if e.kind() != ErrorKind::Interrupted => Err(self.flow.fault("poll", &e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn sums(&self) -> Account {
+        let Counts { mapped, leftover, by_recv } = self.counts;
+        let mut account = Account::default();
+        let ledger = &mut account.ledger;
+        ledger.enter(Manner::NotCopied, mapped.0, mapped.1, "TCP_ZEROCOPY_RECEIVE mapped length");
+        let source = "TCP_ZEROCOPY_RECEIVE copied length: pieces of pages";
+        ledger.enter(Manner::Copied, leftover.0, leftover.1, source);
+        let source = "recv(2): bytes that could not be mapped";
+        ledger.enter(Manner::Copied, by_recv.0, by_recv.1, source);
+        let share = ledger.not_copied_share();
+        if ledger.delivered > 0 && share < NEARLY_ALL {
+            account.notes.push(format!(
+                "{:.1} % could be mapped: that requires packets whose payload \
+                 is whole pages (MTU 4148 for 4 KiB) and a sender whose bytes lie in \
+                 separate pages (splice, msg-zerocopy)",
+                share * 100.0
+            ));
+        }
+        account
+    }
+}
+
+/// How far recv reads between two tries to map.
+#[derive(Debug, Default)]
+struct Stretch {
+    fruitless: u32,
+    /// The last stretch was long, so it most likely ended inside a page, where
+    /// nothing can be mapped before the next packet begins.
+    misaligned: bool,
+}
+
+impl Stretch {
+    /// Bytes to read with recv after a call that mapped `mapped`, copied `copied`
+    /// and left `skip` to be copied: no more than those, until mapping has proved
+    /// fruitless; then twice as much from try to try.
+    #[inline]
+    fn after(&mut self, mapped: usize, copied: usize, skip: usize) -> usize {
+        let unmapped = copied + skip;
+        if unmapped == 0 || mapped > unmapped || mapped >= WORTH {
+            *self = Stretch::default();
+            return skip;
+        }
+        if std::mem::take(&mut self.misaligned) {
+            return skip;
+        }
+        self.fruitless = self.fruitless.saturating_add(1);
+        if self.fruitless <= TRIES {
+            return skip;
+        }
+        self.misaligned = true;
+        let doublings = (self.fruitless - TRIES - 1).min(16);
+        skip.max((SHORTEST_STRETCH << doublings).min(LONGEST_STRETCH))
+    }
+}
+
+/// Maps the empty queue of a loopback connection. Where that device is down,
+/// only whether a socket can be mapped at all.
+fn attempt() -> io::Result<String> {
+    const LEN: usize = 1 << 20;
+    match tcp::loopback_pair() {
+        Ok((_tx, rx)) => {
+            Mapping::new(rx.as_fd(), LEN)?.receive(rx.as_fd())?;
+            Ok("on a loopback connection".into())
+        }
+        Err(e) => {
+            let any = std::net::Ipv4Addr::UNSPECIFIED.into();
+            Mapping::new(tcp::listen(any, 1, &tcp::FlowOptions::default())?.as_fd(), LEN)?;
+            Ok(format!("the mapping; not received, because there is no loopback connection: {e}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::Outcome;
+    use bytepath_record::{Attempt, Role};
+
+    #[test]
+    fn fruitless_tries_become_rare_and_a_fruitful_one_forgives() {
+        let mut stretch = Stretch::default();
+        for _ in 0..TRIES {
+            assert_eq!(stretch.after(0, 4096, 60_000), 60_000);
+        }
+        assert_eq!(stretch.after(0, 4096, 60_000), SHORTEST_STRETCH);
+        // Somewhere inside a packet: to its end first, and only then a verdict.
+        assert_eq!(stretch.after(0, 4096, 26_000), 26_000);
+        assert_eq!(stretch.after(4096, 4096, 0), 2 * SHORTEST_STRETCH);
+        for _ in 0..100 {
+            assert!(stretch.after(0, 0, 1) <= LONGEST_STRETCH);
+        }
+        assert_eq!(stretch.after(WORTH, 0, WORTH), WORTH);
+        assert_eq!(stretch.after(0, 0, 100), 100);
+        assert_eq!(stretch.after(4096, 0, 100), 100);
+        assert_eq!(stretch.after(4096, 0, 0), 0);
+    }
+
+    #[test]
+    fn packets_that_the_call_copies_as_a_whole_are_fruitless_too() {
+        let mut stretch = Stretch::default();
+        for _ in 0..TRIES {
+            assert_eq!(stretch.after(0, 1448, 0), 0);
+        }
+        assert_eq!(stretch.after(0, 1448, 0), SHORTEST_STRETCH);
+        // Pages with a piece of one between packets are not.
+        let mut stretch = Stretch::default();
+        for _ in 0..100 {
+            assert_eq!(stretch.after(0, 3000, 0), 0);
+            assert_eq!(stretch.after(57_344, 1096, 0), 0);
+        }
+    }
+
+    #[test]
+    fn the_probe_wants_the_attempt() {
+        let mut facts = Facts::default();
+        assert!(!PATH.check(Role::Receiver, &facts).unwrap().is_yes());
+        for (outcome, yes) in
+            [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::ENODEV), false)]
+        {
+            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
+            assert_eq!(PATH.check(Role::Receiver, &facts).unwrap().is_yes(), yes);
+            assert!(PATH.check(Role::Sender, &facts).is_none());
+        }
+    }
+
+    #[test]
+    fn this_host_passes_its_own_attempt() {
+        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
+        let support = PATH.check(Role::Receiver, &facts).unwrap();
+        assert!(support.is_yes(), "{:?}", facts.attempts);
+    }
+}

@@ -1,0 +1,252 @@
+//! `udp-gso`: datagrams that the kernel segments from large messages (`UDP_SEGMENT`, udp(7)),
+//! many messages in each sendmmsg(2): frames that went through the network stack, and through
+//! most of it once for each message.
+
+use super::{DataPath, HalfPath, TxPath, frames};
+use crate::connection::{Attached, Connection, FRAMES, Transport};
+use crate::workload::{Account, FramePlan, Group, Job, Recorder, Tx};
+use bytepath_record::{Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Support};
+use bytepath_sys::netlink::Netlink;
+use bytepath_sys::packet::{self, Frames};
+use bytepath_sys::tcp;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The `udp-gso` path.
+pub(super) static PATH: DataPath = DataPath {
+    name: "udp-gso",
+    summary: "datagrams segmented by the kernel from large messages (UDP_SEGMENT): copied",
+    attempt: super::nothing_to_try,
+    uses_io_uring: false,
+    tx: Some(&Generate),
+    rx: None,
+};
+
+struct Generate;
+
+const OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "segments",
+    kind: OptionKind::Count(1, 64),
+    default: "32",
+    help: "datagrams per message; a burst is as many messages as that makes",
+}];
+
+/// Most bytes of a message: what UDP over IPv4 can say of its length.
+const LARGEST: u64 = 65_507;
+
+/// How long it waits at once for room in its socket's buffer.
+const TIMEOUT: Duration = Duration::from_millis(10);
+
+impl HalfPath for Generate {
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        frames::of_one_size(job, PATH.name)
+            .and(frames::counted_by_frame(job))
+            .and(super::fits(segments(job)))
+            .and(whole_messages(job))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[FRAMES]
+    }
+}
+
+/// If messages are not cut, drops are reported by message, so that all have to
+/// be of the same number of datagrams.
+fn whole_messages(job: &Job) -> Support {
+    let count = job.frames.as_ref().filter(|_| uncut(job)).and_then(|frames| frames.count);
+    let all = u64::from(job.flows) * segments(job).unwrap_or(1);
+    match count {
+        Some(count) if count % all != 0 => Support::no(
+            format!("a count of {count} frames is not a whole number of messages per flow"),
+            format!("choose a multiple of {all}, flows times segments, or uso=off"),
+        ),
+        _ => Support::Yes,
+    }
+}
+
+/// Whether the link hands messages on as they are.
+fn uncut(job: &Job) -> bool {
+    job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso)
+}
+
+/// Datagrams of one message.
+fn segments(job: &Job) -> Result<u64, Fault> {
+    let segments = job.options.number("segments").unwrap_or(1);
+    let size = job.message_size.saturating_sub(FramePlan::HEADERS as u64);
+    if size * segments <= LARGEST {
+        return Ok(segments);
+    }
+    let text = format!("{segments} datagrams of {size} bytes do not fit into one message");
+    Err(Fault::new(FaultKind::Usage, text)
+        .remedy(format!("choose segments={} or less", LARGEST / size)))
+}
+
+impl TxPath for Generate {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let at = Attached::of(connection)?;
+        let (plan, segments) = (frames::plan(job)?, segments(job)?);
+        let size = plan.largest();
+        let frame = plan.all(connection.index()).swap_remove(0);
+        let payload = &frame[FramePlan::HEADERS..];
+        let fault = |what| move |e: io::Error| Fault::system(what, &e);
+        let [from, to] = FramePlan::ADDRESSES;
+        let uncut = uncut(job);
+        let cut = group.share(|| Cut::by_the_kernel(at.device()?, !uncut))?;
+        // No one would answer for the sink's address.
+        let mut netlink = Netlink::new();
+        netlink
+            .set_neighbour(at.device()?, to.into(), FramePlan::HARDWARE[1])
+            .map_err(fault("naming the sink's hardware address"))?;
+        let socket = UdpSocket::bind((from, FramePlan::port(connection.index())));
+        let socket = socket.map_err(fault("opening a UDP socket at the sender's address"))?;
+        socket.connect((to, FramePlan::PORT)).map_err(fault("connecting it to the sink's"))?;
+        let each = payload.len() as i32;
+        tcp::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, each).map_err(|e| {
+            fault("UDP_SEGMENT")(e).remedy("this requires Linux 4.18, and frames within the MTU")
+        })?;
+        let burst = u64::from(plan.burst).div_ceil(segments);
+        let message = payload.repeat(segments as usize);
+        Ok(Box::new(Generator {
+            at,
+            _cut: cut,
+            socket,
+            messages: Frames::new(&[&message], burst as usize),
+            single: Frames::new(&[payload], segments as usize),
+            segments,
+            burst,
+            size: size.into(),
+            uncut,
+            hops: Hops { merged: if uncut { segments } else { 0 }, ..Hops::default() },
+            calls: 0,
+        }))
+    }
+}
+
+/// Who cuts messages: a veth would hand them on uncut, so that 32 frames were one, unless the
+/// link is to have that. Dropping it restores the device's setting.
+#[derive(Debug)]
+struct Cut {
+    device: u32,
+    was_on: bool,
+    on: bool,
+}
+
+/// The offload feature by which a device takes messages (ethtool(8), -k).
+const CUTS: &str = "tx-udp-segmentation";
+
+impl Cut {
+    /// By the kernel or, if not `by_kernel`, by the peer of the device.
+    fn by_the_kernel(device: u32, by_kernel: bool) -> Result<Cut, Fault> {
+        let mut netlink = Netlink::new();
+        let failed = |e: io::Error| Fault::system(format!("setting {CUTS}"), &e);
+        let mut is_on = || -> io::Result<bool> {
+            Ok(netlink.features(device)?.active.iter().any(|name| name == CUTS))
+        };
+        let (was_on, on) = (is_on().map_err(failed)?, !by_kernel);
+        let cut = Cut { device, was_on, on };
+        if was_on != on {
+            cut.switch(on).map_err(failed)?;
+        }
+        if is_on().map_err(failed)? == on {
+            return Ok(cut);
+        }
+        let state = if on { "off" } else { "on" };
+        Err(Fault::new(FaultKind::Unsupported, format!("the device keeps {CUTS} {state}"))
+            .remedy("choose another generator, or a link with uso=off"))
+    }
+
+    fn switch(&self, on: bool) -> io::Result<()> {
+        Netlink::new().set_features(self.device, &[(CUTS, on)])
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        if self.was_on != self.on {
+            // A device that is gone needs nothing.
+            let _ = self.switch(self.was_on);
+        }
+    }
+}
+
+struct Generator {
+    at: Attached,
+    /// Held for as long as any flow sends.
+    _cut: Arc<Cut>,
+    socket: UdpSocket,
+    messages: Frames,
+    /// Datagrams of their own, for what is less than a message.
+    single: Frames,
+    segments: u64,
+    /// Messages of one call.
+    burst: u64,
+    size: u64,
+    /// Messages cross the link as they are, and only whole ones are sent.
+    uncut: bool,
+    hops: Hops,
+    calls: u64,
+}
+
+/// Slot of the generator's only call.
+const SENDMMSG: usize = 0;
+
+impl Tx for Generator {
+    fn calls(&self) -> &'static [&'static str] {
+        &["sendmmsg"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(frames::no_witness())
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.send_at_most(u64::MAX, recorder).map(drop)
+    }
+
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
+        let writable = packet::wait_writable(self.socket.as_fd(), TIMEOUT);
+        if !writable.map_err(|e| self.at.fault("poll", &e))? {
+            return self.at.check().map(|()| 0);
+        }
+        let (segments, socket) = (self.segments, self.socket.as_fd());
+        let (each, frames, wanted) = match most / segments {
+            0 if self.uncut => (segments, &mut self.messages, 1),
+            0 => (1, &mut self.single, most),
+            whole => (segments, &mut self.messages, whole.min(self.burst)),
+        };
+        let mut refused = false;
+        let sent = recorder.timed(SENDMMSG, || {
+            let batch = frames.send(socket, wanted as usize)?;
+            refused = batch.refused;
+            Ok(batch.sent)
+        });
+        let sent = sent.map_err(|e| self.at.fault("sendmmsg", &e))? as u64 * each;
+        let refused = u64::from(refused) * each;
+        self.calls += 1;
+        self.hops.offered += sent + refused;
+        self.hops.refused += refused;
+        recorder.moved(sent as usize);
+        Ok(sent + refused)
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        let mut account = Account { hops: self.hops, ..Account::default() };
+        let bytes = self.hops.sent() * self.size;
+        let source = "sendmmsg(2) with UDP_SEGMENT: copied from user memory";
+        account.ledger.enter(Manner::Copied, bytes, self.calls, source);
+        Ok(account)
+    }
+}

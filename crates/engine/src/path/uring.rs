@@ -1,0 +1,517 @@
+//! `uring`: a stream through io_uring with ordinary (copying) sends and
+//! receives. Compared with `socket` it saves system calls: a chain or bundle
+//! of sends is one io_uring_enter, and a multishot receive delivers all that
+//! has arrived, into buffers picked by the kernel, without another request.
+
+use super::ring::{self, CALLS, ENTER};
+use super::{DataPath, HalfPath, RxPath, TxPath};
+use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN};
+use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
+use bytepath_record::{
+    Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Protocol, Support, Tls,
+};
+use bytepath_sys::memory::Region;
+use bytepath_sys::uring::{self, Arrival, RecvRing, RecvShape, SendEvent, SendRing};
+use std::time::Duration;
+
+pub(super) static PATH: DataPath = DataPath {
+    name: "uring",
+    summary: "io_uring: linked or bundled sends; multishot receive into provided buffers",
+    attempt: |_| ring::attempts(),
+    uses_io_uring: true,
+    tx: Some(&Send),
+    rx: Some(&Receive),
+};
+
+struct Send;
+struct Receive;
+
+const TX_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "mode",
+        kind: OptionKind::Choice(&["send", "bundle"]),
+        default: "send",
+        help: "a chain of linked sends, or one send of a bundle of buffers (Linux 6.10)",
+    },
+    OptionSpec {
+        name: "depth",
+        kind: OptionKind::Count(1, 1024),
+        default: "4",
+        help: "messages per submission; at most 16M in total, or one message",
+    },
+    ring::IOWAIT,
+];
+
+const RX_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "buffers",
+        kind: OptionKind::Count(0, 32768),
+        default: "0",
+        help: "buffers in the ring; 0: as many as fill the read memory, or 64K if that is more",
+    },
+    OptionSpec {
+        name: "buffer-size",
+        kind: OptionKind::AutoSize(512, 64 << 20),
+        default: "auto",
+        help: "bytes of a buffer; auto: the read size, at most 1M",
+    },
+    OptionSpec {
+        name: "bundle",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "one completion may fill several buffers (Linux 6.10)",
+    },
+    OptionSpec {
+        name: "incremental",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "several completions may fill one buffer (Linux 6.12)",
+    },
+    ring::IOWAIT,
+];
+
+impl HalfPath for Send {
+    fn options(&self) -> &'static [OptionSpec] {
+        TX_OPTIONS
+    }
+
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(ring::message_size(job)).and(ring::support(job, facts))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
+    }
+}
+
+impl TxPath for Send {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        Ok(Box::new(Sender::open(job, connection.kernel()?)?))
+    }
+}
+
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        RX_OPTIONS
+    }
+
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(shape(job))
+            .and(super::needs_stream(job, "bundle", job.options.flag("bundle")))
+            .and(super::needs_stream(job, "incremental", job.options.flag("incremental")))
+            .and(ring::support(job, facts))
+            .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
+            .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[KERNEL_TCP, KERNEL_UDP]
+    }
+}
+
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        Ok(Box::new(Receiver::open(job, connection.kernel()?)?))
+    }
+}
+
+/// Kernels before 6.10 would take a bundle for an ordinary operation.
+fn require_bundles(option: &str) -> Result<(), Fault> {
+    let features = uring::features().map_err(|e| ring::fault("io_uring_setup", &e))?;
+    if features.bundle {
+        return Ok(());
+    }
+    let fault = Fault::new(FaultKind::Unsupported, "this kernel's io_uring has no bundles");
+    Err(fault.remedy(format!("boot Linux 6.10 or later, or leave {option} at its default")))
+}
+
+/// The sending end of a flow.
+struct Sender {
+    flow: Flow,
+    ring: SendRing,
+    message: usize,
+    chain: u32,
+    bundle: bool,
+    tls: Tls,
+    /// Position of the stream in the message.
+    at: usize,
+    completions: u64,
+}
+
+impl Sender {
+    fn open(job: &Job, flow: Flow) -> Result<Self, Fault> {
+        flow.reset_on_death()?;
+        let message = ring::message_size(job)?;
+        let bundle = job.options.word("mode") == "bundle";
+        if bundle {
+            require_bundles("mode")?;
+        }
+        // Only sends that are whole or fail keep their order in a chain.
+        let chain = if job.tls == Tls::Kernel { 1 } else { ring::chain(job) };
+        let mut memory = ring::memory(message)?;
+        Pattern::new(message as u64).fill(&mut memory, 0);
+        let mut ring = Self::ring(&flow, memory, chain, bundle, job.tls)?;
+        if ring::counts_iowait(job) {
+            ring.count_iowait();
+        }
+        Ok(Sender { flow, ring, message, chain, bundle, tls: job.tls, at: 0, completions: 0 })
+    }
+
+    fn ring(
+        flow: &Flow,
+        memory: Region,
+        chain: u32,
+        bundle: bool,
+        tls: Tls,
+    ) -> Result<SendRing, Fault> {
+        let message = memory.len();
+        let mut made = SendRing::new(flow.fd(), memory, chain, 0)
+            .map_err(|e| ring::fault("cannot set up a sending io_uring", &e))?;
+        if tls == Tls::Kernel {
+            made.send_in_parts();
+        }
+        if bundle {
+            made.make_group(chain as u16, 0..message)
+                .map_err(|e| ring::fault("cannot register a buffer ring", &e))?;
+        }
+        Ok(made)
+    }
+
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        if self.bundle {
+            self.queue_bundle()?;
+        } else {
+            self.queue_chain()?;
+        }
+        self.complete(recorder)
+    }
+
+    /// Linked sends are issued one after the other, each when the one before
+    /// has queued all of its bytes, so they keep the order of the stream.
+    fn queue_chain(&mut self) -> Result<(), Fault> {
+        let mut from = self.at;
+        for left in (0..self.chain).rev() {
+            self.ring
+                .send(from..self.message, 0, left > 0)
+                .map_err(|e| ring::fault("cannot queue a send", &e))?;
+            from = 0;
+        }
+        Ok(())
+    }
+
+    /// All buffers of the ring are the one message, so that a message that was
+    /// sent in part is finished by a send of its own, before the next bundle.
+    fn queue_bundle(&mut self) -> Result<(), Fault> {
+        let queued = if self.at > 0 {
+            self.ring.send(self.at..self.message, 0, false)
+        } else {
+            self.ring.send_bundle(BUNDLE)
+        };
+        queued.map_err(|e| ring::fault("cannot queue a bundle", &e))
+    }
+
+    /// Waits for everything that is queued, and counts what was sent.
+    fn complete(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let mut failure = None;
+        let before = recorder.total();
+        while self.ring.operations() > 0 {
+            let want = self.ring.operations();
+            if let Err(e) = recorder.timed(ENTER, || self.ring.enter(want))
+                && !uring::is_transient(&e)
+            {
+                return Err(ring::fault("io_uring_enter", &e));
+            }
+            while let Some(event) = self.ring.event() {
+                let SendEvent::Sent { tag, result, .. } = event else { continue };
+                match result {
+                    Ok(bytes) => self.count(bytes as usize, recorder),
+                    // The rest of a chain whose head came short; and the end of
+                    // a bundle that has used up the buffer ring.
+                    Err(e) if e.raw_os_error() == Some(libc::ECANCELED) => {}
+                    Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) && tag == BUNDLE => {}
+                    Err(e) => failure = failure.or(Some(e)),
+                }
+            }
+        }
+        match failure {
+            Some(e) => Err(ring::fault("cannot send", &e)),
+            None if recorder.total() == before => {
+                Err(Fault::new(FaultKind::System, "io_uring sent nothing and reported no error"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn count(&mut self, bytes: usize, recorder: &mut Recorder) {
+        recorder.moved(bytes);
+        recorder.piece(bytes);
+        self.completions += 1;
+        self.at = (self.at + bytes) % self.message;
+    }
+}
+
+/// Name of a bundle among the operations.
+const BUNDLE: u64 = 1;
+
+impl Tx for Sender {
+    fn calls(&self) -> &'static [&'static str] {
+        CALLS
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        let (bundle, tls) = (self.bundle, self.tls);
+        ring::witness(
+            &self.flow,
+            |page| Self::ring(&self.flow, page, 1, bundle, tls),
+            |ring| match bundle {
+                true => ring.send_bundle(BUNDLE),
+                false => ring.send(0..WITNESS_LEN, 0, false),
+            },
+        )
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.turn(recorder).inspect_err(|_| self.ring.cancel())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let mut ledger = Ledger::default();
+        let source = if self.bundle {
+            "IORING_OP_SEND with a bundle copies into socket buffers"
+        } else {
+            "IORING_OP_SEND copies into socket buffers"
+        };
+        ledger.enter(Manner::Copied, recorder.total(), self.completions, source);
+        Ok(Account { ledger, ..Account::default() })
+    }
+}
+
+/// The receiving end of a flow.
+struct Receiver {
+    flow: Flow,
+    ring: RecvRing,
+    read_size: usize,
+    toucher: Toucher,
+    /// Buffers that were filled or partly filled.
+    fillings: u64,
+}
+
+/// Least memory of the provided buffers where nothing else is requested. By default they
+/// take what any receiver's memory takes: a working set that leaves the cache costs a
+/// stream a sixth of its rate.
+const POOL: u64 = 64 << 10;
+/// Largest buffer that is taken by default. A completion is never larger than
+/// what the socket holds, so larger buffers would spread the same bytes over
+/// more memory.
+const BUFFER: u64 = 1 << 20;
+/// Most memory that buffers may take.
+const MOST: u64 = 4 << 30;
+
+impl Receiver {
+    fn open(job: &Job, flow: Flow) -> Result<Self, Fault> {
+        let shape = shape(job)?;
+        if shape.bundle {
+            require_bundles("bundle")?;
+        }
+        let mut ring = RecvRing::new(flow.fd(), shape).map_err(|e| {
+            let fault = ring::fault("cannot set up a receiving io_uring", &e);
+            if shape.incremental {
+                fault.remedy("incremental buffers came with Linux 6.12; leave them off")
+            } else {
+                fault
+            }
+        })?;
+        if ring::counts_iowait(job) {
+            ring.count_iowait();
+        }
+        let toucher = Toucher::new(job.touch, job.message_size);
+        let read_size = job.read_size as usize;
+        Ok(Receiver { flow, ring, read_size, toucher, fillings: 0 })
+    }
+
+    /// Enters the ring and takes all that has arrived. False at the end of the stream.
+    fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if !self.ring.pending()
+            && let Err(e) = recorder.timed(ENTER, || self.ring.enter())
+            && !uring::is_transient(&e)
+        {
+            return Err(ring::fault("io_uring_enter", &e));
+        }
+        while let Some(arrival) = self.ring.arrival() {
+            match arrival {
+                Arrival::Bytes(bytes) => {
+                    self.fillings += 1;
+                    for piece in bytes.chunks(self.read_size) {
+                        self.toucher.take(piece)?;
+                        recorder.piece(piece.len());
+                    }
+                    recorder.moved(bytes.len());
+                }
+                Arrival::End => return self.flow.confirm_end().map(|()| false),
+                Arrival::Failed(e) => return Err(ring::fault("cannot receive", &e)),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The buffers that a job requests.
+fn shape(job: &Job) -> Result<RecvShape, Fault> {
+    let (options, read_size) = (&job.options, job.read_size);
+    if read_size == 0 {
+        return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
+    }
+    let memory = job.read_memory.max(POOL);
+    // Two or more: one is filled while another is looked at. A datagram has to fit in one.
+    let largest = match job.protocol {
+        Protocol::Tcp => BUFFER.min(memory / 2),
+        Protocol::Udp | Protocol::Frames => BUFFER,
+    };
+    let buffer_size = options.number("buffer-size").unwrap_or(read_size.min(largest));
+    let buffers = match options.number("buffers").unwrap_or(0) {
+        0 => (memory / buffer_size).clamp(2, 1 << 15),
+        n => n,
+    };
+    if buffers > 1 << 15 || buffers * buffer_size > MOST {
+        return Err(Fault::new(
+            FaultKind::Usage,
+            format!("{buffers} buffers of {buffer_size} bytes are too many"),
+        )
+        .remedy("choose fewer or smaller ones: at most 32768, and at most 4G in total"));
+    }
+    if job.protocol == Protocol::Udp && buffer_size < job.message_size {
+        let text = format!("buffers of {buffer_size} bytes would cut datagrams short");
+        let remedy = format!("choose a buffer-size of at least {}", job.message_size);
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    }
+    Ok(RecvShape {
+        buffers: buffers as u16,
+        buffer_size: buffer_size as u32,
+        bundle: options.flag("bundle"),
+        incremental: options.flag("incremental"),
+        read: false,
+    })
+}
+
+impl Rx for Receiver {
+    fn calls(&self) -> &'static [&'static str] {
+        CALLS
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        self.turn(recorder).inspect_err(|_| self.ring.cancel())
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
+        Some(self.ring.wait(timeout).map_err(|e| ring::fault("io_uring_enter", &e)))
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let mut ledger = Ledger::default();
+        let source = "IORING_OP_RECV copies into provided buffers";
+        ledger.enter(Manner::Copied, recorder.total(), self.fillings, source);
+        let mut notes = Vec::new();
+        let (again, starved) = (self.ring.arms().saturating_sub(1), self.ring.starved());
+        if again > 0 {
+            notes.push(format!(
+                "restarts of the multishot receive: {again}, of which {starved} for lack of a free \
+                 buffer (ENOBUFS)"
+            ));
+        }
+        Ok(Account { ledger, notes, ..Account::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Attempt, Cell, Half, Outcome, Role};
+
+    fn facts(attempts: &[(&str, Outcome)]) -> Facts {
+        let attempts = attempts
+            .iter()
+            .map(|(name, outcome)| Attempt { name: (*name).into(), outcome: outcome.clone() });
+        Facts {
+            kernel_release: "5.10.0".into(),
+            attempts: attempts.collect(),
+            ..Default::default()
+        }
+    }
+
+    fn check(role: Role, facts: &Facts) -> Support {
+        let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
+        PATH.half(role).unwrap().check(&Job::stream(&cell, role), facts)
+    }
+
+    #[test]
+    fn buffers_take_the_memory_that_reads_may_fill() {
+        let of = |protocol, read_size, read_memory| {
+            let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("uring"));
+            (cell.stream.protocol, cell.stream.read_size) = (protocol, read_size);
+            (cell.stream.message_size, cell.stream.read_memory) = (read_size, read_memory);
+            let shape = shape(&Job::stream(&cell, Role::Receiver)).unwrap();
+            (u64::from(shape.buffers), u64::from(shape.buffer_size))
+        };
+        assert_eq!(of(Protocol::Tcp, 1 << 20, None), (2, 512 << 10));
+        assert_eq!(of(Protocol::Tcp, 1 << 20, Some(16 << 20)), (16, 1 << 20));
+        assert_eq!(of(Protocol::Tcp, 4096, None), (16, 4096), "64K at least");
+        assert_eq!(of(Protocol::Udp, 64000, None), (2, 64000), "a datagram fits");
+    }
+
+    #[test]
+    fn each_role_needs_what_it_uses() {
+        let works = Outcome::Works(String::new());
+        let old = facts(&[
+            (ring::SETUP, works.clone()),
+            (ring::BUFFER_RING, Outcome::Errno(libc::EINVAL)),
+            (ring::RECV_MULTISHOT, Outcome::Errno(libc::EINVAL)),
+        ]);
+        assert_eq!(check(Role::Sender, &old), Support::Yes);
+        assert_eq!(
+            check(Role::Receiver, &old),
+            Support::no(
+                "Linux 5.10.0 has no rings of provided buffers",
+                "boot Linux 5.19 or later"
+            )
+        );
+        let new = facts(&[
+            (ring::SETUP, works.clone()),
+            (ring::BUFFER_RING, works.clone()),
+            (ring::RECV_MULTISHOT, works),
+        ]);
+        assert_eq!(check(Role::Receiver, &new), Support::Yes);
+        let none = facts(&[(ring::SETUP, Outcome::Errno(libc::ENOSYS))]);
+        for role in Role::ALL {
+            assert!(!check(role, &none).is_yes());
+        }
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_option() {
+        for role in Role::ALL {
+            for option in PATH.half(role).unwrap().options() {
+                option.kind.parse(option.default).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! A sender whose bytes a copy engine writes into a FIFO, from which the stack reads them. Both
+//! may be work of the flow's thread, or the stack has a thread of its own: then the two share
+//! the FIFO by a spin lock, or without one.
+
+use super::{account, idle, turn, witness};
+use crate::connection::Connection;
+use crate::connection::userspace::{Hold, Stack};
+use crate::copy::fifo::{Counts, Reader, Sharing, Writer, fifo};
+use crate::copy::{self, Events, Memories, Memory, Place, Shape};
+use crate::workload::{Account, Job, PATTERN_PERIOD, Pattern, Phase, Recorder, Tx};
+use bytepath_record::{
+    Attempt, Facts, Fault, OptionKind, OptionSpec, Outcome, Reading, Role, Scope, Support, Unit,
+    is_model,
+};
+use bytepath_sys::{Roots, clock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+/// What can be set of it.
+pub(super) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "copy",
+        kind: OptionKind::Text,
+        default: "none",
+        help: "engine that copies into a FIFO (bytepath copy --help); none: the stack copies, without one",
+    },
+    OptionSpec {
+        name: "copy-depth",
+        kind: OptionKind::Count(1, 1024),
+        default: "8",
+        help: "copies in flight",
+    },
+    OptionSpec {
+        name: "copy-batch",
+        kind: OptionKind::Count(1, 1024),
+        default: "1",
+        help: "copies submitted together, at most copy-depth",
+    },
+    OptionSpec {
+        name: "fifo",
+        kind: OptionKind::Size(4096, 1 << 30),
+        default: "2M",
+        help: "capacity of the FIFO in bytes",
+    },
+    OptionSpec {
+        name: "writer",
+        kind: OptionKind::Choice(&["same", "thread", "lock-free"]),
+        default: "same",
+        help: "writer: the thread that polls the stack, or another one, with a spin lock or without",
+    },
+    OptionSpec {
+        name: "stack-cpu",
+        kind: OptionKind::AutoCount(0, 4095),
+        default: "auto",
+        help: "CPU of the stack's own thread; auto leaves it to the scheduler, away from the writer's",
+    },
+];
+
+/// Numbers of the memories: what the application writes from, and the FIFO.
+const APPLICATION: usize = 0;
+const FIFO: usize = 1;
+
+/// What is known of a host's DSA.
+const DSA: &str = "dsa";
+
+/// Whether there is a work queue.
+pub(super) fn attempt(_: Option<&str>) -> Vec<Attempt> {
+    let usable = copy::dsa::found(&Roots::real()).iter().any(|queue| queue.usable);
+    let outcome = match usable {
+        true => Outcome::Works(String::new()),
+        false => Outcome::Missing("there is no work queue that a program can open".into()),
+    };
+    vec![Attempt { name: DSA.into(), outcome }]
+}
+
+/// Whether bytes go through a FIFO.
+pub(super) fn is_asked(job: &Job) -> bool {
+    !matches!(job.options.word("copy"), "none" | "")
+}
+
+/// Refuses values that do not fit together, and an engine that is not there.
+pub(super) fn check(job: &Job, facts: &Facts) -> Support {
+    let (options, engine) = (&job.options, job.options.word("copy"));
+    let writer = options.word("writer");
+    if !is_asked(job) {
+        return match writer {
+            "same" | "" => Support::Yes,
+            _ => Support::no(format!("writer={writer} writes into a FIFO"), "choose copy=cpu, too"),
+        };
+    }
+    if job.batch == 1 {
+        let what = "an engine copies into the FIFO ahead of what is sent: it is for streams";
+        return Support::no(what, "leave copy at none");
+    }
+    if options.number("copy-batch") > options.number("copy-depth") {
+        return Support::no("copy-batch is larger than copy-depth", "raise copy-depth");
+    }
+    match copy::engine(engine) {
+        Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+        Ok((kind, _)) if kind.name == DSA => facts.require(
+            DSA,
+            "bytepath doctor lists what is missing; docs/copy.md describes the setup",
+        ),
+        Ok(_) => Support::Yes,
+    }
+}
+
+/// Opens it: the FIFO, the engine, and the memory that is written from in turn.
+pub(super) fn open(
+    job: &Job,
+    connection: &dyn Connection,
+    (spins, all): (bool, u64),
+) -> Result<Box<dyn Tx>, Fault> {
+    let options = &job.options;
+    let number = |name| options.number(name).unwrap_or(1) as usize;
+    let map = |len: usize| {
+        Memory::new(len).map_err(|e| {
+            Fault::system(format!("memory of {len} bytes for a copy engine"), &e)
+                .remedy("choose a smaller rotate, message-size or fifo")
+        })
+    };
+    let memories = Memories::from([map(all as usize)?, map(number("fifo"))?]);
+    let pattern = Pattern::new(job.message_size);
+    let mut part = vec![0; PATTERN_PERIOD.min(all as usize)];
+    for at in (0..all as usize).step_by(part.len()) {
+        let len = part.len().min(all as usize - at);
+        pattern.fill(&mut part[..len], at as u64);
+        memories[APPLICATION].write(at, &part[..len]);
+    }
+    let engine = options.word("copy").to_owned();
+    let (kind, chosen) = copy::engine(&engine)?;
+    let shape = Shape { depth: number("copy-depth"), batch: number("copy-batch") };
+    let opened = kind.open(&memories, shape, &chosen)?;
+    let writer = options.word("writer");
+    let sharing = if writer == "thread" { Sharing::Lock } else { Sharing::LockFree };
+    let (fifo_in, reader) = fifo(sharing, &memories, FIFO, (opened, shape.depth));
+    let hold = Hold::of(connection)?;
+    let feeder = match writer {
+        "thread" | "lock-free" => {
+            let cpu = options.number("stack-cpu").map(|cpu| cpu as u32);
+            Feeder::Waiting { hold: Hold::of(connection)?, reader, cpu }
+        }
+        _ => Feeder::Own(reader),
+    };
+    Ok(Box::new(Offloaded {
+        feeder,
+        writer: fifo_in,
+        hold,
+        spins,
+        engine,
+        size: job.message_size as usize,
+        all: all as usize,
+        place: 0,
+        idle: 0,
+        begun: 0,
+        at: (job.role, connection.index()),
+    }))
+}
+
+struct Offloaded {
+    // Ends before the writer does.
+    feeder: Feeder,
+    writer: Writer,
+    hold: Hold,
+    spins: bool,
+    engine: String,
+    /// Bytes of a message, and of all that are written from in turn.
+    size: usize,
+    all: usize,
+    /// Position of the stream in those.
+    place: usize,
+    /// Turns since something could be written.
+    idle: u32,
+    /// When it began, in ticks.
+    begun: u64,
+    at: (Role, u32),
+}
+
+/// Who takes bytes from the FIFO to the stack.
+enum Feeder {
+    Own(Reader),
+    /// A thread that has not begun.
+    Waiting {
+        hold: Hold,
+        reader: Reader,
+        cpu: Option<u32>,
+    },
+    Thread(StackThread),
+    Ended,
+}
+
+impl Tx for Offloaded {
+    fn calls(&self) -> &'static [&'static str] {
+        super::CALLS
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        witness(&self.hold)
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.feeder = match std::mem::replace(&mut self.feeder, Feeder::Ended) {
+            Feeder::Waiting { hold, reader, cpu } => {
+                Feeder::Thread(StackThread::start(hold, reader, cpu)?)
+            }
+            other => {
+                self.hold.attend();
+                other
+            }
+        };
+        self.begun = clock::now();
+        Ok(())
+    }
+
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let from = Place { memory: APPLICATION, at: self.place };
+        let given = self.writer.write(from, self.size - self.place % self.size)?;
+        if given > 0 {
+            recorder.moved(given);
+            self.place = (self.place + given) % self.all;
+        }
+        self.turn(given > 0, recorder)
+    }
+
+    /// Sends until the gate says stop, then what is still in the FIFO.
+    fn send_until_stop(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        while recorder.phase() != Phase::Stop {
+            self.send(recorder)?;
+        }
+        while !self.writer.settle()? || self.writer.taken() < self.writer.published() {
+            self.turn(false, recorder)?;
+        }
+        if let Feeder::Thread(thread) = std::mem::replace(&mut self.feeder, Feeder::Ended) {
+            return thread.end();
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        let counts = self.writer.counts();
+        let source = format!(
+            "copied into a FIFO by {}, to the user-space TCP's buffer, and twice more on output",
+            self.engine
+        );
+        let mut account = account(&self.hold, self.at, [recorder.total(), counts.copies], &source)?;
+        let elapsed = (clock::now() - self.begun) as f64 * clock::tick_seconds();
+        let scope = Scope::Flow(self.at.0, self.at.1);
+        account.readings.extend(readings(&counts, &self.writer.events(), elapsed, &scope));
+        if is_model(&self.engine) {
+            account.notes.push(
+                "the copies are by a model of a device: they do not show how fast one is".into(),
+            );
+        }
+        Ok(account)
+    }
+}
+
+impl Offloaded {
+    /// Has the stack go on, where that is this thread's work; whatever it was, waits a little
+    /// where nothing was written.
+    fn turn(&mut self, written: bool, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.idle = if written { 0 } else { self.idle.saturating_add(1) };
+        match &mut self.feeder {
+            Feeder::Own(reader) => {
+                let fed = {
+                    let mut stack = self.hold.stack();
+                    let fed = feed(reader, &mut stack).ok_or_else(|| self.hold.cut_off())?;
+                    turn(&self.hold, &mut stack, recorder)?;
+                    fed
+                };
+                // An engine that is at work is asked again.
+                match written || fed > 0 || self.writer.is_under_way() {
+                    true => Ok(()),
+                    false => idle(&self.hold, self.spins, recorder),
+                }
+            }
+            Feeder::Thread(thread) if !written => {
+                copy::pause(self.idle);
+                thread.check()
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Copies from the FIFO to the stack what there is room for; how much. None: the stack takes no
+/// more.
+fn feed(reader: &mut Reader, stack: &mut Stack) -> Option<usize> {
+    let mut open = true;
+    let fed = reader.take(|bytes| {
+        let mut done = 0;
+        // Twice where the stack's own buffer ends in between.
+        loop {
+            match stack.send_with(|piece| bytes.read(done, piece)) {
+                Some(0) => return done,
+                Some(more) => done += more,
+                None => {
+                    open = false;
+                    return done;
+                }
+            }
+        }
+    });
+    open.then_some(fed)
+}
+
+/// The thread that polls the stack, and takes the data to send from the FIFO.
+struct StackThread {
+    stop: Arc<AtomicBool>,
+    failed: Arc<OnceLock<Fault>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StackThread {
+    fn start(mut hold: Hold, mut reader: Reader, cpu: Option<u32>) -> Result<StackThread, Fault> {
+        let (stop, failed) = (Arc::new(AtomicBool::new(false)), Arc::new(OnceLock::new()));
+        let (stopped, fault) = (stop.clone(), failed.clone());
+        let life = move || {
+            if let Err(why) = poll_stack(&mut hold, &mut reader, &stopped) {
+                let _ = fault.set(why);
+            }
+        };
+        let thread = Some(copy::helper("stack", cpu, life)?);
+        Ok(StackThread { stop, failed, thread })
+    }
+
+    /// Why it has ended, if it has.
+    fn check(&self) -> Result<(), Fault> {
+        self.failed.get().map_or(Ok(()), |fault| Err(fault.clone()))
+    }
+
+    /// Ends it once the FIFO is empty.
+    fn end(mut self) -> Result<(), Fault> {
+        self.join();
+        self.check()
+    }
+
+    fn join(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for StackThread {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+fn poll_stack(hold: &mut Hold, reader: &mut Reader, stop: &AtomicBool) -> Result<(), Fault> {
+    hold.attend();
+    let mut idle = 0_u32;
+    loop {
+        let stopped = stop.load(Ordering::Acquire);
+        let fed = {
+            let mut stack = hold.stack();
+            let fed = feed(reader, &mut stack).ok_or_else(|| hold.cut_off())?;
+            stack.poll().map_err(|e| hold.fault(&e))?;
+            fed
+        };
+        if fed > 0 {
+            idle = 0;
+        } else if stopped {
+            return Ok(());
+        } else {
+            idle = idle.saturating_add(1);
+            copy::pause(idle);
+        }
+    }
+}
+
+/// What writing has come to, over the whole stream of this many seconds.
+fn readings(counts: &Counts, events: &Events, elapsed: f64, scope: &Scope) -> Vec<Reading> {
+    let Counts { attempts, refused, busy, copies, bytes, polls, submitting, polling } = *counts;
+    let Events { retries, faults, by_cpu, batches } = *events;
+    let tick = clock::tick_seconds();
+    let each = |sum: u64| sum as f64 / copies.max(1) as f64;
+    let a_second = |sum: u64| sum as f64 / elapsed;
+    let time = each(submitting + polling);
+    // Elsewhere the clock counts nanoseconds.
+    let cycles = (tick != 1e-9).then_some(("copy.cycles", Unit::Count, time));
+    let levels = [
+        ("copy.attempts", Unit::PerSecond, a_second(attempts)),
+        ("copy.refused", Unit::PerSecond, a_second(refused)),
+        ("copy.busy", Unit::PerSecond, a_second(busy)),
+        ("copy.rate", Unit::BytesPerSecond, a_second(bytes)),
+        ("copy.time", Unit::Seconds, time * tick),
+        ("copy.polls", Unit::Count, each(polls)),
+    ];
+    let levels = levels.into_iter().chain(cycles);
+    let levels = levels.map(|(name, unit, value)| Reading::mean(name, unit, value, scope.clone()));
+    let sums = [
+        ("copy.copies", Unit::Count, copies),
+        ("copy.retries", Unit::Count, retries),
+        ("copy.faults", Unit::Count, faults),
+        ("copy.by-cpu", Unit::Bytes, by_cpu),
+        ("copy.batches", Unit::Count, batches),
+    ];
+    let sums = sums
+        .into_iter()
+        .map(|(name, unit, value)| Reading::sum(name, unit, value as f64, scope.clone()));
+    levels.chain(sums).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Cell, Half, OptionValue};
+
+    /// A job of a stream with these options of the sender, all others being at their defaults.
+    fn job(given: &[(&str, &str)]) -> Job {
+        let mut cell = Cell::new("test", Half::plain("userspace"), Half::plain("socket"));
+        for spec in OPTIONS {
+            let typed = given.iter().find(|(name, _)| *name == spec.name).map(|(_, value)| *value);
+            let value: OptionValue = spec.kind.parse(typed.unwrap_or(spec.default)).unwrap();
+            cell.tx.options.0.insert(spec.name.into(), value);
+        }
+        Job::stream(&cell, Role::Sender)
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused_by_name() {
+        let said = |job: &Job| match check(job, &Facts::default()) {
+            Support::Yes => String::new(),
+            Support::No { reason, .. } => reason,
+        };
+        assert_eq!(said(&job(&[])), "");
+        assert_eq!(said(&job(&[("copy", "dsa-model:latency=9"), ("writer", "thread")])), "");
+        for (given, word) in [
+            (&[("writer", "thread")][..], "writer=thread writes into a FIFO"),
+            (&[("copy", "das")], "there is no copy engine 'das'"),
+            (&[("copy", "cpu:methd=x")], "has no option 'methd'"),
+            (
+                &[("copy", "cpu"), ("copy-depth", "2"), ("copy-batch", "4")],
+                "larger than copy-depth",
+            ),
+            (&[("copy", "dsa")], "dsa was not tried"),
+        ] {
+            assert!(said(&job(given)).contains(word), "{given:?}: {}", said(&job(given)));
+        }
+        let messages = Job { batch: 1, ..job(&[("copy", "cpu")]) };
+        assert!(said(&messages).contains("it is for streams"));
+    }
+}

@@ -1,0 +1,237 @@
+//! `vhost`: frames of a tap by the kernel's vhost worker, with this process in the place of
+//! the virtual machine: the worker copies each into a buffer of our receive queue. It is what
+//! feeds a guest's network device, without the guest and without qemu.
+
+use super::frames::Intake;
+use super::{DataPath, HalfPath, RxPath, frames};
+use crate::connection::{Attached, Connection, FRAMES, Transport};
+use crate::workload::{Account, Group, Job, QUIET, Recorder, Rx};
+use bytepath_record::{
+    Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Outcome, Reading, Role, Scope,
+    Support, Unit,
+};
+use bytepath_sys::thread;
+use bytepath_sys::vhost::{self, HEADER, Piece, Receiver, Refused, Shape, Step, Trouble};
+use std::os::fd::AsFd;
+
+/// The `vhost` path.
+pub(super) static PATH: DataPath = DataPath {
+    name: "vhost",
+    summary: "frames of a tap by vhost-net, into a queue of this process: copied by its worker",
+    attempt: |_| vec![super::tried(ATTEMPT, vhost::features().map(|bits| format!("{bits:#x}")))],
+    uses_io_uring: false,
+    tx: None,
+    rx: Some(&Receive),
+};
+
+struct Receive;
+
+/// What is tried on a host: which features its vhost-net has.
+const ATTEMPT: &str = "vhost-net";
+
+const REMEDY: &str = "modprobe vhost_net (CONFIG_VHOST_NET), and let /dev/vhost-net be opened; \
+     the newer kernel of a guest has it: --testbed vm";
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "ring",
+        kind: OptionKind::Count(2, 32768),
+        default: "256",
+        help: "buffers of the receive queue, a power of two; 256 as in qemu",
+    },
+    OptionSpec {
+        name: "mergeable",
+        kind: OptionKind::Flag,
+        default: "on",
+        help: "VIRTIO_NET_F_MRG_RXBUF: a frame may take several buffers, as guests negotiate",
+    },
+    frames::WAIT,
+    frames::STOP_AFTER,
+];
+
+/// Frames that are taken at once, after which their buffers are shown to the worker again.
+const TURN: usize = 64;
+
+/// Least bytes of a buffer: room for a frame of the usual size, as guests offer it.
+const BUFFER: u32 = 2048;
+
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        frames::on_a_tap(job).and(frames::cut(job, PATH.name)).and(super::fits(ring(job))).and(
+            match facts.attempt(ATTEMPT) {
+                Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
+                    Support::no("this host has no vhost-net", REMEDY)
+                }
+                _ => facts.require(ATTEMPT, REMEDY),
+            },
+        )
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[FRAMES]
+    }
+}
+
+/// Buffers of the queue.
+fn ring(job: &Job) -> Result<u16, Fault> {
+    let entries = job.options.number("ring").unwrap_or(256);
+    u16::try_from(entries).ok().filter(|entries| entries.is_power_of_two()).ok_or_else(|| {
+        Fault::new(FaultKind::Usage, format!("a queue of {entries} buffers"))
+            .remedy("choose a power of two up to 32768")
+    })
+}
+
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let at = Attached::of(connection)?;
+        // Frames of ours take one buffer each, so that they can be looked at as a whole.
+        let plan = frames::plan(job)?;
+        let buffer = (plan.largest() + HEADER as u32).max(BUFFER);
+        let mergeable = job.options.flag("mergeable");
+        let shape = Shape { entries: ring(job)?, buffer, mergeable };
+        let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
+        place(&vhost, plan.vhost)?;
+        Ok(Box::new(Queue { at, vhost, intake: Intake::of(job, 0) }))
+    }
+}
+
+/// The worker has the CPU of the thread that requested it, which is about to be busy.
+fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
+    let fault = |e| Fault::system("choosing the CPU of the vhost worker", &e);
+    match (vhost.worker(), cpu) {
+        (Some(worker), Some(cpu)) => thread::pin_other(worker, cpu).map_err(fault),
+        (Some(worker), None) => thread::free_other(worker).map_err(fault),
+        (None, Some(_)) => {
+            Err(Fault::new(FaultKind::Unsupported, "the vhost worker is not visible").remedy(
+                "leave vhost out of the placement, or run where /proc shows the kernel's threads",
+            ))
+        }
+        (None, None) => Ok(()),
+    }
+}
+
+struct Queue {
+    at: Attached,
+    vhost: Receiver,
+    intake: Intake,
+}
+
+/// Slot of the only call that it makes on its own.
+const POLL: usize = 0;
+
+impl Rx for Queue {
+    fn calls(&self) -> &'static [&'static str] {
+        &["poll"]
+    }
+
+    #[inline]
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if self.intake.leaves(&self.at, recorder)? {
+            return Ok(false);
+        }
+        let (most, mut entered) = (self.intake.most(TURN), Ok(()));
+        let visit = |piece: Piece| {
+            // What takes several buffers is larger than any frame of ours.
+            if piece.begins && piece.ends {
+                if entered.is_ok() {
+                    entered = self.intake.enter(piece.bytes, recorder);
+                }
+            } else if piece.ends {
+                self.intake.stray();
+            }
+        };
+        let frames = self.vhost.take(most, visit).map_err(trouble)?;
+        entered?;
+        if frames > 0 { Ok(true) } else { self.wait_for_frames(recorder) }
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        let source = "vhost-net: its worker copies each frame into the queue's memory";
+        let mut account = self.intake.account(&self.at, 0, Manner::Copied, source);
+        let counts = self.vhost.counts();
+        let scope = Scope::Flow(Role::Receiver, self.at.index());
+        for (name, value) in
+            [("batches", counts.batches), ("kicks", counts.kicks), ("sleeps", counts.sleeps)]
+        {
+            let metric = format!("vhost.{name}");
+            account.readings.push(Reading::sum(metric, Unit::Count, value as f64, scope.clone()));
+        }
+        Ok(account)
+    }
+}
+
+impl Queue {
+    fn wait_for_frames(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        self.at.check()?;
+        if self.intake.spins() {
+            frames::spin(|| self.vhost.waiting() > 0);
+            self.vhost.examine().map_err(trouble)?;
+            return Ok(self.vhost.waiting() > 0);
+        }
+        let vhost = &mut self.vhost;
+        let mut there = Ok(false);
+        let _ = recorder.timed(POLL, || {
+            there = vhost.wait(QUIET);
+            Ok(0)
+        });
+        there.map(|there| self.intake.woken(there)).map_err(trouble)
+    }
+}
+
+fn trouble(trouble: Trouble) -> Fault {
+    match trouble {
+        Trouble::System(e) => Fault::system("the queue that vhost-net fills", &e),
+        Trouble::DeviceGone | Trouble::WorkerEnded(_) => {
+            Fault::new(FaultKind::PeerLost, trouble.to_string())
+                .remedy("find out what removed the device or ended the worker")
+        }
+        Trouble::QueueBroken | Trouble::Malformed(_) => {
+            Fault::new(FaultKind::Corrupt, trouble.to_string()).remedy("see the kernel's log")
+        }
+    }
+}
+
+fn refused(refused: &Refused) -> Fault {
+    let fault = Fault::system(refused.step.words(), &refused.error);
+    match refused.step {
+        Step::Open => fault.remedy(REMEDY),
+        Step::Queue => fault.remedy("choose a smaller ring"),
+        _ => fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn a_worker_or_a_device_that_is_gone_is_a_peer_that_was_lost() {
+        for (gone, word) in [
+            (Trouble::WorkerEnded(77), "worker (thread 77) has ended"),
+            (Trouble::DeviceGone, "the tap that vhost-net reads is gone"),
+        ] {
+            let fault = trouble(gone);
+            assert_eq!(fault.kind, FaultKind::PeerLost);
+            assert!(fault.message.contains(word) && fault.remedy.is_some(), "{fault}");
+        }
+        assert_eq!(trouble(Trouble::QueueBroken).kind, FaultKind::Corrupt);
+    }
+
+    #[test]
+    fn a_host_without_vhost_net_reports_what_to_load() {
+        let error = io::Error::from_raw_os_error(libc::ENOENT);
+        let fault = refused(&Refused { step: Step::Open, error });
+        assert!(fault.message.contains("/dev/vhost-net"), "{fault}");
+        assert!(fault.remedy.unwrap().contains("modprobe vhost_net"));
+    }
+}

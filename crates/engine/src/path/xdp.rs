@@ -1,0 +1,234 @@
+//! Frames before the kernel makes a socket buffer of them (XDP): `xdp-drop` counts and drops
+//! those that arrive, `xdp-live` makes some and hands them to the device.
+
+use super::{DataPath, HalfPath, RxPath, TxPath, frames};
+use crate::connection::{Attached, Connection, FRAMES, Transport};
+use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
+use bytepath_record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
+use bytepath_sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The `xdp-drop` path.
+pub(super) static DROP: DataPath = DataPath {
+    name: "xdp-drop",
+    summary: "frames counted and dropped by an XDP program: no application sees them",
+    attempt: super::nothing_to_try,
+    uses_io_uring: false,
+    tx: None,
+    rx: Some(&Drop),
+};
+
+/// The `xdp-live` path.
+pub(super) static LIVE: DataPath = DataPath {
+    name: "xdp-live",
+    summary: "copies of a frame made in the kernel, without a socket buffer (XDP live frames)",
+    attempt: super::nothing_to_try,
+    uses_io_uring: false,
+    tx: Some(&Live),
+    rx: None,
+};
+
+struct Drop;
+struct Live;
+
+const DROP_OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "mode",
+    kind: OptionKind::Choice(&["native", "generic"]),
+    default: "native",
+    help: "where the program runs: in the driver, or in the stack",
+}];
+
+const LIVE_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "repeat",
+        kind: OptionKind::Count(1, 1 << 24),
+        default: "262144",
+        help: "frames per system call; a call takes some 20 ms of preparation and cannot notice an edge of the window",
+    },
+    OptionSpec {
+        name: "batch",
+        kind: OptionKind::Count(1, 256),
+        default: "64",
+        help: "frames handed to the device at once",
+    },
+];
+
+/// How often the count of what was dropped is looked at.
+const LOOK: Duration = Duration::from_millis(1);
+
+impl HalfPath for Drop {
+    fn options(&self) -> &'static [OptionSpec] {
+        DROP_OPTIONS
+    }
+
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        frames::on_a_device(job).and(frames::never_seen(job, DROP.name))
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[FRAMES]
+    }
+}
+
+impl RxPath for Drop {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        let at = Attached::of(connection)?;
+        let dropper = group.share(|| {
+            Dropper::attach(at.device()?, FramePlan::MARK, frames::mode(job))
+                .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
+        })?;
+        let counts = connection.index() == 0;
+        let in_driver = frames::mode(job) == Mode::Native;
+        Ok(Box::new(Dropping { at, dropper, counts, in_driver, seen: Count::default() }))
+    }
+}
+
+struct Dropping {
+    at: Attached,
+    /// One for the whole device.
+    dropper: Arc<Dropper>,
+    /// Whether it is the flow that counts the frames of all.
+    counts: bool,
+    in_driver: bool,
+    seen: Count,
+}
+
+impl Rx for Dropping {
+    fn calls(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The frames need nothing of this thread, which only looks at their count.
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
+        self.at.check()?;
+        if !self.counts {
+            std::thread::sleep(QUIET);
+            return Ok(false);
+        }
+        let mut waited = Duration::ZERO;
+        loop {
+            let now = self.dropper.count().map_err(|e| self.at.fault("reading a map", &e))?;
+            let more = now.frames - self.seen.frames;
+            self.seen = now;
+            recorder.moved(more as usize);
+            if more > 0 || waited >= QUIET {
+                std::thread::sleep(LOOK);
+                return Ok(more > 0);
+            }
+            std::thread::sleep(LOOK);
+            waited += LOOK;
+        }
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        let Count { frames, bytes } = self.seen;
+        let dropped_as_asked = if self.in_driver { frames } else { 0 };
+        let hops = Hops { received: frames, dropped_as_asked, ..Hops::default() };
+        let mut account = Account { hops, ..Account::default() };
+        account.ledger.enter(Manner::Discarded, bytes, frames, "dropped by an XDP program");
+        Ok(account)
+    }
+}
+
+impl HalfPath for Live {
+    fn options(&self) -> &'static [OptionSpec] {
+        LIVE_OPTIONS
+    }
+
+    fn check(&self, job: &Job, _: &Facts) -> Support {
+        frames::of_one_size(job, LIVE.name)
+    }
+
+    fn transports(&self) -> &'static [&'static dyn Transport] {
+        &[FRAMES]
+    }
+}
+
+impl TxPath for Live {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        _: &Group,
+    ) -> Result<Box<dyn Tx>, Fault> {
+        let at = Attached::of(connection)?;
+        let all = frames::plan(job)?.all(connection.index());
+        let frame = all.first().map(Vec::as_slice).unwrap_or_default();
+        let live = LiveFrames::new(at.device()?, frame).map_err(|refused| {
+            frames::unloaded("loading the program that makes frames", refused)
+        })?;
+        let number = |name, usual| job.options.number(name).unwrap_or(usual);
+        Ok(Box::new(Generator {
+            at,
+            live,
+            size: frame.len() as u64,
+            repeat: number("repeat", 1 << 18),
+            batch: number("batch", 64) as u32,
+            is_tap: frames::plan(job)?.tap.is_some_and(|tap| !tap.macvtap),
+            made: 0,
+            calls: 0,
+        }))
+    }
+}
+
+struct Generator {
+    at: Attached,
+    live: LiveFrames,
+    size: u64,
+    repeat: u64,
+    batch: u32,
+    is_tap: bool,
+    /// Frames made.
+    made: u64,
+    calls: u64,
+}
+
+impl Tx for Generator {
+    fn calls(&self) -> &'static [&'static str] {
+        &["bpf"]
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(frames::no_witness())
+    }
+
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.send_at_most(self.repeat, recorder).map(drop)
+    }
+
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
+        self.at.check()?;
+        let count = most.min(self.repeat);
+        let (live, batch) = (&self.live, self.batch);
+        let made = recorder.timed(0, || live.send(count as u32, batch).map(|()| count as usize));
+        made.map_err(|e| {
+            let fault = self.at.fault("making frames (BPF_PROG_TEST_RUN)", &e);
+            match e.raw_os_error() {
+                Some(libc::EINVAL) => {
+                    fault.remedy("live frames require Linux 5.18 and a page per frame")
+                }
+                _ => fault,
+            }
+        })?;
+        self.made += count;
+        self.calls += 1;
+        recorder.moved(count as usize);
+        Ok(count)
+    }
+
+    fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
+        // Of what a tap does not take, it reports 16 times too few.
+        let hops = Hops { offered: self.made, drops_untold: self.is_tap, ..Hops::default() };
+        let mut account = Account { hops, ..Account::default() };
+        let source = "XDP live frames: made in the kernel";
+        account.ledger.enter(Manner::Unknown, self.made * self.size, self.calls, source);
+        account.ledger.mode = "made in the kernel".into();
+        Ok(account)
+    }
+}

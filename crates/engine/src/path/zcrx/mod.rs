@@ -1,0 +1,204 @@
+//! `zcrx`: io_uring zero-copy receive. The NIC writes payload straight into
+//! memory of the application; only headers pass through the kernel.
+//! Documentation/networking/iou-zcrx.rst.
+//!
+//! Where the link's device cannot do that, and the kernel has queues without a
+//! device (NODEV, Linux 7.1), the same engine runs on such a queue: then the
+//! kernel copies every byte into the area, and ledger and label say so.
+
+mod engine;
+mod plan;
+mod probe;
+mod setup;
+mod shared;
+
+use super::nic::{QUEUES, each_has_a_flow, own_queues};
+use super::{DataPath, HalfPath, RxPath, Wire, ring};
+use crate::connection::Connection;
+use crate::workload::{Group, Job, Rx};
+use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
+
+pub(super) static PATH: DataPath = DataPath {
+    name: "zcrx",
+    summary: "io_uring: zero-copy receive, the NIC writes into application memory",
+    attempt: probe::attempts,
+    uses_io_uring: true,
+    tx: None,
+    rx: Some(&Receive),
+};
+
+struct Receive;
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "area",
+        kind: OptionKind::Size(4096, 64 << 30),
+        default: "64M",
+        help: "receive memory in bytes; whole pages",
+    },
+    OptionSpec {
+        name: "memory",
+        kind: OptionKind::Choice(&["normal", "huge", "dmabuf"]),
+        default: "normal",
+        help: "kind of memory: pages, reserved huge pages, or a udmabuf (Linux 6.16)",
+    },
+    OptionSpec {
+        name: "rx-buf-len",
+        kind: OptionKind::AutoSize(4096, 1 << 30),
+        default: "auto",
+        help: "bytes of a buffer, a power of two (Linux 7.0, mlx5 and bnxt); auto: a page",
+    },
+    OptionSpec {
+        name: "rq",
+        kind: OptionKind::AutoCount(1, 32768),
+        default: "auto",
+        help: "entries of the refill ring; auto: one for each buffer, at most 32768",
+    },
+    OptionSpec {
+        name: "rq-memory",
+        kind: OptionKind::Choice(&["user", "kernel"]),
+        default: "user",
+        help: "provider of the refill ring's memory",
+    },
+    OptionSpec {
+        name: "recycle",
+        kind: OptionKind::Count(1, 32768),
+        default: "64",
+        help: "buffers returned at a time, at most a quarter of the area",
+    },
+    OptionSpec {
+        name: "completions",
+        kind: OptionKind::AutoCount(2, 65536),
+        default: "auto",
+        help: "entries of the completion queue; auto: two for each buffer, 1024 to 32768",
+    },
+    OptionSpec {
+        name: "device",
+        kind: OptionKind::Choice(&["auto", "none"]),
+        default: "auto",
+        help: "none: a queue without a device, always copied (Linux 7.1); auto: if there is none",
+    },
+    OptionSpec {
+        name: "queue",
+        kind: OptionKind::AutoCount(0, 65535),
+        default: "auto",
+        help: "receive queue of the NIC; auto: its last",
+    },
+    QUEUES,
+    OptionSpec {
+        name: "share",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "flows share one queue without a device, as on a NIC (Linux 6.19)",
+    },
+    ring::IOWAIT,
+];
+
+impl HalfPath for Receive {
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn check(&self, job: &Job, facts: &Facts) -> Support {
+        super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
+            .and(super::reads_into_kernel_memory(job, PATH.name))
+            .and(each_has_a_flow(job))
+            .and(probe::support(job, facts))
+    }
+
+    fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+        if options.word("device") == "none" {
+            return Ok(Vec::new());
+        }
+        own_queues("zcrx", options, wire)
+    }
+}
+
+impl RxPath for Receive {
+    fn open(
+        &self,
+        job: &Job,
+        connection: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault> {
+        Ok(Box::new(engine::Receiver::open(job, connection.kernel()?, group)?))
+    }
+}
+
+/// Options as they are typed, the others at their defaults.
+#[cfg(test)]
+fn options(set: &[(&str, &str)]) -> Options {
+    let mut options = Options::default();
+    for spec in OPTIONS {
+        let text = set.iter().find(|(name, _)| *name == spec.name).map_or(spec.default, |s| s.1);
+        options.0.insert(spec.name.into(), spec.kind.parse(text).unwrap());
+    }
+    options
+}
+
+/// The usual job of a receiver with these options.
+#[cfg(test)]
+fn job(set: &[(&str, &str)]) -> Job {
+    use bytepath_record::{Cell, Half, Role};
+    let half = |path: &str| Half { path: path.into(), options: options(set) };
+    Job::stream(&Cell::new("test", half("uring-zc"), half("zcrx")), Role::Receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preparation(set: &[(&str, &str)], queues: u32) -> Result<Vec<String>, Fault> {
+        let wire = Wire {
+            device: "eth2",
+            driver: "bnxt_en",
+            queues,
+            own: [10, 0, 0, 2].into(),
+            peer: [10, 0, 0, 1].into(),
+            port: Some(5201),
+            flows: 4,
+            connects: false,
+        };
+        let settings = Receive.preparation(&options(set), &wire)?;
+        Ok(settings.iter().map(Setting::command).collect())
+    }
+
+    #[test]
+    fn a_nic_is_prepared_for_the_queue_that_is_used() {
+        let commands = |set| preparation(set, 16).unwrap();
+        let last = commands(&[]);
+        assert_eq!(
+            last[..3],
+            [
+                "ethtool -G eth2 tcp-data-split on hds-thresh 0",
+                "ethtool -X eth2 equal 15",
+                "ethtool -K eth2 rx-ntuple-filter on",
+            ]
+        );
+        assert!(last[3].starts_with("ethtool -N eth2 flow-type tcp4"), "{last:?}");
+        assert!(last[3].ends_with("dst-port 5201 action 15"), "{last:?}");
+        assert_eq!(commands(&[("queue", "3")])[1], "ethtool -X eth2 equal 3");
+        assert_eq!(commands(&[("device", "none")]), Vec::<String>::new());
+        let spread = commands(&[("queues", "2")]);
+        assert_eq!(spread[1], "ethtool -X eth2 equal 14");
+        let to = |at: usize, port: u16, queue| {
+            let end = format!("src-port {port} dst-port 5201 action {queue}");
+            assert!(spread[at].ends_with(&end), "{spread:?}");
+        };
+        for (flow, queue) in [(0u16, 14), (1, 15), (2, 14), (3, 15)] {
+            to(3 + usize::from(flow), 21_000 + flow, queue);
+        }
+        let more = preparation(&[("queues", "2")], 2).unwrap();
+        assert_eq!(more[0], "ethtool -L eth2 combined 3", "one is left for everything else");
+        assert!(preparation(&[("queues", "2"), ("queue", "15")], 16).is_err());
+        assert!(preparation(&[("queue", "16")], 16).is_err());
+        assert!(preparation(&[], 1).is_err(), "the only queue carries everything else");
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_option() {
+        for option in OPTIONS {
+            option.kind.parse(option.default).unwrap();
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What is probed on a host, and whether zcrx can run there.
+
+use super::plan::Memory;
+use crate::path::ring;
+use crate::workload::Job;
+use bytepath_record::{Attempt, Facts, Outcome, Support};
+use bytepath_sys::device;
+use bytepath_sys::uring::zcrx::{self, Abilities};
+use std::io;
+
+/// Names of the attempts, as in [`Facts`].
+const KERNEL: &str = "zcrx.kernel";
+const QUERY: &str = "zcrx.query";
+const NO_DEVICE: &str = "zcrx.nodev";
+const REGISTER: &str = "zcrx.register";
+
+/// What a NIC must be for this; Documentation/networking/iou-zcrx.rst.
+pub(super) const NIC: &str = "use a NIC with driver mlx5, gve, bnxt or fbnic, with header split (ethtool -G DEV \
+     tcp-data-split on) and a receive queue of its own; or boot Linux 7.1 or later, which can \
+     run zcrx without a device, copying";
+
+/// Drivers whose queues take a memory provider, by the names in sysfs.
+const DRIVERS: [&str; 4] = ["mlx5_core", "gve", "bnxt_en", "fbnic"];
+
+/// Actually tries what [`support`] needs to know.
+pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
+    let kernel = zcrx::zcrx_in_kernel();
+    let in_kernel = kernel.is_ok();
+    let mut attempts = vec![ring::attempt(KERNEL, kernel, "")];
+    if !in_kernel {
+        return attempts;
+    }
+    let abilities = zcrx::abilities();
+    let known = abilities.as_ref().ok().copied();
+    attempts.push(crate::path::tried(QUERY, abilities.map(|can| words(&can))));
+    attempts.push(match known.filter(|can| can.no_device) {
+        Some(can) => crate::path::tried(NO_DEVICE, no_device(can)),
+        None => missing(NO_DEVICE, "queues without a device came with Linux 7.1".into()),
+    });
+    attempts.extend(device.map(on_device));
+    attempts
+}
+
+/// Whether zcrx can run with these options on a host of which this is known: some can
+/// only be had on a device, and one does without.
+pub(super) fn support(job: &Job, facts: &Facts) -> Support {
+    let options = &job.options;
+    let general = ring::support(job, facts).and(kernel(facts)).and(queue(facts));
+    if !general.is_yes() {
+        return general;
+    }
+    let without = matches!(facts.attempt(NO_DEVICE), Some(Outcome::Works(_)));
+    if options.word("device") == "none" && !without {
+        let release = &facts.kernel_release;
+        return Support::no(
+            format!("Linux {release} has no queues without a device"),
+            "boot Linux 7.1 or later, or choose device=auto",
+        );
+    }
+    let buffer = options.number("rx-buf-len").is_some_and(|bytes| bytes != facts.page_size);
+    if buffer || Memory::of(options) == Memory::Dmabuf {
+        // Without a device the kernel copies page by page, and cannot into a dmabuf.
+        return of_device(facts);
+    }
+    Support::Yes
+}
+
+fn no_device(can: Abilities) -> io::Result<String> {
+    Ok(match zcrx::try_no_device(can)? {
+        true => "copied bytes over a loopback connection",
+        false => "registered; nothing received, because there is no loopback connection",
+    }
+    .into())
+}
+
+/// What the kernel said it can, for people.
+fn words(can: &Abilities) -> String {
+    let parts = [
+        (can.no_device, "queues without a device"),
+        (can.import, "import"),
+        (can.dmabuf, "dmabuf areas"),
+        (can.flush, "flush"),
+        (can.buffer_size, "rx-buf-len"),
+        (can.events, "events and copy statistics"),
+    ];
+    let has: Vec<&str> = parts.iter().filter(|(has, _)| *has).map(|(_, what)| *what).collect();
+    if has.is_empty() { "nothing beyond the first version".into() } else { has.join(", ") }
+}
+
+/// Registering a queue restarts it, which would break the connections of a NIC
+/// that is in use: there the driver's name has to do until a trial begins. A
+/// device that is all software has nothing to lose.
+fn on_device(device: &str) -> Attempt {
+    match device::driver(device) {
+        Ok(Some(driver)) => nic(device, &driver),
+        Ok(None) => {
+            let result = device::index(device).and_then(|index| zcrx::try_queue(index, 0));
+            ring::attempt(REGISTER, result, &format!("queue 0 of {device}"))
+        }
+        Err(e) => ring::attempt(REGISTER, Err(e), ""),
+    }
+}
+
+fn nic(device: &str, driver: &str) -> Attempt {
+    if DRIVERS.contains(&driver) {
+        let text =
+            format!("driver {driver} of {device} supports it; registered when a trial begins");
+        return Attempt { name: REGISTER.into(), outcome: Outcome::Works(text) };
+    }
+    missing(REGISTER, format!("driver {driver} of {device} has no memory-provider queues"))
+}
+
+fn missing(name: &str, what: String) -> Attempt {
+    Attempt { name: name.into(), outcome: Outcome::Missing(what) }
+}
+
+/// What the kernel itself lacks.
+fn kernel(facts: &Facts) -> Support {
+    let release = &facts.kernel_release;
+    match facts.attempt(KERNEL) {
+        Some(Outcome::Errno(libc::EINVAL)) => Support::no(
+            format!("Linux {release} has no io_uring zero-copy receive"),
+            "boot Linux 6.15 or later",
+        ),
+        Some(Outcome::Errno(libc::EOPNOTSUPP)) => Support::no(
+            format!("Linux {release} was built without CONFIG_IO_URING_ZCRX"),
+            "boot a kernel with CONFIG_IO_URING_ZCRX (needs CONFIG_PAGE_POOL, CONFIG_INET)",
+        ),
+        Some(Outcome::Errno(libc::EPERM)) => Support::no(
+            "registering a receive queue needs CAP_NET_ADMIN in the initial user namespace",
+            "run as root, not in a user namespace",
+        ),
+        _ => facts.require(KERNEL, "boot Linux 6.15 or later"),
+    }
+}
+
+/// A queue of the link's device, or else one without a device; what both lack.
+fn queue(facts: &Facts) -> Support {
+    let of_device = of_device(facts);
+    if of_device.is_yes() || matches!(facts.attempt(NO_DEVICE), Some(Outcome::Works(_))) {
+        return Support::Yes;
+    }
+    let Support::No { reason, remedy } = of_device else { return of_device };
+    match facts.attempt(NO_DEVICE) {
+        Some(Outcome::Errno(libc::ENOMEM)) => Support::no(
+            format!("{reason}; and a queue without a device exceeds the limit on locked memory"),
+            "raise 'ulimit -l' (RLIMIT_MEMLOCK)",
+        ),
+        Some(Outcome::Errno(errno)) => {
+            let error = io::Error::from_raw_os_error(*errno);
+            Support::no(format!("{reason}; and a queue without a device: {error}"), remedy)
+        }
+        Some(Outcome::Missing(_)) => {
+            let release = &facts.kernel_release;
+            let without = format!("Linux {release} has no queues without a device");
+            Support::no(format!("{reason}; and {without}"), remedy)
+        }
+        _ => Support::no(reason, remedy),
+    }
+}
+
+/// What the link's device lacks.
+fn of_device(facts: &Facts) -> Support {
+    match facts.attempt(REGISTER) {
+        Some(Outcome::Errno(libc::EOPNOTSUPP)) => Support::no(
+            "the driver of the link's device has no memory-provider queues (EOPNOTSUPP; lo, \
+             veth and tap have none)",
+            NIC,
+        ),
+        Some(Outcome::Errno(libc::EPERM)) => Support::no(
+            "registering a receive queue needs CAP_NET_ADMIN in the initial user namespace",
+            "run as root, not in a user namespace",
+        ),
+        Some(Outcome::Errno(libc::EINVAL)) => Support::no(
+            "the link's device has memory-provider queues, but is not set up for them (EINVAL)",
+            "ethtool -G DEV tcp-data-split on hds-thresh 0; detach XDP and AF_XDP from the queue",
+        ),
+        Some(Outcome::Errno(libc::EEXIST | libc::EBUSY)) => Support::no(
+            "receive queue 0 of the link's device is in use by another program",
+            "free the queue, or use another device",
+        ),
+        Some(Outcome::Errno(libc::ENODEV)) => {
+            Support::no("the link's device does not exist", "check the name of the device")
+        }
+        Some(Outcome::Errno(libc::ENOMEM)) => Support::no(
+            "not enough locked memory for a receive area",
+            "raise 'ulimit -l' (RLIMIT_MEMLOCK)",
+        ),
+        None => Support::no("no device was given to register a receive queue of", NIC),
+        _ => facts.require(REGISTER, NIC),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::job;
+    use super::*;
+
+    const OK: fn() -> Outcome = || Outcome::Works(String::new());
+
+    fn probe(kernel: Outcome, no_device: Option<Outcome>, register: Option<Outcome>) -> Support {
+        let mut attempts = vec![(ring::SETUP, OK()), (KERNEL, kernel)];
+        attempts.extend(no_device.map(|outcome| (NO_DEVICE, outcome)));
+        attempts.extend(register.map(|outcome| (REGISTER, outcome)));
+        let attempts = attempts
+            .into_iter()
+            .map(|(name, outcome)| Attempt { name: name.into(), outcome })
+            .collect();
+        let facts = Facts { kernel_release: "6.1.0".into(), attempts, ..Default::default() };
+        support(&job(&[]), &facts)
+    }
+
+    #[test]
+    fn every_refusal_names_what_is_missing() {
+        let errno = Outcome::Errno;
+        let old = || Some(Outcome::Missing("came with Linux 7.1".into()));
+        for (kernel, register, reason, remedy) in [
+            (errno(libc::EINVAL), None, "Linux 6.1.0 has no io_uring zero-copy", "6.15"),
+            (errno(libc::EOPNOTSUPP), None, "CONFIG_IO_URING_ZCRX", "CONFIG_IO_URING_ZCRX"),
+            (errno(libc::EPERM), None, "CAP_NET_ADMIN", "run as root"),
+            (errno(libc::ENOMEM), None, "zcrx.kernel: ", "6.15"),
+            (OK(), None, "no device", "mlx5, gve, bnxt or fbnic"),
+            (OK(), Some(errno(libc::EOPNOTSUPP)), "driver of the link's device", "mlx5"),
+            (OK(), Some(errno(libc::EOPNOTSUPP)), "has no queues without a device", "7.1"),
+            (OK(), Some(errno(libc::EPERM)), "initial user namespace", "run as root"),
+            (OK(), Some(errno(libc::EINVAL)), "not set up", "tcp-data-split on"),
+            (OK(), Some(errno(libc::EEXIST)), "in use by another program", "free the queue"),
+            (OK(), Some(errno(libc::ENODEV)), "does not exist", "name of the device"),
+            (OK(), Some(errno(libc::ENOMEM)), "locked memory", "ulimit -l"),
+            (OK(), Some(nic("eth0", "virtio_net").outcome), "driver virtio_net of eth0", "mlx5"),
+        ] {
+            let Support::No { reason: why, remedy: cure } = probe(kernel, old(), register) else {
+                panic!("it lacks {reason}")
+            };
+            assert!(why.contains(reason), "'{why}' lacks '{reason}'");
+            assert!(cure.contains(remedy), "'{cure}' lacks '{remedy}'");
+        }
+    }
+
+    #[test]
+    fn a_queue_of_either_kind_will_do() {
+        let refused = || Some(Outcome::Errno(libc::EOPNOTSUPP));
+        let old = || Some(Outcome::Missing(String::new()));
+        for driver in DRIVERS {
+            assert!(probe(OK(), old(), Some(nic("eth0", driver).outcome)).is_yes(), "{driver}");
+        }
+        assert!(probe(OK(), Some(OK()), refused()).is_yes());
+        assert!(probe(OK(), Some(OK()), None).is_yes());
+        let Support::No { reason, .. } = probe(OK(), Some(Outcome::Errno(libc::EIO)), refused())
+        else {
+            panic!("neither works")
+        };
+        assert!(reason.contains("EOPNOTSUPP") && reason.contains("Input/output"), "{reason}");
+    }
+
+    #[test]
+    fn options_may_request_more() {
+        let facts = |register: Outcome, no_device: Outcome| Facts {
+            attempts: [(ring::SETUP, OK()), (KERNEL, OK()), (NO_DEVICE, no_device)]
+                .into_iter()
+                .chain([(REGISTER, register)])
+                .map(|(name, outcome)| Attempt { name: name.into(), outcome })
+                .collect(),
+            page_size: 4096,
+            ..Default::default()
+        };
+        let copying = facts(Outcome::Errno(libc::EOPNOTSUPP), OK());
+        let nic = facts(OK(), Outcome::Missing("old".into()));
+        let yes = |set: &[(&str, &str)], facts| support(&job(set), facts).is_yes();
+        for (set, on_copying, on_nic) in [
+            (&[] as &[(&str, &str)], true, true),
+            (&[("device", "none")], true, false),
+            (&[("rx-buf-len", "4096")], true, true),
+            (&[("rx-buf-len", "32K")], false, true),
+            (&[("memory", "dmabuf")], false, true),
+            (&[("memory", "huge")], true, true),
+        ] {
+            assert_eq!((yes(set, &copying), yes(set, &nic)), (on_copying, on_nic), "{set:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_thing_missing_is_the_one_named() {
+        let attempts =
+            vec![Attempt { name: ring::SETUP.into(), outcome: Outcome::Errno(libc::ENOSYS) }];
+        let facts = Facts { attempts, ..Default::default() };
+        let support = support(&job(&[]), &facts);
+        assert!(matches!(support, Support::No { reason, .. } if reason.contains("no io_uring")));
+    }
+}

@@ -1,0 +1,199 @@
+//! Obtaining a queue to receive from: of the device that the flow goes through, or
+//! one without a device.
+
+use super::plan::{Memory, Plan, queue_of};
+use super::probe::NIC;
+use crate::connection::Flow;
+use crate::path::ring;
+use crate::workload::Job;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::device;
+use bytepath_sys::dmabuf::{self, Provider};
+use bytepath_sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcRing};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Who writes the bytes into the area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// The device of this name.
+    Device(String),
+    /// The kernel, which copies them there.
+    Kernel {
+        /// The device that was asked first and cannot.
+        unable: Option<String>,
+    },
+}
+
+impl Writer {
+    /// True where it is a device.
+    pub(super) fn is_device(&self) -> bool {
+        matches!(self, Writer::Device(_))
+    }
+}
+
+/// How long a NIC's queue may still belong to a ring that was closed: the
+/// kernel tears rings down in the background without notification.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// Registers a queue: of the device that the flow goes through, if it can, and
+/// otherwise one without a device.
+pub(super) fn register(
+    plan: &Plan,
+    job: &Job,
+    abilities: Option<Abilities>,
+    flow: &Flow,
+) -> Result<(RecvZcRing, Writer), Fault> {
+    let no_device = abilities.is_some_and(|can| can.no_device);
+    let mut unable = None;
+    if plan.device {
+        let name = device_of(flow)?;
+        let failed = match on_device(plan, job, abilities, flow, &name)? {
+            Ok(ring) => return Ok((ring, Writer::Device(name))),
+            Err(e) => e,
+        };
+        if failed.raw_os_error() != Some(libc::EOPNOTSUPP) || !no_device {
+            return Err(refused(&name, &failed));
+        }
+        unable = Some(name);
+    }
+    if !no_device {
+        let fault =
+            Fault::new(FaultKind::Unsupported, "this kernel has no queues without a device");
+        return Err(fault.remedy("boot Linux 7.1 or later, or leave device=auto"));
+    }
+    for (asked, option, instead) in [
+        (plan.buffer.is_some(), "rx-buf-len", "rx-buf-len=auto"),
+        (plan.memory == Memory::Dmabuf, "memory=dmabuf", "memory=normal or huge"),
+    ] {
+        if asked {
+            let text =
+                format!("{option} requires a NIC: without a device (NODEV) the kernel copies");
+            return Err(Fault::new(FaultKind::Usage, text).remedy(format!("give {instead}")));
+        }
+    }
+    let shape = shape(plan, abilities, None)?;
+    let ring = RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch);
+    ring.map(|ring| (ring, Writer::Kernel { unable })).map_err(|e| memory_fault(plan, &e))
+}
+
+/// Registers the planned queue of a device; the inner error is the kernel's.
+fn on_device(
+    plan: &Plan,
+    job: &Job,
+    abilities: Option<Abilities>,
+    flow: &Flow,
+    name: &str,
+) -> Result<io::Result<RecvZcRing>, Fault> {
+    let index = device::index(name);
+    let index = index.map_err(|e| Fault::system(format!("cannot find device {name}"), &e))?;
+    let queues = device::receive_queues(name);
+    let queues = queues
+        .map_err(|e| Fault::system(format!("cannot count the receive queues of {name}"), &e))?;
+    let queue = queue_of(&job.options, flow.index, queues)?;
+    // A device that is all software most likely refuses, and can be asked without
+    // taking all the memory first.
+    if device::driver(name).is_ok_and(|driver| driver.is_none())
+        && let Err(e) = zcrx::try_queue(index, queue)
+    {
+        return Ok(Err(e));
+    }
+    let begin = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let shape = shape(plan, abilities, Some((index, queue)))?;
+        match RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch) {
+            Err(e)
+                if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EBUSY))
+                    && begin.elapsed() < SETTLING =>
+            {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(100));
+            }
+            other => return Ok(other),
+        }
+    }
+}
+
+/// The shape of the planned queue; takes its memory, but for ordinary pages.
+fn shape(
+    plan: &Plan,
+    abilities: Option<Abilities>,
+    device: Option<(u32, u32)>,
+) -> Result<QueueShape, Fault> {
+    let area = match plan.memory {
+        Memory::Normal => AreaMemory::Normal(plan.area),
+        Memory::Huge => AreaMemory::Huge(plan.area),
+        Memory::Dmabuf => {
+            let memory = dmabuf::Udmabuf { huge: false }.allocate(plan.area);
+            AreaMemory::Dmabuf(memory.map_err(|e| {
+                let text = format!("cannot make a dmabuf of {} bytes", plan.area);
+                Fault::system(text, &e)
+                    .remedy("boot a kernel with CONFIG_UDMABUF, or choose memory=huge")
+            })?)
+        }
+    };
+    Ok(QueueShape {
+        device,
+        area,
+        entries: plan.entries,
+        buffer: plan.buffer,
+        kernel_ring: plan.kernel_ring,
+        abilities,
+    })
+}
+
+/// The device that has the flow's own address.
+fn device_of(flow: &Flow) -> Result<String, Fault> {
+    let address = flow.local_address()?;
+    device::of_address(address)
+        .map_err(|e| Fault::system(format!("cannot find the device with address {address}"), &e))
+}
+
+pub(super) fn export(
+    ring: &mut RecvZcRing,
+    abilities: Option<Abilities>,
+) -> Result<zcrx::Exported, Fault> {
+    if !abilities.is_some_and(|can| can.import) {
+        let text = "this kernel cannot share a zcrx queue between the rings of several flows";
+        let fault = Fault::new(FaultKind::Unsupported, text);
+        return Err(fault.remedy("boot Linux 6.19 or later, or use one flow"));
+    }
+    ring.export().map_err(|e| ring::fault("cannot export the queue", &e))
+}
+
+fn refused(device: &str, error: &io::Error) -> Fault {
+    let fault = Fault::system(format!("cannot register a receive queue of {device}"), error);
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => Fault { kind: FaultKind::Unsupported, ..fault }.remedy(NIC),
+        Some(libc::EINVAL) => fault
+            .remedy(format!("ethtool -G {device} tcp-data-split on hds-thresh 0; rx-buf-len=auto")),
+        // net_mp_open_rxq(), net/core/netdev_rx_queue.c.
+        Some(libc::EEXIST | libc::EBUSY) => fault.remedy(
+            "free the queue (another program's memory, AF_XDP, or leased to a container), detach \
+             XDP from the device, or choose queue=N",
+        ),
+        Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
+        Some(libc::ENOMEM) => {
+            fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or choose a smaller area")
+        }
+        Some(libc::ERANGE) => fault.remedy("rx-buf-len larger than a page needs memory=huge"),
+        Some(libc::ENETDOWN) => fault.remedy(format!("ip link set dev {device} up")),
+        _ => fault,
+    }
+}
+
+fn memory_fault(plan: &Plan, error: &io::Error) -> Fault {
+    let fault = Fault::system("cannot register a queue without a device", error);
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) if plan.memory == Memory::Huge => {
+            let pages = plan.area.div_ceil(bytepath_sys::memory::HUGE_PAGE);
+            fault.remedy(format!("reserve {pages} huge pages: sysctl vm.nr_hugepages={pages}"))
+        }
+        Some(libc::ENOMEM) => {
+            fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or choose a smaller area")
+        }
+        Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
+        _ => fault,
+    }
+}

@@ -1,0 +1,374 @@
+//! Sends whose memory is lent to the kernel (`MSG_ZEROCOPY`,
+//! Documentation/networking/msg_zerocopy.rst): the loop, and the account of what
+//! is still lent. Where the bytes are is up to the path: [`Payload`].
+
+use crate::connection::Flow;
+use crate::workload::{Account, Recorder};
+use bytepath_record::{COMPLETED_AS_COPIED, Fault, Ledger, Manner};
+use bytepath_sys::errqueue::{self, Completion};
+use bytepath_sys::tcp::{self, Ready};
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+/// Sends that may be without completion at a time.
+pub(super) const WINDOW: usize = 1024;
+
+/// Smallest send to which the engine gives way when the kernel has no memory
+/// for more, bytes.
+const SMALLEST: usize = 4096;
+
+/// How long completions may lag behind the acknowledgement of the last byte.
+pub(super) const COMPLETIONS: Duration = Duration::from_secs(2);
+
+/// One message, in whichever memory.
+pub(super) trait Payload: Send {
+    /// Bytes of the message.
+    fn len(&self) -> usize;
+
+    /// Sends `len` bytes of it from `at` on with `MSG_ZEROCOPY`; returns how many
+    /// the kernel took.
+    fn send(&self, flow: &Flow, at: usize, len: usize) -> io::Result<usize>;
+
+    /// The send in words, for faults.
+    const CALL: &'static str;
+
+    /// What helps when the kernel has no memory for even the smallest send.
+    const REMEDY: &'static str;
+}
+
+/// Slots of the calls that the engine makes: [`Payload`]'s own first.
+const SEND: usize = 0;
+const REAP: usize = 1;
+const POLL: usize = 2;
+
+/// Sends one message repeatedly.
+pub(super) struct ZerocopySender<P> {
+    flow: Flow,
+    payload: P,
+    /// Most bytes of one send; less than the message once the kernel has
+    /// refused to pin more.
+    piece: usize,
+    reap: u32,
+    /// Position of the stream in the message.
+    at: usize,
+    /// Sends since the last look at the error queue.
+    unreaped: u32,
+    in_flight: InFlight,
+    refusals: u64,
+}
+
+impl<P: Payload> ZerocopySender<P> {
+    /// A sender on a connection, on which `SO_ZEROCOPY` is switched on here;
+    /// `reap` is how many sends lie between two looks at the error queue.
+    pub(super) fn new(flow: Flow, payload: P, reap: u32) -> Result<Self, Fault> {
+        flow.reset_on_death()?;
+        tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)
+            .map_err(|e| flow.fault("SO_ZEROCOPY", &e).remedy("needs Linux 4.14"))?;
+        let (piece, in_flight) = (payload.len(), InFlight::new());
+        Ok(ZerocopySender {
+            flow,
+            payload,
+            piece,
+            reap,
+            at: 0,
+            unreaped: 0,
+            in_flight,
+            refusals: 0,
+        })
+    }
+
+    pub(super) fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    pub(super) fn payload_mut(&mut self) -> &mut P {
+        &mut self.payload
+    }
+
+    /// Sends a page that is not of the stream, by `send` from an offset on.
+    pub(super) fn send_aside(
+        &mut self,
+        len: usize,
+        send: impl Fn(&P, &Flow, usize) -> io::Result<usize>,
+    ) -> Result<(), Fault> {
+        let mut sent = 0;
+        while sent < len {
+            match send(&self.payload, &self.flow, sent) {
+                Ok(n) => {
+                    // It has a completion like any other, but is not of the stream.
+                    self.in_flight.sent(0);
+                    sent += n;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => {
+                    let fault = self.flow.fault(&format!("{} of the witness page", P::CALL), &e);
+                    return Err(if no_memory(&e) { fault.remedy(P::REMEDY) } else { fault });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One turn: sends what comes next of the message, after a look at the error queue
+    /// where that is due.
+    #[inline]
+    pub(super) fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        if self.unreaped >= self.reap || self.in_flight.is_full() {
+            self.reap(recorder)?;
+            self.unreaped = 0;
+            if self.in_flight.is_full() {
+                return self.await_completion(recorder);
+            }
+        }
+        let (at, end) = (self.at, self.payload.len().min(self.at + self.piece));
+        let (payload, flow) = (&self.payload, &self.flow);
+        match recorder.timed(SEND, || payload.send(flow, at, end - at)) {
+            Ok(n) => {
+                self.in_flight.sent(n as u64);
+                recorder.moved(n);
+                self.unreaped += 1;
+                self.at = if at + n == self.payload.len() { 0 } else { at + n };
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if no_memory(&e) => self.make_room(recorder, &e)?,
+            Err(e) => return Err(self.flow.fault(P::CALL, &e)),
+        }
+        Ok(())
+    }
+
+    /// Waits for the kernel to give everything back.
+    pub(super) fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.await_all(recorder)?;
+        Ok(self.sums())
+    }
+
+    /// Takes all completions that are there.
+    fn reap(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        while !self.in_flight.is_empty() {
+            let mut found = None;
+            recorder
+                .timed(REAP, || {
+                    found = errqueue::completion(self.flow.fd())?;
+                    // An empty queue is an error of the call, as the kernel has it.
+                    found.map(|_| 0).ok_or_else(|| ErrorKind::WouldBlock.into())
+                })
+                .or_else(|e| if e.kind() == ErrorKind::WouldBlock { Ok(0) } else { Err(e) })
+                .map_err(|e| self.flow.fault("the error queue", &e))?;
+            match found {
+                Some(completion) => self.in_flight.complete(completion),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel refused a send: it is out of memory for notifications or over
+    /// the limit of pinned pages. Both come back with completions; with none
+    /// outstanding only a smaller send can help.
+    fn make_room(&mut self, recorder: &mut Recorder, error: &io::Error) -> Result<(), Fault> {
+        self.refusals += 1;
+        let before = self.in_flight.len();
+        self.reap(recorder)?;
+        if self.in_flight.len() < before {
+            return Ok(());
+        }
+        if before > 0 {
+            return self.await_completion(recorder);
+        }
+        if self.piece <= SMALLEST {
+            return Err(self.flow.fault(P::CALL, error).remedy(P::REMEDY));
+        }
+        self.piece = (self.piece / 2).next_multiple_of(SMALLEST);
+        Ok(())
+    }
+
+    /// Sleeps until there is a completion or the connection is gone.
+    fn await_completion(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let mut ready = Ready::empty();
+        let fd = self.flow.fd();
+        let polled = recorder.timed(POLL, || {
+            ready = tcp::wait(fd, Ready::RDHUP, None)?;
+            Ok(0)
+        });
+        match polled {
+            Err(e) if e.kind() != ErrorKind::Interrupted => {
+                return Err(self.flow.fault("poll", &e));
+            }
+            _ => {}
+        }
+        let before = self.in_flight.len();
+        self.reap(recorder)?;
+        if self.in_flight.len() == before && ready.intersects(Ready::RDHUP | Ready::HUP) {
+            let gone = io::Error::from(ErrorKind::BrokenPipe);
+            return Err(self.flow.fault("waiting for completions", &gone));
+        }
+        Ok(())
+    }
+
+    /// Waits for the completions of a stream that has arrived as a whole.
+    fn await_all(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        let start = Instant::now();
+        loop {
+            self.reap(recorder)?;
+            let left = COMPLETIONS.saturating_sub(start.elapsed());
+            if self.in_flight.is_empty() || left.is_zero() {
+                return Ok(());
+            }
+            match tcp::wait(self.flow.fd(), Ready::empty(), Some(left)) {
+                // Once the peer has closed, poll has nothing else to say.
+                Ok(ready) if !ready.contains(Ready::ERR) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.flow.fault("poll", &e)),
+            }
+        }
+    }
+
+    fn sums(&self) -> Account {
+        let mut account = Account::default();
+        self.in_flight.enter(&mut account.ledger);
+        if self.refusals > 0 {
+            account.notes.push(format!(
+                "the kernel refused {} sends for lack of memory for notifications or pinned pages",
+                self.refusals
+            ));
+        }
+        if self.piece < self.payload.len() {
+            account.notes.push(format!(
+                "messages were sent in pieces of {} bytes, because no more could be pinned",
+                self.piece
+            ));
+        }
+        account
+    }
+}
+
+fn no_memory(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+/// Sends without completion, by number, and the sums of those with one.
+struct InFlight {
+    slots: Box<[Option<u64>]>,
+    oldest: u32,
+    next: u32,
+    copied: Sum,
+    not_copied: Sum,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    bytes: u64,
+    sends: u64,
+}
+
+impl InFlight {
+    fn new() -> Self {
+        InFlight {
+            slots: vec![None; WINDOW].into_boxed_slice(),
+            oldest: 0,
+            next: 0,
+            copied: Sum::default(),
+            not_copied: Sum::default(),
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> u32 {
+        self.next.wrapping_sub(self.oldest)
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.len() as usize == WINDOW
+    }
+
+    /// A send took this many bytes of the stream. Must not be full.
+    #[inline]
+    fn sent(&mut self, bytes: u64) {
+        self.slots[self.next as usize % WINDOW] = Some(bytes);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Enters a range of sends; numbers that are not outstanding are ignored.
+    fn complete(&mut self, completion: Completion) {
+        let sum = if completion.copied { &mut self.copied } else { &mut self.not_copied };
+        let outstanding = self.next.wrapping_sub(self.oldest);
+        let start = completion.first.wrapping_sub(self.oldest);
+        let count = completion.last.wrapping_sub(completion.first).saturating_add(1);
+        for offset in start..start.saturating_add(count).min(outstanding) {
+            let slot = self.oldest.wrapping_add(offset) as usize % WINDOW;
+            if let Some(bytes) = self.slots[slot].take() {
+                sum.bytes += bytes;
+                sum.sends += u64::from(bytes > 0);
+            }
+        }
+        while !self.is_empty() && self.slots[self.oldest as usize % WINDOW].is_none() {
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+    }
+
+    fn enter(&self, ledger: &mut Ledger) {
+        let (copied, not_copied) = (self.copied, self.not_copied);
+        let [source, _] = COMPLETED_AS_COPIED;
+        ledger.enter(Manner::Copied, copied.bytes, copied.sends, source);
+        let source = "MSG_ZEROCOPY completion without COPIED";
+        ledger.enter(Manner::NotCopied, not_copied.bytes, not_copied.sends, source);
+        let lost = self.slots.iter().flatten().filter(|bytes| **bytes > 0);
+        let (bytes, sends) = lost.fold((0, 0), |(b, n), bytes| (b + bytes, n + 1));
+        ledger.enter(Manner::Unknown, bytes, sends, "MSG_ZEROCOPY without a completion");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(first: u32, last: u32, copied: bool) -> Completion {
+        Completion { first, last, copied }
+    }
+
+    #[test]
+    fn each_send_is_entered_once_and_only_when_completed() {
+        let mut f = InFlight::new();
+        for bytes in [0, 100, 200, 300, 400] {
+            f.sent(bytes);
+        }
+        f.complete(done(0, 1, true));
+        assert_eq!((f.len(), f.copied), (3, Sum { bytes: 100, sends: 1 }));
+        // Out of order, repeated, and beyond what was sent.
+        f.complete(done(3, 3, false));
+        f.complete(done(3, 3, false));
+        f.complete(done(0, 1, true));
+        f.complete(done(7, 9, true));
+        assert_eq!((f.len(), f.not_copied), (3, Sum { bytes: 300, sends: 1 }));
+        f.complete(done(2, 2, true));
+        assert_eq!(f.len(), 1);
+        let mut ledger = Ledger::default();
+        f.enter(&mut ledger);
+        assert_eq!((ledger.copied, ledger.not_copied, ledger.unknown), (300, 300, 400));
+        assert_eq!(ledger.delivered, 1000);
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let mut f = InFlight::new();
+        (f.oldest, f.next) = (u32::MAX - 1, u32::MAX - 1);
+        for _ in 0..WINDOW {
+            f.sent(10);
+        }
+        assert!(f.is_full());
+        f.complete(done(u32::MAX - 1, 1, false));
+        assert_eq!((f.not_copied.bytes, f.len() as usize), (40, WINDOW - 4));
+        f.complete(done(2, u32::MAX, true));
+        assert!(f.is_empty());
+        assert_eq!(f.copied.bytes, 10 * (WINDOW as u64 - 4));
+    }
+}

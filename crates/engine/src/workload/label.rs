@@ -1,0 +1,207 @@
+//! The label of a path, which follows from both ledgers.
+
+use bytepath_record::{COPIED_ON_THE_WAY, Ledger, Manner, ProvenWitness, Work};
+
+/// Share of the bytes that must be proven one way or the other before the
+/// label says so without a percentage.
+const NEARLY_ALL: f64 = 0.95;
+
+/// One end of the path, in words.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    ZeroCopy,
+    Copied,
+    Mixed(f64),
+    /// More of it discarded than passed without a copy: this share of all bytes.
+    Discarded(f64),
+    Unknown,
+}
+
+/// The sender's ledger after the witness page has spoken: bytes that the path
+/// reported as passed by reference are entered as copied if the page was found
+/// copied on its way.
+pub fn after_witness(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
+    match witness {
+        Some(ProvenWitness::Copied) => tx.sent_by_reference(Manner::Copied, COPIED_ON_THE_WAY),
+        Some(ProvenWitness::Shared) | None => tx.clone(),
+    }
+}
+
+/// The sender's ledger where the two ends share no memory. A wire copies the
+/// witness page in any case, so the page says nothing of the sender's kernel, and
+/// the path's own evidence is the only one.
+pub fn untested(tx: &Ledger) -> Ledger {
+    tx.sent_by_reference(
+        Manner::NotCopied,
+        "by the sender's account only, because there is a wire between the ends",
+    )
+}
+
+/// What may be said of work whose ends kept these ledgers. Both ends of an exchange send
+/// and receive, so a ledger refers to an actor there, and of a direction elsewhere.
+pub fn label(work: Work, tx: &Ledger, rx: &Ledger) -> String {
+    let label = match (work, end(tx), end(rx)) {
+        (_, End::ZeroCopy, End::ZeroCopy) => "zero-copy".into(),
+        (_, End::Copied, End::Copied) => "copied".into(),
+        (Work::Exchanges, tx, rx) => {
+            let [client, server] = work.terms().actors;
+            format!("{client} {}, {server} {}", words(tx), words(rx))
+        }
+        (_, tx, rx) => one_way(tx, rx),
+    };
+    let modes: Vec<&str> =
+        [tx, rx].iter().map(|l| l.mode.as_str()).filter(|m| !m.is_empty()).collect();
+    if modes.is_empty() { label } else { format!("{label} ({})", modes.join(", ")) }
+}
+
+fn one_way(tx: End, rx: End) -> String {
+    match (tx, rx) {
+        (End::Copied, End::ZeroCopy) => "zero-copy receive, send copied by the kernel".into(),
+        (End::ZeroCopy, End::Copied) => "zero-copy send, receive copied".into(),
+        (tx, rx) => format!("send {}, receive {}", words(tx), words(rx)),
+    }
+}
+
+fn end(ledger: &Ledger) -> End {
+    if ledger.delivered == 0 {
+        End::Unknown
+    } else if ledger.not_copied_share() >= NEARLY_ALL {
+        End::ZeroCopy
+    } else if ledger.copied_share() >= NEARLY_ALL {
+        End::Copied
+    } else if ledger.discards() || ledger.discarded > ledger.not_copied {
+        End::Discarded(ledger.discarded_share())
+    } else if ledger.unknown > ledger.delivered / 2 {
+        End::Unknown
+    } else {
+        End::Mixed(ledger.not_copied_share())
+    }
+}
+
+fn words(end: End) -> String {
+    match end {
+        End::ZeroCopy => "zero-copy".into(),
+        End::Copied => "copied".into(),
+        End::Mixed(share) => format!("{:.0} % zero-copy", share * 100.0),
+        End::Discarded(share) if share > 0.5 => "discarded".into(),
+        End::Discarded(share) => format!("{:.0} % discarded", share * 100.0),
+        End::Unknown => "unknown".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::Manner;
+
+    fn ledger(copied: u64, not_copied: u64, unknown: u64) -> Ledger {
+        let mut l = Ledger::default();
+        l.enter(Manner::Copied, copied, 1, "c");
+        l.enter(Manner::NotCopied, not_copied, 1, "n");
+        l.enter(Manner::Unknown, unknown, 1, "u");
+        l
+    }
+
+    #[test]
+    fn labels_are_earned() {
+        let (zero, copy) = (ledger(2, 98, 0), ledger(100, 0, 0));
+        assert_eq!(label(Work::Bytes, &zero, &zero), "zero-copy");
+        assert_eq!(label(Work::Bytes, &copy, &copy), "copied");
+        assert_eq!(label(Work::Bytes, &zero, &copy), "zero-copy send, receive copied");
+        assert_eq!(
+            label(Work::Bytes, &copy, &zero),
+            "zero-copy receive, send copied by the kernel"
+        );
+    }
+
+    #[test]
+    fn both_ends_of_an_exchange_send_and_receive() {
+        let (half, copy) = (ledger(50, 50, 0), ledger(100, 0, 0));
+        assert_eq!(label(Work::Exchanges, &copy, &copy), "copied");
+        let words = "client 50 % zero-copy, server copied";
+        assert_eq!(label(Work::Exchanges, &half, &copy), words);
+    }
+
+    #[test]
+    fn a_mode_that_is_not_what_the_name_promises_is_said() {
+        let copy = ledger(100, 0, 0);
+        let nodev = Ledger { mode: "NODEV".into(), ..copy.clone() };
+        assert_eq!(label(Work::Bytes, &copy, &nodev), "copied (NODEV)");
+        let mut both = nodev.clone();
+        both.add(&nodev);
+        assert_eq!((both.mode.as_str(), both.copied), ("NODEV", 200));
+        assert_eq!(after_witness(&nodev, Some(ProvenWitness::Copied)).mode, "NODEV");
+    }
+
+    #[test]
+    fn unproven_bytes_earn_nothing() {
+        let zero = ledger(0, 100, 0);
+        assert_eq!(
+            label(Work::Bytes, &ledger(0, 0, 100), &zero),
+            "send unknown, receive zero-copy"
+        );
+        assert_eq!(
+            label(Work::Bytes, &Ledger::default(), &zero),
+            "send unknown, receive zero-copy"
+        );
+        assert_eq!(
+            label(Work::Bytes, &zero, &ledger(50, 50, 0)),
+            "send zero-copy, receive 50 % zero-copy"
+        );
+    }
+
+    #[test]
+    fn a_receiver_that_never_looks_is_never_zero_copy() {
+        let (zero, copy) = (ledger(0, 100, 0), ledger(100, 0, 0));
+        let mut discards = Ledger::default();
+        discards.enter(Manner::Discarded, 1000, 10, "recv(2) with MSG_TRUNC");
+        assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive discarded");
+        assert_eq!(label(Work::Bytes, &copy, &discards), "send copied, receive discarded");
+        // Neither is one that discards a good part in addition to what it maps.
+        discards.enter(Manner::NotCopied, 900, 9, "mapped");
+        assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive discarded");
+        discards.enter(Manner::NotCopied, 900, 9, "mapped");
+        assert_eq!(label(Work::Bytes, &zero, &discards), "send zero-copy, receive 64 % zero-copy");
+    }
+
+    #[test]
+    fn ends_that_send_and_receive_are_named_by_what_they_are() {
+        let label =
+            |client: &Ledger, server: &Ledger| super::label(Work::Exchanges, client, server);
+        let (zero, copy) = (ledger(0, 100, 0), ledger(100, 0, 0));
+        assert_eq!(label(&copy, &copy), "copied");
+        assert_eq!(label(&zero, &copy), "client zero-copy, server copied");
+        let mut half = ledger(64, 0, 0);
+        half.enter(Manner::Discarded, 64, 1, "recv(2) with MSG_TRUNC");
+        assert_eq!(label(&half, &half), "client 50 % discarded, server 50 % discarded");
+    }
+
+    #[test]
+    fn a_copied_witness_page_overrules_the_sender() {
+        let zero = ledger(5, 95, 0);
+        let judged = after_witness(&zero, Some(ProvenWitness::Copied));
+        assert_eq!((judged.copied, judged.not_copied, judged.delivered), (100, 0, 100));
+        assert!(judged.evidence.iter().any(|e| e.source.contains("witness")));
+        assert_eq!(
+            label(Work::Bytes, &judged, &zero),
+            "zero-copy receive, send copied by the kernel"
+        );
+        assert_eq!(after_witness(&zero, Some(ProvenWitness::Shared)), zero);
+    }
+
+    #[test]
+    fn between_machines_the_sender_s_own_evidence_stands() {
+        let ledger = untested(&ledger(5, 95, 0));
+        assert_eq!((ledger.copied, ledger.not_copied, ledger.delivered), (5, 95, 100));
+        let sources: Vec<&str> = ledger.evidence.iter().map(|e| e.source.as_str()).collect();
+        assert_eq!(sources.iter().filter(|s| s.contains("there is a wire between")).count(), 1);
+    }
+
+    #[test]
+    fn a_page_that_went_out_says_nothing_of_what_came_in() {
+        let mut both = ledger(0, 100, 0);
+        both.add(&ledger(0, 60, 0).came_in());
+        let judged = after_witness(&both, Some(ProvenWitness::Copied));
+        assert_eq!((judged.delivered, judged.copied, judged.not_copied), (160, 100, 60));
+    }
+}

@@ -1,0 +1,134 @@
+//! Unsolicited packets to the sender's end of a stream while it sends: datagrams of a
+//! UDP socket of the receiver's host. A stream in the other direction would need a reader at
+//! the sender; these packets are dropped by its host or its stack.
+
+use super::{Gate, Phase};
+use crate::connection::Connection;
+use bytepath_record::{Cell, Fault, Reading, Role, Scope, Unit};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Bytes of a datagram: a packet of 1500 bytes by IPv4.
+const SIZE: usize = 1472;
+
+/// The port of RFC 863, whose datagrams are discarded.
+const DISCARD: u16 = 9;
+
+/// How long a datagram that is due may be late.
+const NAP: Duration = Duration::from_millis(1);
+
+/// How late one may be that is still sent: what a pause has held up is not made up for.
+const LATE: Duration = Duration::from_millis(100);
+
+/// From one datagram to the next, if a cell wants any: 160 a second, or as many as go.
+pub(super) fn gap(cell: &Cell) -> Option<Duration> {
+    match cell.workload.options.word("load") {
+        "trickle" => Some(Duration::from_secs(1) / 160),
+        "flood" => Some(Duration::ZERO),
+        _ => None,
+    }
+}
+
+/// A thread that sends.
+pub(super) struct Load {
+    flow: u32,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Load {
+    /// Begins to send to the peer of a connection, which has to be the kernel's at this end: in
+    /// the warm-up and in the window, so that nothing is in the way of a stream that ends.
+    pub(super) fn start(
+        gap: Duration,
+        connection: &dyn Connection,
+        gate: Arc<Gate>,
+    ) -> Result<Load, Fault> {
+        let kernel = connection
+            .kernel()
+            .map_err(|fault| fault.remedy("receive by the kernel's TCP, or leave load at none"))?;
+        let peer = kernel.peer()?;
+        let failed = |e| Fault::system(format!("a UDP socket towards {}", peer.ip()), &e);
+        let any: IpAddr = match peer.ip() {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0)).map_err(failed)?;
+        socket.connect(SocketAddr::new(peer.ip(), DISCARD)).map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let flow = connection.index();
+        // Named as a helper of its flow, whose host's work it is.
+        let thread = std::thread::Builder::new()
+            .name(format!("{}/{flow} load", Role::Receiver))
+            .spawn(move || send(&socket, gap, &gate, &stopped))
+            .map_err(|e| Fault::system("cannot start a thread", &e))?;
+        Ok(Load { flow, stop, thread: Some(thread) })
+    }
+
+    /// Ends, and says how many were sent in all.
+    pub(super) fn end(mut self) -> Reading {
+        let scope = Scope::Flow(Role::Receiver, self.flow);
+        Reading::sum("load.packets", Unit::Count, self.join() as f64, scope)
+    }
+
+    fn join(&mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or(0)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+fn send(socket: &UdpSocket, gap: Duration, gate: &Gate, stop: &AtomicBool) -> u64 {
+    let (mut due, mut sent) = (Instant::now(), 0);
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        if due > now || !matches!(gate.phase(), Phase::WarmUp | Phase::Window) {
+            std::thread::sleep(NAP);
+            continue;
+        }
+        // A host rejects some because nothing listens there (ECONNREFUSED): that is intended.
+        let _ = socket.send(&[0; SIZE]);
+        sent += 1;
+        due = if now - due > LATE { now } else { due + gap };
+    }
+    sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trickle_is_of_so_many_a_second() {
+        let [here, there] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        here.connect(there.local_addr().unwrap()).unwrap();
+        let (stop, gate) = (Arc::new(AtomicBool::new(false)), Arc::new(Gate::default()));
+        let (stopped, steered) = (stop.clone(), gate.clone());
+        let gap = Duration::from_secs(1) / 160;
+        let sender = std::thread::spawn(move || send(&here, gap, &steered, &stopped));
+        let begun = Instant::now();
+        for _ in 0..17 {
+            assert_eq!(there.recv(&mut [0; 2000]).unwrap(), SIZE);
+        }
+        let passed = begun.elapsed();
+        gate.set(Phase::Drain);
+        std::thread::sleep(50 * NAP);
+        there.set_nonblocking(true).unwrap();
+        while there.recv(&mut [0; 2000]).is_ok() {}
+        std::thread::sleep(50 * NAP);
+        assert!(there.recv(&mut [0; 2000]).is_err(), "it goes on after the window");
+        stop.store(true, Ordering::Relaxed);
+        assert!(sender.join().unwrap() >= 17);
+        // The first goes at once.
+        assert!(passed >= Duration::from_millis(90), "17 in {passed:?}");
+    }
+}

@@ -1,0 +1,203 @@
+//! Movers: the two halves of a path, once they are open. A mover takes one turn
+//! at a time and accounts for its bytes; the loops around the turns are here, once
+//! for all movers and compiled for each.
+
+use super::{FramePlan, Phase, Recorder};
+use bytepath_record::{Cell, Fault, Hops, Ledger, Options, Protocol, Reading, Role, Tls, Touch};
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The sending half of one flow.
+pub trait Tx: Send {
+    /// Names of the calls it makes, in the order of the slots that it passes to
+    /// [`Recorder::timed`]. At most 8.
+    fn calls(&self) -> &'static [&'static str];
+
+    /// Sends the witness page of [`crate::connection::WITNESS_LEN`] bytes the way that
+    /// the stream will go, waits until the peer's kernel has it, then overwrites the
+    /// page. Called at most once, before [`Tx::begin`].
+    fn witness(&mut self) -> Result<(), Fault>;
+
+    /// Called once on the mover's thread, before the first turn.
+    fn begin(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// One turn: a call, or one submission of several. Sends what comes next of the
+    /// message, from its start again after its end, and never more than
+    /// [`Job::batch`] messages. May return without having sent anything (an interrupted
+    /// call, completions that had to be taken first).
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault>;
+
+    /// The same of at most this many units of what its recorder counts; a mover of bytes may
+    /// send more. Gives how many it tried to send.
+    fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
+        let (_, before) = (most, recorder.total());
+        self.send(recorder)?;
+        Ok(recorder.total() - before)
+    }
+
+    /// The account of the whole stream. Called after the peer's kernel has
+    /// acknowledged everything; waits for completions that are still to come.
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault>;
+
+    /// Sends until the gate says stop.
+    fn send_until_stop(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        while recorder.phase() != Phase::Stop {
+            self.send(recorder)?;
+        }
+        Ok(())
+    }
+
+    /// Sends until the total of this half is at least this many bytes.
+    fn send_up_to(&mut self, total: u64, recorder: &mut Recorder) -> Result<(), Fault> {
+        while recorder.total() < total {
+            self.send_at_most(total - recorder.total(), recorder)?;
+        }
+        Ok(())
+    }
+}
+
+/// The receiving half of one flow.
+pub trait Rx: Send {
+    /// As [`Tx::calls`].
+    fn calls(&self) -> &'static [&'static str];
+
+    /// Called once on the mover's thread, before the first turn.
+    fn begin(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// One turn: waits for bytes, does with them what the job's touch says, and counts
+    /// them. May return without bytes. False after the end of the stream, once it is
+    /// confirmed that the peer ended it; frames have no end, and false says that none came
+    /// for [`super::QUIET`].
+    fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault>;
+
+    /// Waits until [`Rx::receive`] has something to do, at most this long. True when it
+    /// has; movers that cannot wait apart from receiving say so by `None`.
+    fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
+        let _ = timeout;
+        None
+    }
+
+    /// The account of the whole stream.
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault>;
+
+    /// Receives until the end of the stream.
+    fn receive_to_end(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        loop {
+            recorder.phase();
+            if !self.receive(recorder)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Receives until the total of this half is at least this many bytes. False where
+    /// the stream ended before.
+    fn receive_up_to(&mut self, total: u64, recorder: &mut Recorder) -> Result<bool, Fault> {
+        while recorder.total() < total {
+            if !self.receive(recorder)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What is asked of one half of one flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    pub role: Role,
+    /// Flows of the session.
+    pub flows: u32,
+    /// Bytes of one message: the sender's memory, filled once and sent repeatedly.
+    pub message_size: u64,
+    /// Bytes that a receiver requests at once.
+    pub read_size: u64,
+    /// Bytes of its memory that reads fill in turn; at least one read.
+    pub read_memory: u64,
+    /// What a receiver does with each byte.
+    pub touch: Touch,
+    /// Most messages that a sender may queue in one turn.
+    pub batch: u32,
+    /// What the connection speaks.
+    pub protocol: Protocol,
+    pub tls: Tls,
+    /// The frames, where the workload is one of frames.
+    pub frames: Option<FramePlan>,
+    /// The options of the half.
+    pub options: Options,
+}
+
+impl Job {
+    /// The job of a role in the stream workload, with that role's half of the path.
+    pub fn stream(cell: &Cell, role: Role) -> Job {
+        Job {
+            role,
+            flows: cell.stream.flows,
+            message_size: cell.stream.message_size,
+            read_size: cell.stream.read_size,
+            read_memory: cell.stream.read_memory(),
+            touch: cell.stream.touch,
+            batch: u32::MAX,
+            protocol: cell.stream.protocol,
+            tls: cell.stream.tls,
+            frames: None,
+            options: cell.half(role).options.clone(),
+        }
+    }
+}
+
+/// What a mover knows at the end of its stream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Account {
+    /// Copied or not, over the whole stream; `delivered` equals the bytes moved.
+    pub ledger: Ledger,
+    /// The outcome of frames, as far as it is known here.
+    pub hops: Hops,
+    /// What the reader should know: "12 buffers ran out and were re-armed".
+    pub notes: Vec<String>,
+    /// What the path itself counted, over the whole stream: named after the path,
+    /// `zcrx.returned`, and of the flow.
+    pub readings: Vec<Reading>,
+}
+
+impl Account {
+    /// Adds the account of the other half of the same flow.
+    pub fn add(&mut self, other: Account) {
+        self.ledger.add(&other.ledger);
+        self.hops.add(&other.hops);
+        self.notes.extend(other.notes);
+        self.readings.extend(other.readings);
+    }
+}
+
+/// What the movers of one session share: a receive queue, a bound dmabuf. The first
+/// flow puts it there, and it goes with the last one.
+#[derive(Debug, Default)]
+pub struct Group(Mutex<Option<Arc<dyn Any + Send + Sync>>>);
+
+impl Group {
+    /// What is shared; made by `make` where it does not exist yet.
+    pub fn share<T: Any + Send + Sync>(
+        &self,
+        make: impl FnOnce() -> Result<T, Fault>,
+    ) -> Result<Arc<T>, Fault> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = slot.clone().and_then(|any| any.downcast().ok()) {
+            return Ok(shared);
+        }
+        let made = Arc::new(make()?);
+        *slot = Some(made.clone());
+        Ok(made)
+    }
+
+    /// What an earlier flow has shared.
+    pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.clone()?.downcast().ok()
+    }
+}

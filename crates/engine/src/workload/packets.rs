@@ -1,0 +1,272 @@
+//! `packets`: a generator sends frames to a device, a sink receives them, and every
+//! frame must be accounted for: received, dropped at a named place, or queued.
+
+use super::{Actor, Direction, FlowEnd, FramePlan, Job, Phase, Recorder, Tx, Workload};
+use bytepath_record::{
+    Cell, Fault, FaultKind, Hops, LinkSettings, OptionKind, OptionSpec, Protocol, Role, RoleRecord,
+    Work,
+};
+use bytepath_sys::clock;
+use std::time::Duration;
+
+pub(super) struct Packets;
+
+/// How long a sink waits for a frame before it says that none came.
+pub const QUIET: Duration = Duration::from_millis(10);
+
+/// How often in a row it has to say so, after the generator has ended, until nothing is
+/// thought to be under way any more: the kernel's threads may have to wait for a CPU.
+const LOOKS: u32 = 5;
+
+/// Longest sleep until a frame is due: a generator that sleeps longer would notice the edges
+/// of the window late.
+const NAP: Duration = Duration::from_millis(5);
+
+/// How long before a frame is due the generator stops sleeping and looks at the clock.
+const AWAKE: u64 = 100_000;
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "frame",
+        kind: OptionKind::Text,
+        default: "60",
+        help: "frame size in bytes without the check sequence; a range (60-1514), or imix",
+    },
+    OptionSpec {
+        name: "burst",
+        kind: OptionKind::Count(1, 1024),
+        default: "32",
+        help: "maximum frames that a generator submits per call",
+    },
+    OptionSpec {
+        name: "rate",
+        kind: OptionKind::AutoCount(1, 1_000_000_000),
+        default: "auto",
+        help: "frames per second of all generators together; auto: as fast as possible",
+    },
+    OptionSpec {
+        name: "count",
+        kind: OptionKind::AutoCount(1, 1_000_000_000_000),
+        default: "auto",
+        help: "frames from all generators together after which the trial ends; auto: ends by time",
+    },
+];
+
+impl Workload for Packets {
+    fn name(&self) -> &'static str {
+        "packets"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a generator sends frames, a sink receives them: packets, losses by place, cost per packet"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn work(&self) -> Work {
+        Work::Packets
+    }
+
+    fn halves(&self, role: Role) -> &'static [Direction] {
+        match role {
+            Role::Sender => &[Direction::Send],
+            Role::Receiver => &[Direction::Receive],
+        }
+    }
+
+    fn job(&self, cell: &Cell, role: Role, _: Direction) -> Job {
+        // A cell with other frames is refused before the study.
+        let frames = plan(cell).ok();
+        let largest = frames.as_ref().map_or(0, FramePlan::largest).into();
+        Job {
+            message_size: largest,
+            read_size: largest,
+            read_memory: largest,
+            batch: frames.as_ref().map_or(1, |frames| frames.burst),
+            protocol: Protocol::Frames,
+            frames,
+            ..Job::stream(cell, role)
+        }
+    }
+
+    fn protocol(&self, _: &Cell) -> Protocol {
+        Protocol::Frames
+    }
+
+    fn suits_slices(&self) -> bool {
+        false
+    }
+
+    fn ends_by_itself(&self, cell: &Cell) -> bool {
+        cell.workload.options.number("count").is_some()
+    }
+
+    fn check(&self, cell: &Cell) -> Result<(), Fault> {
+        let largest = plan(cell)?.largest();
+        let LinkSettings { mtu, .. } = cell.link;
+        if largest > mtu + 14 {
+            let text = format!("a frame of {largest} bytes does not fit an MTU of {mtu}");
+            let remedy = format!("choose frames of at most {} bytes, or a larger mtu", mtu + 14);
+            return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        }
+        Ok(())
+    }
+
+    fn play(&self, actor: Actor) -> Result<FlowEnd, Fault> {
+        match actor.role {
+            Role::Sender => generate(actor),
+            Role::Receiver => take(actor),
+        }
+    }
+
+    /// Every frame has to be found again.
+    fn settle(&self, _: &RoleRecord, _: &RoleRecord, hops: Option<&Hops>) -> Result<(), Fault> {
+        match hops.copied().unwrap_or_default() {
+            hops if hops.unaccounted() == 0 => Ok(()),
+            hops => Err(does_not_close(&hops)),
+        }
+    }
+}
+
+fn does_not_close(hops: &Hops) -> Fault {
+    let text = format!(
+        "the counts of frames do not close: {} generated, and {} received, {} dropped in the \
+         qdisc, {} at the device, {} on arrival, {} at the sink, {} queued: {} are unaccounted for",
+        hops.generated(),
+        hops.received,
+        hops.qdisc_dropped,
+        hops.device_dropped,
+        hops.arrival_dropped,
+        hops.sink_dropped,
+        hops.queued(),
+        hops.unaccounted()
+    );
+    Fault::new(FaultKind::Corrupt, text)
+        .remedy("check whether anything else sends through that device, or removes frames from it")
+}
+
+/// The frames that a cell requests.
+fn plan(cell: &Cell) -> Result<FramePlan, Fault> {
+    let options = &cell.workload.options;
+    let burst = options.number("burst").unwrap_or(1) as u32;
+    let mut plan = FramePlan::parse(options.word("frame"), burst)?;
+    plan.tap = cell.link.tap;
+    plan.queued = cell.link.qdisc != "none";
+    plan.vhost = cell.placement.vhost;
+    (plan.rate, plan.count) = (options.number("rate"), options.number("count"));
+    Ok(plan)
+}
+
+fn generate(mut actor: Actor) -> Result<FlowEnd, Fault> {
+    let (mut tx, index) = (actor.tx()?, actor.connection.index());
+    let (cell, mut recorder) = (actor.cell, actor.recorder);
+    let share = |name| Some(share(cell.workload.options.number(name)?, cell.stream.flows, index));
+    let (count, rate) = (share("count"), share("rate"));
+    tx.begin()?;
+    // Held until all are ready, so that the window of a count begins with its first frame.
+    recorder.phase();
+    match (rate, count) {
+        (Some(rate), count) => paced(&mut *tx, &mut recorder, rate.max(1), count)?,
+        (None, Some(count)) => tx.send_up_to(count, &mut recorder)?,
+        (None, None) => tx.send_until_stop(&mut recorder)?,
+    }
+    if count.is_some() {
+        recorder.close_window();
+    }
+    let account = tx.account(&mut recorder)?;
+    let bytes = account.ledger.delivered;
+    Ok(FlowEnd { account, bytes, tally: recorder.finish(tx.calls()) })
+}
+
+/// The part of a number that one of several flows has: all parts add up to it.
+pub fn share(all: u64, flows: u32, index: u32) -> u64 {
+    let (flows, index) = (u64::from(flows), u64::from(index));
+    all / flows + u64::from(index < all % flows)
+}
+
+/// Sends this many frames a second, in bursts of what is due.
+fn paced(
+    tx: &mut dyn Tx,
+    recorder: &mut Recorder,
+    rate: u64,
+    count: Option<u64>,
+) -> Result<(), Fault> {
+    let begin = clock::monotonic();
+    let most = count.unwrap_or(u64::MAX);
+    // One that is dropped is not made up for.
+    let mut tried = 0;
+    while recorder.phase() != Phase::Stop && tried < most {
+        let elapsed = clock::monotonic() - begin;
+        let due = (u128::from(elapsed) * u128::from(rate) / 1_000_000_000) as u64;
+        let behind = due.min(most).saturating_sub(tried);
+        if behind > 0 {
+            tried += tx.send_at_most(behind, recorder)?;
+            continue;
+        }
+        let next = (u128::from(due + 1) * 1_000_000_000).div_ceil(u128::from(rate)) as u64;
+        let left = next.saturating_sub(clock::monotonic() - begin);
+        match Duration::from_nanos(left.saturating_sub(AWAKE)).min(NAP) {
+            Duration::ZERO => std::hint::spin_loop(),
+            sleep => std::thread::sleep(sleep),
+        }
+    }
+    Ok(())
+}
+
+/// Takes in frames until the generator has ended, and then what is left.
+fn take(mut actor: Actor) -> Result<FlowEnd, Fault> {
+    let (mut rx, mut recorder) = (actor.rx()?, actor.recorder);
+    rx.begin()?;
+    while recorder.phase() != Phase::Stop {
+        rx.receive(&mut recorder)?;
+    }
+    let mut looks = 0;
+    while looks < LOOKS {
+        looks = if rx.receive(&mut recorder)? { 0 } else { looks + 1 };
+    }
+    let account = rx.account(&mut recorder)?;
+    let bytes = account.ledger.delivered;
+    Ok(FlowEnd { account, bytes, tally: recorder.finish(rx.calls()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Half, OptionValue};
+
+    fn cell(frame: &str) -> Cell {
+        let mut cell = Cell::new("test", Half::plain("packet"), Half::plain("tap"));
+        cell.workload.name = "packets".into();
+        cell.workload.options.0.insert("frame".into(), OptionValue::Word(frame.into()));
+        cell.link.mtu = 1500;
+        cell
+    }
+
+    #[test]
+    fn frames_have_to_fit_the_link() {
+        Packets.check(&cell("60-1514")).unwrap();
+        let fault = Packets.check(&cell("1515")).unwrap_err();
+        assert!(fault.message.contains("does not fit an MTU of 1500"), "{fault}");
+        assert!(Packets.check(&cell("huge")).is_err());
+        let job = Packets.job(&cell("60-1514"), Role::Sender, Direction::Send);
+        assert!(job.message_size > 1400 && job.frames.is_some());
+    }
+
+    #[test]
+    fn flows_share_a_number_to_the_last_frame() {
+        for (all, flows) in [(100, 3), (2, 4), (1_000_000_007, 64)] {
+            let parts = (0..flows).map(|index| share(all, flows, index));
+            assert_eq!(parts.sum::<u64>(), all);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_nowhere_fails_the_trial() {
+        let hops = Hops { offered: 10, received: 8, device_dropped: 1, ..Hops::default() };
+        let fault = does_not_close(&hops);
+        assert_eq!(fault.kind, FaultKind::Corrupt);
+        assert!(fault.message.ends_with("0 queued: 1 are unaccounted for"), "{fault}");
+    }
+}

@@ -1,0 +1,446 @@
+//! `rr`: a client sends requests and a server answers each; what counts is how many
+//! exchanges there are and how long each takes.
+//!
+//! Closed loop: a fixed number of requests are in flight at a time, and each response is followed
+//! by the next request. Open loop (`rate`): requests are due at predetermined times, and
+//! an exchange is timed from the moment at which it was due, so that a stall is seen by all
+//! requests it delays and not by one (no coordinated omission).
+
+use super::{Account, Actor, Direction, FlowEnd, Job, Phase, Recorder, Rx, Tx, Workload};
+use bytepath_record::unit::bytes;
+use bytepath_record::{
+    Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role, Stream, Work,
+};
+use bytepath_sys::clock;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::time::Duration;
+
+pub(super) struct RequestResponse;
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "request",
+        kind: OptionKind::Size(1, 1 << 30),
+        default: "64",
+        help: "bytes of a request",
+    },
+    OptionSpec {
+        name: "response",
+        kind: OptionKind::Size(1, 1 << 30),
+        default: "64",
+        help: "bytes of a response",
+    },
+    OptionSpec {
+        name: "outstanding",
+        kind: OptionKind::Count(1, 1024),
+        default: "1",
+        help: "maximum requests in flight per connection",
+    },
+    OptionSpec {
+        name: "rate",
+        kind: OptionKind::AutoCount(1, 100_000_000),
+        default: "auto",
+        help: "requests per second over all connections, timed from when they were due; \
+               auto: each response is followed by the next request",
+    },
+    OptionSpec {
+        name: "arrivals",
+        kind: OptionKind::Choice(&["even", "poisson"]),
+        default: "even",
+        help: "with a rate: equal gaps, or random ones as from independent users",
+    },
+];
+
+/// How long the last answer may take to be acknowledged.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
+
+/// Bytes that wait at the other end unread before a sender blocks, where buffers are
+/// autotuned: a receive window and a send buffer of a connection that has just begun.
+const UNREAD: [u64; 2] = [64 << 10, 32 << 10];
+
+/// Longest sleep until a request is due: an end that sleeps longer would notice the
+/// edges of the window late.
+const NAP: Duration = Duration::from_millis(10);
+
+/// Largest datagram: what the length field of IPv4 leaves (RFC 791, RFC 768).
+const DATAGRAM: u64 = 65_507;
+
+/// Smallest memory to receive into, bytes: what a system call brings without a second.
+const ROOM: u64 = 4096;
+
+/// Largest, where many long answers may be in flight.
+const MOST_ROOM: u64 = 1 << 20;
+
+impl Workload for RequestResponse {
+    fn name(&self) -> &'static str {
+        "rr"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a client sends requests, a server answers: exchanges, latency, cost per exchange"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn work(&self) -> Work {
+        Work::Exchanges
+    }
+
+    fn halves(&self, _: Role) -> &'static [Direction] {
+        &[Direction::Send, Direction::Receive]
+    }
+
+    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> Job {
+        let plan = Plan::of(cell);
+        // A request is what the client sends and the server receives.
+        let is_request = (role == Role::Sender) == (direction == Direction::Send);
+        let message_size = if is_request { plan.request } else { plan.response };
+        let room = message_size.saturating_mul(plan.outstanding).clamp(ROOM, MOST_ROOM);
+        Job {
+            role,
+            flows: cell.stream.flows,
+            message_size,
+            read_size: room.max(message_size),
+            read_memory: cell.stream.read_memory.unwrap_or(0).max(room).max(message_size),
+            touch: cell.stream.touch,
+            batch: 1,
+            protocol: cell.stream.protocol,
+            tls: cell.stream.tls,
+            frames: None,
+            options: cell.half(direction.role()).options.clone(),
+        }
+    }
+
+    fn suits_slices(&self) -> bool {
+        false
+    }
+
+    /// The client sends a request before it looks for answers. Where so much may be under
+    /// way that both ends block in sending, neither would ever read.
+    fn check(&self, cell: &Cell) -> Result<(), Fault> {
+        let plan = Plan::of(cell);
+        if cell.stream.protocol == Protocol::Udp {
+            fits_datagrams(cell, &plan)?;
+        }
+        let buffers = [cell.stream.receive_buffer, cell.stream.send_buffer];
+        let room: u64 = UNREAD.iter().zip(buffers).map(|(n, b)| b.unwrap_or(*n).min(*n)).sum();
+        let most = room / plan.request + room / plan.response + 1;
+        if plan.outstanding <= most {
+            return Ok(());
+        }
+        let [request, response] = [plan.request, plan.response].map(bytes);
+        let text = format!(
+            "with {} requests of {request} and responses of {response} in flight, both ends \
+             may wait for each other to read",
+            plan.outstanding
+        );
+        let remedy =
+            format!("choose at most outstanding={most}, or smaller messages in one direction");
+        Err(Fault::new(FaultKind::Usage, text).remedy(remedy))
+    }
+
+    fn play(&self, mut actor: Actor) -> Result<FlowEnd, Fault> {
+        let (tx, rx) = (actor.tx()?, actor.rx()?);
+        let plan = Plan::of(&actor.cell);
+        let (sent, received) = (actor.recorder.companion(), actor.recorder.companion());
+        let exchanges = match actor.role {
+            Role::Sender => actor.recorder.with_latency(),
+            Role::Receiver => actor.recorder,
+        };
+        actor.connection.send_at_once()?;
+        let mut ends = Ends { tx, rx, sent, received, exchanges };
+        ends.tx.begin()?;
+        ends.rx.begin()?;
+        match (actor.role, plan.gap) {
+            (Role::Receiver, _) => serve(&mut ends, &plan)?,
+            (Role::Sender, None) => closed_loop(&mut ends, &plan)?,
+            (Role::Sender, Some(gap)) => {
+                let index = actor.connection.index();
+                // Connections with equal gaps take turns.
+                let after = gap * f64::from(index) / f64::from(actor.cell.stream.flows);
+                let arrivals = Arrivals::new(gap, plan.poisson, u64::from(index));
+                open_loop(&mut ends, &plan, clock::monotonic() + after as u64, arrivals)?;
+            }
+        }
+        match actor.role {
+            Role::Sender => actor.connection.end_stream()?,
+            // The client has ended its stream after the last answer, and closes next.
+            Role::Receiver => actor.connection.wait_acknowledged(LAST_ANSWER)?,
+        }
+        ends.finish()
+    }
+}
+
+/// What UDP cannot do is refused.
+fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
+    let largest = plan.request.max(plan.response);
+    if largest > DATAGRAM {
+        let text = format!("a message of {} does not fit into a datagram", bytes(largest));
+        let remedy = format!("choose at most {DATAGRAM} bytes, or protocol=tcp");
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    }
+    let congestion = &cell.stream.congestion;
+    if *congestion != Stream::default().congestion {
+        let text = format!("UDP has no congestion control, so it cannot be {congestion}");
+        return Err(Fault::new(FaultKind::Usage, text).remedy("leave congestion out"));
+    }
+    Ok(())
+}
+
+/// What the options request.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    request: u64,
+    response: u64,
+    outstanding: u64,
+    /// Nanoseconds between two requests of one connection; none in a closed loop.
+    gap: Option<f64>,
+    poisson: bool,
+}
+
+impl Plan {
+    fn of(cell: &Cell) -> Plan {
+        let options = &cell.workload.options;
+        let number = |name| options.number(name).unwrap_or(1);
+        let rate = options.number("rate").map(|rate| rate as f64 / f64::from(cell.stream.flows));
+        Plan {
+            request: number("request"),
+            response: number("response"),
+            outstanding: number("outstanding"),
+            gap: rate.map(|rate| 1e9 / rate),
+            poisson: options.word("arrivals") == "poisson",
+        }
+    }
+}
+
+/// Both halves of one end and what they count.
+struct Ends {
+    tx: Box<dyn Tx>,
+    rx: Box<dyn Rx>,
+    sent: Recorder,
+    received: Recorder,
+    exchanges: Recorder,
+}
+
+impl Ends {
+    /// The phase, seen by all three recorders.
+    #[inline(always)]
+    fn phase(&mut self) -> Phase {
+        self.sent.phase();
+        self.received.phase();
+        self.exchanges.phase()
+    }
+
+    #[inline(always)]
+    fn send(&mut self, up_to: u64) -> Result<(), Fault> {
+        self.tx.send_up_to(up_to, &mut self.sent)
+    }
+
+    /// Receives so much. False: the stream ended before.
+    #[inline(always)]
+    fn receive(&mut self, up_to: u64) -> Result<bool, Fault> {
+        self.rx.receive_up_to(up_to, &mut self.received)
+    }
+
+    fn finish(mut self) -> Result<FlowEnd, Fault> {
+        let mut account: Account = self.tx.account(&mut self.sent)?;
+        let received = self.rx.account(&mut self.received)?;
+        account.add(Account { ledger: received.ledger.came_in(), ..received });
+        let bytes = self.sent.total() + self.received.total();
+        let mut tally = self.exchanges.finish(&[]);
+        tally.join(self.sent.finish(self.tx.calls()));
+        tally.join(self.received.finish(self.rx.calls()));
+        Ok(FlowEnd { account, bytes, tally })
+    }
+}
+
+/// Answers every request until the client ends the stream.
+fn serve(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
+    let mut answered = 0;
+    loop {
+        ends.phase();
+        if !ends.receive((answered + 1) * plan.request)? {
+            return Ok(());
+        }
+        while ends.received.total() >= (answered + 1) * plan.request {
+            answered += 1;
+            ends.send(answered * plan.response)?;
+            ends.exchanges.moved(1);
+        }
+    }
+}
+
+/// Requests in flight: when each was sent, or was due.
+struct UnderWay {
+    since: Box<[u64]>,
+    sent: u64,
+    answered: u64,
+}
+
+impl UnderWay {
+    fn new(plan: &Plan) -> Self {
+        let since = vec![0; plan.outstanding as usize].into();
+        UnderWay { since, sent: 0, answered: 0 }
+    }
+
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        self.sent - self.answered
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.count() == self.since.len() as u64
+    }
+
+    #[inline(always)]
+    fn send(&mut self, ends: &mut Ends, plan: &Plan, since: u64) -> Result<(), Fault> {
+        self.since[(self.sent % self.since.len() as u64) as usize] = since;
+        self.sent += 1;
+        ends.send(self.sent * plan.request)
+    }
+
+    /// Waits for the next answer and takes all that came with it; returns when that was.
+    #[inline(always)]
+    fn await_answer(&mut self, ends: &mut Ends, plan: &Plan) -> Result<u64, Fault> {
+        if !ends.receive((self.answered + 1) * plan.response)? {
+            let text = "the server closed the connection before it had answered";
+            return Err(Fault::new(FaultKind::PeerLost, text));
+        }
+        let now = clock::monotonic();
+        while ends.received.total() >= (self.answered + 1) * plan.response {
+            let since = self.since[(self.answered % self.since.len() as u64) as usize];
+            ends.exchanges.latency(now.saturating_sub(since));
+            ends.exchanges.moved(1);
+            self.answered += 1;
+        }
+        Ok(now)
+    }
+}
+
+/// Keeps this many requests in flight until the gate says stop.
+fn closed_loop(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
+    let mut under_way = UnderWay::new(plan);
+    let mut now = clock::monotonic();
+    while ends.phase() != Phase::Stop {
+        while !under_way.is_full() {
+            under_way.send(ends, plan, now)?;
+        }
+        now = under_way.await_answer(ends, plan)?;
+    }
+    while under_way.count() > 0 {
+        under_way.await_answer(ends, plan)?;
+    }
+    Ok(())
+}
+
+/// How long before a request is due the client stops sleeping and looks at the clock:
+/// more than a sleep usually oversleeps.
+const AWAKE: u64 = 100_000;
+
+/// Sends requests when they are due, as far as no more than `outstanding` are in flight.
+fn open_loop(
+    ends: &mut Ends,
+    plan: &Plan,
+    mut due: u64,
+    mut arrivals: Arrivals,
+) -> Result<(), Fault> {
+    let mut under_way = UnderWay::new(plan);
+    while ends.phase() != Phase::Stop {
+        if under_way.is_full() {
+            under_way.await_answer(ends, plan)?;
+            continue;
+        }
+        let left = due.saturating_sub(clock::monotonic());
+        if left == 0 {
+            under_way.send(ends, plan, due)?;
+            due += arrivals.gap();
+            continue;
+        }
+        let sleep = Duration::from_nanos(left.saturating_sub(AWAKE)).min(NAP);
+        if under_way.count() > 0 {
+            match ends.rx.wait(sleep) {
+                Some(Ok(true)) => drop(under_way.await_answer(ends, plan)?),
+                Some(Ok(false)) => {}
+                Some(Err(fault)) => return Err(fault),
+                None => return Err(cannot_wait()),
+            }
+        } else if !sleep.is_zero() {
+            std::thread::sleep(sleep);
+        }
+    }
+    while under_way.count() > 0 {
+        under_way.await_answer(ends, plan)?;
+    }
+    Ok(())
+}
+
+fn cannot_wait() -> Fault {
+    let text = "this receiving half cannot wait for a response and for the clock at once";
+    Fault::new(FaultKind::Usage, text).remedy("leave rate out, or choose outstanding=1")
+}
+
+/// The gaps between requests.
+struct Arrivals {
+    mean: f64,
+    random: Option<StdRng>,
+    /// Part of a nanosecond that the gaps so far have left.
+    rest: f64,
+}
+
+impl Arrivals {
+    fn new(mean: f64, poisson: bool, seed: u64) -> Self {
+        Arrivals { mean, random: poisson.then(|| StdRng::seed_from_u64(seed)), rest: 0.0 }
+    }
+
+    /// Nanoseconds to the next request.
+    #[inline(always)]
+    fn gap(&mut self) -> u64 {
+        let gap = match &mut self.random {
+            Some(random) => -(1.0 - random.random::<f64>()).ln() * self.mean,
+            None => self.mean,
+        };
+        let whole = (gap + self.rest).floor();
+        self.rest += gap - whole;
+        whole as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Half, OptionValue};
+
+    #[test]
+    fn what_could_make_both_ends_wait_is_refused() {
+        let check = |request: u64, response: u64, outstanding: u64| {
+            let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
+            let values =
+                [("request", request), ("response", response), ("outstanding", outstanding)];
+            let values = values.map(|(name, n)| (name.to_owned(), OptionValue::Number(n)));
+            cell.workload.options.0.extend(values);
+            RequestResponse.check(&cell)
+        };
+        for (request, response, outstanding) in
+            [(1, 1, 1024), (16 << 10, 16 << 10, 8), (1 << 30, 1 << 30, 1), (1 << 20, 64, 64)]
+        {
+            check(request, response, outstanding).unwrap();
+        }
+        let fault = check(1 << 20, 1 << 20, 8).unwrap_err();
+        assert!(fault.message.contains("8 requests of 1M"), "{fault}");
+        assert!(fault.remedy.unwrap().contains("outstanding=1,"));
+    }
+
+    #[test]
+    fn gaps_add_up_to_the_rate() {
+        for poisson in [false, true] {
+            let mut arrivals = Arrivals::new(333.3, poisson, 7);
+            let sum: u64 = (0..100_000).map(|_| arrivals.gap()).sum();
+            let mean = sum as f64 / 1e5;
+            assert!((mean / 333.3 - 1.0).abs() < 0.02, "{mean} ns, poisson {poisson}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `stream`: one end sends as fast as it can, the other receives, and may load the sender with
+//! unsolicited packets.
+
+use super::load::{self, Load};
+use super::{Actor, Direction, FlowEnd, Job, Workload};
+use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role, Work};
+
+pub(super) struct Stream;
+
+const OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "load",
+    kind: OptionKind::Choice(&["none", "trickle", "flood"]),
+    default: "none",
+    help: "UDP datagrams from the receiver's host to the sender's end: 160 per second, or as many as possible",
+}];
+
+impl Workload for Stream {
+    fn name(&self) -> &'static str {
+        "stream"
+    }
+
+    fn summary(&self) -> &'static str {
+        "one end sends as fast as it can, the other receives: bytes, rate, cost per byte"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn work(&self) -> Work {
+        Work::Bytes
+    }
+
+    fn halves(&self, role: Role) -> &'static [Direction] {
+        match role {
+            Role::Sender => &[Direction::Send],
+            Role::Receiver => &[Direction::Receive],
+        }
+    }
+
+    fn job(&self, cell: &Cell, role: Role, _: Direction) -> Job {
+        Job::stream(cell, role)
+    }
+
+    fn check(&self, cell: &Cell) -> Result<(), Fault> {
+        match cell.stream.protocol {
+            Protocol::Tcp => Ok(()),
+            other => Err(Fault::new(FaultKind::Usage, format!("{other} carries no stream"))
+                .remedy("choose protocol=tcp, or a workload of messages: --workload rr")),
+        }
+    }
+
+    fn play(&self, actor: Actor) -> Result<FlowEnd, Fault> {
+        match actor.role {
+            Role::Sender => send(actor),
+            Role::Receiver => receive(actor),
+        }
+    }
+}
+
+fn send(mut actor: Actor) -> Result<FlowEnd, Fault> {
+    let (mut tx, mut recorder) = (actor.tx()?, actor.recorder);
+    tx.begin()?;
+    tx.send_until_stop(&mut recorder)?;
+    actor.connection.end_stream()?;
+    let account = tx.account(&mut recorder)?;
+    Ok(FlowEnd { account, bytes: recorder.total(), tally: recorder.finish(tx.calls()) })
+}
+
+fn receive(mut actor: Actor) -> Result<FlowEnd, Fault> {
+    let (mut rx, mut recorder) = (actor.rx()?, actor.recorder);
+    let start = |gap| Load::start(gap, &*actor.connection, recorder.gate());
+    let load = load::gap(&actor.cell).map(start).transpose()?;
+    rx.begin()?;
+    rx.receive_to_end(&mut recorder)?;
+    let mut account = rx.account(&mut recorder)?;
+    account.readings.extend(load.map(Load::end));
+    Ok(FlowEnd { account, bytes: recorder.total(), tally: recorder.finish(rx.calls()) })
+}

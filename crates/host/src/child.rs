@@ -1,0 +1,247 @@
+//! An agent that is a child process: its pipes, its last output, its guaranteed end.
+
+use super::AgentPipe;
+use super::tail::Tail;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long an agent may take to end after its standard input was closed, and
+/// how long one that seems gone is given to be reaped.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What is kept of the end of an agent's standard error, bytes.
+const TAIL: usize = 4096;
+
+/// A running agent. Dropping it ends the process and reaps it.
+pub struct AgentProcess {
+    child: Child,
+    stdin: SharedStdin,
+    stdout: Option<ChildStdout>,
+    stderr: Arc<Tail>,
+}
+
+impl AgentProcess {
+    /// The command line of an agent, with the pipes that [`AgentProcess::new`]
+    /// expects.
+    pub fn command(program: &std::path::Path) -> Command {
+        let mut command = Command::new(program);
+        command.arg("agent");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Takes charge of a child with such pipes. What has no pipe is at its end.
+    pub fn new(mut child: Child) -> AgentProcess {
+        let stdin = SharedStdin(Arc::new(Mutex::new(child.stdin.take())));
+        let stdout = child.stdout.take();
+        let stderr = Tail::of(child.stderr.take(), TAIL);
+        AgentProcess { child, stdin, stdout, stderr }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The pipe to it. A second call gives a pipe that is at its end.
+    pub fn take_pipe(&mut self) -> AgentPipe {
+        let from_agent: Box<dyn Read + Send> = match self.stdout.take() {
+            Some(stdout) => Box::new(stdout),
+            None => Box::new(io::empty()),
+        };
+        AgentPipe { to_agent: Box::new(self.stdin.clone()), from_agent }
+    }
+
+    /// Speaks with it before its pipe is taken; none where that has no ends.
+    pub(super) fn converse<T>(
+        &mut self,
+        talk: impl FnOnce(&mut ChildStdin, &mut ChildStdout) -> T,
+    ) -> Option<T> {
+        let mut stdin = self.stdin.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(talk(stdin.as_mut()?, self.stdout.as_mut()?))
+    }
+
+    /// Closes its standard input, which tells it to end.
+    pub fn close(&self) {
+        self.stdin.close();
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// How it ended, in words; it may take a moment to.
+    pub fn last_words(&mut self) -> String {
+        self.last_words_within(GRACE)
+    }
+
+    /// How it ended, in words, if it does within this time.
+    pub fn last_words_within(&mut self, time: Duration) -> String {
+        let Some(status) = self.wait(time) else {
+            return "still running".to_string();
+        };
+        let how = ending(status);
+        match self.stderr.last_line(GRACE) {
+            Some(line) => format!("{how}: {line}"),
+            None => how,
+        }
+    }
+
+    /// Waits for its end, at most that long.
+    fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Some(status);
+        }
+        // The child has not been reaped, so its id cannot mean anyone else.
+        let pid = Pid::from_raw(self.child.id() as i32)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Err(rustix::io::Errno::INTR) => continue,
+                _ => return self.child.try_wait().ok().flatten(),
+            }
+        }
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        self.close();
+        if self.wait(GRACE).is_none() {
+            // Fails only if it has ended by now, and then there is no need.
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// The writing end of the agent's standard input, which may be closed under
+/// its holder: a forgotten clone must not keep an agent alive.
+#[derive(Clone)]
+struct SharedStdin(Arc<Mutex<Option<ChildStdin>>>);
+
+impl SharedStdin {
+    fn close(&self) {
+        // A thread blocked in a write holds the lock; the agent does not read
+        // then, and will be killed instead.
+        if let Ok(mut stdin) = self.0.try_lock() {
+            *stdin = None;
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut ChildStdin) -> io::Result<T>) -> io::Result<T> {
+        let mut stdin = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        act(stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?)
+    }
+}
+
+impl Write for SharedStdin {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.with(|stdin| stdin.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.with(|stdin| stdin.flush())
+    }
+}
+
+/// "exited with code 1", "killed by signal 9 (SIGKILL)".
+pub fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => match signal_name(signal) {
+            Some(name) => format!("killed by signal {signal} ({name})"),
+            None => format!("killed by signal {signal}"),
+        },
+        (None, None) => status.to_string(),
+    }
+}
+
+/// Names of the signals that end processes, signal(7).
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGSYS => "SIGSYS",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> AgentProcess {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        AgentProcess::new(command.spawn().unwrap())
+    }
+
+    #[test]
+    fn last_words_say_how_it_ended_and_what_it_said() {
+        let mut agent = shell("echo first >&2; echo 'disk on fire' >&2; echo >&2; exit 3");
+        assert_eq!(agent.last_words(), "exited with code 3: disk on fire");
+        assert_eq!(agent.last_words(), "exited with code 3: disk on fire");
+        assert_eq!(shell("kill -9 $$").last_words(), "killed by signal 9 (SIGKILL)");
+        let panic = "echo 'the cause' >&2; echo 'note: run with `RUST_BACKTRACE=1`' >&2; exit 101";
+        assert_eq!(shell(panic).last_words(), "exited with code 101: the cause");
+    }
+
+    #[test]
+    fn a_flood_on_stderr_neither_blocks_nor_grows() {
+        let mut agent = shell("yes noise | head -n 200000 >&2; echo end >&2");
+        let mut pipe = agent.take_pipe();
+        pipe.from_agent.read_to_end(&mut Vec::new()).unwrap();
+        assert_eq!(agent.last_words(), "exited with code 0: end");
+        assert!(agent.stderr.text().len() <= TAIL);
+    }
+
+    #[test]
+    fn an_agent_ends_at_end_of_input_even_if_its_pipe_is_held() {
+        let mut agent = shell("cat");
+        let mut pipe = agent.take_pipe();
+        pipe.to_agent.write_all(b"hello\n").unwrap();
+        pipe.to_agent.flush().unwrap();
+        let mut answer = [0; 6];
+        pipe.from_agent.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"hello\n");
+        let start = Instant::now();
+        drop(agent);
+        assert!(start.elapsed() < GRACE, "it had to be killed");
+        assert_eq!(pipe.to_agent.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn an_agent_that_does_not_listen_is_killed() {
+        let agent = shell("exec sleep 60");
+        let pid = agent.id();
+        drop(agent);
+        // ESRCH: not even a zombie is left.
+        let gone = rustix::process::test_kill_process(Pid::from_raw(pid as i32).unwrap());
+        assert_eq!(gone, Err(rustix::io::Errno::SRCH));
+    }
+}

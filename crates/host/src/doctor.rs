@@ -1,0 +1,383 @@
+//! What would distort, hide or prevent a measurement on a host: rules over its facts.
+
+use super::doctor_card::say;
+use super::facts::read;
+use bytepath_record::{Facts, Finding, Severity};
+use bytepath_sys::Roots;
+
+/// What a host is doing at the moment, in addition to what it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moment {
+    /// Load average of the last minute.
+    pub load: Option<f64>,
+    /// Part of all CPU time since boot that the hypervisor took.
+    pub steal: Option<f64>,
+    /// Packet sockets that listen in this network namespace.
+    pub packet_sockets: usize,
+    /// Whether a daemon moves interrupts.
+    pub irqbalance: bool,
+}
+
+/// Looks at what a host does at the moment.
+pub fn moment(roots: &Roots) -> Moment {
+    let load = read(&roots.proc.join("loadavg"));
+    let packet = read(&roots.proc.join("net/packet")).unwrap_or_default();
+    let daemons = bytepath_sys::procfs::numbered(&roots.proc).unwrap_or_default();
+    let is_irqbalance = |pid: &u32| {
+        let name = bytepath_sys::procfs::name(&roots.proc.join(pid.to_string()));
+        name.as_deref() == Some("irqbalance")
+    };
+    Moment {
+        load: load.and_then(|text| text.split_whitespace().next()?.parse().ok()),
+        steal: read(&roots.proc.join("stat")).as_deref().and_then(steal),
+        packet_sockets: packet.lines().skip(1).count(),
+        irqbalance: daemons.iter().any(is_irqbalance),
+    }
+}
+
+/// user nice system idle iowait irq softirq steal (proc_stat(5)).
+fn steal(stat: &str) -> Option<f64> {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<f64> = all.split_whitespace().take(8).filter_map(|n| n.parse().ok()).collect();
+    let total: f64 = ticks.iter().sum();
+    (ticks.len() == 8 && total > 0.0).then(|| ticks[7] / total)
+}
+
+/// Leaving an idle state takes long from here on, microseconds: about what a
+/// gap between two bursts of packets is.
+const SLOW_WAKE: u64 = 50;
+
+/// All findings, those that prevent a study first. A fact that the host does not
+/// show is not judged.
+pub fn examine(facts: &Facts, moment: &Moment) -> Vec<Finding> {
+    let mut all = Vec::new();
+    forbids(facts, &mut all);
+    cpus(facts, &mut all);
+    kernel(facts, &mut all);
+    network(facts, moment, &mut all);
+    others(facts, moment, &mut all);
+    all.sort_by_key(|finding| finding.severity);
+    all
+}
+
+fn forbids(facts: &Facts, all: &mut Vec<Finding>) {
+    let number = |name: &str| facts.settings.get(name)?.parse::<i64>().ok();
+    let root = facts.privileges.euid == 0 && !facts.privileges.user_namespace;
+    match number("kernel.io_uring_disabled") {
+        Some(2) => say(
+            all,
+            Severity::Blocks,
+            "io_uring is disabled (kernel.io_uring_disabled = 2)",
+            "the paths uring, uring-zc and zcrx cannot run",
+            "sysctl -w kernel.io_uring_disabled=0",
+        ),
+        Some(1) if !root => say(
+            all,
+            Severity::Blocks,
+            "io_uring is for administrators only (kernel.io_uring_disabled = 1)",
+            "the paths uring, uring-zc and zcrx cannot run for this user",
+            "sysctl -w kernel.io_uring_disabled=0",
+        ),
+        _ => {}
+    }
+    let may_profile = root || facts.privileges.capabilities.iter().any(|name| name == "PERFMON");
+    if let Some(paranoid) = number("kernel.perf_event_paranoid").filter(|p| *p > 0 && !may_profile)
+    {
+        say(
+            all,
+            Severity::Blocks,
+            format!("kernel.perf_event_paranoid is {paranoid}"),
+            "the whole machine cannot be profiled, so there is no explanation",
+            "sysctl -w kernel.perf_event_paranoid=0",
+        );
+    }
+}
+
+fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
+    let setting = |name: &str| facts.settings.get(name).map(String::as_str);
+    if let Some(governor) = setting("cpufreq.governor").filter(|g| *g != "performance") {
+        say(
+            all,
+            Severity::Distorts,
+            format!("the CPUs' frequency governor is {governor}"),
+            "the clock follows the load, so a path that waits more also runs slower",
+            "cpupower frequency-set -g performance",
+        );
+    }
+    if let Some(preference) = setting("cpufreq.preference").filter(|p| *p != "performance") {
+        say(
+            all,
+            Severity::Distorts,
+            format!("the energy preference of the CPUs is {preference}"),
+            "the hardware lowers the clock when a CPU is not wholly busy",
+            "cpupower set --epp performance",
+        );
+    }
+    if setting("cpufreq.no_turbo") == Some("0") || setting("cpufreq.boost") == Some("1") {
+        let intel = setting("cpufreq.no_turbo").is_some();
+        say(
+            all,
+            Severity::Note,
+            "turbo is on",
+            "the clock depends on temperature and on other cores",
+            if intel {
+                "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo"
+            } else {
+                "echo 0 > /sys/devices/system/cpu/cpufreq/boost"
+            },
+        );
+    }
+    let slow = |state: &&str| {
+        let latency = state.rsplit(' ').next().and_then(|text| text.strip_suffix("us"));
+        latency.and_then(|text| text.parse::<u64>().ok()).is_some_and(|us| us >= SLOW_WAKE)
+    };
+    let states = setting("cpuidle.states").unwrap_or_default();
+    let slow: Vec<&str> = states.split(", ").filter(slow).collect();
+    if !slow.is_empty() {
+        say(
+            all,
+            Severity::Distorts,
+            format!("idle states with long exit latency are enabled: {}", slow.join(", ")),
+            "a path that sleeps between reads pays for the wake-up",
+            "cpupower idle-set -D 10",
+        );
+    }
+    if setting("cpu.smt") == Some("on") {
+        say(
+            all,
+            Severity::Note,
+            "SMT is on",
+            "two roles on one core's threads share its execution units; pin roles to different cores",
+            "echo off > /sys/devices/system/cpu/smt/control",
+        );
+    }
+    let nodes = setting("numa.nodes").is_some_and(|nodes| nodes.contains(['-', ',']));
+    if nodes && setting("kernel.numa_balancing").is_some_and(|on| on != "0") {
+        say(
+            all,
+            Severity::Distorts,
+            "NUMA balancing is on",
+            "the kernel unmaps pages to see who uses them, and moves them during trials",
+            "sysctl -w kernel.numa_balancing=0",
+        );
+    }
+}
+
+/// Mappings of 4 KiB in a gigabyte; less is the kernel's default of 65530 and its like.
+const MAPPINGS: u64 = 1 << 18;
+
+/// Kernel options that check at run time what others take for granted.
+const DEBUG: &[(&str, &str)] = &[
+    ("KASAN", "every memory access is checked: several times slower"),
+    ("PROVE_LOCKING", "every lock is checked: several times slower"),
+    ("DEBUG_PREEMPT", "every per-CPU access is checked"),
+    ("SLUB_DEBUG_ON", "every allocation is checked"),
+];
+
+/// Mitigations whose cost on packet paths is known, by the file that shows them.
+const MITIGATIONS: &[(&str, &str)] = &[
+    (
+        "spec_rstack_overflow",
+        "SRSO: every return is protected; costs about a third of tap packets per \
+         second on a published Ryzen",
+    ),
+    ("retbleed", "retbleed: every return or every system call is protected"),
+    ("spectre_v2", "spectre v2: every indirect call is protected"),
+    ("mds", "MDS: buffers are cleared at every return to user space"),
+    ("gather_data_sampling", "GDS: gathers are slower"),
+    ("its", "ITS: indirect branches go through thunks"),
+];
+
+fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
+    let option = |name: &str| facts.settings.get(&format!("config.{name}")).map(String::as_str);
+    for (name, effect) in DEBUG {
+        if option(name) == Some("y") {
+            let what = format!("the kernel was built with CONFIG_{name}");
+            say(all, Severity::Distorts, what, effect, "boot a kernel without it");
+        }
+    }
+    if option("HARDENED_USERCOPY") == Some("y") {
+        say(
+            all,
+            Severity::Note,
+            "hardened usercopy is on",
+            "every copy to or from user space checks its bounds, which hides the cost of small packets",
+            "boot with hardened_usercopy=off (on a lab machine only)",
+        );
+    }
+    if option("IRQ_TIME_ACCOUNTING") == Some("n") && option("VIRT_CPU_ACCOUNTING_GEN") != Some("y")
+    {
+        say(
+            all,
+            Severity::Note,
+            "the kernel does not time interrupts (no IRQ_TIME_ACCOUNTING)",
+            "softirq shares are sampled by the tick: accurate over seconds, not over milliseconds",
+            "boot a kernel with CONFIG_IRQ_TIME_ACCOUNTING=y",
+        );
+    }
+    for (name, effect) in MITIGATIONS {
+        let state = facts.settings.get(&format!("vulnerability.{name}"));
+        if let Some(state) = state.and_then(|state| state.strip_prefix("Mitigation: ")) {
+            let what = format!("mitigation in force: {state}");
+            let command = "boot with mitigations=off (on a lab machine only), as a variant";
+            say(all, Severity::Note, what, effect, command);
+        }
+    }
+    if let Some(mode) = facts.settings.get("lockdown").filter(|mode| *mode != "none") {
+        say(
+            all,
+            Severity::Note,
+            format!("the kernel is in lockdown mode ({mode})"),
+            "BPF may not attach to kernel functions, so copied bytes are estimated, not counted",
+            "boot without lockdown= and without secure boot",
+        );
+    }
+    if let Some(clock) = facts.settings.get("clocksource")
+        && !matches!(
+            clock.as_str(),
+            "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter"
+        )
+    {
+        say(
+            all,
+            Severity::Distorts,
+            format!("the clock source is {clock}"),
+            "reading the time requires a system call or a device access, and every call is timed",
+            "boot with tsc=reliable, if the machine's clock is sound",
+        );
+    }
+    if facts.settings.get("kernel.nmi_watchdog").is_some_and(|on| on == "1") {
+        say(
+            all,
+            Severity::Note,
+            "the NMI watchdog is on",
+            "it occupies a hardware counter that profiles need",
+            "sysctl -w kernel.nmi_watchdog=0",
+        );
+    }
+}
+
+fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
+    if moment.packet_sockets > 0 {
+        let count = moment.packet_sockets;
+        say(
+            all,
+            Severity::Note,
+            format!("packet sockets listening here: {count}"),
+            "each sees every packet of a real link, which forces zero-copy senders to copy",
+            "ss -0 -p names them: stop tcpdump, DHCP clients and similar programs on the link under test",
+        );
+    }
+    let optmem = facts.settings.get("net.core.optmem_max").and_then(|text| text.parse().ok());
+    if let Some(optmem) = optmem.filter(|bytes: &u64| *bytes < 128 << 10) {
+        say(
+            all,
+            Severity::Distorts,
+            format!("net.core.optmem_max is {optmem}"),
+            "MSG_ZEROCOPY runs out of room for its notifications (ENOBUFS)",
+            "sysctl -w net.core.optmem_max=1048576",
+        );
+    }
+    let cards = facts.settings.iter().filter_map(|(name, value)| {
+        Some((name.strip_prefix("nic.")?.rsplit_once('.')?, value.as_str()))
+    });
+    for ((card, what), value) in cards {
+        let other = |what: &str| facts.settings.get(&format!("nic.{card}.{what}"));
+        match what {
+            "pcie_width" | "pcie_speed" => {
+                let most = other(&format!("{what}_max"));
+                // A card that is asleep shows less than it has.
+                if let Some(most) = most.filter(|most| *most != value && other("speed").is_some()) {
+                    say(
+                        all,
+                        Severity::Distorts,
+                        format!(
+                            "{card}: {} is {value} and could be {most}",
+                            what.replace('_', " ")
+                        ),
+                        "the bus may be the bottleneck instead of the path",
+                        "use another slot; see `lspci -vv`, LnkSta",
+                    );
+                }
+            }
+            "rps" => say(
+                all,
+                Severity::Note,
+                format!("{card}: RPS is on for {value}"),
+                "packets are handed to other CPUs before TCP sees them",
+                "echo 0 > /sys/class/net/CARD/queues/rx-N/rps_cpus",
+            ),
+            "node" if facts.settings.get("numa.nodes").is_some_and(|n| n.contains(['-', ','])) => {
+                say(
+                    all,
+                    Severity::Note,
+                    format!("{card} is on NUMA node {value}"),
+                    "roles on another node move every byte across the interconnect",
+                    "name the card with the testbed, so that CPUs of its node are preferred; or use --cores",
+                );
+            }
+            _ => {}
+        }
+    }
+    super::doctor_card::examine(facts, all);
+    if moment.irqbalance && facts.settings.keys().any(|name| name.starts_with("nic.")) {
+        say(
+            all,
+            Severity::Distorts,
+            "irqbalance is running",
+            "it moves a card's interrupts between CPUs while a trial runs",
+            "systemctl stop irqbalance",
+        );
+    }
+}
+
+fn others(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
+    let cpus = facts.cpus.len().max(1) as f64;
+    if let Some(load) = moment.load.filter(|load| *load > 0.2 * cpus) {
+        say(
+            all,
+            Severity::Distorts,
+            format!("the machine is busy: load average {load:.1} on {cpus} CPUs"),
+            "trials that lose 10% of a CPU to other processes are rejected",
+            "stop them, or wait",
+        );
+    }
+    if let Some(steal) = moment.steal.filter(|steal| *steal > 0.01) {
+        say(
+            all,
+            Severity::Distorts,
+            format!("the hypervisor has taken {:.1}% of the CPUs since boot", steal * 100.0),
+            "trials that lose 10% of a CPU to it are rejected",
+            "use a dedicated machine, or another time",
+        );
+    }
+    let devices = [
+        ("udmabuf", "devmem needs a dmabuf: udmabuf makes one of host memory", "modprobe udmabuf"),
+        ("vhost-net", "tap studies run without vhost", "modprobe vhost_net"),
+        ("dsa", "copies cannot be offloaded to a DSA engine", "modprobe idxd, then accel-config"),
+    ];
+    for (device, effect, command) in devices {
+        if !facts.settings.contains_key(&format!("device.{device}")) {
+            say(all, Severity::Note, format!("there is no {device}"), effect, command);
+        }
+    }
+    let maps = facts.settings.get("vm.max_map_count").and_then(|text| text.parse::<u64>().ok());
+    if let Some(maps) = maps.filter(|maps| *maps < MAPPINGS) {
+        say(
+            all,
+            Severity::Note,
+            format!("vm.max_map_count is {maps}"),
+            "a receiver that maps pieces of 4 KiB (tcp-zerocopy-receive) runs out of mappings",
+            "sysctl -w vm.max_map_count=524240",
+        );
+    }
+    if facts.settings.get("vm.nr_hugepages").is_some_and(|pages| pages == "0") {
+        say(
+            all,
+            Severity::Note,
+            "no huge pages are reserved (vm.nr_hugepages = 0)",
+            "receive areas of zcrx and devmem fall back to small pages",
+            "sysctl -w vm.nr_hugepages=64",
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! What is missing for copies by Intel's Data Streaming Accelerator: rules over
+//! `/sys/bus/pci`, `/sys/bus/dsa` (Documentation/ABI/stable/sysfs-driver-dma-idxd) and the
+//! flags of the processor.
+
+use super::doctor_card::say;
+use super::facts::read;
+use bytepath_record::{Finding, Severity};
+use bytepath_sys::Roots;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Intel's numbers of DSA (drivers/dma/idxd/init.c, include/linux/pci_ids.h).
+const DEVICES: [&str; 3] = ["0x0b25", "0x11fb", "0x1212"];
+
+/// What has to be said where there is a DSA; nothing where there is none.
+pub fn examine_dsa(roots: &Roots) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let pci = folders(&roots.sys.join("bus/pci/devices"), "");
+    let ours = |folder: &&PathBuf| {
+        word(folder, "vendor") == "0x8086" && DEVICES.contains(&word(folder, "device").as_str())
+    };
+    let bus = roots.sys.join("bus/dsa/devices");
+    let devices = folders(&bus, "dsa");
+    if let (Some(folder), true) = (pci.iter().find(ours), devices.is_empty()) {
+        let address = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        say(
+            &mut all,
+            Severity::Note,
+            format!("the DSA {address} has no driver"),
+            "it cannot be used for copies",
+            "modprobe idxd",
+        );
+    }
+    for device in &devices {
+        examine(roots, &bus, device, &mut all);
+    }
+    if !devices.is_empty() {
+        say(
+            &mut all,
+            Severity::Note,
+            "the firmware settings for DSA are not visible from here",
+            "published runs used cache entries for non-atomics 120, for atomics 8, CTAG entry \
+             avail mask 255, VT-d and ENQCMD on",
+            "look in the firmware setup: Uncore Dfx Configuration, IIO Configuration",
+        );
+    }
+    all
+}
+
+fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Vec<Finding>) {
+    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let number = name.trim_start_matches("dsa");
+    if word(device, "pasid_enabled") != "1" {
+        say(
+            all,
+            Severity::Note,
+            format!("{name} shares no address space with programs (pasid_enabled is not 1)"),
+            "its work queues cannot be enabled for programs",
+            "boot with intel_iommu=on,sm_on, and VT-d on in the firmware",
+        );
+    }
+    // Engines and queues are next to their device on the bus, and in its folder.
+    let parts = |kind: &str| folders(bus, &format!("{kind}{number}."));
+    if parts("engine").iter().all(|engine| word(engine, "group_id").starts_with('-')) {
+        say(
+            all,
+            Severity::Note,
+            format!("no engine of {name} is in a group"),
+            "nothing processes its queues",
+            &format!("echo 0 > /sys/bus/dsa/devices/engine{number}.0/group_id"),
+        );
+    }
+    let queues = parts("wq");
+    let usable =
+        |queue: &&PathBuf| word(queue, "state") == "enabled" && word(queue, "type") == "user";
+    let usable: Vec<&PathBuf> = queues.iter().filter(usable).collect();
+    if usable.is_empty() {
+        say(
+            all,
+            Severity::Note,
+            format!("no work queue of {name} is enabled for programs"),
+            "it cannot be used for copies",
+            "docs/copy.md has the commands",
+        );
+    }
+    let flags = read(&roots.proc.join("cpuinfo")).unwrap_or_default();
+    let has = |flag: &str| {
+        flags.lines().any(|line| {
+            line.starts_with("flags") && line.split_whitespace().any(|word| word == flag)
+        })
+    };
+    for queue in usable {
+        let shared = word(queue, "mode") == "shared";
+        let instruction = if shared { "enqcmd" } else { "movdir64b" };
+        if !has(instruction) {
+            let queue = queue.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            say(
+                all,
+                Severity::Note,
+                format!("the processor does not show {instruction}, which {queue} requires"),
+                "nothing can be submitted to it; whether the firmware hides the instruction \
+                 is not visible from here",
+                "make the queue dedicated, or enable ENQCMD in the firmware",
+            );
+        }
+    }
+}
+
+/// The folders here whose names begin so, in the order of their names.
+fn folders(parent: &Path, prefix: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+        .map(|entry| entry.path())
+        .collect();
+    all.sort();
+    all
+}
+
+fn word(folder: &Path, file: &str) -> String {
+    read(&folder.join(file)).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree that is made up: no machine with a DSA was recorded.
+    struct Made(tempfile::TempDir);
+
+    impl Made {
+        fn new(files: &[(&str, &str)]) -> Made {
+            let made = Made(tempfile::tempdir().unwrap());
+            files.iter().for_each(|(file, text)| made.set(file, text));
+            made
+        }
+
+        fn set(&self, file: &str, text: &str) {
+            let path = self.0.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{text}\n")).unwrap();
+        }
+
+        fn said(&self) -> Vec<String> {
+            let (proc, sys) = (self.0.path().join("proc"), self.0.path().join("sys"));
+            let found = examine_dsa(&Roots { proc, sys, cards: None });
+            found.into_iter().map(|finding| finding.what).collect()
+        }
+    }
+
+    const PCI: [(&str, &str); 2] = [
+        ("sys/bus/pci/devices/0000:6a:01.0/vendor", "0x8086"),
+        ("sys/bus/pci/devices/0000:6a:01.0/device", "0x0b25"),
+    ];
+
+    #[test]
+    fn without_a_device_nothing_is_said_and_without_a_driver_that() {
+        assert!(Made::new(&[]).said().is_empty());
+        assert_eq!(Made::new(&PCI).said(), ["the DSA 0000:6a:01.0 has no driver"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_until_nothing_is() {
+        let made = Made::new(&PCI);
+        let bus = "sys/bus/dsa/devices";
+        made.set(&format!("{bus}/dsa0/pasid_enabled"), "0");
+        made.set(&format!("{bus}/engine0.0/group_id"), "-1");
+        made.set(&format!("{bus}/wq0.0/state"), "disabled");
+        made.set("proc/cpuinfo", "flags : fpu sse2");
+        let firmware = "the firmware settings for DSA are not visible from here";
+        assert_eq!(
+            made.said(),
+            [
+                "dsa0 shares no address space with programs (pasid_enabled is not 1)",
+                "no engine of dsa0 is in a group",
+                "no work queue of dsa0 is enabled for programs",
+                firmware,
+            ]
+        );
+        made.set(&format!("{bus}/dsa0/pasid_enabled"), "1");
+        made.set(&format!("{bus}/engine0.0/group_id"), "0");
+        made.set(&format!("{bus}/wq0.0/state"), "enabled");
+        made.set(&format!("{bus}/wq0.0/type"), "user");
+        made.set(&format!("{bus}/wq0.0/mode"), "dedicated");
+        assert_eq!(
+            made.said(),
+            ["the processor does not show movdir64b, which wq0.0 requires", firmware]
+        );
+        made.set("proc/cpuinfo", "flags : fpu movdir64b");
+        assert_eq!(made.said(), [firmware]);
+        made.set(&format!("{bus}/wq0.0/mode"), "shared");
+        assert_eq!(
+            made.said(),
+            ["the processor does not show enqcmd, which wq0.0 requires", firmware]
+        );
+    }
+}

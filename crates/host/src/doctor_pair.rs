@@ -1,0 +1,63 @@
+//! Differences between two hosts, or the cards at the ends of one link.
+
+use super::doctor_card::say;
+use bytepath_record::{Facts, Finding, Role, Severity};
+
+/// Facts of a card that should be the same at both ends: name, what it is called.
+const OF_CARDS: [(&str, &str); 4] = [
+    ("driver", "driver"),
+    ("driver_version", "version of the driver"),
+    ("firmware", "firmware"),
+    ("speed", "speed (Mbit/s)"),
+];
+
+/// What has to be said of two hosts together, the sender's first, where these devices join them.
+/// Of a host whose device is not known its only card is looked at.
+pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let [sender, receiver] = Role::ALL.map(|role| {
+        let facts = facts[role as usize];
+        devices[role as usize].clone().or_else(|| only_card(facts)).map(|card| (facts, card))
+    });
+    if let (Some((facts, card)), Some((others, other))) = (sender, receiver) {
+        let of = |facts: &Facts, card: &str, what: &str| {
+            facts.settings.get(&format!("nic.{card}.{what}")).cloned()
+        };
+        for (what, name) in OF_CARDS {
+            let both = of(facts, &card, what).zip(of(others, &other, what));
+            // An in-tree driver has the kernel's version, which is reported below.
+            let own = |text: &String| *text != facts.kernel_release;
+            let apart = both.filter(|(here, there)| here != there && own(here));
+            let Some((here, there)) = apart else { continue };
+            say(
+                &mut all,
+                Severity::Distorts,
+                format!("{name}: {here} of {card} (sender), {there} of {other} (receiver)"),
+                "differences between the ends may come from the cards and not from the path",
+                "update one of them: `devlink dev flash`, or the vendor's tool",
+            );
+        }
+    }
+    let [here, there] = facts.map(|facts| &facts.kernel_release);
+    if here != there && !here.is_empty() && !there.is_empty() {
+        say(
+            &mut all,
+            Severity::Note,
+            format!("kernel: {here} (sender), {there} (receiver)"),
+            "a path's code may differ between the ends",
+            "boot the same kernel on both, unless that is the question",
+        );
+    }
+    all
+}
+
+/// The card of a host that has one.
+fn only_card(facts: &Facts) -> Option<String> {
+    let named = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
+    let mut cards: Vec<&str> = named.filter_map(|name| Some(name.rsplit_once('.')?.0)).collect();
+    cards.dedup();
+    match cards.as_slice() {
+        [card] => Some((*card).to_owned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,409 @@
+//! What a host is, read from `/proc` and `/sys` (proc(5), sysfs(5)). Nothing is
+//! tried here, and nothing can fail: what a host does not show is left out.
+
+use bytepath_record::{Facts, Privileges};
+use bytepath_sys::{Roots, attribute};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// Facts about this host, without attempts.
+pub fn survey(roots: &Roots) -> Facts {
+    let kernel = |name: &str| read(&roots.proc.join("sys/kernel").join(name)).unwrap_or_default();
+    let status = read(&roots.proc.join("self/status")).unwrap_or_default();
+    let online =
+        read(&roots.sys.join("devices/system/cpu/online")).map(|text| attribute::list(&text));
+    let allowed = field(&status, "Cpus_allowed_list").map(attribute::list).unwrap_or_default();
+    let is_online = |cpu: &u32| online.as_ref().is_none_or(|online| online.contains(cpu));
+    let cpus: Vec<u32> = allowed.iter().copied().filter(is_online).collect();
+    Facts {
+        siblings: siblings(roots, online.as_ref().unwrap_or(&cpus)),
+        machine: kernel("random/boot_id"),
+        kernel_release: kernel("osrelease"),
+        kernel_version: kernel("version"),
+        architecture: architecture(kernel("arch")),
+        cpu_model: cpu_model(&read(&roots.proc.join("cpuinfo")).unwrap_or_default()),
+        cpus,
+        nodes: nodes(&roots.sys)
+            .into_iter()
+            .filter_map(|(node, folder)| {
+                Some((node, attribute::list(&read(&folder.join("cpulist"))?)))
+            })
+            .collect(),
+        memory: memory(&read(&roots.proc.join("meminfo")).unwrap_or_default()),
+        page_size: rustix::param::page_size() as u64,
+        booted: None,
+        privileges: privileges(
+            &status,
+            &read(&roots.proc.join("self/uid_map")).unwrap_or_default(),
+        ),
+        settings: adjustable(roots).into_iter().chain(built_in(roots)).collect(),
+        attempts: Vec::new(),
+    }
+}
+
+/// Cores with more than one thread
+/// (Documentation/admin-guide/cputopology.rst, `thread_siblings_list`).
+fn siblings(roots: &Roots, cpus: &[u32]) -> Vec<Vec<u32>> {
+    let of = |cpu: &u32| {
+        let topology = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        read(&roots.sys.join(topology))
+            .map(|text| attribute::list(&text))
+            .filter(|core| core.len() > 1)
+    };
+    let cores: BTreeSet<Vec<u32>> = cpus.iter().filter_map(of).collect();
+    cores.into_iter().collect()
+}
+
+/// Sysctls that a throughput depends on, by their names in sysctl(8).
+const SYSCTLS: &[&str] = &[
+    "fs.pipe-max-size",
+    "fs.pipe-user-pages-soft",
+    "kernel.io_uring_disabled",
+    "kernel.nmi_watchdog",
+    "kernel.numa_balancing",
+    "kernel.perf_event_paranoid",
+    "net.core.busy_poll",
+    "net.core.busy_read",
+    "net.core.default_qdisc",
+    "net.core.optmem_max",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_available_congestion_control",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_limit_output_bytes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_wmem",
+    "vm.max_map_count",
+    "vm.nr_hugepages",
+];
+
+/// Other attributes: setting, path below `/sys`.
+const ATTRIBUTES: &[(&str, &str)] = &[
+    ("clocksource", "devices/system/clocksource/clocksource0/current_clocksource"),
+    ("cpuidle.driver", "devices/system/cpu/cpuidle/current_driver"),
+    ("cpuidle.governor", "devices/system/cpu/cpuidle/current_governor"),
+    ("cpu.isolated", "devices/system/cpu/isolated"),
+    ("cpu.nohz_full", "devices/system/cpu/nohz_full"),
+    ("cpu.smt", "devices/system/cpu/smt/control"),
+    ("cpufreq.boost", "devices/system/cpu/cpufreq/boost"),
+    ("cpufreq.no_turbo", "devices/system/cpu/intel_pstate/no_turbo"),
+    ("numa.nodes", "devices/system/node/online"),
+];
+
+/// Attributes that list all choices with brackets around the one in force.
+const CHOICES: &[(&str, &str)] = &[
+    ("transparent_hugepage", "kernel/mm/transparent_hugepage/enabled"),
+    ("lockdown", "kernel/security/lockdown"),
+];
+
+/// Kernel options that decide how CPU time is accounted, when the kernel
+/// preempts, what it checks at run time, and which paths it has.
+const OPTIONS: &[&str] = &[
+    "DEBUG_PREEMPT",
+    "HARDENED_USERCOPY",
+    "HZ",
+    "IO_URING_ZCRX",
+    "IRQ_TIME_ACCOUNTING",
+    "KASAN",
+    "MAX_SKB_FRAGS",
+    "NET_DEVMEM",
+    "NO_HZ_FULL",
+    "PREEMPT",
+    "PREEMPT_DYNAMIC",
+    "PREEMPT_LAZY",
+    "PREEMPT_NONE",
+    "PREEMPT_RT",
+    "PREEMPT_VOLUNTARY",
+    "PROVE_LOCKING",
+    "SLUB_DEBUG_ON",
+    "TICK_CPU_ACCOUNTING",
+    "TLS",
+    "TLS_DEVICE",
+    "VIRT_CPU_ACCOUNTING_GEN",
+];
+
+/// What someone could change while a study runs.
+pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
+    let mut settings = BTreeMap::new();
+    let mut keep = |name: String, value: Option<String>| {
+        // "(null)" is how the kernel prints an empty CPU list.
+        if let Some(value) = value.filter(|value| !value.is_empty() && value != "(null)") {
+            settings.insert(name, value);
+        }
+    };
+    for name in SYSCTLS {
+        let path = roots.proc.join("sys").join(name.replace('.', "/"));
+        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        keep(name.to_string(), read(&path).map(words));
+    }
+    for (name, path) in ATTRIBUTES {
+        keep(name.to_string(), read(&roots.sys.join(path)));
+    }
+    for (name, path) in CHOICES {
+        keep(name.to_string(), read(&roots.sys.join(path)).map(|text| chosen(&text)));
+    }
+    let cpus = roots.sys.join("devices/system/cpu");
+    keep("cpufreq.governor".into(), of_all(&cpus, "cpufreq/scaling_governor"));
+    keep("cpufreq.preference".into(), of_all(&cpus, "cpufreq/energy_performance_preference"));
+    keep("cpuidle.states".into(), idle_states(&cpus.join("cpu0/cpuidle")));
+    for (node, folder) in nodes(&roots.sys) {
+        let pages = read(&folder.join("hugepages/hugepages-2048kB/nr_hugepages"));
+        keep(format!("numa.node{node}.hugepages.2M"), pages);
+    }
+    for device in ["kvm", "udmabuf", "vhost-net"] {
+        let shown = roots.sys.join("class/misc").join(device).exists();
+        keep(format!("device.{device}"), shown.then(|| "there".into()));
+    }
+    let engines = attribute::names(&roots.sys.join("bus/dsa/devices"));
+    keep("device.dsa".into(), (!engines.is_empty()).then(|| engines.join(" ")));
+    for (name, value) in super::nic::settings(&roots.sys.join("class/net")) {
+        keep(name, Some(value));
+    }
+    for (name, value) in super::card::settings(roots) {
+        keep(name, Some(value));
+    }
+    settings
+}
+
+/// What the machine has, and is as it was booted.
+fn built_in(roots: &Roots) -> BTreeMap<String, String> {
+    let states = entries(&roots.sys.join("devices/system/cpu/vulnerabilities"));
+    let states = states.into_iter().map(|(name, state)| (format!("vulnerability.{name}"), state));
+    let options = kernel_options(&roots.proc.join("config.gz"));
+    let options = options.into_iter().map(|(name, value)| (format!("config.{name}"), value));
+    let ipmi = roots.sys.join("class/ipmi/ipmi0").exists();
+    let ipmi = ipmi.then(|| ("device.ipmi".to_owned(), "there".to_owned()));
+    let sources = super::energy::settings(&roots.sys).into_iter().chain(ipmi);
+    states.chain(options).chain(sources).filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// NUMA nodes with their folders; none where there is one alone
+/// (Documentation/ABI/stable/sysfs-devices-node).
+fn nodes(sys: &Path) -> Vec<(u32, PathBuf)> {
+    let folder = sys.join("devices/system/node");
+    let online = read(&folder.join("online")).map(|text| attribute::list(&text));
+    let nodes = online.filter(|nodes| nodes.len() > 1).unwrap_or_default().into_iter();
+    nodes.map(|node| (node, folder.join(format!("node{node}")))).collect()
+}
+
+/// A small text file, without the white space around it. What is not UTF-8 is
+/// replaced; what is longer than any such file is cut.
+pub(super) fn read(path: &Path) -> Option<String> {
+    const LONGEST: u64 = 1 << 20;
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim().to_string())
+}
+
+/// Names and contents of the files in a folder.
+fn entries(folder: &Path) -> Vec<(String, String)> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| Some((file.file_name().into_string().ok()?, read(&file.path())?)))
+        .collect()
+}
+
+/// What an attribute says of all CPUs; one word where they agree.
+fn of_all(cpus: &Path, attribute: &str) -> Option<String> {
+    let folders = std::fs::read_dir(cpus).ok()?.flatten();
+    let found: BTreeSet<String> =
+        folders.filter_map(|folder| read(&folder.path().join(attribute))).collect();
+    Some(found.into_iter().collect::<Vec<_>>().join(" "))
+}
+
+/// The idle states that a CPU may enter, with what leaving one takes:
+/// "POLL 0us, C1 2us, C6 133us" (Documentation/admin-guide/pm/cpuidle.rst).
+fn idle_states(folder: &Path) -> Option<String> {
+    let state = |index: usize| {
+        let folder = folder.join(format!("state{index}"));
+        let (name, latency) = (read(&folder.join("name"))?, read(&folder.join("latency"))?);
+        let off = read(&folder.join("disable")).is_some_and(|text| text != "0");
+        Some((!off).then(|| format!("{name} {latency}us")))
+    };
+    let states: Vec<String> = (0..32).map_while(state).flatten().collect();
+    Some(states.join(", "))
+}
+
+/// "always [madvise] never" is "madvise"; a text without brackets is itself.
+fn chosen(text: &str) -> String {
+    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(text, |(choice, _)| choice).to_string()
+}
+
+/// The value of `name:` in a file of such lines.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
+}
+
+/// `/proc/sys/kernel/arch` came with Linux 6.1; before, the binary's own
+/// architecture is the next best.
+fn architecture(shown: String) -> String {
+    if shown.is_empty() { std::env::consts::ARCH.to_string() } else { shown }
+}
+
+/// x86 calls it "model name"; others have names of their own, or numbers only.
+fn cpu_model(cpuinfo: &str) -> String {
+    let names = ["model name", "Model Name", "cpu model", "Processor", "cpu", "uarch"];
+    let named = names.iter().find_map(|name| field(cpuinfo, name));
+    let arm = || {
+        let (implementer, part) = (field(cpuinfo, "CPU implementer")?, field(cpuinfo, "CPU part")?);
+        Some(format!("implementer {implementer} part {part}"))
+    };
+    named.map(str::to_string).or_else(arm).unwrap_or_else(|| "unknown".into())
+}
+
+/// `MemTotal` in bytes; 0 if it is not shown.
+fn memory(meminfo: &str) -> u64 {
+    let kib = field(meminfo, "MemTotal").and_then(|value| value.split_whitespace().next());
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
+}
+
+/// Capabilities that some path or meter requires, by bit (linux/capability.h).
+const CAPABILITIES: &[(u32, &str)] = &[
+    (12, "NET_ADMIN"),
+    (13, "NET_RAW"),
+    (14, "IPC_LOCK"),
+    (21, "SYS_ADMIN"),
+    (23, "SYS_NICE"),
+    (24, "SYS_RESOURCE"),
+    (38, "PERFMON"),
+    (39, "BPF"),
+];
+
+fn privileges(status: &str, uid_map: &str) -> Privileges {
+    // Uid: real, effective, saved set, file system.
+    let euid = field(status, "Uid").and_then(|ids| ids.split_whitespace().nth(1));
+    let effective = field(status, "CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let mask = effective.unwrap_or(0);
+    let held = CAPABILITIES.iter().filter(|(bit, _)| mask >> bit & 1 == 1);
+    Privileges {
+        euid: euid.and_then(|id| id.parse().ok()).unwrap_or(u32::MAX),
+        user_namespace: is_mapped(uid_map),
+        capabilities: held.map(|(_, name)| name.to_string()).collect(),
+    }
+}
+
+/// The initial user namespace maps every id to itself (user_namespaces(7)).
+fn is_mapped(uid_map: &str) -> bool {
+    let words: Vec<&str> = uid_map.split_whitespace().collect();
+    !words.is_empty() && words != ["0", "0", "4294967295"]
+}
+
+/// The options of interest from `/proc/config.gz`, where the kernel has it
+/// (CONFIG_IKCONFIG_PROC). "n" means "is not set".
+fn kernel_options(path: &Path) -> Vec<(String, String)> {
+    const LONGEST: u64 = 4 << 20;
+    let Ok(file) = File::open(path) else { return Vec::new() };
+    let mut bytes = Vec::new();
+    let mut unpacked = flate2::read::GzDecoder::new(BufReader::new(file)).take(LONGEST);
+    // Of a damaged file, what came before the damage counts.
+    let _ = unpacked.read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().filter_map(kernel_option).collect()
+}
+
+fn kernel_option(line: &str) -> Option<(String, String)> {
+    let (name, value) = match line.strip_prefix("# CONFIG_") {
+        Some(rest) => (rest.strip_suffix(" is not set")?, "n"),
+        None => line.strip_prefix("CONFIG_")?.split_once('=')?,
+    };
+    OPTIONS.contains(&name).then(|| (name.to_string(), value.trim_matches('"').to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn recorded(name: &str) -> Facts {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/hosts");
+        survey(&Roots::recorded(&data.join(name)))
+    }
+
+    #[test]
+    fn a_recorded_root_on_a_vm() {
+        let facts = recorded("x86-vm-root");
+        assert_eq!(facts.machine, "1b4e28ba-2fa1-11d2-883f-0016d3cca427");
+        assert_eq!(facts.kernel_release, "6.18.44");
+        assert_eq!(facts.kernel_version, "#1 SMP PREEMPT_DYNAMIC");
+        assert_eq!(facts.architecture, "x86_64");
+        assert_eq!(facts.cpu_model, "Intel(R) Xeon(R) Processor");
+        assert_eq!(facts.cpus, [0, 1]);
+        assert_eq!(facts.memory, 24_581_432 * 1024);
+        assert_eq!(facts.privileges.euid, 0);
+        assert!(!facts.privileges.user_namespace);
+        let all_but_one =
+            ["NET_ADMIN", "NET_RAW", "IPC_LOCK", "SYS_ADMIN", "SYS_NICE", "PERFMON", "BPF"];
+        assert_eq!(facts.privileges.capabilities, all_but_one);
+        for (name, value) in [
+            ("net.ipv4.tcp_rmem", "4096 131072 33554432"),
+            ("net.ipv4.tcp_congestion_control", "bbr"),
+            ("fs.pipe-max-size", "1048576"),
+            ("clocksource", "kvm-clock"),
+            ("transparent_hugepage", "madvise"),
+            ("vulnerability.retbleed", "Vulnerable"),
+            ("config.HZ", "250"),
+            ("config.IRQ_TIME_ACCOUNTING", "n"),
+            ("config.PREEMPT_NONE", "y"),
+        ] {
+            assert_eq!(facts.settings.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert!(!facts.settings.contains_key("cpufreq.governor"));
+    }
+
+    #[test]
+    fn a_recorded_user_on_an_arm_board() {
+        let facts = recorded("arm-board-user");
+        assert_eq!(facts.cpu_model, "implementer 0x41 part 0xd0b");
+        // Two of four are offline or not for this process.
+        assert_eq!(facts.cpus, [0, 2]);
+        assert_eq!(facts.privileges.euid, 0);
+        assert!(facts.privileges.user_namespace);
+        assert_eq!(facts.privileges.capabilities.len(), CAPABILITIES.len());
+        assert_eq!(facts.settings["cpufreq.governor"], "performance schedutil");
+        assert!(!facts.settings.keys().any(|name| name.starts_with("config.")));
+    }
+
+    #[test]
+    fn a_host_that_shows_nothing_has_no_facts_and_no_panic() {
+        let dir = tempfile::tempdir().unwrap();
+        let facts = survey(&Roots::recorded(dir.path()));
+        assert!(facts.cpus.is_empty() && facts.settings.is_empty() && facts.memory == 0);
+        assert_eq!(facts.cpu_model, "unknown");
+    }
+
+    #[test]
+    fn this_host_has_the_facts_that_every_host_has() {
+        let facts = survey(&Roots::real());
+        assert!(facts.machine.len() == 36 && facts.memory > 1 << 20, "{facts:?}");
+        assert_eq!(facts.cpus, bytepath_sys::thread::allowed().unwrap());
+        assert_eq!(facts.privileges.euid, rustix::process::geteuid().as_raw());
+        assert!(facts.settings.contains_key("net.ipv4.tcp_rmem"), "{facts:?}");
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(attribute::list("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(attribute::list("2,0-2"), [0, 1, 2]);
+        assert_eq!(attribute::list("3-1,x,-,4294967295,0-4294967295,5"), [5]);
+        assert!(attribute::list("").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_parser_panic(text in "\\PC*|[0-9,\\- :\\[\\]]*") {
+            attribute::list(&text);
+            chosen(&text);
+            cpu_model(&text);
+            memory(&text);
+            memory(&format!("MemTotal: {text}"));
+            privileges(&format!("Uid:\t{text}\nCapEff:\t{text}"), &text);
+            kernel_option(&text);
+            kernel_option(&format!("# CONFIG_{text}"));
+        }
+    }
+}

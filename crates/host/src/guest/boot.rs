@@ -1,0 +1,118 @@
+//! What a guest is booted from and with.
+
+use super::cards;
+use super::initramfs;
+use super::kernel::{self, Image};
+use super::machine::NotBooted;
+use super::modules::Modules;
+use bytepath_record::{Fault, FaultKind};
+use std::path::Path;
+use std::time::Duration;
+
+/// What a guest has, and how long it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub cpus: u32,
+    /// Memory, bytes.
+    pub memory: u64,
+    /// How long it is waited for.
+    pub limits: Limits,
+}
+
+/// How long a guest may take before it counts as one that hangs. A limit is reached
+/// only by a guest that is lost, so it is generous: an emulated guest on a
+/// busy host is slow and all right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From its start until its program answers.
+    pub boot: Duration,
+    /// To answer what its program or an agent answers by itself.
+    pub silence: Duration,
+}
+
+impl Shape {
+    /// What a user who requests nothing gets.
+    pub const DEFAULT: Shape = Shape {
+        cpus: 2,
+        memory: 1 << 30,
+        limits: Limits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) },
+    };
+}
+
+/// Modules that guests load if the kernel has them, and whether a session needs
+/// them: the port to the host, the pair of devices between two agents, then what
+/// paths and congestion controls may require.
+const MODULES: &[(&str, bool)] = &[
+    ("virtio_pci", true),
+    ("virtio_console", true),
+    ("veth", true),
+    ("virtio_net", false),
+    ("tcp_bbr", false),
+    ("tcp_dctcp", false),
+    ("udmabuf", false),
+    ("dummy", false),
+    ("tun", false),
+    ("macvtap", false),
+    ("sch_fq_codel", false),
+    ("sch_fq", false),
+    ("vhost_net", false),
+    ("pktgen", false),
+    ("tls", false),
+    // Its cipher, with instructions of the processor or without.
+    ("aesni_intel", false),
+    ("ghash_generic", false),
+    ("ctr", false),
+    ("gcm", false),
+];
+
+/// The image of a kernel and the file system of its guests: this program, others
+/// where the first of each pair says, modules, and with `cards` the one of two cards.
+pub fn prepare(
+    kernel: &str,
+    program: &Path,
+    others: &[(&str, &Path)],
+    cards: bool,
+) -> Result<(Image, Vec<u8>), Fault> {
+    let image = kernel::find(kernel)?;
+    let modules = modules_of(&image)?;
+    if cards {
+        has_cards(kernel, &modules)?;
+    }
+    let wanted: Vec<(&str, bool)> =
+        MODULES.iter().copied().chain(cards.then_some((cards::MODULE, true))).collect();
+    let modules = modules.order(&wanted).map_err(|f| f.context(image.path.display()))?;
+    let archive = initramfs::build(program, others, &modules)?;
+    Ok((image, archive))
+}
+
+/// Whether a kernel has everything for a guest; with `cards` also those.
+pub fn bootable(kernel: &str, cards: bool) -> Result<(), Fault> {
+    let image = kernel::find(kernel)?;
+    if cards { has_cards(kernel, &modules_of(&image)?) } else { Ok(()) }
+}
+
+fn modules_of(image: &Image) -> Result<Modules, Fault> {
+    image.modules.as_deref().map_or_else(|| Ok(Modules::unknown()), Modules::of)
+}
+
+fn has_cards(kernel: &str, modules: &Modules) -> Result<(), Fault> {
+    if modules.has(cards::MODULE) {
+        return Ok(());
+    }
+    let text = format!("there is no module {} for kernel {kernel}", cards::MODULE);
+    Err(Fault::new(FaultKind::Unsupported, text)
+        .remedy("make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched"))
+}
+
+/// Boots, and if an emulated kernel panics, once more. On a busy host the emulated
+/// processors of a guest run far apart, and once in many boots a kernel that is all right
+/// dies of that. One that is not dies twice.
+pub fn twice_if_emulated<T>(
+    emulated: bool,
+    boot: impl Fn() -> Result<T, NotBooted>,
+) -> Result<T, NotBooted> {
+    match boot() {
+        Err(not) if emulated && not.panicked => boot(),
+        booted => booted,
+    }
+}

@@ -1,0 +1,227 @@
+//! The messages between host and guest over one serial port: frames, each of
+//! a session. A session is one or two hosts inside the guest, raised for one trial; its
+//! agents' pipes are carried as bytes, so that a guest can hold several at once
+//! and each trial gets fresh agents.
+//!
+//! A frame is five numbers and bytes: session (4 bytes), length (4), kind (1),
+//! all little-endian; then this many bytes.
+
+use super::errand::Errand;
+use bytepath_record::Fault;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+
+/// Most bytes in a frame.
+pub(super) const LARGEST: usize = 1 << 16;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Which session it is about; 0 is about the guest itself.
+    pub session: u32,
+    pub says: Says,
+}
+
+/// What a frame says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Says {
+    /// Guest: it is up.
+    Ready(Ready),
+    /// Host: set up this guest as specified.
+    Raise(Layout),
+    /// Guest: it is raised.
+    Raised(Raised),
+    /// Guest: it cannot be raised.
+    Refused(Fault),
+    /// Bytes to or from the first or the second agent of a session.
+    Bytes(usize, Vec<u8>),
+    /// Guest: an agent has ended, in these words. No bytes of it follow.
+    Ended(usize, String),
+    /// Host: take the session down.
+    Lower,
+    /// Guest: it is down.
+    Lowered,
+}
+
+/// What a guest reports about itself when it is up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Version and build of the program in it.
+    pub build: String,
+    /// `uname -r`.
+    pub release: String,
+    /// Seconds since its kernel began.
+    pub uptime: f64,
+    /// What went wrong without being fatal: modules that would not load.
+    pub notes: Vec<String>,
+}
+
+/// What a guest is to a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// Two hosts: agents in namespaces of their own.
+    Pair,
+    /// The same, each with one of two cards that are joined ([`super::CARDS`]), made with
+    /// these parameters of their module.
+    Cards(String),
+    /// One host, whose link is the guest's own network device.
+    One,
+    /// No host: a program, whose output and errors are the bytes of a first and a
+    /// second agent.
+    Errand(Errand),
+}
+
+/// What the host has to know of a session in a guest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Raised {
+    /// Process ids, in the guest, of its agents.
+    pub pids: Vec<u32>,
+}
+
+const READY: u8 = 1;
+const RAISE: u8 = 2;
+const RAISED: u8 = 3;
+const REFUSED: u8 = 4;
+const BYTES: [u8; 2] = [5, 6];
+const ENDED: [u8; 2] = [7, 8];
+const LOWER: u8 = 9;
+const LOWERED: u8 = 10;
+
+impl Frame {
+    /// Writes it in one call.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let (kind, body) = self.says.encode()?;
+        if body.len() > LARGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a frame is too long"));
+        }
+        let mut bytes = Vec::with_capacity(body.len() + 9);
+        bytes.extend_from_slice(&self.session.to_le_bytes());
+        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        bytes.push(kind);
+        bytes.extend_from_slice(&body);
+        out.write_all(&bytes)?;
+        out.flush()
+    }
+
+    /// Reads one; an end of file before its first byte is `UnexpectedEof` too.
+    pub fn read(input: &mut impl Read) -> io::Result<Frame> {
+        let mut head = [0; 9];
+        input.read_exact(&mut head)?;
+        let [a, b, c, d, e, f, g, h, kind] = head;
+        let length = u32::from_le_bytes([e, f, g, h]) as usize;
+        if length > LARGEST {
+            return Err(invalid("a frame is too long"));
+        }
+        let mut body = vec![0; length];
+        input.read_exact(&mut body)?;
+        Ok(Frame { session: u32::from_le_bytes([a, b, c, d]), says: Says::decode(kind, body)? })
+    }
+}
+
+impl Says {
+    fn encode(&self) -> io::Result<(u8, Vec<u8>)> {
+        Ok(match self {
+            Says::Ready(ready) => (READY, serde_json::to_vec(ready)?),
+            Says::Raise(layout) => (RAISE, serde_json::to_vec(layout)?),
+            Says::Raised(raised) => (RAISED, serde_json::to_vec(raised)?),
+            Says::Refused(fault) => (REFUSED, serde_json::to_vec(fault)?),
+            Says::Bytes(agent, bytes) => (*kind(&BYTES, *agent)?, bytes.clone()),
+            Says::Ended(agent, words) => (*kind(&ENDED, *agent)?, words.clone().into_bytes()),
+            Says::Lower => (LOWER, Vec::new()),
+            Says::Lowered => (LOWERED, Vec::new()),
+        })
+    }
+
+    fn decode(kind: u8, body: Vec<u8>) -> io::Result<Says> {
+        if let Some(agent) = BYTES.iter().position(|known| *known == kind) {
+            return Ok(Says::Bytes(agent, body));
+        }
+        if let Some(agent) = ENDED.iter().position(|known| *known == kind) {
+            return Ok(Says::Ended(agent, String::from_utf8_lossy(&body).into_owned()));
+        }
+        Ok(match kind {
+            READY => Says::Ready(serde_json::from_slice(&body)?),
+            RAISE => Says::Raise(serde_json::from_slice(&body)?),
+            RAISED => Says::Raised(serde_json::from_slice(&body)?),
+            REFUSED => Says::Refused(serde_json::from_slice(&body)?),
+            LOWER => Says::Lower,
+            LOWERED => Says::Lowered,
+            _ => return Err(invalid("a frame of an unknown kind")),
+        })
+    }
+}
+
+fn kind(kinds: &[u8; 2], agent: usize) -> io::Result<&u8> {
+    kinds.get(agent).ok_or_else(|| invalid("a session has no third agent"))
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::FaultKind;
+    use proptest::prelude::*;
+
+    fn all() -> Vec<Says> {
+        let ready = Ready {
+            build: "1".into(),
+            release: "7.3".into(),
+            uptime: 2.5,
+            notes: vec!["a module".into()],
+        };
+        vec![
+            Says::Ready(ready),
+            Says::Raise(Layout::Pair),
+            Says::Raise(Layout::Cards("queues=2".into())),
+            Says::Raise(Layout::One),
+            Says::Raise(Layout::Errand(Errand {
+                words: vec!["/bin/true".into()],
+                environment: vec![("A".into(), "b".into())],
+            })),
+            Says::Raised(Raised { pids: vec![76, 77] }),
+            Says::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
+            Says::Bytes(0, vec![]),
+            Says::Bytes(1, vec![0, 255, 10]),
+            Says::Ended(0, "exited with code 1".into()),
+            Says::Ended(1, String::new()),
+            Says::Lower,
+            Says::Lowered,
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let frames = (7..).zip(all()).map(|(session, says)| Frame { session, says });
+        let frames: Vec<Frame> = frames.collect();
+        let mut bytes = Vec::new();
+        for frame in &frames {
+            frame.write(&mut bytes).unwrap();
+        }
+        let mut rest = bytes.as_slice();
+        for frame in &frames {
+            assert_eq!(Frame::read(&mut rest).unwrap(), *frame);
+        }
+        let end = Frame::read(&mut rest).unwrap_err();
+        assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn too_long_is_refused_at_both_ends() {
+        let frame = Frame { session: 1, says: Says::Bytes(0, vec![0; LARGEST + 1]) };
+        assert!(frame.write(&mut Vec::new()).is_err());
+        let mut bytes = [0; 9];
+        bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(Frame::read(&mut &bytes[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut rest = bytes.as_slice();
+            while Frame::read(&mut rest).is_ok() {}
+        }
+    }
+}

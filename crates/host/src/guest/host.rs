@@ -1,0 +1,150 @@
+//! An agent in a guest, as a host of a deployment.
+
+use super::frame::{LARGEST, Layout};
+use super::machine::{Machine, Session};
+use crate::{Adapter, AgentPipe, Attachment, Host};
+use bytepath_record::wire::LinkEnd;
+use bytepath_record::{Fault, LinkSettings};
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+/// An agent in a guest. The session in which it is ends with the last of its hosts;
+/// the guest stays up.
+pub struct GuestHost {
+    session: Arc<Session>,
+    /// Which of the session's agents.
+    agent: usize,
+    written: Option<Receiver<Vec<u8>>>,
+    attachment: Attachment,
+    adapter: Adapter,
+}
+
+/// Both hosts in one guest, in namespaces of their own; with a card each, if there are
+/// parameters for `cards`. `attachments` has where each is on the link, given the process
+/// ids that the agents have in the guest.
+pub fn in_one_guest(
+    machine: &Arc<Machine>,
+    cards: Option<String>,
+    stop: &AtomicBool,
+    attachments: impl FnOnce([u32; 2]) -> [Attachment; 2],
+) -> Result<[GuestHost; 2], Fault> {
+    let adapter = if cards.is_some() { Adapter::Asked } else { Adapter::Virtual };
+    let layout = cards.map_or(Layout::Pair, Layout::Cards);
+    let (session, [first, second]) = machine.raise(layout, stop)?;
+    let pids = [0, 1].map(|agent| session.pids.get(agent).copied().unwrap_or_default());
+    let session = Arc::new(session);
+    let [one, other] = attachments(pids);
+    let host = |agent, written, attachment| GuestHost {
+        session: session.clone(),
+        agent,
+        written: Some(written),
+        attachment,
+        adapter: adapter.clone(),
+    };
+    Ok([host(0, first, one), host(1, second, other)])
+}
+
+impl GuestHost {
+    /// A host that has a guest to itself.
+    pub fn alone(
+        machine: &Arc<Machine>,
+        stop: &AtomicBool,
+        attachment: Attachment,
+    ) -> Result<GuestHost, Fault> {
+        let (session, [written, _]) = machine.raise(Layout::One, stop)?;
+        let session = Arc::new(session);
+        let adapter = Adapter::Virtual;
+        Ok(GuestHost { session, agent: 0, written: Some(written), attachment, adapter })
+    }
+}
+
+impl Host for GuestHost {
+    fn take_pipe(&mut self) -> AgentPipe {
+        let to_agent = ToAgent { session: self.session.clone(), agent: self.agent };
+        let from_agent: Box<dyn Read + Send> = match self.written.take() {
+            Some(written) => Box::new(FromAgent { written, rest: Vec::new() }),
+            None => Box::new(io::empty()),
+        };
+        AgentPipe { to_agent: Box::new(to_agent), from_agent }
+    }
+
+    fn last_words(&mut self) -> String {
+        self.session.last_words(self.agent)
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.attachment.address()
+    }
+
+    fn device(&self) -> Option<String> {
+        self.attachment.device()
+    }
+
+    fn link_end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
+        self.attachment.end(settings, softirq_cpu)
+    }
+
+    fn adapter(&self) -> Adapter {
+        self.adapter.clone()
+    }
+
+    fn silence(&self) -> Duration {
+        self.session.machine.limits.silence
+    }
+
+    fn give_up(&mut self) -> String {
+        self.session.machine.give_up()
+    }
+
+    fn console(&mut self) -> Option<String> {
+        Some(self.session.machine.console()).filter(|text| !text.is_empty())
+    }
+
+    fn booted(&self) -> Option<Duration> {
+        Some(self.session.machine.booted)
+    }
+}
+
+/// What the controller writes to an agent.
+struct ToAgent {
+    session: Arc<Session>,
+    agent: usize,
+}
+
+impl Write for ToAgent {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let part = bytes.get(..bytes.len().min(LARGEST)).unwrap_or_default();
+        self.session.write(self.agent, part)?;
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What an agent writes to the controller.
+struct FromAgent {
+    written: Receiver<Vec<u8>>,
+    rest: Vec<u8>,
+}
+
+impl Read for FromAgent {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.rest.is_empty() {
+            match self.written.recv() {
+                Ok(bytes) => self.rest = bytes,
+                Err(_) => return Ok(0),
+            }
+        }
+        let n = buffer.len().min(self.rest.len());
+        for (to, from) in buffer.iter_mut().zip(self.rest.drain(..n)) {
+            *to = from;
+        }
+        Ok(n)
+    }
+}

@@ -1,0 +1,158 @@
+//! The first process of a guest: mounts, modules, then sessions.
+//!
+//! There is nothing to reap except the agents, which their own handles wait for:
+//! no program but this one exists in a guest, and agents start no other.
+
+use super::cards;
+use super::frame::{Frame, Ready, Says};
+use super::session::{Output, Session};
+use super::{initramfs, qemu};
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::boot;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the port may take to appear, and the host to open its side.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Runs a guest and switches it off at the end. Returns only if that fails.
+pub fn run(build: &str) -> io::Error {
+    if let Err(fault) = serve(build) {
+        say(format_args!("the guest ends: {fault}"));
+    }
+    boot::power_off()
+}
+
+/// Says something on the console, if there is one.
+fn say(what: fmt::Arguments) {
+    let _ = writeln!(io::stderr(), "bytepath: {what}");
+}
+
+fn serve(build: &str) -> Result<(), Fault> {
+    for (kind, folder) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
+        boot::mount_virtual(kind, folder)
+            .map_err(|e| Fault::system(format!("mounting {kind} at {folder}"), &e))?;
+    }
+    let mut notes = load_modules();
+    // Without it there are fewer meters, and they say so themselves.
+    if let Err(e) = boot::mount_virtual("tracefs", "/sys/kernel/tracing") {
+        notes.push(format!("no tracefs: {e}"));
+    }
+    let port = open_port()?;
+    let fail = |e: io::Error| Fault::system("connecting to the host", &e);
+    let mut input = port.try_clone().map_err(fail)?;
+    let output = Output::new(port);
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let ready = Ready {
+        build: build.to_owned(),
+        release: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        uptime: read("/proc/uptime").split(' ').next().unwrap_or("").parse().unwrap_or(0.0),
+        notes,
+    };
+    output.say(0, Says::Ready(ready)).map_err(fail)?;
+    let mut sessions: HashMap<u32, Session> = HashMap::new();
+    loop {
+        let frame = match Frame::read(&mut input) {
+            Ok(frame) => frame,
+            // The host has closed its side.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(e) => return Err(fail(e)),
+        };
+        let number = frame.session;
+        match frame.says {
+            Says::Raise(layout) => {
+                match Session::raise(number, layout, Path::new(initramfs::PROGRAM), &output) {
+                    Ok((session, raised)) => {
+                        sessions.insert(number, session);
+                        output.say(number, Says::Raised(raised)).map_err(fail)?;
+                    }
+                    Err(fault) => output.say(number, Says::Refused(fault)).map_err(fail)?,
+                }
+            }
+            Says::Bytes(agent, bytes) => {
+                if let Some(session) = sessions.get(&number) {
+                    session.pass(agent, bytes);
+                }
+            }
+            Says::Lower => {
+                drop(sessions.remove(&number));
+                output.say(number, Says::Lowered).map_err(fail)?;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Loads what the host packed, in its order. What will not load is reported: whether
+/// it was needed shows soon enough.
+fn load_modules() -> Vec<String> {
+    let folder = Path::new(boot::MODULES);
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    let mut notes = Vec::new();
+    // Cards are made by the sessions that have some, and pktgen starts a thread on each CPU
+    // in each network namespace, which wake ten times a second.
+    let kept =
+        |file: &Path| [cards::MODULE, "pktgen"].iter().any(|name| boot::is_module(file, name));
+    for file in files.into_iter().filter(|file| !kept(file)) {
+        let loaded = fs::read(&file).and_then(|module| boot::load_module(&module, ""));
+        match loaded {
+            // ENODEV: the processor lacks the instructions that it is made of.
+            Err(e) if !matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENODEV)) => {
+                let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                say(format_args!("module {name}: {e}"));
+                notes.push(format!("module {name} cannot be loaded: {e}"));
+            }
+            _ => {}
+        }
+        // It is in the kernel now, and its file would only take memory.
+        let _ = fs::remove_file(&file);
+    }
+    notes
+}
+
+/// Opens the serial port of our name, as soon as its driver has found it and the
+/// host has opened its side (drivers/char/virtio_console.c: until then poll(2)
+/// says POLLHUP).
+fn open_port() -> Result<File, Fault> {
+    let deadline = Instant::now() + TIMEOUT;
+    let pause = || std::thread::sleep(Duration::from_millis(1));
+    let absent = |what: &str| {
+        let text = format!("{what} within {} s", TIMEOUT.as_secs());
+        Fault::new(FaultKind::Unsupported, text)
+            .remedy("use a kernel with CONFIG_VIRTIO_PCI and CONFIG_VIRTIO_CONSOLE")
+    };
+    let port = loop {
+        match find_port().and_then(|path| File::options().read(true).write(true).open(path).ok()) {
+            Some(port) => break port,
+            None if Instant::now() > deadline => return Err(absent("no serial port of the host")),
+            None => pause(),
+        }
+    };
+    loop {
+        let mut fds = [PollFd::new(&port, PollFlags::OUT)];
+        let polled = poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }));
+        if polled.is_ok() && !fds[0].revents().contains(PollFlags::HUP) {
+            return Ok(port);
+        }
+        if Instant::now() > deadline {
+            return Err(absent("the host did not open its side of the port"));
+        }
+        pause();
+    }
+}
+
+fn find_port() -> Option<PathBuf> {
+    let entries = fs::read_dir("/sys/class/virtio-ports").ok()?;
+    let ours = |entry: &fs::DirEntry| {
+        fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim() == qemu::PORT)
+    };
+    let entry = entries.flatten().find(ours)?;
+    Some(Path::new("/dev").join(entry.file_name()))
+}

@@ -1,0 +1,194 @@
+//! The guest's only file system: this program (and those of a test), the libraries it
+//! needs, and the modules to be loaded. There is no distribution in it, not even a shell.
+
+use super::cpio::Archive;
+use super::elf;
+use super::modules::Module;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::boot::MODULES;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the program is in a guest.
+pub(super) const PROGRAM: &str = "/bin/bytepath";
+
+/// What the kernel runs first: a link to [`PROGRAM`].
+pub(super) const INIT: &str = "/init";
+
+/// Most libraries of a program; more is a file that leads in circles.
+const MOST_LIBRARIES: usize = 256;
+
+/// Folders in which the loader looks for libraries by itself, in addition to those of
+/// `/etc/ld.so.conf` (ld.so(8)). The first are Debian's.
+const LIBRARY_FOLDERS: &[&str] = &[
+    concat!("/lib/", "x86_64-linux-gnu"),
+    concat!("/usr/lib/", "x86_64-linux-gnu"),
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+
+/// Builds the archive that the kernel unpacks. Other programs lie where the first of
+/// each pair says.
+pub(super) fn build(
+    program: &Path,
+    others: &[(&str, &Path)],
+    modules: &[Module],
+) -> Result<Vec<u8>, Fault> {
+    let mut tree = Tree::default();
+    for folder in ["/dev", "/proc", "/sys", "/tmp", "/run", MODULES] {
+        tree.folder(folder);
+    }
+    // The kernel opens it for the first process, before anything is mounted.
+    tree.archive.device("/dev/console", 5, 1);
+    let folders = library_folders(Path::new("/"));
+    let mut all = Libraries::new();
+    for (place, program) in [(PROGRAM, program)].iter().chain(others) {
+        let (bytes, libraries) = with_libraries(program, &folders)?;
+        // Every byte of it costs the guest twice, to unpack and to hold.
+        let lean = elf::without_debug(&bytes);
+        tree.file(place, 0o755, lean.as_deref().unwrap_or(&bytes));
+        all.extend(libraries);
+    }
+    tree.archive.link(INIT, PROGRAM);
+    for (path, bytes) in &all {
+        tree.file(path, 0o755, bytes);
+    }
+    for (number, module) in modules.iter().enumerate() {
+        tree.file(&format!("{MODULES}/{number:03}-{}", module.name), 0o644, &module.bytes);
+    }
+    Ok(tree.archive.finish())
+}
+
+/// An archive that makes the folders its files need.
+#[derive(Default)]
+struct Tree {
+    archive: Archive,
+    folders: BTreeSet<String>,
+}
+
+impl Tree {
+    fn folder(&mut self, path: &str) {
+        if let Some((above, _)) = path.rsplit_once('/')
+            && !above.is_empty()
+        {
+            self.folder(above);
+        }
+        if self.folders.insert(path.to_owned()) {
+            self.archive.folder(path);
+        }
+    }
+
+    fn file(&mut self, path: &str, permissions: u32, content: &[u8]) {
+        if let Some((above, _)) = path.rsplit_once('/') {
+            self.folder(above);
+        }
+        self.archive.file(path, permissions, content);
+    }
+}
+
+type Libraries = BTreeMap<String, Vec<u8>>;
+
+/// A program, and all libraries that it needs, by the path that its loader will
+/// look for them at.
+fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libraries), Fault> {
+    let unfit = |path: &Path, why: String| {
+        Fault::new(FaultKind::Unsupported, format!("{}: {why}", path.display()))
+            .remedy("guests run the bytepath binary itself, built for this machine")
+    };
+    let bytes = read(program)?;
+    let mut found = Libraries::new();
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    let needs = elf::needs(&bytes).map_err(|why| unfit(program, why))?;
+    if let Some(interpreter) = &needs.interpreter {
+        found.insert(interpreter.clone(), read(Path::new(interpreter))?);
+    }
+    let mut open: Vec<(PathBuf, elf::Needs)> = vec![(program.to_owned(), needs)];
+    while let Some((of, needs)) = open.pop() {
+        let origin = of.parent().unwrap_or(Path::new("/")).display().to_string();
+        let own = needs.folders.iter().map(|folder| folder.replace("$ORIGIN", &origin));
+        let own: Vec<PathBuf> = own.map(PathBuf::from).collect();
+        for name in needs.libraries {
+            // The loader is a library too, under the name it is called by.
+            let is_loader = found.keys().any(|path| path.ends_with(&format!("/{name}")));
+            if is_loader || !names.insert(name.clone()) {
+                continue;
+            }
+            let places = own.iter().chain(folders).map(|folder| folder.join(&name));
+            let Some(path) = places.into_iter().find(|path| path.is_file()) else {
+                return Err(unfit(
+                    &of,
+                    format!("it needs {name}, which is not in any library folder"),
+                ));
+            };
+            let bytes = read(&path)?;
+            let needs = elf::needs(&bytes).map_err(|why| unfit(&path, why))?;
+            found.insert(path.display().to_string(), bytes);
+            open.push((path, needs));
+            if found.len() > MOST_LIBRARIES {
+                return Err(unfit(
+                    program,
+                    format!("it needs more than {MOST_LIBRARIES} libraries"),
+                ));
+            }
+        }
+    }
+    Ok((bytes, found))
+}
+
+/// Where libraries are, in a machine whose root is `root`.
+fn library_folders(root: &Path) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = LIBRARY_FOLDERS.iter().map(PathBuf::from).collect();
+    let configured = root.join("etc/ld.so.conf.d");
+    let files = fs::read_dir(configured).into_iter().flatten().flatten().map(|e| e.path());
+    for file in files.chain([root.join("etc/ld.so.conf")]) {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let lines = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
+        folders.extend(lines.map(PathBuf::from));
+    }
+    folders
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    fs::read(path).map_err(|e: io::Error| {
+        Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", path.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_comes_with_its_loader_and_the_libraries_of_its_libraries() {
+        let own = std::env::current_exe().unwrap();
+        let (bytes, libraries) = with_libraries(&own, &library_folders(Path::new("/"))).unwrap();
+        assert_eq!(bytes, fs::read(&own).unwrap());
+        let has = |name: &str| libraries.keys().any(|path| path.contains(name));
+        assert!(has("/ld-") && has("/libc.so"), "{:?}", libraries.keys());
+        let count = |name: &str| libraries.keys().filter(|path| path.ends_with(name)).count();
+        assert_eq!(count("libc.so.6"), 1, "{:?}", libraries.keys());
+    }
+
+    #[test]
+    fn a_library_that_is_nowhere_is_named() {
+        let own = std::env::current_exe().unwrap();
+        let fault = with_libraries(&own, &[]).unwrap_err();
+        assert!(fault.message.contains("it needs lib"), "{fault}");
+    }
+
+    #[test]
+    fn folders_come_before_what_is_in_them_and_once() {
+        let mut tree = Tree::default();
+        tree.file("/a/b/c", 0o644, b"1");
+        tree.file("/a/b/d", 0o644, b"2");
+        let bytes = tree.archive.finish();
+        let text = String::from_utf8_lossy(&bytes);
+        let at = |name: &str| text.find(&format!("{name}\0")).unwrap();
+        assert!(at("a") < at("a/b") && at("a/b") < at("a/b/c"), "{text}");
+        assert_eq!(text.matches("a/b\0").count(), 1, "{text}");
+    }
+}

@@ -1,0 +1,406 @@
+//! Finding the kernel that a study names: an image, an installed release, a
+//! Debian package, or what was fetched before.
+
+use super::{qemu, vmlinux};
+use bytepath_record::{Fault, FaultKind};
+use std::cmp::Ordering;
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What names a kernel that was fetched: `debian:newest`, `debian:6.1`.
+const FETCHED: &str = "debian:";
+
+/// How to come by one.
+const FETCH: &str = "make vm-kernel (tools/vm-kernel) fetches one, or give the path of an image";
+
+/// A kernel that can be booted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// The compressed image, as boot loaders take it.
+    pub path: PathBuf,
+    /// `uname -r` of it.
+    pub release: String,
+    /// The folder of its modules; none where there is none.
+    pub modules: Option<PathBuf>,
+}
+
+/// Most bytes of an image; those of distributions have 10 to 20 MiB.
+const LARGEST: u64 = 256 << 20;
+
+impl Image {
+    /// What qemu is given: the image itself, or, if it has to be `unpacked`, the kernel
+    /// in it, in memory. An image for which that is not available unpacks itself.
+    pub fn open(&self, unpacked: bool) -> Result<OwnedFd, Fault> {
+        let fault = |e: io::Error| unreadable(&self.path, &e);
+        let mut file = fs::File::open(&self.path).map_err(fault)?;
+        if unpacked {
+            let mut bytes = Vec::new();
+            file.by_ref().take(LARGEST).read_to_end(&mut bytes).map_err(fault)?;
+            if let Ok(kernel) = vmlinux::of_image(&bytes) {
+                return qemu::in_memory("vmlinux", &kernel)
+                    .map_err(|e| Fault::system("keeping a kernel in memory", &e));
+            }
+        }
+        Ok(file.into())
+    }
+}
+
+/// Finds what a study calls `source`: a path to an image or to a `.deb`, the
+/// release of an installed kernel, `debian:newest`, or `debian:` and the
+/// beginning of a release.
+pub fn find(source: &str) -> Result<Image, Fault> {
+    if let Some(wanted) = source.strip_prefix(FETCHED) {
+        return fetched(&cache()?.join("kernels"), wanted);
+    }
+    if source.ends_with(".deb") {
+        return unpacked(Path::new(source), &cache()?.join("unpacked"));
+    }
+    if source.contains('/') {
+        return image(Path::new(source));
+    }
+    let places = [format!("/boot/vmlinuz-{source}"), format!("/lib/modules/{source}/vmlinuz")];
+    match places.iter().find(|place| Path::new(place).is_file()) {
+        Some(place) => image(Path::new(place)),
+        None if Path::new(source).is_file() => image(Path::new(source)),
+        None => Err(absent(format!(
+            "there is no kernel '{source}': neither {}, {} nor a file",
+            places[0], places[1]
+        ))),
+    }
+}
+
+/// Folder for what is fetched and unpacked (XDG Base Directory Specification).
+fn cache() -> Result<PathBuf, Fault> {
+    let absolute = |name: &str| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let folder = folder.ok_or_else(|| {
+        Fault::new(FaultKind::Storage, "there is no folder for fetched kernels")
+            .remedy("set HOME or XDG_CACHE_HOME")
+    })?;
+    Ok(folder.join("bytepath"))
+}
+
+/// The newest of the kernels below a folder whose release begins with `wanted`.
+fn fetched(root: &Path, wanted: &str) -> Result<Image, Fault> {
+    let folder = root.join("lib/modules");
+    let names = match fs::read_dir(&folder) {
+        Ok(entries) => entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(unreadable(&folder, &e)),
+    };
+    let fits = |name: &&String| {
+        let is_asked_for = wanted == "newest" || name.starts_with(wanted);
+        is_asked_for && !wanted.is_empty() && folder.join(name).join("vmlinuz").is_file()
+    };
+    match names.iter().filter(fits).max_by(|a, b| by_version(a, b)) {
+        Some(name) => image(&folder.join(name).join("vmlinuz")),
+        None => {
+            Err(absent(format!("there is no kernel '{FETCHED}{wanted}' in {}", folder.display()))
+                .remedy(FETCH))
+        }
+    }
+}
+
+/// Compares releases number by number: 6.10 is newer than 6.9.
+fn by_version(a: &str, b: &str) -> Ordering {
+    let parts = |text: &str| -> Vec<(u64, String)> {
+        let parts = text.split(|c: char| !c.is_ascii_alphanumeric());
+        parts.map(|part| (part.parse().unwrap_or(0), part.to_owned())).collect()
+    };
+    parts(a).cmp(&parts(b))
+}
+
+/// An image and the modules that belong to it.
+fn image(path: &Path) -> Result<Image, Fault> {
+    let path = fs::canonicalize(path).map_err(|e| unreadable(path, &e))?;
+    let release = release(&path)?;
+    let modules = modules_beside(&path, &release);
+    Ok(Image { path, release, modules })
+}
+
+/// How much of an image is read for its release: the text is in the setup code,
+/// which is at most 64 KiB long.
+const SETUP: u64 = 0x200 + (1 << 16) + 256;
+
+fn release(path: &Path) -> Result<String, Fault> {
+    let fault = |e: &io::Error| unreadable(path, e);
+    let file = fs::File::open(path).map_err(|e| fault(&e))?;
+    let mut setup = Vec::new();
+    file.take(SETUP).read_to_end(&mut setup).map_err(|e| fault(&e))?;
+    release_in(&setup).ok_or_else(|| {
+        let text = format!("{} is not a kernel image (bzImage) for x86", path.display());
+        Fault::new(FaultKind::Usage, text)
+            .remedy("give what a boot loader takes: /boot/vmlinuz-..., arch/x86/boot/bzImage")
+    })
+}
+
+/// Reads the release from the header of an x86 image: `HdrS` at 0x202, and at
+/// 0x20e where, less 0x200, the text of the version is
+/// (Documentation/arch/x86/boot.rst). None if it is not such an image.
+pub fn release_in(image: &[u8]) -> Option<String> {
+    if image.get(0x202..0x206)? != b"HdrS" {
+        return None;
+    }
+    let at = u16::from_le_bytes(image.get(0x20e..0x210)?.try_into().ok()?);
+    let text = image.get(usize::from(at) + 0x200..)?;
+    // "7.3.4+deb13-cloud-amd64 (debian-kernel@...) #1 SMP ..."
+    let release = text.split(|byte| matches!(byte, 0 | b' ')).next()?;
+    let fine = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-_.~".contains(byte);
+    let known = !release.is_empty() && release.len() <= 128 && release.iter().all(fine);
+    known.then(|| String::from_utf8_lossy(release).into_owned())
+}
+
+/// The modules of an image: its own folder, or lib/modules/RELEASE next to it,
+/// above it, or of this machine.
+fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
+    let folder = image.parent()?;
+    if folder.file_name().is_some_and(|name| name == release) {
+        return Some(folder.to_owned());
+    }
+    // Packages of a distribution without a `/lib` of its own have it below `/usr`.
+    let below = |root: &Path| {
+        ["lib/modules", "usr/lib/modules"].map(|modules| root.join(modules).join(release))
+    };
+    let roots = [Some(folder), folder.parent(), Some(Path::new("/"))];
+    roots.into_iter().flatten().flat_map(below).find(|found| found.is_dir())
+}
+
+/// Unpacks a package and those next to it for the same release: since
+/// Linux 7.1 Debian packs image, modules and lists apart.
+fn unpacked(package: &Path, cache: &Path) -> Result<Image, Fault> {
+    let package = fs::canonicalize(package).map_err(|e| unreadable(package, &e))?;
+    let stem = package.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let packages = relatives(&package)?;
+    let folder = cache.join(format!("{stem}-{}", state(&packages)?));
+    if !folder.is_dir() {
+        let unfinished = cache.join(format!(".{stem}-{}", std::process::id()));
+        fs::create_dir_all(&unfinished).map_err(|e| unreadable(&unfinished, &e))?;
+        if let Err(fault) = packages.iter().try_for_each(|one| extract(one, &unfinished)) {
+            let _ = fs::remove_dir_all(&unfinished);
+            return Err(fault);
+        }
+        // In place at once; another process may have been faster.
+        if let Err(e) = fs::rename(&unfinished, &folder) {
+            let _ = fs::remove_dir_all(&unfinished);
+            if !folder.is_dir() {
+                return Err(unreadable(&folder, &e));
+            }
+        }
+    }
+    let images = files_called(&folder, "vmlinuz", 8);
+    match images.as_slice() {
+        [] => Err(absent(format!("{} contains no kernel image", package.display()))
+            .remedy("give the package with the image: linux-image-* or linux-binary-*")),
+        [first, ..] => image(first),
+    }
+}
+
+/// What distinguishes these packages from others of the same names: their number, their
+/// size and the time of the youngest. A rebuilt kernel is another one.
+fn state(packages: &[PathBuf]) -> Result<String, Fault> {
+    let (mut bytes, mut youngest) = (0, 0);
+    for package in packages {
+        let metadata = fs::metadata(package).map_err(|e| unreadable(package, &e))?;
+        bytes += metadata.len();
+        let changed = i128::from(metadata.mtime()) * 1_000_000_000;
+        youngest = youngest.max(changed + i128::from(metadata.mtime_nsec()));
+    }
+    Ok(format!("{}-{bytes}-{youngest}", packages.len()))
+}
+
+/// The package, and those of the same release next to it.
+fn relatives(package: &Path) -> Result<Vec<PathBuf>, Fault> {
+    let mut all = vec![package.to_owned()];
+    let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let Some(rest) = ["linux-binary-unsigned-", "linux-binary-", "linux-image-"]
+        .iter()
+        .find_map(|lead| name.strip_prefix(lead))
+    else {
+        return Ok(all);
+    };
+    let folder = package.parent().unwrap_or(Path::new("."));
+    for lead in ["linux-modules-", "linux-base-"] {
+        let beside = folder.join(format!("{lead}{rest}"));
+        all.extend(beside.is_file().then_some(beside));
+    }
+    Ok(all)
+}
+
+fn extract(package: &Path, folder: &Path) -> Result<(), Fault> {
+    let output = Command::new("dpkg-deb").arg("-x").arg(package).arg(folder).output();
+    let output = output.map_err(|e| {
+        Fault::system(format!("running dpkg-deb to unpack {}", package.display()), &e)
+            .remedy("install dpkg, or unpack the package and give the image in it")
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let text = format!("dpkg-deb cannot unpack {}: {}", package.display(), said.trim());
+    Err(Fault::new(FaultKind::Storage, text))
+}
+
+/// Files below a folder whose names begin like this, in order.
+fn files_called(folder: &Path, lead: &str, depth: usize) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() && depth > 0 {
+            found.extend(files_called(&entry.path(), lead, depth - 1));
+        } else if kind.is_file() && entry.file_name().to_string_lossy().starts_with(lead) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    found
+}
+
+fn absent(message: String) -> Fault {
+    Fault::new(FaultKind::Unsupported, message)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Fault {
+    let text = format!("cannot read {}: {error}", path.display());
+    match error.kind() {
+        io::ErrorKind::NotFound => Fault::new(FaultKind::Usage, text),
+        io::ErrorKind::PermissionDenied => Fault::new(FaultKind::Permission, text),
+        _ => Fault::new(FaultKind::Storage, text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_testing::skip;
+
+    /// The least that a boot loader would take for an image.
+    fn fake_image(release: &str) -> Vec<u8> {
+        let mut bytes = vec![0; 0x400];
+        bytes[0x202..0x206].copy_from_slice(b"HdrS");
+        bytes[0x20e..0x210].copy_from_slice(&0x100u16.to_le_bytes());
+        let text = format!("{release} (somebody@somewhere) #1 SMP\0");
+        bytes[0x300..0x300 + text.len()].copy_from_slice(text.as_bytes());
+        bytes
+    }
+
+    fn install(root: &Path, release: &str) -> PathBuf {
+        let folder = root.join("lib/modules").join(release);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("vmlinuz"), fake_image(release)).unwrap();
+        folder
+    }
+
+    #[test]
+    fn the_newest_is_the_newest_by_number() {
+        let root = tempfile::tempdir().unwrap();
+        for release in ["6.9.1-cloud-amd64", "6.10.0-cloud-amd64", "6.10.0-rc1", "5.19.17"] {
+            install(root.path(), release);
+        }
+        let found = fetched(root.path(), "newest").unwrap();
+        assert_eq!(found.release, "6.10.0-rc1");
+        assert_eq!(fetched(root.path(), "6.9").unwrap().release, "6.9.1-cloud-amd64");
+        let folder = root.path().canonicalize().unwrap().join("lib/modules/6.9.1-cloud-amd64");
+        assert_eq!(fetched(root.path(), "6.9").unwrap().modules, Some(folder));
+        let fault = fetched(root.path(), "8").unwrap_err();
+        assert!(fault.to_string().contains("make vm-kernel"), "{fault}");
+    }
+
+    #[test]
+    fn an_image_finds_its_modules_next_to_it() {
+        let root = tempfile::tempdir().unwrap();
+        let modules = install(root.path(), "1.2.3-mine");
+        let boot = root.path().join("boot");
+        fs::create_dir(&boot).unwrap();
+        for path in [root.path().join("bzImage"), boot.join("vmlinuz-1.2.3-mine")] {
+            fs::write(&path, fake_image("1.2.3-mine")).unwrap();
+            let found = image(&path).unwrap();
+            assert_eq!(found.release, "1.2.3-mine");
+            assert_eq!(found.modules, Some(modules.canonicalize().unwrap()), "{path:?}");
+        }
+        fs::write(root.path().join("bare"), fake_image("9.9.9-bare")).unwrap();
+        assert_eq!(image(&root.path().join("bare")).unwrap().modules, None);
+        let below_usr = root.path().join("usr/lib/modules/9.9.9-bare");
+        fs::create_dir_all(&below_usr).unwrap();
+        let found = image(&root.path().join("bare")).unwrap().modules;
+        assert_eq!(found, Some(below_usr.canonicalize().unwrap()));
+    }
+
+    /// A Debian package of these files, or none where there is nothing to make it.
+    fn package(to: &Path, files: &[(&str, &[u8])]) -> Option<()> {
+        let tree = tempfile::tempdir().unwrap();
+        let control = "Package: made-up\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>\n\
+                       Description: made up\n";
+        for (name, content) in [("DEBIAN/control", control.as_bytes())].iter().chain(files) {
+            let path = tree.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let mut command = Command::new("dpkg-deb");
+        command.args(["--root-owner-group", "-Znone", "-b"]).arg(tree.path()).arg(to);
+        match command.output() {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{said}");
+                Some(())
+            }
+            Err(e) => {
+                skip!("no dpkg-deb to make packages with: {e}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn a_package_is_unpacked_with_its_relatives_and_again_when_it_changes() {
+        let (root, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let beside = |name: &str| root.path().join(name);
+        let binary = beside("linux-binary-1.2.3-mine_1_all.deb");
+        let first = [("boot/vmlinuz-1.2.3-mine", &fake_image("1.2.3-mine")[..])];
+        if package(&binary, &first).is_none() {
+            return;
+        }
+        let alone = unpacked(&binary, cache.path()).unwrap();
+        assert_eq!((alone.release.as_str(), &alone.modules), ("1.2.3-mine", &None));
+        let module = [("usr/lib/modules/1.2.3-mine/kernel/veth.ko", &b"veth"[..])];
+        package(&beside("linux-modules-1.2.3-mine_1_all.deb"), &module).unwrap();
+        let whole = unpacked(&binary, cache.path()).unwrap();
+        let modules = whole.modules.clone().expect("its modules are next to it");
+        assert!(modules.join("kernel/veth.ko").is_file(), "{modules:?}");
+        assert_eq!(unpacked(&binary, cache.path()).unwrap(), whole, "once is enough");
+        package(&binary, &[("boot/vmlinuz-9", &fake_image("1.2.3-mine2")[..])]).unwrap();
+        assert_eq!(unpacked(&binary, cache.path()).unwrap().release, "1.2.3-mine2");
+        package(&binary, &module).unwrap();
+        let fault = unpacked(&binary, cache.path()).unwrap_err();
+        assert!(fault.message.contains("contains no kernel image"), "{fault}");
+        fs::write(&binary, b"no package").unwrap();
+        let fault = unpacked(&binary, cache.path()).unwrap_err();
+        assert!(fault.message.contains("dpkg-deb cannot unpack"), "{fault}");
+        let left = fs::read_dir(cache.path()).unwrap().flatten().map(|entry| entry.file_name());
+        assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with('.')));
+    }
+
+    #[test]
+    fn what_is_not_an_image_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("notes.txt");
+        for content in [&b""[..], b"hello", &[0; 4096]] {
+            fs::write(&path, content).unwrap();
+            let fault = image(&path).unwrap_err();
+            assert!(fault.message.contains("notes.txt is not a kernel image"), "{fault}");
+        }
+        let mut odd = fake_image("../../etc");
+        odd.truncate(0x310);
+        fs::write(&path, odd).unwrap();
+        assert!(image(&path).is_err());
+        let fault = find("9.9.9-nowhere").unwrap_err();
+        assert!(fault.message.contains("/boot/vmlinuz-9.9.9-nowhere"), "{fault}");
+    }
+}

@@ -1,0 +1,430 @@
+//! A guest, seen from the host: the process that runs it, the port to its
+//! agents, its console, and how it ended.
+
+use super::boot::Limits;
+use super::end;
+use super::frame::{Frame, Layout, Raised, Ready, Says};
+use super::network::Network;
+use super::qemu::{self, Start};
+use crate::Tail;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::process;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What is kept of a console and of qemu's own words, bytes.
+const CONSOLE: usize = 1 << 16;
+const WORDS: usize = 4096;
+
+/// How long the last words of an agent are waited for, and those of qemu.
+const LAST_WORDS: Duration = Duration::from_secs(4);
+
+/// How often a wait looks whether the user wants to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A guest that is up. Dropping it ends the process that runs it.
+pub struct Machine {
+    port: Mutex<UnixStream>,
+    shared: Arc<Shared>,
+    console: Arc<Tail>,
+    words: Arc<Tail>,
+    process: OwnedFd,
+    keeper: Option<JoinHandle<()>>,
+    /// How long it is waited for.
+    pub limits: Limits,
+    kernel: String,
+    /// Time from the start of its process until its program answered.
+    pub booted: Duration,
+    /// What it reported about itself.
+    pub ready: Ready,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The port is at its end: nothing comes from this guest any more.
+    gone: bool,
+    ready: Option<Ready>,
+    exit: Option<ExitStatus>,
+    sessions: HashMap<u32, Heard>,
+    last: u32,
+}
+
+/// A session. Dropping it takes it down, whatever its state: also one that was
+/// refused, or that was not waited for.
+pub struct Session {
+    pub machine: Arc<Machine>,
+    number: u32,
+    /// Process ids, in the guest, of its agents.
+    pub pids: Vec<u32>,
+}
+
+/// What an agent writes.
+pub(super) type Written = Receiver<Vec<u8>>;
+
+/// A process that runs a guest.
+struct Kept {
+    keeper: JoinHandle<()>,
+    process: OwnedFd,
+    console: Arc<Tail>,
+    words: Arc<Tail>,
+}
+
+/// Why a guest did not boot.
+pub struct NotBooted {
+    pub fault: Fault,
+    /// Its kernel gave up.
+    pub panicked: bool,
+}
+
+impl From<Fault> for NotBooted {
+    fn from(fault: Fault) -> Self {
+        NotBooted { fault, panicked: false }
+    }
+}
+
+impl From<NotBooted> for Fault {
+    fn from(not: NotBooted) -> Self {
+        not.fault
+    }
+}
+
+/// The outcome of a session so far.
+#[derive(Default)]
+struct Heard {
+    pipes: [Option<Sender<Vec<u8>>>; 2],
+    raised: Option<Result<Raised, Fault>>,
+    ended: [Option<String>; 2],
+    lowered: bool,
+}
+
+impl Machine {
+    /// Starts a guest and waits until its program answers.
+    pub fn boot(start: Start, ours: UnixStream, stop: &AtomicBool) -> Result<Machine, NotBooted> {
+        let began = Instant::now();
+        let limits = start.shape.limits;
+        let kernel = start.name.clone();
+        let shared = Arc::<Shared>::default();
+        // A stalled guest does not empty its port.
+        let timed = ours.set_write_timeout(Some(limits.silence));
+        let reader = timed.and_then(|()| ours.try_clone());
+        let reader = reader.map_err(|e| Fault::system("starting a guest", &e))?;
+        let Kept { keeper, process, console, words } = keep(start, shared.clone())?;
+        let listener = shared.clone();
+        let ready =
+            Ready { build: String::new(), release: String::new(), uptime: 0.0, notes: Vec::new() };
+        let mut machine = Machine {
+            port: Mutex::new(ours),
+            shared,
+            console,
+            words,
+            process,
+            keeper: Some(keeper),
+            limits,
+            kernel,
+            booted: Duration::ZERO,
+            ready,
+        };
+        // From here on dropping it ends the process.
+        std::thread::Builder::new()
+            .name("guest-port".into())
+            .spawn(move || listener.listen(reader))
+            .map_err(|e| Fault::system("cannot start a thread", &e))?;
+        machine.ready = machine.await_ready(stop).map_err(|fault| {
+            let panicked = end::panic(&machine.console.text()).is_some();
+            NotBooted { fault, panicked }
+        })?;
+        machine.booted = began.elapsed();
+        Ok(machine)
+    }
+
+    /// Whether it still answers.
+    pub fn is_alive(&self) -> bool {
+        !self.shared.lock().gone
+    }
+
+    /// Raises a session; gives what its agents write.
+    pub fn raise(
+        self: &Arc<Machine>,
+        layout: Layout,
+        stop: &AtomicBool,
+    ) -> Result<(Session, [Written; 2]), Fault> {
+        let ((to_one, one), (to_other, other)) = (channel(), channel());
+        let number = {
+            let mut state = self.shared.lock();
+            state.last += 1;
+            let number = state.last;
+            let heard = Heard { pipes: [Some(to_one), Some(to_other)], ..Heard::default() };
+            state.sessions.insert(number, heard);
+            number
+        };
+        let mut session = Session { machine: self.clone(), number, pids: Vec::new() };
+        let asked = self.say(Frame { session: number, says: Says::Raise(layout) });
+        asked.map_err(|_| self.lost("cannot be asked for agents"))?;
+        let raised = self.wait(self.limits.silence, stop, |state| {
+            state.sessions.get_mut(&number).and_then(|heard| heard.raised.take())
+        })?;
+        match raised {
+            Some(Ok(raised)) => {
+                session.pids = raised.pids;
+                Ok((session, [one, other]))
+            }
+            Some(Err(fault)) => Err(fault.context("in the guest")),
+            None => Err(self.lost("raised no agents")),
+        }
+    }
+
+    /// Takes a session down. A guest that does not do so in time is ended, since
+    /// nothing that it says can be relied on any more.
+    fn lower(&self, session: u32) {
+        let never = AtomicBool::new(false);
+        let lowered = self.say(Frame { session, says: Says::Lower }).is_ok()
+            && self
+                .wait(self.limits.silence, &never, |state| {
+                    state.sessions.get(&session).is_none_or(|heard| heard.lowered).then_some(())
+                })
+                .is_ok_and(|lowered| lowered.is_some());
+        self.shared.lock().sessions.remove(&session);
+        if !lowered {
+            self.kill();
+        }
+    }
+
+    /// The last lines of its console, on one line.
+    pub fn console(&self) -> String {
+        end::quoted(&self.console.text())
+    }
+
+    /// Ends a guest that hangs; what is known of it is returned.
+    pub fn give_up(&self) -> String {
+        self.lost("hangs").message
+    }
+
+    /// Why nothing comes from it any more.
+    fn exit_report(&self) -> String {
+        let never = AtomicBool::new(false);
+        let exit = self.wait_for_state(LAST_WORDS, &never, |state| state.exit);
+        self.console.await_end(Duration::from_millis(500));
+        let words = self.words.last_line(Duration::from_millis(200));
+        end::describe(&self.console.text(), exit, words.as_deref())
+    }
+
+    fn await_ready(&self, stop: &AtomicBool) -> Result<Ready, Fault> {
+        let ready = self.wait(self.limits.boot, stop, |state| state.ready.take())?;
+        ready.ok_or_else(|| self.lost("did not come up"))
+    }
+
+    /// A fault that reports what happened to the guest, or for how long it has been
+    /// silent and what its console shows; such a guest is ended, since nothing that
+    /// it says can be relied on any more.
+    fn lost(&self, what: &str) -> Fault {
+        let how = if self.is_alive() {
+            self.kill();
+            let limit =
+                if self.ready.build.is_empty() { self.limits.boot } else { self.limits.silence };
+            let shows = end::shows(&self.console.text(), "ends with");
+            format!("it was silent for {} s, and {shows}", limit.as_secs_f64())
+        } else {
+            self.exit_report()
+        };
+        let text = format!("the guest with kernel {} {what}: {how}", self.kernel);
+        Fault::new(FaultKind::PeerLost, text)
+    }
+
+    fn say(&self, frame: Frame) -> io::Result<()> {
+        let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
+        frame.write(&mut *port)
+    }
+
+    /// Waits for something to be there; none at the deadline, or when the guest
+    /// is gone and it does not exist.
+    fn wait<T>(
+        &self,
+        timeout: Duration,
+        stop: &AtomicBool,
+        mut look: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>, Fault> {
+        let mut gone = false;
+        let found = self.wait_for_state(timeout, stop, |state| {
+            let found = look(state);
+            gone = found.is_none() && state.gone;
+            if gone { Some(None) } else { found.map(Some) }
+        });
+        if found.is_none() && stop.load(Ordering::Relaxed) {
+            return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
+        }
+        Ok(found.flatten())
+    }
+
+    fn wait_for_state<T>(
+        &self,
+        timeout: Duration,
+        stop: &AtomicBool,
+        mut look: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(found) = look(&mut state) {
+                return Some(found);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left.min(LOOK));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn kill(&self) {
+        // It fails only if the process has ended by now.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        self.shared.end();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Nothing in a guest is worth saving.
+        self.kill();
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Session {
+    /// Bytes for an agent, at most as many as a frame takes.
+    pub fn write(&self, agent: usize, bytes: &[u8]) -> io::Result<()> {
+        self.machine.say(Frame { session: self.number, says: Says::Bytes(agent, bytes.to_vec()) })
+    }
+
+    /// How an agent ended, in words.
+    pub fn last_words(&self, agent: usize) -> String {
+        let never = AtomicBool::new(false);
+        let words = self.machine.wait(LAST_WORDS, &never, |state| {
+            state.sessions.get(&self.number)?.ended.get(agent)?.clone()
+        });
+        match words {
+            Ok(Some(words)) => words,
+            _ if self.machine.is_alive() => "still running".into(),
+            _ => self.machine.exit_report(),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.machine.lower(self.number);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads frames until the port is at its end.
+    fn listen(&self, mut port: UnixStream) {
+        while let Ok(frame) = Frame::read(&mut port) {
+            self.hear(frame);
+            self.changed.notify_all();
+        }
+        self.end();
+    }
+
+    fn hear(&self, frame: Frame) {
+        let mut state = self.lock();
+        if let Says::Ready(ready) = frame.says {
+            state.ready = Some(ready);
+            return;
+        }
+        let Some(session) = state.sessions.get_mut(&frame.session) else { return };
+        match frame.says {
+            Says::Raised(raised) => session.raised = Some(Ok(raised)),
+            Says::Refused(fault) => session.raised = Some(Err(fault)),
+            Says::Bytes(agent, bytes) => {
+                // Its reader may be gone.
+                let _ = session.pipes[agent].as_ref().map(|pipe| pipe.send(bytes));
+            }
+            Says::Ended(agent, words) => {
+                session.ended[agent] = Some(words);
+                session.pipes[agent] = None;
+            }
+            Says::Lowered => session.lowered = true,
+            Says::Ready(_) | Says::Raise(_) | Says::Lower => {}
+        }
+    }
+
+    /// Nothing comes any more: every pipe is at its end.
+    fn end(&self) {
+        let mut state = self.lock();
+        state.gone = true;
+        for session in state.sessions.values_mut() {
+            session.pipes = [None, None];
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// Starts the process in a thread that waits for its end: the kernel ends the
+/// process when that thread does, and so with us, whatever ends us.
+fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
+    let (started, result) = sync_channel(1);
+    let command = qemu::command(&start);
+    let program = start.program.clone();
+    let Start { kernel, initramfs, port, network, .. } = start;
+    let work = move || {
+        let wire = network.iter().flat_map(Network::descriptors);
+        let files = [kernel.as_fd(), initramfs.as_fd(), port.as_fd()];
+        let inherited: Vec<_> = files.into_iter().chain(wire).collect();
+        let child = process::spawn_tied(command, &inherited);
+        // Our copies go, so that the port is at its end when the process is.
+        drop(inherited);
+        drop((kernel, initramfs, port, network));
+        let mut child = match child {
+            Ok(child) => child,
+            Err(e) => return drop(started.send(Err(e))),
+        };
+        let console = Tail::of(child.stdout.take(), CONSOLE);
+        let words = Tail::of(child.stderr.take(), WORDS);
+        let pid = Pid::from_child(&child);
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(e) => {
+                // Without a handle it could not be ended later.
+                let _ = child.kill();
+                let _ = child.wait();
+                return drop(started.send(Err(e.into())));
+            }
+        };
+        let _ = started.send(Ok((process, console, words)));
+        let exit = child.wait().ok();
+        shared.lock().exit = exit;
+        shared.end();
+    };
+    let thread = std::thread::Builder::new()
+        .name("guest-keeper".into())
+        .spawn(work)
+        .map_err(|e| Fault::system("starting a thread for a guest", &e))?;
+    let started = result.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
+    let (process, console, words) =
+        started.map_err(|e| Fault::system(format!("starting {}", program.display()), &e))?;
+    Ok(Kept { keeper: thread, process, console, words })
+}

@@ -1,0 +1,299 @@
+//! The program that runs guests: its command line, and whether it may use KVM.
+//!
+//! `/dev/kvm` proves little: inside a virtual machine it often exists
+//! but cannot run a guest. So a guest is run: a firmware of a dozen bytes that
+//! writes to a port by which qemu ends with a known code.
+
+use super::boot::Shape;
+use super::network::Network;
+use bytepath_record::{Fault, FaultKind, Support};
+use bytepath_sys::{launch, process};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+pub const PROGRAM: &str = concat!("qemu-system-", "x86_64");
+
+/// Name of the serial port that carries the agents, in the guest's
+/// `/sys/class/virtio-ports/*/name`.
+pub const PORT: &str = "bytepath";
+
+/// How a guest's instructions are run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    Kvm,
+    /// By a translator (TCG): correct, and ten to fifty times slower.
+    Tcg {
+        /// Why not by the processor.
+        because: String,
+        /// Whether the guest's clock counts instructions and not time.
+        counted: bool,
+    },
+}
+
+/// The accelerator under which a guest's clock counts its instructions.
+pub const COUNTED: &str = "counted";
+
+/// An instruction takes 2^4 = 16 ns of such a guest's clock (qemu's `-icount shift=4`): close
+/// to what the emulator needs for one, so that a window, which the host times, is about as
+/// long in the guest.
+const SHIFT: u32 = 4;
+
+/// Instructions that a second of such a guest's CPU time represents.
+pub const INSTRUCTIONS_PER_SECOND: f64 = 1e9 / (1_u32 << SHIFT) as f64;
+
+pub fn find() -> Result<PathBuf, Fault> {
+    launch::find(OsStr::new(PROGRAM), std::env::var_os("PATH")).map_err(|e| {
+        let text = format!("there is no {PROGRAM}: {e}");
+        Fault::new(FaultKind::Unsupported, text)
+            .remedy("install it: apt-get install qemu-system-x86, dnf install qemu-system-x86-core")
+    })
+}
+
+/// The accelerator that `wish` (`auto`, `kvm`, `tcg` or [`COUNTED`]) comes to.
+pub fn accelerator(wish: &str) -> Result<Accelerator, Fault> {
+    let emulated = |because: String, counted| Ok(Accelerator::Tcg { because, counted });
+    match wish {
+        "tcg" => emulated("accel=tcg requires it".into(), false),
+        COUNTED => emulated("count=instructions requires it".into(), true),
+        _ => match (kvm(), wish) {
+            (Support::Yes, _) => Ok(Accelerator::Kvm),
+            (Support::No { reason, .. }, "auto") => emulated(reason, false),
+            (Support::No { reason, remedy }, _) => {
+                Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy))
+            }
+        },
+    }
+}
+
+/// Whether KVM runs a guest here. It is tried once.
+pub fn kvm() -> Support {
+    static TRIED: OnceLock<Support> = OnceLock::new();
+    TRIED.get_or_init(|| try_kvm("/dev/kvm", Path::new("/sys/module"))).clone()
+}
+
+/// Time for a guest of five instructions; it takes a tenth of a second.
+const ATTEMPT: Duration = Duration::from_secs(10);
+
+/// What the firmware writes, and the exit code that qemu makes of it
+/// (`isa-debug-exit`: twice the value, plus one).
+const SIGN: u8 = 0x31;
+const EXIT: i32 = (SIGN as i32) * 2 + 1;
+
+/// Port of `isa-debug-exit`.
+const EXIT_PORT: u16 = 0x501;
+
+/// A KVM without hardware virtualisation, which runs kernels that know of it and no
+/// others (PVM, "pagetable-based virtual machine"). The guest of five instructions ends
+/// well on it, and a real kernel hangs silently.
+const PARAVIRTUAL: &str = "kvm_pvm";
+
+fn try_kvm(device: &str, modules: &Path) -> Support {
+    let remedy = "accel=tcg runs guests without it, much slower; in a virtual machine, ask for \
+                  nested virtualisation";
+    let no = |reason: String| Support::no(reason, remedy);
+    if let Err(e) = File::options().read(true).write(true).open(device) {
+        return no(format!("{device} cannot be opened: {e}"));
+    }
+    if modules.join(PARAVIRTUAL).exists() {
+        return no(format!(
+            "{device} is PVM's (module {PARAVIRTUAL}), which runs only its own kernels"
+        ));
+    }
+    let program = match find() {
+        Ok(program) => program,
+        Err(fault) => return no(fault.message),
+    };
+    let firmware = match in_memory("firmware", &firmware()) {
+        Ok(firmware) => firmware,
+        Err(e) => return no(format!("no memory for a firmware: {e}")),
+    };
+    let mut command = Command::new(program);
+    command.args(COMMON).args(["-machine", "pc,accel=kvm", "-cpu", "host", "-m", "32"]);
+    command.args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=2")]);
+    command.args(["-bios", &path_of(&firmware)]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    match run(command, &firmware) {
+        Ok((Some(EXIT), _)) => Support::Yes,
+        Ok((_, said)) => {
+            let said = said.lines().map(str::trim).find(|line| !line.is_empty());
+            let said = said.unwrap_or("qemu ended without a message");
+            no(format!("{device} exists but cannot run a guest: {said}"))
+        }
+        Err(e) => no(format!("{device} could not be tried: {e}")),
+    }
+}
+
+/// Runs the attempt and gives its exit code and what it said.
+fn run(command: Command, firmware: &OwnedFd) -> io::Result<(Option<i32>, String)> {
+    let mut child = process::spawn_tied(command, &[firmware.as_fd()])?;
+    let said = crate::Tail::of(child.stderr.take(), 4096);
+    let deadline = Instant::now() + ATTEMPT;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            said.await_end(Duration::from_millis(200));
+            return Ok((status.code(), said.text()));
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok((None, format!("no answer within {} s", ATTEMPT.as_secs())));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// 64 KiB that end where the processor begins, at 16 bytes below the end:
+/// `mov al, SIGN; mov dx, EXIT_PORT; out dx, al; hlt; jmp $`.
+fn firmware() -> Vec<u8> {
+    let mut bytes = vec![0x90; 1 << 16];
+    let [low, high] = EXIT_PORT.to_le_bytes();
+    let code = [0xb0, SIGN, 0xba, low, high, 0xee, 0xf4, 0xeb, 0xfe];
+    let at = bytes.len() - 16;
+    bytes[at..at + code.len()].copy_from_slice(&code);
+    bytes
+}
+
+/// What every run of qemu has: nothing that was not requested, no window, no
+/// configuration of the user's, and a seccomp filter against the rest.
+const COMMON: &[&str] = &[
+    "-nodefaults",
+    "-no-user-config",
+    "-display",
+    "none",
+    "-no-reboot",
+    "-sandbox",
+    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+];
+
+/// The processor of emulated guests. Without "fast" string instructions (erms, fsrm)
+/// kernels copy by loops of wide moves; the emulator runs `rep movsb` byte by byte, which
+/// makes a stream several times slower. Page tables of five levels (la57) are the newest
+/// thing that it does, and guests need none of them.
+const EMULATED_CPU: &str = "max,la57=off,erms=off,fsrm=off";
+
+/// What a guest is started with.
+pub struct Start<'a> {
+    pub program: PathBuf,
+    /// CPUs, memory and the like.
+    pub shape: Shape,
+    /// How instructions are run.
+    pub accelerator: &'a Accelerator,
+    /// What the kernel is called in messages.
+    pub name: String,
+    /// The kernel, or an image of it.
+    pub kernel: OwnedFd,
+    /// What is added to its command line.
+    pub cmdline: &'a str,
+    /// The first file system, in memory.
+    pub initramfs: OwnedFd,
+    /// qemu's end of the serial port.
+    pub port: OwnedFd,
+    /// How the guest reaches another one, or this host; none if it does not.
+    pub network: Option<Network>,
+}
+
+/// The command line of a guest, and what it has to inherit. Console and errors
+/// are its standard output and error.
+pub fn command(start: &Start) -> Command {
+    let Shape { cpus, memory, .. } = start.shape;
+    let mut command = Command::new(&start.program);
+    command.args(COMMON).args(["-name", "bytepath"]);
+    match start.accelerator {
+        Accelerator::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
+        Accelerator::Tcg { counted: false, .. } => {
+            command.args(["-accel", "tcg,thread=multi", "-cpu", EMULATED_CPU])
+        }
+        // While the guest is idle its clock goes with the host's (sleep=on).
+        Accelerator::Tcg { counted: true, .. } => {
+            let icount = format!("shift={SHIFT},sleep=on");
+            command.args(["-accel", "tcg,thread=single", "-icount", &icount, "-cpu", EMULATED_CPU])
+        }
+    };
+    command.args(["-smp", &cpus.to_string(), "-m", &format!("{}M", memory >> 20)]);
+    command.args(["-kernel", &path_of(&start.kernel)]);
+    command.args(["-initrd", &path_of(&start.initramfs)]);
+    command.args(["-append", &cmdline(start.accelerator, start.cmdline)]);
+    command.args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
+    let port = format!("socket,id=agents,fd={}", start.port.as_raw_fd());
+    command.args(["-device", "virtio-serial-pci", "-chardev", &port]);
+    command.args(["-device", &format!("virtserialport,chardev=agents,name={PORT}")]);
+    command.args(start.network.iter().flat_map(Network::arguments));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The kernel's command line: the console is a serial port; a panic ends the
+/// machine at once; then what the study adds, which may overrule all of it.
+fn cmdline(accelerator: &Accelerator, added: &str) -> String {
+    let clocks = match accelerator {
+        Accelerator::Kvm => "",
+        // An emulated processor stalls while others use the real one. The
+        // kernel would take that for a timer without interrupts, and panic
+        // (arch/x86/kernel/apic/io_apic.c), or for a counter that is unstable, and
+        // read a far slower clock from then on (kernel/time/clocksource.c). Under
+        // KVM it makes both allowances by itself. And the kernel would try every cipher
+        // that it has as it boots; guests need none of them.
+        Accelerator::Tcg { .. } => "no_timer_check tsc=reliable cryptomgr.notests ",
+    };
+    let text = format!("console=ttyS0 panic=-1 loglevel=4 {clocks}{added}");
+    text.trim_end().to_owned()
+}
+
+/// Puts bytes into a file that has no name.
+pub fn in_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
+
+/// A path by which a child that inherits a descriptor can open it.
+fn path_of(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_not_kvm_is_named() {
+        let none = Path::new("/no/such/folder");
+        let Support::No { reason, .. } = try_kvm("/no/such/kvm", none) else { panic!("it ran") };
+        assert!(reason.contains("/no/such/kvm cannot be opened"), "{reason}");
+    }
+
+    #[test]
+    fn a_kvm_that_runs_only_its_own_kernels_is_not_used() {
+        let modules = tempfile::tempdir().unwrap();
+        std::fs::create_dir(modules.path().join(PARAVIRTUAL)).unwrap();
+        // Any file that opens is taken for the device: it is not queried.
+        let Support::No { reason, .. } = try_kvm("/dev/null", modules.path()) else {
+            panic!("it was used")
+        };
+        assert!(reason.contains("runs only its own kernels"), "{reason}");
+    }
+
+    #[test]
+    fn the_firmware_begins_where_the_processor_does() {
+        let bytes = firmware();
+        assert_eq!(bytes.len(), 65536);
+        assert_eq!(bytes[65520..65522], [0xb0, 0x31]);
+    }
+
+    #[test]
+    fn what_the_study_adds_comes_last() {
+        let tcg = Accelerator::Tcg { because: String::new(), counted: false };
+        for accelerator in [&Accelerator::Kvm, &tcg] {
+            assert!(cmdline(accelerator, "mitigations=off").ends_with(" mitigations=off"));
+        }
+        assert!(cmdline(&Accelerator::Kvm, "").ends_with("loglevel=4"));
+        assert!(cmdline(&tcg, "").ends_with("cryptomgr.notests"));
+    }
+}

@@ -1,0 +1,213 @@
+//! A session in a guest: two agents in namespaces of their own; or one agent, where
+//! the other host is elsewhere; or a program of a test.
+
+use super::frame::{Frame, LARGEST, Layout, Raised, Says};
+use super::{cards, device, errand};
+use crate::{AgentProcess, LocalAgent, pair_of_agents};
+use bytepath_record::Fault;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a process may take to end after its output has.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The same of a program of a test, which may do without output for a while.
+const ERRAND_GRACE: Duration = Duration::from_secs(60);
+
+/// Processes of this guest that belong together. Dropping it ends them.
+pub(super) struct Session {
+    to_agents: Vec<Sender<Vec<u8>>>,
+    agents: Vec<Shared>,
+}
+
+/// An agent until its session is taken down. The threads that carry its words hold it
+/// too, and must not keep it alive: they wait for its end.
+type Shared = Arc<Mutex<Option<LocalAgent>>>;
+
+/// What an agent, or a program, writes.
+struct Written {
+    from: Box<dyn Read + Send>,
+    by: Shared,
+    grace: Duration,
+}
+
+impl Session {
+    /// Raises it; `program` is what agents are started from.
+    pub(super) fn raise(
+        number: u32,
+        layout: Layout,
+        program: &Path,
+        output: &Output,
+    ) -> Result<(Session, Raised), Fault> {
+        let mut errors = None;
+        let (agents, grace): (Vec<LocalAgent>, Duration) = match layout {
+            Layout::Pair => (pair_of_agents(program)?.into(), GRACE),
+            Layout::Cards(parameters) => {
+                cards::as_new(&parameters)?;
+                let agents = pair_of_agents(program)?;
+                cards::hand_out(agents.each_ref().map(|agent| agent.process.id()))?;
+                (agents.into(), GRACE)
+            }
+            Layout::One => {
+                device::as_new()?;
+                let mut command = AgentProcess::command(program);
+                let start = move || -> io::Result<[AgentProcess; 1]> {
+                    Ok([AgentProcess::new(command.spawn()?)])
+                };
+                let failed = format!("starting {}", program.display());
+                let start = move || start_or(start, &failed);
+                (LocalAgent::start(start)?.into(), GRACE)
+            }
+            Layout::Errand(errand) => {
+                let mut child = errand::start(&errand)?;
+                errors = child.stderr.take();
+                (LocalAgent::start(move || Ok([AgentProcess::new(child)]))?.into(), ERRAND_GRACE)
+            }
+        };
+        let pids = agents.iter().map(|agent| agent.process.id()).collect();
+        let mut session = Session { to_agents: Vec::new(), agents: Vec::new() };
+        let mut all = Vec::new();
+        for mut agent in agents {
+            let pipe = agent.process.take_pipe();
+            let shared: Shared = Arc::new(Mutex::new(Some(agent)));
+            session.agents.push(shared.clone());
+            let (sender, bytes) = channel::<Vec<u8>>();
+            let mut to_agent = pipe.to_agent;
+            spawn(number, move || {
+                // An agent that ended is reported by its other pipe.
+                let write =
+                    |bytes: Vec<u8>| to_agent.write_all(&bytes).and_then(|()| to_agent.flush());
+                bytes.into_iter().map(write).find(Result::is_err);
+            })?;
+            session.to_agents.push(sender);
+            all.push(Written { from: pipe.from_agent, by: shared, grace });
+        }
+        if let (Some(errors), Some(first)) = (errors, session.agents.first()) {
+            all.push(Written { from: Box::new(errors), by: first.clone(), grace });
+        }
+        for (agent, written) in all.into_iter().enumerate() {
+            let output = output.clone();
+            spawn(number, move || carry(number, agent, written, &output))?;
+        }
+        Ok((session, Raised { pids }))
+    }
+
+    /// Bytes for an agent.
+    pub(super) fn pass(&self, agent: usize, bytes: Vec<u8>) {
+        // One that has ended reads no more.
+        let _ = self.to_agents.get(agent).map(|to| to.send(bytes));
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let taken: Vec<Option<LocalAgent>> =
+            self.agents.iter().map(|one| lock(one).take()).collect();
+        // All are notified before any is waited for.
+        taken.iter().flatten().for_each(|agent| agent.process.close());
+    }
+}
+
+/// Carries what an agent writes to the host, then how it ended.
+fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
+    let mut buffer = vec![0; LARGEST];
+    while let Ok(n @ 1..) = written.from.read(&mut buffer) {
+        let bytes = buffer.get(..n).unwrap_or_default().to_vec();
+        if output.say(session, Says::Bytes(agent, bytes)).is_err() {
+            return;
+        }
+    }
+    let words = match &mut *lock(&written.by) {
+        Some(running) => running.process.last_words_within(written.grace),
+        // The host requested that it end, and does not read its status.
+        None => return,
+    };
+    let _ = output.say(session, Says::Ended(agent, words));
+}
+
+fn lock(agent: &Shared) -> std::sync::MutexGuard<'_, Option<LocalAgent>> {
+    agent.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start_or<T>(start: impl FnOnce() -> io::Result<T>, what: &str) -> Result<T, Fault> {
+    start().map_err(|e| Fault::system(what, &e))
+}
+
+fn spawn(session: u32, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
+    let thread = std::thread::Builder::new().name(format!("session-{session}"));
+    thread.spawn(work).map(drop).map_err(|e| Fault::system("cannot start a thread", &e))
+}
+
+/// The port to the host, for several threads.
+#[derive(Clone)]
+pub(super) struct Output(Arc<Mutex<File>>);
+
+impl Output {
+    /// Of an open port.
+    pub(super) fn new(port: File) -> Output {
+        Output(Arc::new(Mutex::new(port)))
+    }
+
+    pub(super) fn say(&self, session: u32, says: Says) -> io::Result<()> {
+        let mut port = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Frame { session, says }.write(&mut *port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::process::Command;
+    use std::time::Instant;
+
+    /// Processes of this user that run a program, and threads of this process that
+    /// serve the sessions of the test.
+    fn left(program: &Path) -> (usize, usize) {
+        let folders = fs::read_dir("/proc").unwrap().flatten();
+        let lines = folders.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let named = program.to_str().unwrap();
+        let processes = lines.filter(|line| String::from_utf8_lossy(line).contains(named)).count();
+        let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        (processes, names.filter(|name| name.starts_with("session-77")).count())
+    }
+
+    #[test]
+    fn sessions_that_are_lowered_leave_no_process_and_no_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("agent");
+        // Ends with its input, as an agent does, and keeps its path on its command line.
+        // Written by a child, so that no fork in another test's thread can inherit a
+        // descriptor that is open for writing (ETXTBSY).
+        let script =
+            "printf '#!/bin/sh\\nwhile read line; do :; done\\n' > \"$0\"; chmod 755 \"$0\"";
+        let written = Command::new("sh").arg("-c").arg(script).arg(&program).status().unwrap();
+        assert!(written.success());
+        let output = Output::new(File::options().write(true).open("/dev/null").unwrap());
+        for number in 7700..7705 {
+            let raised = Session::raise(number, Layout::Pair, &program, &output);
+            let (session, raised) = match raised {
+                Ok(raised) => raised,
+                Err(fault) => {
+                    assert!(!bytepath_sys::namespace::privileged(), "{fault}");
+                    bytepath_testing::skip!("{fault}");
+                    return;
+                }
+            };
+            assert_eq!(raised.pids.len(), 2);
+            assert_eq!(left(&program).0, 2, "two agents, and none of earlier sessions");
+            session.pass(0, b"hello\n".to_vec());
+            drop(session);
+        }
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while left(&program) != (0, 0) {
+            assert!(Instant::now() < deadline, "left: {:?}", left(&program));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! One end of the testbed's link, set up from inside the agent that owns it.
+//!
+//! Every setting is read back: the kernel refuses some without an error. What
+//! the settings mean on a veth pair:
+//!
+//! - **TSO off** turns off the `tx-tcp*-segmentation` features and leaves
+//!   generic segmentation on, as on a NIC without TSO: TCP builds packets of up
+//!   to 64 KiB, and the stack cuts them into MSS-sized ones just before the
+//!   device (net/core/dev.c, `validate_xmit_skb`). With TSO on a veth never cuts
+//!   them, and the MTU hardly matters.
+//! - **GRO** is off by default on a veth, which then hands packets to the peer's
+//!   backlog; on, the device gets a NAPI instance of its own, and only then can
+//!   that NAPI be threaded.
+//! - **A queueing discipline** is what a veth does not have by itself. Without
+//!   one, a full ring drops; with one, it holds the sender back (drivers/net/veth.c,
+//!   since Linux 6.16), as the ring of a NIC does.
+
+use super::renew;
+use super::send_memory;
+use bytepath_record::wire::LinkEnd;
+use bytepath_record::{Fault, FaultKind, GRO, HW_GRO, LinkSettings};
+use bytepath_settings::offloads::is_tso;
+use bytepath_sys::namespace::Sysfs;
+use bytepath_sys::netlink::{Limits, Link, Napi, Netlink, Veth};
+use bytepath_sys::{Roots, procfs, tap};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long the peer's end may take to appear.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Sets up this end of a link: the first end makes the pair, the second finds it.
+/// Returns when every setting was seen to be in force and, at the second end, when
+/// both ends can send. That end steers what it receives; the first one does where it was
+/// requested by name.
+/// The answer names optional requests that failed.
+pub(crate) fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
+    check(end)?;
+    let mut netlink = Netlink::new();
+    let lo = find(&mut netlink, "lo")?;
+    netlink.set_up(lo.index).map_err(|e| refused("bringing up the loopback device", &e))?;
+    let link = match &end.peer {
+        Some((peer, pid)) => make_pair(&mut netlink, end, peer, *pid)?,
+        None => found(&mut netlink, &end.device)?,
+    };
+    configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
+    send_memory::limit(end.settings.wmem)?;
+    if end.second {
+        wait_for_carrier(&mut netlink, &end.device, end.timeout)?;
+    }
+    if !end.second && !end.softirq_required {
+        return Ok(Vec::new());
+    }
+    steer(&mut netlink, &link, end).map_err(|f| f.context(&end.device))
+}
+
+/// Waits until a device can send, at most this many seconds.
+pub fn await_carrier(device: &str, timeout: f64) -> Result<(), Fault> {
+    wait_for_carrier(&mut Netlink::new(), device, timeout)
+}
+
+/// Contradictions that no kernel could resolve.
+fn check(end: &LinkEnd) -> Result<(), Fault> {
+    let settings = &end.settings;
+    if end.second && settings.threaded_napi && !settings.gro {
+        let text = "threaded NAPI needs GRO: without it a veth device has no NAPI to thread";
+        return Err(Fault::new(FaultKind::Usage, text).remedy("set gro = true"));
+    }
+    Ok(())
+}
+
+/// Makes the pair. A pair that is left from earlier settings goes first, so
+/// that no setting outlives the cell that requested it.
+fn make_pair(
+    netlink: &mut Netlink,
+    end: &LinkEnd,
+    peer: &str,
+    peer_process: u32,
+) -> Result<Link, Fault> {
+    let what = format!("creating the veth pair {} and {peer}", end.device);
+    if let Some(old) = netlink.link(&end.device).map_err(|e| refused(&what, &e))? {
+        if old.kind != "veth" {
+            let text = format!("{what}: a device of that name exists and is not a veth");
+            return Err(Fault::new(FaultKind::System, text));
+        }
+        netlink.delete_link(old.index).map_err(|e| refused(&what, &e))?;
+    }
+    let pair = Veth {
+        name: end.device.clone(),
+        peer: peer.to_string(),
+        peer_process: Some(peer_process),
+        mtu: Some(end.settings.mtu),
+        queues: 1,
+    };
+    netlink.create_veth(&pair).map_err(|e| {
+        refused(format!("{what}, MTU {}", end.settings.mtu), &e).remedy(match e.kind() {
+            io::ErrorKind::Unsupported => "modprobe veth, or use a kernel with CONFIG_VETH",
+            io::ErrorKind::InvalidInput => "a veth takes an MTU of 68 to 65535 bytes",
+            _ => "both ends must be in namespaces that this process may administer",
+        })
+    })?;
+    find(netlink, &end.device)
+}
+
+/// A device that already exists, without what an earlier link has set of it.
+fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
+    let link = find(netlink, name)?;
+    if link.kind != tap::KIND {
+        return Ok(link);
+    }
+    renew::renew(netlink, &link, name)?;
+    find(netlink, name)
+}
+
+/// Waits for a device to be there.
+fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
+    poll(&format!("looking for {name}"), TIMEOUT, || netlink.link(name))?.ok_or_else(|| {
+        let text = format!("there is no device {name}");
+        Fault::new(FaultKind::System, text).remedy("set up the other end of the link first")
+    })
+}
+
+/// Waits until both ends can send. A device whose carrier has just come drops
+/// what it is given until the kernel has switched its queue on, and a SYN lost
+/// there costs a second.
+fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result<(), Fault> {
+    let both = |netlink: &mut Netlink| -> io::Result<Option<()>> {
+        // The carrier of a tap does not change, so its state stays unknown; once it is
+        // up, it sends (Documentation/networking/operstates.rst).
+        let sends = |link: &Link| link.operational || (link.kind == tap::KIND && link.up);
+        let Some(own) = netlink.link(device)?.filter(sends) else {
+            return Ok(None);
+        };
+        // The far end of anything but a veth pair is out of sight.
+        if own.kind != "veth" {
+            return Ok(Some(()));
+        }
+        Ok(netlink.peer(&own)?.filter(|peer| peer.operational).map(drop))
+    };
+    let what = format!("waiting for the carrier of {device}");
+    let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(TIMEOUT);
+    poll(&what, timeout, || both(netlink))?.ok_or_else(|| {
+        let text = format!("{what}: none within {} s", timeout.as_secs());
+        Fault::new(FaultKind::System, text)
+            .remedy("check that both ends are plugged in and run at the same speed")
+    })
+}
+
+/// Asks repeatedly, for a while; none if it never came.
+fn poll<T>(
+    what: &str,
+    timeout: Duration,
+    mut ask: impl FnMut() -> io::Result<Option<T>>,
+) -> Result<Option<T>, Fault> {
+    let start = Instant::now();
+    loop {
+        match ask().map_err(|e| refused(what, &e))? {
+            Some(answer) => return Ok(Some(answer)),
+            None if start.elapsed() > timeout => return Ok(None),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fault> {
+    let settings = &end.settings;
+    if end.address.is_ipv4() {
+        quieten_ipv6(&end.device);
+    }
+    // A device that stays from trial to trial has it already.
+    let added = netlink.add_address(link.index, end.address, end.prefix);
+    added
+        .or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
+        .map_err(|e| refused(format!("address {}/{}", end.address, end.prefix), &e))?;
+    if let Some((address, hardware)) = end.neighbour {
+        netlink
+            .set_neighbour(link.index, address, hardware)
+            .map_err(|e| refused(format!("the neighbour {address}"), &e))?;
+    }
+    if link.mtu != settings.mtu {
+        let set = netlink.set_mtu(link.index, settings.mtu);
+        set.map_err(|e| refused(format!("MTU {}", settings.mtu), &e))?;
+    }
+    set_offloads(netlink, link.index, settings)?;
+    if let Some(packets) = settings.queue_length {
+        // First: a discipline takes it for its own length.
+        let set = netlink.set_queue_length(link.index, packets);
+        set.map_err(|e| refused(format!("a queue of {packets} packets"), &e))?;
+    }
+
+    // TCP over IPv4 goes by the IPv4 limits, over IPv6 by the others.
+    let limits = Limits {
+        gso: settings.gso_max,
+        gso_ipv4: settings.gso_max,
+        gro: settings.gro_max,
+        gro_ipv4: settings.gro_max,
+    };
+    if limits != Limits::default() {
+        let set = netlink.set_limits(link.index, &limits);
+        set.map_err(|e| refused(format!("limits of GSO and GRO, {}", limits_text(&limits)), &e))?;
+    }
+    netlink.set_up(link.index).map_err(|e| refused("bringing it up", &e))?;
+    if let Some(kind) = discipline(link, settings) {
+        let set = netlink.replace_root_qdisc(link.index, kind, 0, &[]);
+        set.map_err(|e| {
+            let fault = refused(format!("setting the queueing discipline {kind}"), &e);
+            match e.kind() {
+                io::ErrorKind::NotFound => fault.remedy(format!("modprobe sch_{kind}")),
+                _ => fault,
+            }
+        })?;
+    }
+    verify(netlink, end, &limits)
+}
+
+/// The queueing discipline to be set; none leaves the device's own. A veth has none by
+/// itself; a tap has, so that even none has to be set.
+fn discipline<'a>(link: &Link, settings: &'a LinkSettings) -> Option<&'a str> {
+    match settings.qdisc.as_str() {
+        "none" => (link.kind == tap::KIND && settings.tap.is_some()).then_some("noqueue"),
+        kind => Some(kind),
+    }
+}
+
+/// IPv6 on a link that carries IPv4 only would send router solicitations and
+/// multicast reports into the measurement. Where `/proc/sys` is read-only, as
+/// in containers, they stay: some ten packets.
+fn quieten_ipv6(device: &str) {
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"), "1");
+}
+
+fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> Result<(), Fault> {
+    let LinkSettings { tso, gro, hw_gro, .. } = *settings;
+    let reading = |e| refused("reading offload features (needs CONFIG_ETHTOOL_NETLINK)", &e);
+    let before = netlink.features(index).map_err(reading)?;
+    if hw_gro && !before.changeable.iter().any(|name| name == HW_GRO) {
+        let text = format!("this device has no hardware GRO ({HW_GRO} cannot be enabled)");
+        return Err(Fault::new(FaultKind::Unsupported, text)
+            .remedy("use a NIC with hardware GRO; 'ethtool -k DEVICE' shows it"));
+    }
+    let concerned = before.changeable.iter().map(String::as_str);
+    let wanted: Vec<(&str, bool)> = concerned
+        .filter_map(|name| match name {
+            GRO => Some((name, gro)),
+            HW_GRO => Some((name, hw_gro)),
+            name if is_tso(name) => Some((name, tso)),
+            _ => None,
+        })
+        .collect();
+    netlink.set_features(index, &wanted).map_err(|e| refused("setting offload features", &e))?;
+
+    let after = netlink.features(index).map_err(reading)?;
+    let is_on = |name: &str| after.active.iter().any(|f| f == name);
+    // With TSO off no kind of it may be left on, changeable or not.
+    let mut expected = wanted;
+    expected.extend(after.active.iter().filter(|f| is_tso(f)).map(|f| (f.as_str(), tso)));
+    expected.extend([(GRO, gro), (HW_GRO, hw_gro), ("tx-tcp-segmentation", tso)]);
+    match expected.iter().find(|(name, on)| is_on(name) != *on) {
+        None => Ok(()),
+        Some((name, on)) => {
+            let state = if *on { "off" } else { "on" };
+            let text = format!("the kernel keeps the offload feature {name} {state}");
+            Err(Fault::new(FaultKind::Unsupported, text))
+        }
+    }
+}
+
+fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), Fault> {
+    let link = find(netlink, &end.device)?;
+    let has = &link.limits;
+    let pairs = [
+        ("mtu", Some(end.settings.mtu), Some(link.mtu)),
+        ("gso_max_size", wanted.gso, has.gso),
+        ("gro_max_size", wanted.gro, has.gro),
+        ("gso_ipv4_max_size", wanted.gso_ipv4, has.gso_ipv4),
+        ("gro_ipv4_max_size", wanted.gro_ipv4, has.gro_ipv4),
+    ];
+    let settings = &end.settings;
+    if let Some(kind) = discipline(&link, settings).filter(|kind| link.qdisc != *kind) {
+        let text = format!("the queueing discipline is {} after it was set to {kind}", link.qdisc);
+        return Err(Fault::new(FaultKind::Unsupported, text));
+    }
+    match pairs.iter().find(|(_, wanted, has)| wanted.is_some() && wanted != has) {
+        None => Ok(()),
+        Some((name, wanted, None)) => {
+            let text = format!("this kernel has no {name} (requested: {})", wanted.unwrap_or(0));
+            Err(Fault::new(FaultKind::Unsupported, text)
+                .remedy("use Linux 6.3 or later, or leave gso_max and gro_max unset"))
+        }
+        Some((name, wanted, Some(has))) => {
+            let text = format!("{name} is {has} after it was set to {}", wanted.unwrap_or(0));
+            Err(Fault::new(FaultKind::Unsupported, text))
+        }
+    }
+}
+
+fn limits_text(limits: &Limits) -> String {
+    let text = |size: Option<u32>| size.map_or("default".to_string(), |bytes| bytes.to_string());
+    format!("{} and {} bytes", text(limits.gso), text(limits.gro))
+}
+
+/// Which CPU receives: RPS, or a kernel thread that polls. Both are set through
+/// sysfs, and only when requested.
+fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String>, Fault> {
+    let (settings, mut notes) = (&end.settings, Vec::new());
+    let by_name = end
+        .softirq_cpu
+        .filter(|_| end.softirq_required && !settings.threaded_napi && !end.interrupts_there);
+    let rps = settings.rps.filter(|_| end.second).or(by_name);
+    if !settings.threaded_napi && rps.is_none() {
+        return Ok(notes);
+    }
+    let sysfs = Sysfs::open().map_err(|e| {
+        refused("mounting a sysfs that shows this namespace", &e)
+            .remedy("run as root outside a container, or leave threaded NAPI and RPS off")
+    })?;
+    if settings.threaded_napi {
+        let path = format!("class/net/{}/threaded", end.device);
+        set_attribute(&sysfs, &path, "1", "threaded NAPI", |text| text == "1")?;
+        if let Some(cpu) = end.softirq_cpu {
+            match pin_napi(netlink, link, end, cpu) {
+                Err(fault) if fault.kind == FaultKind::Permission && !end.softirq_required => {
+                    notes.push(format!(
+                        "the NAPI thread of {} is not pinned: only \
+                         root may pin it",
+                        end.device
+                    ));
+                }
+                Ok(Some(note)) if end.softirq_required => {
+                    return Err(Fault::new(FaultKind::Unsupported, note));
+                }
+                pinned => notes.extend(pinned?),
+            }
+        }
+    }
+    if let Some(cpu) = rps {
+        for queue in 0..link.rx_queues.max(1) {
+            let path = format!("class/net/{}/queues/rx-{queue}/rps_cpus", end.device);
+            let what = format!("RPS to CPU {cpu}");
+            set_attribute(&sysfs, &path, &mask(cpu), &what, |text| cpus(text) == [cpu])?;
+        }
+    }
+    Ok(notes)
+}
+
+fn set_attribute(
+    sysfs: &Sysfs,
+    path: &str,
+    value: &str,
+    what: &str,
+    holds: impl Fn(&str) -> bool,
+) -> Result<(), Fault> {
+    let fault = |e: io::Error| {
+        let fault = refused(format!("{what} (/sys/{path})"), &e);
+        match e.kind() {
+            io::ErrorKind::PermissionDenied => fault
+                .remedy("run as root: the kernel permits this only to the host's administrator"),
+            io::ErrorKind::NotFound => fault.remedy("use a kernel that has this attribute"),
+            _ => fault,
+        }
+    };
+    sysfs.write(path, value).map_err(fault)?;
+    let now = sysfs.read(path).map_err(fault)?;
+    if holds(&now) {
+        return Ok(());
+    }
+    let text = format!("{what} (/sys/{path}): reads '{now}' after '{value}' was written");
+    Err(Fault::new(FaultKind::Unsupported, text))
+}
+
+/// Pins the kernel threads of the device's NAPI instances to a CPU.
+/// The answer is why they are not, on a kernel that does not show which they are.
+fn pin_napi(
+    netlink: &mut Netlink,
+    link: &Link,
+    end: &LinkEnd,
+    cpu: u32,
+) -> Result<Option<String>, Fault> {
+    let what = format!("pinning the NAPI thread to CPU {cpu}");
+    let napis = match netlink.napis(link.index) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        // The instances of a tap have no numbers, and are not reported.
+        Ok(none) if none.is_empty() && link.kind == tap::KIND => None,
+        napis => Some(napis.map_err(|e| refused(&what, &e))?),
+    };
+    let napis = match napis {
+        None => match only_thread(&end.device) {
+            Ok(one) => vec![one],
+            Err(note) => return Ok(Some(note)),
+        },
+        Some(napis) => {
+            let named = |napi: Napi| (format!("napi/{}-{}", end.device, napi.id), napi.thread);
+            napis.into_iter().map(named).collect()
+        }
+    };
+    if napis.is_empty() {
+        return Err(Fault::new(FaultKind::System, format!("{what}: the device has no NAPI")));
+    }
+    for (name, thread) in napis {
+        // The number is the initial PID namespace's. Only a thread of the right
+        // name is touched: elsewhere the number may be anyone's.
+        let thread = thread.filter(|pid| is_called(*pid, &name));
+        let pid = thread.and_then(|pid| Pid::from_raw(pid as i32)).ok_or_else(|| {
+            let text = format!("{what}: the thread {name} cannot be seen from here");
+            Fault::new(FaultKind::Unsupported, text).remedy("run outside a PID namespace")
+        })?;
+        let fail = |e: io::Error| {
+            refused(format!("{what} ({name})"), &e).remedy(match e.kind() {
+                io::ErrorKind::InvalidInput => "choose a CPU that is online",
+                _ => "run as root with CAP_SYS_NICE, or leave out the softirq CPU",
+            })
+        };
+        if cpu as usize >= CpuSet::MAX_CPU {
+            return Err(fail(io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        let mut wanted = CpuSet::new();
+        wanted.set(cpu as usize);
+        sched_setaffinity(Some(pid), &wanted).map_err(|e| fail(e.into()))?;
+        let set = sched_getaffinity(Some(pid)).map_err(|e| fail(e.into()))?;
+        if set != wanted {
+            let text = format!("{what} ({name}): the kernel keeps another affinity");
+            return Err(Fault::new(FaultKind::Unsupported, text));
+        }
+    }
+    Ok(None)
+}
+
+/// The NAPI thread of a device, by its name alone: before Linux 6.8, and of a tap, the
+/// kernel does not show whose a thread is. A device of the same name in another namespace has
+/// one of the same name, and then which of them it is cannot be known.
+fn only_thread(device: &str) -> Result<(String, Option<u32>), String> {
+    let proc = &Roots::real().proc;
+    let lead = format!("napi/{device}-");
+    let named = |pid: u32| Some((procfs::name(&proc.join(pid.to_string()))?, Some(pid)));
+    let threads = procfs::kernel_threads(proc).into_iter().filter_map(named);
+    let mut threads: Vec<_> = threads.filter(|(name, _)| name.starts_with(&lead)).collect();
+    match (threads.pop(), threads.is_empty()) {
+        (Some(one), true) => Ok(one),
+        (found, _) => {
+            let how = if found.is_none() { "none" } else { "several" };
+            Err(format!(
+                "the NAPI thread of {device} is not pinned: {how} kernel threads \
+                 are named {lead}*, and the kernel does not show to which device each belongs"
+            ))
+        }
+    }
+}
+
+/// Since Linux 5.17 `comm` shows the whole name of a kernel thread, before it
+/// was cut to 15 bytes.
+fn is_called(pid: u32, name: &str) -> bool {
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let comm = comm.trim_end();
+    comm == name || (comm.len() == 15 && name.starts_with(comm))
+}
+
+/// A CPU mask with one bit, as the kernel prints it: hexadecimal words of 32
+/// bits, the highest first (lib/bitmap-str.c).
+fn mask(cpu: u32) -> String {
+    format!("{:x}{}", 1u32 << (cpu % 32), ",00000000".repeat((cpu / 32) as usize))
+}
+
+/// The CPUs of such a mask; none where it is not one.
+fn cpus(mask: &str) -> Vec<u32> {
+    let words: Result<Vec<u32>, _> =
+        mask.trim().rsplit(',').map(|word| u32::from_str_radix(word, 16)).collect();
+    let words = words.unwrap_or_default();
+    let bits = (0u32..).zip(&words).flat_map(|(i, word)| {
+        (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| i * 32 + bit)
+    });
+    bits.collect()
+}
+
+/// A refusal. What the kernel calls an invalid argument is a value that the
+/// user chose.
+pub(super) fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault {
+    let mut fault = Fault::system(what, error);
+    if error.kind() == io::ErrorKind::InvalidInput {
+        fault.kind = FaultKind::Usage;
+    }
+    fault
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_read_as_they_are_written() {
+        for cpu in [0, 1, 31, 32, 63, 64, 200] {
+            assert_eq!(cpus(&mask(cpu)), [cpu], "{}", mask(cpu));
+        }
+        assert_eq!(mask(33), "2,00000000");
+        assert_eq!(cpus("00000000,00000003\n"), [0, 1]);
+        assert_eq!(cpus("00"), [0; 0]);
+        assert_eq!(cpus("nonsense"), [0; 0]);
+    }
+
+    #[test]
+    fn every_kind_of_tcp_segmentation_is_meant() {
+        let all = ["tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-accecn-segmentation"];
+        assert!(all.iter().all(|name| is_tso(name)));
+        assert!(!is_tso("tx-generic-segmentation") && !is_tso("tx-udp-segmentation"));
+    }
+}

@@ -1,0 +1,157 @@
+//! Two agents in network namespaces of their own on this machine, which may be joined
+//! by a veth pair.
+//!
+//! The namespaces are anonymous. They belong to the two agents and end with
+//! them, so that nothing can be left behind, no matter which process is killed.
+
+use super::child::AgentProcess;
+use super::keeper::LocalAgent;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::Roots;
+use bytepath_sys::namespace::{self, Enter, Refused, Step};
+use std::io;
+use std::path::Path;
+
+/// Starts both agents; the second may have one end of a pair that the first makes.
+pub fn pair_of_agents(program: &Path) -> Result<[LocalAgent; 2], Fault> {
+    let program = program.to_path_buf();
+    LocalAgent::start(move || {
+        let start = |enter| {
+            let child = namespace::spawn(AgentProcess::command(&program), enter);
+            child.map(AgentProcess::new).map_err(|refused| fault(&refused, &program))
+        };
+        let first = start(Enter::New)?;
+        let second = start(Enter::Beside(first.id()))?;
+        Ok([first, second])
+    })
+}
+
+fn fault(refused: &Refused, program: &Path) -> Fault {
+    match refused.step {
+        Step::Program => Fault::system(format!("starting {}", program.display()), &refused.error),
+        step => {
+            let what = format!("testbed netns: {}", step.words());
+            let fault = Fault::system(what, &refused.error).remedy(remedy(refused, &Roots::real()));
+            match is_limit(&refused.error) {
+                // ENOSPC of namespaces is a limit that an administrator sets, not a full disk.
+                true => Fault { kind: FaultKind::Permission, ..fault },
+                false => fault,
+            }
+        }
+    }
+}
+
+/// What would help, from what this host forbids.
+pub fn remedy(refused: &Refused, roots: &Roots) -> String {
+    let sysctl = |name: &str| -> Option<String> {
+        let text = std::fs::read_to_string(roots.proc.join("sys").join(name)).ok()?;
+        Some(text.trim().to_string())
+    };
+    let code = refused.error.raw_os_error().unwrap_or(0);
+    match refused.step {
+        Step::Device => match code {
+            libc::EOPNOTSUPP => "the kernel has no veth devices: modprobe veth, or a kernel with \
+                                 CONFIG_VETH"
+                .into(),
+            _ => "run as root with CAP_NET_ADMIN".into(),
+        },
+        Step::Program => "check that the program exists and may be run".into(),
+        Step::DeathSignal => "run again: the parent ended while the testbed was starting".into(),
+        _ if code == libc::EINVAL || code == libc::ENOSYS => {
+            "use a kernel with CONFIG_NET_NS and, to run without root, CONFIG_USER_NS".into()
+        }
+        _ if sysctl("user/max_user_namespaces").as_deref() == Some("0") => {
+            "run as root, or allow user namespaces: sysctl user.max_user_namespaces=15000".into()
+        }
+        _ if sysctl("user/max_net_namespaces").as_deref() == Some("0") => {
+            "allow network namespaces: sysctl user.max_net_namespaces=15000".into()
+        }
+        _ if sysctl("kernel/unprivileged_userns_clone").as_deref() == Some("0") => {
+            "run as root, or allow user namespaces: sysctl kernel.unprivileged_userns_clone=1"
+                .into()
+        }
+        _ if sysctl("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") => {
+            "run as root, or allow user namespaces: sysctl \
+             kernel.apparmor_restrict_unprivileged_userns=0"
+                .into()
+        }
+        _ if is_limit(&refused.error) => {
+            "too many namespaces: end some, or raise user.max_net_namespaces and \
+             user.max_user_namespaces"
+                .into()
+        }
+        _ => "run as root; in a container, start it with CAP_SYS_ADMIN and CAP_NET_ADMIN and a \
+              seccomp profile that allows unshare (docker run --privileged)"
+            .into(),
+    }
+}
+
+fn is_limit(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EUSERS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_testing::skip;
+
+    fn host(settings: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, value) in settings {
+            let path = dir.path().join("proc/sys").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, format!("{value}\n")).unwrap();
+        }
+        let roots = Roots::recorded(dir.path());
+        (dir, roots)
+    }
+
+    fn refused(step: Step, code: i32) -> Refused {
+        Refused { step, error: io::Error::from_raw_os_error(code) }
+    }
+
+    #[test]
+    fn the_remedy_names_what_this_host_forbids() {
+        let cases = [
+            ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
+            ("user/max_net_namespaces", "0", "user.max_net_namespaces=15000"),
+            ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+            (
+                "kernel/apparmor_restrict_unprivileged_userns",
+                "1",
+                "kernel.apparmor_restrict_unprivileged_userns=0",
+            ),
+            ("user/max_user_namespaces", "96365", "CAP_SYS_ADMIN"),
+        ];
+        for (name, value, expected) in cases {
+            let (_dir, roots) = host(&[(name, value)]);
+            let text = remedy(&refused(Step::UserNamespace, libc::EPERM), &roots);
+            assert!(text.contains(expected), "{name}={value}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_limit_on_namespaces_is_a_permission_and_not_a_full_disk() {
+        let limit = fault(&refused(Step::UserNamespace, libc::ENOSPC), Path::new("bytepath"));
+        assert_eq!(limit.kind, FaultKind::Permission, "{limit}");
+        let denied = fault(&refused(Step::UserNamespace, libc::EPERM), Path::new("bytepath"));
+        assert_eq!(denied.kind, FaultKind::Permission, "{denied}");
+    }
+
+    #[test]
+    fn a_kernel_without_veth_is_named() {
+        let (_dir, roots) = host(&[]);
+        let text = remedy(&refused(Step::Device, libc::EOPNOTSUPP), &roots);
+        assert!(text.contains("CONFIG_VETH"), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_a_fault_that_names_it() {
+        let fault = pair_of_agents(Path::new("/no/such/bytepath")).err().unwrap();
+        if fault.message.starts_with("testbed netns") {
+            // The refusal itself is covered above.
+            return skip!("{fault}");
+        }
+        assert!(fault.message.contains("/no/such/bytepath"), "{fault}");
+    }
+}

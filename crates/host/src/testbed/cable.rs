@@ -1,0 +1,305 @@
+//! The cable between two guests, or between a guest and this host: which one is
+//! available, and creating it.
+//!
+//! The good cable is made of tap devices in a network namespace of our own: a bridge
+//! between two of them, or one that a role of this host uses itself. Packets cross it
+//! with their offloads (`struct virtio_net_hdr`), so what a guest sends as one packet
+//! of 64 KiB arrives as one. The namespace has no name and no process: it lives by the
+//! descriptors that qemu and we hold, and so it ends with us, whatever ends us.
+//!
+//! The other cable is a pair of sockets between two qemu processes: it needs nothing
+//! of this host, and carries packets one at a time, without offloads.
+
+use super::ends;
+use crate::guest::{Line, Network, TAP_MTU};
+use crate::remedy;
+use bytepath_record::{Fault, FaultKind, Finding, Role, Severity};
+use bytepath_sys::Roots;
+use bytepath_sys::bridge::{bridge_message, port_message};
+use bytepath_sys::namespace::{self, Kept, Made, Part, Refused, Step};
+use bytepath_sys::tap::{self, Tap};
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+/// Kinds of cables, as the user types them.
+pub(super) const KINDS: &[&str] = &["auto", "tap", "socket"];
+
+/// Whether the kernel moves the packets of a tap, as the user types it.
+pub(super) const VHOST: &[&str] = &["auto", "on", "off"];
+
+/// What is asked of a cable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    /// One of [`KINDS`].
+    pub kind: &'static str,
+    /// Queues of each device.
+    pub queues: u32,
+    /// One of [`VHOST`].
+    pub vhost: &'static str,
+}
+
+/// A cable that is available.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cable {
+    /// Sockets, and why not taps.
+    Sockets(String),
+    Taps {
+        queues: u32,
+        /// Whether the kernel moves their packets; the error says why it does not.
+        vhost: Result<(), String>,
+    },
+}
+
+/// A cable that is laid.
+pub(super) struct Laid {
+    /// What each guest gets, in the order of the roles.
+    pub networks: Vec<Network>,
+    /// The namespace with the end that stays on this host, if one does.
+    pub host: Option<Kept>,
+}
+
+impl Wish {
+    /// What a user who requests nothing gets.
+    pub(super) const DEFAULT: Wish = Wish { kind: "auto", queues: 1, vhost: "auto" };
+
+    /// The cable it comes to here, between guests or to a role `on_host`. Tries it for
+    /// real, and leaves nothing behind.
+    pub(super) fn settle(&self, on_host: Option<Role>) -> Result<Cable, Fault> {
+        if self.kind == "socket" {
+            return Ok(Cable::Sockets("wire=socket requires it".into()));
+        }
+        let vhost = match self.vhost {
+            "off" => Err("vhost=off requires it".to_owned()),
+            wish => match (vhost(Path::new(VHOST_NET)), wish) {
+                (Err(fault), "on") => return Err(fault),
+                (found, _) => found.map(drop).map_err(|fault| fault.message),
+            },
+        };
+        // Sockets can do nothing else than be there.
+        let needed =
+            self.kind == "tap" || on_host.is_some() || self.queues > 1 || self.vhost == "on";
+        match make(&plan(self.queues, on_host)?) {
+            Ok(_) => Ok(Cable::Taps { queues: self.queues, vhost }),
+            Err(refused) if needed => Err(fault(&refused, &Roots::real())),
+            Err(refused) => Ok(Cable::Sockets(format!("no taps: {refused}"))),
+        }
+    }
+}
+
+impl Cable {
+    /// Lays it between two guests, or from one to the role that stays `on_host`.
+    pub(super) fn lay(&self, on_host: Option<Role>) -> Result<Laid, Fault> {
+        let guests = Role::ALL.into_iter().filter(|role| Some(*role) != on_host);
+        let network = |(role, line): (Role, Line)| Network {
+            line,
+            mac: format!("52:54:00:c6:12:0{}", role as usize + 1),
+        };
+        let Cable::Taps { queues, vhost: with_vhost } = self else {
+            let fail = |e| Fault::system("joining two guests by sockets", &e);
+            let (one, other) = UnixDatagram::pair().map_err(fail)?;
+            let lines = [one, other].map(|socket| Line::Socket(socket.into()));
+            return Ok(Laid { networks: guests.zip(lines).map(network).collect(), host: None });
+        };
+        let made = make(&plan(*queues, on_host)?).map_err(|r| fault(&r, &Roots::real()))?;
+        let mut all = made.queues.into_iter();
+        let mut line = || -> Result<Line, Fault> {
+            let queues: Vec<OwnedFd> = all.by_ref().take(*queues as usize).collect();
+            let vhost = match with_vhost {
+                Ok(()) => queues.iter().map(|_| vhost(Path::new(VHOST_NET))).collect(),
+                Err(_) => Ok(Vec::new()),
+            };
+            Ok(Line::Tap { queues, vhost: vhost? })
+        };
+        let networks = guests.map(|role| Ok(network((role, line()?))));
+        let networks = networks.collect::<Result<Vec<_>, Fault>>()?;
+        Ok(Laid { networks, host: on_host.map(|_| made.namespace) })
+    }
+
+    /// What is recorded of it, by name.
+    pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Cable::Sockets(why) => vec![("link.wire", format!("sockets ({why})"))],
+            Cable::Taps { queues, vhost } => {
+                let vhost = match vhost {
+                    Ok(()) => "on".to_owned(),
+                    Err(why) => format!("off ({why})"),
+                };
+                vec![
+                    ("link.wire", "taps".to_owned()),
+                    ("link.queues", queues.to_string()),
+                    ("link.vhost", vhost),
+                ]
+            }
+        }
+    }
+}
+
+/// What a cable of guests cannot have on this host.
+pub(super) fn findings() -> Vec<Finding> {
+    let refused = match plan(1, None).map(|plan| make(&plan)) {
+        Ok(Err(refused)) => refused,
+        _ => return Vec::new(),
+    };
+    let fault = fault(&refused, &Roots::real());
+    vec![Finding {
+        severity: Severity::Note,
+        what: format!("testbed vm: {}", fault.message),
+        effect: "two guests are joined by sockets, packet by packet; a guest and this \
+                 host cannot be joined"
+            .to_owned(),
+        command: fault.remedy.unwrap_or_default(),
+    }]
+}
+
+/// Where the kernel is asked to move packets between a tap and a guest.
+const VHOST_NET: &str = "/dev/vhost-net";
+
+/// One more user of vhost-net. Opening it loads the module where there is one.
+fn vhost(device: &Path) -> Result<OwnedFd, Fault> {
+    let opened = File::options().read(true).write(true).open(device);
+    opened.map(OwnedFd::from).map_err(|e| {
+        let name = device.display();
+        let remedy = match e.kind() {
+            io::ErrorKind::PermissionDenied => {
+                format!("run as root, or as a member of the group that owns {name} (often kvm)")
+            }
+            _ => "modprobe vhost_net, or a kernel with CONFIG_VHOST_NET; vhost=off does without"
+                .to_owned(),
+        };
+        let kind = match e.kind() {
+            io::ErrorKind::PermissionDenied => FaultKind::Permission,
+            _ => FaultKind::Unsupported,
+        };
+        Fault::new(kind, format!("vhost-net is not available: {name}: {e}")).remedy(remedy)
+    })
+}
+
+/// Files that a trial may change in the namespace in which a role of this host lives.
+const RESTORED: &[&CStr] = &[c"/proc/sys/net/ipv4/tcp_wmem"];
+
+/// What a namespace with a cable begins with. IPv6 would send router solicitations
+/// across it. What TCP learned of the peer in one trial must not reach the next
+/// (tcp_metrics(8)).
+const SETTINGS: &[(&CStr, &[u8])] = &[
+    (c"/proc/sys/net/ipv6/conf/default/disable_ipv6", b"1"),
+    (c"/proc/sys/net/ipv6/conf/all/disable_ipv6", b"1"),
+    (c"/proc/sys/net/ipv4/tcp_no_metrics_save", b"1"),
+];
+
+/// Interface index of the first device of a namespace, after the loopback device's.
+const FIRST: u32 = 2;
+
+/// The namespace of a cable.
+fn plan(queues: u32, on_host: Option<Role>) -> Result<Vec<Part>, Fault> {
+    let fail = |e| Fault::system("describing a cable", &e);
+    let mut parts: Vec<Part> =
+        SETTINGS.iter().map(|(file, text)| Part::Setting(file, text)).collect();
+    if let Some(role) = on_host {
+        // NAPI is what GRO works in, and what can be a thread.
+        let flags = tap::VNET_HDR | tap::NAPI;
+        let device = Tap::new(ends::device(role), FIRST, queues, flags).map_err(fail)?;
+        parts.push(Part::Tap(device));
+        return Ok(parts);
+    }
+    let bridge = FIRST + 2;
+    for (index, name) in (FIRST..bridge).zip(["tap0", "tap1"]) {
+        parts.push(Part::Tap(Tap::new(name, index, queues, tap::VNET_HDR).map_err(fail)?));
+    }
+    parts.push(Part::Request(bridge_message("wire", bridge).map_err(fail)?));
+    let ports = (FIRST..bridge).map(|index| port_message(index, TAP_MTU, Some(bridge)));
+    parts.extend(ports.map(Part::Request));
+    Ok(parts)
+}
+
+fn make(plan: &[Part]) -> Result<Made, Refused> {
+    namespace::make(plan.to_vec(), RESTORED)
+}
+
+fn fault(refused: &Refused, roots: &Roots) -> Fault {
+    let code = refused.error.raw_os_error().unwrap_or(0);
+    let denied = matches!(code, libc::EPERM | libc::EACCES);
+    let help = match refused.step {
+        Step::OpenTap if denied => {
+            "run as root, or make it accessible to all users, as most systems do: chmod 0666 /dev/net/tun"
+                .to_owned()
+        }
+        Step::OpenTap => "modprobe tun; in a container, give it the device /dev/net/tun".into(),
+        Step::Tap if denied => "run as root with CAP_NET_ADMIN".into(),
+        Step::Tap => "use a kernel with CONFIG_TUN".into(),
+        Step::Join => "modprobe bridge, or a kernel with CONFIG_BRIDGE".into(),
+        _ => remedy(refused, roots),
+    };
+    let kind = if denied { FaultKind::Permission } else { FaultKind::Unsupported };
+    Fault::new(kind, format!("guests cannot be joined by taps: {refused}")).remedy(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_testing::skip;
+
+    fn refused(step: Step, code: i32) -> Fault {
+        let error = io::Error::from_raw_os_error(code);
+        fault(&Refused { step, error }, &Roots::real())
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_remedy() {
+        for (step, code, what, remedy) in [
+            (Step::OpenTap, libc::ENOENT, "/dev/net/tun", "modprobe tun"),
+            (Step::OpenTap, libc::EACCES, "/dev/net/tun", "chmod 0666"),
+            (Step::Tap, libc::EPERM, "tap device", "CAP_NET_ADMIN"),
+            (Step::Join, libc::EOPNOTSUPP, "by a bridge", "CONFIG_BRIDGE"),
+            (Step::Namespaces, libc::EINVAL, "network namespace", "CONFIG_NET_NS"),
+        ] {
+            let fault = refused(step, code);
+            assert!(fault.message.contains(what), "{fault}");
+            assert!(fault.remedy.as_ref().unwrap().contains(remedy), "{fault:?}");
+        }
+        assert_eq!(refused(Step::OpenTap, libc::EACCES).kind, FaultKind::Permission);
+    }
+
+    #[test]
+    fn vhost_that_is_not_there_is_named_and_one_that_is_opens() {
+        let fault = vhost(Path::new("/no/such/vhost-net")).unwrap_err();
+        assert!(fault.message.contains("/no/such/vhost-net"), "{fault}");
+        assert!(fault.remedy.unwrap().contains("modprobe vhost_net"));
+        assert!(vhost(Path::new("/dev/null")).is_ok());
+    }
+
+    #[test]
+    fn a_socket_is_a_choice_and_never_what_taps_fall_back_to_by_name() {
+        let wish = Wish { kind: "socket", ..Wish::DEFAULT };
+        let cable = wish.settle(None).unwrap();
+        assert!(matches!(&cable, Cable::Sockets(why) if why.contains("requires it")));
+        let laid = cable.lay(None).unwrap();
+        assert!(laid.networks.len() == 2 && laid.host.is_none());
+        assert_eq!(cable.facts()[0].1, "sockets (wire=socket requires it)");
+    }
+
+    #[test]
+    fn taps_have_the_queues_that_were_requested() {
+        let wish = Wish { kind: "tap", queues: 3, vhost: "off" };
+        let cable = match wish.settle(None) {
+            Ok(cable) => cable,
+            Err(fault) => {
+                skip!("{fault}");
+                return;
+            }
+        };
+        let facts = cable.facts();
+        assert_eq!(facts[1], ("link.queues", "3".to_owned()));
+        assert_eq!(facts[2].1, "off (vhost=off requires it)");
+        let both = cable.lay(None).unwrap();
+        let counts: Vec<usize> = both.networks.iter().map(|n| n.descriptors().len()).collect();
+        assert_eq!(counts, [3, 3]);
+        assert!(both.host.is_none(), "the queues keep the namespace");
+        let one = cable.lay(Some(Role::Receiver)).unwrap();
+        assert_eq!(one.networks.len(), 1);
+        assert!(one.networks[0].mac.ends_with(":01") && one.host.is_some());
+    }
+}

@@ -1,0 +1,76 @@
+//! The ends of a link that a testbed makes: their addresses and devices.
+
+use crate::Attachment;
+use bytepath_record::Role;
+use bytepath_record::wire::LinkEnd;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Length of the link's prefix in bits. There is room for addresses that are not the kernel's.
+const PREFIX: u8 = 24;
+const PREFIX_V6: u8 = 64;
+
+/// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
+/// network devices; no real network has them.
+pub(super) fn address(role: Role) -> IpAddr {
+    IpAddr::V4(match role {
+        Role::Sender => Ipv4Addr::new(198, 18, 0, 1),
+        Role::Receiver => Ipv4Addr::new(198, 18, 0, 2),
+    })
+}
+
+/// The same of IPv6, from 2001:2::/48, which RFC 5180 sets aside likewise.
+pub(super) fn address_v6(role: Role) -> IpAddr {
+    IpAddr::V6(match role {
+        Role::Sender => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1),
+        Role::Receiver => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2),
+    })
+}
+
+/// Name of a role's end where the testbed makes the device.
+pub(super) fn device(role: Role) -> &'static str {
+    match role {
+        Role::Sender => "byte0",
+        Role::Receiver => "byte1",
+    }
+}
+
+/// A role's end, with a device that is there.
+pub(super) fn end(role: Role, device: impl Into<String>) -> LinkEnd {
+    LinkEnd::plain(device, address(role), PREFIX)
+}
+
+/// The same with an address of IPv6.
+pub(super) fn end_v6(role: Role, device: impl Into<String>) -> LinkEnd {
+    LinkEnd::plain(device, address_v6(role), PREFIX_V6)
+}
+
+/// The receiver's end of a veth pair where a macvtap is on it, which has the end's name then.
+const BELOW: &str = "below1";
+
+/// Both ends between the namespaces of two processes: of a veth pair, of which the first
+/// makes both, and on whose other end there may be a macvtap; or of a tap, whose device the
+/// receiver makes and puts into the sender's namespace.
+pub fn beside([sender, receiver]: [u32; 2]) -> [Attachment; 2] {
+    let plain = |role| end(role, device(role));
+    let to = |peer: &str| {
+        let peer = Some((peer.to_owned(), receiver));
+        LinkEnd { peer, ..plain(Role::Sender) }
+    };
+    let descriptors =
+        LinkEnd { tap_for: Some(sender), ..end(Role::Receiver, device(Role::Sender)) };
+    [
+        Attachment::Beside {
+            veth: to(device(Role::Receiver)),
+            tap: Box::new(plain(Role::Sender)),
+            macvtap: Box::new(to(BELOW)),
+        },
+        Attachment::Beside {
+            veth: plain(Role::Receiver),
+            tap: Box::new(descriptors),
+            macvtap: Box::new(LinkEnd {
+                macvtap_on: Some(BELOW.to_owned()),
+                ..plain(Role::Receiver)
+            }),
+        },
+    ]
+}

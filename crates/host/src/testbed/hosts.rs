@@ -1,0 +1,314 @@
+//! Two hosts that the user names, each this machine, or reached by ssh(1) or another
+//! command that runs programs there. The link between them exists already, and stays as it is.
+
+use super::ssh::{Ssh, start};
+use super::{Deployment, Properties, Site, Stewardship, Testbed};
+use crate::{Adapter, Attachment, Boot, Host, ProcessHost, build_of, own_build};
+use bytepath_record::{
+    DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Ports, Role, Support,
+};
+use std::net::IpAddr;
+use std::time::Duration;
+
+pub(super) struct Hosts {
+    named: Option<[Named; 2]>,
+    ports: Option<Ports>,
+    timeout: Duration,
+}
+
+/// No host is named.
+pub(super) static UNNAMED: Hosts = Hosts { named: None, ports: None, timeout: Duration::ZERO };
+
+/// A host as the user names it.
+struct Named {
+    role: Role,
+    reached: Reached,
+    /// Its address on the link; none leaves it to be found.
+    address: Option<IpAddr>,
+    device: Option<String>,
+    /// Whether a copy of this program may stay there.
+    keeps_copy: bool,
+}
+
+/// How an agent is started on a host.
+enum Reached {
+    /// It is this machine.
+    Here,
+    Ssh(Ssh),
+    /// By a command that runs what follows it there.
+    Exec {
+        text: String,
+        words: Vec<String>,
+    },
+}
+
+const REMEDY: &str = "give it: --receiver ssh://peer";
+
+const HOST: &str =
+    "here, ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words after it there";
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec { name: "sender", kind: OptionKind::Text, default: "here", help: HOST },
+    OptionSpec {
+        name: "sender-address",
+        kind: OptionKind::Text,
+        default: "auto",
+        help: "the sender's address on the link; auto: the one in the network that both hosts share",
+    },
+    OptionSpec {
+        name: "sender-device",
+        kind: OptionKind::Text,
+        default: "auto",
+        help: "the sender's network device; auto: the one with the address",
+    },
+    OptionSpec {
+        name: "receiver",
+        kind: OptionKind::Text,
+        default: "here",
+        help: "the receiver's host, likewise",
+    },
+    OptionSpec {
+        name: "receiver-address",
+        kind: OptionKind::Text,
+        default: "auto",
+        help: "the receiver's address on the link, likewise",
+    },
+    OptionSpec {
+        name: "receiver-device",
+        kind: OptionKind::Text,
+        default: "auto",
+        help: "the receiver's network device; auto: the one with the address",
+    },
+    OptionSpec {
+        name: "ports",
+        kind: OptionKind::Text,
+        default: "any",
+        help: "ports that the receiver may listen on, LOW-HIGH, if a firewall admits only some",
+    },
+    OptionSpec {
+        name: "timeout",
+        kind: OptionKind::Time(0, 24 * 3600 * 1000),
+        default: "60s",
+        help: "how long to wait for a lost host before the study ends",
+    },
+    OptionSpec {
+        name: "copies",
+        kind: OptionKind::Choice(&["kept", "removed"]),
+        default: "kept",
+        help: "copies of this program in the cache of hosts that have none: kept, or removed after the study",
+    },
+];
+
+impl Testbed for Hosts {
+    fn name(&self) -> &'static str {
+        "hosts"
+    }
+
+    fn summary(&self) -> &'static str {
+        "two hosts of your own: this machine, by ssh, or by any command"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
+        let [sender, receiver] = Role::ALL.map(|role| Named::of(role, options));
+        let named = [sender?, receiver?];
+        if named.iter().all(|host| matches!(host.reached, Reached::Here)) {
+            return Err(usage("both hosts are this machine")
+                .remedy("choose another host, or the testbed netns or ports"));
+        }
+        let ports = ports(options.word("ports"))?;
+        let timeout = Duration::from_millis(options.number("timeout").unwrap_or_default());
+        Ok(Some(Box::new(Hosts { named: Some(named), ports, timeout })))
+    }
+
+    fn probe(&self) -> Support {
+        match &self.named {
+            Some(_) => Support::Yes,
+            None => Support::no("no hosts are given", REMEDY),
+        }
+    }
+
+    fn named_devices(&self) -> [Option<String>; 2] {
+        let named = self.named.as_ref().map(|named| named.each_ref().map(|one| one.device.clone()));
+        named.unwrap_or_default()
+    }
+
+    fn properties(&self) -> Properties {
+        Properties {
+            hosts_apart: true,
+            has_cable: true,
+            link_is_given: true,
+            // A card that is prepared for one cell is not as another wants it.
+            holds_several: false,
+            usual_link: "given",
+            timeout: self.timeout,
+            ..Properties::default()
+        }
+    }
+
+    fn stewardship(&self, site: &Site) -> Result<Stewardship, Fault> {
+        // The last to end: what a trial's agent leaves, it takes away.
+        let boxed = self.start(site, true)?.map(|host| Box::new(host) as Box<dyn Host>);
+        Ok(Stewardship::Apart(boxed))
+    }
+
+    fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
+        site.refuse_kernel(self.name())?;
+        let mut deployment = Deployment::of(self.start(site, false)?);
+        deployment.ports = self.ports;
+        deployment.link_facts.push(("link.made", "no: it is as found".to_owned()));
+        Ok(deployment)
+    }
+}
+
+impl Hosts {
+    /// Starts an agent on each, on both at once: a login takes its time.
+    fn start(&self, site: &Site, last: bool) -> Result<[ProcessHost; 2], Fault> {
+        let named = self.named.as_ref();
+        let [sender, receiver] = named.ok_or_else(|| usage("no hosts are given").remedy(REMEDY))?;
+        std::thread::scope(|scope| {
+            let one = scope.spawn(|| sender.start(site, last));
+            let other = receiver.start(site, last);
+            let panicked = |_| Fault::new(FaultKind::System, "a thread that starts agents ended");
+            Ok([one.join().map_err(panicked)??, other?])
+        })
+    }
+}
+
+impl Named {
+    fn of(role: Role, options: &Options) -> Result<Named, Fault> {
+        let word = |what: &str| match options.word(&format!("{role}{what}")) {
+            "auto" => None,
+            word => Some(word.to_owned()),
+        };
+        let address = word("-address").map(|address| {
+            address.parse().map_err(|_| {
+                usage(&format!("'{address}' is not an IP address")).remedy("such as 10.0.0.1")
+            })
+        });
+        let device = word("-device").map(|name| DeviceName::new(&name)).transpose()?;
+        Ok(Named {
+            role,
+            reached: Reached::of(options.word(&role.to_string()))?,
+            address: address.transpose()?,
+            device: device.map(|name| name.to_string()),
+            keeps_copy: options.word("copies") != "removed",
+        })
+    }
+
+    /// Starts an agent. What it is started by ends with the thread that starts it, and
+    /// an agent elsewhere when its pipe does.
+    fn start(&self, site: &Site, last: bool) -> Result<ProcessHost, Fault> {
+        let own = || vec![site.program.display().to_string(), "agent".to_owned()];
+        let (words, host) = match &self.reached {
+            Reached::Here => (own(), None),
+            Reached::Ssh(ssh) => (ssh.shell(site.stop)?, Some(ssh.address())),
+            Reached::Exec { text, words } => {
+                let words = words.iter().cloned().chain(["sh".to_owned()]);
+                (words.collect(), Some(text.as_str()))
+            }
+        };
+        let mut agent = start(words).map_err(|fault| fault.context(self.role))?;
+        if let Some(host) = host {
+            let build = build_of(site.program).unwrap_or_else(|| own_build().to_owned());
+            let boot = Boot {
+                host,
+                program: site.program,
+                build: &build,
+                keeps_copy: self.keeps_copy || !last,
+                stop: site.stop,
+            };
+            let booted = boot.run(&mut agent.process);
+            if let (Err(Fault { kind: FaultKind::PeerLost, .. }), Reached::Ssh(ssh)) =
+                (&booted, &self.reached)
+            {
+                ssh.disconnect();
+            }
+            booted.map_err(|fault| fault.context(self.role))?;
+        }
+        let attachment = Attachment::Given { address: self.address, device: self.device.clone() };
+        Ok(ProcessHost { agent, attachment, adapter: Adapter::Asked })
+    }
+}
+
+impl Reached {
+    fn of(text: &str) -> Result<Reached, Fault> {
+        let wrong = |what: &str| usage(&format!("'{text}' {what}")).remedy(HOST);
+        if text == "here" {
+            return Ok(Reached::Here);
+        }
+        if text.starts_with("ssh:") {
+            return Ok(Reached::Ssh(Ssh::new(text).map_err(|wrong| usage(&wrong))?));
+        }
+        // A command is split as a shell splits it, and given to no shell.
+        let command = text.strip_prefix("exec:").ok_or_else(|| wrong("is not a host"))?;
+        match shlex::split(command) {
+            Some(words) if !words.is_empty() => Ok(Reached::Exec { text: text.into(), words }),
+            Some(_) => Err(wrong("names no command")),
+            None => Err(wrong("ends within quotes")),
+        }
+    }
+}
+
+/// Reads `LOW-HIGH`.
+fn ports(text: &str) -> Result<Option<Ports>, Fault> {
+    if text == "any" {
+        return Ok(None);
+    }
+    let bounds = text.split_once('-').and_then(|(l, h)| Some((l.parse().ok()?, h.parse().ok()?)));
+    match bounds {
+        Some((low, high)) if 0 < low && low <= high => Ok(Some(Ports { low, high })),
+        _ => Err(usage(&format!("'{text}' is not a range of ports")).remedy("such as 5000-5100")),
+    }
+}
+
+fn usage(text: &str) -> Fault {
+    Fault::new(FaultKind::Usage, format!("testbed hosts: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configured(set: &[(&str, &str)]) -> Result<Box<dyn Testbed>, Fault> {
+        let mut options = Options::default();
+        for spec in OPTIONS {
+            let text = set.iter().find(|(name, _)| *name == spec.name);
+            let value = spec.kind.parse(text.map_or(spec.default, |(_, text)| *text)).unwrap();
+            options.0.insert(spec.name.into(), value);
+        }
+        UNNAMED.configured(&options).map(Option::unwrap)
+    }
+
+    #[test]
+    fn a_command_is_split_into_words_and_nothing_else() {
+        let words = |text: &str| match Reached::of(text).unwrap() {
+            Reached::Exec { words, .. } => words,
+            _ => vec![],
+        };
+        assert_eq!(words("here"), [""; 0]);
+        assert_eq!(words("exec:docker exec -i box").len(), 4);
+        assert_eq!(words("exec:env 'A=b c' $HOME/x"), ["env", "A=b c", "$HOME/x"]);
+        assert!(matches!(Reached::of("ssh://peer"), Ok(Reached::Ssh(_))));
+        for wrong in ["ssh peer", "exec:", "exec:a 'b", "ssh://-x", "peer"] {
+            assert!(Reached::of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let said = |set: &[(&str, &str)]| configured(set).err().unwrap().to_string();
+        assert!(said(&[]).contains("both hosts are this machine"));
+        assert!(said(&[("receiver", "x")]).contains("'x' is not a host"));
+        let peer = ("receiver", "ssh://peer");
+        assert!(said(&[peer, ("receiver-address", "b")]).contains("'b' is not an IP address"));
+        assert!(said(&[peer, ("ports", "9-8")]).contains("'9-8' is not a range of ports"));
+        assert_eq!(ports("5000-5100"), Ok(Some(Ports { low: 5000, high: 5100 })));
+        let bed = configured(&[peer]).unwrap();
+        assert!(bed.properties().hosts_apart && bed.probe().is_yes());
+        assert!(UNNAMED.raise(&Site::of("/bin/true".as_ref())).is_err());
+    }
+}

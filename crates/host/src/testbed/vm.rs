@@ -1,0 +1,299 @@
+//! Guests as testbed: both hosts in one virtual machine, or each in one of its own, or
+//! one of them on this machine. `docs/vm.md` describes how, and what it proves.
+
+use super::cable::{self, Cable, Laid};
+use super::vm_options::{IMPLIED, OPTIONS, Settings};
+use super::{Deployment, Emulation, Properties, Site, Testbed, ends};
+use crate::guest::qemu::{self, Accelerator, Start};
+use crate::guest::{
+    CARDS, DEVICE, GuestHost, Machine, Network, NotBooted, bootable, card_parameters, in_one_guest,
+    prepare, twice_if_emulated,
+};
+use crate::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
+use bytepath_record::{
+    Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Role, Support,
+};
+use bytepath_sys::namespace::{self, Kept};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+pub(super) struct Vm {
+    settings: Settings,
+    /// The cable that was found to work, so that all trials of a study have the same.
+    cable: OnceLock<Result<Cable, Fault>>,
+    guests: Mutex<Vec<Guest>>,
+}
+
+/// A guest that stays up from trial to trial, because booting takes seconds.
+/// What a trial leaves behind is what a session does: agents and namespaces,
+/// and they are new for each.
+struct Guest {
+    /// What is booted, and its command line.
+    kernel: (String, String),
+    booted: Booted,
+}
+
+#[derive(Clone)]
+struct Booted {
+    /// One machine for both roles, or one for each role that is not on this host,
+    /// the sender's first.
+    machines: Vec<Arc<Machine>>,
+    /// Where the role of this host lives.
+    host: Option<Arc<Kept>>,
+}
+
+impl Booted {
+    fn is_alive(&self) -> bool {
+        self.machines.iter().all(|machine| machine.is_alive())
+    }
+
+    /// Whether no session holds it.
+    fn is_free(&self) -> bool {
+        self.machines.iter().all(|one| Arc::strong_count(one) == 1)
+    }
+}
+
+/// How many times slower than a current machine an emulated one may be.
+const SLOWNESS: f64 = 4.0;
+
+/// The kernel of a study that names none.
+const OWN_KERNEL: &str = "debian:newest";
+
+/// With every option at its default.
+pub(super) static DEFAULT: Vm =
+    Vm { settings: Settings::DEFAULT, cable: OnceLock::new(), guests: Mutex::new(Vec::new()) };
+
+impl Vm {
+    /// The cable between the roles, where they are not in one guest; found out once.
+    fn cable(&self) -> Result<Option<&Cable>, Fault> {
+        if self.settings.is_whole() {
+            return Ok(None);
+        }
+        let settle = || self.settings.cable.settle(self.settings.on_host);
+        self.cable.get_or_init(settle).as_ref().map(Some).map_err(Clone::clone)
+    }
+
+    /// The guests of a session: some that are up and free, or new ones. Kernels that differ
+    /// in parameters of cards alone are the same, since cards are made for each session.
+    fn guest(&self, site: &Site, kernel: &Kernel) -> Result<Booted, Fault> {
+        let own = match self.settings.cards {
+            true => card_parameters(&kernel.cmdline).1,
+            false => kernel.cmdline.clone(),
+        };
+        let kernel = (kernel.source.clone(), own);
+        if let Some(booted) = self.free_guest(&kernel) {
+            return Ok(booted);
+        }
+        // No one else has to wait while it boots.
+        let booted = twice_if_emulated(self.is_emulated(), || self.boot(site, &kernel))?;
+        self.guests().push(Guest { kernel, booted: booted.clone() });
+        Ok(booted)
+    }
+
+    fn free_guest(&self, kernel: &(String, String)) -> Option<Booted> {
+        let mut guests = self.guests();
+        guests.retain(|guest| guest.booted.is_alive());
+        // A guest holds any number of veth pairs; of anything else there is one link.
+        let several = self.properties().holds_several;
+        let is_free = |guest: &&Guest| several || guest.booted.is_free();
+        let free = guests.iter().filter(is_free).find(|guest| guest.kernel == *kernel);
+        free.map(|guest| guest.booted.clone())
+    }
+
+    fn guests(&self) -> MutexGuard<'_, Vec<Guest>> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accelerator(&self) -> Result<Accelerator, Fault> {
+        let Settings { accelerator, counted, .. } = self.settings;
+        qemu::accelerator(if counted { qemu::COUNTED } else { accelerator })
+    }
+
+    fn is_emulated(&self) -> bool {
+        matches!(self.accelerator(), Ok(Accelerator::Tcg { .. }))
+    }
+
+    /// Boots one guest, with or without a cable to this host, or two with a cable
+    /// between them, at the same time.
+    fn boot(&self, site: &Site, kernel: &(String, String)) -> Result<Booted, NotBooted> {
+        let (source, cmdline) = kernel;
+        let program = qemu::find()?;
+        let accelerator = self.accelerator()?;
+        let (image, archive) = prepare(source, site.program, &[], self.settings.cards)?;
+        let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
+        let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
+        drop(archive);
+        let emulated = matches!(accelerator, Accelerator::Tcg { .. });
+        let file = image.open(emulated)?;
+        let start = |network: Option<Network>| -> Result<(Start, UnixStream), Fault> {
+            let (ours, theirs) = UnixStream::pair().map_err(fail)?;
+            let start = Start {
+                program: program.clone(),
+                shape: self.settings.shape,
+                accelerator: &accelerator,
+                name: image.path.display().to_string(),
+                kernel: file.try_clone().map_err(fail)?,
+                cmdline,
+                initramfs: initramfs.try_clone().map_err(fail)?,
+                port: theirs.into(),
+                network,
+            };
+            Ok((start, ours))
+        };
+        let Some(cable) = self.cable()? else {
+            let (start, ours) = start(None)?;
+            let machine = Arc::new(Machine::boot(start, ours, site.stop)?);
+            return Ok(Booted { machines: vec![machine], host: None });
+        };
+        let Laid { networks, host } = cable.lay(self.settings.on_host)?;
+        let starts = networks.into_iter().map(|network| start(Some(network)));
+        let starts = starts.collect::<Result<Vec<_>, Fault>>()?;
+        let machines = std::thread::scope(|scope| {
+            let boot = |(start, ours)| scope.spawn(move || Machine::boot(start, ours, site.stop));
+            let booting: Vec<_> = starts.into_iter().map(boot).collect();
+            let lost = || Fault::new(FaultKind::System, "a thread that boots a guest ended early");
+            let booted =
+                booting.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(lost().into())));
+            booted.map(|machine| machine.map(Arc::new)).collect::<Result<Vec<_>, NotBooted>>()
+        });
+        Ok(Booted { machines: machines?, host: host.map(Arc::new) })
+    }
+}
+
+impl Testbed for Vm {
+    fn name(&self) -> &'static str {
+        "vm"
+    }
+
+    fn summary(&self) -> &'static str {
+        "virtual machines with a kernel chosen by the study"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn implied(&self) -> &'static [Implied] {
+        IMPLIED
+    }
+
+    fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
+        let settings = Settings::of(options)?;
+        let vm = Vm { settings, cable: OnceLock::new(), guests: Mutex::new(Vec::new()) };
+        Ok(Some(Box::new(vm)))
+    }
+
+    fn probe(&self) -> Support {
+        let no = |fault: Fault| Support::no(fault.message, fault.remedy.unwrap_or_default());
+        if let Err(fault) = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.cards)) {
+            return no(fault);
+        }
+        let able = self.accelerator().and_then(|_| self.cable());
+        able.map_or_else(no, |_| Support::Yes)
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        cable::findings()
+    }
+
+    fn properties(&self) -> Properties {
+        let apart = !self.settings.is_whole();
+        let Settings { cards, .. } = self.settings;
+        Properties {
+            boots_kernels: true,
+            holds_several: !apart && !cards,
+            hosts_apart: apart,
+            has_cable: apart || cards,
+            cards_are_new: cards,
+            holds_taps: !apart && !cards,
+            ..Properties::default()
+        }
+    }
+
+    fn emulation(&self) -> Option<Emulation> {
+        match self.accelerator() {
+            Ok(Accelerator::Tcg { because, counted }) => Some(Emulation {
+                because: format!("guests run on an emulated processor (TCG): {because}"),
+                slowness: SLOWNESS,
+                instructions_per_second: counted.then_some(qemu::INSTRUCTIONS_PER_SECOND),
+            }),
+            _ if self.settings.cards => Some(Emulation {
+                because: "the NICs are software (zcnic): what a card does by DMA, CPUs do".into(),
+                slowness: 1.0,
+                instructions_per_second: None,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Two boots of a kernel may differ by more instructions than two trials of one boot,
+    /// so where those are counted each block has boots of its own.
+    fn begin_block(&self) {
+        if self.settings.counted {
+            self.guests().clear();
+        }
+    }
+
+    fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
+        let kernel = site.kernel.cloned().unwrap_or_else(|| Kernel::named("newest", OWN_KERNEL));
+        let Booted { machines, host } = self.guest(site, &kernel)?;
+        let Some(cable) = self.cable()? else {
+            let [machine] = machines.as_slice() else { return Err(too_few()) };
+            if !self.settings.cards {
+                let hosts = in_one_guest(machine, None, site.stop, ends::beside)?;
+                return Ok(Deployment::of(hosts));
+            }
+            let end =
+                |role| Attachment::Made(ends::end(role, CARDS[role as usize]), HwGro::AsAsked);
+            let parameters = Some(card_parameters(&kernel.cmdline).0);
+            let hosts = in_one_guest(machine, parameters, site.stop, |_| Role::ALL.map(end))?;
+            let mut deployment = Deployment::of(hosts);
+            let wire = "between two software NICs (zcnic)".to_owned();
+            deployment.link_facts.push(("link.wire", wire));
+            return Ok(deployment);
+        };
+        let hw_gro = match cable {
+            Cable::Sockets(_) => HwGro::AsAsked,
+            Cable::Taps { .. } => HwGro::WithTso,
+        };
+        let mut machines = machines.iter();
+        let mut hosts = Vec::new();
+        for role in Role::ALL {
+            let host: Box<dyn Host> = match &host {
+                Some(namespace) if self.settings.on_host == Some(role) => {
+                    Box::new(beside(role, namespace, site.program)?)
+                }
+                _ => {
+                    let machine = machines.next().ok_or_else(too_few)?;
+                    let attachment = Attachment::Made(ends::end(role, DEVICE), hw_gro);
+                    Box::new(GuestHost::alone(machine, site.stop, attachment)?)
+                }
+            };
+            hosts.push(host);
+        }
+        let hosts = hosts.try_into().map_err(|_| too_few())?;
+        Ok(Deployment { hosts, link_facts: cable.facts(), ports: None })
+    }
+}
+
+fn too_few() -> Fault {
+    Fault::new(FaultKind::System, "testbed vm: too few guests were booted")
+}
+
+/// A host on this machine at the other end of a guest's cable: an agent in the network
+/// namespace that has the tap, which stays when the agent ends.
+fn beside(role: Role, namespace: &Arc<Kept>, program: &Path) -> Result<ProcessHost, Fault> {
+    let (namespace, program) = (namespace.clone(), program.to_owned());
+    let [agent] = LocalAgent::start(move || {
+        let child = namespace::spawn_into(AgentProcess::command(&program), &namespace);
+        let agent = child.map(AgentProcess::new).map_err(|refused| {
+            Fault::system(format!("starting {} on the cable", program.display()), &refused.error)
+                .context(refused.step.words())
+        });
+        Ok([agent?])
+    })?;
+    // A tap hands on what a guest sends as it is, so nothing on it would merge packets.
+    let attachment = Attachment::Made(ends::end(role, ends::device(role)), HwGro::Never);
+    Ok(ProcessHost { agent, attachment, adapter: Adapter::Virtual })
+}

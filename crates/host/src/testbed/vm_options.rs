@@ -1,0 +1,240 @@
+//! The testbed's options, as the user types them, and their contradictions.
+
+use super::cable::{self, Wish};
+use crate::guest::{Limits, Shape};
+use bytepath_record::{Fault, FaultKind, Implied, OptionKind, OptionSpec, Options, Role};
+use std::time::Duration;
+
+/// What can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// One guest for both roles, or one for each.
+    pub guests: u32,
+    /// What a guest has, and how long it is waited for.
+    pub shape: Shape,
+    /// `auto`, `kvm` or `tcg`.
+    pub accelerator: &'static str,
+    /// Whether guests' clocks count instructions and not time.
+    pub counted: bool,
+    /// The role that stays on this host, if one does.
+    pub on_host: Option<Role>,
+    /// What joins the two roles where they are not in one guest.
+    pub cable: Wish,
+    /// Two cards join them where they are in one guest, and not a veth pair.
+    pub cards: bool,
+}
+
+/// What can be set, as the user types it.
+pub(super) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "guests",
+        kind: OptionKind::Count(1, 2),
+        default: "1",
+        help: "1: both roles in one guest, over veth; 2: a guest for each, over virtio-net",
+    },
+    OptionSpec {
+        name: "cpus",
+        kind: OptionKind::Count(1, 255),
+        default: "2",
+        help: "CPUs of a guest",
+    },
+    OptionSpec {
+        name: "memory",
+        kind: OptionKind::Size(LEAST_MEMORY, 1 << 40),
+        default: "1G",
+        help: "memory of a guest, bytes",
+    },
+    OptionSpec {
+        name: "accel",
+        kind: OptionKind::Choice(ACCELERATORS),
+        default: "auto",
+        help: "kvm, or tcg (emulated: functional, not performance); auto: kvm if it works",
+    },
+    OptionSpec {
+        name: "count",
+        kind: OptionKind::Choice(COUNTS),
+        default: "time",
+        help: "what CPU time counts: time, or instructions (emulated, one guest with one CPU)",
+    },
+    OptionSpec {
+        name: "host",
+        kind: OptionKind::Choice(HOSTS),
+        default: "none",
+        help: "the role that stays on this host, at the other end of the guest's wire",
+    },
+    OptionSpec {
+        name: "wire",
+        kind: OptionKind::Choice(cable::KINDS),
+        default: "auto",
+        help: "tap: with offloads; socket: packet by packet, needs nothing; auto: tap if it works",
+    },
+    OptionSpec {
+        name: "nic",
+        kind: OptionKind::Choice(NICS),
+        default: "auto",
+        help: "zcnic: two software NICs in one guest (make vm-nic); auto: veth, or virtio-net",
+    },
+    OptionSpec {
+        name: "queues",
+        kind: OptionKind::Count(1, 16),
+        default: "1",
+        help: "queue pairs of a guest's network device, at most as many as it has CPUs",
+    },
+    OptionSpec {
+        name: "vhost",
+        kind: OptionKind::Choice(cable::VHOST),
+        default: "auto",
+        help: "whether this host's kernel moves the packets of a tap (vhost-net); auto: if it can",
+    },
+    OptionSpec {
+        name: "boot",
+        kind: OptionKind::Time(1000, 3_600_000),
+        default: "60s",
+        help: "time after which a guest that is not up has failed",
+    },
+    OptionSpec {
+        name: "silence",
+        kind: OptionKind::Time(1000, 3_600_000),
+        default: "20s",
+        help: "time after which a guest that does not answer a ping is considered hung and terminated",
+    },
+];
+
+/// Memory of a guest below which one of the two agents is ended for lack of it: the kernel,
+/// its initramfs, the buffers of both ends and what copies are measured with.
+const LEAST_MEMORY: u64 = 768 << 20;
+
+/// With two CPUs the clock would advance for both while one of them counts.
+pub(super) const IMPLIED: &[Implied] =
+    &[Implied { given: ("count", INSTRUCTIONS), then: ("cpus", "1") }];
+
+const INSTRUCTIONS: &str = "instructions";
+const COUNTS: &[&str] = &["time", INSTRUCTIONS];
+
+/// The software NIC of `modules/zcnic`.
+const ZCNIC: &str = "zcnic";
+const NICS: &[&str] = &["auto", ZCNIC];
+
+const ACCELERATORS: &[&str] = &["auto", "kvm", "tcg"];
+
+/// Roles that may stay on this host.
+const HOSTS: &[&str] = &["none", "sender", "receiver"];
+
+impl Settings {
+    /// With every option at its default.
+    pub(super) const DEFAULT: Settings = Settings {
+        guests: 1,
+        shape: Shape::DEFAULT,
+        accelerator: "auto",
+        counted: false,
+        on_host: None,
+        cable: Wish::DEFAULT,
+        cards: false,
+    };
+
+    /// What these options come to.
+    pub(super) fn of(options: &Options) -> Result<Settings, Fault> {
+        let usual = Settings::DEFAULT;
+        let count = |name, usual| options.number(name).map_or(usual, |n| n as u32);
+        let time = |name, usual| options.number(name).map_or(usual, Duration::from_millis);
+        let word = |name, known: &[&'static str], usual| {
+            let typed = options.word(name);
+            known.iter().find(|known| **known == typed).copied().unwrap_or(usual)
+        };
+        let on_host = options.word("host");
+        let settings = Settings {
+            guests: count("guests", usual.guests),
+            shape: Shape {
+                cpus: count("cpus", usual.shape.cpus),
+                memory: options.number("memory").unwrap_or(usual.shape.memory),
+                limits: Limits {
+                    boot: time("boot", usual.shape.limits.boot),
+                    silence: time("silence", usual.shape.limits.silence),
+                },
+            },
+            accelerator: word("accel", ACCELERATORS, usual.accelerator),
+            counted: options.word("count") == INSTRUCTIONS,
+            on_host: Role::ALL.into_iter().find(|role| role.to_string() == on_host),
+            cable: Wish {
+                kind: word("wire", cable::KINDS, usual.cable.kind),
+                queues: count("queues", usual.cable.queues),
+                vhost: word("vhost", cable::VHOST, usual.cable.vhost),
+            },
+            cards: options.word("nic") == ZCNIC,
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Whether both roles are in one guest.
+    pub(super) fn is_whole(&self) -> bool {
+        self.guests == 1 && self.on_host.is_none()
+    }
+
+    /// Contradictions between what was typed.
+    fn check(&self) -> Result<(), Fault> {
+        let wrong = |text: String, remedy: &str| {
+            Err(Fault::new(FaultKind::Usage, format!("testbed vm: {text}")).remedy(remedy))
+        };
+        let Settings { guests, shape: Shape { cpus, .. }, on_host, ref cable, .. } = *self;
+        if self.counted {
+            self.check_counted(wrong)?;
+        }
+        if let Some(role) = on_host.filter(|_| guests > 1) {
+            let text = format!(
+                "guests={guests} has a guest for each role, but host={role} has none for that role"
+            );
+            return wrong(text, "leave one of them out");
+        }
+        if self.is_whole() && *cable != Wish::DEFAULT {
+            let text = "both roles are in one guest, so there is no wire".to_owned();
+            return wrong(text, "add guests=2, host=sender or host=receiver");
+        }
+        if self.cards && !self.is_whole() {
+            let text = "nic=zcnic joins two roles in one guest".to_owned();
+            return wrong(text, "leave out guests and host");
+        }
+        if cable.queues > cpus {
+            let text = format!("queues={} are more than a guest's {cpus} CPUs", cable.queues);
+            return wrong(text, "each queue needs a CPU: raise cpus, or lower queues");
+        }
+        if cable.kind != "socket" {
+            return Ok(());
+        }
+        match (on_host, cable.queues, cable.vhost) {
+            (Some(role), ..) => {
+                let text =
+                    format!("wire=socket joins two guests, but with host={role} there is only one");
+                wrong(text, "leave out wire: the host's end is a tap")
+            }
+            (None, 2.., _) | (None, _, "on") => {
+                let text = "wire=socket has one queue and no vhost".to_owned();
+                wrong(text, "use wire=tap")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a guest that counts instructions cannot have.
+    fn check_counted(
+        &self,
+        wrong: impl Fn(String, &str) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let Settings { accelerator, shape: Shape { cpus, .. }, .. } = *self;
+        if accelerator == "kvm" {
+            let text = "a processor (accel=kvm) runs guests without counting instructions".into();
+            return wrong(text, "leave out accel, or count=instructions");
+        }
+        if cpus > 1 {
+            let text = format!(
+                "count=instructions requires one CPU, because cpus={cpus} would share a clock"
+            );
+            return wrong(text, "leave out cpus");
+        }
+        if !self.is_whole() {
+            let text = "count=instructions counts in one guest that has both roles".into();
+            return wrong(text, "leave out guests and host");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Programs in the kernel, for meters and for `observe`: the kernel's types, loading and
+//! attaching, the error if it is refused, and the parts of programs.
+
+use Reg::*;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::Roots;
+use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg};
+use bytepath_sys::bpf::{Hook, Link, Map, Program, Refused, Update};
+use bytepath_sys::btf::{Btf, Kind};
+use std::io;
+use std::os::fd::AsFd;
+
+/// The kernel's own description of its types.
+pub fn types(roots: &Roots) -> Result<Btf, Fault> {
+    Btf::kernel(&roots.sys)
+        .map_err(|e| too_old(format!("the kernel does not describe its types (BTF): {e}")))
+}
+
+/// A program for a typed tracepoint, by the tracepoint's name.
+pub fn load_typed(
+    btf: &Btf,
+    name: &str,
+    insns: Result<Vec<Insn>, AsmError>,
+) -> Result<Program, Fault> {
+    let id = btf
+        .id(Kind::Typedef, &format!("btf_trace_{name}"))
+        .ok_or_else(|| too_old(format!("this kernel has no tracepoint {name}")))?;
+    load(Hook::TypedTracepoint(id), name, insns)
+}
+
+/// Whether there is a typed tracepoint of this name.
+pub fn has_typed(btf: &Btf, name: &str) -> bool {
+    btf.id(Kind::Typedef, &format!("btf_trace_{name}")).is_some()
+}
+
+/// A program by the name of what it is for.
+pub fn load(hook: Hook, name: &str, insns: Result<Vec<Insn>, AsmError>) -> Result<Program, Fault> {
+    let insns = insns
+        .map_err(|e| Fault::new(FaultKind::System, format!("the BPF program for {name}: {e}")))?;
+    Program::load(hook, name, &insns).map_err(|refused| load_fault(name, &refused))
+}
+
+pub fn attach(program: &Program, name: &str) -> Result<Link, Fault> {
+    program.attach().map_err(|e| attach_fault(name, &e))
+}
+
+/// What to say of a program that could not be attached.
+pub fn attach_fault(name: &str, error: &io::Error) -> Fault {
+    with_remedy(Fault::system(format!("cannot attach a BPF program to {name}"), error))
+}
+
+/// EPERM is about who asks; everything else about the program.
+fn load_fault(name: &str, refused: &Refused) -> Fault {
+    let message = format!("the kernel refuses the BPF program for {name}: {refused}");
+    match refused.error.raw_os_error() {
+        Some(libc::EPERM) => with_remedy(Fault::new(FaultKind::Permission, message)),
+        _ => Fault::new(FaultKind::Unsupported, message),
+    }
+}
+
+/// Adds what gives the right to load programs, where it is missing.
+pub fn with_remedy(fault: Fault) -> Fault {
+    match fault.kind {
+        FaultKind::Permission => fault.remedy("run it as root, or with CAP_BPF and CAP_PERFMON"),
+        _ => fault,
+    }
+}
+
+/// What counting needs and this kernel does not have.
+pub fn too_old(message: String) -> Fault {
+    Fault::new(FaultKind::Unsupported, message)
+        .remedy("boot Linux 5.12 or later with CONFIG_DEBUG_INFO_BTF")
+}
+
+/// Attaching rewrites kernel code that other CPUs are running. QEMU 7.2's emulation of
+/// several of them does not stand that: guests of Linux 7.3 panicked ("Fatal exception in
+/// interrupt") or hung, some of ten.
+pub fn refuse_emulated(roots: &Roots) -> Result<(), Fault> {
+    let cpuinfo = std::fs::read_to_string(roots.proc.join("cpuinfo")).unwrap_or_default();
+    if !cpuinfo.contains("QEMU TCG") {
+        return Ok(());
+    }
+    let text = "an emulated processor (QEMU TCG) is not stable with programs at tracepoints";
+    Err(Fault::new(FaultKind::Unsupported, text))
+}
+
+/// `R0` = the value in a map for the key at this place of the program's stack, or null.
+/// Changes R1 to R5.
+pub fn lookup(a: &mut Assembler, map: &Map, key: i16) {
+    a.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key)).call(Helper::MapLookup);
+}
+
+/// Enters the value at one place of the stack for the key at another; `R0` is 0 if there was
+/// room. Changes R1 to R5.
+pub fn update(a: &mut Assembler, map: &Map, key: i16, value: i16, mode: Update) {
+    a.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key));
+    a.mov(R3, R10).add(R3, i32::from(value)).mov(R4, mode as i32).call(Helper::MapUpdate);
+}
+
+/// Takes the entry for the key on the stack out of a map. Changes R0 to R5.
+pub fn delete(a: &mut Assembler, map: &Map, key: i16) {
+    a.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key)).call(Helper::MapDelete);
+}
+
+/// Goes to a label if the first bytes of a name, in `R2`, are these. Changes R3 and R4.
+pub fn named(a: &mut Assembler, start: &[u8], label: &str) {
+    let bytes = |of: &dyn Fn(usize) -> u8| u64::from_ne_bytes(std::array::from_fn(of));
+    let mask = bytes(&|i| if i < start.len() { 0xff } else { 0 });
+    a.wide(R3, mask).alu(Alu::And, R3, R2);
+    a.wide(R4, bytes(&|i| start.get(i).copied().unwrap_or(0))).jump_if(If::Eq, R3, R4, label);
+}
+
+/// Ends a program, at the label `out`. What a tracing program returns does not matter.
+pub fn leave(a: &mut Assembler) {
+    a.label("out").mov(R0, 0).exit();
+}
+
+/// All entries of a map, which is empty then.
+pub fn take(map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let entries = map.entries()?;
+    for (key, _) in &entries {
+        match map.delete(key) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+    }
+    Ok(entries)
+}
+
+/// A number of this many bytes, at most 8, in the order of the machine; a part that is
+/// missing counts as zero.
+pub fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
+    let mut wide = [0; 8];
+    let from = bytes.get(at..).unwrap_or_default();
+    let start = if cfg!(target_endian = "big") { 8 - size } else { 0 };
+    wide[start..start + size].iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    u64::from_ne_bytes(wide)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_program_cause_and_remedy() {
+        let refused =
+            Refused { error: io::Error::from_raw_os_error(libc::EPERM), log: String::new() };
+        let fault = load_fault("sys_enter", &refused);
+        assert_eq!(fault.kind, FaultKind::Permission);
+        assert!(fault.to_string().contains("sys_enter") && fault.to_string().contains("CAP_BPF"));
+        let refused = Refused {
+            error: io::Error::from_raw_os_error(libc::EACCES),
+            log: "R0 !read_ok".into(),
+        };
+        let fault = load_fault("sys_enter", &refused);
+        assert_eq!(fault.kind, FaultKind::Unsupported);
+        assert!(fault.message.contains("R0 !read_ok"), "{fault}");
+    }
+}

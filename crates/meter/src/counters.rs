@@ -1,0 +1,239 @@
+//! What `perf stat` counts, of each group of threads that works for a role: perf_event_open(2) on
+//! each thread, opened while the stream starts and enabled at the edge of the window, so that
+//! only one ioctl per event falls into it.
+//!
+//! What the machine cannot count is left out: no reading is a zero that was not counted. Where
+//! hardware events take turns, each is scaled by the time that it was enabled over the time that
+//! it was counted, as `perf stat` does, and a reading says which part that was.
+
+use super::workers::{self, Worker};
+use super::{Context, Meter, Output, Prepared, Reach, Running};
+use bytepath_profile::counts::EVENTS;
+use bytepath_record::{Attempt, Facts, Fault, Outcome, Reading, Role, Scope, Support, Unit};
+use bytepath_sys::perf::{Event, Tally, ThreadCount};
+use bytepath_sys::{Roots, perf, thread};
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Instant;
+
+/// The meter `counters`.
+pub(crate) struct Counters;
+
+const ATTEMPT: &str = "perf.counters";
+const REMEDY: &str = "run as root or with CAP_PERFMON, or lower kernel.perf_event_paranoid to 1";
+
+impl Meter for Counters {
+    fn name(&self) -> &'static str {
+        "counters"
+    }
+
+    fn summary(&self) -> &'static str {
+        "task-clock, switches, faults, cycles, ... of groups of threads, as perf stat; on request"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Agent
+    }
+
+    /// Each switch of a thread has to switch its counters, too.
+    fn usual(&self) -> bool {
+        false
+    }
+
+    fn attempt(&self, roots: &Roots) -> Option<Attempt> {
+        let counted = |name: &'static str| {
+            Some((name, ThreadCount::open(&event(name, roots)?, thread::id())))
+        };
+        let all: Vec<_> = EVENTS.into_iter().filter_map(counted).collect();
+        let clock = all.first().and_then(|(_, clock)| clock.as_ref().err());
+        let outcome = match clock.and_then(io::Error::raw_os_error) {
+            Some(errno) => Outcome::Errno(errno),
+            None => {
+                let absent = all.iter().filter(|(_, count)| count.is_err()).map(|(name, _)| *name);
+                let absent: Vec<&str> = absent.collect();
+                let without = if absent.is_empty() { "" } else { "without " };
+                Outcome::Works(format!("{without}{}", absent.join(", ")))
+            }
+        };
+        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
+    }
+
+    fn probe(&self, facts: &Facts) -> Support {
+        facts.require(ATTEMPT, REMEDY)
+    }
+
+    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+        Ok(Some(Box::new(Open::new(context)?)))
+    }
+
+    /// Of a window after the first.
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        Box::new(Open::new(context)?).start()
+    }
+}
+
+fn event(name: &str, roots: &Roots) -> Option<Event> {
+    Event::parse(name, &roots.sys).ok()
+}
+
+/// What was counted of a thread, in the order of [`EVENTS`]; none where it cannot be.
+type Tallies = [Option<Tally>; EVENTS.len()];
+
+/// Threads with their counters, which do not count yet.
+struct Open {
+    role: Role,
+    threads: Vec<(Worker, [Option<ThreadCount>; EVENTS.len()])>,
+    missed: Vec<String>,
+}
+
+impl Open {
+    fn new(context: &Context) -> Result<Open, Fault> {
+        let mut open = Open { role: context.role, threads: Vec::new(), missed: Vec::new() };
+        for worker in workers::of_role(context) {
+            let mut counts = std::array::from_fn(|_| None);
+            let mut ended = false;
+            for (count, name) in counts.iter_mut().zip(EVENTS) {
+                let Some(event) = event(name, &context.roots) else { continue };
+                match ThreadCount::open(&event, worker.tid) {
+                    Ok(opened) => *count = Some(opened),
+                    Err(e) => match e.raw_os_error() {
+                        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO) => {}
+                        Some(libc::ESRCH) => ended = true,
+                        code => return Err(refused(name, &worker, &e, code)),
+                    },
+                }
+            }
+            if ended {
+                open.missed.push(format!("counters: {} had ended", worker.name));
+            } else {
+                open.threads.push((worker, counts));
+            }
+        }
+        Ok(open)
+    }
+
+    fn each(&self, call: fn(&ThreadCount) -> io::Result<()>) -> Result<(), Fault> {
+        let mut all = self.threads.iter().flat_map(|(_, counts)| counts.iter().flatten());
+        all.try_for_each(call).map_err(|e| Fault::system("cannot switch a perf event", &e))
+    }
+}
+
+fn refused(name: &str, worker: &Worker, error: &io::Error, code: Option<i32>) -> Fault {
+    let fault = Fault::system(format!("perf event {name} of thread {}", worker.name), error);
+    match code {
+        Some(libc::EACCES | libc::EPERM) => fault.remedy(REMEDY),
+        Some(libc::EMFILE) => fault.remedy(format!(
+            "raise the limit of open files (ulimit -n): each thread needs {}",
+            EVENTS.len()
+        )),
+        _ => fault,
+    }
+}
+
+impl Prepared for Open {
+    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault> {
+        let begin = Instant::now();
+        self.each(ThreadCount::enable)?;
+        Ok(Box::new(Window { open: *self, begin }))
+    }
+}
+
+struct Window {
+    open: Open,
+    begin: Instant,
+}
+
+impl Running for Window {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        let Window { open, begin } = *self;
+        open.each(ThreadCount::disable)?;
+        let wall = begin.elapsed().as_secs_f64();
+        let read = |count: &Option<ThreadCount>| count.as_ref().map(ThreadCount::read).transpose();
+        let mut threads: Vec<(Worker, Tallies)> = Vec::new();
+        for (worker, counts) in open.threads {
+            let mut tallies = Tallies::default();
+            for (tally, count) in tallies.iter_mut().zip(&counts) {
+                *tally = read(count).map_err(|e| Fault::system("cannot read a perf event", &e))?;
+            }
+            threads.push((worker, tallies));
+        }
+        let clock = |(_, tallies): &(Worker, Tallies)| tallies[0].map_or(0.0, |t| t.count as f64);
+        let threads = workers::at_work(threads, |(worker, _)| &worker.name, clock);
+        let mut output = Output { warnings: open.missed, ..Output::default() };
+        let wall = Reading::sum("counters.wall", Unit::Seconds, wall, Scope::Role(open.role));
+        output.readings.push(wall);
+        // Threads of one group need not follow each other.
+        let groups: BTreeSet<&str> = threads.iter().map(|(worker, _)| worker.group()).collect();
+        for group in groups {
+            let own = threads.iter().filter(|(worker, _)| worker.group() == group);
+            let own: Vec<&Tallies> = own.map(|(_, tallies)| tallies).collect();
+            output.readings.extend(readings(&own, &Scope::Threads(open.role, group.to_owned())));
+        }
+        Ok(output)
+    }
+}
+
+/// The counters of a group of threads.
+fn readings(threads: &[&Tallies], scope: &Scope) -> Vec<Reading> {
+    let number = threads.len() as f64;
+    let mut all = vec![Reading::mean("counters.threads", Unit::Count, number, scope.clone())];
+    for (at, name) in EVENTS.iter().enumerate() {
+        let tallies: Option<Vec<Tally>> = threads.iter().map(|tallies| tallies[at]).collect();
+        let scaled = |tally: &Tally| match (tally.enabled, tally.running) {
+            // It never had its turn: how much there was is not known.
+            (1.., 0) => None,
+            // The thread never ran.
+            (0, _) => Some(0.0),
+            (enabled, running) => Some(tally.count as f64 * enabled as f64 / running as f64),
+        };
+        let sum = |tallies: &Vec<Tally>| tallies.iter().map(scaled).sum::<Option<f64>>();
+        let Some((tallies, sum)) = tallies.and_then(|all| sum(&all).map(|sum| (all, sum))) else {
+            continue;
+        };
+        let (unit, scale) = match event(name, &Roots::real()).map(|event| event.unit()) {
+            Some(perf::Unit::Nanoseconds) => (Unit::Seconds, 1e-9),
+            _ => (Unit::Count, 1.0),
+        };
+        let metric = format!("counters.{name}");
+        all.push(Reading::sum(&metric, unit, sum * scale, scope.clone()));
+        let time = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>() as f64;
+        let counted = time(|tally| tally.running) / time(|tally| tally.enabled);
+        if counted.is_finite() {
+            let metric = format!("{metric}.counted");
+            all.push(Reading::mean(metric, Unit::Ratio, counted, scope.clone()));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_counters_are_scaled_by_their_turns_and_a_hole_is_not_a_zero() {
+        let tally = |count, enabled, running| Some(Tally { count, enabled, running, lost: None });
+        let at = |name: &str| EVENTS.iter().position(|event| *event == name).unwrap();
+        let mut one = Tallies::default();
+        one[at("task-clock")] = tally(2_000_000_000, 4, 4);
+        one[at("cycles")] = tally(3000, 4, 2);
+        one[at("branches")] = tally(0, 4, 0);
+        one[at("instructions")] = tally(7, 4, 4);
+        let mut other = Tallies::default();
+        other[at("task-clock")] = tally(500_000_000, 4, 4);
+        other[at("cycles")] = tally(0, 0, 0);
+        other[at("branches")] = tally(50, 4, 4);
+        let scope = Scope::Threads(Role::Sender, "flows".into());
+        let all = readings(&[&one, &other], &scope);
+        let found = |metric: &str| all.iter().find(|r| r.metric == metric).map(|r| r.value);
+        assert_eq!(found("counters.threads"), Some(2.0));
+        assert_eq!(found("counters.task-clock"), Some(2.5));
+        assert_eq!(
+            (found("counters.cycles"), found("counters.cycles.counted")),
+            (Some(6000.0), Some(0.5))
+        );
+        assert_eq!(found("counters.branches"), None, "one of them never had its turn");
+        assert_eq!(found("counters.instructions"), None, "one of them cannot be counted");
+        assert_eq!(found("counters.page-faults"), None);
+    }
+}

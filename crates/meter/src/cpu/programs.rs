@@ -1,0 +1,281 @@
+//! The programs that account for the time of each CPU, and the layout shared with user space.
+//!
+//! A CPU's time is always one class's ([`class`]). At each event the time since the event
+//! before is added to the class that it was, so the classes add up to the wall time
+//! whatever happens between. The clock of the last event is exchanged and the sum is added
+//! atomically: an interrupt in the middle of a program, which brings a program of its own,
+//! takes nothing away and counts nothing twice.
+
+use crate::bpf::{self, leave, named};
+use Reg::*;
+use bytepath_record::Role;
+use bytepath_sys::bpf::Map;
+use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use bytepath_sys::btf::Btf;
+
+/// What a CPU's time is spent on.
+pub(super) mod class {
+    use bytepath_record::Role;
+
+    pub(crate) const IDLE: usize = 0;
+    /// Any task that is not of another class.
+    pub(crate) const FOREIGN: usize = 1;
+    /// `ksoftirqd`, with the softirqs that it serves.
+    pub(crate) const KSOFTIRQD: usize = 2;
+    /// Kernel threads that poll for a device.
+    pub(crate) const NAPI: usize = 3;
+    /// A sender's thread outside of system calls. Those of threads come in pairs, the
+    /// second being inside.
+    pub(crate) const SENDER: usize = 4;
+    pub(crate) const RECEIVER: usize = 6;
+    /// A sender's workers of io_uring, its submission thread included.
+    pub(crate) const SENDER_URING: usize = 8;
+    pub(crate) const RECEIVER_URING: usize = 9;
+    /// Softirqs, except for those in `ksoftirqd`.
+    pub(crate) const SOFTIRQ: usize = 10;
+    pub(crate) const IRQ: usize = 11;
+    pub(crate) const COUNT: usize = 12;
+    /// Added to a thread's class inside of system calls.
+    pub(crate) const SYSTEM: usize = 1;
+
+    /// A role's thread outside of system calls.
+    pub(crate) fn thread(role: Role) -> usize {
+        SENDER + 2 * role as usize
+    }
+
+    /// A role's workers of io_uring.
+    pub(crate) fn uring(role: Role) -> usize {
+        SENDER_URING + role as usize
+    }
+}
+
+/// The account of one CPU; offsets in bytes, numbers of 64 bits.
+pub(super) mod state {
+    /// When the last event was, nanoseconds of the monotonic clock.
+    pub(crate) const LAST: i16 = 0;
+    /// The class since then.
+    pub(crate) const CURRENT: i16 = 8;
+    /// The class that a softirq interrupted.
+    pub(crate) const UNDER_SOFTIRQ: i16 = 16;
+    /// The class that an interrupt interrupted.
+    pub(crate) const UNDER_IRQ: i16 = 24;
+    /// Nanoseconds by class.
+    pub(crate) const SUMS: i16 = 32;
+    /// Room for the sums; a power of two, because programs mask with it.
+    pub(crate) const ROOM: usize = 16;
+    /// Size of the whole, so that no two CPUs write to one line of the cache.
+    pub(crate) const SIZE: usize = 256;
+}
+
+/// Where members of `task_struct` are, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Members {
+    pid: i16,
+    tgid: i16,
+    flags: i16,
+    comm: i16,
+    parent: i16,
+}
+
+impl Members {
+    /// Looks them up; the error names what this kernel does not have.
+    pub(super) fn of(btf: &Btf) -> Result<Members, String> {
+        let at = |path: &str| {
+            let offset = btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
+            offset.ok_or_else(|| format!("task_struct.{path}"))
+        };
+        Ok(Members {
+            pid: at("pid")?,
+            tgid: at("tgid")?,
+            flags: at("flags")?,
+            comm: at("comm")?,
+            parent: at("real_parent")?,
+        })
+    }
+}
+
+/// The processes whose threads are roles'. The numbers are the first PID namespace's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kin {
+    /// This process: an agent.
+    pub own: u32,
+    pub role: Role,
+    /// The process that started it, and the peer's agent if that is on this machine.
+    pub parent: u32,
+}
+
+/// The programs are written for one machine and one pair of agents.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Programs<'a> {
+    pub members: Members,
+    /// [`state`] by CPU.
+    pub states: &'a Map,
+    /// Whose threads are roles'.
+    pub kin: Kin,
+}
+
+/// Notes the ids of the process that runs it and of its parent in the only entry of
+/// a map, 32 bits each.
+pub(super) fn identify(members: Members, map: &Map) -> Result<Vec<Insn>, AsmError> {
+    let mut asm = Assembler::new();
+    let a = &mut asm;
+    a.call(Helper::GetCurrentTaskBtf).mov(R7, R0).store(Size::Word, R10, KEY, 0);
+    lookup(a, map);
+    a.load(Size::Word, R1, R7, members.tgid).store(Size::Word, R0, 0, R1);
+    a.load(Size::Double, R1, R7, members.parent).load(Size::Word, R1, R1, members.tgid);
+    a.store(Size::Word, R0, 4, R1);
+    leave(a);
+    asm.finish()
+}
+
+impl Programs<'_> {
+    /// At the edges of a window, on the CPU itself: brings the account up to now, and
+    /// looks what it is running.
+    pub(super) fn mark(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        self.find_state(a);
+        a.load(Size::Double, R8, R9, state::CURRENT);
+        charge(a);
+        a.call(Helper::GetCurrentTaskBtf).mov(R7, R0);
+        self.classify(a);
+        for at in [state::CURRENT, state::UNDER_SOFTIRQ, state::UNDER_IRQ] {
+            a.store(Size::Double, R9, at, R8);
+        }
+        leave(a);
+        asm.finish()
+    }
+
+    /// For `sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next,
+    /// ...)`.
+    pub(super) fn switch(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        a.load(Size::Double, R7, R1, 16);
+        self.find_state(a);
+        a.load(Size::Double, R8, R9, state::CURRENT);
+        charge(a);
+        self.classify(a);
+        a.store(Size::Double, R9, state::CURRENT, R8);
+        leave(a);
+        asm.finish()
+    }
+
+    /// When a softirq or an interrupt begins.
+    pub(super) fn interrupt(&self, class: usize, under: i16) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        self.find_state(a);
+        a.load(Size::Double, R8, R9, state::CURRENT);
+        charge(a);
+        a.store(Size::Double, R9, under, R8);
+        if class == class::SOFTIRQ {
+            a.jump_if(If::Eq, R8, class::KSOFTIRQD as i32, "out");
+        }
+        a.store(Size::Double, R9, state::CURRENT, class as i32);
+        leave(a);
+        asm.finish()
+    }
+
+    pub(super) fn resume(&self, under: i16) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        self.find_state(a);
+        a.load(Size::Double, R8, R9, state::CURRENT);
+        charge(a);
+        a.load(Size::Double, R1, R9, under).store(Size::Double, R9, state::CURRENT, R1);
+        leave(a);
+        asm.finish()
+    }
+
+    /// When a system call begins or, if `inside`, ends: until then a role's thread was
+    /// outside, or inside.
+    pub(super) fn call(&self, inside: bool) -> Result<Vec<Insn>, AsmError> {
+        const SYSTEM: i32 = class::SYSTEM as i32;
+        let enter = |a: &mut Assembler| _ = a.alu(Alu::Or, R8, SYSTEM);
+        let exit = |a: &mut Assembler| _ = a.alu(Alu::And, R8, !SYSTEM);
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        self.find_state(a);
+        a.load(Size::Double, R8, R9, state::CURRENT);
+        a.jump_if(If::Lt, R8, class::SENDER as i32, "out");
+        a.jump_if(If::Ge, R8, class::SENDER_URING as i32, "out");
+        if inside {
+            enter(a)
+        } else {
+            exit(a)
+        }
+        charge(a);
+        if inside {
+            exit(a)
+        } else {
+            enter(a)
+        }
+        a.store(Size::Double, R9, state::CURRENT, R8);
+        leave(a);
+        asm.finish()
+    }
+
+    /// `R9` = the account of this CPU. Changes R0 to R5.
+    fn find_state(&self, a: &mut Assembler) {
+        a.call(Helper::GetSmpProcessorId).store(Size::Word, R10, KEY, R0);
+        lookup(a, self.states);
+        a.mov(R9, R0);
+    }
+
+    /// `R8` = the class of the task in `R7`. A role's thread is in a system call when it
+    /// begins to run: that is where it left the CPU. One that was preempted outside is put
+    /// right by its next call.
+    fn classify(&self, a: &mut Assembler) {
+        // include/linux/sched.h
+        const PF_IO_WORKER: i32 = 0x10;
+        /// vhost's workers, too (Linux 6.4).
+        const PF_USER_WORKER: i32 = 0x4000;
+        const PF_KTHREAD: i32 = 0x20_0000;
+        let Members { pid, tgid, flags, comm, parent } = self.members;
+        let is = |a: &mut Assembler, class: usize| _ = a.mov(R8, class as i32);
+        is(a, class::IDLE);
+        a.load(Size::Word, R1, R7, pid).jump_if(If::Eq, R1, 0, "known");
+        a.load(Size::Word, R1, R7, flags).load(Size::Double, R2, R7, comm);
+        a.jump_if(If::Set, R1, PF_KTHREAD, "kthread");
+        a.load(Size::Word, R3, R7, tgid);
+        is(a, class::uring(self.kin.role));
+        a.jump_if(If::Eq, R3, self.kin.own as i32, "agent");
+        is(a, class::uring(self.kin.role.peer()));
+        a.load(Size::Double, R3, R7, parent).load(Size::Word, R3, R3, tgid);
+        a.jump_if(If::Ne, R3, self.kin.parent as i32, "foreign");
+        a.label("agent").jump_if(If::Set, R1, PF_IO_WORKER | PF_USER_WORKER, "known");
+        is(a, class::SENDER + class::SYSTEM);
+        named(a, b"sender/", "known");
+        is(a, class::RECEIVER + class::SYSTEM);
+        named(a, b"receiver", "known");
+        a.jump("foreign");
+        a.label("kthread");
+        is(a, class::KSOFTIRQD);
+        named(a, b"ksoftirq", "known");
+        is(a, class::NAPI);
+        named(a, b"napi/", "known");
+        is(a, class::uring(Role::Sender));
+        named(a, b"kpktgend", "known");
+        a.label("foreign");
+        is(a, class::FOREIGN);
+        a.label("known");
+    }
+}
+
+/// Adds the time since the last event to the class in `R8`. Changes R0 to R5.
+fn charge(a: &mut Assembler) {
+    a.call(Helper::KtimeGetNs).mov(R1, R0).atomic_exchange(R9, state::LAST, R1);
+    a.alu(Alu::Sub, R0, R1);
+    a.mov(R2, R8).alu(Alu::And, R2, state::ROOM as i32 - 1).alu(Alu::Lsh, R2, 3).add(R2, R9);
+    a.atomic_add(R2, state::SUMS, R0);
+}
+
+/// Place of the key of a map on the stack.
+const KEY: i16 = -8;
+
+/// `R0` = the value in a map for the key on the stack; goes to `out` if there is none.
+fn lookup(a: &mut Assembler, map: &Map) {
+    bpf::lookup(a, map, KEY);
+    a.jump_if(If::Eq, R0, 0, "out");
+}

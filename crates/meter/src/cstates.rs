@@ -1,0 +1,209 @@
+//! Where idle CPUs have been: residency of idle states, by two sources that do not
+//! measure the same and are distinguished by name.
+//!
+//! `cstate.C6` is what the *kernel requested*: cpuidle's own counters, as a part of the
+//! window. The hardware may have stayed shallower than it was asked to, because the
+//! other thread of the core was busy or the firmware thought so. A phase that still goes
+//! on is not in the counters, so at the edges of a window a long sleep is missing, or
+//! one that began before it is counted; shares of a CPU that sleeps long may pass one.
+//!
+//! `cstate.hw.core-c6` is what the *hardware did*: residency registers, by perf's PMUs
+//! `cstate_core` and `cstate_pkg` (arch/x86/events/intel/cstate.c), as a part of the
+//! time-stamp counter's course. Virtual machines and AMD's processors have none.
+
+use super::held::Held;
+use super::{Context, Meter, Output, Reach, Running};
+use bytepath_record::{Fault, FaultKind, Scope, Support, Unit};
+use bytepath_sys::cpuidle::{self, Counts, State};
+use bytepath_sys::pmu::{self, Counter, Offered};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The meter `cstates`.
+pub(crate) static CSTATES: CStates = CStates { open: Held::new() };
+
+/// Residency of idle states, by CPU.
+pub(crate) struct CStates {
+    /// Its sources and the `/sys` they were found in: to find and open them takes
+    /// milliseconds on a large machine, and they stay as they are.
+    open: Held<Sources>,
+}
+
+/// Counters that stay open.
+struct Sources {
+    states: Vec<State>,
+    residency: Vec<(String, Counter)>,
+    /// The time-stamp counter, on the CPUs of the residency counters.
+    clock: Vec<Counter>,
+    /// Why there is no residency by the hardware where the unit is there.
+    refused: Option<String>,
+}
+
+impl Meter for CStates {
+    fn name(&self) -> &'static str {
+        "cstates"
+    }
+
+    fn summary(&self) -> &'static str {
+        "share of each CPU's time in every idle state, as requested (cpuidle) and by the hardware (perf)"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Machine
+    }
+
+    fn probe(&self, facts: &bytepath_record::Facts) -> Support {
+        match facts.settings.contains_key("cpuidle.driver") {
+            true => Support::Yes,
+            false => Support::no(
+                "no idle driver in /sys/devices/system/cpu/cpuidle",
+                "boot without idle=poll and with CONFIG_CPU_IDLE; a virtual machine needs cpuidle-haltpoll",
+            ),
+        }
+    }
+
+    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn super::Prepared>>, Fault> {
+        self.open.get(&context.roots.sys, Sources::open);
+        Ok(None)
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let sources = self.open.get(&context.roots.sys, Sources::open);
+        let begin = Instant::now();
+        let counts = sources.states.iter().map(|state| state.read().ok()).collect();
+        let residency = sources.residency.iter().map(|(_, counter)| counter.read().ok()).collect();
+        let clock = sources.clock.iter().map(|counter| counter.read().ok()).collect();
+        Ok(Box::new(Window { sources, begin, counts, residency, clock }))
+    }
+}
+
+impl Sources {
+    fn open(sys: &Path) -> Sources {
+        let mut sources = Sources {
+            states: cpuidle::states(sys),
+            residency: Vec::new(),
+            clock: Vec::new(),
+            refused: None,
+        };
+        let tsc = pmu::offered(sys, "msr").into_iter().find(|event| event.name == "tsc");
+        for (unit, of) in [("cstate_core", "core"), ("cstate_pkg", "package")] {
+            for event in pmu::offered(sys, unit) {
+                let Some(state) = event.name.strip_suffix("-residency") else { continue };
+                let name = format!("cstate.hw.{of}-{state}");
+                if let Err(e) = sources.watch(&event, name, tsc.as_ref(), sys) {
+                    sources.refused = Some(format!("{unit}/{}/: {e}", event.name));
+                }
+            }
+        }
+        sources
+    }
+
+    fn watch(
+        &mut self,
+        event: &Offered,
+        name: String,
+        tsc: Option<&Offered>,
+        sys: &Path,
+    ) -> std::io::Result<()> {
+        for cpu in &event.cpus {
+            let counter = Counter::open(event, *cpu, sys)?;
+            if let Some(tsc) = tsc.filter(|_| !self.clock.iter().any(|clock| clock.cpu == *cpu)) {
+                self.clock.push(Counter::open(tsc, *cpu, sys)?);
+            }
+            self.residency.push((name.clone(), counter));
+        }
+        Ok(())
+    }
+}
+
+struct Window {
+    sources: Arc<Sources>,
+    begin: Instant,
+    counts: Vec<Option<Counts>>,
+    residency: Vec<Option<u64>>,
+    clock: Vec<Option<u64>>,
+}
+
+impl Running for Window {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        let wall = self.begin.elapsed().as_secs_f64();
+        let mut output = Output::default();
+        let mut gone: Vec<u32> = Vec::new();
+        for (state, before) in self.sources.states.iter().zip(&self.counts) {
+            match (before, state.read()) {
+                (Some(before), Ok(after)) => enter(&mut output, state, after.since(*before), wall),
+                _ if gone.contains(&state.cpu) => {}
+                _ => gone.push(state.cpu),
+            }
+        }
+        for cpu in gone {
+            output.warnings.push(format!("cstates: left out, not online throughout: CPU {cpu}"));
+        }
+        self.hardware(&mut output)?;
+        Ok(output)
+    }
+}
+
+fn enter(output: &mut Output, state: &State, counts: Counts, wall: f64) {
+    let name = metric(&state.name);
+    let scope = Scope::Cpu(state.cpu);
+    let share = if wall > 0.0 { counts.time as f64 * 1e-6 / wall } else { 0.0 };
+    output.level(&name, Unit::Ratio, share, &scope);
+    output.add(&format!("{name}.entries"), Unit::Count, counts.usage as f64, &scope);
+    for (what, count) in
+        [("rejected", counts.rejected), ("above", counts.above), ("below", counts.below)]
+    {
+        // Most are zero on most machines, and there may be thousands of them.
+        if count > 0 {
+            output.add(&format!("{name}.{what}"), Unit::Count, count as f64, &scope);
+        }
+    }
+}
+
+/// Name of a state's reading: "haltpoll idle" is "cstate.haltpoll-idle".
+fn metric(state: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    format!("cstate.{}", state.chars().map(plain).collect::<String>())
+}
+
+impl Window {
+    fn hardware(&self, output: &mut Output) -> Result<(), Fault> {
+        if let Some(refused) = &self.sources.refused {
+            output.warnings.push(format!("cstates: no residency by the hardware: {refused}"));
+        }
+        let unreadable = |e: &std::io::Error| Fault::system("cstates: a perf counter", e);
+        let gained = |before: &Option<u64>, counter: &Counter| -> Result<Option<u64>, Fault> {
+            let after = counter.read().map_err(|e| unreadable(&e))?;
+            Ok(before.map(|before| after.saturating_sub(before)))
+        };
+        for ((name, counter), before) in self.sources.residency.iter().zip(&self.residency) {
+            let clock = self.sources.clock.iter().zip(&self.clock);
+            let clock = clock.into_iter().find(|(clock, _)| clock.cpu == counter.cpu);
+            let Some((clock, clock_before)) = clock else {
+                let text = "cstates: perf's PMU msr has no tsc event to compare residencies with";
+                return Err(
+                    Fault::new(FaultKind::Unsupported, text).remedy("disable this meter: --meters")
+                );
+            };
+            let (ticks, time) = (gained(before, counter)?, gained(clock_before, clock)?);
+            if let Some((ticks, time)) = ticks.zip(time).filter(|(_, time)| *time > 0) {
+                let share = ticks as f64 / time as f64;
+                output.level(name, Unit::Ratio, share, &Scope::Cpu(counter.cpu));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_states() {
+        assert_eq!(metric("C1E"), "cstate.C1E");
+        assert_eq!(metric("haltpoll idle"), "cstate.haltpoll-idle");
+        assert_eq!(metric("cpu-sleep-0"), "cstate.cpu-sleep-0");
+    }
+}

@@ -1,0 +1,167 @@
+//! How fast each CPU's clock ran: by the hardware's own counters where perf's PMU
+//! `msr` has them, and by what cpufreq says.
+//!
+//! `frequency.busy` is the mean clock over the time in which the CPU did not sleep:
+//! APERF over MPERF, times the rate of the time-stamp counter (the hardware counts both
+//! in C0 alone; Intel SDM 14.2, AMD APM 17.3). `frequency.shown` is the mean of cpufreq's
+//! `scaling_cur_freq` at both edges of the window: on x86 with counters that is the mean of
+//! the last tick or so, elsewhere what was requested. Times that a CPU was throttled are
+//! counted by the meter `steady`, because they invalidate a trial.
+
+use super::held::Held;
+use super::{Context, Meter, Output, Reach, Running};
+use bytepath_record::{Facts, Fault, Scope, Support, Unit};
+use bytepath_sys::attribute::{self, Number};
+use bytepath_sys::pmu::{self, Counter};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The meter `frequency`.
+pub(crate) static FREQUENCY: Frequency = Frequency { open: Held::new() };
+
+/// Clock frequency, by CPU.
+pub(crate) struct Frequency {
+    /// Its sources and the `/sys` they were found in; they stay open.
+    open: Held<Sources>,
+}
+
+#[derive(Default)]
+struct Sources {
+    shown: Vec<(u32, Number)>,
+    /// tsc, aperf and mperf of a CPU.
+    counted: Vec<[Counter; 3]>,
+}
+
+impl Meter for Frequency {
+    fn name(&self) -> &'static str {
+        "frequency"
+    }
+
+    fn summary(&self) -> &'static str {
+        "clock of each CPU while it was awake (APERF, MPERF) and as cpufreq shows it"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Machine
+    }
+
+    fn probe(&self, facts: &Facts) -> Support {
+        match facts.settings.contains_key("cpufreq.governor")
+            || facts.settings.contains_key("perf.aperf")
+        {
+            true => Support::Yes,
+            false => Support::no(
+                "no cpufreq driver and no APERF counter, as in most virtual machines",
+                "measure on bare metal",
+            ),
+        }
+    }
+
+    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn super::Prepared>>, Fault> {
+        self.open.get(&context.roots.sys, Sources::open);
+        Ok(None)
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let sources = self.open.get(&context.roots.sys, Sources::open);
+        let begin = Look::take(&sources);
+        Ok(Box::new(Window { sources, begin }))
+    }
+}
+
+impl Sources {
+    fn open(sys: &Path) -> Sources {
+        let folder = sys.join("devices/system/cpu");
+        let online = attribute::text(&folder.join("online")).map(|text| attribute::list(&text));
+        let offered = pmu::offered(sys, "msr");
+        let event = |name: &str| offered.iter().find(|event| event.name == name);
+        let all = event("tsc").zip(event("aperf")).zip(event("mperf"));
+        let mut sources = Sources::default();
+        for cpu in online.unwrap_or_default() {
+            let path = folder.join(format!("cpu{cpu}/cpufreq/scaling_cur_freq"));
+            sources.shown.extend(Number::open(path).ok().map(|number| (cpu, number)));
+            if let Some(((tsc, aperf), mperf)) = all {
+                let open = |event| Counter::open(event, cpu, sys).ok();
+                let counters = (open(tsc), open(aperf), open(mperf));
+                // perf may not be for this user; what cpufreq shows is left then.
+                if let (Some(tsc), Some(aperf), Some(mperf)) = counters {
+                    sources.counted.push([tsc, aperf, mperf]);
+                }
+            }
+        }
+        sources
+    }
+}
+
+/// All sources at one moment.
+struct Look {
+    at: Instant,
+    shown: Vec<Option<i64>>,
+    counted: Vec<Option<[u64; 3]>>,
+}
+
+impl Look {
+    fn take(sources: &Sources) -> Look {
+        let count = |[tsc, aperf, mperf]: &[Counter; 3]| {
+            Some([tsc.read().ok()?, aperf.read().ok()?, mperf.read().ok()?])
+        };
+        Look {
+            at: Instant::now(),
+            // A CPU that went offline has no frequency.
+            shown: sources.shown.iter().map(|(_, number)| number.read().ok()).collect(),
+            counted: sources.counted.iter().map(count).collect(),
+        }
+    }
+}
+
+struct Window {
+    sources: Arc<Sources>,
+    begin: Look,
+}
+
+impl Running for Window {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        let end = Look::take(&self.sources);
+        let seconds = (end.at - self.begin.at).as_secs_f64();
+        let mut output = Output::default();
+        let shown = self.begin.shown.iter().zip(&end.shown);
+        for ((cpu, _), (before, after)) in self.sources.shown.iter().zip(shown) {
+            if let (Some(before), Some(after)) = (before, after) {
+                let hertz = (*before as f64 + *after as f64) / 2.0 * 1e3;
+                output.level("frequency.shown", Unit::Hertz, hertz, &Scope::Cpu(*cpu));
+            }
+        }
+        let counted = self.begin.counted.iter().zip(&end.counted);
+        for ([tsc, ..], (before, after)) in self.sources.counted.iter().zip(counted) {
+            if let (Some(before), Some(after)) = (before, after)
+                && let Some(hertz) = busy(*before, *after, seconds)
+            {
+                output.level("frequency.busy", Unit::Hertz, hertz, &Scope::Cpu(tsc.cpu));
+            }
+        }
+        Ok(output)
+    }
+}
+
+/// Mean clock while awake; none of a CPU that slept all the time.
+fn busy(before: [u64; 3], after: [u64; 3], seconds: f64) -> Option<f64> {
+    let gained = |index: usize| -> Option<f64> {
+        Some(after.get(index)?.saturating_sub(*before.get(index)?) as f64)
+    };
+    let (tsc, aperf, mperf) = (gained(0)?, gained(1)?, gained(2)?);
+    (mperf > 0.0 && seconds > 0.0).then(|| tsc / seconds * aperf / mperf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_while_awake() {
+        // 2 s of a 2 GHz counter, awake for half of it, at 3 GHz.
+        let hertz = busy([100, 0, 0], [4_000_000_100, 3_000_000_000, 2_000_000_000], 2.0);
+        assert!((hertz.unwrap() - 3e9).abs() < 1.0);
+        assert_eq!(busy([0, 5, 5], [100, 5, 5], 1.0), None, "asleep all the time");
+    }
+}

@@ -1,0 +1,283 @@
+//! Work that goes from one CPU to another: threads woken there (`sched_waking`,
+//! `sched_wakeup`), interrupts sent there (`ipi_send_cpu`, `ipi_send_cpumask`, Linux 6.4), memory
+//! freed on a CPU other than the allocating one (`kmalloc`, `kmem_cache_alloc`, `mm_page_alloc`
+//! and what frees), by the function that did it.
+//!
+//! Of memory one address in [`SAMPLED`] is followed, the same ones all the time, and its
+//! figures are multiplied by that. Of [`ASKED`] threads woken, one is unwound for its function.
+
+mod programs;
+
+use super::held::Held;
+use super::tallies::{ASKED, Maps, Names, Tallies, Tally, Task, WHOSE, ranked};
+use super::{Context, Meter, Output, Prepared, Reach, Running, bpf};
+use bytepath_profile::subsystem::Subsystem;
+use bytepath_record::{Attempt, Facts, Fault, Outcome, Role, Scope, Support, Unit};
+use bytepath_sys::Roots;
+use bytepath_sys::bpf::asm::{AsmError, Insn};
+use bytepath_sys::bpf::{Link, Map, MapKind};
+use programs::{Programs, SAMPLED, task_cpu, waking, what};
+use std::sync::Arc;
+
+/// The meter `handoffs`.
+pub(crate) static HANDOFFS: Handoffs = Handoffs { seen: Held::new() };
+
+/// Work handed over, machine-wide.
+pub(crate) struct Handoffs {
+    /// The programs of this process, or why there are none.
+    seen: Held<Result<Seen, Fault>>,
+}
+
+/// What is tried of it on a host.
+const ATTEMPT: &str = "bpf.handoffs";
+const REMEDY: &str = "boot Linux 5.12 or later with CONFIG_DEBUG_INFO_BTF, and run as root or \
+                      with CAP_BPF and CAP_PERFMON";
+
+impl Meter for Handoffs {
+    fn name(&self) -> &'static str {
+        "handoffs"
+    }
+
+    fn summary(&self) -> &'static str {
+        "wake-ups, interrupts, frees across CPUs, by function; in profile trials, on request (BPF)"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Machine
+    }
+
+    /// What it watches happens for each packet, some ten times.
+    fn apart(&self) -> bool {
+        true
+    }
+
+    fn attempt(&self, roots: &Roots) -> Option<Attempt> {
+        let outcome = match Seen::load(roots) {
+            Ok(seen) => Outcome::Works(seen.absent.clone().unwrap_or_default()),
+            Err(fault) => Outcome::Missing(fault.message),
+        };
+        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
+    }
+
+    fn probe(&self, facts: &Facts) -> Support {
+        facts.require(ATTEMPT, REMEDY)
+    }
+
+    /// Loads the programs, once in a process: with the names of functions it takes some ten
+    /// milliseconds.
+    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+        self.seen(&context.roots);
+        Ok(None)
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let seen = self.seen(&context.roots);
+        let links = match &*seen {
+            Ok(seen) => seen.tallies.attach()?,
+            Err(fault) => return Err(fault.clone()),
+        };
+        Ok(Box::new(Window { seen, links }))
+    }
+}
+
+impl Handoffs {
+    fn seen(&self, roots: &Roots) -> Arc<Result<Seen, Fault>> {
+        self.seen.get(&roots.proc, |_| Seen::load(roots))
+    }
+}
+
+/// The programs, and what is in flight.
+struct Seen {
+    tallies: Tallies,
+    wakings: Map,
+    memory: Map,
+    /// What this kernel cannot report.
+    absent: Option<String>,
+}
+
+impl Seen {
+    /// Threads that are woken at once.
+    const WAKINGS: u32 = 4096;
+    /// Addresses that are followed; the one that was not seen for longest is given up.
+    const MEMORY: u32 = 16384;
+
+    fn load(roots: &Roots) -> Result<Seen, Fault> {
+        bpf::refuse_emulated(roots)?;
+        let btf = bpf::types(roots)?;
+        let map = |kind, name, value, entries| {
+            Map::new(kind, name, 8, value, entries)
+                .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))
+        };
+        let wakings = map(MapKind::LruHash, "wakings", waking::SIZE, Self::WAKINGS)?;
+        let memory = map(MapKind::LruHash, "memory", 8, Self::MEMORY)?;
+        let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
+        let (memory_map, task_cpu) = (&memory, task_cpu(&btf)?);
+        let programs =
+            Programs { task, task_cpu, maps: &maps, wakings: &wakings, memory: memory_map };
+        let mut all = written(&programs);
+        let missing = |name: &str| name.starts_with("ipi_") && !bpf::has_typed(&btf, name);
+        let absent: Vec<_> = all.iter().map(|(name, _)| *name).filter(|n| missing(n)).collect();
+        let absent = (!absent.is_empty()).then(|| {
+            format!("interrupts to other CPUs are not counted by {} (Linux 6.4)", absent.join(", "))
+        });
+        all.retain(|(name, _)| !missing(name));
+        Ok(Seen { tallies: Tallies::load(&btf, names, maps, all)?, wakings, memory, absent })
+    }
+
+    fn take(&self) -> Result<Vec<Tally>, Fault> {
+        let fault = |e| Fault::system("cannot empty BPF maps", &e);
+        // What was taken in this window may be freed, unseen, before the next.
+        bpf::take(&self.wakings).map_err(fault)?;
+        bpf::take(&self.memory).map_err(fault)?;
+        let below = [Subsystem::Scheduler, Subsystem::Locks, Subsystem::PageAllocation];
+        self.tallies.take(&below, Vec::new())
+    }
+}
+
+/// The programs by their tracepoints, those that begin something after those that end it.
+fn written(programs: &Programs) -> Vec<(&'static str, Result<Vec<Insn>, AsmError>)> {
+    const FIRST: i16 = 0;
+    const SECOND: i16 = 8;
+    vec![
+        ("sched_wakeup", programs.woken()),
+        ("sched_waking", programs.waking()),
+        ("ipi_send_cpu", programs.interrupt()),
+        ("ipi_send_cpumask", programs.interrupt()),
+        ("kfree", programs.free(SECOND)),
+        ("kmem_cache_free", programs.free(SECOND)),
+        ("mm_page_free", programs.free(FIRST)),
+        ("kmalloc", programs.take(SECOND)),
+        ("kmem_cache_alloc", programs.take(SECOND)),
+        ("mm_page_alloc", programs.take(FIRST)),
+    ]
+}
+
+struct Window {
+    seen: Arc<Result<Seen, Fault>>,
+    links: Vec<Link>,
+}
+
+impl Running for Window {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        let Window { seen, links } = *self;
+        drop(links);
+        let seen = seen.as_ref().as_ref().map_err(Fault::clone)?;
+        let mut output = readings(seen.take()?);
+        let lost = seen.tallies.maps.take_lost()?;
+        output.add("handoffs.lost", Unit::Count, lost as f64, &Scope::Machine);
+        let lost = (lost > 0).then(|| format!("{lost} events did not fit and are not counted"));
+        let hidden = seen.tallies.names.hidden().map(str::to_owned);
+        let warnings = [lost, hidden, seen.absent.clone()].into_iter().flatten();
+        output.warnings.extend(warnings.map(|text| format!("handoffs: {text}")));
+        Ok(output)
+    }
+}
+
+/// Totals, and what is known of the functions with the most of each kind.
+fn readings(all: Vec<Tally>) -> Output {
+    let mut output = Output::default();
+    for (metric, kind, scale, asked) in [
+        ("handoffs.wakeups", what::WAKE_UP, 1, ASKED),
+        ("handoffs.interrupts", what::INTERRUPT, 1, 1),
+        ("handoffs.frees", what::FREE, SAMPLED, 1),
+        ("handoffs.frees.same-cpu", what::FREE_HERE, SAMPLED, 1),
+    ] {
+        let of = |kind: u32| all.iter().filter(move |row| row.what == kind).cloned();
+        let mut enter = |metric: &str, scope: &Scope, rows: &[Tally]| {
+            let count = rows.iter().map(|row| row.count).sum::<u64>() * scale;
+            output.add(metric, Unit::Count, count as f64, scope);
+        };
+        let own: Vec<Tally> = of(kind).collect();
+        enter(metric, &Scope::Machine, &own);
+        if kind == what::FREE_HERE {
+            continue;
+        }
+        let foreign: Vec<Tally> = of(kind | what::FOREIGN).collect();
+        enter(&format!("{metric}.foreign"), &Scope::Machine, &foreign);
+        for mut row in ranked(own) {
+            row.count *= asked;
+            enter(metric, &Scope::Function(row.function.clone()), &[row]);
+        }
+    }
+    for row in &all {
+        if let Some((metric, scope)) = woken(row) {
+            output.add(&metric, Unit::Count, row.count as f64, &scope);
+        }
+    }
+    output
+}
+
+/// Metric and scope of a thread of an end that was woken: by whom, from which CPU, to which.
+fn woken(row: &Tally) -> Option<(String, Scope)> {
+    let whose = |at: u32| WHOSE.get((row.what >> at & 0xf) as usize);
+    let (who, by) = (whose(what::WOKEN_AT)?, whose(what::BY_AT)?);
+    let (role, group) = match *who {
+        "sender" => (Role::Sender, "flows"),
+        "receiver" => (Role::Receiver, "flows"),
+        "vhost" => (Role::Receiver, "vhost"),
+        _ => (Role::Sender, "pktgen"),
+    };
+    let (from, to) = (row.place >> 32, row.place & 0xffff_ffff);
+    let metric = format!("handoffs.woken.{by}.{from}-{to}");
+    (row.what & 0xff == what::WOKEN).then(|| (metric, Scope::Threads(role, group.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_handoffs_are_reported_by_kind_and_function_and_a_sample_is_scaled_up() {
+        let row = |what, function: &str, count| Tally {
+            what,
+            function: function.into(),
+            place: 0,
+            sum: count,
+            count,
+        };
+        let output = readings(vec![
+            row(what::WAKE_UP, "sock_def_readable", 3),
+            row(what::WAKE_UP, "", 27),
+            row(what::WAKE_UP, "ep_poll_callback", 2),
+            row(what::WAKE_UP | what::FOREIGN, "pipe_write", 9),
+            row(what::FREE, "skb_release_data", 3),
+            row(what::FREE_HERE, "[unknown]", 5),
+        ]);
+        let read = |metric: &str, function: &str| {
+            let scope = match function {
+                "" => Scope::Machine,
+                name => Scope::Function(name.to_owned()),
+            };
+            output.readings.iter().find(|r| r.metric == metric && r.scope == scope).map(|r| r.value)
+        };
+        assert_eq!(read("handoffs.wakeups", ""), Some(32.0));
+        assert_eq!(read("handoffs.wakeups", "sock_def_readable"), Some(48.0));
+        assert_eq!(read("handoffs.wakeups", "pipe_write"), None);
+        assert_eq!(read("handoffs.wakeups.foreign", ""), Some(9.0));
+        assert_eq!(read("handoffs.interrupts", ""), Some(0.0));
+        assert_eq!(read("handoffs.frees", ""), Some(192.0));
+        assert_eq!(read("handoffs.frees", "skb_release_data"), Some(192.0));
+        assert_eq!(read("handoffs.frees.same-cpu", ""), Some(320.0));
+    }
+
+    #[test]
+    fn made_up_threads_of_an_end_are_reported_with_their_wakers() {
+        let row = |woken: u32, by: u32, place, count| Tally {
+            what: what::WOKEN | woken << what::WOKEN_AT | by << what::BY_AT,
+            function: String::new(),
+            place,
+            sum: count,
+            count,
+        };
+        let output = readings(vec![row(2, 1, 1 << 32, 7), row(3, 0, 5 << 32 | 3, 9)]);
+        let read = |metric: &str, role, group: &str| {
+            let scope = Scope::Threads(role, group.to_owned());
+            output.readings.iter().find(|r| r.metric == metric && r.scope == scope).map(|r| r.value)
+        };
+        let (sender, receiver) = (Role::Sender, Role::Receiver);
+        assert_eq!(read("handoffs.woken.sender.1-0", receiver, "flows"), Some(7.0));
+        assert_eq!(read("handoffs.woken.other.5-3", receiver, "vhost"), Some(9.0));
+        assert_eq!(read("handoffs.woken.sender.1-0", sender, "flows"), None);
+        assert_eq!(output.readings.iter().filter(|r| r.metric == "handoffs.wakeups").count(), 1);
+    }
+}

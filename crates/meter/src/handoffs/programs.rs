@@ -1,0 +1,222 @@
+//! The programs that see work go from one CPU to another.
+
+use crate::bpf;
+use crate::tallies::{Maps, Task, key};
+use Reg::*;
+use bytepath_record::Fault;
+use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use bytepath_sys::bpf::{Map, Update};
+use bytepath_sys::btf::Btf;
+
+/// What went to another CPU.
+pub(super) mod what {
+    /// A thread was woken that runs elsewhere.
+    pub(crate) const WAKE_UP: u32 = 1;
+    /// An interrupt was sent.
+    pub(crate) const INTERRUPT: u32 = 2;
+    /// Memory was freed elsewhere than it was taken; of a sample.
+    pub(crate) const FREE: u32 = 3;
+    /// Memory was freed where it was taken; of a sample.
+    pub(crate) const FREE_HERE: u32 = 4;
+    /// A thread of an end was woken, wherever it runs. Which is in the four bits at
+    /// [`WOKEN_AT`], who woke it in those at [`BY_AT`], both of `WHOSE` of the tallies; the place
+    /// has the CPU that it was woken from in its upper half and that it was put on in the lower.
+    pub(crate) const WOKEN: u32 = 5;
+    /// See [`WOKEN`].
+    pub(crate) const WOKEN_AT: u32 = 8;
+    /// See [`WOKEN`].
+    pub(crate) const BY_AT: u32 = 12;
+    /// Added for what is another program's.
+    pub(crate) const FOREIGN: u32 = 1 << 16;
+}
+
+/// Of this many addresses one is looked at; a power of two.
+pub(super) const SAMPLED: u64 = 1 << SAMPLED_BITS;
+const SAMPLED_BITS: i32 = 6;
+
+/// Who wakes a thread; offsets in bytes. The key is the thread woken.
+pub(super) mod waking {
+    /// The CPU of its waker.
+    pub(crate) const CPU: i16 = 0;
+    /// The key of what it counts for.
+    pub(crate) const KEY: i16 = 8;
+    /// Whose thread ran there, of `WHOSE` of the tallies.
+    pub(crate) const BY: i16 = 24;
+    /// Size of the whole.
+    pub(crate) const SIZE: usize = 32;
+}
+
+/// The programs are written for one machine.
+#[derive(Debug)]
+pub(super) struct Programs<'a> {
+    /// Whose doing it is.
+    pub task: Task,
+    /// Where the CPU of a task is in `task_struct`, bytes.
+    pub task_cpu: i16,
+    /// What they add to.
+    pub maps: &'a Maps,
+    /// [`waking`] by thread.
+    pub wakings: &'a Map,
+    /// The CPU that took memory, by its address.
+    pub memory: &'a Map,
+}
+
+/// Where the CPU of a task is: its own member, or one of its `thread_info`.
+pub(super) fn task_cpu(btf: &Btf) -> Result<i16, Fault> {
+    let at = |path| btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
+    let found = at("thread_info.cpu").or_else(|| at("cpu"));
+    found.ok_or_else(|| bpf::too_old("this kernel does not expose the CPU of a task".to_owned()))
+}
+
+// Places on the program's stack.
+const WHO: i16 = -8;
+const SUM: i16 = WHO - key::SIZE;
+const WAKING: i16 = SUM - waking::SIZE as i16;
+const SCRATCH: i16 = WAKING - 16;
+const WOKEN: i16 = SCRATCH - key::SIZE;
+
+impl Programs<'_> {
+    /// For `sched_waking(struct task_struct *p)`, which runs where the waker does, before it
+    /// is known where the thread goes.
+    pub(super) fn waking(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        a.mov(R6, R1).load(Size::Double, R1, R6, 0).store(Size::Double, R10, WHO, R1);
+        self.what(a, WAKING + waking::KEY, what::WAKE_UP);
+        self.maps.stack_of_some(a, R6);
+        a.store(Size::Word, R10, WAKING + waking::KEY + key::STACK, R0);
+        a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, WAKING + waking::CPU, R0);
+        a.call(Helper::GetCurrentTaskBtf).mov(R1, R0);
+        self.task.whose(a, R1, R7, "waker");
+        a.store(Size::Double, R10, WAKING + waking::BY, R7);
+        bpf::update(a, self.wakings, WHO, WAKING, Update::Any);
+        a.jump_if(If::Eq, R0, 0, "out");
+        self.maps.count_lost(a, SCRATCH, "out");
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// For `sched_wakeup(struct task_struct *p)`, which runs here or where the thread goes.
+    pub(super) fn woken(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        a.load(Size::Double, R6, R1, 0).store(Size::Double, R10, WHO, R6);
+        bpf::lookup(a, self.wakings, WHO);
+        a.jump_if(If::Eq, R0, 0, "out");
+        for at in (0..key::SIZE).step_by(8) {
+            a.load(Size::Double, R1, R0, waking::KEY + at).store(Size::Double, R10, SUM + at, R1);
+        }
+        a.load(Size::Double, R8, R0, waking::CPU).load(Size::Double, R9, R0, waking::BY);
+        bpf::delete(a, self.wakings, WHO);
+        self.of_an_end(a);
+        a.load(Size::Word, R1, R6, self.task_cpu).jump_if(If::Eq, R1, R8, "out");
+        self.count(a);
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// Counts that the task in `R6` was woken, if it is of an end: from CPU `R8` by whom `R9`
+    /// says. Changes R0 to R5 and R7.
+    fn of_an_end(&self, a: &mut Assembler) {
+        self.task.whose(a, R6, R7, "woken");
+        a.jump_if(If::Eq, R7, 0, "of no end");
+        a.alu(Alu::Lsh, R7, what::WOKEN_AT as i32).alu(Alu::Lsh, R9, what::BY_AT as i32);
+        a.alu(Alu::Or, R7, R9).alu(Alu::Or, R7, what::WOKEN as i32);
+        a.store(Size::Word, R10, WOKEN + key::WHAT, R7);
+        a.store(Size::Word, R10, WOKEN + key::STACK, key::NOT_TAKEN);
+        a.load(Size::Word, R1, R6, self.task_cpu).mov(R2, R8).alu(Alu::Lsh, R2, 32);
+        a.alu(Alu::Or, R1, R2).store(Size::Double, R10, WOKEN + key::PLACE, R1).mov(R7, 1);
+        self.maps.add(a, WOKEN, SCRATCH, "woken");
+        a.label("of no end");
+    }
+
+    /// For `ipi_send_cpu(unsigned int cpu, unsigned long callsite, ...)` and
+    /// `ipi_send_cpumask(const struct cpumask *cpumask, unsigned long callsite, ...)`.
+    pub(super) fn interrupt(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        a.load(Size::Double, R8, R1, 8);
+        self.what(a, SUM, what::INTERRUPT);
+        self.called_from(a, R8);
+        self.count(a);
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// When memory was taken: `kmalloc(unsigned long call_site, const void *ptr, ...)` and
+    /// `kmem_cache_alloc` have its address second, `mm_page_alloc(struct page *page, ...)` that
+    /// of its page first.
+    pub(super) fn take(&self, argument: i16) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        sample(a, argument);
+        a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, SCRATCH, R0);
+        bpf::update(a, self.memory, WHO, SCRATCH, Update::Any);
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// When it is freed: `kfree(unsigned long call_site, const void *ptr)`,
+    /// `kmem_cache_free`, and `mm_page_free(struct page *page, ...)`, whose caller its call
+    /// stack tells.
+    pub(super) fn free(&self, argument: i16) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        sample(a, argument);
+        bpf::lookup(a, self.memory, WHO);
+        a.jump_if(If::Eq, R0, 0, "out").load(Size::Double, R8, R0, 0);
+        bpf::delete(a, self.memory, WHO);
+        a.call(Helper::GetSmpProcessorId).jump_if(If::Eq, R0, R8, "here");
+        self.what(a, SUM, what::FREE);
+        match argument {
+            0 => {
+                self.maps.stack(a, R6);
+                a.store(Size::Word, R10, SUM + key::STACK, R0);
+            }
+            _ => {
+                a.load(Size::Double, R8, R6, 0);
+                self.called_from(a, R8);
+            }
+        }
+        a.jump("count").label("here");
+        a.store(Size::Double, R10, SUM, what::FREE_HERE as i32);
+        a.store(Size::Double, R10, SUM + key::PLACE, 0).label("count");
+        self.count(a);
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// Begins a key on the stack: what it is and whose, at no place. Changes R0 to R5 and R9.
+    fn what(&self, a: &mut Assembler, key: i16, what: u32) {
+        a.call(Helper::GetCurrentTaskBtf).mov(R1, R0).mov(R9, what as i32);
+        self.task.is_own(a, R1, "own");
+        a.alu(Alu::Or, R9, what::FOREIGN as i32).label("own");
+        a.store(Size::Word, R10, key + key::WHAT, R9);
+        a.store(Size::Double, R10, key + key::PLACE, 0);
+    }
+
+    /// The function is the one with this return address.
+    fn called_from(&self, a: &mut Assembler, address: Reg) {
+        a.store(Size::Word, R10, SUM + key::STACK, key::CALL_SITE);
+        a.store(Size::Double, R10, SUM + key::PLACE, address);
+    }
+
+    /// Counts one event. Changes R0 to R5 and R7.
+    fn count(&self, a: &mut Assembler) {
+        a.mov(R7, 1);
+        self.maps.add(a, SUM, SCRATCH, "event");
+    }
+}
+
+/// Puts an address that is an argument of the tracepoint on the stack, or goes to `out` if
+/// it is none of the sample; `R6` = the context. Changes R0 to R5.
+fn sample(a: &mut Assembler, argument: i16) {
+    /// Multiplied by it, addresses are spread over the upper bits (2^64 by the golden ratio).
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    a.mov(R6, R1);
+    // Read as plain bytes: the verifier would not calculate with the kernel's own pointer.
+    a.mov(R1, R10).add(R1, i32::from(WHO)).mov(R2, 8).mov(R3, R6);
+    a.add(R3, i32::from(argument)).call(Helper::ProbeReadKernel);
+    a.load(Size::Double, R1, R10, WHO).wide(R2, SPREAD).alu(Alu::Mul, R1, R2);
+    a.alu(Alu::Rsh, R1, 64 - SAMPLED_BITS).jump_if(If::Ne, R1, 0, "out");
+}

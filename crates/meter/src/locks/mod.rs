@@ -1,0 +1,244 @@
+//! Waits for the kernel's locks: how long, how often, where. By programs at the tracepoints
+//! `contention_begin` and `contention_end` (include/trace/events/lock.h, Linux 5.19), which
+//! only contended acquisitions pass.
+//!
+//! A wait that spins takes CPU time from the stream; one that sleeps (mutexes, read-write
+//! semaphores) leaves the CPU to others, and takes time alone. A mutex is spun on first where
+//! its owner runs, and slept on then: each part is a wait of its own.
+//!
+//! Determining the function takes longer than most spins, and meanwhile the lock may become
+//! free. So one of [`ASKED`] spins is unwound, and figures by function are multiplied by that.
+
+mod programs;
+
+use super::held::Held;
+use super::tallies::{ASKED, Entry, Maps, Names, Tallies, Tally, Task, ranked};
+use super::{Context, Meter, Output, Prepared, Reach, Running, bpf};
+use bytepath_profile::subsystem::Subsystem;
+use bytepath_record::{Attempt, Facts, Fault, Outcome, Scope, Support, Unit};
+use bytepath_sys::bpf::{Link, Map, MapKind};
+use bytepath_sys::{Roots, clock};
+use programs::{Programs, flag, wait};
+use std::sync::Arc;
+
+/// The meter `locks`.
+pub(crate) static LOCKS: Locks = Locks { waits: Held::new() };
+
+/// Waits for locks, machine-wide.
+pub(crate) struct Locks {
+    /// The programs of this process, or why there are none.
+    waits: Held<Result<Waits, Fault>>,
+}
+
+/// What is tried of it on a host.
+const ATTEMPT: &str = "bpf.locks";
+const REMEDY: &str = "boot Linux 5.19 or later with CONFIG_DEBUG_INFO_BTF, and run as root or \
+                      with CAP_BPF and CAP_PERFMON";
+
+impl Meter for Locks {
+    fn name(&self) -> &'static str {
+        "locks"
+    }
+
+    fn summary(&self) -> &'static str {
+        "waits for the kernel's locks, by function; on request (BPF at contention)"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Machine
+    }
+
+    fn usual(&self) -> bool {
+        false
+    }
+
+    fn attempt(&self, roots: &Roots) -> Option<Attempt> {
+        let outcome = match Waits::load(roots) {
+            Ok(_) => Outcome::Works(String::new()),
+            Err(fault) => Outcome::Missing(fault.message),
+        };
+        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
+    }
+
+    fn probe(&self, facts: &Facts) -> Support {
+        facts.require(ATTEMPT, REMEDY)
+    }
+
+    /// Loads the programs, once in a process: with the names of functions it takes some ten
+    /// milliseconds.
+    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+        self.waits(&context.roots);
+        Ok(None)
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let waits = self.waits(&context.roots);
+        let links = match &*waits {
+            Ok(waits) => waits.tallies.attach()?,
+            Err(fault) => return Err(fault.clone()),
+        };
+        Ok(Box::new(Window { waits, links }))
+    }
+}
+
+impl Locks {
+    fn waits(&self, roots: &Roots) -> Arc<Result<Waits, Fault>> {
+        self.waits.get(&roots.proc, |_| Waits::load(roots))
+    }
+}
+
+/// The programs, and the waits that are under way.
+struct Waits {
+    tallies: Tallies,
+    under_way: Map,
+}
+
+impl Waits {
+    /// Threads that wait at once, and waits whose end was not seen.
+    const UNDER_WAY: u32 = 4096;
+
+    fn load(roots: &Roots) -> Result<Waits, Fault> {
+        bpf::refuse_emulated(roots)?;
+        let btf = bpf::types(roots)?;
+        let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
+        let kind = MapKind::ReservedHash;
+        let under_way = Map::new(kind, "waits", wait::KEY_SIZE, wait::SIZE, Self::UNDER_WAY)
+            .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))?;
+        let programs = Programs { task, maps: &maps, waits: &under_way, named: names.objects() };
+        let programs =
+            vec![("contention_begin", programs.begin()), ("contention_end", programs.end())];
+        Ok(Waits { tallies: Tallies::load(&btf, names, maps, programs)?, under_way })
+    }
+
+    /// What was waited for since the last time, until now by those who still sleep. A spin
+    /// takes microseconds: one that seems to last is one whose end was not seen.
+    fn take(&self, now: u64) -> Result<Vec<Tally>, Fault> {
+        let fault = |e| Fault::system("cannot read the waits under way", &e);
+        let waits = bpf::take(&self.under_way).map_err(fault)?;
+        let waits = waits.iter().map(|(_, value)| until(now, value));
+        let sleeping = waits.filter(|wait| wait.what & flag::SPIN == 0).collect();
+        self.tallies.take(&[Subsystem::Locks], sleeping)
+    }
+}
+
+/// A wait that has lasted until now.
+fn until(now: u64, value: &[u8]) -> Entry {
+    let key = value.get(wait::KEY as usize..).unwrap_or_default();
+    let since = bpf::number(value, wait::SINCE as usize, 8);
+    Entry { sum: now.saturating_sub(since), count: 1, ..Entry::decode(key, &[]) }
+}
+
+struct Window {
+    waits: Arc<Result<Waits, Fault>>,
+    links: Vec<Link>,
+}
+
+impl Running for Window {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        let Window { waits, links } = *self;
+        drop(links);
+        let now = clock::monotonic();
+        let waits = waits.as_ref().as_ref().map_err(Fault::clone)?;
+        let names = &waits.tallies.names;
+        let lock = |place: u64| names.object(place).map(str::to_owned);
+        let mut output = readings(waits.take(now)?, lock);
+        let lost = waits.tallies.maps.take_lost()?;
+        output.add("locks.lost", Unit::Count, lost as f64, &Scope::Machine);
+        if lost > 0 {
+            output.warnings.push(format!("locks: {lost} waits did not fit and are not counted"));
+        }
+        output.warnings.extend(names.hidden().map(|why| format!("locks: {why}")));
+        Ok(output)
+    }
+}
+
+/// Totals, and what is known of the functions and locks with the longest waits.
+fn readings(waits: Vec<Tally>, lock: impl Fn(u64) -> Option<String>) -> Output {
+    let mut output = Output::default();
+    let (foreign, own): (Vec<_>, Vec<_>) =
+        waits.into_iter().partition(|wait| wait.what & flag::FOREIGN != 0);
+    enter(&mut output, "locks.foreign", &Scope::Machine, &foreign);
+    let (spinning, sleeping): (Vec<_>, Vec<_>) =
+        own.into_iter().partition(|wait| wait.what & flag::SPIN != 0);
+    for (metric, waits, asked) in [("locks.spin", spinning, ASKED), ("locks.sleep", sleeping, 1)] {
+        enter(&mut output, metric, &Scope::Machine, &waits);
+        for mut wait in ranked(waits) {
+            (wait.sum, wait.count) = (wait.sum * asked, wait.count * asked);
+            let function = match lock(wait.place).filter(|_| wait.place != 0) {
+                Some(lock) => format!("{} ({lock})", wait.function),
+                None => wait.function.clone(),
+            };
+            let metric = format!("{metric}.{}", kind(wait.what));
+            enter(&mut output, &metric, &Scope::Function(function), &[wait]);
+        }
+    }
+    output
+}
+
+fn enter(output: &mut Output, metric: &str, scope: &Scope, waits: &[Tally]) {
+    let sum = |of: fn(&Tally) -> u64| waits.iter().map(of).sum::<u64>() as f64;
+    output.add(metric, Unit::Seconds, sum(|wait| wait.sum) * 1e-9, scope);
+    output.add(&format!("{metric}.waits"), Unit::Count, sum(|wait| wait.count), scope);
+}
+
+/// What the kernel's flags say of a lock.
+fn kind(flags: u32) -> &'static str {
+    let is = |flag: u32| flags & flag != 0;
+    match flags {
+        _ if is(flag::MUTEX) => "mutex",
+        _ if is(flag::RT) => "rt",
+        _ if is(flag::PERCPU) && is(flag::WRITE) => "percpu-write",
+        _ if is(flag::PERCPU) => "percpu-read",
+        _ if is(flag::WRITE) => "write",
+        _ if is(flag::READ) => "read",
+        _ => "lock",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(what: u32, function: &str, place: u64, sum: u64, count: u64) -> Tally {
+        Tally { what, function: function.into(), place, sum, count }
+    }
+
+    #[test]
+    fn made_up_waits_are_reported_by_kind_and_function_and_spinning_from_sleeping() {
+        let waits = vec![
+            wait(flag::SPIN, "tcp_v4_rcv", 0, 100_000, 1),
+            wait(flag::SPIN, "", 0, 1_900_000, 4),
+            wait(flag::SPIN | flag::MUTEX, "pipe_write", 0, 1_000_000, 3),
+            wait(flag::MUTEX, "pipe_write", 0, 40_000_000, 1),
+            wait(flag::WRITE, "dev_ioctl", 0x99, 7_000_000, 1),
+            wait(flag::SPIN | flag::FOREIGN, "pipe_read", 0, 9_000_000, 2),
+        ];
+        let output = readings(waits, |place| (place == 0x99).then(|| "net_rwsem".into()));
+        let read = |metric: &str, scope: &Scope| {
+            let found = output.readings.iter().find(|r| r.metric == metric && r.scope == *scope);
+            found.unwrap_or_else(|| panic!("{metric} of {scope:?}")).value
+        };
+        let of = |name: &str| Scope::Function(name.to_owned());
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} is not {b}");
+        near(read("locks.spin", &Scope::Machine), 0.003);
+        near(read("locks.spin.waits", &Scope::Machine), 8.0);
+        near(read("locks.sleep", &Scope::Machine), 0.047);
+        near(read("locks.foreign", &Scope::Machine), 0.009);
+        near(read("locks.spin.lock", &of("tcp_v4_rcv")), 0.0016);
+        near(read("locks.spin.mutex", &of("pipe_write")), 0.016);
+        near(read("locks.sleep.mutex", &of("pipe_write")), 0.04);
+        near(read("locks.sleep.write.waits", &of("dev_ioctl (net_rwsem)")), 1.0);
+        assert!(!output.readings.iter().any(|r| r.scope == of("pipe_read")), "another program's");
+    }
+
+    #[test]
+    fn a_made_up_wait_under_way_has_lasted_until_now() {
+        let mut value = 1_000u64.to_ne_bytes().to_vec();
+        value.extend(flag::MUTEX.to_ne_bytes());
+        value.extend(7i32.to_ne_bytes());
+        value.extend(3u64.to_ne_bytes());
+        let expected = Entry { what: flag::MUTEX, stack: 7, place: 3, sum: 500, count: 1 };
+        assert_eq!(until(1_500, &value), expected);
+        assert_eq!(until(900, &value).sum, 0);
+    }
+}

@@ -1,0 +1,130 @@
+//! The programs at both ends of a wait for a lock.
+//!
+//! A wait is known by the task that waits and the lock that it waits for: an interrupt in
+//! the middle of a wait may bring a wait for another lock, which has an entry of its own. It
+//! cannot be one for the same lock, which would never end. A mutex alone begins twice
+//! without an end between: when it goes from spinning to sleeping, or back
+//! (`__mutex_lock_common`, kernel/locking/mutex.c).
+
+use crate::bpf;
+use crate::tallies::{Maps, Task, key};
+use Reg::*;
+use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use bytepath_sys::bpf::{Map, Update};
+use std::ops::Range;
+
+/// What is known of a kind of wait: the kernel's flags (`LCB_F_*`, trace/events/lock.h) and
+/// one of ours.
+pub(super) mod flag {
+    /// The CPU does nothing else meanwhile.
+    pub(crate) const SPIN: u32 = 1 << 0;
+    pub(crate) const READ: u32 = 1 << 1;
+    pub(crate) const WRITE: u32 = 1 << 2;
+    /// A lock of `CONFIG_PREEMPT_RT`, or a futex's that inherits priority.
+    pub(crate) const RT: u32 = 1 << 3;
+    /// One that readers take on their own CPU.
+    pub(crate) const PERCPU: u32 = 1 << 4;
+    pub(crate) const MUTEX: u32 = 1 << 5;
+    /// It is another program's.
+    pub(crate) const FOREIGN: u32 = 1 << 16;
+}
+
+/// A wait under way; offsets in bytes.
+pub(super) mod wait {
+    /// Since when, nanoseconds of the monotonic clock.
+    pub(crate) const SINCE: i16 = 0;
+    /// The key of what its time is added to.
+    pub(crate) const KEY: i16 = 8;
+    /// Size of the whole.
+    pub(crate) const SIZE: usize = 24;
+    /// Size of its key: task and lock.
+    pub(crate) const KEY_SIZE: usize = 16;
+}
+
+/// The programs are written for one machine.
+#[derive(Debug)]
+pub(super) struct Programs<'a> {
+    /// Whose waits they are.
+    pub task: Task,
+    /// What they add to.
+    pub maps: &'a Maps,
+    /// [`wait`] by task and lock.
+    pub waits: &'a Map,
+    /// Locks with a name are here.
+    pub named: Range<u64>,
+}
+
+// Places on the program's stack.
+const WHO: i16 = -16;
+const WAIT: i16 = WHO - wait::SIZE as i16;
+const SUM: i16 = WAIT - key::SIZE;
+const SCRATCH: i16 = SUM - 16;
+
+impl Programs<'_> {
+    /// For `contention_begin(void *lock, unsigned int flags)`.
+    pub(super) fn begin(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        a.mov(R6, R1).load(Size::Double, R8, R6, 8);
+        self.who(a);
+        bpf::lookup(a, self.waits, WHO);
+        a.jump_if(If::Eq, R0, 0, "new").mov(R9, R0);
+        // Of another kind it is a wait whose end was not seen.
+        a.load(Size::Word, R1, R9, wait::KEY + key::WHAT);
+        a.alu(Alu::And, R1, flag::MUTEX as i32).jump_if(If::Eq, R1, 0, "new");
+        self.charge(a);
+        a.label("new");
+        a.call(Helper::GetCurrentTaskBtf).mov(R1, R0).mov(R7, R8);
+        self.task.is_own(a, R1, "own");
+        a.alu(Alu::Or, R7, flag::FOREIGN as i32).label("own");
+        a.store(Size::Word, R10, WAIT + wait::KEY + key::WHAT, R7);
+        a.jump_if(If::Set, R8, flag::SPIN as i32, "spins");
+        self.maps.stack(a, R6);
+        a.jump("known").label("spins");
+        self.maps.stack_of_some(a, R6);
+        a.label("known").store(Size::Word, R10, WAIT + wait::KEY + key::STACK, R0);
+        a.load(Size::Double, R1, R6, 0);
+        a.wide(R2, self.named.start).jump_if(If::Lt, R1, R2, "nameless");
+        a.wide(R2, self.named.end).jump_if(If::Lt, R1, R2, "named");
+        a.label("nameless").mov(R1, 0).label("named");
+        a.store(Size::Double, R10, WAIT + wait::KEY + key::PLACE, R1);
+        // The clock last, so that this program's own time does not count as waiting.
+        a.call(Helper::KtimeGetNs).store(Size::Double, R10, WAIT + wait::SINCE, R0);
+        bpf::update(a, self.waits, WHO, WAIT, Update::Any);
+        a.jump_if(If::Eq, R0, 0, "out");
+        self.maps.count_lost(a, SCRATCH, "out");
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// For `contention_end(void *lock, int ret)`.
+    pub(super) fn end(&self) -> Result<Vec<Insn>, AsmError> {
+        let mut asm = Assembler::new();
+        let a = &mut asm;
+        a.mov(R6, R1);
+        self.who(a);
+        bpf::lookup(a, self.waits, WHO);
+        a.jump_if(If::Eq, R0, 0, "out").mov(R9, R0);
+        self.charge(a);
+        bpf::delete(a, self.waits, WHO);
+        bpf::leave(a);
+        asm.finish()
+    }
+
+    /// Puts the key of the wait of this task for the lock that the context in `R6` names on
+    /// the stack. Changes R0 to R5.
+    fn who(&self, a: &mut Assembler) {
+        a.call(Helper::GetCurrentTaskBtf).store(Size::Double, R10, WHO, R0);
+        a.load(Size::Double, R1, R6, 0).store(Size::Double, R10, WHO + 8, R1);
+    }
+
+    /// Adds the time of the wait in `R9` to what it counts for. Changes R0 to R5 and R7.
+    fn charge(&self, a: &mut Assembler) {
+        a.call(Helper::KtimeGetNs).mov(R7, R0).load(Size::Double, R1, R9, wait::SINCE);
+        a.alu(Alu::Sub, R7, R1);
+        for at in (0..key::SIZE).step_by(8) {
+            a.load(Size::Double, R1, R9, wait::KEY + at).store(Size::Double, R10, SUM + at, R1);
+        }
+        self.maps.add(a, SUM, SCRATCH, "wait");
+    }
+}

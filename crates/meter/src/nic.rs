@@ -1,0 +1,411 @@
+//! What the link's device counts beyond bytes and packets: its driver's own counters,
+//! those of its queues, its page pools and its queueing discipline.
+
+use super::{Context, Meter, Output, Reach, Running};
+use bytepath_record::{Fault, Role, Scope, Unit};
+use bytepath_sys::netlink::Netlink;
+use bytepath_sys::nic_stats::{Counted, DriverStats, PoolStats, PoolUser, QueueStats};
+use bytepath_sys::qdisc::{Qdisc, ROOT};
+use std::collections::BTreeMap;
+
+/// Counters of the link's device in the agent's own network namespace. A driver's own
+/// counters are called what the driver calls them; those that stood still are left out,
+/// because a card has thousands.
+pub(crate) struct Nic;
+
+/// Readings of one kind that a window keeps at most.
+const MOST: usize = 400;
+
+impl Meter for Nic {
+    fn name(&self) -> &'static str {
+        "nic"
+    }
+
+    fn summary(&self) -> &'static str {
+        "counters of driver, queues, page pools and qdisc of the device (ethtool -S, netlink)"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Agent
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let Some(device) = context.device.clone() else {
+            return Ok(Box::new(Nothing));
+        };
+        let mut netlink = Netlink::new();
+        let link = netlink.link(&device);
+        let link = link.map_err(|e| Fault::system(format_args!("nic: {device}"), &e))?;
+        // The meter `link` says of a device that is not there what has to be said.
+        let Some(link) = link else { return Ok(Box::new(Nothing)) };
+        // A driver that counts nothing of its own says so by an error.
+        let mut driver = DriverStats::open(&device).ok();
+        let start = Counts::read(&mut netlink, link.index, driver.as_mut());
+        let (role, index) = (context.role, link.index);
+        Ok(Box::new(Window { role, device, index, netlink, driver, start }))
+    }
+}
+
+/// A trial without a device of its own.
+struct Nothing;
+
+impl Running for Nothing {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        Ok(Output::default())
+    }
+}
+
+struct Window {
+    role: Role,
+    device: String,
+    index: u32,
+    netlink: Netlink,
+    driver: Option<DriverStats>,
+    start: Counts,
+}
+
+/// Everything at one moment. What the kernel or the driver does not report is empty.
+#[derive(Default)]
+struct Counts {
+    driver: Vec<u64>,
+    queues: Vec<QueueStats>,
+    pools: Vec<PoolStats>,
+    qdiscs: Vec<Qdisc>,
+}
+
+impl Counts {
+    fn read(netlink: &mut Netlink, index: u32, driver: Option<&mut DriverStats>) -> Counts {
+        let driver = driver.and_then(|driver| driver.read().ok());
+        Counts {
+            driver: driver.unwrap_or_default(),
+            queues: netlink.queue_stats(index).unwrap_or_default(),
+            pools: netlink.pool_stats(index).unwrap_or_default(),
+            qdiscs: netlink.qdiscs(index).unwrap_or_default(),
+        }
+    }
+}
+
+impl Running for Window {
+    fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
+        let stop = Counts::read(&mut self.netlink, self.index, self.driver.as_mut());
+        let names = self.driver.map(|driver| driver.names).unwrap_or_default();
+        let mut sum =
+            Sum { output: Output::default(), scope: Scope::Link(self.role, self.device.clone()) };
+        sum.driver(&names, &self.start.driver, &stop.driver, &self.device);
+        sum.queues(&self.start.queues, &stop.queues);
+        sum.pools(&self.start.pools, &stop.pools, &self.device);
+        sum.qdisc(&self.start.qdiscs, &stop.qdiscs, &self.device);
+        Ok(sum.output)
+    }
+}
+
+/// What was counted between two moments, being written down.
+struct Sum {
+    output: Output,
+    scope: Scope,
+}
+
+impl Sum {
+    fn add(&mut self, metric: &str, unit: Unit, value: f64) {
+        self.output.add(metric, unit, value, &self.scope);
+    }
+
+    fn driver(&mut self, names: &[String], before: &[u64], after: &[u64], device: &str) {
+        if before.len() != after.len() || names.len() < after.len() {
+            let text =
+                format!("nic: the driver of {device} has different counters than at the start");
+            self.output.warnings.push(text);
+            return;
+        }
+        let moved = names.iter().zip(before.iter().zip(after));
+        // What went down is not a counter, or the device was reset: the meter `link` says so.
+        let moved = moved.filter_map(|(name, (before, after))| {
+            after.checked_sub(*before).filter(|gained| *gained > 0).map(|gained| (name, gained))
+        });
+        let moved: Vec<(&String, u64)> = moved.collect();
+        let mut trouble = Vec::new();
+        for (name, gained) in &moved {
+            if is_trouble(name) {
+                trouble.push(format!("{name} {gained}"));
+            }
+        }
+        for (name, gained) in moved.iter().take(MOST) {
+            self.add(&format!("nic.driver.{}", plain(name)), Unit::Count, *gained as f64);
+        }
+        if moved.len() > MOST {
+            let more = moved.len() - MOST;
+            self.output
+                .warnings
+                .push(format!("nic: {more} more counters of {device} are left out"));
+        }
+        if !trouble.is_empty() {
+            let more = trouble.len().saturating_sub(4);
+            trouble.truncate(4);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            self.output.warnings.push(format!("nic: {device} counts {}{more}", trouble.join(", ")));
+        }
+    }
+
+    fn queues(&mut self, before: &[QueueStats], after: &[QueueStats]) {
+        let mut kept = 0;
+        for queue in after {
+            let same = |q: &&QueueStats| (q.queue, q.transmits) == (queue.queue, queue.transmits);
+            let Some(before) = before.iter().find(same) else { continue };
+            let way = if queue.transmits { "tx" } else { "rx" };
+            for (name, gained) in gained(&before.counts, &queue.counts) {
+                if gained > 0 && kept < MOST {
+                    kept += 1;
+                    let metric = format!("nic.{way}-{}.{name}", queue.queue);
+                    let unit = if name.ends_with("bytes") { Unit::Bytes } else { Unit::Count };
+                    self.add(&metric, unit, gained as f64);
+                }
+            }
+        }
+    }
+
+    /// All pools of the device together, and those of each receive queue apart: the one whose
+    /// memory a provider has given, the the accompanying one for headers, and ordinary ones. A
+    /// pool that was made in the window counts from zero; one that is gone cannot be asked any
+    /// more.
+    fn pools(&mut self, before: &[PoolStats], after: &[PoolStats], device: &str) {
+        let mut sums: Vec<(&'static str, u64)> = Vec::new();
+        let mut apart: BTreeMap<(PoolUser, &str, &str), u64> = BTreeMap::new();
+        for pool in after {
+            let none = Vec::new();
+            let same = before.iter().find(|b| b.id == pool.id).map_or(&none, |b| &b.counts);
+            for (name, gained) in gained(same, &pool.counts) {
+                match sums.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, sum)) => *sum = sum.saturating_add(gained),
+                    None => sums.push((name, gained)),
+                }
+                if let Some(user) = pool.user.filter(|_| gained > 0) {
+                    let sum = apart.entry((user, kind_of(pool, after), name)).or_default();
+                    *sum = sum.saturating_add(gained);
+                }
+            }
+        }
+        for (name, sum) in &sums {
+            self.add(&format!("nic.pool.{name}"), Unit::Count, *sum as f64);
+        }
+        for ((user, kind, name), sum) in apart.into_iter().take(MOST) {
+            let user = match user {
+                PoolUser::Queue(queue) => format!("rx-{queue}"),
+                PoolUser::Napi(napi) => format!("napi-{napi}"),
+            };
+            self.add(&format!("nic.pool.{user}.{kind}.{name}"), Unit::Count, sum as f64);
+        }
+        self.output.warnings.extend(exhausted(&sums, device));
+    }
+
+    /// The root discipline, which has the sum of those below it (`mq_dump`,
+    /// net/sched/sch_mq.c).
+    fn qdisc(&mut self, before: &[Qdisc], after: &[Qdisc], device: &str) {
+        let root = |all: &[Qdisc]| all.iter().find(|qdisc| qdisc.parent == ROOT).cloned();
+        let Some((before, after)) = root(before).zip(root(after)) else { return };
+        if (before.handle, &before.kind) != (after.handle, &after.kind) {
+            return;
+        }
+        for (name, count) in &after.counts {
+            let value = match *name {
+                "qlen" | "backlog" => *count,
+                _ => {
+                    let was = before.counts.iter().find(|(known, _)| known == name);
+                    let was = was.map_or(0, |(_, was)| *was);
+                    // All but the bytes are of 32 bits and wrap.
+                    if *name == "bytes" {
+                        count.saturating_sub(was)
+                    } else {
+                        (*count as u32).wrapping_sub(was as u32).into()
+                    }
+                }
+            };
+            let unit = if matches!(*name, "bytes" | "backlog") { Unit::Bytes } else { Unit::Count };
+            let metric = format!("nic.qdisc.{name}");
+            match *name {
+                "qlen" | "backlog" => self.output.level(&metric, unit, value as f64, &self.scope),
+                _ => self.add(&metric, unit, value as f64),
+            }
+            if *name == "drops" && value > 0 {
+                let kind = &after.kind;
+                let text = format!("nic: the qdisc {kind} of {device} dropped {value} packets");
+                self.output.warnings.push(text);
+            }
+        }
+    }
+}
+
+/// What is in a pool's buffers: a queue whose payload goes into memory of a provider has another
+/// pool for headers, which the kernel has to be able to read.
+fn kind_of(pool: &PoolStats, all: &[PoolStats]) -> &'static str {
+    match pool.provided {
+        true => "provider",
+        false if all.iter().any(|other| other.provided && other.user == pool.user) => "header",
+        false => "pages",
+    }
+}
+
+/// What every counter has gained.
+fn gained<'a>(
+    before: &'a [Counted],
+    after: &'a [Counted],
+) -> impl Iterator<Item = (&'static str, u64)> + 'a {
+    after.iter().map(|(name, count)| {
+        let was = before.iter().find(|(known, _)| known == name).map_or(0, |(_, was)| *was);
+        (*name, count.saturating_sub(was))
+    })
+}
+
+/// Part of the pages that may come from the allocator before a pool is called exhausted.
+const SLOW: f64 = 0.01;
+
+/// A pool that returns what it takes hardly ever asks the page allocator. One that
+/// does is too small for what the application holds on to, or its pages are never given
+/// back: a copying path then pays for allocation, and one whose memory is given to it
+/// (zcrx, devmem) copies or drops.
+fn exhausted(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
+    let count = |name: &str| sums.iter().find(|(n, _)| *n == name).map_or(0, |(_, count)| *count);
+    let slow = count("alloc-slow").saturating_add(count("alloc-slow-high-order"));
+    let all = slow.saturating_add(count("alloc-fast"));
+    let mut said = Vec::new();
+    if slow as f64 > SLOW * all as f64 {
+        said.push(format!(
+            "nic: page pools of {device} ran dry: {slow} of {all} pages came from the allocator, \
+             {} times there was nothing to reuse",
+            count("alloc-empty")
+        ));
+    }
+    let lost = count("recycle-ring-full");
+    if lost > 0 {
+        said.push(format!(
+            "nic: {lost} pages did not fit back into the page pools of {device}: \
+             returned in too large batches"
+        ));
+    }
+    said
+}
+
+/// Words in names of counters that indicate packets lost or broken.
+const TROUBLE: &[&str] = &[
+    "drop",
+    "discard",
+    "error",
+    "_err",
+    "missed",
+    "out_of_buffer",
+    "no_buf",
+    "alloc_fail",
+    "timeout",
+    "fifo",
+    "overrun",
+];
+
+fn is_trouble(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    TROUBLE.iter().any(|word| name.contains(word))
+}
+
+/// A driver may call its counters anything: "[3]: tx_bytes", "rx_queue_0_xdp drops".
+fn plain(name: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    name.chars().take(40).map(allowed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum() -> Sum {
+        Sum { output: Output::default(), scope: Scope::Link(Role::Receiver, "eth0".into()) }
+    }
+
+    fn values(sum: &Sum) -> Vec<(&str, f64)> {
+        sum.output.readings.iter().map(|r| (r.metric.as_str(), r.value)).collect()
+    }
+
+    #[test]
+    fn drivers_counters_that_moved() {
+        let names = ["rx_packets", "peer_ifindex", "rx out_of_buffer", "temperature"];
+        let names = names.map(str::to_owned);
+        let mut sum = sum();
+        sum.driver(&names, &[10, 7, 1, 50], &[110, 7, 4, 45], "eth0");
+        let expected = [("nic.driver.rx_packets", 100.0), ("nic.driver.rx-out_of_buffer", 3.0)];
+        assert_eq!(values(&sum), expected);
+        assert_eq!(sum.output.warnings, ["nic: eth0 counts rx out_of_buffer 3"]);
+        sum.driver(&names, &[1], &[1, 2], "eth0");
+        assert!(sum.output.warnings[1].contains("different counters"));
+    }
+
+    #[test]
+    fn pools_that_ran_dry_are_flagged() {
+        let pool = |id, fast, slow, empty, full| PoolStats {
+            id,
+            device: 2,
+            user: None,
+            provided: false,
+            counts: vec![
+                ("alloc-fast", fast),
+                ("alloc-slow", slow),
+                ("alloc-empty", empty),
+                ("recycle-ring-full", full),
+            ],
+        };
+        let mut well = sum();
+        well.pools(&[pool(1, 100, 64, 1, 0)], &[pool(1, 1_000_100, 65, 2, 0)], "eth0");
+        assert_eq!(well.output.warnings, [""; 0]);
+        let mut dry = sum();
+        dry.pools(
+            &[pool(1, 0, 0, 0, 0), pool(2, 0, 0, 0, 0)],
+            &[pool(1, 900, 50, 40, 0), pool(2, 0, 50, 9, 3)],
+            "eth0",
+        );
+        assert_eq!(values(&dry)[1], ("nic.pool.alloc-slow", 100.0));
+        let said = dry.output.warnings.join("\n");
+        assert!(said.contains("100 of 1000 pages") && said.contains("49 times"), "{said}");
+        assert!(said.contains("3 pages did not fit back"), "{said}");
+    }
+
+    #[test]
+    fn pools_of_payload_and_of_headers_are_apart_by_queue() {
+        let pool = |id, queue, provided| PoolStats {
+            id,
+            device: 2,
+            user: Some(PoolUser::Queue(queue)),
+            provided,
+            counts: vec![("alloc-fast", u64::from(id)), ("alloc-empty", 0)],
+        };
+        let mut sum = sum();
+        sum.pools(&[], &[pool(1, 2, false), pool(10, 3, true), pool(100, 3, false)], "eth0");
+        let expected = [
+            ("nic.pool.alloc-fast", 111.0),
+            ("nic.pool.alloc-empty", 0.0),
+            ("nic.pool.rx-2.pages.alloc-fast", 1.0),
+            ("nic.pool.rx-3.header.alloc-fast", 100.0),
+            ("nic.pool.rx-3.provider.alloc-fast", 10.0),
+        ];
+        assert_eq!(values(&sum), expected);
+    }
+
+    #[test]
+    fn queues_and_the_root_discipline() {
+        let queue = |queue, packets, drops| QueueStats {
+            transmits: false,
+            queue,
+            counts: vec![("rx-packets", packets), ("rx-hw-drops", drops)],
+        };
+        let mut sum = sum();
+        sum.queues(&[queue(0, 5, 0), queue(1, 5, 0)], &[queue(0, 5, 0), queue(1, 25, 2)]);
+        assert_eq!(values(&sum), [("nic.rx-1.rx-packets", 20.0), ("nic.rx-1.rx-hw-drops", 2.0)]);
+        sum.output.readings.clear();
+        let qdisc = |packets: u64, drops, backlog| Qdisc {
+            parent: ROOT,
+            kind: "fq_codel".into(),
+            counts: vec![("packets", packets), ("drops", drops), ("backlog", backlog)],
+            ..Qdisc::default()
+        };
+        sum.qdisc(&[qdisc(u32::MAX.into(), 1, 9)], &[qdisc(9, 3, 500)], "eth0");
+        let expected =
+            [("nic.qdisc.packets", 10.0), ("nic.qdisc.drops", 2.0), ("nic.qdisc.backlog", 500.0)];
+        assert_eq!(values(&sum), expected);
+        assert_eq!(sum.output.warnings, ["nic: the qdisc fq_codel of eth0 dropped 2 packets"]);
+    }
+}

@@ -1,0 +1,262 @@
+//! Energy and power of the machine, by whichever source it has.
+//!
+//! No two sources are ever added: each gives figures of parts of the machine
+//! (`power.package-0`), and by a rule of its own one figure that stands for the whole
+//! (`power.energy`, `power.watts`). What the sources see is not the same, so figures
+//! of different sources are not comparable: RAPL sees processors and memory, an external
+//! meter sees fans, disks and what the power supply loses.
+
+mod counters;
+mod domain;
+mod gauge;
+mod program;
+mod sensors;
+
+pub use program::{dcmi_reading, printed_watts};
+
+use super::{Context, Meter, Output, Prepared, Reach, Running};
+use bytepath_record::{
+    Facts, Fault, FaultKind, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit,
+};
+use gauge::{Gauge, Measured};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// Name of the meter in the catalogue.
+pub const NAME: &str = "power";
+
+/// The meter `power`.
+pub(crate) struct Power;
+
+impl Meter for Power {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "energy of the machine and its parts: RAPL, perf, hwmon, ipmitool, a program or a log"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Machine
+    }
+
+    fn probe(&self, facts: &Facts) -> Support {
+        support(facts, &PowerSource::Auto)
+    }
+
+    /// A program takes too long to start for the beginning of a window.
+    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+        let choice = choice(context)?;
+        match &choice.source {
+            source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
+                let program = program::start(source)?;
+                Ok(Some(Box::new(Ready { program, rest: rest(&choice) })))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let choice = choice(context)?;
+        let gauge = match &choice.source {
+            PowerSource::Csv { .. } => None,
+            source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
+                let program: Box<dyn Gauge> = Box::new(program::start(source)?.begin());
+                Some(program)
+            }
+            source => open(source, context)?,
+        };
+        Ok(match gauge {
+            Some(gauge) => Box::new(Window { gauge, rest: rest(&choice) }),
+            None => Box::new(Nothing),
+        })
+    }
+}
+
+/// Whether a host has a source. What only a program or a file can show is tried when it
+/// is used.
+pub fn support(facts: &Facts, source: &PowerSource) -> Support {
+    let (rapl, perf, hwmon) = (of_rapl(facts), of_perf(facts), of_hwmon(facts));
+    match source {
+        PowerSource::Rapl => rapl,
+        PowerSource::Perf => perf,
+        PowerSource::Hwmon => hwmon,
+        PowerSource::Auto => {
+            let all = [rapl, perf, hwmon];
+            if all.iter().any(Support::is_yes) {
+                return Support::Yes;
+            }
+            let reasons = all.iter().filter_map(|support| match support {
+                Support::No { reason, .. } => Some(reason.as_str()),
+                Support::Yes => None,
+            });
+            let denied = all.iter().find_map(|support| match support {
+                Support::No { remedy, .. } if !remedy.is_empty() => Some(remedy.as_str()),
+                _ => None,
+            });
+            let other = if facts.settings.contains_key("device.ipmi") {
+                "query the board's controller: --power ipmi"
+            } else {
+                "use an external meter: --power csv=FILE or --power command=PROGRAM"
+            };
+            Support::no(reasons.collect::<Vec<_>>().join("; "), denied.unwrap_or(other))
+        }
+        PowerSource::Ipmi if !facts.settings.contains_key("device.ipmi") => Support::no(
+            "there is no /dev/ipmi0",
+            "modprobe ipmi_devintf ipmi_si, on a machine with a management controller",
+        ),
+        PowerSource::Ipmi | PowerSource::Command { .. } | PowerSource::Csv { .. } => Support::Yes,
+    }
+}
+
+/// What the machine draws with nothing to do, watts, over this time.
+pub fn at_rest(context: &Context, time: Duration) -> Result<f64, Fault> {
+    let choice = Choice { rest: Rest::Kept, ..choice(context)? };
+    let context = Context { options: json!(choice), ..context.clone() };
+    let ready = Power.prepare(&context)?;
+    let mut running = match ready {
+        Some(ready) => ready.start()?,
+        None => Power.start(&context)?,
+    };
+    let begin = Instant::now();
+    while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
+        std::thread::sleep(left.min(super::TICK));
+        running.tick();
+    }
+    let output = running.stop()?;
+    let watts = |r: &&Reading| r.metric == "power.watts" && r.scope == Scope::Machine;
+    output.readings.iter().find(watts).map(|r| r.value).ok_or_else(|| {
+        let why = output.warnings.first().map_or("the source gave no figure", String::as_str);
+        Fault::new(FaultKind::Unsupported, format!("the idle power cannot be measured: {why}"))
+            .remedy("give it: --power SOURCE,rest=WATTS")
+    })
+}
+
+fn of_rapl(facts: &Facts) -> Support {
+    match (facts.settings.get("power.rapl"), facts.settings.get("power.rapl.denied")) {
+        (Some(_), None) => Support::Yes,
+        (Some(_), Some(_)) => Support::no(
+            "RAPL's counters are readable by root only",
+            "run as root, or: chmod a+r /sys/class/powercap/*/energy_uj",
+        ),
+        _ => Support::no("no RAPL zone in /sys/class/powercap", ""),
+    }
+}
+
+fn of_perf(facts: &Facts) -> Support {
+    if !facts.settings.contains_key("power.perf") {
+        return Support::no("no PMU power in /sys/bus/event_source/devices", "");
+    }
+    let paranoid = facts.settings.get("kernel.perf_event_paranoid");
+    let open = paranoid.and_then(|text| text.parse::<i64>().ok()).is_some_and(|p| p <= 0);
+    let held = ["PERFMON", "SYS_ADMIN"];
+    let may = facts.privileges.capabilities.iter().any(|name| held.contains(&name.as_str()));
+    if open || may && !facts.privileges.user_namespace {
+        Support::Yes
+    } else {
+        Support::no(
+            "perf's PMU power is not accessible to this user",
+            "sysctl -w kernel.perf_event_paranoid=0",
+        )
+    }
+}
+
+fn of_hwmon(facts: &Facts) -> Support {
+    match facts.settings.get("power.hwmon") {
+        Some(_) => Support::Yes,
+        None => Support::no("no sensor of machine or sockets in /sys/class/hwmon", ""),
+    }
+}
+
+/// Opens a source and begins to read it. `Auto` takes the first that can be opened, and
+/// none is not an error there.
+fn open(source: &PowerSource, context: &Context) -> Result<Option<Box<dyn Gauge>>, Fault> {
+    let sys = &context.roots.sys;
+    match source {
+        PowerSource::Rapl => counters::rapl(sys).map(Some),
+        PowerSource::Perf => counters::perf(sys).map(Some),
+        PowerSource::Hwmon => sensors::hwmon(sys).map(Some),
+        _ => Ok(counters::rapl(sys)
+            .or_else(|_| counters::perf(sys))
+            .or_else(|_| sensors::hwmon(sys))
+            .ok()),
+    }
+}
+
+fn choice(context: &Context) -> Result<Choice, Fault> {
+    Ok(context.options()?.unwrap_or_default())
+}
+
+fn rest(power: &Choice) -> Option<f64> {
+    match power.rest {
+        Rest::Given { watts } => Some(watts),
+        // The study measures it before its first trial and then gives it.
+        Rest::Kept | Rest::Measured => None,
+    }
+}
+
+struct Ready {
+    program: program::Program,
+    rest: Option<f64>,
+}
+
+impl Prepared for Ready {
+    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault> {
+        let gauge = Box::new(self.program.begin());
+        Ok(Box::new(Window { gauge, rest: self.rest }))
+    }
+}
+
+/// A machine without a source, or a log that is read later.
+struct Nothing;
+
+impl Running for Nothing {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        Ok(Output::default())
+    }
+}
+
+struct Window {
+    gauge: Box<dyn Gauge>,
+    rest: Option<f64>,
+}
+
+impl Running for Window {
+    fn tick(&mut self) {
+        self.gauge.tick();
+    }
+
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        let measured = self.gauge.stop()?;
+        Ok(report(measured, self.rest))
+    }
+}
+
+/// The readings of a window.
+fn report(measured: Measured, rest: Option<f64>) -> Output {
+    let seconds = measured.seconds;
+    let mut output = Output { warnings: measured.warnings, ..Output::default() };
+    let (total, doubt) = domain::total(&measured.parts);
+    for part in &measured.parts {
+        output.add(&part.metric(), Unit::Joules, part.joules, &Scope::Machine);
+    }
+    output.warnings.extend(doubt);
+    let Some(total) = total.filter(|_| seconds > 0.0) else { return output };
+    let rest = rest.unwrap_or(0.0);
+    let net = total - rest * seconds;
+    output.add("power.energy", Unit::Joules, net, &Scope::Machine);
+    output.level("power.watts", Unit::Watts, net / seconds, &Scope::Machine);
+    if rest > 0.0 {
+        output.level("power.rest", Unit::Watts, rest, &Scope::Machine);
+    }
+    if let Some(count) = measured.readings {
+        output.add("power.readings", Unit::Count, f64::from(count), &Scope::Machine);
+    }
+    if net < 0.0 {
+        output.warnings.push(format!(
+            "power: the window drew less than the idle power of {rest:.1} W that is subtracted"
+        ));
+    }
+    output
+}

@@ -1,0 +1,446 @@
+//! Sources that are programs: `ipmitool`, and a program of the user's. The only ones
+//! that bytepath starts while bytes flow, and only where they are requested by name. No
+//! shell reads their command lines.
+//!
+//! A thread reads what they print. A management controller has a new reading once a
+//! second or less often, so a window may have very few: how many is reported, and with fewer
+//! than two no figure is made.
+
+use super::domain::{Domain, Part};
+use super::gauge::{Gauge, Measured, integrate};
+use bytepath_record::{Fault, FaultKind, PowerSource};
+use bytepath_sys::process::spawn_tied;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What asks a management controller for its reading (ipmitool(1)).
+const IPMITOOL: [&str; 4] = ["ipmitool", "dcmi", "power", "reading"];
+
+/// How long one answer of `ipmitool` may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time from one question to the next; controllers have nothing new sooner.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Fewest readings that make a figure.
+const FEWEST: usize = 2;
+
+/// Longest line or answer that is looked at, bytes.
+const LONGEST: usize = 64 << 10;
+
+/// A program that is being read. Dropping it ends the program.
+pub(super) struct Program {
+    name: String,
+    shared: Arc<Shared>,
+}
+
+/// Starts the program of a source and a thread that reads it. An error only if it cannot
+/// be started at all.
+pub(super) fn start(source: &PowerSource) -> Result<Program, Fault> {
+    let (argv, asked): (Vec<String>, bool) = match source {
+        PowerSource::Command { argv } => (argv.clone(), false),
+        _ => (IPMITOOL.map(str::to_owned).to_vec(), true),
+    };
+    run(argv, asked)
+}
+
+/// Runs a program once and reads its lines, or repeatedly and reads its answers.
+fn run(argv: Vec<String>, asked: bool) -> Result<Program, Fault> {
+    let name = argv.first().cloned().unwrap_or_default();
+    let shared = Arc::new(Shared::default());
+    // The first is started here, so that a missing program is reported at once.
+    let first = spawn(&argv, &shared)?;
+    let theirs = Arc::clone(&shared);
+    let run = move || match asked {
+        true => ask_again_and_again(&argv, first, &theirs),
+        false => read_lines(first, &theirs),
+    };
+    let thread = std::thread::Builder::new().name("power".into()).spawn(run);
+    thread.map_err(|e| Fault::system("power: cannot start a thread", &e))?;
+    Ok(Program { name, shared })
+}
+
+impl Program {
+    /// From now on readings count.
+    pub(super) fn begin(self) -> Reader {
+        self.shared.lock().readings.clear();
+        Reader { begin: Instant::now(), program: self }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.over = true;
+        if let Some(pid) = state.child {
+            // A program that has ended by itself is not an error.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        self.shared.wake.notify_all();
+    }
+}
+
+/// A program whose readings count.
+pub(super) struct Reader {
+    begin: Instant,
+    program: Program,
+}
+
+impl Gauge for Reader {
+    fn stop(self: Box<Self>) -> Result<Measured, Fault> {
+        let end = Instant::now();
+        let state = self.program.shared.lock();
+        let name = &self.program.name;
+        let seconds = end.saturating_duration_since(self.begin).as_secs_f64();
+        let mut measured = Measured { seconds, ..Measured::default() };
+        if let Some(trouble) = &state.trouble {
+            measured.warnings.push(format!("power: {name}: {trouble}"));
+        }
+        let count = state.readings.len();
+        measured.readings = Some(u32::try_from(count).unwrap_or(u32::MAX));
+        if count < FEWEST {
+            measured.warnings.push(format!(
+                "power: {name} gave {count} readings in a window of {seconds:.1} s, too \
+                 few for a figure (--window 5s and --design trials allow more)"
+            ));
+            return Ok(measured);
+        }
+        let joules = integrate(&state.readings, self.begin, end).unwrap_or(0.0);
+        measured.parts.push(Part { name: "box".into(), domain: Domain::Platform, joules });
+        Ok(measured)
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    readings: Vec<(Instant, f64)>,
+    trouble: Option<String>,
+    /// The program while it has not been waited for; so its number is not reused.
+    child: Option<Pid>,
+    over: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a child that has closed its output.
+    fn reap(&self, mut child: Child) {
+        let mut state = self.lock();
+        if let Some(pid) = state.child.take() {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        // It is dead or dying, so this does not take long.
+        let _ = child.wait();
+    }
+}
+
+/// Starts a program in a process group of its own, so that what it starts can be ended
+/// with it.
+fn spawn(argv: &[String], shared: &Shared) -> Result<(Child, ChildStdout), Fault> {
+    let (program, arguments) = argv.split_first().ok_or_else(|| {
+        Fault::new(FaultKind::Usage, "power: there is no program to read watts from")
+    })?;
+    let mut state = shared.lock();
+    let mut command = Command::new(program);
+    command.args(arguments).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // An agent may be killed, and then nothing else would end it.
+    let child = spawn_tied(command, &[]);
+    let mut child = child.map_err(|e| {
+        let fault = Fault::system(format_args!("power: cannot start {program}"), &e);
+        match e.kind() {
+            io::ErrorKind::NotFound => {
+                fault.remedy(format!("install {program}, or choose another source"))
+            }
+            _ => fault,
+        }
+    })?;
+    state.child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let output = child.stdout.take();
+    let output = output.ok_or_else(|| Fault::new(FaultKind::System, "power: a pipe is missing"))?;
+    Ok((child, output))
+}
+
+/// One reading a line, as long as the program lives.
+fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
+    let mut line = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let read = match output.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => break,
+        };
+        let now = Instant::now();
+        for byte in buffer.iter().take(read) {
+            match byte {
+                b'\n' => {
+                    let text = String::from_utf8_lossy(&line);
+                    let mut state = shared.lock();
+                    match printed_watts(&text) {
+                        Some(watts) => state.readings.push((now, watts)),
+                        None => {
+                            let shown: String = text.trim().chars().take(40).collect();
+                            state.trouble = Some(format!("'{shown}' is not a reading in watts"));
+                        }
+                    }
+                    drop(state);
+                    line.clear();
+                }
+                // What is longer than any reading is none; its end says so.
+                byte if line.len() < LONGEST => line.push(*byte),
+                _ => {}
+            }
+        }
+    }
+    let mut state = shared.lock();
+    if !state.over {
+        state.trouble.get_or_insert_with(|| "the program ended".into());
+    }
+    drop(state);
+    shared.reap(child);
+}
+
+/// One reading per answer, requested repeatedly.
+fn ask_again_and_again(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
+    let mut next = Some(first);
+    loop {
+        let asked = Instant::now();
+        let started = next.take().map_or_else(|| spawn(argv, shared), Ok);
+        let (child, mut output) = match started {
+            Ok(started) => started,
+            Err(fault) => {
+                shared.lock().trouble = Some(fault.message);
+                return;
+            }
+        };
+        let answer = read_until(&mut output, asked + TIMEOUT);
+        let now = Instant::now();
+        shared.reap(child);
+        let reading = answer.and_then(|text| dcmi_reading(&text));
+        let mut state = shared.lock();
+        match reading {
+            Ok(watts) => state.readings.push((now, watts)),
+            Err(_) if state.over => {}
+            Err(trouble) => state.trouble = Some(trouble),
+        }
+        while !state.over && asked.elapsed() < PERIOD {
+            let left = PERIOD.saturating_sub(asked.elapsed());
+            let waited = shared.wake.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.over {
+            return;
+        }
+    }
+}
+
+/// All that a program prints until it closes its output.
+fn read_until(output: &mut ChildStdout, deadline: Instant) -> Result<String, String> {
+    let mut text = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let wait = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [PollFd::new(&*output, PollFlags::IN)];
+        match poll(&mut fds, Some(&wait)) {
+            Ok(0) => return Err(format!("no answer within {} s", TIMEOUT.as_secs())),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(e) => return Err(e.to_string()),
+            Ok(_) => {}
+        }
+        match output.read(&mut buffer) {
+            Ok(0) => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            Ok(read) if text.len() < LONGEST => text.extend(buffer.iter().take(read)),
+            Ok(_) => return Err("the answer is too long".into()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+}
+
+/// Watts by the answer of `ipmitool dcmi power reading`: the momentary figure, or where
+/// the controller is not measuring, why not (lib/ipmi_dcmi.c of ipmitool).
+pub fn dcmi_reading(text: &str) -> Result<f64, String> {
+    let field = |name: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
+    };
+    let state = field("Power reading state is");
+    if let Some(state) = state.filter(|state| *state != "activated") {
+        let state: String = state.chars().take(40).collect();
+        return Err(format!("the controller's power measurement is '{state}'"));
+    }
+    let value = field("Instantaneous power reading");
+    let value = value.ok_or("the answer holds no instantaneous power reading")?;
+    printed_watts(value).ok_or_else(|| {
+        let shown: String = value.chars().take(40).collect();
+        format!("'{shown}' is not a reading in watts")
+    })
+}
+
+/// A reading as a program prints it: `230`, `230.5 W`, `231 Watts`. None of what is not a
+/// power that a machine can draw.
+pub fn printed_watts(line: &str) -> Option<f64> {
+    const MOST: f64 = 1e7;
+    let line = line.trim();
+    let end = line.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(line.len());
+    let (digits, unit) = (line.get(..end)?, line.get(end..)?.trim());
+    let watts = ["", "w", "watt", "watts"].contains(&unit.to_ascii_lowercase().as_str());
+    digits.parse::<f64>().ok().filter(|value| watts && value.is_finite() && *value <= MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DCMI: &str = "
+    Instantaneous power reading:                   233 Watts
+    Minimum during sampling period:                 24 Watts
+    Maximum during sampling period:                461 Watts
+    Average power reading over sample period:      231 Watts
+    IPMI timestamp:                           Sat Nov 21 12:00:00 2026
+    Sampling period:                          00000001 Seconds.
+    Power reading state is:                   activated
+
+";
+
+    #[test]
+    fn answers_of_ipmitool() {
+        assert_eq!(dcmi_reading(DCMI), Ok(233.0));
+        let off = DCMI.replace("activated", "deactivated");
+        assert!(dcmi_reading(&off).unwrap_err().contains("deactivated"));
+        assert!(dcmi_reading("").unwrap_err().contains("no instantaneous"));
+        let nonsense = DCMI.replace("233 Watts", "-233 Volts");
+        assert!(dcmi_reading(&nonsense).unwrap_err().contains("-233 Volts"));
+    }
+
+    #[test]
+    fn lines_of_a_program() {
+        for (line, watts) in [("230", 230.0), (" 12.5 W\r", 12.5), ("7watts", 7.0), ("0", 0.0)] {
+            assert_eq!(printed_watts(line), Some(watts), "{line}");
+        }
+        for line in ["", "W", "-3", "nan", "inf", "1e9", "230 mA", "1.2.3", "99999999", "é"] {
+            assert_eq!(printed_watts(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_program_ends_with_its_parent() {
+        let start = || {
+            let shared = Shared { state: Mutex::default(), wake: Condvar::new() };
+            let (child, _output) = spawn(&argv("exec sleep 60"), &shared).unwrap();
+            // Killed, and not dropped: nothing of ours runs any more.
+            child
+        };
+        let mut child = std::thread::scope(|scope| scope.spawn(start).join().unwrap());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn argv(script: &str) -> Vec<String> {
+        ["sh", "-c", script].map(str::to_owned).to_vec()
+    }
+
+    fn program(script: &str) -> Program {
+        start(&PowerSource::Command { argv: argv(script) }).unwrap()
+    }
+
+    /// Waits until a program has finished; after a minute it is assumed that it never will.
+    fn until(program: &Program, done: impl Fn(&State) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !done(&program.shared.lock()) {
+            assert!(Instant::now() < deadline, "the program did nothing");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_program_that_prints_watts() {
+        let program = program("while :; do echo 50 W; sleep 0.01; done");
+        until(&program, |state| !state.readings.is_empty());
+        let reader = program.begin();
+        until(&reader.program, |state| state.readings.len() > 3);
+        let begin = reader.begin;
+        let measured = Box::new(reader).stop().unwrap();
+        let [part] = &measured.parts[..] else { panic!("{measured:?}") };
+        let watts = part.joules / begin.elapsed().as_secs_f64();
+        assert!(watts > 25.0 && watts <= 50.0, "{watts}");
+        assert!(measured.readings > Some(3) && measured.warnings.is_empty(), "{measured:?}");
+    }
+
+    #[test]
+    fn a_controller_is_asked_again_and_again() {
+        let program = run(argv(&format!("echo '{DCMI}'")), true).unwrap();
+        until(&program, |state| state.readings.len() == 2);
+        let state = program.shared.lock();
+        assert_eq!(state.readings.iter().map(|r| r.1).collect::<Vec<_>>(), [233.0, 233.0]);
+        let apart = state.readings[1].0 - state.readings[0].0;
+        assert!(apart > PERIOD / 2, "{apart:?}");
+        assert_eq!(state.trouble, None);
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_is_not_waited_for() {
+        let shared = Shared::default();
+        let (child, mut output) = spawn(&argv("sleep 600"), &shared).unwrap();
+        let begin = Instant::now();
+        let answer = read_until(&mut output, begin + Duration::from_millis(30));
+        assert!(answer.unwrap_err().contains("no answer"));
+        shared.reap(child);
+        assert!(begin.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn one_reading_makes_no_figure_and_nonsense_is_reported() {
+        let program = program("echo 50; echo volts; sleep 60");
+        until(&program, |state| state.trouble.is_some());
+        let reader = Reader { begin: Instant::now(), program };
+        let measured = Box::new(reader).stop().unwrap();
+        assert_eq!((measured.readings, measured.parts.len()), (Some(1), 0));
+        let said = measured.warnings.join("\n");
+        assert!(said.contains("'volts'") && said.contains("gave 1 readings"), "{said}");
+    }
+
+    #[test]
+    fn a_program_that_is_dropped_ends_with_what_it_started() {
+        let program = program("echo $$; sleep 600 & echo $!; wait");
+        until(&program, |state| state.readings.len() == 2);
+        let pids: Vec<u32> = program.shared.lock().readings.iter().map(|r| r.1 as u32).collect();
+        drop(program);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        // A zombie that has not been waited for is dead anyway.
+        let lives = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        while pids.iter().any(lives) {
+            assert!(Instant::now() < deadline, "{pids:?} live on");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let argv = vec!["no-such-program".to_owned()];
+        let fault = start(&PowerSource::Command { argv }).err().unwrap();
+        assert!(fault.to_string().contains("no-such-program"), "{fault}");
+    }
+}

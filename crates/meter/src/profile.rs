@@ -1,0 +1,490 @@
+//! What was on the CPUs: samples with call chains, by perf_event_open(2). Only
+//! in trials of their own, because sampling costs throughput.
+//!
+//! Opening and mapping happen when the stream starts, so that only an
+//! ioctl falls into the window. A thread of its own moves what the kernel writes
+//! out of the rings into memory that was taken before; addresses are named after
+//! the window, and elsewhere.
+
+use super::{Context, Meter, Output, Prepared, Reach, Running};
+use bytepath_record::{
+    Facts, Fault, FaultKind, OptionSpec, SAMPLING_OPTIONS, SamplePrice, Sampling, Support,
+};
+use bytepath_sys::perf::{
+    self, Control, Event, LARGEST_SAMPLE, Rate, Record, Refused, Request, Sampler, Step, Tally,
+    Unit, records,
+};
+use bytepath_sys::{Roots, files, procfs};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The meter `profile`.
+pub(crate) struct Profile;
+
+pub const NAME: &str = "profile";
+
+/// Everything that was sampled in a window, as the kernel delivered it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Capture {
+    pub sampling: Sampling,
+    /// What one count of the event is.
+    pub unit: Unit,
+    /// Records of each CPU, one after the other.
+    pub records: Vec<Vec<u8>>,
+    /// When the window began, nanoseconds of the monotonic clock.
+    pub begin: u64,
+    /// Seconds of the window.
+    pub seconds: f64,
+    /// Samples that the kernel took and that were lost.
+    pub lost: u64,
+    /// Times that the kernel stopped sampling because it took too long.
+    pub throttled: u64,
+    /// Part of the window in which the event was really counted, 0 to 1.
+    pub counted: f64,
+    /// Threads: process, thread, name.
+    pub threads: Vec<(u32, u32, String)>,
+    /// The text of `/proc/PID/maps` of processes that were sampled.
+    pub maps: BTreeMap<u32, String>,
+}
+
+/// Bytes of records that one window may take, all CPUs together. What comes
+/// beyond is counted as lost.
+const MOST_BYTES: usize = 1 << 30;
+
+/// Bytes of `/proc/PID/maps` of all processes. One alone may have some hundred MiB of it:
+/// vm.max_map_count lines, each with a path.
+const MOST_MAPS: u64 = 64 << 20;
+
+/// Seconds of samples that there is room for from the start, in the kernel's
+/// usual depth of a call chain.
+const ROOM: f64 = 5.0;
+
+/// How often the rings are looked at when nothing fills them.
+const IDLE: Duration = Duration::from_millis(200);
+
+impl Meter for Profile {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "samples of what runs on the CPUs, with call chains; in separate trials (perf_event_open)"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Machine
+    }
+
+    fn apart(&self) -> bool {
+        true
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &SAMPLING_OPTIONS
+    }
+
+    fn probe(&self, facts: &Facts) -> Support {
+        let paranoid = facts.settings.get("kernel.perf_event_paranoid");
+        let level = paranoid.and_then(|text| text.trim().parse::<i32>().ok());
+        let may = |name: &str| facts.privileges.capabilities.iter().any(|c| c == name);
+        let privileged = !facts.privileges.user_namespace && (may("PERFMON") || may("SYS_ADMIN"));
+        match level {
+            Some(1..) if !privileged => {
+                Support::no("the kernel allows no sampling of whole CPUs", permission_remedy(level))
+            }
+            _ => Support::Yes,
+        }
+    }
+
+    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+        let Some(sampling) = context.options::<Sampling>()? else { return Ok(None) };
+        let roots = &context.roots;
+        let event = event(&sampling.event, roots)?;
+        let request =
+            Request { event, rate: Rate::Frequency(sampling.rate), cpus: sampling.cpus.clone() };
+        let sampler = Sampler::open(&request).map_err(|refused| fault(refused, roots))?;
+        let each = (MOST_BYTES / request.cpus.len().max(1))
+            .min((sampling.rate as f64 * ROOM * LARGEST_SAMPLE as f64) as usize);
+        let store = Store {
+            rings: request.cpus.iter().map(|_| Vec::with_capacity(each)).collect(),
+            most: MOST_BYTES,
+            dropped: 0,
+        };
+        let control = sampler.control();
+        let ended = Arc::new(AtomicBool::new(false));
+        let flag = ended.clone();
+        let drainer = std::thread::Builder::new()
+            .name(NAME.into())
+            .spawn(move || drain(sampler, store, &flag))
+            .map_err(|e| Fault::system("cannot start a thread", &e))?;
+        Ok(Some(Box::new(Open {
+            threads: threads(&roots.proc),
+            roots: roots.clone(),
+            sampling,
+            unit: request.event.unit(),
+            drainer: Drainer { control, ended, thread: Some(drainer) },
+        })))
+    }
+
+    fn start(&self, _: &Context) -> Result<Box<dyn Running>, Fault> {
+        Err(Fault::new(FaultKind::System, "the options do not say what to sample"))
+    }
+}
+
+/// What one sample of an event costs here; without a name, of hardware cycles, or
+/// of the CPU clock where there are none.
+pub fn price(event: Option<&str>, cpu: u32, roots: &Roots) -> Result<SamplePrice, Fault> {
+    let measure = |event: &Event| perf::sample_cost(event, cpu);
+    let measured = match event {
+        Some(name) => {
+            let event = self::event(name, roots)?;
+            (measure(&event), event)
+        }
+        None => {
+            let cycles = Event::cycles();
+            match measure(&cycles) {
+                // Virtual machines often have no counters at all, or some that never count.
+                Err(refused) if refused.step != Step::Open || is_permission(&refused) => {
+                    (Err(refused), cycles)
+                }
+                Ok(Some(cost)) => (Ok(Some(cost)), cycles),
+                _ => {
+                    let clock = Event::cpu_clock();
+                    (measure(&clock), clock)
+                }
+            }
+        }
+    };
+    let (cost, event) = measured;
+    let cost = cost.map_err(|refused| fault(refused, roots))?;
+    Ok(SamplePrice { event: event.name, seconds: cost.map(|cost| cost.seconds) })
+}
+
+fn event(name: &str, roots: &Roots) -> Result<Event, Fault> {
+    Event::parse(name, &roots.sys).map_err(|unknown| {
+        let fault = Fault::new(FaultKind::Usage, unknown.what);
+        match unknown.instead {
+            Some(instead) => fault.remedy(instead),
+            None => fault,
+        }
+    })
+}
+
+fn is_permission(refused: &Refused) -> bool {
+    refused.error.kind() == std::io::ErrorKind::PermissionDenied
+}
+
+/// Thing, cause and remedy of a refusal.
+fn fault(refused: Refused, roots: &Roots) -> Fault {
+    let kernel = |name: &str| {
+        let path = roots.proc.join("sys/kernel").join(name);
+        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok())
+    };
+    let code = refused.error.raw_os_error().unwrap_or_default();
+    let fault = Fault::system(&refused, &refused.error);
+    let fault = Fault { message: refused.to_string(), ..fault };
+    match (refused.step, code) {
+        (Step::Map, libc::EPERM | libc::ENOMEM) => {
+            let limit = kernel("perf_event_mlock_kb").unwrap_or_default();
+            Fault { kind: FaultKind::Permission, ..fault }.remedy(format!(
+                "the ring is locked memory: raise kernel.perf_event_mlock_kb (now {limit}) or \
+                 RLIMIT_MEMLOCK (ulimit -l), or give CAP_IPC_LOCK"
+            ))
+        }
+        (Step::Open, libc::EACCES | libc::EPERM) => {
+            fault.remedy(permission_remedy(kernel("perf_event_paranoid")))
+        }
+        (Step::Open, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO) => {
+            Fault { kind: FaultKind::Unsupported, ..fault }
+                .remedy("this host cannot sample it; cpu-clock works everywhere")
+        }
+        (Step::Open, libc::EINVAL) => {
+            let most = kernel("perf_event_max_sample_rate").unwrap_or_default();
+            fault.remedy(format!(
+                "a rate above kernel.perf_event_max_sample_rate (now {most})? an event that \
+                 cannot be sampled?"
+            ))
+        }
+        (Step::Open, libc::EBUSY) => fault.remedy("another profiler uses the counters: stop it"),
+        _ => fault,
+    }
+}
+
+fn permission_remedy(paranoid: Option<i32>) -> String {
+    let now = paranoid.map(|level| format!(" (now {level})")).unwrap_or_default();
+    format!(
+        "run as root or with CAP_PERFMON, or lower kernel.perf_event_paranoid{now} to 0; in a \
+         container, allow perf_event_open in its seccomp profile"
+    )
+}
+
+/// Every thread that `/proc` shows: process, thread, name.
+fn threads(proc: &Path) -> Vec<(u32, u32, String)> {
+    let mut all = Vec::new();
+    for pid in procfs::numbered(proc).unwrap_or_default() {
+        let tasks = proc.join(pid.to_string()).join("task");
+        for tid in procfs::numbered(&tasks).unwrap_or_default() {
+            let name = procfs::name(&tasks.join(tid.to_string()));
+            all.extend(name.map(|name| (pid, tid, name)));
+        }
+    }
+    all
+}
+
+struct Open {
+    roots: Roots,
+    sampling: Sampling,
+    unit: Unit,
+    threads: Vec<(u32, u32, String)>,
+    drainer: Drainer,
+}
+
+impl Prepared for Open {
+    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault> {
+        let begin = monotonic();
+        let enabled = self.drainer.control.enable();
+        enabled.map_err(|e| Fault::system("cannot enable a perf event", &e))?;
+        Ok(Box::new(Window { open: *self, begin, since: Instant::now() }))
+    }
+}
+
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+struct Window {
+    open: Open,
+    begin: u64,
+    since: Instant,
+}
+
+impl Running for Window {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        let Window { mut open, begin, since } = *self;
+        let drained = open.drainer.stop()?;
+        let seconds = since.elapsed().as_secs_f64();
+        let tally = |part: fn(&Tally) -> u64| drained.tallies.iter().map(part).sum::<u64>();
+        let (enabled, running) = (tally(|t| t.enabled), tally(|t| t.running));
+        let mut capture = Capture {
+            sampling: open.sampling,
+            unit: open.unit,
+            records: drained.store.rings,
+            begin,
+            seconds,
+            lost: 0,
+            throttled: 0,
+            counted: if enabled > 0 { running as f64 / enabled as f64 } else { 1.0 },
+            threads: open.threads,
+            maps: BTreeMap::new(),
+        };
+        capture.look_at_processes(&open.roots.proc);
+        // The kernel's own count knows of losses after which no record found room.
+        let counted: Option<u64> = drained.tallies.iter().map(|tally| tally.lost).sum();
+        capture.lost = capture.lost.max(counted.unwrap_or_default()) + drained.store.dropped;
+        Ok(Output { capture: Some(Box::new(capture)), ..Output::default() })
+    }
+}
+
+impl Capture {
+    /// Counts losses, and notes names and files of the processes that were
+    /// sampled, while they are there.
+    fn look_at_processes(&mut self, proc: &Path) {
+        let known: BTreeSet<u32> = self.threads.iter().map(|(_, tid, _)| *tid).collect();
+        let (mut pids, mut nameless) = (BTreeSet::new(), BTreeSet::new());
+        for record in self.records.iter().flat_map(|bytes| records(bytes)) {
+            match record {
+                Ok(Record::Sample(sample)) => {
+                    let task = sample.task;
+                    // Kernel threads have no maps, and reading none is quick.
+                    pids.insert(task.pid);
+                    if !known.contains(&task.tid) {
+                        nameless.insert((task.pid, task.tid));
+                    }
+                }
+                Ok(Record::Lost(count)) => self.lost += count,
+                Ok(Record::Throttle) => self.throttled += 1,
+                _ => {}
+            }
+        }
+        for (pid, tid) in nameless {
+            let dir = proc.join(pid.to_string()).join("task").join(tid.to_string());
+            self.threads.extend(procfs::name(&dir).map(|name| (pid, tid, name)));
+        }
+        let mut room = MOST_MAPS;
+        for pid in pids.into_iter().filter(|pid| *pid != 0) {
+            let text = files::read_text(&proc.join(pid.to_string()).join("maps"), room);
+            let text = text.ok().filter(|text| !text.is_empty());
+            room -= text.as_ref().map_or(0, |text| text.len() as u64);
+            self.maps.extend(text.map(|text| (pid, text)));
+        }
+    }
+}
+
+/// The thread that empties the rings, and the switch of what fills them.
+struct Drainer {
+    control: Control,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Drained, Fault>>>,
+}
+
+/// What the thread has at its end.
+struct Drained {
+    store: Store,
+    tallies: Vec<Tally>,
+}
+
+impl Drainer {
+    fn stop(&mut self) -> Result<Drained, Fault> {
+        let disabled = self.control.disable();
+        self.end();
+        disabled.map_err(|e| Fault::system("cannot disable a perf event", &e))?;
+        let ended = self.thread.take().map(JoinHandle::join);
+        ended.and_then(Result::ok).unwrap_or_else(|| {
+            Err(Fault::new(FaultKind::System, "the thread that reads the samples panicked"))
+        })
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        // If this fails, the thread looks by itself before long.
+        let _ = self.control.wake();
+    }
+}
+
+impl Drop for Drainer {
+    fn drop(&mut self) {
+        self.end();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Moves records out of the rings until it is asked to end.
+fn drain(mut sampler: Sampler, mut store: Store, ended: &AtomicBool) -> Result<Drained, Fault> {
+    loop {
+        // Looked at before the last turn: the event is off by then.
+        let last = ended.load(Ordering::Acquire);
+        sampler
+            .drain(|ring, first, second| store.keep(ring, first, second))
+            .map_err(|e| Fault::new(FaultKind::System, e.to_string()))?;
+        if last {
+            break;
+        }
+        sampler.wait(IDLE).map_err(|e| Fault::system("cannot wait for samples", &e))?;
+    }
+    let tallies = sampler.tallies().map_err(|e| Fault::system("cannot read a perf event", &e))?;
+    Ok(Drained { store, tallies })
+}
+
+/// Records of each ring, in memory that was taken before the window.
+struct Store {
+    rings: Vec<Vec<u8>>,
+    /// Bytes that may be kept, all rings together.
+    most: usize,
+    /// Samples that had no place.
+    dropped: u64,
+}
+
+impl Store {
+    fn keep(&mut self, ring: usize, first: &[u8], second: &[u8]) {
+        let held: usize = self.rings.iter().map(Vec::len).sum();
+        let Some(bytes) = self.rings.get_mut(ring) else { return };
+        let old = bytes.len();
+        // Within the capacity this allocates nothing; a window that lasts longer
+        // than there is room for costs a move.
+        bytes.extend_from_slice(first);
+        bytes.extend_from_slice(second);
+        if held + first.len() + second.len() > self.most {
+            let sampled = |record: &Result<Record, _>| matches!(record, Ok(Record::Sample(_)));
+            self.dropped += records(&bytes[old..]).filter(sampled).count() as u64;
+            bytes.truncate(old);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(step: Step, code: i32) -> Refused {
+        let error = std::io::Error::from_raw_os_error(code);
+        Refused { step, event: "cycles".into(), cpu: 3, error }
+    }
+
+    #[test]
+    fn a_refusal_names_what_would_help() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = dir.path().join("proc/sys/kernel");
+        std::fs::create_dir_all(&kernel).unwrap();
+        for (name, value) in [
+            ("perf_event_paranoid", "2"),
+            ("perf_event_mlock_kb", "516"),
+            ("perf_event_max_sample_rate", "100000"),
+        ] {
+            std::fs::write(kernel.join(name), format!("{value}\n")).unwrap();
+        }
+        let roots = Roots::recorded(dir.path());
+        let cases = [
+            (Step::Open, libc::EACCES, FaultKind::Permission, "perf_event_paranoid (now 2)"),
+            (Step::Open, libc::EPERM, FaultKind::Permission, "CAP_PERFMON"),
+            (Step::Open, libc::ENOENT, FaultKind::Unsupported, "cpu-clock"),
+            (Step::Open, libc::EINVAL, FaultKind::System, "now 100000"),
+            (Step::Open, libc::EBUSY, FaultKind::System, "another profiler"),
+            (Step::Map, libc::EPERM, FaultKind::Permission, "perf_event_mlock_kb (now 516)"),
+            (Step::Map, libc::ENOMEM, FaultKind::Permission, "RLIMIT_MEMLOCK"),
+        ];
+        for (step, code, kind, remedy) in cases {
+            let fault = fault(refused(step, code), &roots);
+            assert_eq!(fault.kind, kind, "{fault}");
+            assert!(fault.message.contains("'cycles' on CPU 3"), "{fault}");
+            assert!(fault.remedy.as_ref().unwrap().contains(remedy), "{fault}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_place_is_counted() {
+        let sample = |chain: usize| {
+            let mut bytes = 9u32.to_ne_bytes().to_vec();
+            let size = 8 + 48 + 8 * chain;
+            bytes.extend(1u16.to_ne_bytes());
+            bytes.extend((size as u16).to_ne_bytes());
+            bytes.resize(8 + 40, 0);
+            bytes.extend((chain as u64).to_ne_bytes());
+            bytes.resize(size, 0);
+            bytes
+        };
+        let mut store = Store { rings: vec![Vec::new(); 2], most: 200, dropped: 0 };
+        let (one, two) = (sample(1), sample(2));
+        store.keep(0, &one, &[]);
+        store.keep(1, &one[..32], &one[32..]);
+        assert_eq!(store.rings[1], one);
+        assert_eq!(store.dropped, 0);
+        store.keep(0, &two, &one);
+        assert_eq!((store.dropped, store.rings[0].len()), (2, one.len()));
+        store.keep(0, &sample(0), &[]);
+        assert_eq!((store.dropped, store.rings[0].len()), (2, one.len() + 56));
+    }
+
+    #[test]
+    fn probing_goes_by_paranoia_and_privileges() {
+        let facts = |paranoid: &str, capabilities: &[&str], user_namespace: bool| {
+            let mut facts = Facts::default();
+            facts.settings.insert("kernel.perf_event_paranoid".into(), paranoid.into());
+            facts.privileges.capabilities = capabilities.iter().map(|c| (*c).into()).collect();
+            facts.privileges.user_namespace = user_namespace;
+            Profile.probe(&facts)
+        };
+        assert!(facts("2", &["SYS_ADMIN"], false).is_yes());
+        assert!(facts("-1", &[], false).is_yes());
+        assert!(facts("0", &[], true).is_yes());
+        assert!(!facts("1", &[], false).is_yes());
+        assert!(!facts("2", &["SYS_ADMIN"], true).is_yes(), "root of its own namespace only");
+        assert!(Profile.probe(&Facts::default()).is_yes(), "nothing known is not a refusal");
+    }
+}

@@ -1,0 +1,116 @@
+//! Where the kernel's receive work actually ran: how often each CPU ran the network
+//! softirqs (`/proc/softirqs`), and on which CPU the threads that poll for the link's
+//! device ran (`/proc/PID/stat`).
+//!
+//! A polling thread raises no softirq (`napi_threaded_poll`, net/core/dev.c), so that
+//! the counts alone would show next to nothing on a link with such a thread; and
+//! softirqs raised on behalf of the sender (acknowledgements that it gets) are counted
+//! like any other. The time of softirqs is the meter `cpu`'s.
+//!
+//! A thread's run time is given to the CPU that it is seen on at the end of each
+//! tick (100 ms). Of a pinned thread that is exact; a migrating one is attributed
+//! to a CPU for what it ran on another in between.
+
+use super::{Context, Meter, Output, Reach, Running, Watched, polling_threads};
+use bytepath_record::{Fault, Scope, Unit};
+use bytepath_sys::procfs::{self, SoftirqRow};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The meter `softirqs`.
+pub(crate) struct Softirqs;
+
+impl Meter for Softirqs {
+    fn name(&self) -> &'static str {
+        "softirqs"
+    }
+
+    fn summary(&self) -> &'static str {
+        "where receive work ran: network softirqs and NAPI threads by CPU (/proc/softirqs)"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Machine
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let proc = &context.roots.proc;
+        let device = context.device.as_deref();
+        let found = device.map(|device| polling_threads(proc, device)).unwrap_or_default();
+        let threads = found.iter().filter_map(|(dir, ..)| Polling::open(dir).ok()).collect();
+        let mut file = Watched::open(proc.join("softirqs"))?;
+        let start = file.read(procfs::parse_softirqs)?;
+        Ok(Box::new(Window { file, start, threads }))
+    }
+}
+
+struct Window {
+    file: Watched,
+    start: Vec<SoftirqRow>,
+    threads: Vec<Polling>,
+}
+
+impl Running for Window {
+    fn tick(&mut self) {
+        self.threads.iter_mut().for_each(Polling::look);
+    }
+
+    fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
+        let stop = self.file.read(procfs::parse_softirqs)?;
+        self.tick();
+        let mut output = Output::default();
+        for after in &stop {
+            let Some(before) = self.start.iter().find(|before| before.cpu == after.cpu) else {
+                continue;
+            };
+            let scope = Scope::Cpu(after.cpu);
+            // 32-bit counters wrap.
+            let rx = after.net_rx.wrapping_sub(before.net_rx);
+            let tx = after.net_tx.wrapping_sub(before.net_tx);
+            // A machine may have hundreds of CPUs that could be plugged in.
+            if rx > 0 || tx > 0 || (after.net_rx, after.net_tx) != (0, 0) {
+                output.add("softirqs.net_rx", Unit::Count, f64::from(rx), &scope);
+                output.add("softirqs.net_tx", Unit::Count, f64::from(tx), &scope);
+            }
+        }
+        let mut ran: BTreeMap<u32, u64> = BTreeMap::new();
+        for (cpu, nanoseconds) in self.threads.iter().flat_map(|thread| &thread.ran) {
+            *ran.entry(*cpu).or_default() += nanoseconds;
+        }
+        for (cpu, nanoseconds) in ran {
+            output.add("softirqs.napi", Unit::Seconds, nanoseconds as f64 * 1e-9, &Scope::Cpu(cpu));
+        }
+        Ok(output)
+    }
+}
+
+/// A thread that polls for the device.
+struct Polling {
+    stat: Watched,
+    schedstat: Watched,
+    /// Its run time at the last look, nanoseconds.
+    last: u64,
+    /// What it ran since the start, by CPU.
+    ran: BTreeMap<u32, u64>,
+}
+
+impl Polling {
+    fn open(dir: &Path) -> Result<Self, Fault> {
+        let stat = Watched::open(dir.join("stat"))?;
+        let mut schedstat = Watched::open(dir.join("schedstat"))?;
+        let last = schedstat.read(procfs::parse_schedstat)?.run;
+        Ok(Polling { stat, schedstat, last, ran: BTreeMap::new() })
+    }
+
+    /// Gives what it ran since the last look to the CPU it is on now. A thread that
+    /// has ended, because its device has gone, has no further readings.
+    fn look(&mut self) {
+        let cpu = self.stat.read(|text| procfs::parse_task_stat(text).map(|stat| stat.cpu));
+        let run = self.schedstat.read(procfs::parse_schedstat).map(|stat| stat.run);
+        let (Ok(Some(cpu)), Ok(run)) = (cpu, run) else { return };
+        let since = run.saturating_sub(self.last);
+        self.last = run;
+        let of_cpu = self.ran.entry(cpu).or_default();
+        *of_cpu = of_cpu.saturating_add(since);
+    }
+}

@@ -1,0 +1,206 @@
+//! What must not change while bytes flow: the clock that everything is
+//! timed by, the speed of the CPUs, the settings of the link. A change invalidates
+//! the trial (`stats::judge_events`).
+
+use super::{Context, Meter, Output, Reach, Running};
+use bytepath_record::{Fault, Role, Scope, Unit};
+use bytepath_sys::Roots;
+use bytepath_sys::ethtool::Channels;
+use bytepath_sys::netlink::{Link, Napi, Netlink};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
+
+/// Throttling (`thermal_throttle/*_throttle_count`, arch/x86/kernel/cpu/mce/therm_throt.c),
+/// the clock source, and the settings of the link's device. The end of a window is
+/// compared with the end of the one before, so that a change between two windows
+/// of a stream is seen too, and reported once.
+pub(crate) struct Steady;
+
+impl Meter for Steady {
+    fn name(&self) -> &'static str {
+        "steady"
+    }
+
+    fn summary(&self) -> &'static str {
+        "throttled CPUs, a changed clock source, changed link settings: invalidate a trial"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Agent
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let mut last = context.last_look.lock().unwrap_or_else(PoisonError::into_inner);
+        last.get_or_insert_with(|| State::read(context));
+        Ok(Box::new(Window { context: context.clone() }))
+    }
+}
+
+/// What the last look at a stream's surroundings showed; none before the first.
+pub type LastLook = Arc<Mutex<Option<State>>>;
+
+/// What has to stay as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    clock: Option<String>,
+    /// Throttle counts so far, by CPU; only CPUs that count.
+    throttled: Vec<(u32, u64)>,
+    /// Settings of the link's device, by name.
+    link: Vec<(&'static str, String)>,
+}
+
+struct Window {
+    context: Context,
+}
+
+impl Running for Window {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        let now = State::read(&self.context);
+        let mut last = self.context.last_look.lock().unwrap_or_else(PoisonError::into_inner);
+        let output = last.as_ref().map(|before| before.compare(&now, &self.context));
+        *last = Some(now);
+        Ok(output.unwrap_or_default())
+    }
+}
+
+impl State {
+    fn read(context: &Context) -> State {
+        let machine = sees_machine(context);
+        State {
+            clock: machine.then(|| clock_source(&context.roots)).flatten(),
+            throttled: if machine { throttled(&context.roots) } else { Vec::new() },
+            link: context.device.as_deref().and_then(link).unwrap_or_default(),
+        }
+    }
+
+    fn compare(&self, now: &State, context: &Context) -> Output {
+        let mut output = Output::default();
+        if sees_machine(context) {
+            let changed = self.clock != now.clock;
+            output.add("steady.clock_changes", Unit::Count, f64::from(changed), &Scope::Machine);
+            if changed {
+                let name = |clock: &Option<String>| clock.clone().unwrap_or("none".into());
+                let (was, is) = (name(&self.clock), name(&now.clock));
+                output.warnings.push(format!("steady: the clock source was {was} and is {is}"));
+            }
+        }
+        for (cpu, count) in &now.throttled {
+            let before = self.throttled.iter().find(|(before, _)| before == cpu);
+            let more = before.map_or(0, |(_, before)| count.saturating_sub(*before));
+            output.add("steady.throttled", Unit::Count, more as f64, &Scope::Cpu(*cpu));
+        }
+        if let Some(device) = &context.device {
+            let changes = changes(&self.link, &now.link);
+            let scope = Scope::Link(context.role, device.clone());
+            output.add("steady.link_changes", Unit::Count, changes.len() as f64, &scope);
+            output.warnings.extend(changes.iter().map(|text| format!("steady: {device}: {text}")));
+        }
+        output
+    }
+}
+
+/// Hosts that share clock and CPUs have them looked at by the receiver alone.
+fn sees_machine(context: &Context) -> bool {
+    context.role == Role::Receiver || context.alone
+}
+
+fn clock_source(roots: &Roots) -> Option<String> {
+    let path = roots.sys.join("devices/system/clocksource/clocksource0/current_clocksource");
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// Core and package counts together. Many CPUs, virtual ones above all, count nothing.
+fn throttled(roots: &Roots) -> Vec<(u32, u64)> {
+    let folder = roots.sys.join("devices/system/cpu");
+    let count = |path: PathBuf| -> io::Result<u64> {
+        fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
+    };
+    let of_cpu = |cpu: u32| {
+        let folder = folder.join(format!("cpu{cpu}/thermal_throttle"));
+        let core = count(folder.join("core_throttle_count")).ok()?;
+        Some((cpu, core + count(folder.join("package_throttle_count")).unwrap_or(0)))
+    };
+    let number = |entry: io::Result<fs::DirEntry>| -> Option<u32> {
+        entry.ok()?.file_name().to_str()?.strip_prefix("cpu")?.parse().ok()
+    };
+    let cpus: BTreeSet<u32> =
+        fs::read_dir(&folder).into_iter().flatten().filter_map(number).collect();
+    cpus.into_iter().filter_map(of_cpu).collect()
+}
+
+/// Settings of a device of this namespace; none if it cannot be asked.
+fn link(device: &str) -> Option<Vec<(&'static str, String)>> {
+    let mut netlink = Netlink::new();
+    let link = netlink.link(device).ok()??;
+    let features = netlink.features(link.index).map(|f| f.active).unwrap_or_default();
+    let features: BTreeSet<String> = features.into_iter().collect();
+    let Link { index, up, operational, carrier_changes, mtu, .. } = link;
+    let Link { tx_queues, rx_queues, qdisc, limits, .. } = link;
+    Some(vec![
+        ("index", index.to_string()),
+        ("up", up.to_string()),
+        ("carrier", operational.to_string()),
+        // What went and came back in between shows in nothing else.
+        ("count of carrier changes", carrier_changes.to_string()),
+        ("mtu", mtu.to_string()),
+        ("queues", format!("{tx_queues} and {rx_queues}")),
+        ("channels", channels(&mut netlink, index)),
+        // A driver that rebuilds its queues makes new ones, even if all settings are as before.
+        ("NAPI instances", instances(&mut netlink, index)),
+        ("qdisc", qdisc),
+        ("packet limits", format!("{limits:?}")),
+        ("features", features.into_iter().collect::<Vec<_>>().join(" ")),
+    ])
+}
+
+/// Queues in use, of those that the device was made with; empty if the driver does not report them.
+fn channels(netlink: &mut Netlink, index: u32) -> String {
+    let Ok(Channels { rx, tx, combined, .. }) = netlink.channels(index) else {
+        return String::new();
+    };
+    let kinds = [("rx", rx), ("tx", tx), ("combined", combined)];
+    let said = kinds.iter().filter_map(|(kind, count)| Some(format!("{kind}={}", (*count)?)));
+    said.collect::<Vec<_>>().join(" ")
+}
+
+/// Their ids, and which have threads; "none" also where the kernel does not report them (before
+/// Linux 6.8).
+fn instances(netlink: &mut Netlink, index: u32) -> String {
+    let mut all = netlink.napis(index).unwrap_or_default();
+    all.sort_by_key(|napi| napi.id);
+    let with = |napi: &Napi| if napi.thread.is_some() { " with a thread" } else { "" };
+    let said: Vec<String> = all.iter().map(|napi| format!("{}{}", napi.id, with(napi))).collect();
+    if said.is_empty() { "none".into() } else { said.join(", ") }
+}
+
+/// What differs, in words. A device that is gone has lost every setting.
+fn changes(before: &[(&str, String)], now: &[(&str, String)]) -> Vec<String> {
+    if !before.is_empty() && now.is_empty() {
+        return vec!["the device is gone".into()];
+    }
+    let pairs = before.iter().zip(now).filter(|(was, is)| was != is);
+    pairs.map(|((what, was), (_, is))| format!("{what} was {was} and is {is}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_exists_is_seen_and_another_is_not() {
+        let lo = link("lo").expect("every namespace has a loopback device");
+        assert!(lo.iter().any(|(what, is)| *what == "mtu" && is.parse::<u32>().is_ok()), "{lo:?}");
+        assert_eq!(link("no such device"), None);
+    }
+
+    #[test]
+    fn a_change_is_reported_in_words() {
+        let was = [("mtu", "4148".to_owned()), ("carrier", "true".to_owned())];
+        let is = [("mtu", "1500".to_owned()), ("carrier", "true".to_owned())];
+        assert_eq!(changes(&was, &is), ["mtu was 4148 and is 1500"]);
+        assert!(changes(&was, &was).is_empty());
+        assert_eq!(changes(&was, &[]), ["the device is gone"]);
+    }
+}

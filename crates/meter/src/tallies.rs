@@ -1,0 +1,418 @@
+//! What happened in the kernel, added up there by the function that did it: shared by
+//! `locks` and `handoffs`. Their programs add to one map; it is read, named and emptied
+//! when the window has ended and nothing is attached any more.
+
+use super::bpf;
+use Reg::*;
+use bytepath_profile::Frame;
+use bytepath_profile::subsystem::{Class, Rules, Subsystem};
+use bytepath_profile::symbols::KernelSymbols;
+use bytepath_record::Fault;
+use bytepath_sys::Roots;
+use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use bytepath_sys::bpf::{Link, Map, MapKind, Program, Update};
+use bytepath_sys::btf::Btf;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Programs that were loaded and are attached to nothing, and what they add up.
+#[derive(Debug)]
+pub(crate) struct Tallies {
+    /// The maps of the programs.
+    pub maps: Maps,
+    /// Names of the kernel's functions.
+    pub names: Names,
+    programs: Vec<(&'static str, Program)>,
+}
+
+/// One kind of event of one function, added up over a window.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tally {
+    /// What it is, in the meter's own numbers.
+    pub what: u32,
+    /// The function that did it; empty if it was not asked.
+    pub function: String,
+    /// The address that it was done to, or 0.
+    pub place: u64,
+    /// What the events add up to.
+    pub sum: u64,
+    /// How many there were.
+    pub count: u64,
+}
+
+impl Tallies {
+    /// Makes the maps, and loads what `write` makes of them: programs by their typed
+    /// tracepoints.
+    pub(crate) fn load(
+        btf: &Btf,
+        names: Names,
+        maps: Maps,
+        programs: Vec<(&'static str, Result<Vec<Insn>, AsmError>)>,
+    ) -> Result<Tallies, Fault> {
+        let load = |(name, insns)| Ok((name, bpf::load_typed(btf, name, insns)?));
+        let programs = programs.into_iter().map(load).collect::<Result<_, Fault>>()?;
+        Ok(Tallies { maps, names, programs })
+    }
+
+    /// Begins to count, until what it gives is dropped.
+    pub(crate) fn attach(&self) -> Result<Vec<Link>, Fault> {
+        self.programs.iter().map(|(name, program)| bpf::attach(program, name)).collect()
+    }
+
+    /// What was counted since the last time, by function: the first of a call stack that
+    /// belongs to none of these subsystems.
+    pub(crate) fn take(&self, below: &[Subsystem], more: Vec<Entry>) -> Result<Vec<Tally>, Fault> {
+        let mut entries = self.maps.take_entries().map_err(unreadable)?;
+        entries.extend(more);
+        let stacks = self.maps.take_stacks().map_err(unreadable)?;
+        let function = |entry: &Entry| match stacks.get(&entry.stack) {
+            Some(stack) => self.names.caller(stack, below),
+            None if entry.stack == key::NOT_TAKEN => String::new(),
+            None if entry.stack == key::CALL_SITE => self.names.caller(&[entry.place], &[]),
+            None => UNKNOWN.to_owned(),
+        };
+        Ok(together(entries, function))
+    }
+}
+
+/// Of this many frequent events one is asked for its function; a power of two. To follow a call
+/// stack takes 5 to 20 us on a virtual machine, longer than most waits for a lock.
+pub(crate) const ASKED: u64 = 16;
+
+/// What a function is called whose call stack found no room.
+const UNKNOWN: &str = "[unknown]";
+
+fn unreadable(error: io::Error) -> Fault {
+    Fault::system("cannot read what BPF programs counted", &error)
+}
+
+/// Adds up what several call stacks of one function have counted.
+fn together(entries: Vec<Entry>, function: impl Fn(&Entry) -> String) -> Vec<Tally> {
+    let mut sums: BTreeMap<(u32, String, u64), (u64, u64)> = BTreeMap::new();
+    for entry in entries {
+        let place = if entry.stack == key::CALL_SITE { 0 } else { entry.place };
+        let (sum, count) = sums.entry((entry.what, function(&entry), place)).or_insert((0, 0));
+        (*sum, *count) = (*sum + entry.sum, *count + entry.count);
+    }
+    let tally =
+        |((what, function, place), (sum, count))| Tally { what, function, place, sum, count };
+    sums.into_iter().map(tally).collect()
+}
+
+/// The maps that programs add to.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    /// [`Entry`] by its first three members.
+    entries: Map,
+    stacks: Map,
+    /// Events that found no room, in the only entry.
+    lost: Map,
+}
+
+/// An entry as the programs write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// See [`Tally`].
+    pub what: u32,
+    /// Number of a call stack.
+    pub stack: i32,
+    /// See [`Tally`].
+    pub place: u64,
+    /// See [`Tally`].
+    pub sum: u64,
+    /// See [`Tally`].
+    pub count: u64,
+}
+
+/// Where the members of an entry's key are, bytes.
+pub(crate) mod key {
+    /// See [`super::Tally`]; 32 bits.
+    pub(crate) const WHAT: i16 = 0;
+    /// Number of a call stack, below zero if there is none; 32 bits.
+    pub(crate) const STACK: i16 = 4;
+    /// See [`super::Tally`]; 64 bits.
+    pub(crate) const PLACE: i16 = 8;
+    /// In place of a call stack: the place is a return address in the function. No error of
+    /// the kernel's has this number, or the next, where a stack is taken.
+    pub(crate) const CALL_SITE: i32 = -1;
+    /// In place of a call stack: it was not taken.
+    pub(crate) const NOT_TAKEN: i32 = -2;
+    /// Size of the whole.
+    pub(crate) const SIZE: i16 = 16;
+}
+
+impl Entry {
+    /// A part that is missing counts as zero.
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Entry {
+        Entry {
+            what: bpf::number(key, key::WHAT as usize, 4) as u32,
+            stack: bpf::number(key, key::STACK as usize, 4) as i32,
+            place: bpf::number(key, key::PLACE as usize, 8),
+            sum: bpf::number(value, 0, 8),
+            count: bpf::number(value, 8, 8),
+        }
+    }
+}
+
+impl Maps {
+    /// Entries that there is room for: functions times kinds of events.
+    const ENTRIES: u32 = 4096;
+    /// Call stacks that there is room for. Two whose hashes meet have one place, so there
+    /// are more places than stacks.
+    const STACKS: u32 = 8192;
+    /// Frames of a call stack, of which some are those of the tracepoint itself.
+    const FRAMES: usize = 12;
+
+    pub(crate) fn new() -> Result<Maps, Fault> {
+        let map = |kind, name, key, value, entries| {
+            Map::new(kind, name, key, value, entries)
+                .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))
+        };
+        Ok(Maps {
+            entries: map(MapKind::ReservedHash, "entries", key::SIZE as usize, 16, Self::ENTRIES)?,
+            stacks: map(MapKind::StackTrace, "stacks", 4, 8 * Self::FRAMES, Self::STACKS)?,
+            lost: map(MapKind::Array, "lost", 4, 8, 1)?,
+        })
+    }
+
+    /// `R0` = the number of the call stack here, below zero where it found no room. `context`
+    /// holds what the program was called with. Changes R1 to R5.
+    pub(crate) fn stack(&self, a: &mut Assembler, context: Reg) {
+        /// Stacks are the same if their hashes are (uapi/linux/bpf.h).
+        const BPF_F_FAST_STACK_CMP: i32 = 1 << 9;
+        a.mov(R1, context).map(R2, self.stacks.as_fd()).mov(R3, BPF_F_FAST_STACK_CMP);
+        a.call(Helper::GetStackId);
+    }
+
+    /// The same for one event in [`ASKED`], by chance; of the others [`key::NOT_TAKEN`].
+    pub(crate) fn stack_of_some(&self, a: &mut Assembler, context: Reg) {
+        a.call(Helper::GetPrandomU32).alu(Alu::And, R0, ASKED as i32 - 1);
+        a.mov(R1, R0).mov(R0, key::NOT_TAKEN).jump_if(If::Ne, R1, 0, "not taken");
+        self.stack(a, context);
+        a.label("not taken");
+    }
+
+    /// Adds `R7` to the entry whose key is on the stack at `key`. Changes R0 to R5 and the 16
+    /// bytes at `scratch`; `tag` makes its labels its own.
+    pub(crate) fn add(&self, a: &mut Assembler, key: i16, scratch: i16, tag: &str) {
+        let (found, done) = (format!("found {tag}"), format!("added {tag}"));
+        bpf::lookup(a, &self.entries, key);
+        a.jump_if(If::Ne, R0, 0, &*found);
+        a.store(Size::Double, R10, scratch, 0).store(Size::Double, R10, scratch + 8, 0);
+        bpf::update(a, &self.entries, key, scratch, Update::IfNew);
+        bpf::lookup(a, &self.entries, key);
+        a.jump_if(If::Ne, R0, 0, &*found);
+        self.count_lost(a, scratch, &done);
+        a.jump(&*done);
+        a.label(found).mov(R1, 1).atomic_add(R0, 0, R7).atomic_add(R0, 8, R1);
+        a.label(done);
+    }
+
+    /// Counts an event that found no room, or goes to `out`. Changes R0 to R5 and 4 bytes at
+    /// `scratch`.
+    pub(crate) fn count_lost(&self, a: &mut Assembler, scratch: i16, out: &str) {
+        a.store(Size::Word, R10, scratch, 0);
+        bpf::lookup(a, &self.lost, scratch);
+        a.jump_if(If::Eq, R0, 0, out).mov(R1, 1).atomic_add(R0, 0, R1);
+    }
+
+    /// Events that found no room since the last time.
+    pub(crate) fn take_lost(&self) -> Result<u64, Fault> {
+        let only = 0u32.to_ne_bytes();
+        let lost = self.lost.lookup(&only).map_err(unreadable)?;
+        self.lost.update(&only, &[0; 8], Update::Any).map_err(unreadable)?;
+        Ok(bpf::number(&lost, 0, 8))
+    }
+
+    fn take_entries(&self) -> io::Result<Vec<Entry>> {
+        let entries = bpf::take(&self.entries)?;
+        Ok(entries.iter().map(|(key, value)| Entry::decode(key, value)).collect())
+    }
+
+    /// Return addresses by the number of a stack, the innermost first.
+    fn take_stacks(&self) -> io::Result<BTreeMap<i32, Vec<u64>>> {
+        let decode = |(key, value): (Vec<u8>, Vec<u8>)| {
+            let frames = value.chunks_exact(8).map(|frame| bpf::number(frame, 0, 8));
+            (bpf::number(&key, 0, 4) as i32, frames.take_while(|frame| *frame != 0).collect())
+        };
+        Ok(bpf::take(&self.stacks)?.into_iter().map(decode).collect())
+    }
+}
+
+/// Names of the kernel's functions.
+#[derive(Debug)]
+pub(crate) struct Names(KernelSymbols);
+
+impl Names {
+    /// Reads `/proc/kallsyms`, which takes some ten milliseconds.
+    pub(crate) fn read(roots: &Roots) -> Result<Names, Fault> {
+        let path = roots.proc.join("kallsyms");
+        let text = std::fs::read(&path).map_err(|e| Fault::system(path.display(), &e))?;
+        Ok(Names(KernelSymbols::parse(String::from_utf8_lossy(&text).into_owned())))
+    }
+
+    /// Why functions have no names, if they have none.
+    pub(crate) fn hidden(&self) -> Option<&'static str> {
+        self.0.hidden()
+    }
+
+    /// The addresses of what the kernel itself has for good.
+    pub(crate) fn objects(&self) -> std::ops::Range<u64> {
+        self.0.objects()
+    }
+
+    /// What the kernel calls the object at an address within [`objects`](Names::objects).
+    pub(crate) fn object(&self, address: u64) -> Option<&str> {
+        self.0.object(address)
+    }
+
+    /// The innermost function of a stack that belongs to none of these subsystems, nor to
+    /// the tracepoint; the outermost one where all do.
+    fn caller(&self, stack: &[u64], below: &[Subsystem]) -> String {
+        let mut frames = stack.iter().map(|address| self.0.frame(address.saturating_sub(1)));
+        // Programs are loaded after the names were read, so theirs are addresses.
+        let passed = |frame: &Frame| match Rules::built_in().class(frame) {
+            Some(Class::Is(Subsystem::Tracing) | Class::Caller) => true,
+            Some(Class::Is(subsystem)) => below.contains(&subsystem),
+            None => frame.module == "[bpf]" || frame.function.starts_with("0x"),
+        };
+        let caller = frames.clone().find(|frame| !passed(frame)).or_else(|| frames.next_back());
+        caller.map_or_else(|| UNKNOWN.to_owned(), |frame| frame.function)
+    }
+}
+
+/// Whose doing it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Task {
+    flags: i16,
+    comm: i16,
+}
+
+impl Task {
+    /// Where members of `task_struct` are; the error names what this kernel does not have.
+    pub(crate) fn of(btf: &Btf) -> Result<Task, Fault> {
+        let at = |path: &str| {
+            let offset = btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
+            offset.ok_or_else(|| bpf::too_old(format!("this kernel has no task_struct.{path}")))
+        };
+        Ok(Task { flags: at("flags")?, comm: at("comm")? })
+    }
+
+    /// Goes to `own` if the task in a register is a flow's thread, one of io_uring's, or
+    /// the kernel's own. Changes R2 to R4.
+    pub(crate) fn is_own(self, a: &mut Assembler, task: Reg, own: &str) {
+        // include/linux/sched.h
+        const PF_IO_WORKER: i32 = 0x10;
+        const PF_KTHREAD: i32 = 0x20_0000;
+        a.load(Size::Word, R2, task, self.flags);
+        a.jump_if(If::Set, R2, PF_KTHREAD | PF_IO_WORKER, own);
+        a.load(Size::Double, R2, task, self.comm);
+        bpf::named(a, b"sender/", own);
+        bpf::named(a, b"receiver", own);
+    }
+}
+
+/// Whose thread a task is, by its name: the numbers that [`Task::whose`] gives.
+pub(crate) const WHOSE: [&str; 5] = ["other", "sender", "receiver", "vhost", "pktgen"];
+
+impl Task {
+    /// Puts into `to` which of [`WHOSE`] the task in a register is of. Changes R2 to R4; `tag`
+    /// makes its labels its own.
+    pub(crate) fn whose(self, a: &mut Assembler, task: Reg, to: Reg, tag: &str) {
+        const STARTS: [&[u8]; 4] = [b"sender/", b"receiver", b"vhost-", b"kpktgend"];
+        let label = |name: &str| format!("{name} {tag}");
+        a.load(Size::Double, R2, task, self.comm);
+        for (start, name) in STARTS.iter().zip(&WHOSE[1..]) {
+            bpf::named(a, start, &label(name));
+        }
+        a.mov(to, 0).jump(label("known"));
+        for (number, name) in (1..).zip(&WHOSE[1..]) {
+            a.label(label(name)).mov(to, number).jump(label("known"));
+        }
+        a.label(label("known"));
+    }
+}
+
+/// Functions that one window names for each kind of event. The rest is added up.
+const NAMED: usize = 20;
+
+/// The rows that are named, the largest first, and the sum of the others. Those that were not
+/// asked for their function are left out.
+pub(crate) fn ranked(mut rows: Vec<Tally>) -> Vec<Tally> {
+    rows.retain(|row| !row.function.is_empty());
+    rows.sort_by(|a, b| (b.sum, b.count, &a.function).cmp(&(a.sum, a.count, &b.function)));
+    let rest = rows.split_off(NAMED.min(rows.len()));
+    let add = |mut all: Tally, one: Tally| {
+        (all.sum, all.count) = (all.sum + one.sum, all.count + one.count);
+        all
+    };
+    let named = |one: Tally| Tally { function: OTHERS.to_owned(), place: 0, ..one };
+    rows.extend(rest.into_iter().reduce(add).map(named));
+    rows
+}
+
+/// What all functions are called that are not named.
+const OTHERS: &str = "[others]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KALLSYMS: &str = "\
+ffffffff81000000 T _stext
+ffffffff81000100 T tcp_sendmsg_locked
+ffffffff81000200 T __mutex_lock
+ffffffff81000300 T __traceiter_contention_begin
+ffffffff81000400 T pipe_write
+ffffffff81000500 T _etext
+ffffffff82000000 D net_lock
+ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
+";
+
+    fn tally(function: &str, sum: u64) -> Tally {
+        Tally { what: 1, function: function.into(), place: 7, sum, count: 1 }
+    }
+
+    #[test]
+    fn a_made_up_stack_is_the_first_function_s_that_is_none_of_the_locks() {
+        let names = Names(KernelSymbols::parse(KALLSYMS.into()));
+        let at = |low: u64| 0xffff_ffff_8100_0000 + low;
+        let program = 0xffff_ffff_c000_0110;
+        let later = 0xffff_ffff_d000_0000;
+        let stack = [later, program, at(0x310), at(0x210), at(0x410), at(0x110)];
+        assert_eq!(names.caller(&stack, &[Subsystem::Locks]), "pipe_write");
+        assert_eq!(names.caller(&stack[..4], &[Subsystem::Locks]), "__mutex_lock", "nothing else");
+        assert_eq!(names.caller(&stack, &[]), "__mutex_lock");
+        // A return address may be the first of the next function.
+        assert_eq!(names.caller(&[at(0x200)], &[]), "tcp_sendmsg_locked");
+        assert_eq!(names.caller(&[], &[]), UNKNOWN);
+        assert_eq!(names.object(0xffff_ffff_8200_0000), Some("net_lock"));
+    }
+
+    #[test]
+    fn made_up_entries_of_one_function_add_up() {
+        let key = [&9u32.to_ne_bytes()[..], &(-17i32).to_ne_bytes(), &3u64.to_ne_bytes()].concat();
+        let value = [5u64, 2].map(u64::to_ne_bytes).concat();
+        let entry = Entry::decode(&key, &value);
+        assert_eq!(entry, Entry { what: 9, stack: -17, place: 3, sum: 5, count: 2 });
+        assert_eq!(
+            Entry::decode(&[], &[]),
+            Entry { what: 0, stack: 0, place: 0, sum: 0, count: 0 }
+        );
+        let site = Entry { stack: key::CALL_SITE, ..entry };
+        let all = together(vec![entry, Entry { stack: 4, ..entry }, site], |_| "f".into());
+        let row = |place, sum, count| Tally { what: 9, function: "f".into(), place, sum, count };
+        assert_eq!(all, [row(0, 5, 2), row(3, 10, 4)], "a call site is not a place");
+    }
+
+    #[test]
+    fn the_largest_are_named_and_the_others_added_up() {
+        let rows: Vec<Tally> = (0..NAMED as u64 + 2).map(|n| tally(&format!("f{n}"), n)).collect();
+        let ranked = ranked(rows.clone());
+        assert_eq!((ranked[0].function.as_str(), ranked.len()), ("f21", NAMED + 1));
+        let rest = Tally { place: 0, count: 2, ..tally(OTHERS, 1) };
+        assert_eq!(ranked.last(), Some(&rest));
+        assert_eq!(super::ranked(vec![tally("", 9), rows[0].clone()]), rows[..1]);
+    }
+}

@@ -1,0 +1,144 @@
+//! The kernel's figures for each connection: `TCP_INFO`.
+
+use super::{Context, Meter, Output, Reach, Running};
+use bytepath_record::{Fault, Reading, Role, Scope, Unit};
+use bytepath_sys::tcp::{self, TcpInfo};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// Retransmissions, windows, round-trip times and limits of every flow.
+/// Counters and times are those of the window; levels (`cwnd`, `snd_mss`,
+/// `rcv_mss`, `rtt`, `min_rtt`, `delivery_rate`) are as found at its end.
+/// What limits a sender shows in `tcp.rwnd_limited` (the receiver is slow) and
+/// `tcp.sndbuf_limited` (the send buffer is small), both within `tcp.busy`.
+pub(crate) struct TcpInfoMeter;
+
+impl Meter for TcpInfoMeter {
+    fn name(&self) -> &'static str {
+        "tcp-info"
+    }
+
+    fn summary(&self) -> &'static str {
+        "retransmissions, window, round-trip time, delivery rate, limits by flow (TCP_INFO)"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Agent
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let flows = Arc::clone(&context.flows);
+        let start = read_all(&flows)?;
+        Ok(Box::new(Window { role: context.role, flows, start }))
+    }
+}
+
+struct Window {
+    role: Role,
+    flows: Arc<Vec<OwnedFd>>,
+    start: Vec<TcpInfo>,
+}
+
+impl Running for Window {
+    fn stop(self: Box<Self>) -> Result<Output, Fault> {
+        let stop = read_all(&self.flows)?;
+        let mut output = Output::default();
+        for (flow, (before, after)) in (0..).zip(self.start.iter().zip(&stop)) {
+            enter(&mut output, before, after, &Scope::Flow(self.role, flow));
+        }
+        Ok(output)
+    }
+}
+
+fn read_all(flows: &[OwnedFd]) -> Result<Vec<TcpInfo>, Fault> {
+    flows
+        .iter()
+        .enumerate()
+        .map(|(flow, socket)| {
+            tcp::info(socket.as_fd())
+                .map_err(|e| Fault::system(format_args!("tcp-info: TCP_INFO of flow {flow}"), &e))
+        })
+        .collect()
+}
+
+fn enter(output: &mut Output, before: &TcpInfo, after: &TcpInfo, scope: &Scope) {
+    let gained = |from: u64, to: u64| to.saturating_sub(from) as f64;
+    let passed = |from: f64, to: f64| (to - from).max(0.0);
+    let lost = gained(before.retransmits, after.retransmits);
+    for (metric, unit, value) in [
+        ("tcp.retransmits", Unit::Count, lost),
+        ("tcp.rwnd_limited", Unit::Seconds, passed(before.rwnd_limited, after.rwnd_limited)),
+        ("tcp.sndbuf_limited", Unit::Seconds, passed(before.sndbuf_limited, after.sndbuf_limited)),
+        ("tcp.busy", Unit::Seconds, passed(before.busy, after.busy)),
+        ("tcp.bytes_received", Unit::Bytes, gained(before.bytes_received, after.bytes_received)),
+        ("tcp.bytes_acked", Unit::Bytes, gained(before.bytes_acked, after.bytes_acked)),
+    ] {
+        output.add(metric, unit, value, scope);
+    }
+    for (metric, unit, value) in [
+        ("tcp.cwnd", Unit::Count, after.cwnd as f64),
+        ("tcp.snd_mss", Unit::Bytes, after.snd_mss as f64),
+        ("tcp.rcv_mss", Unit::Bytes, after.rcv_mss as f64),
+        ("tcp.rtt", Unit::Seconds, after.rtt),
+        ("tcp.delivery_rate", Unit::BytesPerSecond, after.delivery_rate),
+    ] {
+        output.level(metric, unit, value, scope);
+    }
+    if let Some(least) = after.min_rtt {
+        let least = Reading::min("tcp.min_rtt", Unit::Seconds, least, scope.clone());
+        output.readings.push(least);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(output: &Output, metric: &str) -> Option<f64> {
+        output.readings.iter().find(|r| r.metric == metric).map(|r| r.value)
+    }
+
+    #[test]
+    fn counters_are_differences_and_levels_are_not() {
+        let before = TcpInfo {
+            retransmits: 3,
+            bytes_acked: 1000,
+            busy: 1.0,
+            rwnd_limited: 0.25,
+            cwnd: 10,
+            rtt: 0.5,
+            ..TcpInfo::default()
+        };
+        let after = TcpInfo {
+            retransmits: 5,
+            bytes_acked: 5000,
+            busy: 4.0,
+            rwnd_limited: 1.0,
+            cwnd: 40,
+            rtt: 0.125,
+            min_rtt: Some(0.0625),
+            ..TcpInfo::default()
+        };
+        let mut output = Output::default();
+        enter(&mut output, &before, &after, &Scope::Flow(Role::Sender, 0));
+        for (metric, expected) in [
+            ("tcp.retransmits", 2.0),
+            ("tcp.bytes_acked", 4000.0),
+            ("tcp.busy", 3.0),
+            ("tcp.rwnd_limited", 0.75),
+            ("tcp.cwnd", 40.0),
+            ("tcp.rtt", 0.125),
+            ("tcp.min_rtt", 0.0625),
+        ] {
+            assert_eq!(value(&output, metric), Some(expected), "{metric}");
+        }
+    }
+
+    #[test]
+    fn a_min_rtt_that_was_never_measured_is_left_out() {
+        let unmeasured = TcpInfo::default();
+        let mut output = Output::default();
+        enter(&mut output, &unmeasured, &unmeasured, &Scope::Flow(Role::Receiver, 0));
+        assert_eq!(value(&output, "tcp.min_rtt"), None);
+    }
+}

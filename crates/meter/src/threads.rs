@@ -1,0 +1,221 @@
+//! Run time of the engine's threads and of the helpers and kernel threads that work for
+//! them: `/proc/self/task/TID/{schedstat,stat,status}`.
+//!
+//! Run time is counted by the scheduler from clock to clock; what `stat` calls
+//! user and system time is the run time, divided in the proportion of the
+//! sampled ticks (`cputime_adjust`, kernel/sched/cputime.c). So the two agree on
+//! most kernels by construction, except for ticks of 10 ms; where they do not, one
+//! of them is accounted for in another way and the report says so. Interrupts
+//! and softirqs that ran on top of a thread are in its times, unless the kernel
+//! has `CONFIG_IRQ_TIME_ACCOUNTING`.
+//!
+//! The times cover what is between the two looks, which is longer than the window by
+//! what it takes to start the other meters; so its length is a reading, and shares of a
+//! CPU are shares of that.
+//!
+//! A thread that is running is charged at each tick, so an edge of the window
+//! is sharp to one tick (1 to 10 ms).
+
+use super::workers::{self, Worker};
+use super::{Context, Meter, Output, Reach, Running, Watched};
+use bytepath_record::{Fault, Reading, Role, Scope, ThreadTime, Unit};
+use bytepath_sys::procfs::{self, SchedStat, Switches};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Metric of the time between the two looks.
+const WALL: &str = "threads.wall";
+
+/// CPU time, waiting time and context switches of every thread of the engine, of threads that
+/// help it, of io_uring's and vhost's workers that are there at the end of the window, and of the
+/// NAPI threads of the link's device where this PID namespace shows them.
+pub(crate) struct Threads;
+
+impl Meter for Threads {
+    fn name(&self) -> &'static str {
+        "threads"
+    }
+
+    fn summary(&self) -> &'static str {
+        "run time, wait and switches of engine, helper, io_uring, vhost and NAPI threads (schedstat)"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Agent
+    }
+
+    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+        let mut window = Window {
+            role: context.role,
+            begin: Instant::now(),
+            tasks: context.roots.proc.join("self/task"),
+            own: context.threads.iter().map(|thread| thread.tid).collect(),
+            threads: Vec::new(),
+            missed: Vec::new(),
+        };
+        workers::of_role(context).into_iter().for_each(|worker| window.watch(worker));
+        Ok(Box::new(window))
+    }
+}
+
+struct Window {
+    role: Role,
+    /// Before the first thread was read.
+    begin: Instant,
+    tasks: PathBuf,
+    own: Vec<u32>,
+    threads: Vec<Thread>,
+    missed: Vec<(String, Fault)>,
+}
+
+impl Window {
+    fn watch(&mut self, Worker { dir, tid, name }: Worker) {
+        match Thread::open(&dir, tid, name.clone()) {
+            Ok(thread) => self.threads.push(thread),
+            Err(fault) => self.missed.push((name, fault)),
+        }
+    }
+}
+
+impl Running for Window {
+    fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
+        let mut output = Output::default();
+        let wall = self.begin.elapsed().as_secs_f64();
+        output.readings.push(Reading::sum(WALL, Unit::Seconds, wall, Scope::Role(self.role)));
+        let mut without_schedstat = false;
+        // The threads first: to look for workers takes longer.
+        for thread in &mut self.threads {
+            match thread.read() {
+                Ok(now) => {
+                    let (time, source) = thread.time(&now);
+                    without_schedstat |= source == Source::Ticks;
+                    output.warnings.extend(doubt(&time, source));
+                    output.threads.push(time);
+                }
+                Err(fault) => self.missed.push((thread.name.clone(), fault)),
+            }
+        }
+        output.threads = workers::at_work(output.threads, |time| &time.name, |time| time.run);
+        let known: Vec<u32> =
+            self.own.iter().copied().chain(self.threads.iter().map(|t| t.tid)).collect();
+        for Worker { dir, tid, name } in workers::of_process(&self.tasks, &known) {
+            // Born within the window, so all it has ever done is of the window.
+            // It may end at any moment, which is normal.
+            if let Ok(mut thread) = Thread::open(&dir, tid, name) {
+                let now = std::mem::take(&mut thread.start);
+                let (time, source) = thread.time(&now);
+                without_schedstat |= source == Source::Ticks;
+                output.threads.push(time);
+            }
+        }
+        if without_schedstat {
+            output.warnings.push(
+                "threads: this kernel keeps no schedstat (CONFIG_SCHED_INFO), so run times are \
+                 those of the ticks, and waits are unknown"
+                    .into(),
+            );
+        }
+        output.warnings.extend(self.missed.into_iter().map(|(name, fault)| {
+            format!("threads: {name} ended before the window, so its times are missing: {fault}")
+        }));
+        Ok(output)
+    }
+}
+
+/// A thread with its files held open: they cannot come to mean a later thread
+/// of the same id.
+struct Thread {
+    tid: u32,
+    name: String,
+    schedstat: Option<Watched>,
+    stat: Watched,
+    status: Watched,
+    start: Counts,
+}
+
+/// What a thread had done up to a moment.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    sched: SchedStat,
+    user: u64,
+    system: u64,
+    switches: Switches,
+}
+
+/// Where a thread's run time comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Scheduler,
+    Ticks,
+}
+
+impl Thread {
+    fn open(dir: &Path, tid: u32, name: String) -> Result<Self, Fault> {
+        let mut thread = Thread {
+            tid,
+            name,
+            schedstat: Watched::open(dir.join("schedstat")).ok(),
+            stat: Watched::open(dir.join("stat"))?,
+            status: Watched::open(dir.join("status"))?,
+            start: Counts::default(),
+        };
+        thread.start = thread.read()?;
+        Ok(thread)
+    }
+
+    fn read(&mut self) -> Result<Counts, Fault> {
+        let sched = match &mut self.schedstat {
+            Some(file) => file.read(procfs::parse_schedstat)?,
+            None => SchedStat::default(),
+        };
+        let (user, system) =
+            self.stat.read(|text| procfs::parse_task_stat(text).map(|s| (s.user, s.system)))?;
+        let switches = self.status.read(procfs::parse_status_switches)?;
+        Ok(Counts { sched, user, system, switches })
+    }
+
+    fn time(&self, now: &Counts) -> (ThreadTime, Source) {
+        let hz = procfs::user_hz();
+        let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / hz;
+        let nanos = |from: u64, to: u64| to.saturating_sub(from) as f64 * 1e-9;
+        let before = &self.start;
+        let user = seconds(before.user, now.user);
+        let system = seconds(before.system, now.system);
+        // Three zeros: the file is there, the statistics are not. A thread that
+        // has not run yet has three zeros too, and no ticks.
+        let source = match now.sched == SchedStat::default() && (now.user > 0 || now.system > 0) {
+            true => Source::Ticks,
+            false if self.schedstat.is_none() => Source::Ticks,
+            false => Source::Scheduler,
+        };
+        let run = match source {
+            Source::Scheduler => nanos(before.sched.run, now.sched.run),
+            Source::Ticks => user + system,
+        };
+        let time = ThreadTime {
+            name: self.name.clone(),
+            tid: self.tid,
+            run,
+            wait: nanos(before.sched.wait, now.sched.wait),
+            user,
+            system,
+            voluntary: now.switches.voluntary.saturating_sub(before.switches.voluntary),
+            involuntary: now.switches.involuntary.saturating_sub(before.switches.involuntary),
+        };
+        (time, source)
+    }
+}
+
+/// Says where scheduler and ticks disagree by more than rounding can.
+fn doubt(time: &ThreadTime, source: Source) -> Option<String> {
+    let off = (time.user + time.system - time.run).abs();
+    let apart = source == Source::Scheduler && off > 0.03 && off > 0.05 * time.run;
+    apart.then(|| {
+        format!(
+            "threads: {} ran {:.2} s by the scheduler and {:.2} s by ticks (user + system)",
+            time.name,
+            time.run,
+            time.user + time.system
+        )
+    })
+}

@@ -1,0 +1,159 @@
+//! Which threads work for a role: those of its flows, and the kernel's that work in their place
+//! or for them. Shared by `threads` and `counters`.
+
+use super::{Context, polling_threads};
+use bytepath_record::{Role, Work};
+use bytepath_sys::{pktgen, procfs};
+use std::path::{Path, PathBuf};
+
+/// A thread that works for a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Worker {
+    /// Its folder below `/proc`.
+    pub dir: PathBuf,
+    pub tid: u32,
+    pub name: String,
+}
+
+impl Worker {
+    /// What threads of its kind are called together.
+    pub(crate) fn group(&self) -> &'static str {
+        let group = GROUPS.iter().find(|(start, _)| self.name.starts_with(start));
+        group.map_or("flows", |(_, group)| group)
+    }
+}
+
+/// How names of the kernel's threads begin, and the group they are of.
+const GROUPS: [(&str, &str); 5] = [
+    ("iou-wrk-", "io_uring"),
+    ("iou-sqp-", "io_uring"),
+    ("vhost-", "vhost"),
+    (pktgen::THREAD, "pktgen"),
+    ("napi/", "napi"),
+];
+
+/// The threads of the flows, the kernel's workers among the threads of this process, and, of
+/// frames, vhost's and pktgen's, which may be the kernel's own.
+pub(crate) fn of_role(context: &Context) -> Vec<Worker> {
+    let proc = &context.roots.proc;
+    let tasks = proc.join("self/task");
+    let flow = |thread: &super::ThreadTag| Worker {
+        dir: tasks.join(thread.tid.to_string()),
+        tid: thread.tid,
+        name: thread.name.clone(),
+    };
+    let own: Vec<u32> = context.threads.iter().map(|thread| thread.tid).collect();
+    let mut all: Vec<Worker> = context.threads.iter().map(flow).collect();
+    all.extend(of_process(&tasks, &own));
+    if context.work == Work::Packets {
+        all.extend(of_frames(proc, &own, context.role));
+    }
+    // Last, because it looks at every kernel thread: 0.5 ms with a hundred.
+    if let Some(device) = &context.device {
+        let worker = |(dir, tid, name)| Worker { dir, tid, name };
+        all.extend(polling_threads(proc, device).into_iter().map(worker));
+    }
+    all
+}
+
+/// Among the threads of this process that are not known yet: io_uring's workers and submission
+/// threads, vhost's workers, and helpers of the flows' threads, which are named after those.
+pub(crate) fn of_process(tasks: &Path, known: &[u32]) -> Vec<Worker> {
+    let worker = |tid: u32| {
+        let dir = tasks.join(tid.to_string());
+        let name = procfs::name(&dir)?;
+        let leads = ["iou-wrk-", "iou-sqp-", "vhost-", "sender/", "receiver/"];
+        let ours = leads.iter().any(|lead| name.starts_with(lead));
+        ours.then_some(Worker { dir, tid, name })
+    };
+    let threads = procfs::numbered(tasks).unwrap_or_default();
+    threads.into_iter().filter(|tid| !known.contains(tid)).filter_map(worker).collect()
+}
+
+/// Kernel threads that move frames for a role: the vhost workers that its threads requested,
+/// which Linux 6.4 made threads of the process itself, and pktgen's with a device to send by.
+/// Those of other network namespaces have the same names and sleep: [`at_work`] leaves them out.
+fn of_frames(proc: &Path, own: &[u32], role: Role) -> Vec<Worker> {
+    let mut names: Vec<String> = own.iter().map(|tid| format!("vhost-{tid}")).collect();
+    if role == Role::Sender {
+        names.extend(pktgen::threads_at_work(proc));
+    }
+    let worker = |tid: u32| {
+        let dir = proc.join(tid.to_string());
+        let name = procfs::name(&dir).filter(|name| names.contains(name))?;
+        Some(Worker { dir, tid, name })
+    };
+    procfs::kernel_threads(proc).into_iter().filter_map(worker).collect()
+}
+
+/// Leaves out the threads of pktgen that are another namespace's: of those of one name, the one
+/// that ran longest is ours.
+pub(crate) fn at_work<T>(
+    all: Vec<T>,
+    name: impl Fn(&T) -> &str,
+    run: impl Fn(&T) -> f64,
+) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for one in all {
+        let is_twin = |known: &T| name(known) == name(&one);
+        match kept.iter().position(is_twin).filter(|_| name(&one).starts_with(pktgen::THREAD)) {
+            Some(at) if run(&kept[at]) < run(&one) => kept[at] = one,
+            Some(_) => {}
+            None => kept.push(one),
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_sys::Roots;
+    use std::fs;
+
+    #[test]
+    fn of_threads_of_one_name_the_one_that_works_is_ours() {
+        // An idle one waited long for an emulated CPU; engines of one name are all ours.
+        let all = vec![
+            ("kpktgend_0", 0.03),
+            ("kpktgend_0", 0.9),
+            ("kpktgend_1", 0.001),
+            ("kpktgend_0", 0.02),
+            ("iou-wrk-7", 0.1),
+            ("iou-wrk-7", 0.2),
+        ];
+        let kept = at_work(all, |one| one.0, |one| one.1);
+        let expected =
+            [("kpktgend_0", 0.9), ("kpktgend_1", 0.001), ("iou-wrk-7", 0.1), ("iou-wrk-7", 0.2)];
+        assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn pktgen_s_threads_are_those_with_a_device() {
+        let dir = tempfile::tempdir().unwrap();
+        let proc = dir.path().join("proc");
+        for (file, text) in [
+            ("2/comm", "kthreadd\n"),
+            ("2/task/2/children", "40 41 42 43 "),
+            ("40/comm", "kpktgend_0\n"),
+            ("41/comm", "kpktgend_1\n"),
+            ("42/comm", "kpktgend_0\n"),
+            ("43/comm", "vhost-7\n"),
+            ("net/pktgen/kpktgend_0", "Running: byte0@0 \nStopped: \nResult: NA\n"),
+            ("net/pktgen/kpktgend_1", "Running: \nStopped: \nResult: NA\n"),
+        ] {
+            let path = proc.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let found = |role, work| {
+            let context = Context { role, work, ..Context::idle(Roots::recorded(dir.path())) };
+            let found = of_role(&context).into_iter().map(|one| (one.tid, one.group()));
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(found(Role::Sender, Work::Packets), [(40, "pktgen"), (42, "pktgen")]);
+        assert_eq!(found(Role::Receiver, Work::Packets), []);
+        assert_eq!(found(Role::Sender, Work::Bytes), []);
+        assert_eq!(of_frames(&proc, &[7], Role::Receiver)[0].group(), "vhost");
+    }
+}

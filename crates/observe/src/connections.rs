@@ -1,0 +1,336 @@
+//! What TCP knew of the program's connections, and what it counted in their namespaces.
+//!
+//! The kernel is asked for all TCP sockets of each network namespace that the program is in,
+//! at a limited rate, and reports each socket with its last figures as it frees it. So only
+//! what closes before its namespace was first looked at is missed.
+
+use super::{family, missing};
+use bytepath_meter::TcpCounters;
+use bytepath_record::{Absent, Connection, Fault, FaultKind, ObservedSocket, ObservedTcp};
+use bytepath_sys::lasting_namespace::inside;
+use bytepath_sys::tcp::{TcpInfo, wait_readable};
+use bytepath_sys::tcp_sockets::{TcpSocket, TcpSockets};
+use bytepath_sys::{Roots, procfs};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Longest rate of asking, and the share of a CPU that asking may take: where there are many
+/// sockets it is done less often.
+const EVERY: Duration = Duration::from_millis(250);
+const SHARE: u32 = 50;
+/// Freed sockets that are kept for one namespace: some may turn out to be the program's.
+const MOST: usize = 32 << 10;
+/// How long after its end the last sockets of a program are waited for: the kernel reports
+/// them from a work queue.
+const LAST_WAIT: Duration = Duration::from_millis(300);
+
+/// What is absent where the kernel cannot be asked.
+const WHAT: &str = "TCP connections";
+
+/// Connections of a program, as long as it is watched.
+pub(crate) struct Connections {
+    pid: u32,
+    roots: Roots,
+    spaces: BTreeMap<(u64, u64), Space>,
+    /// Namespaces that cannot be looked into.
+    closed: BTreeSet<(u64, u64)>,
+    /// Inode numbers of sockets that the program had open at any look.
+    held: HashSet<u64>,
+    next: Instant,
+    lost: u64,
+    absent: Option<Absent>,
+}
+
+struct Space {
+    sockets: TcpSockets,
+    counters: Option<TcpCounters>,
+    /// Figures of the sockets that were there when watching began, by cookie.
+    before: HashMap<u64, TcpInfo>,
+    /// Inode number and congestion control by cookie: a freed socket has neither any more.
+    known: HashMap<u64, (u64, String)>,
+    /// Those that were there at the last look.
+    live: Vec<TcpSocket>,
+    freed: Vec<TcpSocket>,
+}
+
+impl Connections {
+    /// Of a process and its descendants, from now on.
+    pub(crate) fn watch(pid: u32, roots: &Roots) -> Connections {
+        let mut connections = Connections {
+            pid,
+            roots: roots.clone(),
+            spaces: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            held: HashSet::new(),
+            next: Instant::now(),
+            lost: 0,
+            absent: None,
+        };
+        connections.look();
+        for space in connections.spaces.values_mut() {
+            space.before = space.live.iter().map(|s| (s.cookie, s.info)).collect();
+        }
+        if connections.spaces.is_empty() {
+            let what = format!("the network namespace of process {pid} cannot be seen");
+            let fault = Fault::new(FaultKind::Permission, what)
+                .remedy("run as root, or as the user of the process");
+            connections.absent.get_or_insert(missing(WHAT, fault));
+        }
+        connections
+    }
+
+    /// To be called often; mostly it takes in what was freed, and no more.
+    pub(crate) fn tick(&mut self) {
+        // A program that enters another namespace does so first of all.
+        self.enter(self.pid);
+        if Instant::now() >= self.next {
+            self.look();
+        } else {
+            self.take_freed();
+        }
+    }
+
+    /// Looks at everything now.
+    pub(crate) fn look(&mut self) {
+        let begun = Instant::now();
+        let processes: BTreeSet<u32> = family::processes(&self.roots.proc, self.pid);
+        for process in processes {
+            self.enter(process);
+            self.held.extend(procfs::sockets(&self.roots.proc.join(process.to_string())));
+        }
+        let mut failed = None;
+        for space in self.spaces.values_mut() {
+            match space.sockets.read() {
+                Ok(live) => {
+                    let known = live.iter().filter(|socket| socket.inode != 0);
+                    let known = known.map(|s| (s.cookie, (s.inode, s.congestion.clone())));
+                    space.known.extend(known);
+                    space.live = live;
+                }
+                Err(e) => failed = Some(Fault::system("cannot read TCP sockets", &e)),
+            }
+        }
+        self.take_freed();
+        // A socket that is no longer live was freed, and the kernel's report of it was lost.
+        for space in self.spaces.values_mut() {
+            let live: HashSet<u64> = space.live.iter().map(|socket| socket.cookie).collect();
+            space.known.retain(|cookie, _| live.contains(cookie));
+        }
+        self.absent = self.absent.take().or(failed.map(|fault| missing(WHAT, fault)));
+        self.next = Instant::now() + EVERY.max(begun.elapsed() * SHARE);
+    }
+
+    /// The program's own, by the inode numbers and addresses of its sockets where those were
+    /// counted. Also why it is incomplete.
+    pub(crate) fn finish(
+        mut self,
+        sockets: &[ObservedSocket],
+    ) -> (Option<ObservedTcp>, Option<Absent>, Vec<String>) {
+        let sockets: Vec<&ObservedSocket> = sockets.iter().filter(|s| s.kind == "tcp").collect();
+        let begun = Instant::now();
+        let connections = loop {
+            self.take_freed();
+            let found = self.own(&sockets);
+            let is_found = |socket: &&ObservedSocket| {
+                found.iter().any(|connection| connection.inode == socket.inode)
+            };
+            if begun.elapsed() > LAST_WAIT || sockets.iter().all(is_found) {
+                break found;
+            }
+            // Whatever is freed next; without it the time is over soon.
+            let Some(space) = self.spaces.values().next() else { break found };
+            let _ = wait_readable(space.sockets.freed_ready(), Duration::from_millis(20));
+        };
+        let mut warnings = Vec::new();
+        if self.lost > 0 {
+            warnings.push(format!(
+                "{} closed TCP sockets were not kept: too many were closed at once",
+                self.lost
+            ));
+        }
+        if self.spaces.is_empty() {
+            return (None, self.absent, warnings);
+        }
+        let counters = if connections.is_empty() { BTreeMap::new() } else { self.counted() };
+        (Some(ObservedTcp { connections, counters }), self.absent, warnings)
+    }
+
+    /// Begins to look at the namespace that a process is in, unless that is done.
+    fn enter(&mut self, process: u32) {
+        let folder = self.roots.proc.join(process.to_string());
+        let file = folder.join("ns/net");
+        // A process that has ended, or that is another user's, has none that could be seen.
+        let Some(id) = identity(&file) else { return };
+        if self.spaces.contains_key(&id) || self.closed.contains(&id) {
+            return;
+        }
+        let own = identity(&self.roots.proc.join("thread-self/ns/net")) == Some(id);
+        let opened = if own { Ok(TcpSockets::open()) } else { inside(&file, TcpSockets::open) };
+        match opened.and_then(|opened| opened) {
+            Ok(sockets) => {
+                let counters = TcpCounters::open(&folder.join("net")).ok();
+                let (before, known) = (HashMap::new(), HashMap::new());
+                let (live, freed) = (Vec::new(), Vec::new());
+                let space = Space { sockets, counters, before, known, live, freed };
+                self.spaces.insert(id, space);
+            }
+            Err(e) => {
+                self.closed.insert(id);
+                let what = format!("cannot look into the network namespace of process {process}");
+                let fault = Fault::system(what, &e)
+                    .remedy("run as root, on a kernel with CONFIG_INET_DIAG (module tcp_diag)");
+                self.absent.get_or_insert(missing(WHAT, fault));
+            }
+        }
+    }
+
+    fn take_freed(&mut self) {
+        for space in self.spaces.values_mut() {
+            let Ok((freed, complete)) = space.sockets.freed() else { continue };
+            self.lost += u64::from(!complete);
+            for mut socket in freed {
+                if let Some(known) = space.known.remove(&socket.cookie) {
+                    (socket.inode, socket.congestion) = known;
+                }
+                if space.freed.len() < MOST {
+                    space.freed.push(socket);
+                } else {
+                    self.lost += 1;
+                }
+            }
+        }
+    }
+
+    fn own(&self, sockets: &[&ObservedSocket]) -> Vec<Connection> {
+        let counted: HashSet<u64> = sockets.iter().filter_map(|socket| socket.inode).collect();
+        let ends = sockets.iter().filter_map(|socket| {
+            Some(((socket.local.clone()?, socket.remote.clone()?), socket.inode))
+        });
+        let ends: HashMap<(String, String), Option<u64>> = ends.collect();
+        let mut own = Vec::new();
+        for space in self.spaces.values() {
+            let gone: HashSet<u64> = space.freed.iter().map(|socket| socket.cookie).collect();
+            let live = space.live.iter().filter(|socket| !gone.contains(&socket.cookie));
+            let freed = space.freed.iter().map(|socket| (socket, true));
+            for (socket, closed) in freed.chain(live.map(|socket| (socket, false))) {
+                let known = match socket.inode {
+                    0 => space.known.get(&socket.cookie).map(|(inode, _)| *inode),
+                    inode => Some(inode),
+                };
+                let inode = match known {
+                    Some(inode) => Some(inode)
+                        .filter(|inode| counted.contains(inode) || self.held.contains(inode)),
+                    None => {
+                        let between = (socket.local.to_string(), socket.remote.to_string());
+                        ends.get(&between).copied().flatten()
+                    }
+                };
+                let before = space.before.get(&socket.cookie).copied().unwrap_or_default();
+                let connection = inode.map(|inode| connection(socket, &before, inode, closed));
+                own.extend(connection.filter(|c| c.bytes() > 0 || c.bytes_sent > 0));
+            }
+        }
+        own.sort_by_key(|connection| (Reverse(connection.bytes()), connection.inode));
+        own
+    }
+
+    fn counted(&mut self) -> BTreeMap<String, u64> {
+        let mut counted = BTreeMap::new();
+        let counters = self.spaces.values_mut().filter_map(|space| space.counters.as_mut());
+        for (name, gained, _) in counters.flat_map(|counters| counters.gained().unwrap_or_default())
+        {
+            let sum: &mut u64 = counted.entry(name.to_owned()).or_default();
+            *sum = sum.saturating_add(gained);
+        }
+        counted
+    }
+}
+
+/// What distinguishes a namespace from all others.
+fn identity(file: &Path) -> Option<(u64, u64)> {
+    fs::metadata(file).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// What happened since `before`; levels are those of the end.
+fn connection(socket: &TcpSocket, before: &TcpInfo, inode: u64, closed: bool) -> Connection {
+    let info = &socket.info;
+    let gained = |of: fn(&TcpInfo) -> u64| of(info).saturating_sub(of(before));
+    let passed = |of: fn(&TcpInfo) -> f64| (of(info) - of(before)).max(0.0);
+    Connection {
+        inode: Some(inode),
+        local: socket.local.to_string(),
+        remote: socket.remote.to_string(),
+        closed,
+        congestion: socket.congestion.clone(),
+        // Begin and end of the stream count as one byte each.
+        bytes_acked: gained(|info| info.bytes_acked).min(gained(|info| info.bytes_sent)),
+        bytes_received: gained(|info| info.bytes_received),
+        bytes_sent: gained(|info| info.bytes_sent),
+        bytes_retransmitted: gained(|info| info.bytes_retransmitted),
+        segments_sent: gained(|info| info.data_segments_sent),
+        retransmits: gained(|info| info.retransmits),
+        duplicates: gained(|info| info.duplicates),
+        timeouts: gained(|info| info.timeouts),
+        reorderings: gained(|info| info.reorderings),
+        out_of_order: gained(|info| info.out_of_order),
+        busy: passed(|info| info.busy),
+        window_limited: passed(|info| info.rwnd_limited),
+        buffer_limited: passed(|info| info.sndbuf_limited),
+        rtt: info.rtt,
+        min_rtt: info.min_rtt,
+        delivery_rate: info.delivery_rate,
+        cwnd: info.cwnd,
+        mss: info.snd_mss,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_sys::tcp::loopback_pair;
+    use bytepath_testing::skip;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn figures_are_those_since_watching_began_and_of_its_own_sockets() {
+        let roots = Roots::real();
+        let (mut old, mut peer) = loopback_pair().unwrap();
+        old.write_all(&[1; 3000]).unwrap();
+        peer.read_exact(&mut [0; 3000]).unwrap();
+        let mut watched = Connections::watch(std::process::id(), &roots);
+        if let Some(absent) = &watched.absent {
+            return skip!("{absent:?}");
+        }
+        old.write_all(&[1; 500]).unwrap();
+        peer.read_exact(&mut [0; 500]).unwrap();
+        let (mut new, mut other) = loopback_pair().unwrap();
+        new.write_all(&[1; 7000]).unwrap();
+        other.read_exact(&mut [0; 7000]).unwrap();
+        watched.look();
+        let ends = [&old, &new].map(|socket| socket.local_addr().unwrap().to_string());
+        let inode = |socket: &std::net::TcpStream| rustix::fs::fstat(socket).unwrap().st_ino;
+        let inodes = [&old, &new].map(inode);
+        drop((new, other));
+        let tcp = watched.finish(&[]).0.unwrap();
+        let of = |end: &String| tcp.connections.iter().find(|c| c.local == *end).unwrap();
+        let (old, new) = (of(&ends[0]), of(&ends[1]));
+        assert_eq!((old.bytes_sent, old.closed, old.inode), (500, false, Some(inodes[0])));
+        assert!(new.bytes_sent == 7000 && new.inode == Some(inodes[1]), "{new:?}");
+        assert!(!old.congestion.is_empty() && !new.congestion.is_empty(), "{tcp:#?}");
+        assert!(tcp.counters["OutSegs"] > 0, "{tcp:#?}");
+    }
+
+    #[test]
+    fn what_cannot_be_looked_into_is_absent_with_a_reason() {
+        // No process has this id, so there is no namespace either.
+        let watched = Connections::watch(u32::MAX, &Roots::real());
+        let (tcp, absent, warnings) = watched.finish(&[]);
+        assert_eq!((tcp, warnings), (None, Vec::new()));
+        let absent = absent.unwrap();
+        assert!(absent.reason.contains("cannot be seen") && absent.remedy.is_some(), "{absent:?}");
+    }
+}

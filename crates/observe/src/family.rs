@@ -1,0 +1,149 @@
+//! Threads of a process and of its descendants, and what they have used, from
+//! `/proc`.
+
+use super::seen::Used;
+use bytepath_sys::procfs::{self, Switches};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A thread that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub process: u32,
+    pub name: String,
+    /// What it has used since it began.
+    pub used: Option<Used>,
+}
+
+/// The threads of a process and of all its descendants, by thread id.
+/// Descendants are found where the kernel lists children
+/// (`CONFIG_PROC_CHILDREN`).
+pub(crate) fn members(proc: &Path, process: u32) -> BTreeMap<u32, Member> {
+    let mut members = BTreeMap::new();
+    let mut waiting = vec![process];
+    while let Some(process) = waiting.pop() {
+        let tasks = proc.join(process.to_string()).join("task");
+        // A process that ends meanwhile has no threads to follow.
+        for tid in procfs::numbered(&tasks).unwrap_or_default() {
+            let folder = tasks.join(tid.to_string());
+            let children = fs::read_to_string(folder.join("children")).unwrap_or_default();
+            waiting
+                .extend(children.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+            let name = procfs::name(&folder).unwrap_or_default();
+            let member = Member { process, name, used: used(proc, tid) };
+            if members.insert(tid, member).is_some() {
+                // Seen before: a child list that changed under our hands.
+                break;
+            }
+        }
+    }
+    members
+}
+
+/// A process and all its descendants. Those of a thread whose parent has ended belong to
+/// another process by now, and are not found.
+pub(crate) fn processes(proc: &Path, process: u32) -> BTreeSet<u32> {
+    let (mut found, mut waiting) = (BTreeSet::new(), vec![process]);
+    while let Some(process) = waiting.pop() {
+        if !found.insert(process) {
+            continue;
+        }
+        let tasks = proc.join(process.to_string()).join("task");
+        for tid in procfs::numbered(&tasks).unwrap_or_default() {
+            let children = tasks.join(tid.to_string()).join("children");
+            let children = fs::read_to_string(children).unwrap_or_default();
+            waiting
+                .extend(children.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+        }
+    }
+    found
+}
+
+/// What a thread has used since it began; none if it has ended.
+pub(crate) fn used(proc: &Path, tid: u32) -> Option<Used> {
+    let folder = folder(proc, tid);
+    let read = |name: &str| fs::read(folder.join(name)).ok();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let stat = text(read("stat")?);
+    let stat = procfs::parse_task_stat(&stat).ok()?;
+    // Kernels without CONFIG_SCHED_INFO have no such file.
+    let sched = read("schedstat").and_then(|b| procfs::parse_schedstat(&text(b)).ok());
+    let switches = read("status").and_then(|b| procfs::parse_status_switches(&text(b)).ok());
+    let Switches { voluntary, involuntary } = switches.unwrap_or_default();
+    let nanoseconds = |ticks: u64| (ticks as f64 * 1e9 / procfs::user_hz()) as u64;
+    let (user, system) = (nanoseconds(stat.user), nanoseconds(stat.system));
+    let (run, wait) = sched.map_or((user.saturating_add(system), 0), |s| (s.run, s.wait));
+    Some(Used { user, system, run, wait, voluntary, involuntary })
+}
+
+/// The name of a thread; none if it has ended.
+pub(crate) fn name(proc: &Path, tid: u32) -> Option<String> {
+    procfs::name(&folder(proc, tid))
+}
+
+/// A thread's own folder, which can be opened by its id, whatever its process.
+fn folder(proc: &Path, tid: u32) -> PathBuf {
+    proc.join(tid.to_string()).join("task").join(tid.to_string())
+}
+
+impl Used {
+    /// What was used since `before`.
+    pub(crate) fn since(&self, before: &Used) -> Used {
+        Used {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+            run: self.run.saturating_sub(before.run),
+            wait: self.wait.saturating_sub(before.wait),
+            voluntary: self.voluntary.saturating_sub(before.voluntary),
+            involuntary: self.involuntary.saturating_sub(before.involuntary),
+        }
+    }
+
+    /// User and system time in the proportion of their ticks, but adding up to
+    /// the run time, as `/proc` shows them (`cputime_adjust`,
+    /// kernel/sched/cputime.c). A thread keeps raw ticks until it is asked.
+    pub(crate) fn adjusted(&self) -> Used {
+        let (user, system, run) = (self.user as f64, self.system as f64, self.run as f64);
+        let user = if self.system == 0 { run } else { run * user / (user + system) };
+        Used { user: user as u64, system: self.run.saturating_sub(user as u64), ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_found_with_all_its_threads() {
+        let (send, receive) = std::sync::mpsc::channel();
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            send.send(bytepath_sys::thread::id()).unwrap();
+            let _ = wait.recv();
+        });
+        let tid = receive.recv().unwrap();
+        let me = std::process::id();
+        let members = members(Path::new("/proc"), me);
+        assert_eq!(members[&tid].process, me);
+        assert!(members[&tid].used.is_some());
+        drop(done);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn no_thread_groups_without_threads() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(members(dir.path(), 1).is_empty());
+        assert_eq!(used(dir.path(), 1), None);
+    }
+
+    #[test]
+    fn ticks_are_made_to_add_up() {
+        let raw = Used { user: 4_000_000, system: 12_000_000, run: 8_000_000, ..Used::default() };
+        let adjusted = raw.adjusted();
+        assert_eq!((adjusted.user, adjusted.system), (2_000_000, 6_000_000));
+        let unsampled = Used { run: 5, ..Used::default() }.adjusted();
+        assert_eq!((unsampled.user, unsampled.system), (5, 0), "the kernel calls it user too");
+    }
+}

@@ -1,0 +1,384 @@
+//! The table kept in the kernel: makes the maps, loads and attaches the
+//! programs, reads the maps.
+
+use super::layout::{self, copies, lost, row, socket, state, thread, used};
+use super::program::{Maps, Members, Slots, copy, end, enter, exit, fork};
+use super::seen::{Row, Seen, Socket, Thread};
+use bytepath_meter::bpf;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::bpf::{Link, Map, MapKind, Update, open_thread};
+use bytepath_sys::btf::{Btf, Kind};
+use bytepath_sys::{Roots, calls};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+
+/// Room in the maps. Memory is taken as it is needed, up to some hundred MiB if
+/// a program really makes that many threads.
+const ROWS: u32 = 512 << 10;
+const THREADS: u32 = 64 << 10;
+const SOCKETS: u32 = 256 << 10;
+
+/// From when on calls are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// From the next one on.
+    Now,
+    /// From the next execve on, which is the first.
+    Exec,
+}
+
+/// Programs that count, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    maps: Maps,
+    links: Vec<Link>,
+    /// Why there is no count of the bytes copied; none if there is one.
+    pub no_copies: Option<Fault>,
+    /// What the reader of the figures should know.
+    pub remarks: Vec<String>,
+}
+
+impl Counting {
+    /// With typed tracepoints and task storage: Linux 5.12 and later with
+    /// `CONFIG_DEBUG_INFO_BTF`.
+    pub(crate) fn new(roots: &Roots) -> Result<Counting, Fault> {
+        let btf = bpf::types(roots)?;
+        let members = Members::of(&btf)
+            .map_err(|missing| bpf::too_old(format!("this kernel has no {missing}")))?;
+        let mut remarks = Vec::new();
+        if !initial_pid_namespace(roots) {
+            remarks.push(
+                "inside a PID namespace: thread ids are the host's, so CPU time of \
+                 running threads is missing"
+                    .to_owned(),
+            );
+        }
+        let maps =
+            maps().map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))?;
+        let mut links = Vec::new();
+        for (name, insns) in [
+            ("sched_process_fork", fork::program(&members, &maps)),
+            ("sched_process_exit", end::program(&members, &maps)),
+            ("sys_exit", exit::program(&members, &maps)),
+            ("sys_enter", enter::program(&members, &maps)),
+        ] {
+            links.push(bpf::attach(&bpf::load_typed(&btf, name, insns)?, name)?);
+        }
+        let mut copying = Vec::new();
+        let no_copies = count_copies(&btf, &members, &maps, &mut copying).err();
+        let mut counting = Counting { maps, links, no_copies, remarks };
+        if counting.no_copies.is_none() {
+            counting.no_copies = counting.try_copies().err();
+        }
+        if counting.no_copies.is_none() {
+            counting.links.append(&mut copying);
+        }
+        Ok(counting)
+    }
+
+    /// Moves a few bytes by each of the ways that are watched, and looks whether they are
+    /// counted: a kernel may have what is watched and not use it
+    /// (`hardened_usercopy=off`). Leaves nothing behind in the maps.
+    fn try_copies(&self) -> Result<(), Fault> {
+        use std::os::fd::AsRawFd;
+        const BYTES: usize = 4096;
+        let own = bytepath_sys::thread::id();
+        let tried = || -> io::Result<[u64; 2]> {
+            let (mut one, mut other) = UnixStream::pair()?;
+            // NETLINK_ROUTE: a message of no length is not a request, and the kernel passes
+            // over it.
+            let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
+            let kernel = socket_with(kind.0, kind.1, kind.2, None)?;
+            let (sent, mut received) = ([0; BYTES], [0; BYTES]);
+            self.follow(own, From::Now)?;
+            let moved = one
+                .write_all(&sent)
+                .and_then(|()| other.read_exact(&mut received))
+                .and_then(|()| Ok(send(&kernel, &sent, SendFlags::empty())?));
+            self.maps.state.delete(&open_thread(own)?.as_raw_fd().to_ne_bytes())?;
+            moved?;
+            let count = |index: i32| {
+                let value = self.maps.copies.lookup(&index.to_ne_bytes())?;
+                Ok::<u64, io::Error>(layout::long(&value, 0))
+            };
+            let counts = [count(copies::FROM_PROGRAM)?, count(copies::TO_PROGRAM)?];
+            self.maps.restart_counting()?;
+            Ok(counts)
+        };
+        let seen = tried();
+        let seen = seen.map_err(|e| Fault::system("cannot test whether copies are counted", &e))?;
+        let moved = [2 * BYTES as u64, BYTES as u64];
+        if seen == moved {
+            return Ok(());
+        }
+        let text = format!(
+            "of {} bytes sent and {} received as a test, {} and {} were seen being copied",
+            moved[0], moved[1], seen[0], seen[1]
+        );
+        Err(Fault::new(FaultKind::Unsupported, text).remedy(
+            "boot a kernel with CONFIG_HARDENED_USERCOPY, and not with hardened_usercopy=off",
+        ))
+    }
+
+    /// Follows a thread, and what it will make: from now on, or from the moment
+    /// at which it becomes another program.
+    pub(crate) fn follow(&self, tid: u32, from: From) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let mut fresh = [0; state::SIZE];
+        fresh[state::UNTIL_EXEC as usize] = u8::from(from == From::Exec);
+        let thread = open_thread(tid)?;
+        match self.maps.state.update(&thread.as_raw_fd().to_ne_bytes(), &fresh, Update::IfNew) {
+            // One that is followed already keeps what it has.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn seen(&self) -> Result<Seen, Fault> {
+        let entries = |map: &Map, what: &str| {
+            map.entries().map_err(|e| Fault::system(format!("cannot read the {what}"), &e))
+        };
+        let number = |map: &Map, index: i32| {
+            let value = map.lookup(&index.to_ne_bytes());
+            let value = value.map_err(|e| Fault::system("cannot read a count", &e))?;
+            Ok::<u64, Fault>(layout::long(&value, 0))
+        };
+        let rows = entries(&self.maps.rows, "table of calls")?;
+        let threads = entries(&self.maps.threads, "threads")?;
+        let sockets = entries(&self.maps.sockets, "sockets")?;
+        let mut rows: Vec<Row> = rows.iter().map(|(key, value)| Row::decode(key, value)).collect();
+        let mut sockets: Vec<Socket> =
+            sockets.iter().map(|(key, value)| Socket::decode(key, value)).collect();
+        let slots = &self.maps.slots;
+        let entry = |map: &Map, index: u32| {
+            let value = map.lookup(&index.to_ne_bytes());
+            value.map_err(|e| Fault::system(format!("cannot read entry {index}"), &e))
+        };
+        let taken = number(&slots.used, used::ROWS)?.min(u64::from(Slots::ROWS) - 1);
+        for index in 1..=taken as u32 {
+            rows.push(Row::decode_slot(&entry(&slots.rows, index)?));
+        }
+        for socket in sockets.iter_mut().filter(|socket| socket.slot != 0) {
+            socket.add_slot(&entry(&slots.sockets, socket.slot)?);
+        }
+        let copies = match self.no_copies {
+            Some(_) => None,
+            None => Some((
+                number(&self.maps.copies, copies::TO_PROGRAM)?,
+                number(&self.maps.copies, copies::FROM_PROGRAM)?,
+            )),
+        };
+        Ok(Seen {
+            rows: Row::merged(rows),
+            threads: threads.iter().map(|(k, v)| Thread::decode(k, v)).collect(),
+            sockets,
+            lost_calls: number(&self.maps.lost, lost::CALLS)?,
+            lost_threads: number(&self.maps.lost, lost::THREADS)?,
+            lost_sockets: number(&self.maps.lost, lost::SOCKETS)?,
+            copies,
+        })
+    }
+}
+
+impl Maps {
+    /// Takes out all that was counted. No thread may be followed.
+    fn restart_counting(&self) -> io::Result<()> {
+        for map in [&self.rows, &self.threads, &self.sockets] {
+            for (key, _) in map.entries()? {
+                map.delete(&key)?;
+            }
+        }
+        let clear = |map: &Map, size: usize, indices: std::ops::Range<u32>| {
+            let zeros = vec![0; size];
+            indices.into_iter().try_for_each(|i| map.update(&i.to_ne_bytes(), &zeros, Update::Any))
+        };
+        clear(&self.copies, 8, 0..copies::COUNT)?;
+        clear(&self.lost, 8, 0..lost::COUNT)?;
+        let slots = &self.slots;
+        for (map, size, kind, limit) in [
+            (&slots.rows, row::SLOT_SIZE, used::ROWS, Slots::ROWS),
+            (&slots.sockets, socket::SLOT_SIZE, used::SOCKETS, Slots::SOCKETS),
+        ] {
+            let taken = layout::long(&slots.used.lookup(&kind.to_ne_bytes())?, 0);
+            clear(map, size, 1..(taken.min(u64::from(limit) - 1) as u32 + 1))?;
+        }
+        clear(&slots.used, 8, 0..used::COUNT)
+    }
+}
+
+/// Whether ids of threads mean the same to us as to the kernel's programs: the
+/// first PID namespace has a fixed number (`PROC_PID_INIT_INO`,
+/// include/linux/proc_ns.h).
+pub(crate) fn initial_pid_namespace(roots: &Roots) -> bool {
+    let link = std::fs::read_link(roots.proc.join("self/ns/pid"));
+    link.is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
+}
+
+fn maps() -> io::Result<Maps> {
+    let array = |name, size, entries| Map::new(MapKind::Array, name, 4, size, entries);
+    let maps = Maps {
+        state: Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::SIZE, 0)?,
+        rows: Map::new(MapKind::Hash, "bytepath_rows", 8, row::SIZE, ROWS)?,
+        zero: array("bytepath_zero", row::SIZE, 1)?,
+        threads: Map::new(MapKind::Hash, "bytepath_thread", 4, thread::SIZE, THREADS)?,
+        sockets: Map::new(MapKind::Hash, "bytepath_socket", 8, socket::SIZE, SOCKETS)?,
+        kinds: array("bytepath_kinds", 4, calls::LIMIT)?,
+        lost: array("bytepath_lost", 8, lost::COUNT)?,
+        copies: array("bytepath_copies", 8, copies::COUNT)?,
+        slots: Slots {
+            rows: array("bytepath_rows", row::SLOT_SIZE, Slots::ROWS)?,
+            sockets: array("bytepath_socket", socket::SLOT_SIZE, Slots::SOCKETS)?,
+            used: array("bytepath_used", 8, used::COUNT)?,
+        },
+    };
+    for (number, kind) in (0u32..).zip(layout::kinds()) {
+        maps.kinds.update(&number.to_ne_bytes(), &kind.to_ne_bytes(), Update::Any)?;
+    }
+    Ok(maps)
+}
+
+/// Tries to count where the kernel copies. All or nothing: a sum that lacks a part
+/// would pass for a whole.
+fn count_copies(
+    btf: &Btf,
+    members: &Members,
+    maps: &Maps,
+    links: &mut Vec<Link>,
+) -> Result<(), Fault> {
+    for function in copy::FUNCTIONS {
+        let found = btf.id(Kind::Function, function.name).and_then(|id| {
+            // No function to whose return a program can be attached has more than twelve.
+            Some((id, i16::try_from(btf.arguments(id)?).ok()?))
+        });
+        let Some((id, arguments)) = found else {
+            if function.needed {
+                let text = format!("this kernel has no {}", function.name);
+                return Err(Fault::new(FaultKind::Unsupported, text).remedy(
+                    "a kernel with CONFIG_HARDENED_USERCOPY and CONFIG_SECURITY_NETWORK has them",
+                ));
+            }
+            continue;
+        };
+        let insns = copy::program(members, maps, function.says, arguments);
+        let program = bpf::load(function.says.hook(id), function.name, insns).map_err(|fault| {
+            // Other programs of ours have been taken by now, so it is not for
+            // lack of privileges.
+            match fault.kind {
+                FaultKind::Permission => Fault { remedy: None, ..fault }
+                    .remedy("a kernel that is not locked down counts them: see kernel_lockdown(7)"),
+                _ => fault,
+            }
+        })?;
+        match program.attach() {
+            Ok(link) => links.push(link),
+            // It is one that is in lib/ yet, and so not compiled for tracing.
+            Err(e) if !function.needed && e.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(e) => return Err(bpf::attach_fault(function.name, &e)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Way;
+    use super::*;
+    use bytepath_sys::bpf::Hook;
+    use bytepath_testing::skip;
+    use std::path::Path;
+
+    #[test]
+    fn the_copy_programs_pass_the_verifier() {
+        let roots = Roots::real();
+        let counting = match Counting::new(&roots) {
+            Ok(counting) => counting,
+            Err(fault) => {
+                skip!("{fault}");
+                assert!(fault.kind != FaultKind::System, "{fault}");
+                return;
+            }
+        };
+        // Functions may be out of bounds here, so it is loaded for a tracepoint whose
+        // last four arguments are numbers and are where theirs and a result would be.
+        let btf = Btf::kernel(&roots.sys).unwrap();
+        let members = Members::of(&btf).unwrap();
+        let id = btf.id(Kind::Typedef, "btf_trace_mm_page_alloc_extfrag").unwrap();
+        for function in copy::FUNCTIONS {
+            let insns = copy::program(&members, &counting.maps, function.says, 4);
+            bpf::load(Hook::TypedTracepoint(id), function.name, insns).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_was_tried_leaves_nothing_behind() {
+        let Ok(counting) = Counting::new(&Roots::real()) else {
+            skip!("no typed tracepoints");
+            return;
+        };
+        // If no program can be attached to a function, nothing is counted, which is reported.
+        match counting.try_copies() {
+            Ok(()) => assert!(counting.no_copies.is_none()),
+            Err(fault) => {
+                assert!(fault.message.contains("0 and 0 were seen being copied"), "{fault}")
+            }
+        }
+        let seen = counting.seen().unwrap();
+        assert!(seen.rows.is_empty() && seen.sockets.is_empty(), "{seen:?}");
+        assert_eq!(seen.copies.unwrap_or_default(), (0, 0));
+    }
+
+    #[test]
+    fn calls_of_this_thread_are_in_its_rows_and_sockets() {
+        let Ok(counting) = Counting::new(&Roots::real()) else {
+            skip!("no typed tracepoints");
+            return;
+        };
+        let own = bytepath_sys::thread::id();
+        let (one, other) = UnixStream::pair().unwrap();
+        counting.follow(own, From::Now).unwrap();
+        for _ in 0..3 {
+            assert_eq!(rustix::io::write(&one, &[1; 100]), Ok(100));
+            assert_eq!(rustix::io::read(&other, &mut [0; 100]), Ok(100));
+        }
+        let seen = counting.seen().unwrap();
+        let write = seen.rows.iter().find(|row| Some(row.number) == calls::number("write"));
+        assert_eq!(write.map(|row| (row.tid, row.calls, row.bytes)), Some((own, 3, 300)));
+        let bytes = |way: Way| seen.sockets.iter().map(|s| s.bytes[way as usize]).sum::<u64>();
+        assert_eq!((seen.sockets.len(), bytes(Way::Sent), bytes(Way::Received)), (2, 300, 300));
+        // They alternate, and each has its own counts.
+        assert!(seen.sockets.iter().all(|s| s.slot != 0 && s.calls.iter().sum::<u64>() == 3));
+    }
+
+    #[test]
+    fn a_program_that_reads_what_is_not_there_is_refused_with_the_reason() {
+        use bytepath_sys::bpf::asm::{Assembler, Reg};
+        let Some(id) = Btf::kernel(Path::new("/sys"))
+            .ok()
+            .and_then(|btf| btf.id(Kind::Typedef, "btf_trace_sys_enter"))
+        else {
+            skip!("no types of the kernel");
+            return;
+        };
+        let mut asm = Assembler::new();
+        // R0 is the result, and nothing has been written to it.
+        asm.mov(Reg::R1, 0).exit();
+        let fault = match bpf::load(Hook::TypedTracepoint(id), "broken", asm.finish()) {
+            Ok(_) => panic!("the verifier let it pass"),
+            Err(fault) => fault,
+        };
+        match fault.kind {
+            FaultKind::Permission => skip!("{fault}"),
+            _ => assert!(fault.message.contains("R0 !read_ok"), "{fault}"),
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_types_is_named_with_what_helps() {
+        let dir = tempfile::tempdir().unwrap();
+        let fault = Counting::new(&Roots::recorded(dir.path())).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unsupported);
+        assert!(fault.message.contains("BTF") && fault.remedy.unwrap().contains("5.12"));
+    }
+}

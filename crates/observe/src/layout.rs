@@ -1,0 +1,295 @@
+//! The layout shared with the programs in the kernel: the values
+//! in the maps, and what is known of each system call. Offsets are in bytes, all
+//! numbers in the machine's own order.
+
+use bytepath_sys::calls;
+use strum::VariantArray;
+
+/// A followed thread. Exists as long as the thread is followed.
+pub(crate) mod state {
+    /// When the call began, nanoseconds of the monotonic clock; 0 outside of calls.
+    pub(crate) const START: i16 = 0;
+    /// Number of the call, 32 bits.
+    pub(crate) const NUMBER: i16 = 8;
+    /// What is known of the call, 32 bits; see [`kind`](super::kind).
+    pub(crate) const KIND: i16 = 12;
+    /// Key of its socket; 0 if it concerns none.
+    pub(crate) const SOCKET: i16 = 16;
+    /// The socket that this thread used last.
+    pub(crate) const LAST: i16 = 24;
+    /// Address in the program's memory where a result will be.
+    pub(crate) const POINTER: i16 = 32;
+    /// Address of that result's length.
+    pub(crate) const LENGTH: i16 = 40;
+    /// Which way the bytes go.
+    pub(crate) const WAY: i16 = 48;
+    /// Not 0 until the thread calls execve: what a child does before it is the
+    /// program is not the program's.
+    pub(crate) const UNTIL_EXEC: i16 = 56;
+    /// Index of the counts of the socket used last, 32 bits; 0 if it has none of its own.
+    pub(crate) const SLOT: i16 = 64;
+    /// Not 0 from when on a call that sends copies its data, 32 bits.
+    pub(crate) const DATA: i16 = 68;
+    /// Index of this thread's row for each call, 16 bits each, by the call's number;
+    /// 0 if it has none.
+    pub(crate) const ROWS: i16 = 72;
+    /// Size of the whole.
+    pub(crate) const SIZE: usize = ROWS as usize + 2 * bytepath_sys::calls::LIMIT as usize;
+}
+
+/// All calls of one number by one thread.
+pub(crate) mod row {
+    /// Calls that have returned.
+    pub(crate) const CALLS: i16 = 0;
+    /// Those that returned an error.
+    pub(crate) const ERRORS: i16 = 8;
+    /// Time in them, nanoseconds.
+    pub(crate) const TOTAL: i16 = 16;
+    pub(crate) const MIN: i16 = 24;
+    pub(crate) const MAX: i16 = 32;
+    /// Sum of the squares of those below [`LONG`], nanoseconds squared.
+    pub(crate) const SQUARES: i16 = 40;
+    /// Sum of the squares of the others, in units of [`LONG_UNIT`] squared.
+    pub(crate) const LONG_SQUARES: i16 = 48;
+    /// Bytes they moved.
+    pub(crate) const BYTES: i16 = 56;
+    /// How many took 2^i to 2^(i+1) nanoseconds.
+    pub(crate) const HISTOGRAM: i16 = 64;
+    /// Number of those; the last holds all that took longer.
+    pub(crate) const BUCKETS: usize = 40;
+    /// Size of the whole.
+    pub(crate) const SIZE: usize = HISTOGRAM as usize + 8 * BUCKETS;
+    /// In a row that has an index: whose it is, as the key of others has it,
+    /// thread id and number of the call, 32 bits each.
+    pub(crate) const KEY: i16 = SIZE as i16;
+    /// Size of such a row.
+    pub(crate) const SLOT_SIZE: usize = SIZE + 8;
+    /// Calls at least as long count their squares in a coarser unit, so that
+    /// the sum of the squares stays below 2^64 for hours.
+    pub(crate) const LONG: u64 = 1 << LONG_SHIFT;
+    pub(crate) const LONG_SHIFT: i32 = 20;
+    /// Logarithm of the unit of their durations, nanoseconds.
+    pub(crate) const LONG_UNIT_SHIFT: i32 = 10;
+    pub(crate) const LONG_UNIT: u64 = 1 << LONG_UNIT_SHIFT;
+}
+
+/// A thread that was or is followed.
+pub(crate) mod thread {
+    /// Process, 32 bits; 0 until known.
+    pub(crate) const PROCESS: i16 = 0;
+    /// The thread that made it, 32 bits.
+    pub(crate) const PARENT: i16 = 4;
+    /// When it was made, monotonic nanoseconds; 0 if before we looked.
+    pub(crate) const START: i16 = 8;
+    /// When it ended; 0 if it has not.
+    pub(crate) const END: i16 = 16;
+    /// User time by ticks, nanoseconds, at its end.
+    pub(crate) const USER: i16 = 24;
+    /// System time by ticks.
+    pub(crate) const SYSTEM: i16 = 32;
+    /// Time on a CPU.
+    pub(crate) const RUN: i16 = 40;
+    /// Context switches of its own will.
+    pub(crate) const VOLUNTARY: i16 = 48;
+    /// Context switches forced on it.
+    pub(crate) const INVOLUNTARY: i16 = 56;
+    /// Name, 16 bytes, ends in a zero.
+    pub(crate) const NAME: i16 = 64;
+    /// Time it was ready and waited for a CPU.
+    pub(crate) const WAIT: i16 = 80;
+    /// Size of the whole.
+    pub(crate) const SIZE: usize = 88;
+}
+
+/// A socket that bytes went through.
+pub(crate) mod socket {
+    /// Address family, 16 bits.
+    pub(crate) const FAMILY: i16 = 0;
+    /// Protocol, 16 bits.
+    pub(crate) const PROTOCOL: i16 = 2;
+    /// Own port, 16 bits.
+    pub(crate) const LOCAL_PORT: i16 = 4;
+    /// The peer's port, 16 bits, in the order of the network.
+    pub(crate) const REMOTE_PORT: i16 = 6;
+    pub(crate) const LOCAL: i16 = 8;
+    pub(crate) const REMOTE: i16 = 12;
+    pub(crate) const LOCAL6: i16 = 16;
+    pub(crate) const REMOTE6: i16 = 32;
+    /// The process that used it first, 32 bits.
+    pub(crate) const PROCESS: i16 = 48;
+    /// Index of its counts, 32 bits; 0 if they are here.
+    pub(crate) const SLOT: i16 = 52;
+    /// Bytes, by [`Way`](super::Way).
+    pub(crate) const BYTES: i16 = 56;
+    /// Calls, by way.
+    pub(crate) const CALLS: i16 = BYTES + 8 * super::WAYS as i16;
+    /// Size of the whole.
+    pub(crate) const SIZE: usize = CALLS as usize + 8 * super::WAYS;
+    /// Size of counts that have an index: bytes and calls, by way.
+    pub(crate) const SLOT_SIZE: usize = 16 * super::WAYS;
+    /// In them, the calls.
+    pub(crate) const SLOT_CALLS: i16 = 8 * super::WAYS as i16;
+}
+
+/// Bytes copied between kernel and program, by the kernel's own functions.
+pub(crate) mod copies {
+    /// Index of what went to the program.
+    pub(crate) const TO_PROGRAM: i32 = 0;
+    /// Index of what came from it.
+    pub(crate) const FROM_PROGRAM: i32 = 1;
+    pub(crate) const COUNT: u32 = 2;
+}
+
+/// How many rows and counts of sockets that have an index are in use.
+pub(crate) mod used {
+    /// Index of the number of rows.
+    pub(crate) const ROWS: i32 = 0;
+    /// Index of the number of sockets.
+    pub(crate) const SOCKETS: i32 = 1;
+    pub(crate) const COUNT: u32 = 2;
+}
+
+/// What got lost because a map was full.
+pub(crate) mod lost {
+    /// Index of the calls that were not counted.
+    pub(crate) const CALLS: i32 = 0;
+    /// Index of the threads that were not followed.
+    pub(crate) const THREADS: i32 = 1;
+    /// Index of calls whose socket was not counted.
+    pub(crate) const SOCKETS: i32 = 2;
+    pub(crate) const COUNT: u32 = 3;
+}
+
+/// Which way bytes go through a socket, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
+#[repr(usize)]
+pub(crate) enum Way {
+    /// Received by a call that copies.
+    Received = 0,
+    /// Sent by a call that copies.
+    Sent = 1,
+    /// Thrown away unread: `MSG_TRUNC`.
+    Discarded = 2,
+    /// Read and left where they are: `MSG_PEEK`.
+    Peeked = 3,
+    /// Mapped into the program: `TCP_ZEROCOPY_RECEIVE`.
+    Mapped = 4,
+    /// Sent with `MSG_ZEROCOPY`.
+    ZeroCopy = 5,
+    /// Put into the socket by sendfile or splice.
+    Into = 6,
+    /// Taken out of the socket by splice.
+    OutOf = 7,
+}
+
+/// Number of ways; a power of two, because the programs mask with it.
+pub(crate) const WAYS: usize = Way::VARIANTS.len();
+
+/// What is known of a system call, as bits; the lowest three are its [`Way`].
+pub(crate) mod kind {
+    /// The result is a number of bytes.
+    pub(crate) const BYTES: u32 = 1 << 3;
+    /// The first argument is the descriptor that they go through.
+    pub(crate) const DESCRIPTOR: u32 = 1 << 4;
+    /// The third argument holds `MSG_` flags.
+    pub(crate) const FLAGS_THIRD: u32 = 1 << 6;
+    pub(crate) const FLAGS_FOURTH: u32 = 1 << 7;
+    /// The third argument is a descriptor too, of where the bytes go.
+    pub(crate) const SPLICE: u32 = 1 << 8;
+    /// getsockopt(2): `TCP_ZEROCOPY_RECEIVE` moves bytes, everything else does not.
+    pub(crate) const OPTION: u32 = 1 << 9;
+    /// The second argument is a vector of messages, and the result their number.
+    pub(crate) const MESSAGES: u32 = 1 << 10;
+}
+
+/// The system calls that move bytes.
+const KINDS: &[(&str, Way, u32)] = {
+    use kind::*;
+    &[
+        ("read", Way::Received, BYTES | DESCRIPTOR),
+        ("readv", Way::Received, BYTES | DESCRIPTOR),
+        ("write", Way::Sent, BYTES | DESCRIPTOR),
+        ("writev", Way::Sent, BYTES | DESCRIPTOR),
+        ("recvfrom", Way::Received, BYTES | DESCRIPTOR | FLAGS_FOURTH),
+        ("recvmsg", Way::Received, BYTES | DESCRIPTOR | FLAGS_THIRD),
+        ("recvmmsg", Way::Received, MESSAGES | DESCRIPTOR | FLAGS_FOURTH),
+        ("sendto", Way::Sent, BYTES | DESCRIPTOR | FLAGS_FOURTH),
+        ("sendmsg", Way::Sent, BYTES | DESCRIPTOR | FLAGS_THIRD),
+        ("sendmmsg", Way::Sent, MESSAGES | DESCRIPTOR | FLAGS_FOURTH),
+        ("sendfile", Way::Into, BYTES | DESCRIPTOR),
+        ("splice", Way::OutOf, BYTES | DESCRIPTOR | SPLICE),
+        ("getsockopt", Way::Mapped, OPTION | DESCRIPTOR),
+        // These move bytes, but never through a socket.
+        ("pread64", Way::Received, BYTES),
+        ("preadv", Way::Received, BYTES),
+        ("preadv2", Way::Received, BYTES),
+        ("pwrite64", Way::Sent, BYTES),
+        ("pwritev", Way::Sent, BYTES),
+        ("pwritev2", Way::Sent, BYTES),
+        ("copy_file_range", Way::Into, BYTES),
+        ("tee", Way::Into, BYTES),
+        ("vmsplice", Way::Into, BYTES),
+        ("process_vm_readv", Way::Received, BYTES),
+        ("process_vm_writev", Way::Sent, BYTES),
+        ("getrandom", Way::Received, BYTES),
+    ]
+};
+
+/// What is known of every system call, by number; most are 0: nothing.
+pub(crate) fn kinds() -> Vec<u32> {
+    let mut kinds = vec![0; calls::LIMIT as usize];
+    for (name, way, bits) in KINDS {
+        let slot = calls::number(name).and_then(|number| kinds.get_mut(number as usize));
+        if let Some(slot) = slot {
+            *slot = *way as u32 | bits;
+        }
+    }
+    kinds
+}
+
+/// A number of 64 bits in a value of a map; 0 where the value is too short.
+pub(crate) fn long(value: &[u8], at: i16) -> u64 {
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let end = at.saturating_add(8);
+    value.get(at..end).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+}
+
+/// A number of 32 bits.
+pub(crate) fn word(value: &[u8], at: i16) -> u32 {
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let end = at.saturating_add(4);
+    value.get(at..end).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+/// A number of 16 bits.
+pub(crate) fn half(value: &[u8], at: i16) -> u16 {
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let end = at.saturating_add(2);
+    value.get(at..end).and_then(|b| b.try_into().ok()).map_or(0, u16::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_that_moves_bytes_is_known_here() {
+        for (name, way, bits) in KINDS {
+            let number = calls::number(name).unwrap_or_else(|| panic!("no call {name}"));
+            assert_eq!(kinds()[number as usize], *way as u32 | bits, "{name}");
+        }
+        assert_eq!(kinds().iter().filter(|kind| **kind != 0).count(), KINDS.len());
+    }
+
+    #[test]
+    fn a_way_fits_into_its_bits() {
+        assert!(WAYS.is_power_of_two() && (WAYS as u32) <= kind::BYTES);
+        assert!(Way::VARIANTS.iter().enumerate().all(|(i, way)| *way as usize == i));
+    }
+
+    #[test]
+    fn short_values_read_as_nothing() {
+        assert_eq!((long(&[1; 7], 0), word(&[1; 4], 2), half(&[], 0)), (0, 0, 0));
+        assert_eq!(word(&7u32.to_ne_bytes(), 0), 7);
+    }
+}

@@ -1,0 +1,508 @@
+//! Any program under the same meters: a foreign program is started, or
+//! a process taken as it runs, and its system calls, sockets and CPU time are
+//! counted until it ends. `docs/observe.md` describes how each figure is obtained.
+
+#![forbid(unsafe_code)]
+
+mod connections;
+mod copies;
+mod counter;
+mod family;
+mod kernel;
+mod layout;
+mod program;
+mod seen;
+mod traffic;
+
+pub use counter::Method;
+
+use bytepath_meter::{self as meter, Context, Running};
+use bytepath_profile::Profile;
+use bytepath_record::{
+    Absent, CallRow, CopyCount, Counter, CpuSource, CpuTime, Ending, Fault, FaultKind, Observation,
+    ObservedCall, ObservedThread, SCHEMA_VERSION, ThreadTime,
+};
+use bytepath_sys::launch::{self, Ended, Held, How};
+use bytepath_sys::{Roots, calls};
+use connections::Connections;
+use copies::{disagreement, estimate};
+use counter::Start;
+use family::Member;
+use kernel::Counting;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use seen::{Row, Seen, Used};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What to watch, and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub target: Target,
+    /// How system calls are counted.
+    pub method: Method,
+    /// When to stop watching a process that runs already.
+    pub limit: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A program to be started: its name and its arguments.
+    Command(Vec<OsString>),
+    /// A process that runs, with its threads and its descendants.
+    Process(u32),
+}
+
+/// What signals request; set by handlers.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// To stop watching a process. A program that we started hears Ctrl-C by
+    /// itself, and is watched until it ends.
+    pub stop: Arc<AtomicBool>,
+    /// A signal to be passed on to a program that we started; 0 for none.
+    pub pass_on: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// Everything that goes to disk.
+    pub observation: Observation,
+    /// Where the program's time went; none without a sampler.
+    pub profile: Option<Profile>,
+    /// Bytes that it read with `MSG_PEEK`.
+    peeked: u64,
+}
+
+/// Something that takes a profile of the program meanwhile.
+pub trait Sampler {
+    /// The program is there and has not run an instruction yet, or runs already.
+    fn begin(&mut self, pid: u32) -> Result<(), Fault>;
+
+    /// Called at least every [`LOOK`], to take what has come in.
+    fn tick(&mut self);
+
+    /// The program has ended, or watching has.
+    fn end(&mut self) -> Result<Profile, Fault>;
+}
+
+impl Observed {
+    /// Estimates the copies from the profile, where they could not be counted:
+    /// `bandwidth` is how fast one core copies, bytes per second, at least (from
+    /// memory) and at most (in cache).
+    pub fn estimate_copies(&mut self, bandwidth: (f64, f64)) {
+        let seen = &mut self.observation;
+        let Some(profile) = self.profile.as_ref().filter(|_| seen.copies == CopyCount::Unknown)
+        else {
+            return;
+        };
+        let pids = seen.pids();
+        if let Some(copies) = estimate(profile, &pids, bandwidth) {
+            let (sent, received) = (&seen.sent.ledger, &seen.received.ledger);
+            seen.disagreement = disagreement(&copies, sent, received, self.peeked);
+            seen.copies = copies;
+        }
+    }
+}
+
+/// Longest time between two looks at what signals request, and at samples.
+pub const LOOK: Duration = Duration::from_millis(100);
+
+/// Starts the program or takes the process, and watches until it ends, or until
+/// the limit or a signal. What a sampler cannot do is among what is absent.
+pub fn observe(
+    request: &Request,
+    asked: &Asked,
+    sampler: Option<&mut dyn Sampler>,
+) -> Result<Observed, Fault> {
+    match &request.target {
+        Target::Command(words) => command(words, request.method, asked, sampler),
+        Target::Process(pid) => process(*pid, request, asked, sampler),
+    }
+}
+
+fn command(
+    words: &[OsString],
+    method: Method,
+    asked: &Asked,
+    sampler: Option<&mut dyn Sampler>,
+) -> Result<Observed, Fault> {
+    let name = words.first().ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
+    let cannot = |e: &std::io::Error| {
+        Fault::new(FaultKind::Usage, format!("cannot run '{}': {e}", name.to_string_lossy()))
+            .remedy("use the program's name as in a shell")
+    };
+    let file = launch::find(name, std::env::var_os("PATH")).map_err(|e| cannot(&e))?;
+    let held = Held::new(&file, words).map_err(|e| Fault::system("cannot create a process", &e))?;
+    let pid = held.pid();
+    let roots = Roots::real();
+    let started = counter::start(method, &roots, &Start::Exec(pid))?;
+    let mut watch = Watch::begin(pid, BTreeMap::new(), started, sampler, roots);
+    let end = end_of(pid)?;
+    let launched = held.release().map_err(|e| cannot(&e))?;
+    while !readable(&end, LOOK)? {
+        watch.tick();
+        let signal = asked.pass_on.swap(0, Ordering::Relaxed);
+        if let Some(signal) = i32::try_from(signal).ok().filter(|signal| *signal != 0) {
+            // A program that has just ended does not need it any more.
+            let _ = launch::signal(pid, signal);
+        }
+    }
+    let ended = launched.wait().map_err(|e| Fault::system("cannot wait for the program", &e))?;
+    let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Ok(watch.finish(words, Some(ended), Ending::Gone))
+}
+
+fn process(
+    pid: u32,
+    request: &Request,
+    asked: &Asked,
+    sampler: Option<&mut dyn Sampler>,
+) -> Result<Observed, Fault> {
+    let roots = Roots::real();
+    let end = end_of(pid)?;
+    let words = command_line(&roots.proc, pid);
+    let started = counter::start(request.method, &roots, &Start::Now(pid))?;
+    // What they have used before is not counted, so it is read once more, now.
+    let before = family::members(&roots.proc, pid);
+    let mut watch = Watch::begin(pid, before, started, sampler, roots);
+    let begun = Instant::now();
+    let ending = loop {
+        let left = request.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        if readable(&end, LOOK.min(left.unwrap_or(LOOK)))? {
+            break Ending::Gone;
+        }
+        watch.tick();
+        if asked.stop.load(Ordering::Relaxed) || left.is_some_and(|left| left.is_zero()) {
+            break Ending::Running;
+        }
+    };
+    Ok(watch.finish(words, None, ending))
+}
+
+/// A watch that has not ended.
+struct Watch<'a> {
+    pid: u32,
+    /// Threads that were there before, with what they had used.
+    before: BTreeMap<u32, Member>,
+    counting: Option<Counting>,
+    /// Whether `/proc` knows threads by the ids that the kernel counts them by.
+    ids_agree: bool,
+    absent: Vec<Absent>,
+    warnings: Vec<String>,
+    machine: Option<Box<dyn Running>>,
+    sampler: Option<&'a mut dyn Sampler>,
+    connections: Connections,
+    roots: Roots,
+    begun: Instant,
+    started_ms: u64,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(
+        pid: u32,
+        before: BTreeMap<u32, Member>,
+        (counting, mut absent): (Option<Counting>, Vec<Absent>),
+        mut sampler: Option<&'a mut dyn Sampler>,
+        roots: Roots,
+    ) -> Self {
+        // A part that cannot start is absent, and no other figures suffer.
+        let begun = sampler.as_mut().map(|sampler| sampler.begin(pid));
+        if or_absent(&mut absent, PROFILE, begun).is_none() {
+            sampler = None;
+        }
+        let machine = or_absent(&mut absent, MACHINE, Some(machine(&roots)));
+        let warnings =
+            counting.as_ref().map(|counting| counting.remarks.clone()).unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ids_agree = counting.is_none() || kernel::initial_pid_namespace(&roots);
+        Watch {
+            pid,
+            ids_agree,
+            before: if ids_agree { before } else { BTreeMap::new() },
+            counting,
+            absent,
+            warnings,
+            machine,
+            sampler,
+            connections: Connections::watch(pid, &roots),
+            roots,
+            begun: Instant::now(),
+            started_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn tick(&mut self) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.tick();
+        }
+        self.connections.tick();
+    }
+
+    /// Puts everything together. The program has ended, so whatever cannot be
+    /// had now is absent, and its exit code is kept.
+    fn finish(mut self, command: Vec<String>, ended: Option<Ended>, ending: Ending) -> Observed {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.connections.look();
+        let machine = self.machine.take().map(|machine| machine.stop());
+        let machine = or_absent(&mut self.absent, MACHINE, machine).unwrap_or_default();
+        let seen = self.counting.as_ref().map(Counting::seen);
+        let seen = or_absent(&mut self.absent, counter::WHAT, seen);
+        let counter = seen.as_ref().map(|_| Counter::TaskStorage);
+        let seen = seen.unwrap_or_default();
+        let threads = self.threads(&seen);
+        // Naming what was sampled takes its time, in which a process that runs
+        // would be counted on.
+        let profile = self.sampler.take().map(|sampler| sampler.end());
+        let profile = or_absent(&mut self.absent, PROFILE, profile);
+        let (sent, received) = traffic::traffic(&seen);
+        let peeked = traffic::peeked(&seen);
+        let copies = self.copies(&seen);
+        self.warn(&seen, machine.warnings);
+        let sockets = traffic::sockets(&seen);
+        let (tcp, absent, warnings) = self.connections.finish(&sockets);
+        self.absent.extend(absent);
+        self.warnings.extend(warnings);
+        Observed {
+            observation: Observation {
+                schema: SCHEMA_VERSION,
+                bytepath: env!("CARGO_PKG_VERSION").to_owned(),
+                command,
+                pid: self.pid,
+                started_ms: self.started_ms,
+                seconds,
+                host: None,
+                ending: ended.map_or(ending, |ended| match ended.how {
+                    How::Code(code) => Ending::Code(code),
+                    How::Signal(signal) => Ending::Signal(signal),
+                }),
+                counter,
+                used: used(ended, &threads),
+                threads,
+                calls: table(&seen.rows),
+                sockets,
+                tcp,
+                limits: Vec::new(),
+                disagreement: disagreement(&copies, &sent.ledger, &received.ledger, peeked),
+                sent,
+                received,
+                machine: machine.readings,
+                copies,
+                profile: None,
+                absent: self.absent,
+                warnings: self.warnings,
+            },
+            profile,
+            peeked,
+        }
+    }
+
+    /// All threads: those that were there, those that were made, those of which
+    /// only calls are known.
+    fn threads(&self, seen: &Seen) -> Vec<ObservedThread> {
+        let mut threads: BTreeMap<u32, ObservedThread> = BTreeMap::new();
+        let blank = |tid: u32| ObservedThread {
+            tid,
+            pid: 0,
+            parent: 0,
+            name: String::new(),
+            ended: false,
+            time: None,
+        };
+        for (tid, member) in &self.before {
+            let name = member.name.clone();
+            threads.insert(*tid, ObservedThread { pid: member.process, name, ..blank(*tid) });
+        }
+        for thread in &seen.threads {
+            let known = threads.entry(thread.tid).or_insert_with(|| blank(thread.tid));
+            known.pid = if thread.process != 0 { thread.process } else { known.pid };
+            known.parent = thread.parent;
+            known.ended = thread.ended;
+            if !thread.name.is_empty() {
+                known.name = thread.name.clone();
+            }
+            known.time = thread.used.map(|used| self.time(thread.tid, used.adjusted()));
+        }
+        for row in &seen.rows {
+            threads.entry(row.tid).or_insert_with(|| blank(row.tid));
+        }
+        if self.ids_agree {
+            threads.values_mut().filter(|t| t.time.is_none()).for_each(|t| self.ask_proc(t));
+        }
+        for thread in threads.values_mut() {
+            if let Some(time) = &mut thread.time {
+                time.name = thread.name.clone();
+            }
+        }
+        threads.into_values().collect()
+    }
+
+    /// Time and name of a thread that lives; one that `/proc` does not have has ended.
+    fn ask_proc(&self, thread: &mut ObservedThread) {
+        let proc = &self.roots.proc;
+        let living = !thread.ended;
+        match living.then(|| family::used(proc, thread.tid)).flatten() {
+            Some(used) => {
+                thread.time = Some(self.time(thread.tid, used));
+                thread.name = family::name(proc, thread.tid).unwrap_or_default();
+            }
+            None => thread.ended = true,
+        }
+    }
+
+    /// What a thread used while it was watched, in seconds.
+    fn time(&self, tid: u32, used: Used) -> ThreadTime {
+        let before = self.before.get(&tid).and_then(|member| member.used).unwrap_or_default();
+        let used = used.since(&before);
+        let seconds = |nanoseconds: u64| nanoseconds as f64 * 1e-9;
+        ThreadTime {
+            name: String::new(),
+            tid,
+            run: seconds(used.run),
+            wait: seconds(used.wait),
+            user: seconds(used.user),
+            system: seconds(used.system),
+            voluntary: used.voluntary,
+            involuntary: used.involuntary,
+        }
+    }
+
+    fn copies(&mut self, seen: &Seen) -> CopyCount {
+        match seen.copies {
+            Some((to_program, from_program)) => CopyCount::Counted { to_program, from_program },
+            None => {
+                if let Some(why) =
+                    self.counting.as_ref().and_then(|counting| counting.no_copies.clone())
+                {
+                    self.absent.push(missing("bytes actually copied", why));
+                }
+                CopyCount::Unknown
+            }
+        }
+    }
+
+    fn warn(&mut self, seen: &Seen, machine: Vec<String>) {
+        for (count, what) in [
+            (seen.lost_calls, "system calls were not counted: no room in the table"),
+            (seen.lost_threads, "threads were not followed: no room in the table"),
+            (
+                seen.lost_sockets,
+                "new sockets were not recorded: no room in the table, so their bytes are missing",
+            ),
+        ] {
+            if count > 0 {
+                self.warnings.push(format!("{count} {what}"));
+            }
+        }
+        self.warnings.extend(traffic::doubts(seen, calls::name));
+        self.warnings.extend(machine);
+    }
+}
+
+const MACHINE: &str = "CPU time of the machine";
+const PROFILE: &str = "profile";
+
+/// The machine's own CPU time, by the meter that trials use too.
+fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
+    let cpu = meter::CATALOG.iter().find(|meter| meter.name() == "cpu");
+    let cpu = cpu.ok_or_else(|| Fault::new(FaultKind::Unsupported, "there is no meter 'cpu'"))?;
+    cpu.start(&Context::idle(roots.clone()))
+}
+
+/// The table, in the order of threads and, within them, of time.
+fn table(rows: &[Row]) -> Vec<ObservedCall> {
+    let seconds = |nanoseconds: f64| nanoseconds * 1e-9;
+    let mut table: Vec<ObservedCall> = rows
+        .iter()
+        .filter(|row| row.calls > 0)
+        .map(|row| ObservedCall {
+            tid: row.tid,
+            number: row.number,
+            row: CallRow {
+                name: calls::name(row.number)
+                    .map_or_else(|| format!("call {}", row.number), str::to_owned),
+                calls: row.calls,
+                errors: row.errors,
+                bytes: row.bytes,
+                total: seconds(row.total as f64),
+                min: seconds(row.min as f64),
+                avg: seconds(row.total as f64 / row.calls as f64),
+                max: seconds(row.max as f64),
+                stddev_percent: row.relative_deviation().unwrap_or(0.0) * 100.0,
+            },
+            histogram: row.histogram.to_vec(),
+        })
+        .collect();
+    table.sort_by(|a, b| {
+        a.tid.cmp(&b.tid).then(b.row.total.total_cmp(&a.row.total)).then(a.number.cmp(&b.number))
+    });
+    table
+}
+
+/// The program's CPU time: as reported to its parent, or the sum of its threads.
+fn used(ended: Option<Ended>, threads: &[ObservedThread]) -> Option<CpuTime> {
+    if let Some(ended) = ended {
+        return Some(CpuTime {
+            user: ended.user.as_secs_f64(),
+            system: ended.system.as_secs_f64(),
+            source: CpuSource::Wait,
+        });
+    }
+    let times: Vec<&ThreadTime> = threads.iter().filter_map(|t| t.time.as_ref()).collect();
+    (!times.is_empty()).then(|| CpuTime {
+        user: times.iter().map(|time| time.user).sum(),
+        system: times.iter().map(|time| time.system).sum(),
+        source: CpuSource::Threads,
+    })
+}
+
+fn command_line(proc: &Path, pid: u32) -> Vec<String> {
+    let bytes = std::fs::read(proc.join(pid.to_string()).join("cmdline")).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// What becomes readable when a process ends.
+fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
+    let no_such = || {
+        Fault::new(FaultKind::Usage, format!("there is no process {pid}"))
+            .remedy("give the process id that ps prints")
+    };
+    let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(no_such)?;
+    pidfd_open(id, PidfdFlags::empty()).map_err(|e| match e {
+        rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => no_such(),
+        other => Fault::system(format!("pidfd_open of process {pid}"), &other.into()),
+    })
+}
+
+/// Waits until a process has ended, at most for so long.
+fn readable(end: &OwnedFd, timeout: Duration) -> Result<bool, Fault> {
+    let mut fds = [PollFd::new(end, PollFlags::IN)];
+    let timeout = rustix::event::Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        // A signal: what it requests is looked at by the caller.
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(e) => Err(Fault::system("poll", &e.into())),
+    }
+}
+
+/// A figure, or the reason why it does not exist.
+fn or_absent<T>(
+    absent: &mut Vec<Absent>,
+    what: &str,
+    result: Option<Result<T, Fault>>,
+) -> Option<T> {
+    result.and_then(|result| result.map_err(|fault| absent.push(missing(what, fault))).ok())
+}
+
+fn missing(what: &str, fault: Fault) -> Absent {
+    Absent { what: what.to_owned(), reason: fault.message, remedy: fault.remedy }
+}

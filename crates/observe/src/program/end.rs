@@ -1,0 +1,48 @@
+//! When a followed thread ends (`do_exit`, kernel/exit.c): notes its last name
+//! and its CPU time.
+
+use super::super::layout::thread;
+use super::{Maps, Members, find_state, leave, lookup};
+use Reg::*;
+use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use std::os::fd::AsFd;
+
+// Places on the stack.
+const KEY: i16 = -8;
+const VALUE: i16 = -16 - thread::SIZE as i16;
+
+/// For `sched_process_exit(struct task_struct *task, ...)`. The task is the one that runs.
+pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
+    let mut asm = Assembler::new();
+    let a = &mut asm;
+    a.mov(R6, R1);
+    find_state(a, members, maps, None, "out");
+    a.call(Helper::GetCurrentPidTgid).mov(R7, R0).store(Size::Word, R10, KEY, R0);
+    lookup(a, &maps.threads, KEY);
+    a.jump_if(If::Ne, R0, 0, "known");
+    for at in (0..thread::SIZE as i16).step_by(8) {
+        a.store(Size::Double, R10, VALUE + at, 0);
+    }
+    a.map(R1, maps.threads.as_fd()).mov(R2, R10).add(R2, i32::from(KEY));
+    a.mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 0).call(Helper::MapUpdate);
+    lookup(a, &maps.threads, KEY);
+    a.jump_if(If::Eq, R0, 0, "out");
+    a.label("known").mov(R8, R0);
+    a.alu(Alu::Rsh, R7, 32).store(Size::Word, R8, thread::PROCESS, R7);
+    a.load(Size::Double, R7, R6, 0);
+    let wait = members.wait.map(|wait| (wait, thread::WAIT));
+    let others = [
+        (members.utime, thread::USER),
+        (members.stime, thread::SYSTEM),
+        (members.run, thread::RUN),
+        (members.nvcsw, thread::VOLUNTARY),
+        (members.nivcsw, thread::INVOLUNTARY),
+    ];
+    for (from, to) in others.into_iter().chain(wait) {
+        a.load(Size::Double, R1, R7, from).store(Size::Double, R8, to, R1);
+    }
+    a.mov(R1, R8).add(R1, i32::from(thread::NAME)).mov(R2, 16).call(Helper::GetCurrentComm);
+    a.call(Helper::KtimeGetNs).store(Size::Double, R8, thread::END, R0);
+    leave(a);
+    asm.finish()
+}

@@ -1,0 +1,228 @@
+//! At the start of a system call: notes which one it is, which socket it
+//! concerns and in which direction bytes will go, and reads the clock last.
+
+use super::super::layout::{Way, kind, lost, socket, state, used};
+use super::{
+    ARGUMENTS, Maps, Members, SocketMembers, argument, count_lost, find_state, leave, lookup,
+    read_kernel, take_slot,
+};
+use Reg::*;
+use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use std::os::fd::AsFd;
+
+// Places on the stack, from its end. What lies below -4 stays over calls.
+const NUMBER: i16 = -8;
+const SCRATCH: i16 = -16;
+const DESCRIPTOR: i16 = -24;
+const FILE: i16 = -32;
+const INODE: i16 = -40;
+const KEY: i16 = -48;
+const TASK: i16 = -56;
+const VALUE: i16 = -64 - socket::SIZE as i16;
+
+/// Flags of the calls on sockets, linux/socket.h.
+const MSG_PEEK: i32 = libc::MSG_PEEK;
+const MSG_TRUNC: i32 = libc::MSG_TRUNC;
+const MSG_ZEROCOPY: i32 = libc::MSG_ZEROCOPY;
+
+/// For `sys_enter(struct pt_regs *regs, long id)`.
+pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
+    let mut asm = Assembler::new();
+    let a = &mut asm;
+    a.mov(R6, R1);
+    find_state(a, members, maps, Some(TASK), "out");
+    // R9 is the state from here on.
+    a.mov(R9, R0);
+    a.load(Size::Double, R8, R6, 8);
+    a.load(Size::Double, R1, R9, state::UNTIL_EXEC).jump_if(If::Eq, R1, 0, "counted");
+    a.jump_if(If::Ne, R8, libc::SYS_execve as i32, "out");
+    a.store(Size::Double, R9, state::UNTIL_EXEC, 0);
+    a.label("counted").store(Size::Word, R9, state::NUMBER, R8);
+    a.store(Size::Word, R9, state::KIND, 0);
+    a.store(Size::Double, R9, state::SOCKET, 0);
+    if ARGUMENTS {
+        what_is_known(a, maps);
+        which_way(a);
+        which_socket(a, &members.sockets, maps);
+    }
+    // The clock last, so that the time this program took is not the call's.
+    a.label("started").call(Helper::KtimeGetNs).store(Size::Double, R9, state::START, R0);
+    leave(a);
+    if ARGUMENTS {
+        a.label("full");
+        count_lost(a, maps, lost::SOCKETS, "started");
+        a.jump("started");
+    }
+    asm.finish()
+}
+
+/// R8 = what is known of the call; continues at `started` if that is nothing.
+/// R7 = its arguments.
+fn what_is_known(a: &mut Assembler, maps: &Maps) {
+    a.load(Size::Double, R7, R6, 0);
+    a.store(Size::Word, R10, NUMBER, R8);
+    lookup(a, &maps.kinds, NUMBER);
+    a.jump_if(If::Eq, R0, 0, "started");
+    a.load(Size::Word, R8, R0, 0);
+    a.jump_if(If::Eq, R8, 0, "started");
+    a.store(Size::Word, R9, state::KIND, R8);
+    a.store(Size::Word, R9, state::DATA, 0);
+    a.mov(R1, R8).alu(Alu::And, R1, super::super::layout::WAYS as i32 - 1);
+    a.store(Size::Double, R9, state::WAY, R1);
+}
+
+/// Looks at flags and options that decide what becomes of the bytes.
+fn which_way(a: &mut Assembler) {
+    let argument32 = |a: &mut Assembler, dst, n| argument(a, Size::Word, dst, n, R7);
+    let argument64 = |a: &mut Assembler, dst, n| argument(a, Size::Double, dst, n, R7);
+    let way = |a: &mut Assembler, way: Way| _ = a.store(Size::Double, R9, state::WAY, way as i32);
+
+    a.jump_if(If::Set, R8, kind::OPTION as i32, "option");
+    a.jump_if(If::Set, R8, kind::MESSAGES as i32, "messages");
+    a.label("flags");
+    a.jump_if(If::Set, R8, kind::FLAGS_THIRD as i32, "third");
+    a.jump_if(If::Set, R8, kind::FLAGS_FOURTH as i32, "fourth");
+    a.jump("descriptor");
+
+    // getsockopt(fd, level, name, value, length): only TCP_ZEROCOPY_RECEIVE
+    // moves bytes. It writes their number to the value.
+    a.label("option");
+    argument32(a, R1, 1);
+    a.jump_if(If::Ne, R1, libc::IPPROTO_TCP, "nothing");
+    argument32(a, R1, 2);
+    a.jump_if(If::Ne, R1, libc::TCP_ZEROCOPY_RECEIVE, "nothing");
+    argument64(a, R1, 3);
+    a.store(Size::Double, R9, state::POINTER, R1);
+    argument64(a, R1, 4);
+    a.store(Size::Double, R9, state::LENGTH, R1);
+    a.jump("descriptor");
+    a.label("nothing").store(Size::Word, R9, state::KIND, 0).jump("started");
+
+    // recvmmsg and sendmmsg write the length of each message into the vector.
+    a.label("messages");
+    argument64(a, R1, 1);
+    a.store(Size::Double, R9, state::POINTER, R1).jump("flags");
+
+    a.label("third");
+    argument32(a, R1, 2);
+    a.jump("judge");
+    a.label("fourth");
+    argument32(a, R1, 3);
+    a.label("judge").load(Size::Double, R2, R9, state::WAY);
+    a.jump_if(If::Ne, R2, Way::Sent as i32, "receiving");
+    a.jump_if(If::Set, R1, MSG_ZEROCOPY, "zero-copy").jump("descriptor");
+    a.label("zero-copy");
+    way(a, Way::ZeroCopy);
+    a.jump("descriptor");
+    a.label("receiving");
+    a.jump_if(If::Set, R1, MSG_PEEK, "peek");
+    a.jump_if(If::Set, R1, MSG_TRUNC, "discard").jump("descriptor");
+    a.label("discard");
+    way(a, Way::Discarded);
+    a.jump("descriptor");
+    a.label("peek");
+    way(a, Way::Peeked);
+}
+
+/// Finds the socket of the call, if it concerns one.
+fn which_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
+    a.label("descriptor");
+    a.mov(R1, R8).alu(Alu::And, R1, kind::DESCRIPTOR as i32);
+    a.jump_if(If::Eq, R1, 0, "started");
+    // Both descriptors now, because R7 is needed below.
+    argument(a, Size::Word, R1, 0, R7);
+    a.store(Size::Double, R10, DESCRIPTOR, R1);
+    a.mov(R1, R8).alu(Alu::And, R1, kind::SPLICE as i32);
+    a.jump_if(If::Eq, R1, 0, "first");
+    // splice(from, ., to, ...): into a socket, or out of one.
+    argument(a, Size::Word, R7, 2, R7);
+    socket_of(a, members, "into", "first");
+    a.store(Size::Double, R9, state::WAY, Way::Into as i32).jump("found");
+    a.label("first").load(Size::Double, R7, R10, DESCRIPTOR);
+    socket_of(a, members, "of", "started");
+    a.label("found");
+    a.load(Size::Double, R7, R10, KEY);
+    a.store(Size::Double, R9, state::SOCKET, R7);
+    // A thread that keeps using the same socket needs no further look.
+    a.load(Size::Double, R1, R9, state::LAST);
+    a.jump_if(If::Eq, R1, R7, "started");
+    a.store(Size::Double, R9, state::LAST, R7);
+    a.store(Size::Word, R9, state::SLOT, 0);
+    describe(a, members, maps);
+}
+
+/// Puts the inode number of the socket with the descriptor in R7 to `KEY`, and
+/// its file to `FILE`; goes to `not` if it is not a socket.
+///
+/// The kernel's own way: `task->files->fdt->fd[n]->f_inode` (`files_lookup_fd_raw`,
+/// include/linux/fdtable.h). The first steps are loads that the verifier checks
+/// by type; a table of pointers has no type it could follow, so from there on
+/// addresses are given one, or memory is read by a helper. Neither can fault.
+fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
+    a.load(Size::Double, R1, R10, TASK);
+    a.load(Size::Double, R1, R1, m.task_files).jump_if(If::Eq, R1, 0, not);
+    a.load(Size::Double, R1, R1, m.files_fdt).jump_if(If::Eq, R1, 0, not);
+    a.load(Size::Word, R2, R1, m.fdt_max).jump_if(If::Ge, R7, R2, not);
+    a.load(Size::Double, R1, R1, m.fdt_fd);
+    a.alu(Alu::Lsh, R7, 3).add(R7, R1);
+    if let Some(cast) = m.cast {
+        a.mov(R1, R7).mov(R2, cast.pointer as i32).call_function(cast.function);
+        a.load(Size::Double, R1, R0, 0).store(Size::Double, R10, FILE, R1);
+        a.mov(R2, cast.file as i32).call_function(cast.function);
+        a.load(Size::Double, R1, R0, m.file_inode);
+        a.load(Size::Half, R2, R1, m.inode_mode).alu(Alu::And, R2, libc::S_IFMT as i32);
+        a.jump_if(If::Ne, R2, libc::S_IFSOCK as i32, not);
+        a.load(Size::Double, R1, R1, m.inode_number).store(Size::Double, R10, KEY, R1);
+        return;
+    }
+    read_kernel(a, FILE, 8, R7, 0);
+    a.load(Size::Double, R1, R10, FILE).jump_if(If::Eq, R1, 0, not);
+    read_kernel(a, INODE, 8, R1, m.file_inode);
+    a.load(Size::Double, R7, R10, INODE);
+    // The mode has 16 bits.
+    a.store(Size::Double, R10, SCRATCH, 0);
+    read_kernel(a, SCRATCH, 2, R7, m.inode_mode);
+    a.load(Size::Double, R1, R10, SCRATCH).alu(Alu::And, R1, libc::S_IFMT as i32);
+    a.jump_if(If::Eq, R1, libc::S_IFSOCK as i32, format!("socket {tag}")).jump(not);
+    a.label(format!("socket {tag}"));
+    read_kernel(a, KEY, 8, R7, m.inode_number);
+}
+
+/// Makes an entry for a socket that was not seen before: family, protocol,
+/// addresses. The state gets the index of its counts.
+fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
+    lookup(a, &maps.sockets, KEY);
+    a.jump_if(If::Ne, R0, 0, "described");
+    for at in (0..socket::SIZE as i16).step_by(8) {
+        a.store(Size::Double, R10, VALUE + at, 0);
+    }
+    a.call(Helper::GetCurrentPidTgid).alu(Alu::Rsh, R0, 32);
+    a.store(Size::Word, R10, VALUE + socket::PROCESS, R0);
+    take_slot(a, &maps.slots, used::SOCKETS, R1, "no slot");
+    a.store(Size::Word, R10, VALUE + socket::SLOT, R1).label("no slot");
+    a.load(Size::Double, R1, R10, FILE);
+    read_kernel(a, SCRATCH, 8, R1, m.file_private);
+    a.load(Size::Double, R1, R10, SCRATCH);
+    read_kernel(a, SCRATCH, 8, R1, m.socket_sk);
+    // R7 is the kernel's struct sock; it begins with its sock_common.
+    a.load(Size::Double, R7, R10, SCRATCH);
+    let mut field = |to: i16, size: i32, from: i16| read_kernel(a, VALUE + to, size, R7, from);
+    field(socket::FAMILY, 2, m.sk_family);
+    field(socket::PROTOCOL, 2, m.sk_protocol);
+    field(socket::LOCAL_PORT, 2, m.sk_local_port);
+    field(socket::REMOTE_PORT, 2, m.sk_remote_port);
+    field(socket::LOCAL, 4, m.sk_local);
+    field(socket::REMOTE, 4, m.sk_remote);
+    if let (Some(local), Some(remote)) = (m.sk_local6, m.sk_remote6) {
+        field(socket::LOCAL6, 16, local);
+        field(socket::REMOTE6, 16, remote);
+    }
+    // Enters the value, unless another thread was quicker; then its index counts.
+    a.map(R1, maps.sockets.as_fd());
+    a.mov(R2, R10).add(R2, i32::from(KEY)).mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 1);
+    a.call(Helper::MapUpdate).jump_if(If::Eq, R0, -libc::E2BIG, "full");
+    lookup(a, &maps.sockets, KEY);
+    a.jump_if(If::Eq, R0, 0, "started");
+    a.label("described").load(Size::Word, R1, R0, socket::SLOT);
+    a.store(Size::Word, R9, state::SLOT, R1);
+}

@@ -1,0 +1,224 @@
+//! At the end of a system call: adds it to the table, and its bytes to their
+//! socket.
+
+use super::super::layout::{WAYS, Way, kind, lost, row, socket, state, used};
+use super::{Maps, Members, Slots, count_lost, find_state, leave, lookup, take_slot};
+use Reg::*;
+use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use bytepath_sys::calls;
+use std::os::fd::AsFd;
+
+// Places on the stack.
+const KEY: i16 = -16;
+const SCRATCH: i16 = -24;
+const SUM: i16 = -32;
+const SOCKET_KEY: i16 = -40;
+
+/// Most messages of one call that are added up; the kernel takes no more at
+/// once (`UIO_MAXIOV`).
+const MESSAGES: i32 = 1024;
+/// Size of `struct mmsghdr`, and where the length of its message is.
+const MESSAGE_SHIFT: i32 = 6;
+const MESSAGE_LENGTH: i32 = 56;
+/// Members of `struct tcp_zerocopy_receive`, uapi/linux/tcp.h.
+const ZEROCOPY_LENGTH: i32 = 8;
+const ZEROCOPY_COPIED: i32 = 32;
+
+/// For `sys_exit(struct pt_regs *regs, long result)`.
+pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
+    let mut asm = Assembler::new();
+    let a = &mut asm;
+    a.mov(R6, R1);
+    find_state(a, members, maps, None, "out");
+    a.mov(R9, R0);
+    // A call that began before we looked has no start.
+    a.load(Size::Double, R8, R9, state::START).jump_if(If::Eq, R8, 0, "out");
+    a.store(Size::Double, R9, state::START, 0);
+    // R8 = how long it took.
+    a.call(Helper::KtimeGetNs).alu(Alu::Sub, R0, R8).mov(R8, R0);
+    // R7 = what it returned.
+    a.load(Size::Double, R7, R6, 8);
+    another_program(a);
+    find_slot(a, &maps.slots);
+    find_row(a, maps);
+    count(a);
+    moments(a);
+    histogram(a);
+    a.jump_if(If::SLt, R7, 0, "error");
+    amount(a);
+    a.label("amount");
+    a.load(Size::Double, R1, R6, row::BYTES).add(R1, R7);
+    a.store(Size::Double, R6, row::BYTES, R1);
+    a.load(Size::Double, R8, R9, state::WAY);
+    to_socket(a, maps, "amount's");
+    leave(a);
+    a.label("error").load(Size::Double, R1, R6, row::ERRORS).add(R1, 1);
+    a.store(Size::Double, R6, row::ERRORS, R1).jump("out");
+    messages(a);
+    mapped(a, maps);
+    a.label("full");
+    count_lost(a, maps, lost::CALLS, "out");
+    a.jump("out");
+    asm.finish()
+}
+
+/// A thread that has become another program may have another id since: that of
+/// its process (`de_thread`, fs/exec.c). So its rows restart.
+fn another_program(a: &mut Assembler) {
+    a.load(Size::Word, R1, R9, state::NUMBER);
+    a.jump_if(If::Eq, R1, libc::SYS_execve as i32, "executed");
+    a.jump_if(If::Ne, R1, libc::SYS_execveat as i32, "same program");
+    a.label("executed").jump_if(If::Ne, R7, 0, "same program");
+    for at in (state::ROWS..state::SIZE as i16).step_by(8) {
+        a.store(Size::Double, R9, at, 0);
+    }
+    a.label("same program");
+}
+
+/// R6 = the row of this thread and call, by its index; continues after `by hash`
+/// if there is no more room.
+fn find_slot(a: &mut Assembler, slots: &Slots) {
+    a.load(Size::Word, R6, R9, state::NUMBER);
+    a.jump_if(If::Ge, R6, calls::LIMIT as i32, "by hash");
+    // Where this thread keeps the index of this call's row.
+    a.alu(Alu::Lsh, R6, 1).add(R6, R9);
+    a.load(Size::Half, R1, R6, state::ROWS).jump_if(If::Eq, R1, 0, "first");
+    a.store(Size::Word, R10, SCRATCH, R1);
+    lookup(a, &slots.rows, SCRATCH);
+    a.jump_if(If::Ne, R0, 0, "row").jump("out");
+    a.label("first");
+    take_slot(a, slots, used::ROWS, R1, "by hash");
+    a.store(Size::Half, R6, state::ROWS, R1).store(Size::Word, R10, SCRATCH, R1);
+    lookup(a, &slots.rows, SCRATCH);
+    a.jump_if(If::Eq, R0, 0, "out").mov(R6, R0);
+    a.call(Helper::GetCurrentPidTgid).store(Size::Word, R6, row::KEY, R0);
+    a.load(Size::Word, R1, R9, state::NUMBER).store(Size::Word, R6, row::KEY + 4, R1);
+    a.mov(R0, R6).jump("row");
+    a.label("by hash");
+}
+
+/// R6 = the row of this thread and call, made if it is the first.
+fn find_row(a: &mut Assembler, maps: &Maps) {
+    a.call(Helper::GetCurrentPidTgid).store(Size::Word, R10, KEY, R0);
+    a.load(Size::Word, R1, R9, state::NUMBER).store(Size::Word, R10, KEY + 4, R1);
+    lookup(a, &maps.rows, KEY);
+    a.jump_if(If::Ne, R0, 0, "row");
+    // A row is larger than the stack, so it is started with one of zeros.
+    a.store(Size::Word, R10, SCRATCH, 0);
+    lookup(a, &maps.zero, SCRATCH);
+    a.jump_if(If::Eq, R0, 0, "out");
+    a.mov(R3, R0).map(R1, maps.rows.as_fd()).mov(R2, R10).add(R2, i32::from(KEY)).mov(R4, 0);
+    a.call(Helper::MapUpdate);
+    lookup(a, &maps.rows, KEY);
+    a.jump_if(If::Eq, R0, 0, "full");
+    a.label("row").mov(R6, R0);
+}
+
+/// Number, total, shortest, longest. Only this thread writes to its rows, so
+/// nothing has to be atomic.
+fn count(a: &mut Assembler) {
+    a.load(Size::Double, R2, R6, row::CALLS).mov(R1, R2).add(R1, 1);
+    a.store(Size::Double, R6, row::CALLS, R1);
+    a.load(Size::Double, R1, R6, row::TOTAL).add(R1, R8);
+    a.store(Size::Double, R6, row::TOTAL, R1);
+    a.jump_if(If::Eq, R2, 0, "shortest");
+    a.load(Size::Double, R1, R6, row::MIN).jump_if(If::Ge, R8, R1, "not the shortest");
+    a.label("shortest").store(Size::Double, R6, row::MIN, R8);
+    a.label("not the shortest").load(Size::Double, R1, R6, row::MAX);
+    a.jump_if(If::Ge, R1, R8, "not the longest");
+    a.store(Size::Double, R6, row::MAX, R8);
+    a.label("not the longest");
+}
+
+/// Sums of squares: fine for short calls, coarse for long ones.
+fn moments(a: &mut Assembler) {
+    a.mov(R1, R8).jump_if(If::Ge, R8, row::LONG as i32, "long");
+    a.alu(Alu::Mul, R1, R1).load(Size::Double, R2, R6, row::SQUARES).add(R2, R1);
+    a.store(Size::Double, R6, row::SQUARES, R2).jump("histogram");
+    a.label("long").alu(Alu::Rsh, R1, row::LONG_UNIT_SHIFT).alu(Alu::Mul, R1, R1);
+    a.load(Size::Double, R2, R6, row::LONG_SQUARES).add(R2, R1);
+    a.store(Size::Double, R6, row::LONG_SQUARES, R2);
+}
+
+/// R8's logarithm by halving, and one more in its bucket.
+fn histogram(a: &mut Assembler) {
+    a.label("histogram").mov(R1, R8).mov(R2, 0);
+    for bits in [32, 16, 8, 4, 2, 1] {
+        let less = format!("less than 2^{bits}");
+        a.mov(R3, R1).alu(Alu::Rsh, R3, bits).jump_if(If::Eq, R3, 0, less.clone());
+        a.mov(R1, R3).add(R2, bits).label(less);
+    }
+    a.jump_if(If::Lt, R2, row::BUCKETS as i32, "bucket").mov(R2, row::BUCKETS as i32 - 1);
+    a.label("bucket").alu(Alu::Lsh, R2, 3).mov(R3, R6).add(R3, R2);
+    a.load(Size::Double, R1, R3, row::HISTOGRAM).add(R1, 1);
+    a.store(Size::Double, R3, row::HISTOGRAM, R1);
+}
+
+/// R7 = how many bytes the call moved; goes `out` if it is none that does.
+fn amount(a: &mut Assembler) {
+    a.load(Size::Word, R1, R9, state::KIND);
+    a.jump_if(If::Set, R1, kind::BYTES as i32, "amount");
+    a.jump_if(If::Set, R1, kind::MESSAGES as i32, "messages");
+    a.jump_if(If::Set, R1, kind::OPTION as i32, "mapped");
+    a.jump("out");
+}
+
+/// Adds R7 bytes and a call to the socket, the way in R8. Other threads may do
+/// so too, so it is atomic.
+fn to_socket(a: &mut Assembler, maps: &Maps, tag: &str) {
+    let end = format!("{tag} end");
+    a.load(Size::Double, R1, R9, state::SOCKET).jump_if(If::Eq, R1, 0, end.clone());
+    a.alu(Alu::And, R8, WAYS as i32 - 1).alu(Alu::Lsh, R8, 3);
+    let by_hash = format!("{tag} by hash");
+    a.load(Size::Word, R2, R9, state::SLOT).jump_if(If::Eq, R2, 0, by_hash.clone());
+    a.store(Size::Word, R10, SCRATCH, R2);
+    lookup(a, &maps.slots.sockets, SCRATCH);
+    a.jump_if(If::Eq, R0, 0, end.clone()).add(R0, R8).atomic_add(R0, 0, R7);
+    a.mov(R1, 1).atomic_add(R0, socket::SLOT_CALLS, R1).jump(end.clone());
+    a.label(by_hash).load(Size::Double, R1, R9, state::SOCKET);
+    a.store(Size::Double, R10, SOCKET_KEY, R1);
+    lookup(a, &maps.sockets, SOCKET_KEY);
+    a.jump_if(If::Eq, R0, 0, end.clone()).add(R0, R8);
+    a.atomic_add(R0, socket::BYTES, R7).mov(R1, 1).atomic_add(R0, socket::CALLS, R1);
+    a.label(end);
+}
+
+/// recvmmsg and sendmmsg: the kernel has written the length of each message
+/// into the program's vector. R7 is the number of messages, then of bytes.
+fn messages(a: &mut Assembler) {
+    a.label("messages").store(Size::Double, R10, SUM, 0).mov(R8, 0);
+    a.label("message").jump_if(If::Ge, R8, R7, "messages end");
+    a.mov(R1, R8).alu(Alu::Lsh, R1, MESSAGE_SHIFT);
+    a.load(Size::Double, R3, R9, state::POINTER).add(R3, R1).add(R3, MESSAGE_LENGTH);
+    a.mov(R1, R10).add(R1, i32::from(SCRATCH)).mov(R2, 4).call(Helper::ProbeReadUser);
+    a.jump_if(If::Ne, R0, 0, "messages end");
+    a.load(Size::Word, R1, R10, SCRATCH).load(Size::Double, R2, R10, SUM).add(R2, R1);
+    a.store(Size::Double, R10, SUM, R2).add(R8, 1);
+    // The bound is for the verifier, which wants to see the end of every loop.
+    a.jump_if(If::Lt, R8, MESSAGES, "message");
+    a.label("messages end").load(Size::Double, R7, R10, SUM).jump("amount");
+}
+
+/// TCP_ZEROCOPY_RECEIVE: the kernel has written how much it mapped, and, where
+/// the program's structure has room for it, how much it copied besides.
+fn mapped(a: &mut Assembler, maps: &Maps) {
+    let read = |a: &mut Assembler, at: i32| {
+        a.load(Size::Double, R3, R9, state::POINTER).add(R3, at);
+        a.mov(R1, R10).add(R1, i32::from(SCRATCH)).mov(R2, 4).call(Helper::ProbeReadUser);
+        a.jump_if(If::Ne, R0, 0, "out").load(Size::Word, R7, R10, SCRATCH);
+    };
+    // The length of the structure, as the kernel has left it.
+    a.label("mapped").load(Size::Double, R3, R9, state::LENGTH);
+    a.mov(R1, R10).add(R1, i32::from(SCRATCH)).mov(R2, 4).call(Helper::ProbeReadUser);
+    a.jump_if(If::Ne, R0, 0, "out").load(Size::Word, R1, R10, SCRATCH);
+    a.jump_if(If::Lt, R1, ZEROCOPY_COPIED + 4, "only mapped");
+    read(a, ZEROCOPY_COPIED);
+    // A signed number; no more than 31 bits are bytes.
+    a.jump_if(If::Gt, R7, i32::MAX, "only mapped").jump_if(If::Eq, R7, 0, "only mapped");
+    a.load(Size::Double, R1, R6, row::BYTES).add(R1, R7);
+    a.store(Size::Double, R6, row::BYTES, R1).mov(R8, Way::Received as i32);
+    to_socket(a, maps, "copied's");
+    a.label("only mapped");
+    read(a, ZEROCOPY_LENGTH);
+    a.jump("amount");
+}

@@ -1,0 +1,42 @@
+//! When a followed thread creates another, before that one runs for the
+//! first time (`kernel_clone`, kernel/fork.c): follows it too.
+
+use super::super::layout::{lost, thread};
+use super::{Maps, Members, count_lost, find_state, leave};
+use Reg::*;
+use bytepath_sys::bpf::asm::{AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use std::os::fd::AsFd;
+
+// Places on the stack.
+const CHILD: i16 = -8;
+const VALUE: i16 = -16 - thread::SIZE as i16;
+
+/// For `sched_process_fork(struct task_struct *parent, struct task_struct *child)`.
+pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
+    let mut asm = Assembler::new();
+    let a = &mut asm;
+    a.mov(R6, R1);
+    find_state(a, members, maps, None, "out");
+    for at in (0..thread::SIZE as i16).step_by(8) {
+        a.store(Size::Double, R10, VALUE + at, 0);
+    }
+    // R7 = the new thread; its state is made with zeros.
+    a.load(Size::Double, R7, R6, 8);
+    a.map(R1, maps.state.as_fd()).mov(R2, R7).mov(R3, 0).mov(R4, 1);
+    a.call(Helper::TaskStorageGet).jump_if(If::Eq, R0, 0, "full");
+    a.load(Size::Word, R1, R7, members.pid).store(Size::Word, R10, CHILD, R1);
+    a.load(Size::Word, R1, R7, members.tgid);
+    a.store(Size::Word, R10, VALUE + thread::PROCESS, R1);
+    a.call(Helper::GetCurrentPidTgid).store(Size::Word, R10, VALUE + thread::PARENT, R0);
+    a.call(Helper::KtimeGetNs).store(Size::Double, R10, VALUE + thread::START, R0);
+    // It begins with its parent's name.
+    a.mov(R1, R10).add(R1, i32::from(VALUE + thread::NAME)).mov(R2, 16);
+    a.call(Helper::GetCurrentComm);
+    a.map(R1, maps.threads.as_fd()).mov(R2, R10).add(R2, i32::from(CHILD));
+    a.mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 0).call(Helper::MapUpdate);
+    leave(a);
+    a.label("full");
+    count_lost(a, maps, lost::THREADS, "out");
+    a.jump("out");
+    asm.finish()
+}

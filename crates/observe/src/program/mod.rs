@@ -1,0 +1,257 @@
+//! The programs that run in the kernel, one per file, and what they have
+//! in common: how a thread finds its state, how an argument of a system call is
+//! read, how memory of the kernel is read.
+//!
+//! They are at typed tracepoints: the verifier knows the kernel's types, a thread's state
+//! hangs on the thread itself (task storage, about 10 ns), and the kernel's own BTF says
+//! where members are.
+//!
+//! Their cost is paid by everything that is observed, and calls of helpers
+//! are most of it: each is left by a return that processors with mitigations take
+//! slowly. Look-ups in arrays are a few instructions, and so are loads that the
+//! verifier can check; both are used where there is a choice.
+
+pub(crate) mod copy;
+pub(crate) mod end;
+pub(crate) mod enter;
+pub(crate) mod exit;
+pub(crate) mod fork;
+
+use super::layout::used;
+use Reg::*;
+use bytepath_sys::bpf::Map;
+use bytepath_sys::bpf::asm::{Assembler, Helper, If, Reg, Size};
+use bytepath_sys::btf::{Btf, Kind};
+use std::os::fd::AsFd;
+
+#[derive(Debug)]
+pub(crate) struct Maps {
+    /// Threads that are followed: [`state`](super::layout::state).
+    pub state: Map,
+    /// The table: [`row`](super::layout::row) by thread id and call number.
+    pub rows: Map,
+    /// A row of zeros, to begin new ones with.
+    pub zero: Map,
+    /// Every thread that was followed: [`thread`](super::layout::thread) by id.
+    pub threads: Map,
+    /// [`socket`](super::layout::socket) by inode number.
+    pub sockets: Map,
+    /// What is known of each call: [`kind`](super::layout::kind) by number.
+    pub kinds: Map,
+    /// What got [`lost`](super::layout::lost).
+    pub lost: Map,
+    /// Bytes [copied](super::layout::copies).
+    pub copies: Map,
+    /// Rows and counts that are found by index.
+    pub slots: Slots,
+}
+
+/// The first rows and sockets are found by index, which a thread's state holds:
+/// an array is looked up by three instructions, a hash by several calls. Arrays
+/// are there as a whole from the start, so there is an end to them; what comes
+/// later is in the hashes.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    /// Rows, each with its key. The first belongs to no one.
+    pub rows: Map,
+    /// Bytes and calls of sockets. The first belongs to no one.
+    pub sockets: Map,
+    /// How many of each are [`used`](super::layout::used).
+    pub used: Map,
+}
+
+impl Slots {
+    /// Number of rows, which fits in 16 bits; 6 MiB.
+    pub(crate) const ROWS: u32 = 16 << 10;
+    /// Number of sockets; 2 MiB.
+    pub(crate) const SOCKETS: u32 = 16 << 10;
+}
+
+/// Where members of the kernel's structures are, bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Members {
+    /// `task_struct`: what programs have stored with it.
+    pub storage: i16,
+    /// Id of the thread.
+    pub pid: i16,
+    /// Id of its process.
+    pub tgid: i16,
+    pub utime: i16,
+    pub stime: i16,
+    pub run: i16,
+    /// Time it waited for a CPU; not there without `CONFIG_SCHED_INFO`.
+    pub wait: Option<i16>,
+    pub nvcsw: i16,
+    pub nivcsw: i16,
+    /// What leads from a descriptor to a socket.
+    pub sockets: SocketMembers,
+}
+
+/// The path from a task and a descriptor to a socket and its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub(crate) struct SocketMembers {
+    pub task_files: i16,
+    pub files_fdt: i16,
+    pub fdt_max: i16,
+    pub fdt_fd: i16,
+    pub file_inode: i16,
+    pub file_private: i16,
+    pub inode_mode: i16,
+    pub inode_number: i16,
+    pub socket_sk: i16,
+    pub sk_protocol: i16,
+    pub sk_family: i16,
+    pub sk_remote: i16,
+    pub sk_local: i16,
+    pub sk_remote_port: i16,
+    pub sk_local_port: i16,
+    /// Not there in a kernel without IPv6.
+    pub sk_remote6: Option<i16>,
+    pub sk_local6: Option<i16>,
+    /// None where loads of memory that has no type need a helper.
+    pub cast: Option<Cast>,
+}
+
+/// How an address gets a type, after which the verifier lets a program load from
+/// it; a load from memory that is not there gives zero. Since Linux 6.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cast {
+    /// Number of `bpf_rdonly_cast(address, type)`, which costs nothing: the verifier
+    /// makes a move of it.
+    pub function: u32,
+    /// Number of `struct list_head`, which begins with a pointer.
+    pub pointer: u32,
+    /// Number of `struct file`.
+    pub file: u32,
+}
+
+impl Cast {
+    fn of(btf: &Btf) -> Option<Cast> {
+        Some(Cast {
+            function: btf.id(Kind::Function, "bpf_rdonly_cast")?,
+            pointer: btf.id(Kind::Struct, "list_head")?,
+            file: btf.id(Kind::Struct, "file")?,
+        })
+    }
+}
+
+impl Members {
+    /// Looks everything up; the error names what this kernel does not have.
+    pub(crate) fn of(btf: &Btf) -> Result<Members, String> {
+        let at = |structure: &str, path: &str| {
+            let offset = btf.offset(structure, path).and_then(|at| i16::try_from(at).ok());
+            offset.ok_or_else(|| format!("{structure}.{path}"))
+        };
+        Ok(Members {
+            storage: at("task_struct", "bpf_storage")?,
+            pid: at("task_struct", "pid")?,
+            tgid: at("task_struct", "tgid")?,
+            utime: at("task_struct", "utime")?,
+            stime: at("task_struct", "stime")?,
+            run: at("task_struct", "se.sum_exec_runtime")?,
+            wait: at("task_struct", "sched_info.run_delay").ok(),
+            nvcsw: at("task_struct", "nvcsw")?,
+            nivcsw: at("task_struct", "nivcsw")?,
+            sockets: socket_members(&at, Cast::of(btf))?,
+        })
+    }
+}
+
+fn socket_members(
+    at: &dyn Fn(&str, &str) -> Result<i16, String>,
+    cast: Option<Cast>,
+) -> Result<SocketMembers, String> {
+    Ok(SocketMembers {
+        task_files: at("task_struct", "files")?,
+        files_fdt: at("files_struct", "fdt")?,
+        fdt_max: at("fdtable", "max_fds")?,
+        fdt_fd: at("fdtable", "fd")?,
+        file_inode: at("file", "f_inode")?,
+        file_private: at("file", "private_data")?,
+        inode_mode: at("inode", "i_mode")?,
+        inode_number: at("inode", "i_ino")?,
+        socket_sk: at("socket", "sk")?,
+        sk_protocol: at("sock", "sk_protocol")?,
+        sk_family: at("sock_common", "skc_family")?,
+        sk_remote: at("sock_common", "skc_daddr")?,
+        sk_local: at("sock_common", "skc_rcv_saddr")?,
+        sk_remote_port: at("sock_common", "skc_dport")?,
+        sk_local_port: at("sock_common", "skc_num")?,
+        sk_remote6: at("sock_common", "skc_v6_daddr").ok(),
+        sk_local6: at("sock_common", "skc_v6_rcv_saddr").ok(),
+        cast,
+    })
+}
+
+/// Whether the arguments of system calls can be read on this architecture.
+pub(crate) const ARGUMENTS: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+
+/// Where argument `n` of a system call is in `struct pt_regs`
+/// (uapi/asm/ptrace.h of the architecture), bytes.
+fn argument_offset(n: usize) -> i16 {
+    const X86_64: [i16; 6] = [112, 104, 96, 56, 72, 64];
+    if cfg!(target_arch = "x86_64") { X86_64[n] } else { 8 * n as i16 }
+}
+
+/// `R0` = the state of this thread; goes to `out` if it is not followed.
+/// Changes R1 to R5. The stack has the task at `task`, if a place is given.
+fn find_state(asm: &mut Assembler, members: &Members, maps: &Maps, task: Option<i16>, out: &str) {
+    asm.call(Helper::GetCurrentTaskBtf);
+    // Most threads of a machine have nothing stored with them, and should
+    // not pay for the look-up.
+    asm.load(Size::Double, R1, R0, members.storage).jump_if(If::Eq, R1, 0, out);
+    if let Some(task) = task {
+        asm.store(Size::Double, R10, task, R0);
+    }
+    asm.mov(R2, R0);
+    // No value to begin with, no flag to make one.
+    asm.map(R1, maps.state.as_fd()).mov(R3, 0).mov(R4, 0).call(Helper::TaskStorageGet);
+    asm.jump_if(If::Eq, R0, 0, out);
+}
+
+/// `R0` = the value in a map for the key on the stack at this offset, or null.
+fn lookup(asm: &mut Assembler, map: &Map, key: i16) {
+    asm.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key)).call(Helper::MapLookup);
+}
+
+/// `dst` = the next unused index of a kind; goes to `none` if all are in use.
+/// Changes R0 to R5 and the last 4 bytes of the stack.
+fn take_slot(asm: &mut Assembler, slots: &Slots, kind: i32, dst: Reg, none: &str) {
+    let limit = match kind {
+        used::ROWS => Slots::ROWS,
+        _ => Slots::SOCKETS,
+    };
+    asm.store(Size::Word, R10, -4, kind);
+    lookup(asm, &slots.used, -4);
+    asm.jump_if(If::Eq, R0, 0, none);
+    // It is not counted on forever, so that it does not wrap.
+    asm.load(Size::Double, R1, R0, 0).jump_if(If::Ge, R1, limit as i32 - 1, none);
+    asm.mov(R1, 1).atomic_fetch_add(R0, 0, R1).add(R1, 1);
+    asm.jump_if(If::Ge, R1, limit as i32, none).mov(dst, R1);
+}
+
+/// Counts one that got lost. Changes R0 to R5 and the last 4 bytes of the stack.
+fn count_lost(asm: &mut Assembler, maps: &Maps, which: i32, out: &str) {
+    asm.store(Size::Word, R10, -4, which);
+    lookup(asm, &maps.lost, -4);
+    asm.jump_if(If::Eq, R0, 0, out).mov(R1, 1).atomic_add(R0, 0, R1);
+}
+
+/// Reads `size` bytes of the kernel's memory at `base + offset` to the stack.
+/// Memory that is not there reads as zeros. Changes R0 to R5.
+fn read_kernel(asm: &mut Assembler, to: i16, size: i32, base: Reg, offset: i16) {
+    asm.mov(R3, base).add(R3, i32::from(offset));
+    asm.mov(R1, R10).add(R1, i32::from(to)).mov(R2, size).call(Helper::ProbeReadKernel);
+}
+
+/// `dst` = the low 32 bits of argument `n`, or all 64. `registers` holds the
+/// first argument of the tracepoint.
+fn argument(asm: &mut Assembler, size: Size, dst: Reg, n: usize, registers: Reg) {
+    asm.load(size, dst, registers, argument_offset(n));
+}
+
+/// Ends a program. What a tracing program returns does not matter.
+fn leave(asm: &mut Assembler) {
+    asm.label("out").mov(R0, 0).exit();
+}

@@ -1,0 +1,267 @@
+//! What went through the sockets of a foreign program, and how: the
+//! ledgers. Its calls are the only evidence, so a method that may have
+//! avoided a copy is "unknown", whatever its name.
+
+use super::layout::Way;
+use super::seen::{Seen, Socket};
+use bytepath_record::{self as record, Ledger, Manner, ObservedSocket, Traffic};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use strum::VariantArray;
+
+/// Share of the bytes that must be known one way or the other before a label
+/// says so without a percentage.
+const NEARLY_ALL: f64 = 0.95;
+
+/// Calls that move bytes past the ones that are counted: their arguments are in
+/// memory that the kernel shares with the program.
+const BEYOND: &[&str] = &["io_uring_enter", "io_submit"];
+
+/// The ledgers of both directions: sent, received.
+pub(crate) fn traffic(seen: &Seen) -> (Traffic, Traffic) {
+    let (mut sent, mut received) = (Ledger::default(), Ledger::default());
+    for socket in &seen.sockets {
+        for way in Way::VARIANTS.iter().copied() {
+            let (bytes, calls) = (socket.bytes[way as usize], socket.calls[way as usize]);
+            let (manner, source) = meaning(way, socket);
+            match direction(way) {
+                Some(Direction::Out) => sent.enter(manner, bytes, calls, source),
+                Some(Direction::In) => received.enter(manner, bytes, calls, source),
+                None => {}
+            }
+        }
+    }
+    let traffic = |ledger: Ledger, ways| Traffic { label: label(&ledger), ledger, ways };
+    let [out, into] = [Direction::Out, Direction::In].map(|direction| ways(seen, direction));
+    (traffic(sent, out), traffic(received, into))
+}
+
+/// Bytes over TCP by the path that makes the same calls, those with the most first.
+fn ways(seen: &Seen, wanted: Direction) -> Vec<record::Way> {
+    let by = |name: &str| -> u64 {
+        let number = bytepath_sys::calls::number(name);
+        seen.rows.iter().filter(|row| Some(row.number) == number).map(|row| row.bytes).sum()
+    };
+    let into = if by("sendfile") >= by("splice") { "sendfile" } else { "splice" };
+    let is_tcp = |socket: &&Socket| kind(socket.family, socket.protocol) == "tcp";
+    let mut ways: Vec<record::Way> = Vec::new();
+    for socket in seen.sockets.iter().filter(is_tcp) {
+        for way in Way::VARIANTS.iter().copied().filter(|way| direction(*way) == Some(wanted)) {
+            let path = match way {
+                Way::Sent | Way::Received => "socket",
+                Way::ZeroCopy => "msg-zerocopy",
+                Way::Into => into,
+                Way::OutOf => "splice",
+                Way::Mapped => "tcp-zerocopy-receive",
+                Way::Discarded => "discard",
+                Way::Peeked => continue,
+            };
+            let (bytes, calls) = (socket.bytes[way as usize], socket.calls[way as usize]);
+            if bytes == 0 {
+                continue;
+            }
+            match ways.iter_mut().find(|known| known.path == path) {
+                Some(known) => {
+                    known.bytes = known.bytes.saturating_add(bytes);
+                    known.calls = known.calls.saturating_add(calls);
+                }
+                None => ways.push(record::Way { path: path.to_owned(), bytes, calls }),
+            }
+        }
+    }
+    ways.sort_by_key(|way| std::cmp::Reverse(way.bytes));
+    ways
+}
+
+/// The sockets, those with the most bytes first.
+pub(crate) fn sockets(seen: &Seen) -> Vec<ObservedSocket> {
+    let mut sockets: Vec<ObservedSocket> = seen.sockets.iter().map(observed).collect();
+    sockets.sort_by_key(|s| (std::cmp::Reverse(s.bytes()), s.inode));
+    sockets
+}
+
+/// What the ledgers do not cover of this program, in sentences.
+pub(crate) fn doubts(seen: &Seen, name: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
+    let mut doubts = Vec::new();
+    for beyond in BEYOND {
+        if seen.rows.iter().any(|row| name(row.number) == Some(beyond)) {
+            doubts.push(format!(
+                "the program uses {beyond}: bytes that it moves that way are in no ledger"
+            ));
+        }
+    }
+    let peeked = peeked(seen);
+    if peeked > 0 {
+        doubts.push(format!(
+            "{peeked} bytes were read with MSG_PEEK: copied in addition, and not counted as received"
+        ));
+    }
+    doubts
+}
+
+/// Bytes that were read with `MSG_PEEK`: copied, and received later.
+pub(crate) fn peeked(seen: &Seen) -> u64 {
+    let of = |socket: &Socket| socket.bytes[Way::Peeked as usize];
+    seen.sockets.iter().map(of).fold(0, u64::saturating_add)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+}
+
+fn direction(way: Way) -> Option<Direction> {
+    match way {
+        Way::Sent | Way::ZeroCopy | Way::Into => Some(Direction::Out),
+        Way::Received | Way::Discarded | Way::Mapped | Way::OutOf => Some(Direction::In),
+        Way::Peeked => None,
+    }
+}
+
+/// What a way proves, and in what words.
+fn meaning(way: Way, socket: &Socket) -> (Manner, &'static str) {
+    match way {
+        Way::Sent => {
+            (Manner::Copied, "write and send calls: the kernel copies from the program's memory")
+        }
+        Way::Received => {
+            (Manner::Copied, "read and receive calls: the kernel copies to the program's memory")
+        }
+        // On other sockets MSG_TRUNC only requests the real length.
+        Way::Discarded if i32::from(socket.protocol) == libc::IPPROTO_TCP => {
+            (Manner::Discarded, "receive calls with MSG_TRUNC on TCP: discarded unread")
+        }
+        Way::Discarded => {
+            (Manner::Copied, "receive calls with MSG_TRUNC: copied as far as there was room")
+        }
+        Way::Mapped => (Manner::NotCopied, "TCP_ZEROCOPY_RECEIVE: length mapped, by the kernel"),
+        Way::ZeroCopy => (
+            Manner::Unknown,
+            "MSG_ZEROCOPY: whether the kernel copied anyway is reported to the program only",
+        ),
+        Way::Into => (
+            Manner::Unknown,
+            "sendfile and splice into a socket: by reference, unless the device needs a copy",
+        ),
+        Way::OutOf => (
+            Manner::Unknown,
+            "splice out of a socket: by reference, what happens next is not visible",
+        ),
+        Way::Peeked => (Manner::Copied, "receive calls with MSG_PEEK"),
+    }
+}
+
+fn label(ledger: &Ledger) -> String {
+    if ledger.delivered == 0 {
+        "nothing".into()
+    } else if ledger.copied_share() >= NEARLY_ALL {
+        "copied".into()
+    } else if ledger.not_copied_share() >= NEARLY_ALL {
+        "not copied".into()
+    } else if ledger.discards() {
+        "discarded".into()
+    } else if ledger.unknown > ledger.delivered / 2 {
+        "unknown".into()
+    } else {
+        format!("{:.0} % copied", ledger.copied_share() * 100.0)
+    }
+}
+
+fn observed(socket: &Socket) -> ObservedSocket {
+    let sum = |of: &[u64], wanted: Direction| {
+        let ways = Way::VARIANTS.iter().filter(|way| direction(**way) == Some(wanted));
+        ways.fold(0u64, |sum, way| sum.saturating_add(of[*way as usize]))
+    };
+    ObservedSocket {
+        inode: Some(socket.key),
+        kind: kind(socket.family, socket.protocol),
+        pid: socket.process,
+        local: address(socket.family, socket.local),
+        remote: address(socket.family, socket.remote),
+        sent: sum(&socket.bytes, Direction::Out),
+        received: sum(&socket.bytes, Direction::In),
+        send_calls: sum(&socket.calls, Direction::Out),
+        receive_calls: sum(&socket.calls, Direction::In),
+    }
+}
+
+fn kind(family: u16, protocol: u16) -> String {
+    match (i32::from(family), i32::from(protocol)) {
+        (libc::AF_UNIX, _) => "unix".into(),
+        (libc::AF_NETLINK, _) => "netlink".into(),
+        (libc::AF_PACKET, _) => "packet".into(),
+        (libc::AF_VSOCK, _) => "vsock".into(),
+        (libc::AF_INET | libc::AF_INET6, libc::IPPROTO_TCP) => "tcp".into(),
+        (libc::AF_INET | libc::AF_INET6, libc::IPPROTO_UDP) => "udp".into(),
+        (libc::AF_INET | libc::AF_INET6, other) => format!("ip protocol {other}"),
+        (other, _) => format!("family {other}"),
+    }
+}
+
+fn address(family: u16, (bytes, port): ([u8; 16], u16)) -> Option<String> {
+    let ip: IpAddr = match i32::from(family) {
+        libc::AF_INET => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into(),
+        libc::AF_INET6 => IpAddr::from(Ipv6Addr::from(bytes)).to_canonical(),
+        _ => return None,
+    };
+    (port != 0).then(|| SocketAddr::new(ip, port).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::WAYS;
+    use super::*;
+
+    fn tcp(bytes: [u64; WAYS]) -> Socket {
+        let mut local = [0; 16];
+        local[..4].copy_from_slice(&[10, 0, 0, 1]);
+        Socket {
+            key: 77,
+            family: libc::AF_INET as u16,
+            protocol: libc::IPPROTO_TCP as u16,
+            local: (local, 80),
+            remote: ([0; 16], 0),
+            process: 5,
+            bytes,
+            calls: bytes.map(|bytes| bytes.div_ceil(10)),
+            slot: 0,
+        }
+    }
+
+    #[test]
+    fn every_way_has_its_place() {
+        let seen = Seen { sockets: vec![tcp([1, 2, 4, 8, 16, 32, 64, 128])], ..Seen::default() };
+        let (sent, received) = traffic(&seen);
+        let split = |l: &Ledger| (l.delivered, l.copied, l.not_copied, l.discarded, l.unknown);
+        assert_eq!(split(&sent.ledger), (2 + 32 + 64, 2, 0, 0, 32 + 64));
+        assert_eq!(split(&received.ledger), (1 + 4 + 16 + 128, 1, 16, 4, 128));
+        assert_eq!((sent.label.as_str(), received.label.as_str()), ("unknown", "unknown"));
+        let by_path = |traffic: &Traffic| -> Vec<(String, u64)> {
+            traffic.ways.iter().map(|way| (way.path.clone(), way.bytes)).collect()
+        };
+        let expected = [("sendfile", 64), ("msg-zerocopy", 32), ("socket", 2)];
+        assert_eq!(by_path(&sent), expected.map(|(path, bytes)| (path.to_owned(), bytes)));
+        let socket = &sockets(&seen)[0];
+        assert_eq!((socket.sent, socket.received), (98, 149), "peeked bytes are not received");
+        assert_eq!((socket.kind.as_str(), socket.local.as_deref()), ("tcp", Some("10.0.0.1:80")));
+        assert_eq!(socket.remote, None);
+    }
+
+    #[test]
+    fn truncation_throws_away_on_tcp_only() {
+        let seen = Seen { sockets: vec![tcp([0, 0, 9, 0, 0, 0, 0, 0])], ..Seen::default() };
+        assert_eq!(traffic(&seen).1.label, "discarded");
+        let mut udp = tcp([0, 0, 9, 0, 0, 0, 0, 0]);
+        udp.protocol = libc::IPPROTO_UDP as u16;
+        let (_, received) = traffic(&Seen { sockets: vec![udp], ..Seen::default() });
+        assert_eq!((received.ledger.copied, received.label.as_str()), (9, "copied"));
+    }
+
+    #[test]
+    fn zero_copy_calls_prove_nothing() {
+        let seen = Seen { sockets: vec![tcp([0, 0, 0, 0, 0, 7, 7, 0])], ..Seen::default() };
+        let (sent, received) = traffic(&seen);
+        assert_eq!((sent.label.as_str(), received.label.as_str()), ("unknown", "nothing"));
+        assert_eq!(sent.ledger.not_copied, 0);
+    }
+}

@@ -1,0 +1,94 @@
+//! Where the kernel's receive work ran, and what was put in its way, in words.
+
+use super::figures::percent;
+use bytepath_stats::{Analysis, ReceiveWork, Row};
+
+/// A line on some cells that were placed alike.
+pub(crate) struct Placed {
+    /// The cells: a name, or how many they are.
+    pub cells: String,
+    pub text: String,
+}
+
+/// Every placement with where its receive work ran. Cells of which the same CPU was
+/// requested share a line, with the means of their parts.
+pub(crate) fn lines(analysis: &Analysis) -> Vec<Placed> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in &analysis.rows {
+        if row.receive_work.is_none() && row.collisions.is_empty() {
+            continue;
+        }
+        let alike = |other: &&Row| {
+            asked(row) == asked(other)
+                && row.collisions == other.collisions
+                && placement(row) == placement(other)
+        };
+        match groups.iter_mut().find(|group| group.first().is_some_and(alike)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    let alone = groups.len() == 1;
+    groups.iter().map(|group| placed(group, alone)).collect()
+}
+
+/// The receive work of cells that strayed from the CPU that was requested.
+pub(crate) fn strayed(analysis: &Analysis) -> Vec<String> {
+    let of = |(row, work, what): (&Row, &Option<ReceiveWork>, &str)| {
+        let work = work.as_ref().filter(|work| work.strayed())?;
+        let (asked, part) = (work.asked?, percent(work.elsewhere()?));
+        Some(format!("{}: {part} of {what} ran on a CPU other than {asked}", row.cell))
+    };
+    let both = analysis.rows.iter().flat_map(|row| {
+        let sender = (row, &row.sender_work, "the softirqs at the sender");
+        [(row, &row.receive_work, "the receive work"), sender]
+    });
+    both.filter_map(of).collect()
+}
+
+fn placed(group: &[&Row], alone: bool) -> Placed {
+    let cells = match group {
+        [one] => one.cell.to_string(),
+        _ if alone => "all cells".to_owned(),
+        several => format!("{} cells", several.len()),
+    };
+    let at = |work: fn(&Row) -> &Option<ReceiveWork>| {
+        let works: Vec<&ReceiveWork> = group.iter().filter_map(|row| work(row).as_ref()).collect();
+        Some((*works.first()?, ReceiveWork::mean(&works)))
+    };
+    let ends = [
+        ("softirq of the sender", at(|row| &row.sender_work)),
+        ("softirq", at(|row| &row.receive_work)),
+    ];
+    let ran = |(what, seen): (&str, Option<Seen>)| {
+        let (first, cpus) = seen?;
+        let of_cpu = |(cpu, part): &(u32, f64)| format!("CPU {cpu}: {}", percent(*part));
+        let ran: Vec<String> = cpus.iter().filter(|(_, part)| *part >= 0.001).map(of_cpu).collect();
+        let asked =
+            first.asked.map_or("left free".to_owned(), |cpu| format!("requested: CPU {cpu}"));
+        let sender = first.asked_of_sender.filter(|cpu| first.asked != Some(*cpu));
+        let sender = sender.map(|cpu| format!(", CPU {cpu} for the sender"));
+        Some(format!("{what} ran on {}; {asked}{}", ran.join(", "), sender.unwrap_or_default()))
+    };
+    let mut parts: Vec<String> = ends.into_iter().filter_map(ran).collect();
+    if let Some(first) = group.first() {
+        parts.extend(first.collisions.iter().cloned());
+    }
+    Placed { cells, text: parts.join("; ") }
+}
+
+/// The first of the works, and the parts of all by CPU.
+type Seen<'a> = (&'a ReceiveWork, Vec<(u32, f64)>);
+
+fn asked(row: &Row) -> Option<Option<u32>> {
+    row.receive_work.as_ref().map(|work| work.asked)
+}
+
+/// The part of a cell's id that says where it was placed.
+fn placement(row: &Row) -> Option<&str> {
+    row.cell.0.split(' ').find(|level| level.starts_with("cores="))
+}
+
+/// What the figures are parts of.
+pub(crate) const RULE: &str = "softirq: time in softirqs (by ticks, of any device) and in the threads \
+                        that poll for the receiver's device (by their run time).";

@@ -1,0 +1,176 @@
+//! The command that runs a study again.
+
+use super::setup::seconds;
+use bytepath_record::{Cell, Design, StudyHeader};
+
+/// Names of what belongs to the stream in the id of a cell; a level of any
+/// other name is one of the link, `cores` aside.
+const STREAM: [&str; 10] = [
+    "protocol",
+    "flows",
+    "message-size",
+    "read-size",
+    "read-memory",
+    "touch",
+    "congestion",
+    "send-buffer",
+    "receive-buffer",
+    "tls",
+];
+
+/// The command as pieces that belong on one line each, ready for a shell. A study
+/// that was run from a file names it (see [`file`]). None where flags cannot say
+/// it, because the cells differ in more than their path.
+pub(crate) fn command(header: &StudyHeader) -> Option<Vec<String>> {
+    let mut pieces = match &header.source {
+        Some(source) => {
+            let run = vec![flag("bytepath run", &source.name)];
+            run.into_iter().chain(other_testbed(header, &source.text)).collect()
+        }
+        None => of_flags(header)?,
+    };
+    pieces.extend(settings(header));
+    let s = &header.schedule;
+    pieces.push(match s.design {
+        Design::Trials => "--design trials".to_owned(),
+        Design::Slices { slice } => flag("--design", &format!("slices:{}", compact(slice))),
+    });
+    pieces.push(format!("--blocks {}", s.blocks));
+    if let Some(budget) = s.budget.filter(|_| s.first_pass().is_some()) {
+        pieces.push(flag("--budget", &compact(budget.seconds)));
+    }
+    pieces.push(flag("--warm-up", &compact(s.warm_up)));
+    pieces.push(flag("--window", &compact(s.window)));
+    pieces.push(format!("--seed {}", s.seed));
+    Some(pieces)
+}
+
+/// The file that the command names: its lines without comments and blank ones,
+/// which is all that is needed to run it.
+pub(crate) fn file(header: &StudyHeader) -> Option<Vec<&str>> {
+    let lines = header.source.as_ref()?.text.lines().map(str::trim_end);
+    let says = |line: &&str| !line.is_empty() && !line.trim_start().starts_with('#');
+    Some(lines.filter(says).collect())
+}
+
+/// The part of the command that says what is compared, if flags can.
+fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
+    let cells: Vec<&Cell> = header.cells.iter().filter(|c| !c.null).collect();
+    let (_, levels) = split(cells.first()?)?;
+    let mut paths = Vec::new();
+    let mut kernels = Vec::new();
+    for cell in &cells {
+        let (path, own) = split(cell)?;
+        if own != levels
+            || workload(cell) != workload(cells[0])
+            || cell.levels.keys().any(|factor| factor != "kernel")
+        {
+            return None;
+        }
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+        let new = cell.kernel.as_ref().filter(|kernel| !kernels.contains(kernel));
+        kernels.extend(new);
+    }
+    // Flags run every path on every kernel.
+    if cells.len() != paths.len() * kernels.len().max(1) {
+        return None;
+    }
+    let mut pieces = vec!["bytepath run".to_owned()];
+    if header.testbed != "netns" {
+        pieces.push(flag("--testbed", &header.testbed));
+    }
+    pieces.extend(kernels.iter().map(|kernel| flag("--kernel", &kernel.to_string())));
+    pieces.extend(workload(cells.first()?).map(|asked| flag("--workload", asked)));
+    pieces.extend(paths.iter().map(|path| flag("--path", path)));
+    let baseline = split(cells.iter().find(|c| c.id == header.baseline)?)?.0;
+    if paths.first() != Some(&baseline) {
+        pieces.push(flag("--baseline", baseline));
+    }
+    let (mut stream, mut link) = (Vec::new(), Vec::new());
+    for level in levels {
+        match level.split_once('=')? {
+            ("cores", cores) => pieces.push(flag("--cores", &cores.replace('/', ","))),
+            (name, _) if STREAM.contains(&name) => stream.push(level),
+            ("link", preset) => link.push(preset.replacen(',', ":", 1)),
+            _ => link.push(format!("wire:{level}")),
+        }
+    }
+    if !stream.is_empty() {
+        pieces.push(flag("--stream", &stream.join(",")));
+    }
+    if let [one] = link.as_slice() {
+        pieces.push(flag("--link", one));
+    } else if !link.is_empty() {
+        return None;
+    } else if header.testbed.starts_with("ports") {
+        // The preset that ids do not name is not the usual one there.
+        pieces.push(flag("--link", &cells.first()?.link.preset));
+    }
+    // A stopping rule can only be declared in a file.
+    header.schedule.stopping.is_none().then_some(pieces)
+}
+
+/// The testbed, where it is another than the file's.
+fn other_testbed(header: &StudyHeader, file: &str) -> Option<String> {
+    let testbed = &header.testbed;
+    let said = file.lines().find(|line| line.trim_start().starts_with("testbed"));
+    let same = said.map_or(testbed == "netns", |line| line.contains(testbed.as_str()));
+    (!same).then(|| flag("--testbed", testbed))
+}
+
+/// Settings of the host that the file, if there is one, does not request itself.
+fn settings(header: &StudyHeader) -> Vec<String> {
+    let file = header.source.as_ref().map_or("", |source| source.text.as_str());
+    let mut pieces: Vec<String> = Vec::new();
+    // What a testbed requests, it requests again.
+    for record in header.settings.iter().filter(|record| !record.setting.is_of_testbed()) {
+        let (option, value) = match &record.profile {
+            Some(profile) => ("--settings", profile.clone()),
+            None => {
+                let host = record.host.map_or(String::new(), |role| format!("{role}: "));
+                ("--set", format!("{host}{}", record.setting))
+            }
+        };
+        let piece = flag(option, &value);
+        if !file.contains(&value) && !pieces.contains(&piece) {
+            pieces.push(piece);
+        }
+    }
+    pieces
+}
+
+/// Seconds as they are typed.
+fn compact(s: f64) -> String {
+    seconds(s).replace(' ', "")
+}
+
+/// Path and levels of an id that was made from flags.
+fn split(cell: &Cell) -> Option<(&str, Vec<&str>)> {
+    let mut words = cell.id.0.split(' ');
+    let path = words.next().filter(|path| !path.is_empty())?;
+    // The kernel is reported separately, with its source.
+    // So is the workload.
+    let said_apart = |word: &&str| word.starts_with("kernel=") || workload(cell) == Some(*word);
+    let levels: Vec<&str> = words.filter(|word| !said_apart(word)).collect();
+    levels.iter().all(|level| level.contains('=')).then_some((path, levels))
+}
+
+/// The workload as in an id, if it is not the default.
+fn workload(cell: &Cell) -> Option<&str> {
+    let name = &cell.workload.name;
+    cell.id.0.split(' ').skip(1).find(|level| {
+        level
+            .strip_prefix(name.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    })
+}
+
+fn flag(name: &str, value: &str) -> String {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "+-_=:,./".contains(c);
+    if !value.is_empty() && value.chars().all(fine) {
+        return format!("{name} {value}");
+    }
+    format!("{name} '{}'", value.replace('\'', r"'\''"))
+}

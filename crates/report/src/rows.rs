@@ -1,0 +1,427 @@
+//! The long table: one row per trial and value, the same for every format that
+//! goes into other programs. [`COLUMNS`] is the one place that names a column.
+
+use bytepath_record::{
+    Cell, Evidence, FragmentCounts, Hops, Manner, Percentile, ProvenWitness, Role, RoleRecord,
+    Scope, Series, Work,
+};
+use bytepath_record::{Study, StudyHeader, Trial, TrialStatus, Unit};
+use bytepath_stats::{self as stats, Costs, Rules, role_cpu};
+use std::borrow::Cow;
+
+/// A column of the long table.
+pub(crate) struct Column {
+    pub name: &'static str,
+    /// Type of its values.
+    pub kind: Kind,
+    /// Value in a row.
+    pub of: for<'a> fn(&Row<'a>) -> Value<'a>,
+}
+
+/// Type of a column's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Text in UTF-8.
+    Text,
+    Whole,
+    /// A number in double precision; never a NaN, never infinite.
+    Number,
+    Flag,
+    /// A moment: milliseconds since the Unix epoch.
+    Moment,
+}
+
+/// A value; its variant fits the kind of its column.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value<'a> {
+    None,
+    /// Of [`Kind::Text`].
+    Text(Cow<'a, str>),
+    /// Of [`Kind::Whole`] or [`Kind::Moment`].
+    Whole(i64),
+    /// Of [`Kind::Number`].
+    Number(f64),
+    /// Of [`Kind::Flag`].
+    Flag(bool),
+}
+
+/// A row: where a value belongs, and the value.
+#[derive(Clone, Debug)]
+pub(crate) struct Row<'a> {
+    header: &'a StudyHeader,
+    /// None where the study's header does not know the trial's cell.
+    cell: Option<&'a Cell>,
+    trial: &'a Trial,
+    metric: Cow<'a, str>,
+    unit: &'static str,
+    scope: &'static str,
+    role: Option<Role>,
+    index: Option<u32>,
+    item: Option<&'a str>,
+    at: Option<f64>,
+    value: Option<f64>,
+}
+
+/// Every column, in order. New ones are added at the end; none is ever renamed
+/// or changes its meaning within one major version.
+pub(crate) static COLUMNS: &[Column] = &[
+    Column { name: "study_started", kind: Kind::Moment, of: |r| moment(r.header.started_ms) },
+    Column { name: "kernel", kind: Kind::Text, of: |r| optional(kernel(r.header)) },
+    Column { name: "cell", kind: Kind::Text, of: |r| text(&r.trial.cell.0) },
+    Column { name: "tx", kind: Kind::Text, of: |r| optional(r.cell.map(|c| &*c.tx.path)) },
+    Column { name: "rx", kind: Kind::Text, of: |r| optional(r.cell.map(|c| &*c.rx.path)) },
+    Column { name: "levels", kind: Kind::Text, of: levels },
+    Column { name: "baseline", kind: Kind::Flag, of: |r| Value::Flag(is_baseline(r)) },
+    Column { name: "null_cell", kind: Kind::Flag, of: |r| Value::Flag(is_null(r)) },
+    Column { name: "block", kind: Kind::Whole, of: |r| Value::Whole(r.trial.block.into()) },
+    Column { name: "order", kind: Kind::Whole, of: |r| Value::Whole(r.trial.order.into()) },
+    Column { name: "trial_started", kind: Kind::Moment, of: |r| moment(r.trial.started_ms) },
+    Column { name: "status", kind: Kind::Text, of: |r| text(status(r.trial).0) },
+    Column { name: "reason", kind: Kind::Text, of: reason },
+    Column { name: "label", kind: Kind::Text, of: |r| text(&r.trial.label) },
+    Column { name: "metric", kind: Kind::Text, of: metric },
+    Column { name: "unit", kind: Kind::Text, of: |r| text(r.unit) },
+    Column { name: "scope", kind: Kind::Text, of: |r| text(r.scope) },
+    Column { name: "role", kind: Kind::Text, of: |r| optional(r.role.map(role_name)) },
+    Column { name: "index", kind: Kind::Whole, of: |r| whole(r.index) },
+    Column { name: "item", kind: Kind::Text, of: |r| optional(r.item) },
+    Column { name: "at", kind: Kind::Number, of: |r| finite(r.at) },
+    Column { name: "value", kind: Kind::Number, of: |r| finite(r.value) },
+    Column { name: "pair", kind: Kind::Text, of: |r| optional(r.trial.pair.as_deref()) },
+];
+
+/// The rows of one trial. The first one is its rate (of bytes: `throughput`), which a
+/// trial that was not measured has without a value: no trial is without a row.
+pub(crate) fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
+    let header = &study.header;
+    let cell = header.cells.iter().find(|c| c.id == trial.cell);
+    let mut rows = Rows { header, cell, trial, rows: Vec::new() };
+    rows.of_trial();
+    rows.of_energy();
+    for record in &trial.roles {
+        rows.of_role(record);
+    }
+    for r in &trial.readings {
+        let row = rows.row(&r.metric, unit(r.unit), place(&r.scope));
+        rows.rows.push(Row { value: Some(r.value), ..row });
+    }
+    for series in &trial.series {
+        rows.of_series(series);
+    }
+    rows.rows
+}
+
+/// The outcome of a trial, in a word, and why if it was not measured.
+pub(crate) fn status(trial: &Trial) -> (&'static str, Option<String>) {
+    match &trial.status {
+        TrialStatus::Measured => ("measured", None),
+        TrialStatus::Rejected { events } => ("rejected", Some(events.join("; "))),
+        TrialStatus::Unavailable { reason, .. } => ("unavailable", Some(reason.clone())),
+        TrialStatus::Failed { fault } => ("failed", Some(fault.message.clone())),
+    }
+}
+
+/// The sign of a unit, as the column `unit` has it.
+pub(crate) fn unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Seconds => "s",
+        Unit::Bytes => "B",
+        Unit::BytesPerSecond => "B/s",
+        Unit::PerSecond => "1/s",
+        Unit::Count => "1",
+        Unit::Ratio => "ratio",
+        Unit::Joules => "J",
+        Unit::Watts => "W",
+        Unit::Hertz => "Hz",
+    }
+}
+
+/// Where a value belongs: scope, role, index, item.
+type Place<'a> = (&'static str, Option<Role>, Option<u32>, Option<&'a str>);
+
+/// The rows of a trial, being collected.
+struct Rows<'a> {
+    header: &'a StudyHeader,
+    cell: Option<&'a Cell>,
+    trial: &'a Trial,
+    rows: Vec<Row<'a>>,
+}
+
+impl<'a> Rows<'a> {
+    fn row(
+        &self,
+        metric: impl Into<Cow<'a, str>>,
+        unit: &'static str,
+        (scope, role, index, item): Place<'a>,
+    ) -> Row<'a> {
+        let (header, cell, trial) = (self.header, self.cell, self.trial);
+        let metric = metric.into();
+        Row { header, cell, trial, metric, unit, scope, role, index, item, at: None, value: None }
+    }
+
+    fn push(&mut self, metric: &'static str, unit: &'static str, place: Place<'a>, value: f64) {
+        let row = self.row(metric, unit, place);
+        self.rows.push(Row { value: Some(value), ..row });
+    }
+
+    fn of_trial(&mut self) {
+        const TRIAL: Place = ("trial", None, None, None);
+        let trial = self.trial;
+        let terms = trial.work.terms();
+        let row = self.row(terms.metric, terms.plain_unit, TRIAL);
+        self.rows.push(Row { value: trial.rate().map(|r| r * terms.plain_scale), ..row });
+        if trial.rate().is_none() {
+            return;
+        }
+        self.push("window", "s", TRIAL, trial.window);
+        let (metric, unit) = counted(trial.work, ["window.bytes", "window.count"]);
+        self.push(metric, unit, TRIAL, trial.count as f64);
+        if let Some(hops) = &trial.hops {
+            self.of_hops(hops, TRIAL);
+        }
+        for (metric, value) in stats::sink(trial) {
+            self.push(metric, "1", ("role", Some(Role::Receiver), None, None), value);
+        }
+        let Some(latency) = &trial.latency else { return };
+        self.push("latency.count", "1", TRIAL, latency.count() as f64);
+        for (metric, value) in [("latency.mean", latency.mean()), ("latency.max", latency.max())] {
+            let row = self.row(metric, "s", TRIAL);
+            self.rows.push(Row { value, ..row });
+        }
+        for percentile in Percentile::ALL {
+            let row = self.row(format!("latency.{}", percentile.name()), "s", TRIAL);
+            self.rows.push(Row { value: latency.percentile(percentile), ..row });
+        }
+    }
+
+    /// Frames by where they were last seen, over the whole trial.
+    fn of_hops(&mut self, hops: &Hops, place: Place<'a>) {
+        for (metric, count) in [
+            ("hops.generated", hops.generated()),
+            ("hops.turned_back", hops.turned_back()),
+            ("hops.sent", hops.sent()),
+            ("hops.dropped.qdisc", hops.qdisc_dropped),
+            ("hops.dropped.device", hops.device_dropped),
+            ("hops.dropped.arrival", hops.arrival_dropped),
+            ("hops.dropped.sink", hops.sink_dropped),
+            ("hops.queued.qdisc", hops.qdisc_queued),
+            ("hops.queued.ring", hops.ring_queued),
+            ("hops.received", hops.received),
+            ("hops.strays", hops.strays),
+        ] {
+            self.push(metric, "1", place, count as f64);
+        }
+    }
+
+    /// What was drawn and what came back for it, by end and by both together.
+    fn of_energy(&mut self) {
+        let Some(cell) = self.cell.filter(|_| self.trial.rate().is_some()) else { return };
+        let costs = Costs::of(cell, self.trial, None);
+        let returns = match self.header.functional {
+            None => costs.roi_power(&Rules::of(self.header)),
+            Some(_) => [None; 3],
+        };
+        for (metric, unit, values) in [
+            ("energy.watts", "W", costs.watts),
+            ("energy.joules_per_unit", "J", costs.joules_per_unit()),
+            ("energy.roi", "1", returns),
+        ] {
+            for (role, value) in
+                [Some(Role::Sender), Some(Role::Receiver), None].into_iter().zip(values)
+            {
+                let scope = if role.is_some() { "role" } else { "trial" };
+                if let Some(value) = value {
+                    self.push(metric, unit, (scope, role, None, None), value);
+                }
+            }
+        }
+    }
+
+    fn of_role(&mut self, record: &'a RoleRecord) {
+        let role = record.role;
+        let here: Place = ("role", Some(role), None, None);
+        self.push("role.window", "s", here, record.window);
+        let (metric, unit) = counted(self.trial.work, ["role.window.bytes", "role.window.count"]);
+        self.push(metric, unit, here, record.count as f64);
+        self.push("role.total.bytes", "B", here, record.total_bytes as f64);
+        let cpu = self.cell.and_then(|cell| role_cpu(cell, self.trial, role));
+        if let Some(cpu) = cpu {
+            self.push("role.cpu.total", "s/s", here, cpu.total);
+            self.push("role.cpu.user", "s/s", here, cpu.user);
+            self.push("role.cpu.system", "s/s", here, cpu.system);
+            self.push("role.cpu.softirq", "s/s", here, cpu.softirq);
+            self.push("role.cpu.unsplit", "s/s", here, cpu.unsplit);
+            if let Some(iowait) = cpu.iowait {
+                self.push("role.cpu.iowait", "s/s", here, iowait);
+            }
+        }
+        self.of_ledger(record, here);
+        let sizes = &record.sizes;
+        if sizes.count > 0 {
+            self.push("size.count", "1", here, sizes.count as f64);
+            self.push("size.min", "B", here, sizes.min as f64);
+            self.push("size.mean", "B", here, sizes.mean);
+            self.push("size.max", "B", here, sizes.max as f64);
+            for (percentile, bytes) in &sizes.percentiles {
+                let row = self.row(format!("size.p{percentile}"), "B", here);
+                self.rows.push(Row { value: Some(*bytes as f64), ..row });
+            }
+        }
+        if let Some(fragments) = &record.fragments {
+            self.of_fragments(fragments, here);
+        }
+        for call in &record.calls {
+            let place: Place = ("call", Some(role), None, Some(&call.name));
+            self.push("call.calls", "1", place, call.calls as f64);
+            self.push("call.errors", "1", place, call.errors as f64);
+            self.push("call.bytes", "B", place, call.bytes as f64);
+            self.push("call.total", "s", place, call.total);
+            self.push("call.min", "s", place, call.min);
+            self.push("call.avg", "s", place, call.avg);
+            self.push("call.max", "s", place, call.max);
+            self.push("call.stddev", "%", place, call.stddev_percent);
+        }
+        for thread in &record.threads {
+            let place: Place = ("thread", Some(role), Some(thread.tid), Some(&thread.name));
+            self.push("thread.run", "s", place, thread.run);
+            self.push("thread.wait", "s", place, thread.wait);
+            self.push("thread.user", "s", place, thread.user);
+            self.push("thread.system", "s", place, thread.system);
+            self.push("thread.voluntary", "1", place, thread.voluntary as f64);
+            self.push("thread.involuntary", "1", place, thread.involuntary as f64);
+        }
+    }
+
+    fn of_fragments(&mut self, counts: &FragmentCounts, here: Place<'a>) {
+        for (metric, value) in [
+            ("fragments.calls", counts.calls),
+            ("fragments.count", counts.fragments),
+            ("fragments.min", counts.min),
+            ("fragments.max", counts.max),
+            ("fragments.calls.above_1024", counts.above_1024),
+            ("fragments.calls.from_512_to_1024", counts.from_512_to_1024),
+            ("fragments.calls.below_512", counts.below_512),
+            ("fragments.calls.gathered_above_1024", counts.gathered_above_1024),
+            ("fragments.frees_avoided", counts.frees_avoided),
+        ] {
+            self.push(metric, "1", here, value as f64);
+        }
+        for (metric, value) in [
+            ("fragments.average", counts.average()),
+            ("fragments.share.above_1024", counts.above_share()),
+            ("fragments.share.above_1024_of_gathered", counts.above_share_of_gathered()),
+            ("fragments.share.below_512", counts.below_share()),
+        ] {
+            if let Some(value) = value {
+                self.push(metric, "1", here, value);
+            }
+        }
+    }
+
+    fn of_ledger(&mut self, record: &'a RoleRecord, here: Place<'a>) {
+        let ledger = &record.ledger;
+        self.push("ledger.delivered", "B", here, ledger.delivered as f64);
+        self.push("ledger.copied", "B", here, ledger.copied as f64);
+        self.push("ledger.not_copied", "B", here, ledger.not_copied as f64);
+        self.push("ledger.discarded", "B", here, ledger.discarded as f64);
+        self.push("ledger.unknown", "B", here, ledger.unknown as f64);
+        if let Some(witness) = record.witness {
+            let shared = f64::from(witness == ProvenWitness::Shared);
+            self.push("witness.shared", "1", here, shared);
+        }
+        for Evidence { manner, bytes, events, source, .. } in &ledger.evidence {
+            let place: Place = ("evidence", Some(record.role), None, Some(source));
+            let [of_bytes, of_events] = match manner {
+                Manner::Copied => ["evidence.copied.bytes", "evidence.copied.events"],
+                Manner::NotCopied => ["evidence.not_copied.bytes", "evidence.not_copied.events"],
+                Manner::Discarded => ["evidence.discarded.bytes", "evidence.discarded.events"],
+                Manner::Unknown => ["evidence.unknown.bytes", "evidence.unknown.events"],
+            };
+            self.push(of_bytes, "B", place, *bytes as f64);
+            self.push(of_events, "1", place, *events as f64);
+        }
+    }
+
+    fn of_series(&mut self, series: &'a Series) {
+        for (step, value) in series.values.iter().enumerate() {
+            let row = self.row(&*series.metric, unit(series.unit), place(&series.scope));
+            let at = step as f64 * series.step;
+            self.rows.push(Row { at: Some(at), value: Some(*value), ..row });
+        }
+    }
+}
+
+/// Metric and unit of a count, by what is counted: bytes have names of their own.
+fn counted(work: Work, [bytes, other]: [&'static str; 2]) -> (&'static str, &'static str) {
+    if work == Work::Bytes { (bytes, "B") } else { (other, "1") }
+}
+
+fn place(scope: &Scope) -> Place<'_> {
+    match scope {
+        Scope::Machine => ("machine", None, None, None),
+        Scope::Cpu(cpu) => ("cpu", None, Some(*cpu), None),
+        Scope::MachineOf(role) => ("machine", Some(*role), None, None),
+        Scope::CpuOf(role, cpu) => ("cpu", Some(*role), Some(*cpu), None),
+        Scope::Role(role) => ("role", Some(*role), None, None),
+        Scope::Flow(role, flow) => ("flow", Some(*role), Some(*flow), None),
+        Scope::Link(role, device) => ("link", Some(*role), None, Some(device)),
+        Scope::Function(name) => ("function", None, None, Some(name)),
+        Scope::FunctionOf(role, name) => ("function", Some(*role), None, Some(name)),
+        Scope::Threads(role, group) => ("threads", Some(*role), None, Some(group)),
+    }
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Sender => "sender",
+        Role::Receiver => "receiver",
+    }
+}
+
+fn kernel(header: &StudyHeader) -> Option<&str> {
+    Some(header.facts.first()?.kernel_release.as_str())
+}
+
+fn is_baseline(row: &Row) -> bool {
+    row.trial.cell == row.header.baseline
+}
+
+fn is_null(row: &Row) -> bool {
+    row.cell.is_some_and(|c| c.null)
+}
+
+fn levels<'a>(row: &Row<'a>) -> Value<'a> {
+    let levels = row.cell.map(|c| &c.levels).filter(|l| !l.is_empty());
+    levels.map_or(Value::None, |levels| {
+        let each: Vec<String> = levels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        Value::Text(each.join(";").into())
+    })
+}
+
+fn reason<'a>(row: &Row<'a>) -> Value<'a> {
+    status(row.trial).1.map_or(Value::None, |reason| Value::Text(reason.into()))
+}
+
+fn metric<'a>(row: &Row<'a>) -> Value<'a> {
+    Value::Text(row.metric.clone())
+}
+
+fn moment<'a>(ms: u64) -> Value<'a> {
+    i64::try_from(ms).map_or(Value::None, Value::Whole)
+}
+
+fn text(text: &str) -> Value<'_> {
+    if text.is_empty() { Value::None } else { Value::Text(text.into()) }
+}
+
+fn optional(some: Option<&str>) -> Value<'_> {
+    some.map_or(Value::None, text)
+}
+
+fn whole<'a>(number: Option<u32>) -> Value<'a> {
+    number.map_or(Value::None, |n| Value::Whole(n.into()))
+}
+
+fn finite<'a>(number: Option<f64>) -> Value<'a> {
+    number.filter(|n| n.is_finite()).map_or(Value::None, Value::Number)
+}

@@ -1,0 +1,351 @@
+//! Making and restoring settings: read, journal, change, verify; and the
+//! same steps backwards.
+
+use super::journal::{Begin, Change, Chronicle, Entry, JOURNAL_SCHEMA, Medium};
+use super::loan;
+use super::machine::Machine;
+use bytepath_record::{
+    Fault, FaultKind, Restoration, RestorationRow, Setting, SettingRecord, SettingValue,
+    WantedSetting,
+};
+use std::io;
+
+/// What was changed so far, and the journal that records it.
+pub(super) struct Engine<M, J> {
+    pub machine: M,
+    pub journal: J,
+    pub changes: Vec<Change>,
+    next: u32,
+}
+
+/// A setting that can be made, or why not.
+type Feasible = Result<(SettingValue, SettingValue), Fault>;
+
+impl<M: Machine, J: Medium> Engine<M, J> {
+    /// Begins a journal. When this returns, its first line is on disk.
+    pub(crate) fn begin(machine: M, journal: J, started_ms: u64) -> Result<Self, Fault> {
+        let identity = machine.identity();
+        let mut engine = Engine { machine, journal, changes: Vec::new(), next: 0 };
+        engine.note(&Entry::Begin(Begin {
+            schema: JOURNAL_SCHEMA,
+            bytepath: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            boot: identity.boot,
+            namespace: identity.namespace,
+            started_ms,
+        }))?;
+        Ok(engine)
+    }
+
+    /// Takes over the journal of a run that has died.
+    pub(crate) fn inherit(machine: M, journal: J, changes: Vec<Change>) -> Self {
+        let next = changes.iter().map(|change| change.number).max();
+        Engine { machine, journal, changes, next: next.map_or(0, |last| last.saturating_add(1)) }
+    }
+
+    /// Sets everything that is wanted, in this order, after a look at whether it
+    /// can be. A mandatory setting that cannot be made is a fault, before anything
+    /// was changed where that could be known; one that fails later is a fault
+    /// too, and the caller undoes what was done before it.
+    pub(crate) fn apply(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
+        self.all_feasible(wanted)?;
+        let mut records = Vec::new();
+        for want in wanted {
+            records.push(self.apply_one(want)?);
+        }
+        Ok(records)
+    }
+
+    /// Whether every mandatory setting can be made, as far as can be seen without trying.
+    pub(crate) fn all_feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
+        for want in wanted.iter().filter(|want| !want.optional && want.obstacle.is_none()) {
+            self.feasible(&want.setting).map_err(|fault| cannot_set(&want.setting, fault))?;
+        }
+        Ok(())
+    }
+
+    fn apply_one(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
+        let setting = &want.setting;
+        let record = SettingRecord {
+            setting: setting.clone(),
+            profile: want.profile.clone(),
+            before: SettingValue::default(),
+            after: SettingValue::default(),
+            skipped: want.obstacle.clone(),
+            host: None,
+        };
+        if record.skipped.is_some() {
+            return Ok(record);
+        }
+        let skipped =
+            |fault: Fault| SettingRecord { skipped: Some(fault.message), ..record.clone() };
+        let (before, goal) = match self.feasible(setting) {
+            Ok(feasible) => feasible,
+            Err(fault) if want.optional => return Ok(skipped(fault)),
+            Err(fault) => return Err(cannot_set(setting, fault)),
+        };
+        if self.holds(setting, &before, &goal) {
+            return Ok(SettingRecord { after: before.clone(), before, ..record });
+        }
+        match self.change(setting, &before, &goal) {
+            Ok(after) => Ok(SettingRecord { before, after, ..record }),
+            Err(fault) if want.optional && fault.kind != FaultKind::Storage => {
+                // What a half-made change left behind is restored at once.
+                if let Some(last) = self.changes.len().checked_sub(1) {
+                    self.undo_one(last, Home::Here);
+                }
+                Ok(skipped(fault))
+            }
+            Err(fault) => Err(cannot_set(setting, fault)),
+        }
+    }
+
+    /// The current and required value of a setting, or why it cannot be made.
+    pub(crate) fn feasible(&mut self, setting: &Setting) -> Feasible {
+        let before = self.machine.read(setting)?;
+        let before = before.ok_or_else(|| super::missing(setting))?;
+        let goal = self.machine.goal(setting, &before)?;
+        Ok((before, goal))
+    }
+
+    /// Whether all parts of a goal say what they are to say.
+    pub(crate) fn holds(&self, setting: &Setting, now: &SettingValue, goal: &SettingValue) -> bool {
+        let as_wanted = |(name, text): (&String, &String)| {
+            now.get(name).is_some_and(|now| self.machine.same(setting, now, text))
+        };
+        goal.0.iter().all(as_wanted)
+    }
+
+    /// Journal, change, verify, journal.
+    fn change(
+        &mut self,
+        setting: &Setting,
+        before: &SettingValue,
+        goal: &SettingValue,
+    ) -> Result<SettingValue, Fault> {
+        let number = self.next;
+        self.next = number.saturating_add(1);
+        self.note(&Entry::Intent {
+            number,
+            setting: setting.clone(),
+            before: before.clone(),
+            goal: goal.clone(),
+        })?;
+        self.changes.push(Change {
+            number,
+            setting: setting.clone(),
+            before: before.clone(),
+            set: goal.clone(),
+            verified: false,
+            undone: false,
+        });
+        self.machine.write(setting, goal)?;
+        let after = self.machine.read(setting)?.ok_or_else(|| super::missing(setting))?;
+        if !self.holds(setting, &after, goal) {
+            let text = format!("the kernel accepted it, but it reads {after} now");
+            let remedy = match setting {
+                Setting::HugePages { .. } => {
+                    "memory is fragmented: choose fewer, or reserve them at boot (hugepages=N)"
+                }
+                _ => "choose what the kernel or the driver supports",
+            };
+            return Err(Fault::new(FaultKind::Unsupported, text).remedy(remedy));
+        }
+        self.note(&Entry::Done { number, value: after.clone() })?;
+        if let Some(change) = self.changes.last_mut() {
+            change.set = after.clone();
+            change.verified = true;
+        }
+        Ok(after)
+    }
+
+    /// Restores everything, the last change first. Rows come in that order. The
+    /// journal goes when nothing is left to be restored.
+    pub(crate) fn undo(&mut self, home: Home) -> Result<Vec<RestorationRow>, Fault> {
+        let rows = self.undo_from(0, home);
+        if self.changes.iter().all(|change| change.undone) {
+            let noted = self.note(&Entry::End);
+            self.journal.discard().map_err(|e| cannot_note(&e)).or(noted)?;
+        }
+        Ok(rows)
+    }
+
+    /// Restores the changes from this one on, the last first, and continues with the
+    /// journal. Asked again, it tries those again that could not be restored.
+    pub(crate) fn undo_from(&mut self, first: usize, home: Home) -> Vec<RestorationRow> {
+        let mut rows = Vec::new();
+        for at in (first..self.changes.len()).rev() {
+            if !self.changes[at].undone {
+                rows.push(self.undo_one(at, home));
+            }
+        }
+        rows
+    }
+
+    fn undo_one(&mut self, at: usize, home: Home) -> RestorationRow {
+        let change = self.changes[at].clone();
+        let (outcome, note) = if home == Home::Elsewhere && change.setting.is_of_namespace() {
+            (Restoration::Elsewhere, "it belongs to another network namespace".to_owned())
+        } else if home == Home::Lost && change.setting.is_of_namespace() {
+            (Restoration::Gone, "its network namespace is gone, and the device with it".to_owned())
+        } else {
+            match self.put_back(&change, home) {
+                Ok(result) => result,
+                // Nothing that was set before a boot is in force after it.
+                Err(fault) if home == Home::Rebooted => {
+                    (Restoration::Gone, format!("the machine was rebooted since; {fault}"))
+                }
+                Err(fault) => (Restoration::Failed, fault.to_string()),
+            }
+        };
+        if !matches!(outcome, Restoration::Failed | Restoration::Elsewhere) {
+            // A full disk must not keep the rest from being restored. Whoever
+            // reads the journal later finds that this one is back already.
+            let _ = self.note(&Entry::Undone { number: change.number });
+            self.changes[at].undone = true;
+        }
+        RestorationRow {
+            setting: change.setting,
+            before: change.before,
+            set: change.set,
+            outcome,
+            note,
+            host: None,
+        }
+    }
+
+    /// Puts the parts of one change back that still say what we set, and tells
+    /// what it did with the others.
+    fn put_back(&mut self, change: &Change, home: Home) -> Result<(Restoration, String), Fault> {
+        let setting = &change.setting;
+        let Some(now) = self.machine.read(setting)? else {
+            return Ok((Restoration::Gone, "it no longer exists".into()));
+        };
+        let mut ours = SettingValue::default();
+        let (mut gone, mut foreign) = (Vec::new(), Vec::new());
+        for (name, was) in &change.before.0 {
+            let Some(now) = now.get(name) else {
+                gone.push(name.as_str());
+                continue;
+            };
+            if self.machine.same(setting, now, was) {
+                continue;
+            }
+            match change.set.get(name) {
+                Some(set) if self.is_ours(change, name, (was, set, now)) => {
+                    ours.0.insert(name.clone(), was.clone());
+                }
+                set => foreign.push((name.as_str(), now, set)),
+            }
+        }
+        if home == Home::Rebooted {
+            return Ok(match ours.is_empty() && foreign.is_empty() {
+                true => (Restoration::AlreadyBack, "the machine was rebooted since".into()),
+                false => (
+                    Restoration::LeftAlone,
+                    format!("the machine was rebooted since, and it is {now} now"),
+                ),
+            });
+        }
+        let mut notes = Vec::new();
+        if !ours.is_empty() {
+            self.machine.write(setting, &ours)?;
+            let after = self.machine.read(setting)?.ok_or_else(|| super::missing(setting))?;
+            if !self.holds(setting, &after, &ours) {
+                let text = format!("it was restored to {ours}, but reads {after}");
+                return Err(Fault::new(FaultKind::System, text));
+            }
+        }
+        if !gone.is_empty() {
+            let verb = if gone.len() == 1 { "is" } else { "are" };
+            notes.push(format!("{} {verb} no longer there", gone.join(", ")));
+        }
+        for (name, now, set) in &foreign {
+            let of = if change.before.0.len() > 1 { format!("{name} ") } else { String::new() };
+            let set = SettingValue::one(*name, set.unwrap_or("the value"));
+            notes.push(format!(
+                "left alone: {of}is {} now, not the {set} that bytepath had set",
+                SettingValue::one(*name, *now)
+            ));
+        }
+        let outcome = match (ours.is_empty(), foreign.is_empty()) {
+            (_, false) => Restoration::LeftAlone,
+            (false, true) => Restoration::Restored,
+            (true, true) if gone.is_empty() => Restoration::AlreadyBack,
+            (true, true) => Restoration::Gone,
+        };
+        Ok((outcome, notes.join("; ")))
+    }
+
+    /// Whether what is there now is what we set, or follows from it. The kernel may
+    /// have found fewer huge pages than it was asked for; that is known only once
+    /// they are counted. A driver that adapts its interrupts moves their waits.
+    pub(crate) fn is_ours(
+        &self,
+        change: &Change,
+        name: &str,
+        (was, set, now): (&str, &str, &str),
+    ) -> bool {
+        if self.machine.same(&change.setting, now, set) {
+            return true;
+        }
+        if let Setting::Loan { .. } = change.setting {
+            return loan::is_ours(name, was, now);
+        }
+        let adapts = |switch: &str| change.set.get(switch) == Some("on");
+        match (&change.setting, name) {
+            (Setting::Coalescing { .. }, "rx-usecs" | "rx-frames") => return adapts("adaptive-rx"),
+            (Setting::Coalescing { .. }, "tx-usecs" | "tx-frames") => return adapts("adaptive-tx"),
+            _ => {}
+        }
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        match (&change.setting, number(was), number(set), number(now)) {
+            (Setting::HugePages { .. }, Some(was), Some(set), Some(now)) if !change.verified => {
+                (was.min(set)..=was.max(set)).contains(&now)
+            }
+            _ => false,
+        }
+    }
+
+    fn note(&mut self, entry: &Entry) -> Result<(), Fault> {
+        self.journal.append(&entry.line()?).map_err(|e| cannot_note(&e))
+    }
+}
+
+/// Where a journal was written, as seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// By this kernel, in this network namespace.
+    Here,
+    /// By this kernel, in another namespace that still exists.
+    Elsewhere,
+    /// By this kernel, in a namespace that is gone.
+    Lost,
+    /// Before the last boot: nothing that it records has lasted.
+    Rebooted,
+}
+
+impl Home {
+    pub(crate) fn of(chronicle: &Chronicle, machine: &impl Machine) -> Home {
+        let Some(begin) = &chronicle.begin else { return Home::Here };
+        let here = machine.identity();
+        if begin.boot != here.boot {
+            Home::Rebooted
+        } else if begin.namespace == here.namespace {
+            Home::Here
+        } else if machine.has_namespace(&begin.namespace) {
+            Home::Elsewhere
+        } else {
+            Home::Lost
+        }
+    }
+}
+
+fn cannot_set(setting: &Setting, fault: Fault) -> Fault {
+    fault.context(format!("cannot set '{setting}'"))
+}
+
+fn cannot_note(error: &io::Error) -> Fault {
+    Fault::new(FaultKind::Storage, format!("cannot write the journal of settings: {error}"))
+        .remedy("free some space; nothing is set without a journal")
+}

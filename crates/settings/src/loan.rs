@@ -1,0 +1,456 @@
+//! A device that is lent to a testbed: moved into a network namespace of its own, and
+//! brought back as it was. The namespace is tied to a file next to the journal, so a crash
+//! leaves the device where it was, to be brought back from there.
+//!
+//! A move flushes addresses, routes, the queueing discipline and the sysctls of a device
+//! (net/core/dev.c, `dev_change_net_namespace`). A device with an address or a route is in
+//! use and is refused; the rest is restored, and so is what setting up a link changes: MTU,
+//! offloads, their limits, threaded NAPI, RPS.
+
+use super::device::{defaults, irreplaceable, qdisc_text, set_root};
+use super::offloads::is_set_by_link;
+use super::place::Place;
+use bytepath_record::{DeviceName, Fault, FaultKind, Setting, SettingValue};
+use bytepath_sys::device as kernel;
+use bytepath_sys::lasting_namespace::{self as lasting, within};
+use bytepath_sys::netlink::{Limits, Link, Netlink};
+use bytepath_sys::qdisc::ROOT;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Where a device is.
+const PLACE: &str = Setting::PLACE;
+const HERE: &str = "here";
+/// Here, and a namespace waits for it still.
+const BETWEEN: &str = "here, with a namespace made for it";
+/// What every part says of a device that is lent.
+const LENT: &str = "lent";
+
+/// Parts that go with the device, and come back with it unless a link was set up.
+const TUNING: &[&str] = &["mtu", "features", "limits", "threaded", "rps"];
+/// Parts that a move takes from it.
+const LOST: &[&str] = &["up", "qdisc", "sysctls"];
+
+/// Folders of sysctls that a device has of its own, below `/proc/sys/net`.
+const SYSCTLS: &[&str] = &["ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh"];
+
+/// The network namespace of a device that is lent at the moment.
+pub fn namespace_of(device: &DeviceName) -> Result<Option<OwnedFd>, Fault> {
+    let file = file(device);
+    let fault = |e: io::Error| Fault::system(format!("cannot open {}", file.display()), &e);
+    let Some(namespace) = lasting::open(&file).map_err(fault)? else { return Ok(None) };
+    let here = Netlink::new().link(device.as_str()).map_err(|e| asking(device, &e))?;
+    Ok(Some(namespace).filter(|_| here.is_none()))
+}
+
+/// What a link may change of a device, as it is now. For a thread in the device's
+/// network namespace.
+pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue, Fault> {
+    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
+    let link = link.ok_or_else(|| super::missing(&loan(device)))?;
+    let features = netlink.features(link.index).map_err(|e| asking(device, &e))?;
+    let mut switches: Vec<String> = features
+        .changeable
+        .iter()
+        .filter(|name| is_set_by_link(name))
+        .map(|name| format!("{name}={}", if features.active.contains(name) { "on" } else { "off" }))
+        .collect();
+    switches.sort();
+    let Limits { gso, gro, gso_ipv4, gro_ipv4 } = link.limits;
+    let limits = [("gso", gso), ("gro", gro), ("gso-ipv4", gso_ipv4), ("gro-ipv4", gro_ipv4)];
+    let limits = limits.iter().filter_map(|(name, size)| Some(format!("{name}={}", (*size)?)));
+    let mut parts = BTreeMap::from([
+        ("mtu".to_owned(), link.mtu.to_string()),
+        ("features".to_owned(), switches.join(" ")),
+        ("limits".to_owned(), limits.collect::<Vec<_>>().join(" ")),
+    ]);
+    let folder = folder(device);
+    if let Ok(text) = fs::read_to_string(folder.join("threaded")) {
+        parts.insert("threaded".into(), text.trim().to_owned());
+    }
+    let masks = steering(&folder);
+    if !masks.is_empty() {
+        parts.insert("rps".into(), masks.join(" "));
+    }
+    Ok(SettingValue(parts))
+}
+
+/// Makes those parts of a device's tuning what they were, as far as they differ. For a
+/// thread in the device's network namespace.
+pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Result<(), Fault> {
+    let now = tuning(netlink, device)?;
+    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
+    let index = link.ok_or_else(|| super::missing(&loan(device)))?.index;
+    let differs = |name: &str| to.get(name).filter(|text| now.get(name) != Some(*text));
+    let fault = |what: &str, e: &io::Error| Fault::system(format!("{device}: {what}"), e);
+    let folder = folder(device);
+    // Threads go before the NAPI instances do that they are of.
+    if let Some(text) = differs("threaded") {
+        fs::write(folder.join("threaded"), text).map_err(|e| fault("threaded NAPI", &e))?;
+    }
+    for (queue, mask) in differs("rps").unwrap_or_default().split(' ').filter_map(pair) {
+        // Names from a journal lead to no other folder.
+        let queue: u32 = queue.strip_prefix("rx-").and_then(|n| n.parse().ok()).unwrap_or(0);
+        let path = folder.join(format!("queues/rx-{queue}/rps_cpus"));
+        fs::write(path, mask).map_err(|e| fault("RPS", &e))?;
+    }
+    if let Some(text) = differs("features") {
+        let wanted: Vec<(&str, bool)> = text
+            .split(' ')
+            .filter_map(pair)
+            .filter(|(name, _)| is_set_by_link(name))
+            .map(|(name, state)| (name, state == "on"))
+            .collect();
+        netlink.set_features(index, &wanted).map_err(|e| fault("offload features", &e))?;
+    }
+    if let Some(text) = differs("limits") {
+        let sizes: BTreeMap<&str, u32> = text
+            .split(' ')
+            .filter_map(pair)
+            .filter_map(|(name, size)| Some((name, size.parse().ok()?)))
+            .collect();
+        let size = |name: &str| sizes.get(name).copied();
+        let limits = Limits {
+            gso: size("gso"),
+            gro: size("gro"),
+            gso_ipv4: size("gso-ipv4"),
+            gro_ipv4: size("gro-ipv4"),
+        };
+        netlink.set_limits(index, &limits).map_err(|e| fault("limits of GSO and GRO", &e))?;
+    }
+    if let Some(mtu) = differs("mtu").and_then(|text| text.parse().ok()) {
+        netlink.set_mtu(index, mtu).map_err(|e| fault("MTU", &e))?;
+    }
+    Ok(())
+}
+
+/// The state of a device; none if it does not exist. A namespace that has lost
+/// its device is useless and is released.
+pub(super) fn read(
+    netlink: &mut Netlink,
+    device: &DeviceName,
+) -> Result<Option<SettingValue>, Fault> {
+    let file = file(device);
+    let opening = |e: io::Error| Fault::system(format!("cannot open {}", file.display()), &e);
+    let namespace = lasting::open(&file).map_err(opening)?;
+    let Some(link) = netlink.link(device.as_str()).map_err(|e| asking(device, &e))? else {
+        let Some(namespace) = namespace else {
+            // A mount is seen in the mount namespace alone in which it was made.
+            if !file.exists() {
+                return Ok(None);
+            }
+            let text = format!("{device} is gone, and {} holds no namespace here", file.display());
+            return Err(Fault::new(FaultKind::System, text).remedy(
+                "`bytepath restore` where the study ran, in its mount namespace; if the device is \
+                 no more, remove the file",
+            ));
+        };
+        let there = || Netlink::new().link(device.as_str());
+        let there = within(namespace.as_fd(), there).and_then(|found| found);
+        if there.map_err(|e| asking(device, &e))?.is_none() {
+            lasting::release(&file).map_err(opening)?;
+            return Ok(None);
+        }
+        let parts = TUNING.iter().chain(LOST).chain([&PLACE]);
+        return Ok(Some(SettingValue(parts.map(|p| ((*p).into(), LENT.into())).collect())));
+    };
+    let mut parts = tuning(netlink, device)?.0;
+    let place = if namespace.is_some() { BETWEEN } else { HERE };
+    parts.extend([
+        (PLACE.to_owned(), place.to_owned()),
+        ("up".to_owned(), if link.up { "on" } else { "off" }.to_owned()),
+        ("qdisc".to_owned(), discipline(netlink, &link).map_err(|e| asking(device, &e))?),
+        ("sysctls".to_owned(), sysctls(device).join("\n")),
+    ]);
+    Ok(Some(SettingValue(parts)))
+}
+
+/// The value it should have: that it is lent. The fault says what the device is in use for, or
+/// what of it could not be restored.
+pub(super) fn goal(
+    netlink: &mut Netlink,
+    device: &DeviceName,
+    before: &SettingValue,
+) -> Result<SettingValue, Fault> {
+    let no =
+        |text: String, remedy: String| Err(Fault::new(FaultKind::Unsupported, text).remedy(remedy));
+    match before.get(PLACE) {
+        Some(HERE) => {}
+        Some(BETWEEN) => {
+            let file = file(device);
+            let (text, path) = (format!("{device} has a namespace already"), file.display());
+            return no(text, format!("umount {path} && rm {path}"));
+        }
+        _ => return no(format!("{device} is already lent"), "bytepath restore".into()),
+    }
+    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
+    let link = link.ok_or_else(|| super::missing(&loan(device)))?;
+    if device.as_str() == "lo" {
+        return no("the loopback device cannot be lent".into(), "name a NIC's port".into());
+    }
+    if link.master != 0 {
+        let master = kernel::name(link.master).unwrap_or_else(|_| "another device".into());
+        return no(
+            format!("{device} is a port of {master}"),
+            format!("take it out first: ip link set dev {device} nomaster"),
+        );
+    }
+    let upon = netlink.devices_upon(link.index).map_err(|e| asking(device, &e))?;
+    if !upon.is_empty() {
+        let text = format!("{} is stacked on {device}", upon.join(", "));
+        return no(text, "remove what is stacked on it, or choose another device".into());
+    }
+    if let Some(why) = before.get("qdisc").filter(|text| *text != "none").and_then(irreplaceable) {
+        return no(format!("{device}: {why}"), "remove it first: tc qdisc del ... root".into());
+    }
+    let addresses = netlink.addresses(link.index).map_err(|e| asking(device, &e))?;
+    let routes = netlink.routes(link.index).map_err(|e| asking(device, &e))?;
+    if let Some((text, remedy)) = in_use(device, &addresses, &routes) {
+        return no(text, remedy);
+    }
+    Ok(SettingValue(before.0.keys().map(|name| (name.clone(), LENT.to_owned())).collect()))
+}
+
+/// Lends the device, or returns it and restores these parts.
+pub(super) fn write(
+    netlink: &mut Netlink,
+    device: &DeviceName,
+    to: &SettingValue,
+) -> Result<(), Fault> {
+    match to.get(PLACE) {
+        Some(LENT) => lend(netlink, device),
+        _ => bring_back(netlink, device, to),
+    }
+}
+
+/// Whether two texts of a part mean the same. A device that is down keeps the kernel's own
+/// discipline if it was ever up, and a move takes that, too; it comes with the next time up.
+pub(super) fn same(a: &str, b: &str) -> bool {
+    a == b || defaults(a, b) || (!is_set_up(a) && !is_set_up(b))
+}
+
+/// Whether a part of a device that is here again is on the way back to what it was, so
+/// that the rest of the way is ours to go. A crash may have come anywhere.
+pub(super) fn is_ours(name: &str, was: &str, now: &str) -> bool {
+    match name {
+        PLACE => now == BETWEEN,
+        "up" => now == "off",
+        "qdisc" => now == "none" || now.split(' ').any(|word| word == "handle=0:"),
+        "sysctls" => now.lines().all(|line| was.lines().any(|before| before == line)),
+        _ => false,
+    }
+}
+
+fn lend(netlink: &mut Netlink, device: &DeviceName) -> Result<(), Fault> {
+    let fault = |what: &str, e: &io::Error| {
+        Fault::system(format!("{what} {device}"), e)
+            .remedy("run as root, in the host's own namespaces, with a device that can be moved")
+    };
+    let file = file(device);
+    lasting::make(&file).map_err(|e| fault("making a network namespace for", &e))?;
+    let made = lasting::open(&file).map_err(|e| fault("opening the namespace for", &e))?;
+    let namespace = made.ok_or_else(|| {
+        let text = format!("the namespace for {device} is gone again");
+        Fault::new(FaultKind::System, text)
+    })?;
+    // What TCP remembers of a peer would lead from one trial to the next.
+    let forget = || fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
+    within(namespace.as_fd(), forget)
+        .and_then(|done| done)
+        .map_err(|e| fault("setting up the namespace for", &e))?;
+    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
+    let link = link.ok_or_else(|| super::missing(&loan(device)))?;
+    netlink.set_namespace(link.index, namespace.as_fd()).map_err(|e| fault("moving", &e))
+}
+
+fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Result<(), Fault> {
+    let file = file(device);
+    let fault = |what: &str, e: &io::Error| Fault::system(format!("{what} {device}"), e);
+    if let Some(namespace) = namespace_of(device)? {
+        let home = lasting::own().map_err(|e| fault("opening the namespace to return", &e))?;
+        let back = || -> Result<(), Fault> {
+            let mut there = Netlink::new();
+            tune(&mut there, device, to)?;
+            let link = there.link(device.as_str()).map_err(|e| asking(device, &e))?;
+            let link = link.ok_or_else(|| super::missing(&loan(device)))?;
+            there.set_namespace(link.index, home.as_fd()).map_err(|e| {
+                fault("bringing back", &e).remedy(
+                    "if another device has taken the name, rename that one; then run `bytepath restore`",
+                )
+            })
+        };
+        within(namespace.as_fd(), back).map_err(|e| fault("entering the namespace of", &e))??;
+    }
+    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
+    let index = link.ok_or_else(|| super::missing(&loan(device)))?.index;
+    tune(netlink, device, to)?;
+    for line in to.get("sysctls").unwrap_or_default().lines() {
+        if let Some((path, text)) = sysctl(device, line) {
+            fs::write(&path, text).map_err(|e| fault(&format!("writing {line} of"), &e))?;
+        }
+    }
+    match to.get("up") {
+        Some("on") => netlink.set_up(index).map_err(|e| fault("bringing up", &e))?,
+        Some(_) => netlink.set_down(index).map_err(|e| fault("taking down", &e))?,
+        None => {}
+    }
+    if let Some(text) = to.get("qdisc").filter(|text| is_set_up(text)) {
+        set_root(netlink, index, text).map_err(|e| fault("queueing discipline of", &e))?;
+    }
+    lasting::release(&file).map_err(|e| fault("releasing the namespace of", &e))
+}
+
+/// What a device is in use for, and the remedy; none if it is idle.
+fn in_use(
+    device: &DeviceName,
+    addresses: &[(IpAddr, u8)],
+    routes: &[(IpAddr, u8)],
+) -> Option<(String, String)> {
+    let other = "choose a port that nothing uses";
+    if let Some((ip, prefix)) = addresses.first() {
+        let text = format!("{device} has the address {ip}/{prefix}");
+        let remedy = format!("{other}, or take its addresses away: ip addr flush dev {device}");
+        return Some((text, remedy));
+    }
+    let (to, length) = routes.first()?;
+    let family = if to.is_ipv6() { "-6 " } else { "" };
+    let remedy =
+        format!("{other}, or remove its routes: ip {family}route show table all dev {device}");
+    Some((format!("the route to {to}/{length} uses {device}"), remedy))
+}
+
+/// The root discipline, in the words of [`Setting::Qdisc`].
+fn discipline(netlink: &mut Netlink, link: &Link) -> io::Result<String> {
+    let all = netlink.qdiscs(link.index)?;
+    let root = all.iter().find(|qdisc| qdisc.parent == ROOT);
+    Ok(root.map_or("none".into(), |root| qdisc_text(root, &all)))
+}
+
+/// Whether this discipline was set up explicitly; the kernel's own comes back by itself.
+fn is_set_up(text: &str) -> bool {
+    text != "none" && !text.split(' ').any(|word| word == "handle=0:")
+}
+
+/// Sysctls of the device that are not what a device gets by default, one each:
+/// `ipv4/conf rp_filter=2`.
+fn sysctls(device: &DeviceName) -> Vec<String> {
+    let mut lines = Vec::new();
+    for folder in SYSCTLS {
+        let of = |device: &str| Path::new("/proc/sys/net").join(folder).join(device);
+        let entries = fs::read_dir(of(device.as_str())).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        // IPv6 keeps the device's MTU among them.
+        for name in names.iter().filter(|name| *name != "mtu") {
+            let read = |device: &str| fs::read_to_string(of(device).join(name)).ok();
+            let (Some(own), Some(usual)) = (read(device.as_str()), read("default")) else {
+                continue;
+            };
+            if own != usual {
+                lines.push(format!("{folder} {name}={}", own.trim()));
+            }
+        }
+    }
+    lines
+}
+
+/// The file and the text of such a line. None: no device has such a sysctl.
+fn sysctl<'a>(device: &DeviceName, line: &'a str) -> Option<(PathBuf, &'a str)> {
+    let (folder, rest) = line.split_once(' ')?;
+    let (name, text) = rest.split_once('=')?;
+    let sound = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let known = SYSCTLS.contains(&folder) && !name.is_empty() && name.chars().all(sound);
+    let folder = Path::new("/proc/sys/net").join(folder).join(device.as_str());
+    known.then(|| (folder.join(name), text))
+}
+
+/// The masks of RPS, one a queue: `rx-0=00000000`.
+fn steering(device: &Path) -> Vec<String> {
+    let mask = |queue: u32| -> Option<String> {
+        let text = fs::read_to_string(device.join(format!("queues/rx-{queue}/rps_cpus"))).ok()?;
+        Some(format!("rx-{queue}={}", text.trim()))
+    };
+    (0..).map_while(mask).collect()
+}
+
+fn pair(text: &str) -> Option<(&str, &str)> {
+    text.split_once('=')
+}
+
+fn folder(device: &DeviceName) -> PathBuf {
+    Path::new("/sys/class/net").join(device.as_str())
+}
+
+fn file(device: &DeviceName) -> PathBuf {
+    Place::standard().lent(device)
+}
+
+fn loan(device: &DeviceName) -> Setting {
+    Setting::Loan { device: device.clone() }
+}
+
+fn asking(device: &DeviceName, error: &io::Error) -> Fault {
+    Fault::system(format!("cannot query {device}"), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_on_its_way_back_is_ours_and_anything_else_is_not() {
+        let two = "ipv4/conf rp_filter=2\nipv6/conf accept_ra=0";
+        for (name, now, ours) in [
+            ("sysctls", "", true),
+            ("sysctls", "ipv6/conf accept_ra=0", true),
+            ("sysctls", "ipv6/conf accept_ra=1", false),
+            ("up", "off", true),
+            ("up", "on", false),
+            (PLACE, BETWEEN, true),
+            (PLACE, HERE, false),
+            ("qdisc", "none", true),
+            ("qdisc", "noqueue handle=0:", true),
+            ("qdisc", "htb handle=1:", false),
+            ("mtu", "9000", false),
+        ] {
+            assert_eq!(is_ours(name, two, now), ours, "{name}: {now}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_own_discipline_is_as_good_as_none() {
+        assert!(same("mq handle=0:", "none") && same("none", "noqueue handle=0:"));
+        assert!(!same("none", "htb handle=1:") && !same("mq handle=0:", "htb handle=1:"));
+        assert!(!same("1500", "9000") && !same("on", "off") && !same("", "rx-0=1"));
+    }
+
+    #[test]
+    fn a_journal_leads_to_no_other_sysctl() {
+        let device = DeviceName::new("eth1").unwrap();
+        let path = |line| sysctl(&device, line).map(|(path, _)| path);
+        let fine = path("ipv4/conf rp_filter=2");
+        assert_eq!(fine, Some("/proc/sys/net/ipv4/conf/eth1/rp_filter".into()));
+        for line in ["ipv4/conf ../all/forwarding=1", "core rmem_max=1", "ipv4/conf =1", "x", ""] {
+            assert_eq!(path(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_a_device_is_in_use_for_is_named_with_the_remedy() {
+        let device = DeviceName::new("eth1").unwrap();
+        let address = [("192.0.2.7".parse().unwrap(), 24)];
+        let route = [("203.0.113.0".parse().unwrap(), 24)];
+        let (text, remedy) = in_use(&device, &address, &route).unwrap();
+        assert_eq!(text, "eth1 has the address 192.0.2.7/24");
+        assert!(remedy.ends_with(": ip addr flush dev eth1"), "{remedy}");
+        let (text, remedy) = in_use(&device, &[], &route).unwrap();
+        assert_eq!(text, "the route to 203.0.113.0/24 uses eth1");
+        assert!(remedy.ends_with(": ip route show table all dev eth1"), "{remedy}");
+        assert_eq!(in_use(&device, &[], &[]), None);
+    }
+}

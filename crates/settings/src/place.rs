@@ -1,0 +1,278 @@
+//! Where the journal is, and who may write it: one bytepath per host.
+
+use super::journal::{self, Chronicle, Medium};
+use bytepath_record::{DeviceName, Fault, FaultKind};
+use bytepath_sys::file_lock;
+use bytepath_sys::files::{self, Folder};
+use bytepath_sys::procfs;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Environment variable that names another folder for journal and lock.
+pub const STATE_VARIABLE: &str = "BYTEPATH_STATE";
+
+/// Longest journal that is read; a change takes about a thousand bytes.
+const LONGEST: u64 = 64 << 20;
+
+/// The folder of journal and lock.
+#[derive(Clone, Debug)]
+pub struct Place {
+    folder: PathBuf,
+}
+
+/// The right to set things on this host. It ends with the process, however that
+/// ends; a child that the process is just starting may keep it until it executes its program.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // If it fails, closing the file gives the lock back.
+        let _ = file_lock::release(&self.file);
+    }
+}
+
+/// A journal on disk.
+#[derive(Debug)]
+pub struct JournalFile {
+    folder: Folder,
+    file: File,
+}
+
+/// How long a lock may outlive a process that was killed: a child that it was just starting
+/// shares its open files until it executes its own program.
+const OUTLIVED: Duration = Duration::from_secs(10);
+
+/// Names of the files.
+const JOURNAL: &str = "journal";
+const LOCK: &str = "lock";
+
+impl Place {
+    /// Where the next bytepath looks, also after a reboot: `$BYTEPATH_STATE`,
+    /// else `/var/lib/bytepath` for root, else `$XDG_STATE_HOME/bytepath` or
+    /// `~/.local/state/bytepath`.
+    pub fn standard() -> Place {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(folder) = variable(STATE_VARIABLE) {
+            return Place::at(folder);
+        }
+        if rustix::process::geteuid().is_root() {
+            return Place::at("/var/lib/bytepath");
+        }
+        let state = variable("XDG_STATE_HOME").map(PathBuf::from).unwrap_or_else(|| {
+            PathBuf::from(variable("HOME").unwrap_or_else(|| "/".into())).join(".local/state")
+        });
+        Place::at(state.join("bytepath"))
+    }
+
+    pub fn at(folder: impl Into<PathBuf>) -> Place {
+        Place { folder: folder.into() }
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.folder.join(JOURNAL)
+    }
+
+    /// The file that holds the network namespace of a device that is lent.
+    pub fn lent(&self, device: &DeviceName) -> PathBuf {
+        self.folder.join("lent").join(device.as_str())
+    }
+
+    /// Takes the right to set things. One fault shows which process has it.
+    pub fn lock(&self) -> Result<Lock, Fault> {
+        let path = self.folder.join(LOCK);
+        let fault = |e: &io::Error| storage("lock", &path, e);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)
+            .map_err(|e| storage("make", &self.folder, &e))?;
+        let opened = self.open().and_then(|folder| own(folder.appender(LOCK, true)?));
+        let mut file = opened.map_err(|e| fault(&e))?;
+        let deadline = Instant::now() + OUTLIVED;
+        while !file_lock::take(&file).map_err(|e| fault(&e))? {
+            let holder = holder(&mut file);
+            if let Some(pid) = holder.filter(|pid| lives(*pid)) {
+                let text =
+                    format!("another bytepath (process {pid}) is changing settings on this host");
+                return Err(Fault::new(FaultKind::Storage, text)
+                    .remedy("wait until it has ended; two would distort each other's results"));
+            }
+            if Instant::now() > deadline {
+                let text = format!(
+                    "{} is locked, though the process named in it is not running here",
+                    path.display()
+                );
+                return Err(Fault::new(FaultKind::Storage, text)
+                    .remedy(format!("end what holds it; `fuser {}` names it", path.display())));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        // For messages and for those who wait; the lock itself does not depend on it.
+        let mut note = || -> io::Result<()> {
+            file.rewind()?;
+            file.set_len(0)?;
+            write!(file, "{}", std::process::id())
+        };
+        note().map_err(|e| fault(&e))?;
+        Ok(Lock { file })
+    }
+
+    /// What the journal of an earlier run records; none if there is none, or if it
+    /// has nothing to restore. Without the lock, that run may still be going on.
+    pub fn read(&self) -> Result<Option<Chronicle>, Fault> {
+        let path = self.journal();
+        let opened = self.open().and_then(|folder| own(folder.reader(JOURNAL)?));
+        let bytes = match opened.and_then(|file| files::bounded(file, LONGEST)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.map_err(|e| storage("read", &path, &e))?,
+        };
+        let chronicle = journal::read(&bytes).map_err(|f| f.context(path.display()))?;
+        Ok(chronicle.is_unfinished().then_some(chronicle))
+    }
+
+    /// Whether there is a journal that can be opened, whatever it contains.
+    pub fn has_journal(&self) -> bool {
+        self.open().and_then(|folder| folder.reader(JOURNAL)).is_ok()
+    }
+
+    /// Removes a journal that has nothing to restore, if there is one.
+    pub fn discard(&self, _lock: &Lock) -> Result<(), Fault> {
+        match self.open().and_then(|folder| discard(&folder)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            discarded => discarded.map_err(|e| storage("remove", &self.journal(), &e)),
+        }
+    }
+
+    /// Whether some bytepath holds the lock at this moment.
+    pub fn is_locked(&self) -> bool {
+        let file = self.open().and_then(|folder| own(folder.reader(LOCK)?));
+        file.is_ok_and(|file| file_lock::is_taken(&file).unwrap_or(false))
+    }
+
+    /// Begins a new journal in place of one that has nothing to restore.
+    pub fn create(&self, _lock: &Lock) -> Result<JournalFile, Fault> {
+        let path = self.journal();
+        let fault = |e: &io::Error| storage("write", &path, e);
+        let create = || -> io::Result<JournalFile> {
+            let folder = self.open()?;
+            let file = own(folder.appender(JOURNAL, true)?)?;
+            file.set_len(0)?;
+            file.sync_all()?;
+            folder.sync()?;
+            Ok(JournalFile { folder, file })
+        };
+        create().map_err(|e| fault(&e))
+    }
+
+    /// Opens the journal of an earlier run, to write down what is restored. A
+    /// torn line is cut off.
+    pub fn reopen(&self, _lock: &Lock) -> Result<JournalFile, Fault> {
+        let reopen = || -> io::Result<JournalFile> {
+            let folder = self.open()?;
+            let mut file = own(folder.appender(JOURNAL, false)?)?;
+            let bytes = files::bounded(&mut file, LONGEST)?;
+            let torn = journal::torn(&bytes);
+            if torn > 0 {
+                file.set_len((bytes.len() - torn) as u64)?;
+            } else if bytes.last().is_some_and(|last| *last != b'\n') {
+                file.write_all(b"\n")?;
+            }
+            Ok(JournalFile { folder, file })
+        };
+        reopen().map_err(|e| storage("write", &self.journal(), &e))
+    }
+
+    fn open(&self) -> io::Result<Folder> {
+        Folder::open(&self.folder).map(Folder::private)
+    }
+}
+
+impl Medium for JournalFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.file.sync_data()
+    }
+
+    fn discard(&mut self) -> io::Result<()> {
+        discard(&self.folder)
+    }
+}
+
+/// Whose number is in the lock's file.
+fn holder(file: &mut File) -> Option<u32> {
+    let mut pid = String::new();
+    file.rewind().and_then(|()| file.take(20).read_to_string(&mut pid)).ok()?;
+    pid.trim().parse().ok()
+}
+
+/// Whether it has not ended. One that its parent has not waited for has ended, too; one of
+/// another PID namespace is not seen.
+fn lives(pid: u32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    procfs::parse_task_stat(&stat).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
+fn discard(folder: &Folder) -> io::Result<()> {
+    folder.remove(JOURNAL)?;
+    folder.sync()
+}
+
+/// A file that belongs to this user. Another's is refused even for reading: what a journal
+/// says is written to the kernel.
+fn own(file: File) -> io::Result<File> {
+    let owner = file.metadata()?.uid();
+    let me = rustix::process::geteuid().as_raw();
+    if owner != me {
+        let text = format!("it belongs to user {owner}, and this is user {me}");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(file)
+}
+
+fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
+    Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", path.display()))
+        .remedy(format!("nothing is set without a journal; {STATE_VARIABLE} names another folder"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::sync::Barrier;
+
+    /// Between fork(2) and execve(2) a child of a bytepath that was killed still has its lock.
+    #[test]
+    fn a_lock_of_a_dead_process_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::at(folder.path());
+        let lock = place.lock().unwrap();
+        let said = place.lock().unwrap_err().to_string();
+        assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");
+        let mut dead = Command::new("true").spawn().unwrap();
+        while lives(dead.id()) {}
+        fs::write(folder.path().join(LOCK), dead.id().to_string()).unwrap();
+        let begun = Barrier::new(2);
+        thread::scope(|scope| {
+            let next = scope.spawn(|| {
+                begun.wait();
+                place.lock()
+            });
+            begun.wait();
+            // Time to be refused in.
+            thread::sleep(Duration::from_millis(100));
+            assert!(!next.is_finished(), "it did not wait: {:?}", next.join());
+            drop(lock);
+            next.join().unwrap().unwrap();
+        });
+        dead.wait().unwrap();
+        assert!(!lives(dead.id()) && lives(std::process::id()));
+    }
+}

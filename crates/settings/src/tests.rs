@@ -1,0 +1,599 @@
+use super::*;
+use bytepath_record::Restoration;
+use bytepath_sys::Roots;
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// A small machine: two CPUs, a device with two queues, a few sysctls.
+const TREE: &[(&str, &str)] = &[
+    ("proc/sys/kernel/random/boot_id", "1b4e28ba-2fa1-11d2-883f-0016d3cca427\n"),
+    ("proc/sys/kernel/numa_balancing", "1\n"),
+    ("proc/sys/net/core/rmem_max", "212992\n"),
+    ("proc/sys/net/core/optmem_max", "20480\n"),
+    ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+    ("proc/sys/vm/nr_hugepages", "0\n"),
+    ("proc/irq/24/smp_affinity_list", "0-1\n"),
+    ("proc/self/mountinfo", "22 28 0:21 / /proc rw - proc proc rw\n"),
+    ("sys/class/net/eth0/mtu", "1500\n"),
+    ("sys/class/net/eth0/threaded", "0\n"),
+    ("sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000,00000000\n"),
+    ("sys/class/net/eth0/queues/rx-1/rps_cpus", "00000000,00000003\n"),
+    ("sys/class/net/eth0/queues/tx-0/xps_cpus", "00000000,00000001\n"),
+    ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "schedutil\n"),
+    ("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave\n"),
+    ("sys/devices/system/cpu/cpu0/cpuidle/state0/latency", "0\n"),
+    ("sys/devices/system/cpu/cpu0/cpuidle/state0/disable", "0\n"),
+    ("sys/devices/system/cpu/cpu0/cpuidle/state1/latency", "133\n"),
+    ("sys/devices/system/cpu/cpu0/cpuidle/state1/disable", "0\n"),
+    ("sys/devices/system/cpu/cpu1/cpuidle/state1/latency", "133\n"),
+    ("sys/devices/system/cpu/cpu1/cpuidle/state1/disable", "0\n"),
+    ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "3\n"),
+    ("sys/bus/dsa/devices/engine0.0/group_id", "-1\n"),
+    ("sys/bus/dsa/devices/wq0.0/size", "0\n"),
+    ("sys/bus/dsa/devices/wq0.0/state", "disabled\n"),
+    ("sys/bus/dsa/drivers/user/bind", ""),
+    ("sys/bus/dsa/drivers/user/unbind", ""),
+];
+
+/// What is set in the tests, and the files that it changes.
+const LINES: &[(&str, &[&str])] = &[
+    ("sysctl net.core.rmem_max=67108864", &["proc/sys/net/core/rmem_max"]),
+    ("sysctl net.core.rmem_max=1000000", &["proc/sys/net/core/rmem_max"]),
+    ("sysctl net.core.optmem_max=20480", &[]),
+    ("sysctl net.ipv4.tcp_rmem=4096 131072 67108864", &["proc/sys/net/ipv4/tcp_rmem"]),
+    ("sysctl kernel.numa_balancing=0", &["proc/sys/kernel/numa_balancing"]),
+    ("mtu eth0 4148", &["sys/class/net/eth0/mtu"]),
+    ("threaded-napi eth0 on", &["sys/class/net/eth0/threaded"]),
+    ("irq 24 1", &["proc/irq/24/smp_affinity_list"]),
+    (
+        "rps eth0 1",
+        &["sys/class/net/eth0/queues/rx-0/rps_cpus", "sys/class/net/eth0/queues/rx-1/rps_cpus"],
+    ),
+    ("xps eth0 0 none", &["sys/class/net/eth0/queues/tx-0/xps_cpus"]),
+    (
+        "governor all performance",
+        &[
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+            "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor",
+        ],
+    ),
+    (
+        "idle all slower-than=10us",
+        &[
+            "sys/devices/system/cpu/cpu0/cpuidle/state1/disable",
+            "sys/devices/system/cpu/cpu1/cpuidle/state1/disable",
+        ],
+    ),
+    ("dsa engine0.0 group_id=0", &["sys/bus/dsa/devices/engine0.0/group_id"]),
+    ("dsa wq0.0 size=128", &["sys/bus/dsa/devices/wq0.0/size"]),
+    ("hugepages 2M 512", &["sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]),
+];
+
+struct Tree {
+    dir: tempfile::TempDir,
+}
+
+impl Tree {
+    fn new() -> Tree {
+        let tree = Tree { dir: tempfile::tempdir().unwrap() };
+        tree.put_all();
+        let ns = tree.path("proc/self/ns");
+        fs::create_dir_all(&ns).unwrap();
+        std::os::unix::fs::symlink("net:[4026531840]", ns.join("net")).unwrap();
+        tree
+    }
+
+    fn put_all(&self) {
+        for (path, text) in TREE {
+            self.put(path, text);
+        }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn host(&self) -> ThisMachine {
+        ThisMachine::new(Roots::recorded(self.dir.path()))
+    }
+
+    fn place(&self) -> Place {
+        Place::at(self.path("state"))
+    }
+
+    fn restore(&self) -> Vec<RestorationRow> {
+        restore(&self.place(), self.host()).unwrap()
+    }
+
+    /// Every file of the machine and what it says.
+    fn snapshot(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        fn walk(folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    walk(&path, found);
+                } else if !path.is_symlink() {
+                    found.insert(path.clone(), fs::read(path).unwrap());
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        walk(&self.path("proc"), &mut found);
+        walk(&self.path("sys"), &mut found);
+        found
+    }
+}
+
+fn wanted(lines: &[&str]) -> Vec<WantedSetting> {
+    let want = |line: &&str| line.parse::<Setting>().unwrap().into();
+    lines.iter().map(want).collect()
+}
+
+/// Steps until a process dies; none left is dead.
+type Fuse = Rc<Cell<u32>>;
+
+fn burn(fuse: &Fuse) -> bool {
+    match fuse.get() {
+        0 => false,
+        left => {
+            fuse.set(left - 1);
+            true
+        }
+    }
+}
+
+/// A machine whose user dies: from then on nothing is read or written. Each part
+/// of a setting is a step of its own. It finds at most this many huge pages.
+struct Mortal {
+    host: ThisMachine,
+    fuse: Fuse,
+    pages: u64,
+}
+
+fn dead() -> Fault {
+    Fault::new(FaultKind::System, "killed")
+}
+
+impl Machine for Mortal {
+    fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
+        if burn(&self.fuse) { self.host.read(setting) } else { Err(dead()) }
+    }
+
+    fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
+        self.host.goal(setting, before)
+    }
+
+    fn write(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
+        for (name, text) in &to.0 {
+            if !burn(&self.fuse) {
+                return Err(dead());
+            }
+            let found = text.parse::<u64>().map(|asked| asked.min(self.pages).to_string());
+            let text = found.ok().filter(|_| name == "pages").unwrap_or_else(|| text.clone());
+            self.host.write(setting, &SettingValue::one(name, text))?;
+        }
+        Ok(())
+    }
+
+    fn same(&self, setting: &Setting, a: &str, b: &str) -> bool {
+        self.host.same(setting, a, b)
+    }
+
+    fn identity(&self) -> Identity {
+        self.host.identity()
+    }
+
+    fn has_namespace(&self, namespace: &str) -> bool {
+        self.host.has_namespace(namespace)
+    }
+}
+
+/// A journal whose last line is torn by its writer's death.
+struct Torn {
+    file: JournalFile,
+    fuse: Fuse,
+    /// How much of the last line reaches the disk.
+    part: f64,
+}
+
+impl Medium for Torn {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let was_alive = self.fuse.get() > 0;
+        if burn(&self.fuse) && self.fuse.get() > 0 {
+            return self.file.append(bytes);
+        }
+        if was_alive {
+            let part = (bytes.len() as f64 * self.part) as usize;
+            self.file.append(&bytes[..part.min(bytes.len())])?;
+        }
+        Err(io::Error::other("killed"))
+    }
+
+    fn discard(&mut self) -> io::Result<()> {
+        if burn(&self.fuse) { self.file.discard() } else { Err(io::Error::other("killed")) }
+    }
+}
+
+/// Applies and undoes, as a run does, but dies after this many steps. True if it
+/// came to its end.
+fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
+    let fuse = Rc::new(Cell::new(steps));
+    let place = tree.place();
+    let lock = place.lock().unwrap();
+    let journal = Torn { file: place.create(&lock).unwrap(), fuse: fuse.clone(), part };
+    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
+    let Ok(mut engine) = Engine::begin(machine, journal, 0) else { return false };
+    let _ = engine.apply(lines);
+    let _ = engine.undo(Home::Here);
+    fuse.get() > 0
+}
+
+/// Restores what is in the journal, but dies after this many steps.
+fn restore_until(tree: &Tree, steps: u32, part: f64) {
+    let place = tree.place();
+    let lock = place.lock().unwrap();
+    let Some(chronicle) = place.read().unwrap() else { return };
+    let fuse = Rc::new(Cell::new(steps));
+    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
+    let home = Home::of(&chronicle, &machine);
+    let journal = Torn { file: place.reopen(&lock).unwrap(), fuse, part };
+    let _ = Engine::inherit(machine, journal, chronicle.changes).undo(home);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    /// The promise of the whole folder. Whatever is set, and wherever the process
+    /// is killed (before a line of the journal, in the middle of it, after it,
+    /// between two parts of one setting, before or after it is read back, while it
+    /// is undone, while a restore undoes it), a restore gives the very files that
+    /// were there; and a file that someone else wrote meanwhile stays theirs.
+    #[test]
+    fn killed_at_every_step(
+        chosen in prop::collection::vec(0..LINES.len(), 1..6),
+        part in 0.0..1.0f64,
+        second in 0..20u32,
+        foreign in proptest::option::of(0..6usize),
+    ) {
+        let tree = Tree::new();
+        let before = tree.snapshot();
+        let lines: Vec<&str> = chosen.iter().map(|at| LINES[*at].0).collect();
+        let changed: Vec<&str> = chosen.iter().flat_map(|at| LINES[*at].1).copied().collect();
+        let wanted = wanted(&lines);
+        for steps in 0.. {
+            let whole = run(&tree, &wanted, steps, part);
+            let mut expected = before.clone();
+            if whole {
+                prop_assert_eq!(&tree.snapshot(), &expected, "a run that ended left something");
+                prop_assert!(!tree.place().journal().exists());
+                break;
+            }
+            let theirs = foreign.and_then(|at| changed.get(at % changed.len().max(1)));
+            if let Some(file) = theirs {
+                tree.put(file, "777\n");
+                expected.insert(tree.path(file), b"777\n".to_vec());
+            }
+            restore_until(&tree, second, part);
+            let rows = tree.restore();
+            prop_assert_eq!(&tree.snapshot(), &expected, "killed at step {}: {:?}", steps, rows);
+            prop_assert!(rows.iter().all(|row| !row.is_pending()), "{:?}", rows);
+            prop_assert_eq!(tree.restore(), Vec::new(), "twice is once");
+            tree.put_all();
+        }
+    }
+}
+
+#[test]
+fn what_was_set_is_reported_and_restored() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let lines: Vec<&str> = LINES.iter().map(|(line, _)| *line).collect();
+    let (applied, rows) = Applied::apply(&tree.place(), tree.host(), &wanted(&lines)).unwrap();
+    assert!(rows.is_empty());
+    let texts: Vec<String> = applied
+        .records()
+        .iter()
+        .map(|r| format!("{}: {} -> {}", r.setting.subject(), r.before, r.after))
+        .collect();
+    assert_eq!(
+        texts[..4],
+        [
+            "net.core.rmem_max: 212992 -> 67108864",
+            "net.core.rmem_max: 67108864 -> 1000000",
+            "net.core.optmem_max: 20480 -> 20480",
+            "net.ipv4.tcp_rmem: 4096 131072 6291456 -> 4096 131072 67108864",
+        ]
+    );
+    assert_ne!(tree.snapshot(), before);
+    let journal = fs::read_to_string(tree.place().journal()).unwrap();
+    assert_eq!(journal.matches("\"intent\"").count(), LINES.len() - 1, "one had nothing to do");
+    let rows = applied.undo();
+    assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
+    assert_eq!(rows[0].setting.subject(), "huge pages of 2M", "the last one first");
+    assert_eq!(tree.snapshot(), before);
+}
+
+#[test]
+fn a_drop_and_a_panic_restore_too() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let apply = || Applied::apply(&tree.place(), tree.host(), &wanted(&["mtu eth0 4148"])).unwrap();
+    drop(apply());
+    assert_eq!(tree.snapshot(), before);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _applied = apply();
+        panic!("in the middle of a study");
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(tree.snapshot(), before);
+}
+
+#[test]
+fn a_mandatory_setting_that_cannot_be_made_is_an_error_before_anything_changes() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let lines = ["mtu eth0 4148", "sysctl net.core.no_such_thing=1"];
+    let refusal = Applied::apply(&tree.place(), tree.host(), &wanted(&lines)).err().unwrap();
+    assert!(refusal.message.contains("no sysctl net.core.no_such_thing"), "{refusal}");
+    assert_eq!(tree.snapshot(), before);
+    // The same as an option of a profile is a row with its reason.
+    let mut optional = wanted(&lines);
+    optional[1].optional = true;
+    let (applied, _) = Applied::apply(&tree.place(), tree.host(), &optional).unwrap();
+    assert!(applied.records()[0].skipped.is_none());
+    assert!(applied.records()[1].skipped.as_ref().unwrap().contains("no sysctl"));
+}
+
+/// A kernel that takes a value and does something else with it.
+#[test]
+fn what_does_not_say_what_was_requested_is_undone() {
+    let tree = Tree::new();
+    fs::remove_file(tree.path("proc/sys/net/core/optmem_max")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", tree.path("proc/sys/net/core/optmem_max")).unwrap();
+    let before = tree.snapshot();
+    let lines = ["mtu eth0 4148", "sysctl net.core.optmem_max=1048576"];
+    let refusal = Applied::apply(&tree.place(), tree.host(), &wanted(&lines)).err().unwrap();
+    assert!(refusal.message.contains("the kernel accepted it, but it reads"), "{refusal}");
+    assert_eq!(tree.snapshot(), before, "the MTU was restored");
+    assert!(tree.restore().is_empty());
+}
+
+#[test]
+fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    for optional in [false, true] {
+        let mut lines = wanted(&["mtu eth0 4148", "hugepages 2M 512"]);
+        lines[1].optional = optional;
+        let place = tree.place();
+        let lock = place.lock().unwrap();
+        let fuse = Rc::new(Cell::new(u32::MAX));
+        let file = place.create(&lock).unwrap();
+        let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: 60 };
+        let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
+        let said = match engine.apply(&lines) {
+            Err(fault) => fault.to_string(),
+            Ok(records) => records[1].skipped.clone().expect("it is skipped"),
+        };
+        assert!(said.contains("but it reads 60 now"), "{said}");
+        assert_eq!(said.contains("fragmented"), !optional, "{said}");
+        engine.undo(Home::Here).unwrap();
+        drop(lock);
+        assert_eq!(tree.snapshot(), before, "the three that were there, and the MTU");
+    }
+}
+
+/// Settings of a run that was killed, and then the device is pulled out.
+#[test]
+fn what_has_vanished_is_reported_and_the_rest_restored() {
+    let tree = Tree::new();
+    let lines = ["mtu eth0 4148", "governor all performance", "sysctl net.core.rmem_max=1"];
+    killed_after_applying(&tree, &lines);
+    fs::remove_dir_all(tree.path("sys/class/net/eth0")).unwrap();
+    fs::remove_dir_all(tree.path("sys/devices/system/cpu/cpu1")).unwrap();
+    let texts: Vec<String> = tree.restore().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "net.core.rmem_max: restored: 212992 (was set to 1)",
+            "governor: restored: cpu0 schedutil, cpu1 powersave (was set to performance): \
+             cpu1 is no longer there",
+            "mtu eth0: gone: it no longer exists",
+        ]
+    );
+    assert!(!tree.place().journal().exists());
+}
+
+#[test]
+fn a_foreign_value_is_left_alone_by_name() {
+    let tree = Tree::new();
+    killed_after_applying(&tree, &["sysctl net.core.rmem_max=67108864", "mtu eth0 4148"]);
+    tree.put("proc/sys/net/core/rmem_max", "5000000\n");
+    let texts: Vec<String> = tree.restore().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "mtu eth0: restored: 1500 (was set to 4148)",
+            "net.core.rmem_max: left alone: is 5000000 now, not the 67108864 that bytepath had set",
+        ]
+    );
+}
+
+#[test]
+fn after_a_reboot_nothing_is_written() {
+    let tree = Tree::new();
+    killed_after_applying(&tree, &["sysctl net.core.rmem_max=67108864", "mtu eth0 4148"]);
+    tree.put("proc/sys/kernel/random/boot_id", "another\n");
+    tree.put("sys/class/net/eth0/mtu", "1500\n");
+    let rows = tree.restore();
+    let texts: Vec<String> = rows.iter().map(ToString::to_string).collect();
+    assert_eq!(texts[0], "mtu eth0: already restored: 1500: the machine was rebooted since");
+    assert!(texts[1].ends_with("the machine was rebooted since, and it is 67108864 now"));
+    assert_eq!(fs::read(tree.path("proc/sys/net/core/rmem_max")).unwrap(), b"67108864");
+}
+
+/// Network settings of another namespace are not written into this one.
+#[test]
+fn another_network_namespace_is_not_this_one() {
+    let tree = Tree::new();
+    killed_after_applying(&tree, &["mtu eth0 4148", "sysctl kernel.numa_balancing=0"]);
+    let enter = |inode: &str| {
+        let link = tree.path("proc/self/ns/net");
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(format!("net:[{inode}]"), link).unwrap();
+    };
+    enter("1");
+    tree.put("proc/self/mountinfo", "9 8 0:4 net:[4026531840] /run/netns/x rw - nsfs nsfs rw\n");
+    let rows = tree.restore();
+    let outcomes: Vec<Restoration> = rows.iter().map(|row| row.outcome).collect();
+    assert_eq!(outcomes, [Restoration::Restored, Restoration::Elsewhere]);
+    // Its journal stays, and no one else may set anything meanwhile.
+    let refusal = Applied::apply(&tree.place(), tree.host(), &wanted(&["mtu eth0 9000"]));
+    assert!(refusal.err().unwrap().message.contains("still in force: mtu eth0"));
+    enter("4026531840");
+    assert_eq!(tree.restore()[0].outcome, Restoration::Restored);
+    assert!(tree.restore().is_empty());
+    // A namespace that is gone took its settings with it.
+    killed_after_applying(&tree, &["mtu eth0 4148"]);
+    enter("1");
+    tree.put("proc/self/mountinfo", "");
+    assert_eq!(tree.restore()[0].outcome, Restoration::Gone);
+}
+
+#[test]
+fn a_run_finds_and_restores_what_another_left_behind() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    killed_after_applying(&tree, &["mtu eth0 4148"]);
+    let chronicle = left_behind(&tree.place()).unwrap();
+    assert_eq!(chronicle.begin.unwrap().pid, std::process::id());
+    let (applied, rows) =
+        Applied::apply(&tree.place(), tree.host(), &wanted(&["mtu eth0 9000"])).unwrap();
+    assert_eq!(rows[0].outcome, Restoration::Restored);
+    assert_eq!(applied.records()[0].before.to_string(), "1500");
+    assert!(left_behind(&tree.place()).is_none(), "this one is at work");
+    applied.undo();
+    assert_eq!(tree.snapshot(), before);
+}
+
+/// A driver that adapts changes its waits by itself: that is not a foreign change.
+#[test]
+fn waits_of_a_driver_that_adapts_are_restored() {
+    let engine = Engine::inherit(Tree::new().host(), Nowhere, Vec::new());
+    let set = |adaptive: &str| journal::Change {
+        number: 0,
+        setting: "coalescing eth0 adaptive-rx=on".parse().unwrap(),
+        before: SettingValue::one("rx-usecs", "30"),
+        set: SettingValue::one("adaptive-rx", adaptive),
+        verified: true,
+        undone: false,
+    };
+    assert!(engine.is_ours(&set("on"), "rx-usecs", ("30", "30", "64")));
+    assert!(!engine.is_ours(&set("off"), "rx-usecs", ("30", "30", "64")));
+    assert!(!engine.is_ours(&set("on"), "tx-usecs", ("30", "30", "64")));
+}
+
+#[test]
+fn one_bytepath_at_a_time() {
+    let tree = Tree::new();
+    let (applied, _) = Applied::apply(&tree.place(), tree.host(), &[]).unwrap();
+    for refusal in [
+        Applied::apply(&tree.place(), tree.host(), &[]).err().unwrap(),
+        restore(&tree.place(), tree.host()).unwrap_err(),
+    ] {
+        let who = format!("another bytepath (process {})", std::process::id());
+        assert!(refusal.message.starts_with(&who), "{refusal}");
+    }
+    applied.undo();
+    assert!(Applied::apply(&tree.place(), tree.host(), &[]).is_ok());
+}
+
+#[test]
+fn a_preview_changes_nothing() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let lines = ["mtu eth0 4148", "mtu eth0 1500", "sysctl net.core.none=1"];
+    let records = preview(tree.host(), &wanted(&lines));
+    assert_eq!(records[0].after.to_string(), "4148");
+    assert_eq!(records[1].after, records[1].before);
+    assert!(records[2].skipped.is_some());
+    assert_eq!(tree.snapshot(), before);
+    assert!(!tree.path("state").exists());
+}
+
+/// Leaves the tree and the journal as a killed run does.
+fn killed_after_applying(tree: &Tree, lines: &[&str]) {
+    let place = tree.place();
+    let lock = place.lock().unwrap();
+    let journal = place.create(&lock).unwrap();
+    let mut engine = Engine::begin(tree.host(), journal, 0).unwrap();
+    engine.apply(&wanted(lines)).unwrap();
+}
+
+#[test]
+fn what_is_prepared_goes_before_what_lasts() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let lasting = wanted(&["sysctl net.core.rmem_max=67108864"]);
+    let (mut applied, _) = Applied::apply(&tree.place(), tree.host(), &lasting).unwrap();
+    let usual = tree.snapshot();
+    let asked = wanted(&["mtu eth0 4148", "threaded-napi eth0 on"]);
+    for _ in 0..2 {
+        assert_eq!(applied.prepare(&asked).unwrap().len(), 2);
+        assert_ne!(tree.snapshot(), usual);
+        // What a crash would leave to be restored.
+        let chronicle = tree.place().read().unwrap().unwrap();
+        assert_eq!(chronicle.changes.iter().filter(|change| !change.undone).count(), 3);
+        let rows = applied.unprepare();
+        let rows: Vec<String> = rows.iter().map(|row| row.setting.to_string()).collect();
+        assert_eq!(rows, ["threaded-napi eth0 on", "mtu eth0 4148"]);
+        assert_eq!(tree.snapshot(), usual);
+    }
+    // One that does not say what was requested takes the others of its kind with it, and
+    // nothing else.
+    let stubborn = tree.path("sys/class/net/eth0/threaded");
+    let kept = fs::read(&stubborn).unwrap();
+    fs::remove_file(&stubborn).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &stubborn).unwrap();
+    let refused = applied.prepare(&asked).unwrap_err();
+    assert!(refused.message.contains("threaded-napi eth0 on"), "{refused}");
+    fs::remove_file(&stubborn).unwrap();
+    fs::write(&stubborn, kept).unwrap();
+    assert_eq!(tree.snapshot(), usual);
+    applied.prepare(&asked).unwrap();
+    assert_eq!(applied.records().len(), 1, "a preparation is not a setting of the study");
+    assert_eq!(applied.undo().len(), 3);
+    assert_eq!(tree.snapshot(), before);
+    assert!(tree.place().read().unwrap().is_none());
+}
+
+/// There is no kernel for this tree, so the state stays; what was written says what would
+/// have been done.
+#[test]
+fn a_part_of_dsa_is_enabled_by_its_driver() {
+    let tree = Tree::new();
+    let setting: Setting = "dsa wq0.0 state=enabled".parse().unwrap();
+    let goal = SettingValue::one("state", "enabled");
+    let mut host = tree.host();
+    assert_eq!(host.goal(&setting, &SettingValue::one("state", "disabled")).unwrap(), goal);
+    host.write(&setting, &goal).unwrap();
+    assert_eq!(fs::read_to_string(tree.path("sys/bus/dsa/drivers/user/bind")).unwrap(), "wq0.0");
+    host.write(&setting, &SettingValue::one("state", "disabled\n")).unwrap();
+    assert_eq!(fs::read_to_string(tree.path("sys/bus/dsa/drivers/user/unbind")).unwrap(), "wq0.0");
+    let state = host.read(&setting).unwrap().unwrap();
+    assert_eq!(state.get("state").map(str::trim), Some("disabled"));
+    let error = Applied::apply(&tree.place(), host, &[setting.into()]).err().unwrap();
+    assert!(error.message.contains("the kernel accepted it, but it reads"), "{error}");
+    assert_eq!(tree.host().read(&"dsa wq9.9 size=1".parse().unwrap()).unwrap(), None);
+}

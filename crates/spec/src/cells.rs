@@ -1,0 +1,444 @@
+//! From paths, workload, link and placement to cells with stable ids.
+
+use super::options::{Given, did_you_mean, differing, resolve, split, usage};
+use super::placement::CoreSpec;
+use super::stream::STREAM_OPTIONS;
+use super::{parse_link, parse_stream};
+use bytepath_record::{
+    Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role,
+};
+use std::collections::BTreeMap;
+
+/// A path of the catalogue, as far as a request has to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct PathDeclaration {
+    /// Name in the catalogue.
+    pub name: &'static str,
+    /// Options of its sender half; none if it has no such half.
+    pub tx: Option<&'static [OptionSpec]>,
+    /// Options of its receiver half; none if it has no such half.
+    pub rx: Option<&'static [OptionSpec]>,
+}
+
+/// A named pair of halves.
+#[derive(Clone, Copy, Debug)]
+pub struct PairDeclaration {
+    /// Name as the user types it.
+    pub name: &'static str,
+    /// Sender half.
+    pub tx: &'static str,
+    /// Receiver half.
+    pub rx: &'static str,
+}
+
+/// A workload of the catalogue, as far as a request has to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkloadDeclaration {
+    /// Name in the catalogue.
+    pub name: &'static str,
+    /// Its options.
+    pub options: &'static [OptionSpec],
+}
+
+/// What a request may name.
+#[derive(Clone, Debug, Default)]
+pub struct PathSpec {
+    /// Every workload; the first is meant where none is named.
+    pub workloads: Vec<WorkloadDeclaration>,
+    /// Every path of the catalogue.
+    pub paths: Vec<PathDeclaration>,
+    /// Every named pair.
+    pub pairs: Vec<PairDeclaration>,
+}
+
+/// What is requested.
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    /// Paths: `PAIR`, `PAIR:key=value,...` or `TX[:...]+RX[:...]`.
+    pub paths: &'a [String],
+    /// Workload: `NAME[:key=value,...]`; empty takes the first of the catalogue.
+    pub workload: &'a str,
+    /// Connections: `key=value,...`.
+    pub stream: &'a str,
+    /// Link: `PRESET[:key=value,...]`.
+    pub link: &'a str,
+    /// Placement.
+    pub cores: &'a CoreSpec,
+    /// Kernels, each for every path; none leaves the kernel to the testbed.
+    pub kernels: &'a [Kernel],
+    /// The path all others are compared with; none takes the first.
+    pub baseline: Option<&'a str>,
+}
+
+impl<'a> Ask<'a> {
+    /// The usual workload over the usual connections and link, by these paths.
+    pub fn of(paths: &'a [String], cores: &'a CoreSpec) -> Self {
+        let (workload, stream, link) = ("", "", "wire");
+        Ask { paths, workload, stream, link, cores, kernels: &[], baseline: None }
+    }
+}
+
+/// The cells requested, and the id of the baseline. The baseline gets a second cell,
+/// marked `null`, by which the study measures its own noise.
+pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
+    let mut cells: Vec<Cell> = Vec::new();
+    let own = [None];
+    let named: Vec<Option<&Kernel>> = ask.kernels.iter().map(Some).collect();
+    let kernels = if named.is_empty() { &own[..] } else { &named[..] };
+    for text in ask.paths {
+        for kernel in kernels {
+            let mut cell =
+                cell(text, ask.workload, ask.stream, ask.link, ask.cores, *kernel, spec)?;
+            if cells.iter().any(|known| known.id == cell.id) {
+                let what = kernel.map_or(String::new(), |k| format!(" with kernel '{}'", k.name));
+                return Err(usage(format!("path '{text}'{what} is requested twice")));
+            }
+            // Two kernels are what such a study varies, and it says so.
+            if let (true, Some(kernel)) = (kernels.len() > 1, kernel) {
+                cell.levels.insert("kernel".into(), kernel.to_string());
+            }
+            cells.push(cell);
+        }
+    }
+    let baseline = match ask.baseline {
+        None => cells.first(),
+        Some(text) => {
+            let (_, tx, rx) = halves(text, spec)?;
+            cells.iter().find(|cell| cell.tx == tx && cell.rx == rx)
+        }
+    };
+    let Some(baseline) = baseline.cloned() else {
+        let what = ask.baseline.unwrap_or("nothing");
+        return Err(usage(format!("the baseline '{what}' is not among the paths of this run"))
+            .remedy("add it with --path"));
+    };
+    cells.push(null_of(&baseline));
+    Ok((cells, baseline.id))
+}
+
+/// One cell from its parts as typed, without levels.
+pub(super) fn cell(
+    path: &str,
+    workload: &str,
+    stream: &str,
+    link: &str,
+    cores: &CoreSpec,
+    kernel: Option<&Kernel>,
+    spec: &PathSpec,
+) -> Result<Cell, Fault> {
+    let (workload, workload_difference) = activity(workload, spec)?;
+    let (stream, stream_options) = parse_stream(stream)?;
+    let (link, link_difference) = parse_link(link)?;
+    let (name, tx, rx) = halves(path, spec)?;
+    agree(&link, cores)?;
+    let mut levels = vec![workload_difference];
+    levels.extend(differing(STREAM_OPTIONS, &stream_options));
+    levels.extend([link_difference, cores.difference.clone()]);
+    levels.extend(kernel.map(|kernel| format!("kernel={}", kernel.name)));
+    levels.retain(|level| !level.is_empty());
+    Ok(Cell {
+        id: id(&name, &levels),
+        workload,
+        stream,
+        tx,
+        rx,
+        link,
+        placement: cores.placement,
+        kernel: kernel.cloned(),
+        settings: Vec::new(),
+        levels: BTreeMap::new(),
+        null: false,
+    })
+}
+
+/// Reads `NAME[:key=value,...]` into a workload and what differs from the usual one, as
+/// typed.
+pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String), Fault> {
+    let (name, given) = split(text)?;
+    let names: Vec<&str> = spec.workloads.iter().map(|declared| declared.name).collect();
+    let Some(usual) = names.first() else { return Ok(Default::default()) };
+    let name = if name.is_empty() { usual } else { name.as_str() };
+    let Some(declared) = spec.workloads.iter().find(|declared| declared.name == name) else {
+        let fault = usage(format!("there is no workload '{name}'"));
+        return Err(match did_you_mean(name, &names) {
+            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+            None => fault.remedy(format!("choose one of {}", names.join(", "))),
+        });
+    };
+    let options = resolve(&format!("workload {name}"), declared.options, &given)?;
+    let difference = differing(declared.options, &options);
+    let as_typed = if name == *usual && difference.is_empty() {
+        String::new()
+    } else {
+        typed(name, &difference)
+    };
+    Ok((Activity { name: name.to_owned(), options }, as_typed))
+}
+
+/// Link and placement may both say where the kernel's receive work goes.
+fn agree(link: &LinkSettings, cores: &CoreSpec) -> Result<(), Fault> {
+    let (Some(rps), softirq) = (link.rps, cores.placement.softirq) else { return Ok(()) };
+    if softirq.is_link() || softirq.cpu() == Some(rps) {
+        return Ok(());
+    }
+    let text = format!("the link's rps={rps} and the placement's softirq contradict each other");
+    Err(usage(text).remedy("give only one of rps and softirq"))
+}
+
+/// The second copy of the baseline, by which a study measures its own noise.
+pub(super) fn null_of(baseline: &Cell) -> Cell {
+    let id = CellId(format!("{} (again)", baseline.id));
+    Cell { id, null: true, ..baseline.clone() }
+}
+
+fn id(name: &str, levels: &[String]) -> CellId {
+    let mut id = name.to_owned();
+    for level in levels {
+        id.push(' ');
+        id.push_str(level);
+    }
+    CellId(id)
+}
+
+/// `TX+RX`, by the first sign that is not between double quotes.
+fn two_halves(text: &str) -> Option<(&str, &str)> {
+    let mut quoted = false;
+    let (at, _) = text.char_indices().find(|(_, c)| {
+        quoted ^= *c == '"';
+        *c == '+' && !quoted
+    })?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+/// Reads one path request into its canonical name and both halves.
+pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
+    if let Some((tx, rx)) = two_halves(text) {
+        let (tx_name, tx_given) = split(tx)?;
+        let (rx_name, rx_given) = split(rx)?;
+        let tx_half = half(&tx_name, "sender", |d| d.tx, spec)?;
+        let rx_half = half(&rx_name, "receiver", |d| d.rx, spec)?;
+        return finish(spec, (&tx_name, tx_half, tx_given), (&rx_name, rx_half, rx_given));
+    }
+    let (name, given) = split(text)?;
+    let Some(pair) = spec.pairs.iter().find(|pair| pair.name == name) else {
+        return Err(unknown_pair(&name, spec));
+    };
+    let tx = half(pair.tx, "sender", |d| d.tx, spec)?;
+    let rx = half(pair.rx, "receiver", |d| d.rx, spec)?;
+    let declares = |specs: &[OptionSpec], key: &str| specs.iter().any(|s| s.name == key);
+    // An option of a pair goes to every half that declares it.
+    let pick = |specs: &[OptionSpec]| -> Vec<Given> {
+        given.iter().filter(|(key, _)| declares(specs, key)).cloned().collect()
+    };
+    if let Some((stray, _)) = given.iter().find(|(key, _)| !declares(tx, key) && !declares(rx, key))
+    {
+        let names: Vec<&str> = tx.iter().chain(rx).map(|s| s.name).collect();
+        let fault = usage(format!("path {name} has no option '{stray}'"));
+        return Err(match did_you_mean(stray, &names) {
+            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+            None if names.is_empty() => fault.remedy("it has no options"),
+            None => fault.remedy(format!("it has: {}", names.join(", "))),
+        });
+    }
+    finish(spec, (pair.tx, tx, pick(tx)), (pair.rx, rx, pick(rx)))
+}
+
+/// Reads a request for one half alone (`uring:depth=8`) into its canonical form.
+pub(super) fn one_half(role: Role, text: &str, spec: &PathSpec) -> Result<String, Fault> {
+    let (name, given) = split(text)?;
+    let specs = match role {
+        Role::Sender => half(&name, "sender", |d| d.tx, spec)?,
+        Role::Receiver => half(&name, "receiver", |d| d.rx, spec)?,
+    };
+    let options = resolve(&format!("path {name}"), specs, &given)?;
+    Ok(typed(&name, &differing(specs, &options)))
+}
+
+/// A half as one would type it: its name and what differs from the defaults.
+fn typed(name: &str, difference: &[String]) -> String {
+    match difference {
+        [] => name.to_owned(),
+        some => format!("{name}:{}", some.join(",")),
+    }
+}
+
+/// One half as typed: name, declared options, given options.
+type TypedHalf<'a> = (&'a str, &'static [OptionSpec], Vec<Given>);
+
+fn finish(
+    spec: &PathSpec,
+    (tx_name, tx_specs, tx_given): TypedHalf,
+    (rx_name, rx_specs, rx_given): TypedHalf,
+) -> Result<(String, Half, Half), Fault> {
+    let tx_options = resolve(&format!("path {tx_name}"), tx_specs, &tx_given)?;
+    let rx_options = resolve(&format!("path {rx_name}"), rx_specs, &rx_given)?;
+    let tx_difference = differing(tx_specs, &tx_options);
+    let rx_difference = differing(rx_specs, &rx_options);
+    let pair = spec.pairs.iter().find(|pair| pair.tx == tx_name && pair.rx == rx_name);
+    let name = match pair {
+        Some(pair) if tx_difference.is_empty() && rx_difference.is_empty() => pair.name.to_owned(),
+        _ => format!("{}+{}", typed(tx_name, &tx_difference), typed(rx_name, &rx_difference)),
+    };
+    let tx = Half { path: tx_name.to_owned(), options: tx_options };
+    let rx = Half { path: rx_name.to_owned(), options: rx_options };
+    Ok((name, tx, rx))
+}
+
+fn half(
+    name: &str,
+    role: &str,
+    side: impl Fn(&PathDeclaration) -> Option<&'static [OptionSpec]>,
+    spec: &PathSpec,
+) -> Result<&'static [OptionSpec], Fault> {
+    let able: Vec<&str> = spec.paths.iter().filter(|d| side(d).is_some()).map(|d| d.name).collect();
+    match spec.paths.iter().find(|declared| declared.name == name) {
+        Some(declared) => side(declared).ok_or_else(|| {
+            usage(format!("path '{name}' has no {role} half"))
+                .remedy(format!("choose one of {}", able.join(", ")))
+        }),
+        None => {
+            let fault = usage(format!("there is no path '{name}'"));
+            Err(match did_you_mean(name, &able) {
+                Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+                None => fault.remedy(format!("choose one of {}", able.join(", "))),
+            })
+        }
+    }
+}
+
+fn unknown_pair(name: &str, spec: &PathSpec) -> Fault {
+    let names: Vec<&str> = spec.pairs.iter().map(|pair| pair.name).collect();
+    let is_half = spec.paths.iter().any(|path| path.name == name);
+    let fault = usage(format!("there is no path '{name}'"));
+    match did_you_mean(name, &names) {
+        _ if is_half => usage(format!("'{name}' is one half of a path"))
+            .remedy(format!("name both, sender first: {name}+RX or TX+{name}")),
+        _ if name.contains(',') => {
+            let each = name.split(',').filter(|one| !one.is_empty());
+            let each: Vec<String> = each.map(|one| format!("--path {one}")).collect();
+            fault.remedy(format!("give each path its own --path: {}", each.join(" ")))
+        }
+        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+        None => fault.remedy(format!("choose one of {}, or TX+RX", names.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_cores;
+    use super::*;
+    use bytepath_record::OptionKind;
+
+    const DEPTH: &[OptionSpec] = &[OptionSpec {
+        name: "depth",
+        kind: OptionKind::Count(1, 64),
+        default: "4",
+        help: "requests in flight",
+    }];
+
+    fn spec() -> PathSpec {
+        PathSpec {
+            workloads: vec![
+                WorkloadDeclaration { name: "stream", options: &[] },
+                WorkloadDeclaration { name: "rr", options: DEPTH },
+            ],
+            paths: vec![
+                PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
+                PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(&[]) },
+                PathDeclaration { name: "splice", tx: Some(&[]), rx: None },
+            ],
+            pairs: vec![
+                PairDeclaration { name: "socket", tx: "socket", rx: "socket" },
+                PairDeclaration { name: "uring", tx: "uring", rx: "uring" },
+            ],
+        }
+    }
+
+    fn ids(paths: &[&str], stream: &str, link: &str) -> Result<Vec<String>, Fault> {
+        let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
+        let cores = parse_cores("two", [0, 1])?;
+        let ask = Ask { stream, link, ..Ask::of(&paths, &cores) };
+        let (cells, baseline) = cells(&ask, &spec())?;
+        assert_eq!(cells[0].id, baseline);
+        Ok(cells.into_iter().map(|c| c.id.0).collect())
+    }
+
+    #[test]
+    fn a_sign_between_quotes_is_part_of_a_value() {
+        let two = two_halves("uring:a=\"wq0.0+wq1.0\",b=1+socket").unwrap();
+        assert_eq!(two, ("uring:a=\"wq0.0+wq1.0\",b=1", "socket"));
+        assert_eq!(two_halves("socket:a=\"x+y\""), None);
+    }
+
+    #[test]
+    fn a_workload_is_named_in_ids_where_it_is_not_the_usual_one() {
+        let of = |text: &str| activity(text, &spec());
+        assert_eq!(of("").unwrap(), (Activity::default(), String::new()));
+        assert_eq!(of("stream").unwrap().1, "");
+        let (rr, as_typed) = of("rr:depth=8").unwrap();
+        assert_eq!((rr.name.as_str(), rr.options.number("depth")), ("rr", Some(8)));
+        assert_eq!(as_typed, "rr:depth=8");
+        assert_eq!(of("rrr").unwrap_err().remedy.unwrap(), "did you mean 'rr'?");
+        assert!(of("rr:flows=2").unwrap_err().message.contains("has no option 'flows'"));
+    }
+
+    #[test]
+    fn ids_name_what_differs_from_the_default() {
+        assert_eq!(
+            ids(&["socket", "uring:depth=8", "splice+socket"], "", "wire").unwrap(),
+            ["socket", "uring:depth=8+uring", "splice+socket", "socket (again)"]
+        );
+        assert_eq!(
+            ids(&["socket+socket"], "flows=2", "offload").unwrap(),
+            ["socket flows=2 link=offload", "socket flows=2 link=offload (again)"]
+        );
+        assert_eq!(ids(&["uring:depth=4"], "flows=1", "wire").unwrap()[..1], ["uring"]);
+    }
+
+    #[test]
+    fn every_path_is_run_on_every_kernel() {
+        let cores = parse_cores("two", [0, 1]).unwrap();
+        let kernels = [Kernel::named("old", "./a"), Kernel::named("new", "./b")];
+        let paths = ["socket".to_owned(), "uring".to_owned()];
+        let ask = |kernels| Ask { kernels, ..Ask::of(&paths, &cores) };
+        let (all, baseline) = cells(&ask(&kernels), &spec()).unwrap();
+        let ids: Vec<&str> = all.iter().map(|cell| cell.id.0.as_str()).collect();
+        assert_eq!(
+            ids,
+            [
+                "socket kernel=old",
+                "socket kernel=new",
+                "uring kernel=old",
+                "uring kernel=new",
+                "socket kernel=old (again)"
+            ]
+        );
+        assert_eq!(baseline.0, "socket kernel=old");
+        assert_eq!(all[1].levels["kernel"], "new=./b");
+        assert_eq!(all[1].kernel, Some(kernels[1].clone()));
+        let (one, _) = cells(&ask(&kernels[..1]), &spec()).unwrap();
+        assert_eq!((one[0].id.0.as_str(), one[0].levels.len()), ("socket kernel=old", 0));
+        let twice = [kernels[0].clone(), kernels[0].clone()];
+        assert!(cells(&ask(&twice), &spec()).unwrap_err().message.contains("with kernel 'old'"));
+    }
+
+    #[test]
+    fn wrong_paths_are_explained() {
+        let text = |p: &str| ids(&[p], "", "wire").unwrap_err().to_string();
+        assert_eq!(text("sockte"), "there is no path 'sockte' (did you mean 'socket'?)");
+        assert!(text("splice").contains("one half of a path"));
+        assert!(text("socket,uring").contains("its own --path: --path socket --path uring"));
+        assert!(text("socket+splice").contains("no receiver half"));
+        assert!(text("uring:dpth=1").contains("did you mean 'depth'"));
+        assert!(text("socket:x=1").contains("no options"));
+        assert!(ids(&["socket", "socket"], "", "wire").unwrap_err().message.contains("twice"));
+    }
+
+    #[test]
+    fn the_baseline_must_be_there() {
+        let paths = ["socket".to_owned()];
+        let cores = parse_cores("two", [0, 1]).unwrap();
+        let ask = Ask { baseline: Some("uring"), ..Ask::of(&paths, &cores) };
+        assert!(cells(&ask, &spec()).unwrap_err().message.contains("not among"));
+    }
+}

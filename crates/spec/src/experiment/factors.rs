@@ -1,0 +1,284 @@
+//! The axes of an experiment: factors, their levels, and choices among them.
+
+use super::Catalogues;
+use super::document::{Entry, Section, short};
+use crate::cells::{activity, halves, one_half};
+use crate::kernel::parse_kernel;
+use crate::link::{LINK_OPTIONS, parse_link};
+use crate::placement::{PARTS, read_cores};
+use crate::stream::STREAM_OPTIONS;
+use crate::{PRESETS, suggest, wanted_settings};
+use bytepath_record::{Fault, FaultKind, OptionSpec, Role, WantedSetting};
+use std::collections::HashMap;
+
+/// The factors that are not options of the stream or the link, and what they take.
+pub const OWN_FACTORS: &[(&str, &str)] = &[
+    ("path", "both halves of the path: PAIR[:key=value,...] or TX[:...]+RX[:...]"),
+    ("tx", "the sender's half of the path alone: TX[:key=value,...]"),
+    ("rx", "the receiver's half of the path alone: RX[:key=value,...]"),
+    ("workload", "workload: NAME[:key=value,...]"),
+    ("link", "the link: PRESET[:key=value,...]"),
+    (
+        "cores",
+        "CPU placement: two-cores, one-core, together, apart, unpinned, S,R, or parts (softirq=1)",
+    ),
+    ("kernel", "kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
+    ("settings", "host settings, as for --set, separated by semicolons; or none"),
+];
+
+/// The name of every factor that an experiment file may vary.
+pub fn factor_names() -> Vec<&'static str> {
+    let own = OWN_FACTORS.iter().map(|(name, _)| *name);
+    own.chain(STREAM_OPTIONS.iter().chain(LINK_OPTIONS).map(|spec| spec.name)).collect()
+}
+
+/// Most combinations of levels that a file may request. A study of that many
+/// cells would take a day with windows of a few seconds.
+pub const MOST_CELLS: usize = 20_000;
+
+/// One axis.
+#[derive(Clone, Debug)]
+pub(super) struct Factor<'a> {
+    pub name: &'a str,
+    pub kind: Kind,
+    pub levels: Vec<Level>,
+}
+
+/// What an axis is an axis of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Path,
+    Half(Role),
+    Workload,
+    Link,
+    Cores,
+    Kernel,
+    Settings,
+    StreamOption(&'static OptionSpec),
+    LinkOption(&'static OptionSpec),
+}
+
+/// One value on an axis.
+#[derive(Clone, Debug)]
+pub(super) struct Level {
+    /// As typed.
+    pub text: String,
+    /// Two spellings of one level (1M, 1024K) have the same.
+    pub canonical: String,
+}
+
+/// Levels of some factors, which a cell has or has not.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    /// Index of a factor and of the levels of it that are meant.
+    factors: Vec<(usize, Vec<usize>)>,
+}
+
+impl Choice {
+    /// Whether a cell with these levels (an index for each factor) is meant.
+    pub(super) fn holds(&self, picks: &[usize]) -> bool {
+        self.factors.iter().all(|(factor, levels)| levels.contains(&picks[*factor]))
+    }
+
+    /// Names of the factors that this choice leaves open and that do vary.
+    pub(super) fn leaves_open<'f>(&self, factors: &[Factor<'f>]) -> Vec<&'f str> {
+        let chosen = |index: usize| self.factors.iter().any(|(factor, _)| *factor == index);
+        let open = factors.iter().enumerate();
+        let open = open.filter(|(index, factor)| factor.levels.len() > 1 && !chosen(*index));
+        open.map(|(_, factor)| factor.name).collect()
+    }
+}
+
+/// Reads `[factors]`.
+pub(super) fn factors<'a>(
+    entry: &Entry<'a>,
+    catalogues: &Catalogues,
+) -> Result<Vec<Factor<'a>>, Fault> {
+    let section = entry.section("[factors]", "{ path = [\"socket\", \"uring\"] }")?;
+    let counts = section.entries.iter().map(|factor| factor.list().len());
+    let product = counts.fold(1usize, |product, count| product.saturating_mul(count.max(1)));
+    if product > MOST_CELLS {
+        let text = format!("the factors have more than {MOST_CELLS} combinations");
+        return Err(entry.wrong_key(text).remedy("name fewer levels, or split the experiment"));
+    }
+    let mut factors: Vec<Factor> = Vec::new();
+    for entry in &section.entries {
+        let kind = kind(entry)?;
+        let (mut levels, mut known) = (Vec::new(), HashMap::new());
+        for value in entry.list() {
+            let level = level(kind, &value, catalogues)?;
+            if let Some(same) = known.insert(level.canonical.clone(), level.text.clone()) {
+                let text = format!("'{}' is the same level as '{same}'", level.text);
+                return Err(value.wrong(text).remedy("name each level once"));
+            }
+            levels.push(level);
+        }
+        if levels.is_empty() {
+            let fault = entry.wrong(format!("factor '{}' has no levels", entry.key));
+            return Err(fault.remedy("name at least one, or leave the factor out"));
+        }
+        factors.push(Factor { name: entry.key, kind, levels });
+    }
+    complete(entry, &section)?;
+    Ok(factors)
+}
+
+/// The entry that names kernels, if there is one.
+pub(super) fn kernels<'a>(entry: &Entry<'a>) -> Result<Option<Entry<'a>>, Fault> {
+    let section = entry.section("[factors]", "{ path = [\"socket\", \"uring\"] }")?;
+    Ok(section.get("kernel"))
+}
+
+/// A path is named as a whole or as two halves.
+fn complete(entry: &Entry, section: &Section) -> Result<(), Fault> {
+    let example = "path = [\"socket\", \"uring\"], or tx and rx";
+    match (section.get("path"), section.get("tx"), section.get("rx")) {
+        (Some(_), None, None) | (None, Some(_), Some(_)) => Ok(()),
+        (Some(_), Some(half), _) | (Some(_), _, Some(half)) => Err(half
+            .wrong_key(format!("'{}' contradicts 'path', which names both halves", half.key))
+            .remedy("write path, or tx and rx")),
+        (None, Some(half), None) => {
+            Err(half.wrong_key("'tx' requires 'rx'").remedy("write rx = \"socket\""))
+        }
+        (None, None, Some(half)) => {
+            Err(half.wrong_key("'rx' requires 'tx'").remedy("write tx = \"socket\""))
+        }
+        (None, None, None) => {
+            let fault = entry.wrong_key("[factors] names no path");
+            Err(fault.remedy(format!("write {example}")))
+        }
+    }
+}
+
+/// Reads levels of some of the factors: an `[[exclude]]`, or a baseline.
+pub(super) fn choice(
+    section: &Section,
+    factors: &[Factor],
+    catalogues: &Catalogues,
+) -> Result<Choice, Fault> {
+    let names: Vec<&str> = factors.iter().map(|factor| factor.name).collect();
+    let mut choice = Choice { factors: Vec::new() };
+    for entry in &section.entries {
+        let Some(index) = names.iter().position(|name| *name == entry.key) else {
+            kind(entry)?;
+            let fault = entry.wrong_key(format!("'{}' is not among [factors]", entry.key));
+            return Err(fault.remedy(format!("they are {}", names.join(", "))));
+        };
+        let mut levels = Vec::new();
+        for value in entry.list() {
+            levels.push(level_index(&factors[index], &value, catalogues)?);
+        }
+        if levels.is_empty() {
+            return Err(entry.wrong(format!("no level of '{}' is given", entry.key)));
+        }
+        choice.factors.push((index, levels));
+    }
+    Ok(choice)
+}
+
+fn level_index(factor: &Factor, value: &Entry, catalogues: &Catalogues) -> Result<usize, Fault> {
+    let wanted = level(factor.kind, value, catalogues)?;
+    let found = factor.levels.iter().position(|level| level.canonical == wanted.canonical);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
+        let text = format!("'{}' is not a level of '{}' in [factors]", wanted.text, factor.name);
+        suggest(value.wrong(text), &wanted.text, &known)
+    })
+}
+
+fn kind(entry: &Entry) -> Result<Kind, Fault> {
+    let option = |specs: &'static [OptionSpec]| specs.iter().find(|spec| spec.name == entry.key);
+    let kind = match entry.key {
+        "path" => Some(Kind::Path),
+        "tx" => Some(Kind::Half(Role::Sender)),
+        "rx" => Some(Kind::Half(Role::Receiver)),
+        "workload" => Some(Kind::Workload),
+        "link" => Some(Kind::Link),
+        "cores" => Some(Kind::Cores),
+        "kernel" => Some(Kind::Kernel),
+        "settings" => Some(Kind::Settings),
+        _ => option(STREAM_OPTIONS)
+            .map(Kind::StreamOption)
+            .or_else(|| option(LINK_OPTIONS).map(Kind::LinkOption)),
+    };
+    kind.ok_or_else(|| {
+        let names = factor_names();
+        let fault = entry.wrong_key(format!("there is no factor '{}'", short(entry.key)));
+        suggest(fault, entry.key, &names)
+    })
+}
+
+fn level(kind: Kind, value: &Entry, catalogues: &Catalogues) -> Result<Level, Fault> {
+    let text = match kind {
+        Kind::Cores if value.is_section() => cores_table(value)?,
+        _ => value.level()?.to_owned(),
+    };
+    let canonical = canonical(kind, &text, catalogues).map_err(|fault| value.fault(fault))?;
+    Ok(Level { text, canonical })
+}
+
+/// A placement as a table: its parts by name, as they would be typed in one line.
+fn cores_table(value: &Entry) -> Result<String, Fault> {
+    let example = "{ sender = 0, receiver = 1, softirq = 1 }";
+    let section = value.section("a placement", example)?;
+    section.only(&PARTS.map(|(part, _)| part))?;
+    let mut parts = Vec::new();
+    for entry in &section.entries {
+        parts.push(format!("{}={}", entry.key, entry.level()?));
+    }
+    if parts.is_empty() {
+        let fault = value.wrong("this placement names no part of the work");
+        return Err(fault.remedy(format!("write {example}, or \"unpinned\"")));
+    }
+    Ok(parts.join(","))
+}
+
+fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, Fault> {
+    match kind {
+        Kind::Path => halves(text, &catalogues.paths).map(|(name, ..)| name),
+        Kind::Half(role) => one_half(role, text, &catalogues.paths),
+        Kind::Workload => activity(text, &catalogues.paths).map(|(workload, as_typed)| {
+            // The usual workload has no name in ids.
+            if as_typed.is_empty() { workload.name } else { as_typed }
+        }),
+        Kind::Link => parse_link(text).map(|(settings, difference)| {
+            // The usual preset has no name in ids.
+            if difference.is_empty() { settings.preset } else { difference }
+        }),
+        Kind::Cores => {
+            read_cores(text, catalogues.cpus.clone()).map(|cores| format!("{:?}", cores.placement))
+        }
+        // Two names of one kernel are two levels: noise has a look at itself so.
+        Kind::Kernel => parse_kernel(text).map(|kernel| kernel.name),
+        Kind::Settings => settings_of_level(text).map(|all| name_of_settings(&all)),
+        Kind::StreamOption(spec) | Kind::LinkOption(spec) => {
+            let parsed = spec.kind.parse(text);
+            parsed.map(|value| spec.kind.print(&value)).map_err(|wrong| {
+                Fault::new(FaultKind::Usage, format!("factor '{}': {wrong}", spec.name))
+                    .remedy(format!("it takes {}: {}", spec.kind, spec.help))
+            })
+        }
+    }
+}
+
+/// Reads what a cell sets: lines as `--set` takes them with semicolons between them, or
+/// `none`.
+pub(super) fn settings_of_level(text: &str) -> Result<Vec<WantedSetting>, Fault> {
+    let lines = text.split(';').map(str::trim).filter(|line| *line != "none");
+    wanted_settings(None, lines)
+}
+
+/// How ids name what a cell sets: `rings/eth1/rx=4096`, or `none`.
+pub(super) fn name_of_settings(settings: &[WantedSetting]) -> String {
+    let one = |wanted: &WantedSetting| {
+        let host = wanted.host.map_or(String::new(), |role| format!("{role}:"));
+        format!("{host}{}", wanted.setting.to_string().replace(' ', "/"))
+    };
+    let all: Vec<String> = settings.iter().map(one).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join("+") }
+}
+
+/// Names of the link presets, for a schema.
+pub(super) fn preset_names() -> Vec<&'static str> {
+    PRESETS.iter().map(|preset| preset.name).collect()
+}

@@ -1,0 +1,215 @@
+//! An experiment file: TOML that defines what is varied, against what, how
+//! long and how often. `docs/experiments.md` describes the format by example.
+//!
+//! Pure: what a file may name comes in as [`Catalogues`], and the same text
+//! gives the same cells anywhere. A level that is well formed but that this
+//! host cannot do (a path that needs a NIC, a CPU that is not there) is not an
+//! error here: its cells become rows with a reason when the hosts are known.
+
+mod document;
+mod factors;
+mod product;
+mod schedule;
+mod schema;
+mod settings;
+
+pub use factors::{MOST_CELLS, OWN_FACTORS, factor_names};
+pub use schedule::{
+    DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, MOST_BLOCKS, check_design, check_lanes,
+    check_stopping, default_design, parse_budget, parse_design, parse_warm_up, parse_window,
+};
+pub use schema::experiment_schema;
+
+use super::cells::activity;
+use super::options::usage;
+use super::{
+    Cpus, PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed,
+    suggest,
+};
+use bytepath_record::{
+    Cell, CellId, Design, Fault, Judgement, Power, Profiling, Stopping, WantedSetting,
+};
+use document::{Entry, LONGEST_TITLE, Text, short};
+use std::time::Duration;
+
+/// What an experiment file may name.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogues {
+    /// Paths and pairs.
+    pub paths: PathSpec,
+    /// The testbeds; the first is the default.
+    pub testbeds: Vec<TestbedDeclaration>,
+    /// Names of the meters.
+    pub meters: Vec<&'static str>,
+    /// Those of them that a study has which names none.
+    pub usual_meters: Vec<&'static str>,
+    /// CPUs to choose from: those of this machine, or of the hosts of the testbed.
+    pub cpus: Cpus,
+    /// The testbed that was requested, whatever the experiment says.
+    pub testbed: Option<TestbedChoice>,
+    /// The workload of cells that name none; empty takes the first there is.
+    pub workload: String,
+}
+
+/// A validated experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experiment {
+    /// What it is about, in the words of the file; may be empty.
+    pub title: String,
+    /// The testbed and its options.
+    pub testbed: TestbedChoice,
+    /// The cells, the first factor varying slowest; at their end the second
+    /// copy of the baseline, by which the study measures its own noise.
+    pub cells: Vec<Cell>,
+    /// The cell that all others are compared with.
+    pub baseline: CellId,
+    /// Passes over all cells; the most, where there is a stopping rule.
+    pub blocks: u32,
+    /// Time that flows before a window.
+    pub warm_up: Duration,
+    /// The measured window.
+    pub window: Duration,
+    /// Seed of the random order; none leaves it to chance.
+    pub seed: Option<u64>,
+    /// How the cells of a block share its time; none leaves it to
+    /// [`default_design`].
+    pub design: Option<Design>,
+    /// When to stop before all blocks are run.
+    pub stopping: Option<Stopping>,
+    /// The time that the study may take.
+    pub budget: Option<Duration>,
+    /// What the verdicts are to mean.
+    pub judgement: Judgement,
+    /// Names of the meters to run.
+    pub meters: Vec<String>,
+    /// Which profiles are taken; none if none are.
+    pub profiling: Option<Profiling>,
+    /// How power is measured.
+    pub power: Power,
+    /// Settings of the host that are made before the first trial and restored
+    /// after the last.
+    pub settings: Vec<WantedSetting>,
+}
+
+/// Reads an experiment file. `name` prefixes errors, which read
+/// `NAME:LINE:COLUMN: cause (remedy)`, all of kind [`Usage`].
+///
+/// [`Usage`]: bytepath_record::FaultKind::Usage
+pub fn parse_experiment(
+    name: &str,
+    text: &str,
+    catalogues: &Catalogues,
+) -> Result<Experiment, Fault> {
+    let text = Text { name, text };
+    let said = text.parse()?;
+    let workload = text.read(said.workload.as_ref(), |name: &str| {
+        activity(name, &catalogues.paths).map(|_| name.to_owned())
+    })?;
+    let title = text.read(said.title.as_ref(), title)?.unwrap_or_default();
+    let there = |name: &str| parse_testbed(name, &catalogues.testbeds);
+    let testbed = match text.read(said.testbed.as_ref(), there)? {
+        Some(testbed) => testbed,
+        None => there(catalogues.testbeds.first().map_or("", |testbed| testbed.name))?,
+    };
+    let testbed = catalogues.testbed.clone().unwrap_or(testbed);
+    let cpus = testbed.cpus(&catalogues.cpus);
+    let catalogues = &Catalogues {
+        cpus,
+        testbed: Some(testbed.clone()),
+        workload: workload.unwrap_or_default(),
+        ..catalogues.clone()
+    };
+    let layout = schedule::layout(text, &said)?;
+    let judgement = schedule::judgement(text, &said)?;
+    let meters = meters(Entry::top(text, "meters", &said.meters).as_ref(), catalogues)?;
+    let profiling = text.read(said.profile.as_ref(), parse_profile)?.flatten();
+    let power = text.read(said.power.as_ref(), parse_power)?.unwrap_or_default();
+    let settings = Entry::top(text, "settings", &said.settings);
+    let settings = settings.map(|entry| settings::settings(&entry)).transpose()?;
+
+    let varied = Entry::top(text, "factors", &said.factors).ok_or_else(|| {
+        let fault = text.wrong(0, "the experiment has no 'factors'");
+        fault.remedy("write [factors] with path = [\"socket\", \"uring\"]")
+    })?;
+    let factors = factors::factors(&varied, catalogues)?;
+    if let Some(kernels) = factors::kernels(&varied)? {
+        testbed.check_kernels(true).map_err(|fault| kernels.fault_at_key(fault))?;
+    }
+    let excludes = Entry::top(text, "exclude", &said.exclude).map(|e| e.list()).unwrap_or_default();
+    let product = product::product(&varied, &factors, &excludes, catalogues)?;
+    let (cells, baseline) =
+        product.finish(Entry::top(text, "baseline", &said.baseline).as_ref(), catalogues)?;
+    if let (Some(design), Some(said)) = (layout.design, &said.design) {
+        schedule::check_lanes(&cells, design).map_err(|fault| text.at(said.at(), fault))?;
+    }
+    Ok(Experiment {
+        title,
+        testbed,
+        cells,
+        baseline,
+        blocks: layout.blocks,
+        warm_up: layout.warm_up,
+        window: layout.window,
+        seed: layout.seed,
+        design: layout.design,
+        stopping: layout.stopping,
+        budget: layout.budget,
+        judgement,
+        meters,
+        profiling,
+        power,
+        settings: settings.unwrap_or_default(),
+    })
+}
+
+fn title(title: &str) -> Result<String, Fault> {
+    let title = title.trim();
+    if title.chars().any(char::is_control) || title.chars().count() > LONGEST_TITLE {
+        let text = format!("a title is one line of at most {LONGEST_TITLE} characters");
+        return Err(usage(text).remedy("put the rest into comments"));
+    }
+    Ok(title.to_owned())
+}
+
+fn meters(entry: Option<&Entry>, catalogues: &Catalogues) -> Result<Vec<String>, Fault> {
+    let Some(entry) = entry else { return catalogues.meters(["usual"]) };
+    let words = entry.list();
+    for meter in &words {
+        let named = catalogues.meters([meter.one_word()?]);
+        named.map_err(|fault| Fault { remedy: fault.remedy, ..meter.wrong(fault.message) })?;
+    }
+    let words = words.iter().map(Entry::one_word).collect::<Result<Vec<_>, _>>()?;
+    catalogues.meters(words)
+}
+
+impl Catalogues {
+    /// The meters that the words select, in the order of the words: each a meter's name,
+    /// `usual`, `all` or `none`.
+    pub fn meters<'a>(
+        &self,
+        words: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<String>, Fault> {
+        let mut chosen: Vec<String> = Vec::new();
+        for word in words {
+            let meant = match word {
+                "usual" => &self.usual_meters[..],
+                "all" => &self.meters,
+                "none" => &[],
+                name => match self.meters.iter().position(|known| *known == name) {
+                    Some(at) => &self.meters[at..=at],
+                    None => {
+                        let fault = usage(format!("there is no meter '{}'", short(name)));
+                        return Err(suggest(fault, name, &self.meters));
+                    }
+                },
+            };
+            let fresh = meant.iter().filter(|name| !chosen.iter().any(|one| one == *name));
+            let fresh: Vec<String> = fresh.map(|name| (*name).to_owned()).collect();
+            chosen.extend(fresh);
+        }
+        Ok(chosen)
+    }
+}
+
+#[cfg(test)]
+mod tests;

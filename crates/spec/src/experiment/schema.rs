@@ -1,0 +1,133 @@
+//! The JSON Schema of an experiment file, from the types and the declarations
+//! that its reader uses. Editors for TOML use it for completion and checks.
+
+use super::Catalogues;
+use super::document::Document;
+use super::factors::{OWN_FACTORS, preset_names};
+use crate::{LINK_OPTIONS, PARTS, POWER_SOURCES, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS};
+use bytepath_record::{OptionKind, OptionSpec};
+use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+use serde_json::{Map, Value, json};
+
+/// The schema of an experiment file, as far as a schema can say it: names of
+/// keys and factors, types, words. Ranges of sizes and the sense of the whole
+/// are checked by [`parse_experiment`](super::parse_experiment) alone.
+pub fn experiment_schema(catalogues: &Catalogues) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
+    let schema = SchemaGenerator::new(settings).into_root_schema_for::<Document>();
+    let mut schema = schema.to_value();
+    let testbeds = named(catalogues.testbeds.iter().map(|testbed| testbed.name), ":");
+    schema["properties"]["testbed"]["pattern"] = testbeds.into();
+    let meters = [&["usual", "all", "none"], &catalogues.meters[..]].concat();
+    let meter = json!({"enum": meters});
+    schema["properties"]["meters"]["anyOf"] = json!([meter, list(&meter)]);
+    schema
+}
+
+/// The pattern of one of these names and what may come after it.
+fn named<'a>(names: impl Iterator<Item = &'a str>, after: &str) -> String {
+    format!("^({})([{after}].*)?$", names.collect::<Vec<_>>().join("|"))
+}
+
+/// The pattern of which profiles are taken.
+pub(super) fn profile() -> String {
+    named(PROFILED_CELLS.iter().map(|(name, _)| *name).chain(["[0-9]+"]), ":")
+}
+
+/// The pattern of where readings of power come from.
+pub(super) fn power() -> String {
+    let stem = |name: &'static str| name.split('=').next().unwrap_or(name);
+    named(POWER_SOURCES.iter().map(|(name, _)| stem(name)), "=,")
+}
+
+pub(super) fn settings(_: &mut SchemaGenerator) -> Schema {
+    let pattern = named(SETTING_PROFILES.iter().map(|profile| profile.name), ":");
+    let profiles = one_or_several(&json!({"type": "string", "pattern": pattern}));
+    let set = one_or_several(&json!({"type": "string"}));
+    let table = json!({
+        "type": "object",
+        "properties": {"profile": profiles, "set": set},
+        "additionalProperties": false,
+    });
+    json_schema!({"anyOf": [profiles, table]})
+}
+
+pub(super) fn baseline(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"anyOf": [{"type": "string"}, levels(|level| json_schema!({"allOf": [level]}))]})
+}
+
+/// Levels of each factor.
+pub(super) fn factors(_: &mut SchemaGenerator) -> Schema {
+    levels(one_or_several)
+}
+
+pub(super) fn exclude(_: &mut SchemaGenerator) -> Schema {
+    one_or_several(levels(one_or_several).as_value())
+}
+
+/// Every factor with the schema of one level of it, wrapped.
+fn levels(wrap: impl Fn(&Value) -> Schema) -> Schema {
+    let own = OWN_FACTORS.iter().map(|(name, help)| (*name, *help, own_level(name)));
+    let options = STREAM_OPTIONS.iter().chain(LINK_OPTIONS);
+    let options = options.map(|spec| (spec.name, spec.help, option_level(spec)));
+    let factors: Map<String, Value> = own
+        .chain(options)
+        .map(|(name, help, level)| (name.to_owned(), with_help(wrap(&level).to_value(), help)))
+        .collect();
+    table(&factors)
+}
+
+fn own_level(name: &str) -> Value {
+    match name {
+        "link" => {
+            json!({"type": "string", "pattern": format!("^({})(:.*)?$", preset_names().join("|"))})
+        }
+        "cores" => {
+            let part = json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]});
+            let parts: Map<String, Value> = PARTS
+                .iter()
+                .map(|(part_name, help)| ((*part_name).to_owned(), with_help(part.clone(), help)))
+                .collect();
+            json!({"anyOf": [{"type": "string"}, table(&parts)]})
+        }
+        _ => json!({"type": "string"}),
+    }
+}
+
+fn option_level(spec: &OptionSpec) -> Value {
+    match spec.kind {
+        OptionKind::Flag => {
+            json!({"enum": [true, false, "on", "off", "yes", "no", "true", "false", "1", "0", 1, 0]})
+        }
+        OptionKind::Choice(words) => json!({"enum": words}),
+        OptionKind::Count(min, max)
+        | OptionKind::MaybeCount(min, max)
+        | OptionKind::AutoCount(min, max)
+        | OptionKind::WordCount(_, min, max) => {
+            json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
+        }
+        OptionKind::Name | OptionKind::Text | OptionKind::Time(..) => json!({"type": "string"}),
+        OptionKind::Size(..) | OptionKind::AutoSize(..) => {
+            json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]})
+        }
+    }
+}
+
+fn table(properties: &Map<String, Value>) -> Schema {
+    json_schema!({"type": "object", "properties": properties, "additionalProperties": false, "minProperties": 1})
+}
+
+fn one_or_several(value: &Value) -> Schema {
+    json_schema!({"anyOf": [value, list(value)]})
+}
+
+fn list(element: &Value) -> Value {
+    json!({"type": "array", "items": element, "minItems": 1})
+}
+
+fn with_help(mut schema: Value, help: &str) -> Value {
+    if let Value::Object(map) = &mut schema {
+        map.insert("description".to_owned(), help.into());
+    }
+    schema
+}

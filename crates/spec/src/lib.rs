@@ -1,0 +1,44 @@
+//! From a user's request to validated cells. Pure: the catalogues come in as
+//! plain declarations, and the same request gives the same cells anywhere.
+
+#![forbid(unsafe_code)]
+
+mod cells;
+mod experiment;
+mod inventory;
+mod kernel;
+mod link;
+mod options;
+mod order;
+mod placement;
+mod power;
+mod profiling;
+mod published;
+mod settings;
+mod stream;
+mod testbed;
+
+pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, WorkloadDeclaration, cells};
+pub use experiment::{
+    Catalogues, DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, Experiment, MOST_BLOCKS,
+    MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping, default_design,
+    experiment_schema, factor_names, parse_budget, parse_design, parse_experiment, parse_warm_up,
+    parse_window,
+};
+pub use inventory::{Chosen, Inventory};
+pub use kernel::parse_kernel;
+pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
+pub use options::{resolve, split, suggest};
+pub use order::order;
+pub use placement::{CoreSpec, Cpus, PARTS, SHORT_FORMS, parse_cores, read_cores};
+pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};
+pub use profiling::{
+    DEFAULT_PROFILE, MOST_PROFILES, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile,
+    print_profile,
+};
+pub use published::{PUBLISHED, find_published, published_names};
+pub use settings::{
+    SETTING_PROFILES, SettingProfile, find_setting_profile, on_devices, wanted_settings,
+};
+pub use stream::{STREAM_OPTIONS, parse_stream, stream_value, with_flags};
+pub use testbed::{TestbedChoice, TestbedDeclaration, parse_testbed};

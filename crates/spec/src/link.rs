@@ -1,0 +1,348 @@
+//! The testbed's link as typed options on top of a named preset.
+
+use super::options::{Given, resolve, split, suggest, usage};
+use bytepath_record::{Fault, LinkSettings, OptionKind, OptionSpec, Options, TapSettings};
+
+/// What can be set of the link.
+pub const LINK_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "mtu",
+        kind: OptionKind::Count(576, 65535),
+        default: "4148",
+        help: "MTU in bytes (4148 carries 4096 bytes of payload)",
+    },
+    OptionSpec {
+        name: "tso",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "segmentation offload; off cuts packets to the MSS, as on a wire",
+    },
+    OptionSpec {
+        name: "gro",
+        kind: OptionKind::Flag,
+        default: "on",
+        help: "generic receive offload",
+    },
+    OptionSpec {
+        name: "hw-gro",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "GRO by the device (rx-gro-hw); no virtual device has it",
+    },
+    OptionSpec {
+        name: "hds",
+        kind: OptionKind::Choice(&["auto", "on", "off"]),
+        default: "auto",
+        help: "header split by the receiving NIC; auto: unchanged, or as a path of the study requires",
+    },
+    OptionSpec {
+        name: "gso-max",
+        kind: OptionKind::AutoSize(4096, 524_280),
+        default: "auto",
+        help: "largest packet before segmentation, bytes (above 64K: BIG TCP)",
+    },
+    OptionSpec {
+        name: "gro-max",
+        kind: OptionKind::AutoSize(4096, 524_280),
+        default: "auto",
+        help: "largest packet that GRO builds, bytes",
+    },
+    OptionSpec {
+        name: "wmem",
+        kind: OptionKind::AutoSize(4096, 1 << 30),
+        default: "768K",
+        help: "maximum size of an autotuned send buffer in bytes: bounds what is in flight",
+    },
+    OptionSpec {
+        name: "qdisc",
+        kind: OptionKind::Choice(&["pfifo", "none", "fq_codel", "fq"]),
+        default: "pfifo",
+        help: "queue before the device; none (noqueue) drops what a full ring cannot take",
+    },
+    OptionSpec {
+        name: "queue-length",
+        kind: OptionKind::AutoCount(1, 65536),
+        default: "auto",
+        help: "txqueuelen, packets: the length of a pfifo, and of a tap's rings",
+    },
+    OptionSpec {
+        name: "queues",
+        kind: OptionKind::Count(1, 64),
+        default: "1",
+        help: "tap: number of queues, each with a ring and a sink thread",
+    },
+    OptionSpec {
+        name: "backpressure",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "tap: a full ring stops the queue instead of dropping (Linux 7.3)",
+    },
+    OptionSpec {
+        name: "vnet-header",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "tap: a virtio_net_hdr before each frame",
+    },
+    OptionSpec {
+        name: "uso",
+        kind: OptionKind::Flag,
+        default: "off",
+        help: "tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states",
+    },
+    OptionSpec {
+        name: "threaded-napi",
+        kind: OptionKind::Flag,
+        default: "on",
+        help: "receive in a kernel thread on the receiver's CPU",
+    },
+    OptionSpec {
+        name: "rps",
+        kind: OptionKind::MaybeCount(0, 4095),
+        default: "none",
+        help: "CPU that receives packets by RPS at the receiver",
+    },
+];
+
+/// A named set of link settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Name as the user types it.
+    pub name: &'static str,
+    /// One line: what it imitates.
+    pub summary: &'static str,
+    /// What it sets, as the user would type it.
+    pub values: &'static [(&'static str, &'static str)],
+}
+
+/// The preset of a link that is not made.
+const GIVEN: &str = "given";
+
+/// The preset of a link that ends in descriptors.
+const TAP: &str = "tap";
+
+/// Likewise, of a veth pair.
+const MACVTAP: &str = "macvtap";
+
+/// What only a tap has.
+const OF_A_TAP: [&str; 4] = ["queues", "backpressure", "vnet-header", "uso"];
+
+/// The presets; the first is the default.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "wire",
+        summary: "packets of one MSS cross the link, GRO merges them, the receiver pays for receiving",
+        values: &[],
+    },
+    Preset {
+        name: "nic",
+        summary: "a NIC as it is: TSO, GRO by its driver, its own queues",
+        values: &[("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
+    },
+    Preset {
+        name: GIVEN,
+        summary: "an existing link between hosts of yours: the given options are set on its devices",
+        values: &[("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
+    },
+    Preset {
+        name: "offload",
+        summary: "64 KiB packets cross whole, as between two containers of one machine",
+        values: &[
+            ("mtu", "1500"),
+            ("tso", "on"),
+            ("threaded-napi", "off"),
+            ("qdisc", "none"),
+            ("wmem", "auto"),
+        ],
+    },
+    Preset {
+        name: "big-tcp",
+        summary: "packets of up to 512 KiB cross whole (BIG TCP)",
+        values: &[
+            ("mtu", "1500"),
+            ("tso", "on"),
+            ("threaded-napi", "off"),
+            ("qdisc", "none"),
+            ("gso-max", "524280"),
+            ("gro-max", "524280"),
+            ("wmem", "auto"),
+        ],
+    },
+    Preset {
+        name: TAP,
+        summary: "a tap: the sender has the device, the receiver its descriptors; for packets only",
+        values: &[("mtu", "1500"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
+    },
+    Preset {
+        name: MACVTAP,
+        summary: "a veth pair with a macvtap on its other end, read through descriptors; for packets only",
+        values: &[("mtu", "1500"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
+    },
+];
+
+/// Reads `PRESET[:key=value,...]`; also returns the part of the cell's id that
+/// says how the link differs from the default preset (empty for the default).
+pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
+    let (name, given) = split(text)?;
+    let preset = PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| unknown(&name))?;
+    let of_preset: Vec<Given> =
+        preset.values.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    let untouched = of_preset.iter().filter(|(key, _)| !given.iter().any(|(mine, _)| mine == key));
+    let all: Vec<Given> = given.iter().chain(untouched).cloned().collect();
+    let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
+    let asked = (preset.name == GIVEN).then(|| given.iter().cloned().collect());
+    let settings = LinkSettings { asked, ..settings(preset.name, &options) };
+    let no_tap = settings.tap.is_none();
+    if let Some((key, _)) = given.iter().find(|(key, _)| no_tap && OF_A_TAP.contains(&key.as_str()))
+    {
+        return Err(usage(format!("only tap links have {key}, and {name} is not one"))
+            .remedy(format!("choose --link {TAP}:{key}=...")));
+    }
+    let tap = settings.tap.unwrap_or_default();
+    if tap.macvtap && tap.backpressure {
+        let text = "a macvtap has no back-pressure: it drops what its ring cannot hold".into();
+        return Err(usage(text).remedy(format!("choose --link {TAP}, or backpressure=off")));
+    }
+    if tap.uso && !tap.vnet_header {
+        let text = "uso requires vnet-header, which carries the segment size";
+        return Err(usage(text.into()).remedy("add vnet-header=on"));
+    }
+    if settings.rps.is_some() && settings.threaded_napi {
+        return Err(usage("rps and threaded-napi both move the receive work".into())
+            .remedy("choose one: add threaded-napi=off"));
+    }
+    if settings.threaded_napi && !settings.gro {
+        return Err(usage(
+            "threaded-napi requires gro: without it a veth has no NAPI to thread".into(),
+        )
+        .remedy("add threaded-napi=off"));
+    }
+    Ok((settings, difference(preset, &of_preset, &given)))
+}
+
+fn settings(preset: &str, options: &Options) -> LinkSettings {
+    let number = |name: &str| options.number(name).map(|n| n as u32);
+    let tap = TapSettings {
+        queues: number("queues").unwrap_or(1),
+        backpressure: options.flag("backpressure"),
+        vnet_header: options.flag("vnet-header"),
+        uso: options.flag("uso"),
+        macvtap: preset == MACVTAP,
+    };
+    LinkSettings {
+        preset: preset.to_owned(),
+        mtu: number("mtu").unwrap_or(1500),
+        tso: options.flag("tso"),
+        gro: options.flag("gro"),
+        hw_gro: options.flag("hw-gro"),
+        hds: match options.word("hds") {
+            "on" => Some(true),
+            "off" => Some(false),
+            _ => None,
+        },
+        qdisc: options.word("qdisc").to_owned(),
+        queue_length: number("queue-length"),
+        tap: [TAP, MACVTAP].contains(&preset).then_some(tap),
+        gso_max: number("gso-max"),
+        gro_max: number("gro-max"),
+        wmem: number("wmem"),
+        threaded_napi: options.flag("threaded-napi"),
+        rps: number("rps"),
+        asked: None,
+    }
+}
+
+/// What is given and differs from the preset, as one would type it.
+fn difference(preset: &Preset, of_preset: &[Given], given: &[Given]) -> String {
+    let mut parts: Vec<String> = given
+        .iter()
+        .filter_map(|(key, value)| {
+            let spec = LINK_OPTIONS.iter().find(|spec| spec.name == key)?;
+            let usual = of_preset.iter().find(|(name, _)| name == key);
+            let usual = spec.kind.parse(usual.map_or(spec.default, |(_, value)| value)).ok()?;
+            let value = spec.kind.parse(value).ok()?;
+            // Of a link that is there, nothing is usual.
+            let counts = value != usual || preset.name == GIVEN;
+            counts.then(|| format!("{key}={}", spec.kind.print(&value)))
+        })
+        .collect();
+    parts.sort();
+    if preset.name != PRESETS[0].name {
+        parts.insert(0, format!("link={}", preset.name));
+    }
+    parts.join(",")
+}
+
+fn unknown(name: &str) -> Fault {
+    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    let fault = usage(format!("there is no link preset '{name}'"));
+    suggest(fault, name, &names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_valid_and_the_default_has_no_name_in_ids() {
+        for preset in PRESETS {
+            let (settings, difference) = parse_link(preset.name).unwrap();
+            assert_eq!(settings.preset, preset.name);
+            assert_eq!(difference.is_empty(), preset.name == "wire");
+        }
+        assert_eq!(parse_link("wire").unwrap().0, LinkSettings::default());
+    }
+
+    #[test]
+    fn options_go_over_the_preset() {
+        let (settings, difference) = parse_link("offload:mtu=9000,gro=off").unwrap();
+        assert!(settings.tso && !settings.gro && settings.mtu == 9000);
+        assert_eq!(difference, "link=offload,gro=off,mtu=9000");
+        let (settings, difference) = parse_link("nic:hds=on").unwrap();
+        assert_eq!((settings.hds, &*difference), (Some(true), "link=nic,hds=on"));
+        let (settings, difference) = parse_link("offload:mtu=1500,gro=yes,tso=0").unwrap();
+        assert!(!settings.tso);
+        assert_eq!(difference, "link=offload,tso=off", "what the preset says has no name in ids");
+    }
+
+    #[test]
+    fn of_a_link_that_is_there_only_what_is_named_is_meant() {
+        let (as_it_is, none) = parse_link("given").unwrap();
+        assert_eq!(none, "link=given");
+        assert!(!as_it_is.is_asked("mtu") && as_it_is.asked == Some([].into()));
+        let (settings, difference) = parse_link("given:mtu=4148,hw-gro=on").unwrap();
+        assert!(
+            settings.is_asked("mtu") && settings.is_asked("hw-gro") && !settings.is_asked("gro")
+        );
+        assert_eq!(difference, "link=given,hw-gro=on,mtu=4148", "the usual value is another cell");
+        assert!(parse_link("nic").unwrap().0.is_asked("gro"), "one that is made has everything");
+    }
+
+    #[test]
+    fn a_tap_has_what_no_other_link_has() {
+        let (settings, difference) =
+            parse_link("tap:qdisc=fq_codel,backpressure=on,queue-length=1000").unwrap();
+        let tap = settings.tap.unwrap();
+        assert!(tap.backpressure && !tap.vnet_header && tap.queues == 1);
+        assert_eq!((settings.qdisc.as_str(), settings.queue_length), ("fq_codel", Some(1000)));
+        assert_eq!(difference, "link=tap,backpressure=on,qdisc=fq_codel,queue-length=1000");
+        assert!(parse_link("wire").unwrap().0.tap.is_none());
+        let macvtap = parse_link("macvtap:queues=2,vnet-header=on,uso=on").unwrap().0.tap.unwrap();
+        assert!(macvtap.macvtap && macvtap.uso && macvtap.queues == 2 && !tap.macvtap);
+        for (link, words) in [
+            ("offload:backpressure=on", "have backpressure"),
+            ("macvtap:backpressure=on", "a macvtap has no back-pressure"),
+            ("tap:uso=on", "uso requires vnet-header"),
+        ] {
+            let fault = parse_link(link).unwrap_err();
+            assert!(fault.message.contains(words) && fault.remedy.is_some(), "{fault}");
+        }
+    }
+
+    #[test]
+    fn an_mtu_out_of_range_and_a_slip_are_refused() {
+        assert!(parse_link("wire:mtu=70000").unwrap_err().message.contains("outside 576 to 65535"));
+        assert!(parse_link("wier").unwrap_err().remedy.unwrap().contains("'wire'"));
+        assert!(parse_link("wire:rps=1").is_err());
+        assert!(parse_link("wire:gro=off").unwrap_err().remedy.unwrap().contains("napi=off"));
+    }
+}

@@ -1,0 +1,201 @@
+//! The one grammar of typed options: `name:key=value,key=value`.
+
+use bytepath_record::{Fault, FaultKind, OptionSpec, Options};
+
+/// A `key=value` as typed.
+pub(crate) type Given = (String, String);
+
+/// Splits `name:key=value,...` into the name and what is given. A key without
+/// a value is a flag that is switched on.
+pub fn split(text: &str) -> Result<(String, Vec<Given>), Fault> {
+    let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    Ok((name.trim().to_owned(), split_values(rest)?))
+}
+
+/// Splits `key=value,...`.
+pub(crate) fn split_values(text: &str) -> Result<Vec<Given>, Fault> {
+    let mut given: Vec<Given> = Vec::new();
+    // A comma between slashes is part of a value: the event cpu/event=1,umask=2/. So is
+    // everything between double quotes.
+    let (mut between, mut quoted) = (false, false);
+    let comma = |c: char| {
+        quoted ^= c == '"';
+        between ^= c == '/' && !quoted;
+        c == ',' && !between && !quoted
+    };
+    for part in text.split(comma).map(str::trim).filter(|part| !part.is_empty()) {
+        let (key, value) = part.split_once('=').unwrap_or((part, "on"));
+        let (key, value) = (key.trim(), value.trim());
+        let within = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        let value = within.unwrap_or(value);
+        if given.iter().any(|(known, _)| known == key) {
+            return Err(usage(format!("option '{key}' is given twice in '{text}'")));
+        }
+        given.push((key.to_owned(), value.to_owned()));
+    }
+    Ok(given)
+}
+
+/// Checks what is given against what is declared and fills in the defaults.
+/// `what` names the owner of the options in errors: "path uring".
+pub fn resolve(what: &str, declared: &[OptionSpec], given: &[Given]) -> Result<Options, Fault> {
+    for (key, _) in given {
+        if !declared.iter().any(|spec| spec.name == key) {
+            return Err(unknown_option(what, declared, key));
+        }
+    }
+    let mut options = Options::default();
+    for spec in declared {
+        let value = given.iter().find(|(key, _)| key == spec.name).map(|(_, value)| value.as_str());
+        let parsed = spec.kind.parse(value.unwrap_or(spec.default)).map_err(|wrong| {
+            usage(format!("option '{}' of {what}: {wrong}", spec.name))
+                .remedy(format!("it takes {}: {}", spec.kind, spec.help))
+        })?;
+        options.0.insert(spec.name.to_owned(), parsed);
+    }
+    Ok(options)
+}
+
+/// Options that were renamed, with their new names.
+const RENAMED: &[(&str, &str)] = &[("patience", "timeout")];
+
+fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> Fault {
+    let names: Vec<&str> = declared.iter().map(|spec| spec.name).collect();
+    let fault = usage(format!("{what} has no option '{key}'"));
+    if names.is_empty() {
+        fault.remedy("it has no options")
+    } else if let Some((_, new)) =
+        RENAMED.iter().find(|(old, new)| *old == key && names.contains(new))
+    {
+        fault.remedy(format!("it is now called '{new}'"))
+    } else {
+        suggest(fault, key, &names)
+    }
+}
+
+/// The options of a resolved set that differ from their defaults, as typed.
+pub(crate) fn differing(declared: &[OptionSpec], options: &Options) -> Vec<String> {
+    declared
+        .iter()
+        .filter_map(|spec| {
+            let value = options.0.get(spec.name)?;
+            let default = spec.kind.parse(spec.default).ok()?;
+            (*value != default).then(|| typed(spec.name, &spec.kind.print(value)))
+        })
+        .collect()
+}
+
+/// A fault with the nearest of the known names as its remedy, or with all of them.
+pub fn suggest(fault: Fault, typed: &str, known: &[&str]) -> Fault {
+    match did_you_mean(typed, known) {
+        Some(near) => fault.remedy(format!("did you mean '{near}'?")),
+        None => fault.remedy(format!("choose from {}", known.join(", "))),
+    }
+}
+
+/// `name=value`, the value in quotes where it could be misread without.
+fn typed(name: &str, value: &str) -> String {
+    let slashes = value.matches('/').count();
+    let comma = slashes == 0 && value.contains(',');
+    match slashes % 2 == 1 || comma || value.contains([' ', '+']) {
+        true => format!("{name}=\"{value}\""),
+        false => format!("{name}={value}"),
+    }
+}
+
+/// The nearest of the known names, if one is near enough to be a slip.
+pub(super) fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
+    // No slip of a key makes a text of this length, and comparing it would take its time.
+    if typed.len() > 200 {
+        return None;
+    }
+    known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(typed, name), *name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+pub(super) fn usage(message: String) -> Fault {
+    Fault::new(FaultKind::Usage, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{OptionKind, OptionValue};
+
+    #[test]
+    fn commas_between_slashes_are_part_of_a_value() {
+        let given = split_values("a=x/y=1,z/,b=2").unwrap();
+        assert_eq!(given, [("a".into(), "x/y=1,z/".into()), ("b".into(), "2".into())]);
+        let given = split_values("a=\"x/y, z=1\",b=2").unwrap();
+        assert_eq!(given, [("a".into(), "x/y, z=1".into()), ("b".into(), "2".into())]);
+    }
+
+    const DECLARED: &[OptionSpec] = &[
+        OptionSpec {
+            name: "depth",
+            kind: OptionKind::Count(1, 64),
+            default: "4",
+            help: "requests",
+        },
+        OptionSpec { name: "fixed", kind: OptionKind::Flag, default: "on", help: "registered" },
+        OptionSpec {
+            name: "lowat",
+            kind: OptionKind::AutoSize(1, 1 << 30),
+            default: "auto",
+            help: "bytes",
+        },
+    ];
+
+    fn resolved(text: &str) -> Result<Options, Fault> {
+        let (name, given) = split(text)?;
+        resolve(&format!("path {name}"), DECLARED, &given)
+    }
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let options = resolved("uring:lowat=64K").unwrap();
+        assert_eq!(options.number("depth"), Some(4));
+        assert_eq!(options.number("lowat"), Some(65536));
+        assert!(options.flag("fixed"));
+        assert_eq!(resolved("uring").unwrap().0["lowat"], OptionValue::Word("auto".into()));
+        assert_eq!(differing(DECLARED, &options), ["lowat=64K"]);
+    }
+
+    #[test]
+    fn errors_name_thing_cause_and_remedy() {
+        let text = |t: &str| resolved(t).unwrap_err().to_string();
+        assert_eq!(text("uring:dept=3"), "path uring has no option 'dept' (did you mean 'depth'?)");
+        assert_eq!(
+            text("uring:zzz=3"),
+            "path uring has no option 'zzz' (choose from depth, fixed, lowat)"
+        );
+        assert_eq!(
+            text("uring:depth=0"),
+            "option 'depth' of path uring: 0 is outside 1 to 64 (it takes 1..64: requests)"
+        );
+        assert!(text("uring:depth=1,depth=2").contains("given twice"));
+        assert!(text("uring:fixed=maybe").contains("neither on nor off"));
+    }
+
+    #[test]
+    fn a_renamed_option_is_answered_with_its_new_name() {
+        const TIMEOUT: &[OptionSpec] = &[OptionSpec {
+            name: "timeout",
+            kind: OptionKind::Count(1, 60),
+            default: "10",
+            help: "seconds",
+        }];
+        let old = [("patience".to_string(), "5".to_string())];
+        assert_eq!(
+            resolve("testbed hosts", TIMEOUT, &old).unwrap_err().to_string(),
+            "testbed hosts has no option 'patience' (it is now called 'timeout')"
+        );
+        // Where the new one does not exist, the old one is as unknown as any other.
+        let fault = resolve("path uring", DECLARED, &old).unwrap_err().to_string();
+        assert!(fault.contains("choose from depth"), "{fault}");
+    }
+}

@@ -1,0 +1,513 @@
+//! Which CPUs the work runs on, as typed: a short form, parts by name, or both.
+
+use super::options::{suggest, usage};
+use bytepath_record::{Facts, Fault, Placement, Role, SoftirqCpu};
+
+/// A placement and how ids name it (empty for the default).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreSpec {
+    /// The CPUs.
+    pub placement: Placement,
+    /// Part of a cell's id.
+    pub difference: String,
+}
+
+/// CPUs to choose from, the best first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cpus {
+    /// Both hosts share a machine.
+    Shared(Vec<u32>),
+    /// Each host has a machine of its own, the sender's first.
+    Apart([Vec<u32>; 2]),
+}
+
+impl Cpus {
+    /// Those of the host of a role.
+    pub fn of(&self, role: Role) -> &[u32] {
+        match self {
+            Cpus::Shared(cpus) => cpus,
+            Cpus::Apart(cpus) => &cpus[role as usize],
+        }
+    }
+
+    /// Of the hosts with these facts, whose devices these are, if they are known: those that
+    /// both may use, where they are two places of one machine. CPUs on the NUMA node of a
+    /// role's device come first.
+    pub fn of_hosts(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Cpus {
+        let [sender, receiver] = [0, 1].map(|at| by_preference(facts[at], devices[at].as_deref()));
+        let both: Vec<u32> = sender.iter().filter(|cpu| receiver.contains(cpu)).copied().collect();
+        if facts[0].machine != facts[1].machine || both.is_empty() {
+            return Cpus::Apart([sender, receiver]);
+        }
+        // Alternately, as they are assigned.
+        let mut shared: Vec<u32> = Vec::with_capacity(both.len());
+        for at in 0..both.len() {
+            let preferred = if at % 2 == 0 { &sender } else { &receiver };
+            let free = |cpu: &&u32| both.contains(cpu) && !shared.contains(cpu);
+            shared.extend(preferred.iter().find(free).copied());
+        }
+        Cpus::Shared(shared)
+    }
+
+    /// The default short form: a machine with one CPU has no two.
+    pub fn usual(&self) -> &'static str {
+        match self {
+            Cpus::Shared(cpus) if cpus.len() == 1 => "one",
+            _ => SHORT_FORMS[0].0,
+        }
+    }
+
+    /// The CPU of a role's threads.
+    fn thread(&self, role: Role) -> Option<u32> {
+        match self {
+            Cpus::Shared(cpus) => nth(cpus, role as usize),
+            Cpus::Apart(cpus) => nth(&cpus[role as usize], 0),
+        }
+    }
+
+    /// A CPU for the softirqs of a role's device that runs none of the threads.
+    fn networking(&self, role: Role) -> Option<u32> {
+        match self {
+            Cpus::Shared(cpus) => nth(cpus, 2 + role as usize),
+            Cpus::Apart(cpus) => nth(&cpus[role as usize], 1),
+        }
+    }
+
+    fn has(&self, placement: &Placement) -> Result<(), (&'static str, u32, &[u32])> {
+        for role in Role::ALL {
+            let cpus = self.of(role);
+            if let Some((part, cpu)) = placement.named_at(role).find(|(_, cpu)| !cpus.contains(cpu))
+            {
+                return Err((part, cpu, cpus));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The CPUs that a host may use in the order in which work is put on them: those on the NUMA
+/// node of its device before others; there the first thread of every core, then the threads
+/// that share one.
+fn by_preference(facts: &Facts, device: Option<&str>) -> Vec<u32> {
+    let near = device.and_then(|device| facts.cpus_near(device)).unwrap_or_default();
+    let mut cpus = facts.cpus.clone();
+    let shares = |cpu: &u32| {
+        let core = facts.siblings.iter().find(|core| core.contains(cpu));
+        core.is_some_and(|core| core.iter().any(|other| other < cpu && facts.cpus.contains(other)))
+    };
+    cpus.sort_by_key(|cpu| (!near.contains(cpu), shares(cpu), *cpu));
+    cpus
+}
+
+impl Default for Cpus {
+    fn default() -> Cpus {
+        Cpus::Shared(Vec::new())
+    }
+}
+
+impl<T: AsRef<[u32]>> From<T> for Cpus {
+    fn from(cpus: T) -> Cpus {
+        Cpus::Shared(cpus.as_ref().to_vec())
+    }
+}
+
+/// One of these CPUs; one more than there are goes by the next number. None of none.
+fn nth(cpus: &[u32], at: usize) -> Option<u32> {
+    let past = |last: &u32| last.saturating_add((at + 1).saturating_sub(cpus.len()) as u32);
+    cpus.get(at).copied().or_else(|| cpus.iter().max().map(past))
+}
+
+/// The short forms, their other name, and what they mean.
+pub const SHORT_FORMS: &[(&str, &str, &str)] = &[
+    ("two", "two-cores", "sender and receiver on a CPU each"),
+    ("one", "one-core", "both on one CPU"),
+    ("none", "unpinned", "wherever the scheduler puts them"),
+    ("together", "together", "each end on its own CPU, which also takes its device's interrupts"),
+    ("apart", "apart", "each end on its own CPU, and the softirqs of its device on another"),
+];
+
+/// The parts of the work that can be named, and what each is.
+pub const PARTS: [(&str, &str); 6] = [
+    ("sender", "the sender's threads"),
+    ("receiver", "the receiver's threads"),
+    ("sender-softirq", "the kernel's work for the sender's device, likewise"),
+    ("softirq", "the kernel's receive work: the link's polling thread, a card's interrupts, RPS"),
+    ("io-wq", "io_uring's worker threads"),
+    ("vhost", "the vhost thread of a virtual machine's device, and of the path vhost"),
+];
+
+/// Reads a placement: `two-cores` (the default) or another of [`SHORT_FORMS`], two CPU
+/// numbers `S,R`, or parts by name as in `sender=0,receiver=1,softirq=1,io-wq=0`,
+/// alone or after one of the others. A part goes to a CPU, is `free`, or goes where
+/// the `sender` or the `receiver` is. `cpus` are those that may be used; others are an
+/// error.
+pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> {
+    let cpus = cpus.into();
+    let cores = place(text, &cpus)?;
+    let Err((part, cpu, usable)) = cpus.has(&cores.placement) else { return Ok(cores) };
+    if let Some((short, ..)) =
+        SHORT_FORMS.iter().find(|(short, other, _)| [*short, *other].contains(&text.trim()))
+    {
+        let text = format!("'{short}' takes more CPUs than the {} that may be used", usable.len());
+        return Err(usage(text).remedy("--cores one-core, or --cores unpinned"));
+    }
+    Err(usage(format!("CPU {cpu} does not exist or may not be used ({part})"))
+        .remedy(format!("this process may use {}", list(usable))))
+}
+
+/// As [`parse_cores`], but a CPU that is not there is not an error: an experiment
+/// is written once for many machines. A short form that takes more CPUs than there are
+/// continues with the next numbers.
+pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> {
+    place(text, &cpus.into())
+}
+
+fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
+    let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.thread(role)) else {
+        return Err(usage("this process may use no CPU at all".into()));
+    };
+    let words: Vec<&str> = text.split(',').map(str::trim).collect();
+    let (base, parts) = split_base(text, &words)?;
+    let pinned = Placement::pinned(sender, receiver);
+    let softirqs = |cpus: [Option<u32>; 2]| {
+        let [sender_softirq, softirq] =
+            cpus.map(|cpu| cpu.map_or(SoftirqCpu::Link, SoftirqCpu::Cpu));
+        Placement { sender_softirq, softirq, ..pinned }
+    };
+    let mut placement = match base {
+        Base::Short("two") => pinned,
+        Base::Short("one") => match cpus {
+            Cpus::Shared(_) => Placement::pinned(sender, sender),
+            Cpus::Apart(_) => {
+                let text = "two hosts cannot share a CPU, as 'one' requires";
+                return Err(usage(text.into()).remedy("write 'together': one CPU at each end"));
+            }
+        },
+        Base::Short("together") => softirqs([Some(sender), Some(receiver)]),
+        Base::Short("apart") => softirqs(Role::ALL.map(|role| cpus.networking(role))),
+        Base::Short(_) | Base::Nothing => Placement::default(),
+        Base::Pair(sender, receiver) => Placement::pinned(sender, receiver),
+    };
+    let mut asked: Vec<Asked> = Vec::new();
+    for part in parts {
+        let asked_part = read_part(text, part)?;
+        if asked.iter().any(|known| known.part == asked_part.part) {
+            return Err(usage(format!("'{}' is given twice in '{text}'", asked_part.part)));
+        }
+        asked.push(asked_part);
+    }
+    let of_roles = asked.iter().any(|asked| matches!(asked.part, "sender" | "receiver"));
+    let (base, of_base) =
+        if of_roles { (Base::Nothing, Placement::default()) } else { (base, placement) };
+    // The threads first: other parts may go where they are.
+    asked.sort_by_key(|asked| PARTS.iter().position(|(name, _)| *name == asked.part));
+    for asked in &asked {
+        put(&mut placement, asked)?;
+    }
+    let difference = difference(&placement, base, &of_base);
+    Ok(CoreSpec { placement, difference })
+}
+
+/// What precedes the named parts.
+#[derive(Clone, Copy)]
+enum Base {
+    Nothing,
+    /// One of [`SHORT_FORMS`], by its first name.
+    Short(&'static str),
+    Pair(u32, u32),
+}
+
+fn split_base<'a>(text: &str, words: &'a [&'a str]) -> Result<(Base, &'a [&'a str]), Fault> {
+    let short =
+        |word: &str| SHORT_FORMS.iter().find(|(name, other, _)| [*name, *other].contains(&word));
+    let cpu = |word: &str| word.parse::<u32>().ok();
+    match words {
+        [word, parts @ ..] if short(word).is_some() => {
+            Ok((short(word).map_or(Base::Nothing, |(name, ..)| Base::Short(name)), parts))
+        }
+        [word, ..] if word.contains('=') => Ok((Base::Nothing, words)),
+        [sender, receiver, parts @ ..] => match (cpu(sender), cpu(receiver)) {
+            (Some(sender), Some(receiver)) => Ok((Base::Pair(sender, receiver), parts)),
+            _ => Err(wrong(text)),
+        },
+        _ => Err(wrong(text)),
+    }
+}
+
+/// A part as requested.
+struct Asked {
+    part: &'static str,
+    at: At,
+}
+
+#[derive(Clone, Copy)]
+enum At {
+    Cpu(u32),
+    Free,
+    Sender,
+    Receiver,
+}
+
+fn read_part(text: &str, word: &str) -> Result<Asked, Fault> {
+    let (name, value) = word.split_once('=').ok_or_else(|| wrong(text))?;
+    let (name, value) = (name.trim(), value.trim());
+    let Some((part, _)) = PARTS.iter().find(|(part, _)| *part == name) else {
+        let names: Vec<&str> = PARTS.iter().map(|(part, _)| *part).collect();
+        let fault = usage(format!("'{name}' in '{text}' is not a part of the work"));
+        return Err(suggest(fault, name, &names));
+    };
+    let at = match value {
+        "free" => At::Free,
+        "sender" if *part != "sender" => At::Sender,
+        "receiver" if *part != "receiver" => At::Receiver,
+        number => At::Cpu(number.parse().map_err(|_| {
+            usage(format!("'{value}' in '{text}' is not a place for '{part}'"))
+                .remedy("write a CPU number, free, sender or receiver")
+        })?),
+    };
+    Ok(Asked { part, at })
+}
+
+fn put(placement: &mut Placement, asked: &Asked) -> Result<(), Fault> {
+    let role = |cpu: Option<u32>, role: &str| {
+        cpu.map(Some).ok_or_else(|| {
+            let text = format!("{} cannot go with the {role}, which has no CPU", asked.part);
+            usage(text).remedy(format!("give the {role} a CPU, or {} a number", asked.part))
+        })
+    };
+    let cpu = match asked.at {
+        At::Cpu(cpu) => Some(cpu),
+        At::Free => None,
+        At::Sender => role(placement.sender, "sender")?,
+        At::Receiver => role(placement.receiver, "receiver")?,
+    };
+    match asked.part {
+        "sender" => placement.sender = cpu,
+        "receiver" => placement.receiver = cpu,
+        "sender-softirq" => {
+            placement.sender_softirq = cpu.map_or(SoftirqCpu::Free, SoftirqCpu::Cpu);
+        }
+        "softirq" => placement.softirq = cpu.map_or(SoftirqCpu::Free, SoftirqCpu::Cpu),
+        "io-wq" => placement.io_wq = cpu,
+        _ => placement.vhost = cpu,
+    }
+    Ok(())
+}
+
+/// How ids name a placement: `cores=0/1/softirq=1`. With commas in place of the
+/// slashes it is read as the same placement. What the base says already has no words.
+fn difference(placement: &Placement, base: Base, of_base: &Placement) -> String {
+    let Placement { sender, receiver, io_wq, vhost, .. } = *placement;
+    let mut words = vec![match (base, sender, receiver) {
+        (Base::Short(name), ..) => name.to_owned(),
+        (_, Some(sender), Some(receiver)) => format!("{sender}/{receiver}"),
+        _ => "none".to_owned(),
+    }];
+    if sender.is_none() != receiver.is_none() {
+        words.extend(sender.map(|cpu| format!("sender={cpu}")));
+        words.extend(receiver.map(|cpu| format!("receiver={cpu}")));
+    }
+    for (part, role) in [("sender-softirq", Role::Sender), ("softirq", Role::Receiver)] {
+        match placement.softirq(role) {
+            softirq if softirq == of_base.softirq(role) => {}
+            SoftirqCpu::Link => {}
+            SoftirqCpu::Free => words.push(format!("{part}=free")),
+            SoftirqCpu::Cpu(cpu) => words.push(format!("{part}={cpu}")),
+        }
+    }
+    words.extend(io_wq.map(|cpu| format!("io-wq={cpu}")));
+    words.extend(vhost.map(|cpu| format!("vhost={cpu}")));
+    match words.as_slice() {
+        [two] if two == SHORT_FORMS[0].0 => String::new(),
+        words => format!("cores={}", words.join("/")),
+    }
+}
+
+fn wrong(text: &str) -> Fault {
+    usage(format!("'{text}' is not a placement")).remedy(
+        "write two-cores, one-core, together, apart, unpinned, two CPU numbers (sender,receiver), or \
+         parts as in sender=0,receiver=1,softirq=1,io-wq=0",
+    )
+}
+
+fn list(cpus: &[u32]) -> String {
+    let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
+    list.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(text: &str) -> Placement {
+        parse_cores(text, [0, 1, 2]).unwrap().placement
+    }
+
+    #[test]
+    fn placements() {
+        let cpus = |text: &str, allowed: &[u32]| {
+            parse_cores(text, allowed).map(|c| (c.placement.sender, c.placement.receiver))
+        };
+        assert_eq!(cpus("two", &[0, 1, 2]).unwrap(), (Some(0), Some(1)));
+        assert_eq!(cpus("two-cores", &[0, 1, 2]).unwrap(), (Some(0), Some(1)));
+        assert_eq!(cpus("one", &[3]).unwrap(), (Some(3), Some(3)));
+        assert_eq!(cpus("one-core", &[3]).unwrap(), (Some(3), Some(3)));
+        assert_eq!(cpus("none", &[0]).unwrap(), (None, None));
+        assert_eq!(cpus("unpinned", &[0]).unwrap(), (None, None));
+        assert_eq!(cpus("2, 0", &[0, 2]).unwrap(), (Some(2), Some(0)));
+        let elsewhere = |text: &str| read_cores(text, [0]).unwrap().placement;
+        assert_eq!(elsewhere("0,7"), Placement::pinned(0, 7));
+        assert_eq!(elsewhere("two"), Placement::pinned(0, 1));
+        assert!(cpus("two", &[0]).unwrap_err().remedy.unwrap().contains("one-core"));
+        assert!(cpus("0,7", &[0, 1]).unwrap_err().message.contains("CPU 7"));
+        assert!(cpus("left", &[0, 1]).unwrap_err().message.contains("'left'"));
+    }
+
+    #[test]
+    fn parts_by_name_alone_and_after_a_short_form() {
+        let all =
+            Placement { softirq: SoftirqCpu::Cpu(1), io_wq: Some(0), ..Placement::pinned(0, 1) };
+        assert_eq!(placed("sender=0,receiver=1,softirq=1,io-wq=0"), all);
+        assert_eq!(placed("two-cores, softirq = receiver, io-wq=sender"), all);
+        assert_eq!(placed("0,1,softirq=1,io-wq=sender"), all);
+        let free = Placement { softirq: SoftirqCpu::Free, ..Placement::pinned(0, 1) };
+        assert_eq!(placed("two-cores,softirq=free"), free);
+        let half = Placement { receiver: Some(2), ..Placement::default() };
+        assert_eq!(placed("receiver=2"), half);
+        assert_eq!(placed("unpinned,receiver=2"), half);
+        assert_eq!(placed("one-core,receiver=free").receiver, None);
+        assert_eq!(placed("two,vhost=2").vhost, Some(2));
+    }
+
+    #[test]
+    fn threads_and_softirqs_of_each_end_together_or_apart() {
+        let four = |sender, receiver, sender_softirq, softirq| Placement {
+            sender_softirq: SoftirqCpu::Cpu(sender_softirq),
+            softirq: SoftirqCpu::Cpu(softirq),
+            ..Placement::pinned(sender, receiver)
+        };
+        let placed = |text: &str, cpus: &Cpus| {
+            let cores = parse_cores(text, cpus.clone());
+            cores.map(|cores| (cores.placement, cores.difference))
+        };
+        let one = Cpus::from([0, 1, 4, 5]);
+        assert_eq!(placed("together", &one), Ok((four(0, 1, 0, 1), "cores=together".into())));
+        assert_eq!(placed("apart", &one), Ok((four(0, 1, 4, 5), "cores=apart".into())));
+        // On a machine each, the numbers of both may be the same.
+        let two = Cpus::Apart([vec![8, 9], vec![2, 3]]);
+        assert_eq!(placed("together", &two).unwrap().0, four(8, 2, 8, 2));
+        assert_eq!(placed("apart", &two).unwrap().0, four(8, 2, 9, 3));
+        assert_eq!(placed("two", &two).unwrap().0, Placement::pinned(8, 2));
+        assert!(placed("one", &two).unwrap_err().to_string().contains("together"));
+        assert!(placed("sender=2,receiver=2", &two).unwrap_err().message.contains("CPU 2"));
+        // CPUs that do not exist are numbered on, for a machine that has them.
+        let small = Cpus::from([0, 1]);
+        let wrong = placed("apart", &small).unwrap_err();
+        assert!(wrong.message.contains("more CPUs than the 2"), "{wrong}");
+        assert_eq!(read_cores("apart", small).unwrap().placement, four(0, 1, 2, 3));
+    }
+
+    #[test]
+    fn cpus_are_those_of_the_hosts() {
+        let facts = |machine: &str, cpus: &[u32]| Facts {
+            machine: machine.into(),
+            cpus: cpus.to_vec(),
+            siblings: vec![vec![0, 4], vec![1, 5]],
+            ..Facts::default()
+        };
+        let of = |one: &Facts, other: &Facts| Cpus::of_hosts([one, other], &[None, None]);
+        let (a, b) = (facts("a", &[0, 1, 4, 5, 9]), facts("b", &[4, 5]));
+        // Threads of one core come last, unless their siblings may not be used.
+        assert_eq!(of(&a, &b), Cpus::Apart([vec![0, 1, 9, 4, 5], vec![4, 5]]));
+        // Two places of one machine have its CPUs between them.
+        assert_eq!(of(&a, &a), Cpus::Shared(vec![0, 1, 9, 4, 5]));
+        assert_eq!(of(&a, &facts("a", &[1, 9])), Cpus::Shared(vec![1, 9]));
+        let elsewhere = facts("a", &[6]);
+        assert_eq!(of(&a, &elsewhere), Cpus::Apart([vec![0, 1, 9, 4, 5], vec![6]]));
+        assert_eq!([Cpus::from([3]).usual(), of(&b, &elsewhere).usual()], ["one", "two"]);
+    }
+
+    #[test]
+    fn cpus_on_the_node_of_the_card_come_first() {
+        let machine = |name: &str| Facts {
+            machine: name.into(),
+            cpus: (0..8).collect(),
+            siblings: vec![vec![0, 2], vec![4, 6], vec![5, 7]],
+            nodes: [(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])].into(),
+            settings: [("nic.eth0.node", "0"), ("nic.eth1.node", "1"), ("nic.eth2.node", "-1")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Facts::default()
+        };
+        let (a, b) = (machine("a"), machine("b"));
+        let on = |device: &str| Some(device.to_owned());
+        let of = |a, b, devices: [Option<String>; 2]| Cpus::of_hosts([a, b], &devices);
+        let near_1 = vec![4, 5, 6, 7, 0, 1, 3, 2];
+        let near_0 = vec![0, 1, 3, 2, 4, 5, 6, 7];
+        assert_eq!(
+            of(&a, &b, [on("eth1"), on("eth0")]),
+            Cpus::Apart([near_1.clone(), near_0.clone()])
+        );
+        assert_eq!(of(&a, &a, [on("eth1"), on("eth1")]), Cpus::Shared(near_1));
+        // A card on each node of one machine: each end has CPUs of its own.
+        let both = of(&a, &a, [on("eth0"), on("eth1")]);
+        assert_eq!(both, Cpus::Shared(vec![0, 4, 1, 5, 3, 6, 2, 7]));
+        let apart = parse_cores("apart", both).unwrap().placement;
+        assert_eq!((apart.sender, apart.sender_softirq), (Some(0), SoftirqCpu::Cpu(1)));
+        assert_eq!((apart.receiver, apart.softirq), (Some(4), SoftirqCpu::Cpu(5)));
+        // No node, or one that is not known, changes nothing.
+        let plain = Cpus::Shared(vec![0, 1, 3, 4, 5, 2, 6, 7]);
+        assert_eq!(of(&a, &a, [on("eth2"), on("eth9")]), plain);
+    }
+
+    #[test]
+    fn every_id_reads_back_as_its_placement() {
+        for text in [
+            "two",
+            "one",
+            "none",
+            "2,0",
+            "two,softirq=0",
+            "one,softirq=free",
+            "0,1,softirq=2,io-wq=1,vhost=2",
+            "receiver=1",
+            "sender=1,softirq=0",
+            "two,receiver=2",
+            "together",
+            "apart",
+            "apart,softirq=0",
+            "together,receiver=2",
+            "two,sender-softirq=sender,softirq=free",
+        ] {
+            let read = read_cores(text, [0, 1, 2]).unwrap();
+            let id = read.difference.strip_prefix("cores=").unwrap_or("two");
+            assert!(!id.contains([',', ' ']), "{id}");
+            assert_eq!(
+                read_cores(&id.replace('/', ","), [0, 1, 2]),
+                Ok(read.clone()),
+                "{text}: {id}"
+            );
+        }
+        let id = |text: &str| read_cores(text, [0, 1]).unwrap().difference;
+        assert_eq!(
+            [id("two-cores"), id("one-core"), id("unpinned")],
+            ["", "cores=one", "cores=none"]
+        );
+        assert_eq!(id("1,0"), "cores=1/0");
+        assert_eq!(id("two,softirq=sender"), "cores=two/softirq=0");
+    }
+
+    #[test]
+    fn errors_say_what_would_be_right() {
+        let wrong = |text: &str| parse_cores(text, [0, 1]).unwrap_err().to_string();
+        assert!(wrong("softirc=1").contains("did you mean 'softirq'?"), "{}", wrong("softirc=1"));
+        assert!(wrong("softirq=5").contains("CPU 5") && wrong("softirq=5").contains("(softirq)"));
+        assert!(wrong("softirq=all").contains("'all'"));
+        assert!(wrong("sender=0,sender=1").contains("twice"));
+        assert!(wrong("unpinned,softirq=receiver").contains("has no CPU"));
+        assert!(wrong("sender=sender").contains("not a place"));
+        for text in ["", ",", "0", "0,1,2", "two,one", "sender", "0,softirq=1"] {
+            assert!(wrong(text).contains("is not a placement"), "{text}: {}", wrong(text));
+        }
+    }
+}

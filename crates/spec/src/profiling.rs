@@ -1,0 +1,168 @@
+//! Which profiles a study takes, as typed: `WHAT[:key=value,...]`.
+
+use super::options::{differing, resolve, split, usage};
+use super::suggest;
+use bytepath_record::{
+    Fault, OptionKind, OptionSpec, Options, ProfiledCells, Profiling, SAMPLING_OPTIONS,
+};
+
+/// Most profile trials of a cell.
+pub const MOST_PROFILES: u64 = 1000;
+
+/// What can be set of profiles.
+pub const PROFILE_OPTIONS: &[OptionSpec] = &[
+    SAMPLING_OPTIONS[0],
+    SAMPLING_OPTIONS[1],
+    OptionSpec {
+        name: "trials",
+        kind: OptionKind::Count(1, MOST_PROFILES),
+        default: "5",
+        help: "profile trials of each cell",
+    },
+    OptionSpec {
+        name: "retakes",
+        kind: OptionKind::Count(0, MOST_PROFILES),
+        default: "3",
+        help: "more of them, at most, one for each that is rejected",
+    },
+    OptionSpec {
+        name: "window",
+        kind: OptionKind::Time(100, 3_600_000),
+        default: "2s",
+        help: "sampled time of each",
+    },
+];
+
+/// Of which cells, and what it means.
+pub const PROFILED_CELLS: &[(&str, &str)] = &[
+    (
+        "leading",
+        "the baseline and the cell that the study recommends, or, where it recommends none, that \
+         of largest",
+    ),
+    ("largest", "the baseline and the cell whose CPU cost differs most from it"),
+    ("all", "every cell that was measured"),
+    ("none", "none"),
+];
+
+/// The profiles of a study whose flags say nothing of them.
+pub const DEFAULT_PROFILE: &str = "leading";
+
+/// Reads `leading`, `largest`, `all` or `none`, each but the last with options after a colon.
+/// A number alone is `leading` at that rate.
+pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
+    let (name, mut given) = split(text)?;
+    let mut name = name.as_str();
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
+        if given.iter().any(|(key, _)| key == "rate") {
+            return Err(usage(format!("the rate is given twice in '{text}'")));
+        }
+        given.push(("rate".to_owned(), name.to_owned()));
+        name = DEFAULT_PROFILE;
+    }
+    let cells = match name {
+        "leading" => ProfiledCells::Leading,
+        "largest" => ProfiledCells::Largest,
+        "all" => ProfiledCells::All,
+        "none" if given.is_empty() => return Ok(None),
+        "none" => return Err(usage("'none' takes no options".into()).remedy("write none")),
+        other => {
+            let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
+            let fault = usage(format!("'{other}' does not select what to profile"));
+            return Err(suggest(fault, other, &names));
+        }
+    };
+    let options = resolve("profile", PROFILE_OPTIONS, &given)?;
+    Ok(Some(profiling(cells, &options)))
+}
+
+fn profiling(cells: ProfiledCells, options: &Options) -> Profiling {
+    Profiling {
+        cells,
+        rate: options.number("rate"),
+        event: Some(options.word("event")).filter(|event| *event != "auto").map(str::to_owned),
+        trials: options.number("trials").unwrap_or_default() as u32,
+        retakes: options.number("retakes").unwrap_or_default() as u32,
+        window: options.number("window").unwrap_or_default() as f64 / 1e3,
+    }
+}
+
+/// How many cells the profiles are of at most, of so many that the study has.
+pub fn most_profiled(profiling: &Profiling, cells: usize) -> usize {
+    match profiling.cells {
+        ProfiledCells::Leading | ProfiledCells::Largest => cells.min(2),
+        ProfiledCells::All => cells,
+    }
+}
+
+/// Writes profiles so that they are read again as the same.
+pub fn print_profile(profiling: Option<&Profiling>) -> String {
+    let Some(profiling) = profiling else { return "none".to_owned() };
+    let name = match profiling.cells {
+        ProfiledCells::Leading => "leading",
+        ProfiledCells::Largest => "largest",
+        ProfiledCells::All => "all",
+    };
+    let mut options = Options::default();
+    for spec in PROFILE_OPTIONS {
+        let text = match spec.name {
+            "rate" => profiling.rate.map(|rate| rate.to_string()),
+            "event" => profiling.event.clone(),
+            "trials" => Some(profiling.trials.to_string()),
+            "retakes" => Some(profiling.retakes.to_string()),
+            _ => Some(format!("{}ms", (profiling.window * 1e3).round())),
+        };
+        let value = spec.kind.parse(text.as_deref().unwrap_or(spec.default));
+        options.0.extend(value.ok().map(|value| (spec.name.to_owned(), value)));
+    }
+    match differing(PROFILE_OPTIONS, &options).as_slice() {
+        [] => name.to_owned(),
+        some => format!("{name}:{}", some.join(",")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_read_and_written() {
+        let read = |text: &str| parse_profile(text).unwrap();
+        let default = read("largest").unwrap();
+        assert_eq!(
+            (default.cells, default.trials, default.retakes, default.window),
+            (ProfiledCells::Largest, 5, 3, 2.0)
+        );
+        assert_eq!((default.rate, &default.event), (None, &None));
+        assert_eq!(read("none"), None);
+        assert_eq!(read("999"), read("leading:rate=999"));
+        let event = "all:rate=97,event=cpu/event=0x3c,umask=1/k,trials=2,window=250ms";
+        let all = read(event).unwrap();
+        assert_eq!(all.event.as_deref(), Some("cpu/event=0x3c,umask=1/k"));
+        assert_eq!(
+            (all.cells, all.rate, all.trials, all.window),
+            (ProfiledCells::All, Some(97), 2, 0.25)
+        );
+        for text in
+            ["leading", "largest:retakes=0", "none", event, "all:event=cycles:k,window=1.5s"]
+        {
+            let value = read(text);
+            assert_eq!(read(&print_profile(value.as_ref())), value, "{text}");
+        }
+        assert_eq!(print_profile(read("largest:trials=5").as_ref()), "largest");
+        assert_eq!(print_profile(read("all:window=1500ms").as_ref()), "all:window=1.5s");
+    }
+
+    #[test]
+    fn errors_say_what_would_be_right() {
+        let wrong = |text: &str| parse_profile(text).unwrap_err().to_string();
+        assert!(wrong("larges").contains("did you mean 'largest'?"));
+        assert!(wrong("").contains("leading, largest, all, none"));
+        assert!(wrong("none:rate=5").contains("no options"));
+        assert!(wrong("all:rat=5").contains("did you mean 'rate'?"));
+        assert!(wrong("all:rate=0").contains("auto|1..100000"), "{}", wrong("all:rate=0"));
+        assert!(wrong("all:window=1ms").contains("100ms"), "{}", wrong("all:window=1ms"));
+        assert!(wrong("999:rate=5").contains("twice"), "{}", wrong("999:rate=5"));
+        assert!(wrong("all:event=").contains("event"));
+    }
+}

@@ -1,0 +1,75 @@
+//! The copy ceiling: how fast one core copies memory, as the yardstick that
+//! every path with a copy is measured against.
+
+use bytepath_record::{CopyCeiling, Fault, FaultKind};
+use bytepath_sys::memory::Region;
+use bytepath_sys::thread;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Size of the buffers that no cache holds, bytes.
+const MEMORY_SIZE: u64 = 256 << 20;
+
+/// How long each of the two sizes is copied. The best of [`ROUNDS`] such
+/// rounds counts: a ceiling is what can be reached, and what disturbs it on a
+/// shared machine only ever makes it lower.
+const ROUND: Duration = Duration::from_millis(60);
+const ROUNDS: u32 = 3;
+
+/// Measures on the given CPU, with buffers of `size` bytes and with buffers
+/// far above the cache. Gives up between steps once it is `unwanted`.
+pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<CopyCeiling, Fault> {
+    let work = || -> Result<CopyCeiling, Fault> {
+        if let Some(cpu) = cpu {
+            thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
+        }
+        let workload_size = size.clamp(64, MEMORY_SIZE);
+        Ok(CopyCeiling {
+            workload: bandwidth(workload_size as usize, unwanted)?,
+            workload_size,
+            memory: bandwidth(MEMORY_SIZE as usize, unwanted)?,
+            memory_size: MEMORY_SIZE,
+        })
+    };
+    // A thread of its own, so that the pinning does not outlive it.
+    std::thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|_| Err(Fault::new(FaultKind::System, "the copy measurement panicked")))
+}
+
+/// Bytes copied per second between two buffers of this size.
+fn bandwidth(size: usize, unwanted: &AtomicBool) -> Result<f64, Fault> {
+    let wanted = || match unwanted.load(Ordering::Relaxed) {
+        false => Ok(()),
+        true => Err(Fault::new(FaultKind::PeerLost, "the controller has gone away")),
+    };
+    let region = || {
+        wanted()?;
+        Region::new(size, true).map_err(|e| Fault::system("cannot map memory to copy", &e))
+    };
+    let (source, mut target) = (region()?, region()?);
+    target.copy_from_slice(&source);
+    let mut best = 0.0f64;
+    for _ in 0..ROUNDS {
+        let (begin, mut bytes) = (Instant::now(), 0u64);
+        while begin.elapsed() < ROUND {
+            wanted()?;
+            target.copy_from_slice(black_box(&source));
+            black_box(&target);
+            bytes += size as u64;
+        }
+        best = best.max(bytes as f64 / begin.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_one_wants_is_not_measured() {
+        let fault = measure(None, 4096, &AtomicBool::new(true)).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::PeerLost);
+    }
+}

@@ -1,0 +1,175 @@
+//! The explanation of a study: its profiles are read from its folder, and the
+//! costs of cells are compared.
+
+use super::load::{load, open_profile};
+use super::waits;
+use bytepath_profile::import::{PPROF, Times};
+use bytepath_profile::subsystem::Rules;
+use bytepath_profile::waterfall::Trials;
+use bytepath_profile::{Ends, Explanation, Profile, WorkUnit, explain, symptoms};
+use bytepath_record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus, Work};
+use bytepath_spec::suggest;
+use bytepath_stats::{self as stats, Analysis, Row};
+use std::io::BufReader;
+use std::path::Path;
+
+/// A cell of a study, with its profiles.
+#[derive(Clone, Debug)]
+pub struct ProfiledCell {
+    pub id: CellId,
+    /// What its trials come to.
+    pub row: Row,
+    /// The profiles of its profile trials that count, each with the work that was done.
+    pub profiles: Vec<Profile>,
+    /// What has to be kept in mind: profiles that were left out, and why.
+    pub notes: Vec<String>,
+    /// Whether the processor was an emulated one: its costs are not costs.
+    pub functional: bool,
+    /// CPU seconds per GiB and CPU nanoseconds per packet, by the CPU meter.
+    metered: [Vec<f64>; 2],
+}
+
+/// Explains where each profiled cell's cost of a unit of work differs from the
+/// baseline's; of one cell alone what its functions mean. None where there is nothing to
+/// say. What cannot be read is left out and named in the notes.
+pub fn explanation(
+    folder: &Path,
+    study: &Study,
+    analysis: &Analysis,
+    unit: WorkUnit,
+) -> Option<Explanation> {
+    if study.profiles.is_empty() {
+        return None;
+    }
+    let cell = |row: &Row| ProfiledCell::of(folder, study, row);
+    let (baselines, rows): (Vec<&Row>, Vec<&Row>) =
+        analysis.rows.iter().partition(|row| row.cell == analysis.baseline);
+    let baseline = baselines.first().map(|row| cell(row))?;
+    let others: Vec<ProfiledCell> = rows.into_iter().map(cell).collect();
+    let notes: Vec<String> =
+        std::iter::once(&baseline).chain(&others).flat_map(|cell| cell.notes.clone()).collect();
+    let compared: Vec<Trials> = others
+        .iter()
+        .filter(|cell| !cell.profiles.is_empty())
+        .map(|cell| cell.trials(unit))
+        .collect();
+    let mut explanation = Explanation { per: unit, ..Explanation::default() };
+    if !baseline.profiles.is_empty() && !compared.is_empty() {
+        match explain(&baseline.trials(unit), &compared, Rules::built_in(), unit) {
+            Ok(explained) => {
+                explanation = explained;
+                for waterfall in &mut explanation.waterfalls {
+                    let line = waits::words(&study.profiles, waterfall, unit);
+                    waterfall.notes.extend(line);
+                }
+            }
+            Err(fault) => {
+                explanation.notes.push(format!("the profiles cannot be compared: {fault}"));
+            }
+        }
+    }
+    explanation.notes.extend(notes);
+    let profiled = std::iter::once(&baseline).chain(&others).filter(|c| !c.profiles.is_empty());
+    let profiled: Vec<&ProfiledCell> = profiled.collect();
+    match ends(&profiled, unit) {
+        Ok(ends) => explanation.ends = ends,
+        Err(fault) => explanation.notes.push(format!("the ends' costs are not known: {fault}")),
+    }
+    if explanation.waterfalls.is_empty() {
+        let alone: Vec<Trials> = profiled.iter().map(|cell| cell.trials(unit)).collect();
+        explanation.symptoms = symptoms(&alone, Rules::built_in()).0;
+        let silent = explanation.notes.is_empty() && explanation.symptoms.seen.is_empty();
+        return (!silent || !explanation.ends.is_empty()).then_some(explanation);
+    }
+    explanation.functional = study.header.functional.is_some();
+    Some(explanation)
+}
+
+/// What the ends of these cells cost by themselves, the baseline first, if all count frames.
+pub fn ends(cells: &[&ProfiledCell], unit: WorkUnit) -> Result<Ends, Fault> {
+    if unit != WorkUnit::Packet || cells.iter().any(|cell| cell.row.work != Work::Packets) {
+        return Ok(Ends::default());
+    }
+    let trials: Vec<Trials> = cells.iter().map(|cell| cell.trials(unit)).collect();
+    Ends::of(&trials, Rules::built_in(), unit)
+}
+
+/// A cell of the study in a folder, by its id; a fault if it has no profile that counts.
+pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
+    let study = load(folder)?;
+    let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
+    let rows = || analysis.rows.iter().chain(&analysis.null);
+    let Some(row) = rows().find(|row| row.cell.0 == id) else {
+        let what = format!("the study {} has no cell '{id}'", folder.display());
+        let names: Vec<&str> = rows().map(|row| row.cell.0.as_str()).collect();
+        return Err(suggest(Fault::new(FaultKind::Usage, what), id, &names));
+    };
+    let cell = ProfiledCell::of(folder, &study, row);
+    if cell.profiles.is_empty() {
+        let what = format!("the study {} has no profile of '{id}' that counts", folder.display());
+        let others: Vec<&str> =
+            rows().filter(|r| analysis.has_profile(&r.cell)).map(|r| r.cell.0.as_str()).collect();
+        let mut ways = cell.notes;
+        ways.push(match others.as_slice() {
+            [] => "take profiles with `bytepath run --profile all`".to_owned(),
+            some => format!("there are profiles of {}", some.join(", ")),
+        });
+        return Err(Fault::new(FaultKind::Usage, what).remedy(ways.join("; ")));
+    }
+    Ok(cell)
+}
+
+impl ProfiledCell {
+    fn of(folder: &Path, study: &Study, row: &Row) -> ProfiledCell {
+        let mut cell = ProfiledCell {
+            id: row.cell.clone(),
+            row: row.clone(),
+            profiles: Vec::new(),
+            notes: Vec::new(),
+            functional: study.header.functional.is_some(),
+            metered: [Vec::new(), Vec::new()],
+        };
+        let declared = study.header.cells.iter().find(|cell| cell.id == row.cell);
+        for trial in study.profiles.iter().filter(|trial| trial.cell == row.cell) {
+            // An invalidated trial is reported by the analysis.
+            if trial.status != TrialStatus::Measured {
+                continue;
+            }
+            match profile(folder, trial) {
+                Ok(profile) => {
+                    cell.profiles.push(profile);
+                    let costs = declared.map(|declared| stats::costs(declared, trial));
+                    let per_gib = costs.and_then(|c| c[0].filter(|_| row.work == Work::Bytes));
+                    cell.metered[0].extend(per_gib);
+                    cell.metered[1].extend(costs.and_then(|c| c[1]));
+                }
+                Err(fault) => cell.notes.push(format!("a profile is left out: {fault}")),
+            }
+        }
+        cell
+    }
+
+    /// What to compare with another cell's.
+    pub fn trials(&self, unit: WorkUnit) -> Trials<'_> {
+        let [per_gib, per_packet] = &self.metered;
+        let metered = match unit {
+            WorkUnit::Gib => per_gib,
+            WorkUnit::Packet => per_packet,
+        };
+        let all_known = metered.len() == self.profiles.len();
+        let metered = if all_known { metered.as_slice() } else { &[] };
+        Trials { cell: &self.id.0, profiles: &self.profiles, metered }
+    }
+}
+
+fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
+    let record = trial.profile.as_ref();
+    let record = record.ok_or_else(|| Fault::new(FaultKind::Storage, "it has no file"))?;
+    let file = open_profile(folder, &record.file)?;
+    let title = folder.join(&record.file).display().to_string();
+    let mut profile = PPROF.read(&title, Times::LeftOut, &mut BufReader::new(file))?;
+    // A profile that was taken before packets were recorded has them in its trial.
+    let packets = &mut profile.header.work.packets;
+    *packets = packets.or_else(|| trial.packets());
+    Ok(profile)
+}

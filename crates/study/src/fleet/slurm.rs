@@ -1,0 +1,278 @@
+//! Slurm's programs, started by argument vector, and what they print: sbatch(1), squeue(1),
+//! scontrol(1), srun(1) of Slurm 22.05. Neither slurmdbd nor sacct is needed.
+
+use super::JOB;
+use bytepath_record::{Fault, FaultKind};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::Path;
+use std::process::Command;
+
+/// A task of a job array, as squeue knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its number, which is that of the shard.
+    pub index: u32,
+    /// `RUNNING`, `PENDING`, ...
+    pub state: String,
+    /// Its nodes, as squeue writes a list of them; empty before it has any.
+    pub nodes: String,
+    /// Why it is in this state; `None` where Slurm gives no reason.
+    pub reason: String,
+}
+
+impl Task {
+    /// Whether it runs or will run without anything being done.
+    pub fn is_active(&self) -> bool {
+        ACTIVE.contains(&self.state.as_str())
+    }
+}
+
+/// States of a job that has not ended (squeue(1), "JOB STATE CODES").
+const ACTIVE: [&str; 12] = [
+    "PENDING",
+    "CONFIGURING",
+    "RUNNING",
+    "COMPLETING",
+    "SUSPENDED",
+    "REQUEUED",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "RESIZING",
+    "SIGNALING",
+    "STAGE_OUT",
+    "STOPPED",
+];
+
+/// What squeue is asked to print: index, state, nodes, reason.
+const FIELDS: &str = "%K|%T|%N|%r";
+
+/// Longest name of a host, bytes (gethostname(2), RFC 1123).
+const LONGEST_NAME: usize = 255;
+
+/// Submits the job of a fleet's folder for these shards. Gives the id of the job array.
+pub fn submit(
+    folder: &Path,
+    shards: &[u32],
+    partition: Option<&str>,
+    options: &[String],
+) -> Result<String, Fault> {
+    let list: Vec<String> = shards.iter().map(ToString::to_string).collect();
+    let mut words = vec![
+        format!("--array={}", list.join(",")),
+        "--nodes=2".into(),
+        "--exclusive".into(),
+        "--requeue".into(),
+        "--parsable".into(),
+        "--open-mode=append".into(),
+        "--output=shard-%a.log".into(),
+        "--job-name=bytepath".into(),
+        format!("--chdir={}", folder.display()),
+    ];
+    words.extend(partition.map(|name| format!("--partition={name}")));
+    words.extend(options.iter().cloned());
+    words.push(folder.join(JOB).display().to_string());
+    parse_job(&said("sbatch", &words)?)
+}
+
+/// The tasks of these job arrays; of a shard that was submitted again, the last one. Slurm
+/// forgets those that ended some minutes ago (`MinJobAge`).
+pub fn tasks(jobs: &[String]) -> Result<BTreeMap<u32, Task>, Fault> {
+    let mut all = BTreeMap::new();
+    for job in jobs {
+        let jobs = format!("--jobs={job}");
+        let words = ["--noheader", "--array", "--states=all", &jobs, "--format", FIELDS];
+        let text = match said("squeue", &words.map(str::to_owned)) {
+            Err(fault) if fault.message.contains("Invalid job id") => continue,
+            other => other?,
+        };
+        all.extend(parse_tasks(&text)?.into_iter().map(|task| (task.index, task)));
+    }
+    Ok(all)
+}
+
+/// The two nodes of a job, from its list of them.
+pub fn nodes(list: &str) -> Result<[String; 2], Fault> {
+    let words = ["show", "hostnames", list].map(str::to_owned);
+    parse_nodes(&said("scontrol", &words)?)
+}
+
+/// The address of a node: the one that is known, or else Slurm's, if need be resolved.
+pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, Fault> {
+    if let Some(address) = known.get(node) {
+        return Ok(*address);
+    }
+    let words = ["show", "node", node].map(str::to_owned);
+    let text = said("scontrol", &words)?;
+    let name = parse_address(&text).unwrap_or(node);
+    let remedy = format!("give it with --addresses {node}=ADDRESS");
+    let unknown = |what: &str| {
+        let text = format!("node {node}: {name} {what}");
+        Fault::new(FaultKind::Unsupported, text).remedy(remedy.clone())
+    };
+    let mut found = match name.parse() {
+        Ok(address) => vec![address],
+        Err(_) => (name, 0)
+            .to_socket_addrs()
+            .map_err(|e| unknown(&format!("has no address: {e}")))?
+            .map(|address| address.ip())
+            .collect::<Vec<IpAddr>>(),
+    };
+    found.retain(|address| !address.is_loopback());
+    found.first().copied().ok_or_else(|| unknown("is a loopback address, which peers cannot reach"))
+}
+
+/// The testbed of two nodes: srun, within the job, runs what becomes an agent on each. The
+/// program is found there where this one is, in the fleet's folder.
+pub fn testbed(nodes: &[String; 2], addresses: [IpAddr; 2]) -> String {
+    let agent = |node: &str| {
+        format!(
+            "exec:srun --nodes=1 --ntasks=1 --nodelist={node} --overlap --mem=0 --cpu-bind=none \
+             --export=ALL --quiet"
+        )
+    };
+    let [sender, receiver] = nodes;
+    format!(
+        "hosts:sender=\"{}\",sender-address={},receiver=\"{}\",receiver-address={}",
+        agent(sender),
+        addresses[0],
+        agent(receiver),
+        addresses[1]
+    )
+}
+
+/// Reads what `sbatch --parsable` prints: `ID` or `ID;CLUSTER`.
+pub fn parse_job(text: &str) -> Result<String, Fault> {
+    let id = text.trim().split(';').next().unwrap_or_default();
+    match is_job(id) {
+        true => Ok(id.to_owned()),
+        false => Err(garbled("sbatch", text)),
+    }
+}
+
+/// Whether this is the id of a job: digits.
+pub fn is_job(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Reads lines of `squeue` in the form `%K|%T|%N|%r`. Those of no array are skipped.
+pub fn parse_tasks(text: &str) -> Result<Vec<Task>, Fault> {
+    let mut tasks = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let mut fields = line.splitn(4, '|').map(|field| field.trim().to_owned());
+        let mut next = || fields.next().ok_or_else(|| garbled("squeue", line));
+        let (index, state, nodes, reason) = (next()?, next()?, next()?, next()?);
+        if index == "N/A" {
+            continue;
+        }
+        let index = index.parse().map_err(|_| garbled("squeue", line))?;
+        tasks.push(Task { index, state, nodes, reason });
+    }
+    Ok(tasks)
+}
+
+/// Reads what `scontrol show hostnames` prints, of a list of two.
+pub fn parse_nodes(text: &str) -> Result<[String; 2], Fault> {
+    let nodes: Vec<&str> = text.split_whitespace().collect();
+    let sound = |node: &&str| {
+        let letters = node.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        letters && !node.starts_with('-') && node.len() <= LONGEST_NAME
+    };
+    match nodes.as_slice() {
+        [one, other] if one != other && nodes.iter().all(sound) => {
+            Ok([(*one).to_owned(), (*other).to_owned()])
+        }
+        _ => Err(garbled("scontrol", text).remedy("a shard runs on two nodes")),
+    }
+}
+
+/// The address or name that a node is reached by, from `scontrol show node`.
+pub fn parse_address(text: &str) -> Option<&str> {
+    let words = text.split_whitespace();
+    words.filter_map(|word| word.strip_prefix("NodeAddr=")).find(|name| !name.is_empty())
+}
+
+fn garbled(program: &str, text: &str) -> Fault {
+    let shown: String = text.chars().take(80).collect();
+    let text = format!("cannot parse the output of {program}: {shown:?}");
+    Fault::new(FaultKind::System, text)
+}
+
+/// What one of Slurm's programs prints.
+fn said(program: &str, words: &[String]) -> Result<String, Fault> {
+    let output = Command::new(program).args(words).output().map_err(|e| match e.kind() {
+        ErrorKind::NotFound => {
+            Fault::new(FaultKind::Unsupported, format!("{program} is not on this machine")).remedy(
+                "run this where Slurm's commands are installed; Debian has them in slurm-client",
+            )
+        }
+        _ => Fault::system(format!("cannot start {program}"), &e),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.lines().rfind(|line| !line.trim().is_empty());
+    let why = last.map_or_else(|| output.status.to_string(), |line| line.trim().to_owned());
+    Err(Fault::new(FaultKind::System, format!("{program} failed: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_jobs_are_digits() {
+        assert_eq!(parse_job("12\n").unwrap(), "12");
+        assert_eq!(parse_job("4096;cluster\n").unwrap(), "4096");
+        for wrong in ["", "\n", ";x", "Submitted batch job 12", "-1"] {
+            assert!(parse_job(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn tasks_are_read_by_line_whatever_the_reason_says() {
+        // Made up, in the form that is requested.
+        let text = "1|PENDING||Resources\n0|RUNNING|n[0-1]|None\nN/A|RUNNING|n2|None\n\n\
+                    2|FAILED|n0,n1|a|b\n";
+        let tasks = parse_tasks(text).unwrap();
+        let seen: Vec<_> = tasks.iter().map(|t| (t.index, &*t.nodes, t.is_active())).collect();
+        assert_eq!(seen, [(1, "", true), (0, "n[0-1]", true), (2, "n0,n1", false)]);
+        assert_eq!(tasks[2].reason, "a|b");
+        assert_eq!(parse_tasks("").unwrap(), []);
+        for wrong in ["x|RUNNING|n0|None", "0|RUNNING", "[0-1]|PENDING||None"] {
+            assert!(parse_tasks(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_shard_has_two_nodes() {
+        assert_eq!(parse_nodes("n0\nn1\n").unwrap(), ["n0", "n1"]);
+        for wrong in ["", "n0\n", "n0\nn1\nn2\n", "n0\nn0\n", "n0\n-n1\n", "n0\nn\"1\n"] {
+            assert!(parse_nodes(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_nodes_address_is_among_its_words() {
+        let text = "NodeName=n0 Arch=x86_64 CoresPerSocket=1\n   CPUAlloc=0 CPUTot=2\n   \
+                    NodeAddr=10.9.0.1 NodeHostName=n0 Version=22.05.8\n";
+        assert_eq!(parse_address(text), Some("10.9.0.1"));
+        assert_eq!(parse_address("NodeName=n0 NodeAddr= Version=1"), None);
+        let known = [("n0".to_owned(), "10.1.1.1".parse().unwrap())].into();
+        assert_eq!(address("n0", &known).unwrap().to_string(), "10.1.1.1");
+    }
+
+    #[test]
+    fn the_testbed_of_two_nodes_is_read_as_one() {
+        let nodes = ["n0", "n1"].map(str::to_owned);
+        let text = testbed(&nodes, ["10.9.0.1", "10.9.0.2"].map(|a| a.parse().unwrap()));
+        let declared = crate::testbed_spec(bytepath_host::testbed::CATALOG);
+        let choice = bytepath_spec::parse_testbed(&text, &declared).unwrap();
+        assert_eq!(choice.name, "hosts");
+        assert!(choice.options.word("receiver").starts_with("exec:srun --nodes=1"));
+        assert!(choice.options.word("receiver").contains("--nodelist=n1 --overlap"));
+        assert_eq!(choice.options.word("receiver-address"), "10.9.0.2");
+    }
+}

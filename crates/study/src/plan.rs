@@ -1,0 +1,164 @@
+//! What a study runs, and who observes it.
+
+use bytepath_record::wire::MeterRequest;
+use bytepath_record::{
+    Cell, CellId, Judgement, Profiling, RestorationRow, Schedule, SettingRecord, Source, Study,
+    StudyHeader, Trial, WantedSetting,
+};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the study is about; may be empty.
+    pub title: String,
+    /// The cells, in the order in which reports show them.
+    pub cells: Vec<Cell>,
+    /// The cell all others are compared with.
+    pub baseline: CellId,
+    /// Blocks, window, seed.
+    pub schedule: Schedule,
+    /// Margin, confidence, exponents.
+    pub judgement: Judgement,
+    /// The meters and their options.
+    pub meters: Vec<MeterRequest>,
+    /// The experiment file, if there is one.
+    pub source: Option<Source>,
+    /// Which profiles are taken after the last block; none if none are.
+    pub profiling: Option<Profiling>,
+    /// Settings of the host that are made before the first testbed is raised, and
+    /// restored after the last trial.
+    pub settings: Vec<WantedSetting>,
+    /// True if every cell was requested by name: one that cannot run here is
+    /// an error then, and not a row with a reason.
+    pub mandatory: bool,
+    /// The testbed as one would type it, to find it again.
+    pub testbed: String,
+    /// Folder for the study.
+    pub folder: PathBuf,
+    /// The blocks that are left for this study and those of other pairs of hosts, if it
+    /// shares them; else all of its own.
+    pub shared: Option<Arc<Blocks>>,
+}
+
+/// Blocks that several pairs of hosts share: each takes the next when it has ended one.
+#[derive(Debug)]
+pub struct Blocks(AtomicU32);
+
+impl Blocks {
+    pub fn new(count: u32) -> Blocks {
+        Blocks(AtomicU32::new(count))
+    }
+
+    /// Takes one; false if none is left.
+    pub(super) fn take(&self) -> bool {
+        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+impl Plan {
+    /// These cells on the embedded testbed, each of which must run, and nothing else
+    /// their throughput: no meters, no profiles, no settings.
+    pub fn bare(
+        cells: Vec<Cell>,
+        baseline: CellId,
+        schedule: Schedule,
+        folder: impl Into<PathBuf>,
+    ) -> Plan {
+        Plan {
+            title: String::new(),
+            cells,
+            baseline,
+            schedule,
+            judgement: Judgement::default(),
+            meters: Vec::new(),
+            source: None,
+            profiling: None,
+            settings: Vec::new(),
+            mandatory: true,
+            testbed: "netns".into(),
+            folder: folder.into(),
+            shared: None,
+        }
+    }
+}
+
+/// Who watches a study.
+pub trait Observer {
+    /// The host is set; the rows list what an earlier run that died had left
+    /// behind and was restored first.
+    fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
+        let _ = (records, left_behind);
+    }
+    /// The host's settings were restored, the last one first.
+    fn put_back(&mut self, rows: &[RestorationRow]) {
+        let _ = rows;
+    }
+    /// Someone else changed settings of the host while trials ran.
+    fn host_changed(&mut self, remark: &str) {
+        let _ = remark;
+    }
+    /// The hosts are known; `trials` will be run.
+    fn begins(&mut self, header: &StudyHeader, trials: usize);
+    /// A trial starts: its number (from 1), cell, block (from 1).
+    fn trial_begins(&mut self, number: usize, cell: &CellId, block: u32);
+    /// A trial has ended; so much time the rest will take.
+    fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
+    /// A block has ended: the study as it is on disk by now.
+    fn block_ends(&mut self, study: &Study) {
+        let _ = study;
+    }
+    /// The trials that count have ended; this many profile trials follow, each of
+    /// this length.
+    fn profiles_begin(&mut self, trials: usize, each: Duration) {
+        let _ = (trials, each);
+    }
+    /// A profile trial starts: its number among them (from 1), how many there will be (more
+    /// than before where some replace rejected ones), cell.
+    fn profile_begins(&mut self, number: usize, total: usize, cell: &CellId) {
+        let _ = (number, total, cell);
+    }
+    /// A profile trial has ended; so much time the rest will take.
+    fn profile_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
+        let _ = (number, trial, left);
+    }
+    /// The first pass of a study with a budget has ended; the text says what follows.
+    fn second_pass(&mut self, remark: &str) {
+        let _ = remark;
+    }
+    /// The stopping rule ended the study; the text says why, and what it saved.
+    fn stops_early(&mut self, why: &str) {
+        let _ = why;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_math::Random;
+
+    /// By a clock that is made up: 1000 trials in blocks of 2, of which each takes 7 s to 13 s,
+    /// on pairs of which one is slower than the others.
+    #[test]
+    fn pairs_that_share_blocks_are_busy_to_the_end() {
+        const PAIRS: usize = 8;
+        let (blocks, mut random) = (Blocks::new(500), Random::new(7));
+        let (mut free, mut busy) = ([0.0; PAIRS], [0.0; PAIRS]);
+        loop {
+            let next = (0..PAIRS).min_by(|a, b| f64::total_cmp(&free[*a], &free[*b])).unwrap();
+            if !blocks.take() {
+                break;
+            }
+            let slow = if next == 0 { 1.7 } else { 1.0 };
+            let block: f64 = (0..2).map(|_| slow * (7.0 + 6.0 * random.uniform())).sum();
+            free[next] += block;
+            busy[next] += block;
+        }
+        let end = free.iter().copied().fold(0.0, f64::max);
+        for (pair, busy) in busy.iter().enumerate() {
+            assert!(busy / end > 0.95, "pair {pair}: {busy} of {end}");
+        }
+    }
+}

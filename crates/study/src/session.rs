@@ -1,0 +1,445 @@
+//! One session as an agent sees it: its connections, engines and meters.
+
+use super::agent::Event;
+use super::encryption::Encryption;
+use super::engine::{Assignment, Ended, Engine, Halves, Outcome};
+use bytepath_engine::connection::{Connection, Listener, Terms, Transport};
+use bytepath_engine::path::{self, DataPath};
+use bytepath_engine::workload::{self, Detail, Direction, Gate, Group, Phase, Progress};
+use bytepath_meter::{
+    self as meter, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag,
+};
+use bytepath_record::wire::{Reply, Secret, Token};
+use bytepath_record::{
+    Cell, Fault, FaultKind, Hops, Ledger, Ports, Protocol, Reading, Role, RoleRecord, Scope, Tls,
+    Unit,
+};
+use bytepath_stats::ENGINE_RUN;
+use bytepath_sys::{Roots, clock};
+use serde_json::Value;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// How long an engine may take to notice the end of a window.
+const NOTICE: Duration = Duration::from_millis(250);
+
+/// How long meters are taken to need before a window opens, until that was seen.
+const STARTING: Duration = Duration::from_millis(3);
+
+/// A session in one of its states, from listening to finished.
+pub(super) struct Session {
+    cell: Arc<Cell>,
+    role: Role,
+    halves: Halves,
+    listener: Option<(Box<dyn Listener>, Token)>,
+    secret: Option<Secret>,
+    /// What is known of the kernel's TLS, if it has to encrypt.
+    encryption: Option<Encryption>,
+    gate: Arc<Gate>,
+    progress: Arc<Vec<Arc<Progress>>>,
+    connections: Vec<Arc<dyn Connection>>,
+    /// The kernel's sockets among them, for meters.
+    sockets: Arc<Vec<OwnedFd>>,
+    engines: Vec<Engine>,
+    ends: Vec<Option<Result<Outcome, Fault>>>,
+    meters: Vec<Chosen>,
+    device: Option<String>,
+    /// Whether the host has no other role.
+    alone: bool,
+    last_look: meter::LastLook,
+    prepared: Vec<(&'static str, Box<dyn Prepared>)>,
+    running: Vec<(&'static str, Box<dyn Running>)>,
+    costs: Vec<Reading>,
+    capture: Option<Box<Capture>>,
+    /// When the last window was opened, by [`clock::monotonic`].
+    opened: u64,
+    /// How long the meters need before a window opens.
+    starting: Duration,
+}
+
+impl Session {
+    /// Receiver: listens for the cell's flows, at one of these ports if some are given; where
+    /// the link is a tap, these are its queues.
+    pub(crate) fn listen(
+        paths: &[&'static DataPath],
+        cell: Cell,
+        (address, ports): (IpAddr, Option<Ports>),
+        device: Option<String>,
+        queues: &[Arc<OwnedFd>],
+        (token, secret): (Token, Option<Secret>),
+    ) -> Result<Self, Fault> {
+        let mut session = Session::new(paths, cell, Role::Receiver, device, secret)?;
+        let terms = Terms { ports, queues, ..session.terms() };
+        let listener = session.transport()?.listen(address, &terms)?;
+        session.listener = Some((listener, token));
+        Ok(session)
+    }
+
+    pub(crate) fn address(&self) -> Result<SocketAddr, Fault> {
+        let (listener, _) = self.listener.as_ref().ok_or_else(|| wrong_state("not listening"))?;
+        listener.address()
+    }
+
+    /// Sender: connects all flows to a peer, from these ports if some are given, opens the path,
+    /// sends the witness page.
+    pub(crate) fn connect(
+        paths: &[&'static DataPath],
+        cell: Cell,
+        (peer, ports): (SocketAddr, Option<Ports>),
+        device: Option<String>,
+        (token, secret): (Token, Option<Secret>),
+        events: Sender<Event>,
+    ) -> Result<Self, Fault> {
+        let mut session = Session::new(paths, cell, Role::Sender, device, secret)?;
+        let (transport, terms) = (session.transport()?, Terms { ports, ..session.terms() });
+        let connect = |index| transport.connect(peer, &terms, &token, index);
+        let connections = (0..terms.contract.flows).map(connect).collect::<Result<_, _>>()?;
+        session.open(connections, events)?;
+        Ok(session)
+    }
+
+    /// Receiver: takes the connections that show the token and opens the path.
+    pub(crate) fn accept(&mut self, events: Sender<Event>) -> Result<(), Fault> {
+        let (listener, token) = self.listener.take().ok_or_else(|| wrong_state("not listening"))?;
+        let connections = listener.accept(&token, self.cell.stream.flows)?;
+        self.open(connections, events)
+    }
+
+    fn new(
+        paths: &[&'static DataPath],
+        cell: Cell,
+        role: Role,
+        device: Option<String>,
+        secret: Option<Secret>,
+    ) -> Result<Self, Fault> {
+        let cell = path::of_end(paths, &cell, role);
+        let find = |role: Role| {
+            let name = &cell.half(role).path;
+            path::find(paths, name)
+                .ok_or_else(|| Fault::new(FaultKind::Usage, format!("there is no path '{name}'")))
+        };
+        let halves = Halves {
+            workload: workload::of(&cell)?,
+            tx: find(Role::Sender)?,
+            rx: find(Role::Receiver)?,
+        };
+        let by_kernel = cell.stream.tls == Tls::Kernel;
+        Ok(Session {
+            encryption: by_kernel.then(Encryption::before).transpose()?,
+            secret,
+            cell: Arc::new(cell),
+            role,
+            halves,
+            listener: None,
+            gate: Arc::default(),
+            progress: Arc::default(),
+            connections: Vec::new(),
+            sockets: Arc::default(),
+            engines: Vec::new(),
+            ends: Vec::new(),
+            meters: Vec::new(),
+            device,
+            alone: false,
+            last_look: meter::LastLook::default(),
+            prepared: Vec::new(),
+            running: Vec::new(),
+            costs: Vec::new(),
+            capture: None,
+            opened: 0,
+            starting: STARTING,
+        })
+    }
+
+    fn transport(&self) -> Result<&'static dyn Transport, Fault> {
+        let Halves { workload, tx, rx } = self.halves;
+        path::transport(workload, &self.cell, self.role, [tx, rx])
+    }
+
+    fn terms(&self) -> Terms<'_> {
+        let (contract, link) = (&self.cell.stream, &self.cell.link);
+        let (device, options) = (self.device.as_deref(), &self.cell.half(self.role).options);
+        let secret = self.secret.as_ref();
+        Terms { contract, link, device, ports: None, queues: &[], options, secret }
+    }
+
+    fn open(
+        &mut self,
+        connections: Vec<Arc<dyn Connection>>,
+        events: Sender<Event>,
+    ) -> Result<(), Fault> {
+        if let Some(encryption) = &mut self.encryption {
+            encryption.begun()?;
+        }
+        let groups: Arc<[Group; 2]> = Arc::default();
+        // A transport whose flows end in a device has none to accept.
+        self.progress = Arc::new(connections.iter().map(|_| Arc::default()).collect());
+        self.ends = connections.iter().map(|_| None).collect();
+        for (index, connection) in connections.iter().enumerate() {
+            self.engines.push(Engine::open(Assignment {
+                halves: self.halves,
+                role: self.role,
+                cell: self.cell.clone(),
+                connection: connection.clone(),
+                groups: groups.clone(),
+                gate: self.gate.clone(),
+                progress: self.progress[index].clone(),
+                events: events.clone(),
+            })?);
+        }
+        let sockets = connections.iter().filter_map(|connection| connection.socket());
+        let sockets = sockets.map(|socket| socket.try_clone_to_owned()).collect::<Result<_, _>>();
+        let sockets = sockets.map_err(|e| Fault::system("cannot duplicate a socket", &e))?;
+        (self.connections, self.sockets) = (connections, Arc::new(sockets));
+        Ok(())
+    }
+
+    /// Gets the meters ready and lets the bytes flow.
+    pub(crate) fn start(&mut self, meters: Vec<Chosen>, alone: bool) -> Result<(), Fault> {
+        self.alone = alone;
+        let asked = |name| meters.iter().any(|chosen| chosen.meter.name() == name);
+        let detail = Detail { calls: asked(meter::SYSCALLS.name), sizes: asked(meter::SIZES.name) };
+        self.meters = meters;
+        let mut context = self.context();
+        for Chosen { meter, options, .. } in &self.meters {
+            context.options.clone_from(options);
+            let prepared = meter.prepare(&context);
+            let prepared = prepared.map_err(|fault| cannot_start(*meter, fault))?;
+            self.prepared.extend(prepared.map(|ready| (meter.name(), ready)));
+        }
+        for engine in &self.engines {
+            engine.start(detail);
+        }
+        Ok(())
+    }
+
+    /// Holds the sender, or lets it continue without counting.
+    pub(crate) fn pace(&self, hold: bool) {
+        self.gate.set(if hold { Phase::Hold } else { Phase::WarmUp });
+    }
+
+    /// Starts the meters, the first one last, then the window: so what the first ones
+    /// read is closest to it. Gives the moment at which it opened, by CLOCK_MONOTONIC.
+    pub(crate) fn window_begin(&mut self) -> Result<u64, Fault> {
+        let begun = Instant::now();
+        let mut context = self.context();
+        for Chosen { meter, options, .. } in self.meters.iter().rev() {
+            context.options.clone_from(options);
+            let begin = Instant::now();
+            let ready = self.prepared.iter().position(|(name, _)| *name == meter.name());
+            let running = match ready {
+                Some(at) => self.prepared.swap_remove(at).1.start(),
+                None => meter.start(&context),
+            };
+            let running = running.map_err(|fault| cannot_start(*meter, fault))?;
+            self.running.push((meter.name(), running));
+            self.costs.push(cost(self.role, meter.name(), begin.elapsed()));
+        }
+        self.gate.set(Phase::Window);
+        self.opened = clock::monotonic();
+        // One start that was held up is not what the next one takes.
+        self.starting = (self.starting + begun.elapsed()) / 2;
+        Ok(self.opened)
+    }
+
+    /// When to begin so that the window opens at a moment.
+    pub(crate) fn begin_for(&self, opens: u64) -> u64 {
+        opens.saturating_sub(self.starting.as_nanos() as u64)
+    }
+
+    /// Ends the window, then the meters, in their order.
+    pub(crate) fn window_end(&mut self) -> Result<Reply, Fault> {
+        self.gate.set(Phase::Drain);
+        let edges = [self.opened, clock::monotonic()];
+        let mut sum = Output::default();
+        for (name, running) in std::mem::take(&mut self.running).into_iter().rev() {
+            let begin = Instant::now();
+            let output =
+                running.stop().map_err(|fault| fault.context(format!("meter {name} failed")))?;
+            sum.readings.extend(output.readings);
+            sum.series.extend(output.series);
+            sum.threads.extend(output.threads);
+            sum.warnings.extend(output.warnings);
+            self.capture = output.capture.or(self.capture.take());
+            self.costs.push(cost(self.role, name, begin.elapsed()));
+        }
+        self.await_notice(Phase::Drain);
+        sum.readings.extend(add_up(std::mem::take(&mut self.costs)));
+        Ok(Reply::Window {
+            readings: sum.readings,
+            series: sum.series,
+            threads: sum.threads,
+            warnings: sum.warnings,
+            edges,
+        })
+    }
+
+    /// What was sampled in the last window, once.
+    pub(crate) fn take_capture(&mut self) -> Option<Box<Capture>> {
+        self.capture.take()
+    }
+
+    /// Waits until every engine has noticed the end of its window. An engine
+    /// looks when bytes come, so the sender must not be held before that: a
+    /// window whose end brings no bytes would last until the next slice. A stream
+    /// that stalls is not waited for; the length of its window shows it.
+    fn await_notice(&self, phase: Phase) {
+        let deadline = Instant::now() + NOTICE;
+        let noticed = || self.progress.iter().all(|flow| flow.has_noticed(phase));
+        while !noticed() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// Whether every engine has closed its window, and how much all have moved so far.
+    pub(crate) fn is_done(&self) -> (bool, u64) {
+        let done = self.progress.iter().all(|flow| flow.has_noticed(Phase::Drain));
+        (done, self.progress.iter().map(|flow| flow.total()).sum())
+    }
+
+    /// Sender: ends the stream; a sink of frames takes what is left.
+    pub(crate) fn stop(&self) {
+        self.gate.set(Phase::Stop);
+    }
+
+    /// Called every [`meter::TICK`].
+    pub(crate) fn tick(&mut self) {
+        for (_, running) in &mut self.running {
+            running.tick();
+        }
+    }
+
+    /// An engine has returned. A fault if it was not meant to yet.
+    pub(crate) fn ended(&mut self, ended: Ended) -> Option<Fault> {
+        let early = !matches!(self.gate.phase(), Phase::Drain | Phase::Stop);
+        let fault = match &ended.result {
+            Err(fault) => Some(fault.clone()),
+            Ok(_) if early => Some(Fault::new(
+                FaultKind::PeerLost,
+                format!("the {}'s stream ended before the window did", self.role),
+            )),
+            Ok(_) => None,
+        };
+        self.record_end(ended);
+        fault
+    }
+
+    /// Notes how an engine ended.
+    pub(crate) fn record_end(&mut self, ended: Ended) {
+        if let Some(slot) = self.ends.get_mut(ended.flow as usize) {
+            *slot = Some(ended.result);
+        }
+    }
+
+    /// True when no engine runs any more.
+    pub(crate) fn all_ended(&self) -> bool {
+        self.ends.iter().all(Option::is_some)
+    }
+
+    /// Cuts all connections, so that every engine returns.
+    pub(crate) fn cut(&self) {
+        self.connections.iter().for_each(|connection| connection.cut());
+    }
+
+    /// The record of this role, once all engines have returned.
+    pub(crate) fn finish(&mut self) -> Result<Reply, Fault> {
+        let mut ledger = Ledger::default();
+        let mut notes: Vec<String> = Vec::new();
+        let mut readings = Vec::new();
+        let mut witness = None;
+        let mut tally = workload::TallyEnd::default();
+        let mut total_bytes = 0;
+        let mut hops = Hops::default();
+        for end in self.ends.iter_mut().map(Option::take) {
+            let Outcome { end, witness: shown } =
+                end.ok_or_else(|| wrong_state("an engine still runs"))??;
+            ledger.add(&end.account.ledger);
+            notes.extend(end.account.notes);
+            readings.extend(end.account.readings);
+            witness = witness.or(shown);
+            total_bytes += end.bytes;
+            hops.add(&end.account.hops);
+            tally.add(end.tally);
+        }
+        let sent = self.halves.workload.halves(self.role).contains(&Direction::Send);
+        match (&self.encryption, self.cell.stream.tls) {
+            (Some(encryption), _) => {
+                let flows = self.connections.len();
+                readings.extend(encryption.ended(self.role, sent, flows, &mut ledger)?);
+            }
+            (None, Tls::User) if self.role == Role::Sender => {
+                ledger.mode = "TLS by the program".into()
+            }
+            _ => {}
+        }
+        let run = Duration::from_nanos(tally.window.run).as_secs_f64();
+        readings.push(Reading::sum(
+            ENGINE_RUN.to_owned(),
+            Unit::Seconds,
+            run,
+            Scope::Role(self.role),
+        ));
+        let record = RoleRecord {
+            role: self.role,
+            total_bytes,
+            count: tally.window.count,
+            window: tally.window.seconds(),
+            ledger,
+            calls: tally.rows(),
+            sizes: tally.size_distribution(),
+            fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
+            latency: tally.latency.clone(),
+            hops: (self.halves.workload.protocol(&self.cell) == Protocol::Frames).then_some(hops),
+            threads: Vec::new(),
+            witness: None,
+            notes,
+        };
+        Ok(Reply::Finished { record: Box::new(record), witness, readings })
+    }
+
+    fn context(&self) -> Context {
+        let progress = self.progress.clone();
+        let threads = self.engines.iter().enumerate().map(|(index, engine)| ThreadTag {
+            tid: engine.tid,
+            name: format!("{}/{index}", self.role),
+        });
+        Context {
+            roots: Roots::real(),
+            role: self.role,
+            threads: threads.collect(),
+            flows: self.sockets.clone(),
+            work: self.halves.workload.work(),
+            moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
+            device: self.device.clone(),
+            alone: self.alone,
+            last_look: self.last_look.clone(),
+            options: Value::Null,
+        }
+    }
+}
+
+fn cannot_start(meter: &dyn Meter, fault: Fault) -> Fault {
+    fault.context(format!("meter {} cannot start", meter.name()))
+}
+
+fn cost(role: Role, meter: &str, time: Duration) -> Reading {
+    Reading::sum(format!("cost.{meter}"), Unit::Seconds, time.as_secs_f64(), Scope::Role(role))
+}
+
+/// Adds up the readings of one metric.
+fn add_up(readings: Vec<Reading>) -> Vec<Reading> {
+    let mut sums: Vec<Reading> = Vec::new();
+    for reading in readings {
+        match sums.iter_mut().find(|sum| sum.metric == reading.metric) {
+            Some(sum) => sum.value += reading.value,
+            None => sums.push(reading),
+        }
+    }
+    sums
+}
+
+fn wrong_state(what: &str) -> Fault {
+    Fault::new(FaultKind::System, format!("controller and agent are out of step: {what}"))
+}
