@@ -1,9 +1,9 @@
 //! Copy engines compared with a first one: what they cost the caller, how fast they are, and from
 //! which size on they pay. Engines alone are [`offload`]; within a study: `offloading.rs`.
 
-use super::effect::{CONFIDENCE, Effect};
-use super::summary::Summary;
-use crate::record::is_model;
+use crate::estimate::{Effect, Summary};
+use crate::rules::CONFIDENCE;
+use bytepath_record::is_model;
 use serde::Serialize;
 
 /// What is copied, and by what.
@@ -131,7 +131,7 @@ pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<Break
 }
 
 /// From where on each engine other than the first pays off, in each of two ways.
-pub(super) fn break_evens<A: Clone + PartialEq>(
+pub(crate) fn break_evens<A: Clone + PartialEq>(
     rows: &[&CopyComparison<A>],
     pays: [Pays; 2],
 ) -> Vec<BreakEven<A>> {
