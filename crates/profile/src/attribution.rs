@@ -2,7 +2,7 @@
 //! its stack and the CPU it ran on. Pure.
 
 use super::{Owner, Thread};
-use crate::record::{Placement, Role};
+use bytepath_record::{Placement, Role};
 
 /// What has to be known of the stream that ran meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ fn role_of_softirq(stream: &Stream, cpu: Option<u32>) -> Option<Role> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::SoftirqCpu;
+    use bytepath_record::SoftirqCpu;
 
     const APART: Placement = Placement::pinned(0, 1);
     const SHARED: Placement = Placement::pinned(0, 0);

@@ -46,7 +46,7 @@ pub(crate) fn owner(comm: &str, pid: Option<u32>) -> Owner {
 
 /// Takes down where a profile is from, as the comments say that `perf script` and
 /// `perf report` print with `--header`.
-pub(super) fn header_line(text: &str, header: &mut Header) {
+pub(crate) fn header_line(text: &str, header: &mut Header) {
     let Some((key, value)) = text.trim_start_matches(['#', ' ']).split_once(" : ") else { return };
     match (key.trim(), value.trim()) {
         ("nrcpus online", cpus) => header.cpus = cpus.parse().ok(),
@@ -60,7 +60,7 @@ pub(super) fn header_line(text: &str, header: &mut Header) {
 }
 
 /// What the periods of an event count.
-pub(super) fn weight_of(event: &str) -> Weight {
+pub(crate) fn weight_of(event: &str) -> Weight {
     match event.split(':').next().unwrap_or(event) {
         "cpu-clock" | "task-clock" => Weight::Nanoseconds,
         _ => Weight::Events,

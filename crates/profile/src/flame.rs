@@ -7,7 +7,7 @@
 use super::diff::Diff;
 use super::subsystem::{Classes, Rules, is_idle};
 use super::{FrameKind, Owner, Profile, Sample, StackId, Weight, normalise};
-use crate::record::steers;
+use bytepath_record::steers;
 use hashbrown::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

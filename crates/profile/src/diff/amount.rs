@@ -1,12 +1,25 @@
 //! In what unit profiles are compared: their weights as they are, or divided by
 //! the work that was done.
 
-use super::Per;
-use crate::record::unit::GIB;
-use crate::record::{Fault, FaultKind};
 use crate::{Profile, Weight};
+use bytepath_record::unit::GIB;
+use bytepath_record::{Fault, FaultKind};
 use schemars::JsonSchema;
 use serde::Serialize;
+
+/// By what weights are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Per {
+    Gib,
+    /// Packets delivered.
+    Packet,
+    /// Seconds of wall time.
+    Second,
+    /// All samples that are compared: shares in percent.
+    Sample,
+    None,
+}
 
 /// What all profiles of one side are together.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]

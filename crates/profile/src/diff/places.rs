@@ -1,6 +1,6 @@
 //! The functions that take most on each side, in two columns, with the rank of each on the other.
 
-use super::Row;
+use super::types::Row;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,12 @@
 //! Amounts, units and the order of rows.
 
 use super::*;
-use crate::record::Role;
-use crate::record::unit::GIB;
-use crate::{Builder, Frame, Header, Thread, Weight, Work, import};
+use crate::subsystem::Subsystem;
+use crate::{
+    Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work, import,
+};
+use bytepath_record::unit::GIB;
+use bytepath_record::{Fault, Role};
 
 /// A sample: stack leaf first, thread, owner, weight.
 type Made<'a> = (&'a [&'a str], &'a str, Owner, f64);

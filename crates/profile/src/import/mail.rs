@@ -1,16 +1,22 @@
 //! Tables of functions as found in a mail: rows of `perf report` or `perf top`, and lists
-//! of `symbol [address]: ticks`, quoted or not, with prose around.
+//! of `symbol [address]: ticks`, quoted or not, with prose around:
+//!
+//! ```text
+//! > On the sender I see this:
+//! >  5.97%  vhost-4874  [kernel.kallsyms]  [k] memcpy
+//! ```
 //!
 //! A mail keeps no columns, so rows are read by tokens ([`super::perf_rows`]). A line that does
 //! not begin like a row is prose: it is counted. One that does and cannot be parsed is an error.
 
+use super::format::Importer;
 use super::lines::{Lines, first_lines};
 use super::perf_report::Reader;
 use super::perf_rows::{self, Found, Layout};
+use super::readprofile;
 use super::tables::{chosen, left_out};
-use super::{Importer, readprofile};
-use crate::record::Fault;
 use crate::{Builder, Header, Profile, Thread, Weight};
+use bytepath_record::Fault;
 use std::io::BufRead;
 
 /// See the module's text.

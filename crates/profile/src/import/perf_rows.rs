@@ -2,9 +2,9 @@
 //! `5.97% vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading says which columns there are;
 //! without one the rows themselves have to.
 
-use super::lines::quote;
 use super::number::{decimal, whole};
 use super::perf_report::{COLUMNS, Column, Row as Parsed, frame};
+use crate::text::quote;
 
 /// What a line holds.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 //! Making a profile, sample by sample.
 
-use super::{Frame, FrameId, FrameRef, Header, Profile, Sample, StackId, Thread, ThreadId};
+use super::profile::{
+    Frame, FrameId, FrameRef, Header, Profile, Sample, StackId, Thread, ThreadId,
+};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hasher};
 

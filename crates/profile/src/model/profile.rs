@@ -1,10 +1,6 @@
 //! The common form of all profiles, whatever they were read from.
 
-mod builder;
-
-pub use builder::Builder;
-
-use crate::record::Role;
+use bytepath_record::Role;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,13 +12,13 @@ use strum::{Display, EnumString};
 pub struct Profile {
     /// What it is a profile of.
     pub header: Header,
-    frames: Vec<Frame>,
-    threads: Vec<Thread>,
+    pub(super) frames: Vec<Frame>,
+    pub(super) threads: Vec<Thread>,
     /// Frames of all stacks, one stack after the other, leaf first.
-    links: Vec<FrameId>,
+    pub(super) links: Vec<FrameId>,
     /// Where each stack ends in `links`; it begins where the one before ends.
-    ends: Vec<usize>,
-    samples: Vec<Sample>,
+    pub(super) ends: Vec<usize>,
+    pub(super) samples: Vec<Sample>,
 }
 
 /// What a profile is a profile of.
@@ -227,15 +223,15 @@ pub enum Owner {
 pub struct FrameId(pub u32);
 
 /// Index of a stack of its profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(pub u32);
 
 /// Index of a thread of its profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadId(pub u32);
 
 /// Samples of one stack in one thread.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     pub stack: StackId,
     pub thread: ThreadId,

@@ -1,8 +1,8 @@
 //! The rules: read from text, compiled to what can be looked up fast.
 
-use super::Subsystem;
-use crate::record::{Fault, FaultKind};
+use super::catalogue::Subsystem;
 use crate::{Frame, FrameKind, normalise};
+use bytepath_record::{Fault, FaultKind};
 use hashbrown::HashMap;
 use std::sync::OnceLock;
 

@@ -1,7 +1,7 @@
 //! Well-known functions, and where stacks belong.
 
 use super::*;
-use crate::{Builder, Frame, Header, Thread};
+use crate::{Builder, Frame, FrameKind, Header, Owner, Sample, Thread};
 
 fn frame(name: &str, kind: FrameKind) -> Frame {
     Frame { function: name.into(), kind, ..Frame::default() }

@@ -1,15 +1,7 @@
-//! Names of addresses: the kernel's from the text of `/proc/kallsyms`
-//! (kernel/kallsyms.c), those of programs from their files, with the functions
-//! that the compiler has put into their callers where debug information is there.
+//! Functions of the kernel, from `/proc/kallsyms` and `/proc/modules`.
 
-mod binary;
-mod table;
-mod user;
-
-pub use user::{Mapping, Processes, UserSymbols, parse_maps};
-
-use super::{Frame, FrameKind};
-use std::fmt::Write;
+use super::names::{hexadecimal, unnamed};
+use crate::{Frame, FrameKind};
 use std::ops::Range;
 
 /// Module of a function that is in the kernel itself.
@@ -205,18 +197,6 @@ pub fn kernel_build_id(notes: &[u8]) -> Option<String> {
         rest = behind.get(name_room.checked_add(descriptor_room)?..)?;
     }
     None
-}
-
-fn unnamed(address: u64, module: &str, kind: FrameKind) -> Frame {
-    Frame { function: format!("{address:#x}"), module: module.to_owned(), kind, ..Frame::default() }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a text cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

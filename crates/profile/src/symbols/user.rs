@@ -1,7 +1,7 @@
 //! Names of addresses of programs, by what each process has mapped and the files' own symbols.
 
 use super::binary::Binary;
-use super::{hexadecimal, unnamed};
+use super::names::{hexadecimal, unnamed};
 use crate::{Frame, FrameKind};
 use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source};
