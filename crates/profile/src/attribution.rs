@@ -7,7 +7,7 @@ use bytepath_record::{Placement, Role};
 /// What has to be known of the stream that ran meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stream {
-    /// Process ids of the two agents, in the order of [`Role::ALL`]; none if
+    /// Process ids of the two agents, in the order of [`Role::ALL`]; `None` if
     /// unknown or on another machine.
     pub agents: [Option<u32>; 2],
     /// The CPUs of the roles.

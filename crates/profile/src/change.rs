@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     pub mean: f64,
-    /// Half the width of its interval; none below two trials of each cell.
+    /// Half the width of its interval; `None` below two trials of each cell.
     pub half_width: Option<f64>,
-    /// The probability of a difference at least as large where there is none; none below
+    /// The probability of a difference at least as large where there is none; `None` below
     /// two trials of each cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,

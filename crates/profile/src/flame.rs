@@ -48,7 +48,7 @@ pub struct FlameBox {
     /// What it takes, including all that it called.
     pub amount: f64,
     /// How much more it takes after the change than before it, whichever of the two
-    /// the widths are of; none in a graph of one side.
+    /// the widths are of; `None` in a graph of one side.
     pub change: Option<f64>,
     /// Whether it is a function of the kernel.
     pub kernel: bool,

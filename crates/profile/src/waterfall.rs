@@ -38,7 +38,7 @@ pub struct Trials<'a> {
 pub struct Metered {
     /// Mean over its profile trials.
     pub mean: f64,
-    /// Half the width of its interval; none for a single trial.
+    /// Half the width of its interval; `None` for a single trial.
     pub half_width: Option<f64>,
 }
 
@@ -55,7 +55,7 @@ pub struct Waterfall {
     /// One step for each subsystem that was seen, the largest first.
     pub parts: Vec<Part>,
     pub sampled: Change,
-    /// Whether the steps make up the meter's difference; none without a meter.
+    /// Whether the steps make up the meter's difference; `None` without a meter.
     pub check: Option<Check>,
     /// What has to be kept in mind.
     pub notes: Vec<String>,
@@ -69,7 +69,7 @@ pub struct Bar {
     pub sampled: f64,
     /// By the CPU meter.
     pub metered: Option<Metered>,
-    /// Bytes of a packet, on average over the trials; none unless all record it. Packets
+    /// Bytes of a packet, on average over the trials; `None` unless all record it. Packets
     /// of two sizes are two kinds of work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet: Option<f64>,
@@ -299,7 +299,7 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     })
 }
 
-/// Bytes of a packet, on average over the trials; none unless all record it.
+/// Bytes of a packet, on average over the trials; `None` unless all record it.
 fn packet(profiles: &[Profile]) -> Option<f64> {
     let sizes = profiles.iter().map(|profile| profile.header.work.bytes_per_packet());
     let sizes: Vec<f64> = sizes.collect::<Option<_>>()?;

@@ -76,7 +76,7 @@ impl Question {
         }
     }
 
-    /// Splits `CELL.METRIC`; the cell's id may hold dots. None if it names no
+    /// Splits `CELL.METRIC`; the cell's id may hold dots. `None` if it names no
     /// metric. `throughput` is another name of the rate.
     pub fn split(subject: &str) -> Option<(&str, Question)> {
         let names = Question::ALL.map(|question| (question.name(), question));

@@ -57,9 +57,9 @@ pub struct CopyTrial {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CopyComparison<A = CopyAt> {
     pub cell: CopyCell<A>,
-    /// Its rate to that of the first engine; none for that one.
+    /// Its rate to that of the first engine; `None` for that one.
     pub faster: Option<Effect>,
-    /// What it costs, to that of the first engine; none for that one.
+    /// What it costs, to that of the first engine; `None` for that one.
     pub dearer: Option<Effect>,
 }
 
@@ -98,7 +98,7 @@ pub struct BreakEven<A = CopyAt> {
     pub at: A,
     pub pays: Pays,
     /// The least size from which on it is better beyond doubt at every size, and how much at
-    /// that one; none if it does not even at the largest.
+    /// that one; `None` if it does not even at the largest.
     pub from: Option<(u64, Effect)>,
     /// The largest size that was tried.
     pub largest: u64,

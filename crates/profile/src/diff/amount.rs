@@ -163,7 +163,7 @@ fn kind(counts: Weight, event: &str) -> String {
     if event.is_empty() { counts.to_string() } else { format!("{counts} of {event}") }
 }
 
-/// The sum over all profiles; none if one does not record it.
+/// The sum over all profiles; `None` if one does not record it.
 fn sum(profiles: &[Profile], of: impl Fn(&Profile) -> Option<f64>) -> Option<f64> {
     profiles.iter().map(of).sum()
 }

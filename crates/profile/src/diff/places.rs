@@ -20,7 +20,7 @@ pub struct Placed {
     pub function: String,
     /// What it takes on this side.
     pub amount: f64,
-    /// Its place on the other side, from 1; none where it takes nothing there.
+    /// Its place on the other side, from 1; `None` if it takes nothing there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<usize>,
 }

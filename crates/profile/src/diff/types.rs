@@ -82,7 +82,7 @@ pub struct Pair {
     pub without: f64,
     /// `without - with`.
     pub saved: f64,
-    /// Half the width of the interval of `saved` (see [`Change::between`]); none below
+    /// Half the width of the interval of `saved` (see [`Change::between`]); `None` below
     /// two profiles on each side, and where amounts are not divided by work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_width: Option<f64>,
@@ -97,7 +97,7 @@ pub struct Row {
     /// Thread, role or subsystem; empty where rows are not grouped.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The subsystem of the function itself; none for a helper, which belongs to
+    /// The subsystem of the function itself; `None` for a helper, which belongs to
     /// its callers.
     pub subsystem: Option<Subsystem>,
     /// In which profile it is.

@@ -375,7 +375,7 @@ impl Reader {
 }
 
 impl<'a> Located<'a> {
-    /// Takes a frame's line apart; none if nothing is in it.
+    /// Takes a frame's line apart; `None` if nothing is in it.
     fn of(line: &'a [u8]) -> Option<Located<'a>> {
         let line = line.trim_ascii();
         let (first, rest) = match memchr::memchr(b' ', line) {

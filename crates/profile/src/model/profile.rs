@@ -91,7 +91,7 @@ pub enum WorkUnit {
 }
 
 impl Work {
-    /// Bytes of a packet, on average; none unless both are known.
+    /// Bytes of a packet, on average; `None` unless both are known.
     pub fn bytes_per_packet(&self) -> Option<f64> {
         let mean = self.bytes? / self.packets?;
         (mean.is_finite() && mean > 0.0).then_some(mean)
@@ -236,9 +236,9 @@ pub struct Sample {
     pub stack: StackId,
     pub thread: ThreadId,
     pub owner: Owner,
-    /// On which CPU; none if samples of several are in one, or if it is unknown.
+    /// On which CPU; `None` if samples of several are in one, or if it is unknown.
     pub cpu: Option<u32>,
-    /// When, in seconds from the start; none if samples of several moments are in one.
+    /// When, in seconds from the start; `None` if samples of several moments are in one.
     pub time: Option<f64>,
     /// How many samples it represents.
     pub count: u64,
@@ -318,7 +318,7 @@ impl Owner {
     }
 
     /// The end of a study's stream that it worked for: pktgen is in the sender's place and
-    /// vhost's worker in the receiver's. None where that is not known.
+    /// vhost's worker in the receiver's. `None` if that is not known.
     pub fn end(self) -> Option<Role> {
         match self {
             Owner::Role(role) | Owner::Softirq(Some(role)) => Some(role),

@@ -1,7 +1,6 @@
 //! A message as a profile.
 
-use super::message as pb;
-use super::{FORMAT, OURS, PPM};
+use super::message::{self as pb, FORMAT, OURS, PPM};
 use crate::conventions;
 use crate::text::quote;
 use crate::{

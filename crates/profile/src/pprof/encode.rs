@@ -1,7 +1,6 @@
 //! A profile as a message.
 
-use super::message as pb;
-use super::{FORMAT, OURS, PPM};
+use super::message::{self as pb, FORMAT, OURS, PPM};
 use crate::{Frame, FrameId, FrameKind, Profile, Sample, StackId, ThreadId, Weight};
 use prost::Message;
 use std::collections::{BTreeSet, HashMap};

@@ -87,7 +87,7 @@ impl Coverage {
         Coverage { kernel: self.kernel + other.kernel, other: self.other + other.other }
     }
 
-    /// The part that was named, 0 to 1; none without a sample in the kernel.
+    /// The part that was named, 0 to 1; `None` without a sample in the kernel.
     pub fn share(self) -> Option<f64> {
         (self.kernel > 0.0).then(|| 1.0 - self.other / self.kernel)
     }

@@ -91,7 +91,7 @@ pub struct UserSymbols {
 /// A file with code.
 #[derive(Clone, Debug)]
 struct File {
-    /// None where it cannot be read.
+    /// `None` if it cannot be read.
     binary: Option<Rc<Binary>>,
     build_id: String,
 }
@@ -115,7 +115,7 @@ impl UserSymbols {
     }
 
     /// The frames of an address of a process, leaf first: more than one where the
-    /// compiler has put functions into their callers. None where nothing
+    /// compiler has put functions into their callers. `None` if nothing
     /// executable is mapped there, which no true return address is.
     ///
     /// `root` is where `/proc` is: the file of a process in another mount

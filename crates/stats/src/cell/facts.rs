@@ -141,7 +141,7 @@ pub struct FactStep<'a> {
     pub what: &'a What,
     pub before: Summary,
     pub after: Summary,
-    /// Half the width of the interval of the difference (Welch's); none below two trials of each.
+    /// Half the width of the interval of the difference (Welch's); `None` below two trials of each.
     pub half_width: Option<f64>,
 }
 
@@ -264,7 +264,7 @@ fn in_its_place(thread: &str) -> bool {
 }
 
 /// How often threads went to sleep of their own accord: those of an end's flows, or the workers
-/// in their place. None where no meter saw such threads.
+/// in their place. `None` if no meter saw such threads.
 fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     let name = role.to_string();
     let is_flow =

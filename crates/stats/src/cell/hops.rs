@@ -61,7 +61,7 @@ impl Bound {
 }
 
 impl HopsRow {
-    /// Of a cell and its measured trials; none unless they count frames.
+    /// Of a cell and its measured trials; `None` unless they count frames.
     pub fn of(cell: &Cell, measured: &[&Trial], confidence: f64) -> Option<HopsRow> {
         let trials: Vec<(&Trial, Hops)> =
             measured.iter().filter_map(|trial| Some((*trial, trial.hops?))).collect();

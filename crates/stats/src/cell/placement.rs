@@ -14,7 +14,7 @@ pub const ELSEWHERE_LIMIT: f64 = 0.25;
 /// Where the softirqs of a cell's devices ran, on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReceiveWork {
-    /// The CPU that was requested; none where that was left to the scheduler.
+    /// The CPU that was requested; `None` if that was left to the scheduler.
     pub asked: Option<u32>,
     /// The CPU that was requested for the sender's device, where it is on the same machine.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,12 +39,12 @@ pub struct CpuShare {
 
 impl ReceiveWork {
     /// What the meters `softirqs` and `cpu` saw in the measured trials of a cell on the
-    /// receiver's machine; none where one of them did not run.
+    /// receiver's machine; `None` if one of them did not run.
     pub fn of(cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
         ReceiveWork::at(Role::Receiver, cell, measured)
     }
 
-    /// The same on the sender's machine; none where it is the receiver's, too.
+    /// The same on the sender's machine; `None` if it is the receiver's, too.
     pub fn of_sender(cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
         let apart = measured.iter().any(|trial| trial.has_hosts_apart());
         apart.then(|| ReceiveWork::at(Role::Sender, cell, measured))?
@@ -92,7 +92,7 @@ impl ReceiveWork {
         Some(ReceiveWork { asked: cell.softirq_cpu(role), asked_of_sender: of_sender, cpus })
     }
 
-    /// The part that ran on other CPUs than those requested; none where the receiver's
+    /// The part that ran on other CPUs than those requested; `None` if the receiver's
     /// was not.
     pub fn elsewhere(&self) -> Option<f64> {
         let asked = self.asked?;

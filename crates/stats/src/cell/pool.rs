@@ -97,7 +97,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Adds ledgers up; none where no byte was delivered.
+    /// Adds ledgers up; `None` if no byte was delivered.
     pub fn of<'a>(ledgers: impl IntoIterator<Item = &'a Ledger>) -> Option<Shares> {
         let mut sums = [0u128; 4];
         let mut evidence: Vec<Evidence> = Vec::new();
@@ -236,7 +236,7 @@ pub struct Fragments {
     /// Part of all calls that brought more than 1024, 0 to 1.
     pub above_share: f64,
     /// Of the calls after which more than 1024 were held, the part that brought
-    /// this many by itself, 0 to 1; none where there was no such call.
+    /// this many by itself, 0 to 1; `None` if there was no such call.
     pub above_share_of_gathered: Option<f64>,
     /// Part of all calls that brought fewer than 512, 0 to 1.
     pub below_share: f64,

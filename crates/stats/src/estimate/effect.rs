@@ -27,14 +27,14 @@ pub struct Effect {
     pub ratio: f64,
     /// The ratio of each block, smallest and largest.
     pub range: (f64, f64),
-    /// Where the true ratio lies; none below two blocks.
+    /// Where the true ratio lies; `None` below two blocks.
     pub interval: Option<Interval>,
     /// Permutation test of "no difference": the share of all flips of the log ratios' signs
     /// whose mean is at least as far from zero. Only with 6 to 16 blocks.
     pub permutation: Option<f64>,
     /// Mean of the log ratios.
     pub log_mean: f64,
-    /// Sample standard deviation of the log ratios; none below two blocks.
+    /// Sample standard deviation of the log ratios; `None` below two blocks.
     pub log_stddev: Option<f64>,
     /// The blocks that a stopping rule began with, where one was declared.
     pub opening: Option<Opening>,
@@ -54,7 +54,7 @@ pub struct Opening {
 }
 
 impl Effect {
-    /// Compares the second value of each pair with the first. None where no
+    /// Compares the second value of each pair with the first. `None` if no
     /// pair has a ratio.
     pub fn of(pairs: &[(f64, f64)], confidence: f64) -> Option<Effect> {
         Effect::opened(pairs, confidence, None)

@@ -31,7 +31,7 @@ pub struct Interval {
 }
 
 impl Estimate {
-    /// The interval of a confidence; none without a standard error.
+    /// The interval of a confidence; `None` without a standard error.
     pub fn interval(&self, confidence: f64) -> Option<Interval> {
         let halves = self.errors.iter().filter_map(|e| e.half_width(confidence));
         let half = halves.reduce(f64::max)?;
@@ -45,13 +45,13 @@ impl Estimate {
 
     /// The probability of a mean at least this far from zero where nothing
     /// differs: the confidence at which the interval begins to hold 1 is one
-    /// minus this. None without a standard error.
+    /// minus this. `None` without a standard error.
     pub fn p_different(&self) -> Option<f64> {
         self.p_beyond(self.log_mean.abs())
     }
 
     /// One minus the highest confidence at which the whole interval lies within
-    /// `log_margin` of zero; 1 where the mean itself does not. None without a
+    /// `log_margin` of zero; 1 where the mean itself does not. `None` without a
     /// standard error. This is twice the p of two one-sided tests (Schuirmann
     /// 1987), so that the word and the printed interval always agree.
     pub fn p_equivalent(&self, log_margin: f64) -> Option<f64> {

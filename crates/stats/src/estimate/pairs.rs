@@ -28,7 +28,7 @@ pub struct PairSpread {
 }
 
 impl PairSpread {
-    /// Of log ratios, each with the pair that it is from. None for one pair, and where no
+    /// Of log ratios, each with the pair that it is from. `None` for one pair, and where no
     /// pair has two blocks.
     pub fn of<'a>(logs: impl IntoIterator<Item = (&'a str, f64)>) -> Option<PairSpread> {
         let mut groups: BTreeMap<&str, (usize, Moments)> = BTreeMap::new();

@@ -11,7 +11,7 @@ pub(crate) const POWER_OF_PLAN: f64 = 0.8;
 /// How many blocks answer in [`POWER_OF_PLAN`] of all studies, if the log ratios keep scattering
 /// with `stddev`: a difference of just `margin` is called one, at the confidence
 /// `different`, and two equals are called EQUIVALENT within it, at the confidence
-/// `equivalent`. None above [`MOST_BLOCKS`].
+/// `equivalent`. `None` above [`MOST_BLOCKS`].
 ///
 /// The first takes a mean that is t above zero, and lies z(power) standard errors below
 /// the truth at most; the second an interval that fits into the margin on both sides of a

@@ -12,16 +12,16 @@ pub struct Summary {
     pub median: f64,
     pub min: f64,
     pub max: f64,
-    /// Sample standard deviation (n - 1 below the line); none below two values,
+    /// Sample standard deviation (n - 1 below the line); `None` below two values,
     /// because one value says nothing of its spread.
     pub stddev: Option<f64>,
-    /// Where the true mean lies, by Student's t; none below two values, and none
+    /// Where the true mean lies, by Student's t; `None` below two values, and none
     /// where it was not requested.
     pub interval: Option<(f64, f64)>,
 }
 
 impl Summary {
-    /// Summarises the finite ones among the values; none if there are none.
+    /// Summarises the finite ones among the values; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Summary> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -48,7 +48,7 @@ impl Summary {
         self
     }
 
-    /// Standard deviation as a part of the mean; none below two values or at a
+    /// Standard deviation as a part of the mean; `None` below two values or at a
     /// mean of zero.
     pub fn relative_stddev(&self) -> Option<f64> {
         let ratio = self.stddev? / self.mean.abs();

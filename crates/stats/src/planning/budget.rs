@@ -29,7 +29,7 @@ const KEPT: usize = 2;
 
 /// What this many seconds hold of a study, whose trials take this many seconds each: its blocks, and
 /// those of its first pass, fewer where a second one follows. The blocks are fewer than requested
-/// where some fit and nothing is left for a second pass. None where two do not fit, without which
+/// where some fit and nothing is left for a second pass. `None` if two do not fit, without which
 /// there is no comparison.
 pub fn allot(seconds: f64, trial: f64, cells: usize, blocks: u32) -> Option<(u32, u32)> {
     let block = trial * cells as f64;
@@ -57,7 +57,7 @@ pub struct SecondPass {
 }
 
 /// The second pass of a study with a budget. It follows from the trials of the first, so that a
-/// resumed study continues as it began. None before the first pass is whole, and where no
+/// resumed study continues as it began. `None` before the first pass is whole, and where no
 /// time is left or nothing to be chosen.
 pub fn second_pass(study: &Study) -> Option<SecondPass> {
     let header = &study.header;

@@ -36,7 +36,7 @@ use crate::verdict::{Frame, Side};
 use bytepath_record::{CellId, Study, Trial};
 
 /// Whether the declared stopping rule ends the study now; the reason if so. To
-/// be asked at the end of a block. None without a rule, before
+/// be asked at the end of a block. `None` without a rule, before
 /// [`Stopping::at_least`](bytepath_record::Stopping) blocks of every comparison,
 /// and where there is nothing to compare. Cells without a measured trial are not
 /// compared.

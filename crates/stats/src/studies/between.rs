@@ -47,7 +47,7 @@ pub struct Pairing {
     /// or seconds.
     pub first: Option<Summary>,
     pub second: Option<Summary>,
-    /// Second over first, of geometric means; none without both.
+    /// Second over first, of geometric means; `None` without both.
     pub ratio: Option<f64>,
     pub interval: Option<Interval>,
     /// How sure a claim is among all cells.

@@ -38,7 +38,7 @@ pub struct Point {
     pub work: Work,
     pub n: usize,
     pub mean: f64,
-    /// Their standard deviation; none below two.
+    /// Their standard deviation; `None` below two.
     pub stddev: Option<f64>,
 }
 
@@ -65,7 +65,7 @@ pub struct Entry {
     /// Their mean: work per second, CPU seconds or instructions per unit
     /// of work, or seconds.
     pub mean: f64,
-    /// Their standard deviation; none below two.
+    /// Their standard deviation; `None` below two.
     pub stddev: Option<f64>,
     /// What of the host is not as it was in the study before: (what, before, now).
     pub changed: Vec<(String, String, String)>,

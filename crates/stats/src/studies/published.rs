@@ -352,7 +352,7 @@ fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
 }
 
 /// Whether the program and the network work of each end are on one CPU or on two, in the words
-/// of the factor. None where a part is left to the scheduler, where the two ends do it
+/// of the factor. `None` if a part is left to the scheduler, where the two ends do it
 /// differently, and where they share a CPU.
 fn cores(cell: &Cell, apart: bool) -> Option<&'static str> {
     let own = |role| Some([cell.placement.cpu(role)?, cell.softirq_cpu(role)?]);

@@ -37,13 +37,13 @@ pub struct Analysis {
     /// How far that cell is from itself, one of each question; none without two
     /// blocks of the null cell.
     pub noises: Vec<Noise>,
-    /// What each level of the factors does; none unless two of them vary.
+    /// What each level of the factors does; `None` unless two of them vary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factors: Option<FactorView>,
-    /// From which size on copy engines pay; none unless engines and sizes vary.
+    /// From which size on copy engines pay; `None` unless engines and sizes vary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offloading: Option<Offloading>,
-    /// Why the study says nothing of speed; none where it does.
+    /// Why the study says nothing of speed; `None` if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
     /// Instructions that a second of CPU time represents, where hosts counted those and
@@ -112,10 +112,10 @@ pub struct Row {
     pub work: Work,
     /// Work per second over the measured trials.
     pub rate: Option<Summary>,
-    /// Latency of all measured trials together; none where none was measured.
+    /// Latency of all measured trials together; `None` if none was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyRow>,
-    /// The outcome of its frames; none where frames are not counted.
+    /// The outcome of its frames; `None` if frames are not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops: Option<HopsRow>,
     /// What its ends did for each frame; empty of what counts no frames.
@@ -132,7 +132,7 @@ pub struct Row {
     /// [`Analysis::instructions_per_second`].
     pub cpu_per_unit: Option<Summary>,
     /// CPU nanoseconds per packet that the receiver's device took in, both ends
-    /// together; none where no meter counted packets.
+    /// together; `None` if no meter counted packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_per_packet: Option<Summary>,
     /// Return on investment, T^n / C: the rate as reports show it (Gbit/s) to the
@@ -150,13 +150,13 @@ pub struct Row {
     pub joules_per_unit: Option<Summary>,
     /// Service demand: CPU microseconds per KiB delivered; none but of bytes.
     pub service_demand: PerEnd,
-    /// The rate as published work prints it; none below five trials.
+    /// The rate as published work prints it; `None` below five trials.
     pub headline: Option<Headline>,
-    /// TCP retransmits of all measured trials; none where nothing counted them.
+    /// TCP retransmits of all measured trials; `None` if nothing counted them.
     pub retransmits: Option<f64>,
     /// Evenness of the flow.
     pub pace: Option<Pace>,
-    /// Where the kernel's receive work ran; none where no meter saw it.
+    /// Where the kernel's receive work ran; `None` if no meter saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_work: Option<ReceiveWork>,
     /// Where the softirqs of the sender's device ran, on a machine of its own.
@@ -208,7 +208,7 @@ pub struct LatencyRow {
 }
 
 impl LatencyRow {
-    /// A percentile of all trials together; none where too few exchanges lie above it.
+    /// A percentile of all trials together; `None` if too few exchanges lie above it.
     pub fn percentile(&self, percentile: Percentile) -> Option<&PercentileRow> {
         self.percentiles.iter().find(|row| row.percentile == percentile)
     }
@@ -220,7 +220,7 @@ pub struct PercentileRow {
     pub percentile: Percentile,
     /// Of all trials together.
     pub pooled: f64,
-    /// Of each trial by itself, with the interval of the mean; none where the
+    /// Of each trial by itself, with the interval of the mean; `None` if the
     /// trials were too short for it.
     pub trials: Option<Summary>,
 }
@@ -266,16 +266,16 @@ pub struct Failure {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct End {
     pub role: Role,
-    /// What it cost in CPU time; none where no meter saw it.
+    /// What it cost in CPU time; `None` if no meter saw it.
     pub cpu: Option<CpuCost>,
-    /// Watts that its host drew, less the idle power if that is subtracted; none where
+    /// Watts that its host drew, less the idle power if that is subtracted; `None` if
     /// it shares a machine or a meter with the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watts: Option<Summary>,
     /// Joules of its host per unit of work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joules_per_unit: Option<Summary>,
-    /// System calls of the engine per unit of work; none where they were not counted.
+    /// System calls of the engine per unit of work; `None` if they were not counted.
     pub calls_per_unit: Option<Summary>,
     /// Copied or not, and by which evidence.
     pub ledger: Option<Shares>,
@@ -287,7 +287,7 @@ pub struct End {
     pub sizes: SizeDistribution,
     /// Where its CPU rested; empty where no meter saw it or it has no CPU of its own.
     pub idle: Vec<IdleShare>,
-    /// Fragments per receive, all trials together; none where nothing was received
+    /// Fragments per receive, all trials together; `None` if nothing was received
     /// into device memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragments: Option<Fragments>,
@@ -315,7 +315,7 @@ pub struct CpuCost {
     /// CPUs kept busy, in CPU seconds per second.
     pub cores: Summary,
     /// Part of the role's CPU that was idle with a task in I/O wait; not in the
-    /// total. None by [`CpuRule::Threads`].
+    /// total. `None` by [`CpuRule::Threads`].
     pub iowait: Option<f64>,
     /// Part of the total outside of the role's own threads, 0 to 1.
     pub other: f64,

@@ -27,7 +27,7 @@ pub struct Offloading {
     pub break_even: Vec<BreakEven<Levels>>,
 }
 
-/// None where no two engines, or not two sizes, were measured.
+/// `None` if no two engines, or not two sizes, were measured.
 pub(crate) fn offloading(frame: &Frame, cells: &[Side], baseline: &CellId) -> Option<Offloading> {
     if frame.is_silent(Question::Rate) {
         return None;
@@ -89,7 +89,7 @@ fn varied<'a>(sides: &[Side<'a>]) -> BTreeSet<&'a str> {
     names.filter(|name| *name != "copy").filter(differs).map(String::as_str).collect()
 }
 
-/// CPU time of the sender per unit of work to that of the first, block by block; none where
+/// CPU time of the sender per unit of work to that of the first, block by block; `None` if
 /// the two were not found by one rule.
 fn sender_cost(frame: &Frame, base: Side, side: Side) -> Option<Effect> {
     let rule = |side: Side| side.costs.iter().find_map(Costs::rules);

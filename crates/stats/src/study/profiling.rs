@@ -19,7 +19,7 @@ pub struct ProfilingNote {
     pub trials: u32,
     /// Profile trials that failed, or that an event invalidated: its words.
     pub spoiled: Vec<String>,
-    /// The rate with sampling over the rate without; none where a cell has
+    /// The rate with sampling over the rate without; `None` if a cell has
     /// not both.
     pub cost: Option<SamplingCost>,
 }
@@ -29,14 +29,14 @@ pub struct ProfilingNote {
 pub struct SamplingCost {
     /// The ratio: 0.99 is one percent less.
     pub ratio: f64,
-    /// Where it lies; none where there is one trial only.
+    /// Where it lies; `None` if there is one trial only.
     pub interval: Option<Interval>,
     /// Whether the trials without sampling were whole trials too. If they took
     /// turns in slices, the ratio holds the difference of the designs as well.
     pub same_design: bool,
 }
 
-/// Notes on the profiles of a study; none where it has none.
+/// Notes on the profiles of a study; `None` if it has none.
 pub(crate) fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNote> {
     let first = study.profiles.iter().find_map(|trial| trial.profile.as_ref())?;
     let mut note = ProfilingNote {

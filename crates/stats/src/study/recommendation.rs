@@ -119,7 +119,7 @@ impl Analysis {
 }
 
 impl Needs {
-    /// What decides both; none where they are of different kinds.
+    /// What decides both; `None` if they are of different kinds.
     fn with(self, other: Needs) -> Option<Needs> {
         match (self, other) {
             (Needs::Blocks(a), Needs::Blocks(b)) => {

@@ -31,7 +31,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Threshold {
     pub text: String,
-    /// The cell; none for all.
+    /// The cell; `None` for all.
     #[serde(skip)]
     cell: Option<String>,
     #[serde(skip)]
@@ -50,7 +50,7 @@ pub struct ThresholdResult {
     pub threshold: Threshold,
     pub cell: CellId,
     pub outcome: Outcome,
-    /// Where the ratio lies, at the confidence of this check; none where nothing
+    /// Where the ratio lies, at the confidence of this check; `None` if nothing
     /// was measured.
     pub interval: Option<Interval>,
 }
@@ -83,7 +83,7 @@ impl Outcome {
 pub struct Subject<'a> {
     pub cell: &'a CellId,
     pub question: Question,
-    /// What was found; none without an interval.
+    /// What was found; `None` without an interval.
     pub estimate: Option<Estimate>,
 }
 

@@ -67,7 +67,7 @@ pub struct RoleCpu {
     pub softirq: f64,
     /// What no tick attributes.
     pub unsplit: f64,
-    /// The CPU idle while a task waited for I/O; none by [`CpuRule::Threads`].
+    /// The CPU idle while a task waited for I/O; `None` by [`CpuRule::Threads`].
     /// Not part of the total.
     pub iowait: Option<f64>,
     /// Run time of the role's own threads.
@@ -77,7 +77,7 @@ pub struct RoleCpu {
     pub other: f64,
 }
 
-/// CPU time of a role in a trial; none where no meter saw it.
+/// CPU time of a role in a trial; `None` if no meter saw it.
 pub fn role_cpu(cell: &Cell, trial: &Trial, role: Role) -> Option<RoleCpu> {
     let threads = Threads::of(trial, role);
     let apart =
@@ -193,7 +193,7 @@ impl Account {
     }
 }
 
-/// None where the kernel kept no account on the role's host.
+/// `None` if the kernel kept no account on the role's host.
 fn account_of(trial: &Trial, role: Role) -> Option<Account> {
     let wall = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0)?;
     let sum = |kind: &str| {

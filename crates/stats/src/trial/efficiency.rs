@@ -29,7 +29,7 @@ pub struct Costs {
     rate: f64,
     /// Instructions that a CPU second represents, where they are counted.
     instructions_per_second: Option<f64>,
-    /// Packets per second at the receiver's device; none where no meter counted them.
+    /// Packets per second at the receiver's device; `None` if no meter counted them.
     pub packets_per_second: Option<f64>,
     /// CPU time by role, in the order of `Role::ALL`.
     pub roles: [Option<RoleCpu>; 2],

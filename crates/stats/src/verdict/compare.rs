@@ -27,9 +27,9 @@ const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     pub question: Question,
-    /// Ratio, cell over baseline; none where no block has both.
+    /// Ratio, cell over baseline; `None` if no block has both.
     pub effect: Option<Effect>,
-    /// How sure a claim is among all of the study; none without an interval.
+    /// How sure a claim is among all of the study; `None` without an interval.
     pub test: Option<Test>,
     /// The word for it.
     pub verdict: Verdict,

@@ -64,7 +64,7 @@ pub enum Verdict {
         /// true effect of this size is seen in 80 % of all studies.
         smallest: f64,
         /// About how many blocks would find a difference of the margin, or that there is
-        /// none, in 80 % of all studies; none where it takes more than 1000.
+        /// none, in 80 % of all studies; `None` if it takes more than 1000.
         blocks: Option<u32>,
     },
     /// The interval alone would allow a claim, but the baseline against itself
@@ -117,7 +117,7 @@ impl Verdict {
     }
 
     /// True where the word says better than the baseline, false where it says
-    /// worse, none where it says neither.
+    /// worse, `None` if it says neither.
     pub fn better(&self) -> Option<bool> {
         match self {
             Verdict::Faster
@@ -149,7 +149,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// The noise of a null comparison; none below two blocks.
+    /// The noise of a null comparison; `None` below two blocks.
     pub fn of(question: Question, effect: Effect, confidence: f64) -> Option<Noise> {
         let n = effect.blocks as f64;
         let stddev = effect.log_stddev?;
@@ -208,7 +208,7 @@ pub(crate) fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Findings<'a> {
     pub question: Question,
-    /// The estimate and its tests; none where there are too few values.
+    /// The estimate and its tests; `None` if there are too few values.
     pub estimate: Option<(&'a Estimate, &'a Test)>,
     /// Blocks that have both; of two studies, trials in the smaller one.
     pub blocks: usize,
