@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn little_says_little() {
+    fn few_values() {
         assert_eq!((of(&[]).mean(), of(&[]).stddev()), (0.0, None));
         assert_eq!((of(&[3.0]).mean(), of(&[3.0]).stddev(), of(&[3.0]).error()), (3.0, None, None));
         assert_eq!(of(&[0.1, 0.1, 0.1]).stddev(), Some(0.0));

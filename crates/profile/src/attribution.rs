@@ -178,7 +178,7 @@ mod tests {
             let found = owner(&stream, &thread, Some(cpu), ["net_rx_action"].into_iter());
             assert_eq!(found, Owner::Softirq(role));
         }
-        // On a machine of its own, a card may interrupt any CPU.
+        // On a machine of its own, a NIC may interrupt any CPU.
         let stream = Stream { agents: [None, Some(20)], placement };
         let found = owner(&stream, &thread, Some(7), ["net_rx_action"].into_iter());
         assert_eq!(found, Owner::Softirq(rx));

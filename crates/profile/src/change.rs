@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn one_trial_has_no_interval_and_equal_ones_no_doubt() {
+    fn intervals_of_one_trial_and_of_equal_trials() {
         let one = Change::between(values(&[1.0]), values(&[3.0, 4.0]), 0.95);
         assert_eq!((one.mean, one.half_width, one.resolved()), (2.5, None, false));
         let equal = Change::between(values(&[1.0, 1.0]), values(&[3.0, 3.0]), 0.95);

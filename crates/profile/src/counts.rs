@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_stand_side_by_side_with_what_follows_from_them() {
+    fn compares_counters_and_derived_figures() {
         let before = table(&[
             ("task-clock", "ms", Some(2000.0)),
             ("cycles:u", "", Some(4e9)),

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_stand_on_their_callers_and_tell_the_change() {
+    fn boxes_stand_on_their_callers_with_the_change() {
         let without = profile(&[(&["f", "main"], 2.0), (&["h", "main"], 1.0)]);
         let with = profile(&[(&["f", "main"], 6.0), (&["g", "main"], 1.0), (&["main"], 1.0)]);
         let flames = made(&without, &with);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_as_deep_as_it_likes_is_drawn_up_to_a_line() {
+    fn deep_stacks_are_cut_at_a_limit() {
         let deep: Vec<String> = (0..5000).map(|i| format!("f{i}")).collect();
         let deep: Vec<&str> = deep.iter().map(String::as_str).collect();
         let flames = made(&profile(&[]), &profile(&[(&deep, 1.0)]));

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_pays_from_the_least_size_from_which_on_it_is_better_everywhere() {
+    fn break_even_is_the_least_size_better_at_all_larger_ones() {
         let (rows, found) = offload(&cells(&[64, 512, 1000, 2048, 65536]));
         assert_eq!(rows.len(), 10);
         assert!(rows[0].beside.dearer.is_none());
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn one_size_that_is_worse_again_moves_it_beyond() {
+    fn a_worse_size_moves_the_break_even_beyond_it() {
         let mut all = cells(&[2048, 4096, 65536]);
         let worse = all.iter_mut().find(|(cell, _)| cell.engine == "dsa" && cell.size == 4096);
         worse.unwrap().1.iter_mut().for_each(|trial| trial.caller = 1.0);

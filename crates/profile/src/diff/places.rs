@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_has_its_ranking_and_says_where_the_function_stood() {
+    fn ranks_each_side_with_the_rank_on_the_other() {
         let rows = [
             row("copy", 50.0, 5.0),
             row("lock", 20.0, 20.0),

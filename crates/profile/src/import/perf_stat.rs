@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_not_a_counter_and_a_bad_counter_is_an_error() {
+    fn skips_prose_and_refuses_bad_counters() {
         for text in [
             "",
             "100 packets",

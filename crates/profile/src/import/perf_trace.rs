@@ -157,7 +157,7 @@ So much for that.
     }
 
     #[test]
-    fn what_is_not_a_row_is_refused_or_passed_over() {
+    fn skips_call_graphs_and_refuses_other_lines() {
         assert_eq!(call("we saw 12 of them, 50%"), Ok(None));
         for text in [
             "read 7 0 3.000 0.001 0.430 1.234 1.0 1.23%",

@@ -115,7 +115,7 @@ fn classifies_well_known_functions() {
 }
 
 #[test]
-fn helpers_belong_to_their_caller_and_nothing_else_does() {
+fn only_helpers_are_counted_for_their_caller() {
     use Subsystem::*;
     assert_eq!(kernel(&["rb_erase", "tcp_ack"]), Tcp);
     assert_eq!(kernel(&["number", "vsnprintf", "seq_printf"]), Files);

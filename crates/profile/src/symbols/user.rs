@@ -285,7 +285,7 @@ not a line
     }
 
     #[test]
-    fn of_a_file_that_others_may_write_only_symbols_are_read() {
+    fn foreign_files_give_symbols_only() {
         use std::fs::{Permissions, set_permissions, write};
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
@@ -311,7 +311,7 @@ not a line
     }
 
     #[test]
-    fn files_of_others_have_a_limit_and_a_build_id() {
+    fn foreign_files_are_limited_in_size() {
         let mut room = PROGRAM.len() as u64;
         let Binary::Other(table) = Binary::other(PROGRAM.to_vec(), &mut room).unwrap() else {
             panic!("it is trusted")

@@ -141,7 +141,7 @@ mod tests {
 
     /// pktgen generates while the engine sleeps, and vhost's worker copies what it only counts.
     #[test]
-    fn kernel_threads_in_the_place_of_engines_are_busy_for_them() {
+    fn kernel_worker_threads_count_as_busy_ends() {
         let hops = Hops { offered: 2000, received: 2000, ..Hops::default() };
         let mut trial = frames(0, [0.01, 0.5], hops);
         for (role, name) in [(0, "kpktgend_0"), (1, "vhost-77")] {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_that_has_no_time_left_sets_the_rate() {
+    fn the_busy_end_limits_the_rate() {
         let all = Hops { offered: 2000, received: 2000, ..Hops::default() };
         let plain = cell("frames");
         assert_eq!(row(&plain, [0.99, 0.4], all).bound, Bound::Generator);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn softirqs_and_polling_threads_together_say_where_it_ran() {
+    fn receive_work_adds_softirqs_and_polling_threads() {
         let mut c = cell("a");
         c.placement.softirq = SoftirqCpu::Cpu(1);
         let one = seen(&[
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_meter_saw_is_not_reported() {
+    fn unmetered_receive_work_is_none() {
         let c = cell("a");
         let without = seen(&[("cpu.softirq", 0, 0.5)]);
         assert_eq!(ReceiveWork::of(&c, &[&without]), None, "the meter softirqs did not run");

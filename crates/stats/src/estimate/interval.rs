@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn p_is_where_the_interval_begins_to_hold_one() {
+    fn p_values_agree_with_intervals() {
         let e = estimate(0.05, &[(0.02, 4.0)]);
         // t = 2.5 with 4 degrees of freedom: p = 0.066767 (integrated by hand).
         let p = e.p_different().unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_says_nothing_and_no_spread_says_all() {
+    fn missing_and_zero_errors() {
         let unknown = estimate(0.1, &[]);
         assert_eq!((unknown.interval(0.95), unknown.p_different()), (None, None));
         assert_eq!(unknown.p_equivalent(1.0), None);

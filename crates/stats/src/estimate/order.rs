@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn it_raises_the_alarm_as_seldom_as_it_says_and_where_there_is_reason() {
+    fn order_test_has_its_declared_error_and_finds_trends() {
         // 1 % of 4000 is 40; three standard errors are 19.
         for n in [8, 10, 20, 50] {
             let normal = said(n, &mut |_, _, r| r.normal());

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pair_or_one_block_each_have_no_spread() {
+    fn spread_needs_two_pairs_and_repeated_blocks() {
         assert_eq!(PairSpread::of([("a", 1.0), ("a", 2.0)]), None);
         assert_eq!(PairSpread::of([("a", 1.0), ("b", 2.0)]), None);
         let same = [("a", 1.0), ("a", 2.0), ("b", 1.0), ("b", 2.0)];

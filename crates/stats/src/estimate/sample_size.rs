@@ -67,7 +67,7 @@ mod tests {
 
     /// What the plan promises is what happens: simulated, both claims.
     #[test]
-    fn so_many_blocks_answer_in_four_of_five_studies() {
+    fn planned_blocks_have_the_planned_power() {
         let (stddev, margin, confidence) = (0.04f64, 0.02f64.ln_1p(), 0.95);
         let n = blocks_for(stddev, margin, confidence, confidence).unwrap() as usize;
         let mut random = Random::new(3);

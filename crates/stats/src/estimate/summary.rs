@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn little_says_little() {
+    fn few_values() {
         assert_eq!(Summary::of([]), None);
         assert_eq!(Summary::of([f64::NAN, f64::INFINITY]), None);
         let one = Summary::of([3.0]).unwrap();

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_asked_before_its_time_or_without_a_rule() {
+    fn needs_a_rule_and_enough_blocks_to_stop() {
         assert_eq!(should_stop(&study(0.01, &QUIET[..2])), None);
         let mut undeclared = study(0.01, &QUIET);
         undeclared.header.schedule.stopping = None;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_opening_does_not_hide_a_loud_end() {
+    fn noise_after_the_opening_blocks_stopping() {
         let mut rows = QUIET.to_vec();
         rows.extend([[1000, 1400, 2000], [1000, 900, 2000]]);
         assert_eq!(should_stop(&study(0.05, &rows)), None);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sums_that_move_are_those_of_the_definition() {
+    fn running_sums_agree_with_the_definition() {
         let values = [3.0, 1.0, 4.0, 8.5, 9.0, 2.5];
         let mean = |x: &[f64], y: &[f64], pairs: f64| {
             let sum = x.iter().flat_map(|a| y.iter().map(move |b| (a - b).abs())).sum::<f64>();

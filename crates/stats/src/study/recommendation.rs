@@ -155,7 +155,7 @@ mod tests {
 
     /// Cells a (the baseline), b and c, of which no CPU time is known.
     #[test]
-    fn what_was_shown_to_be_better_is_chosen_and_the_rest_is_named() {
+    fn recommends_proven_cells_and_lists_undecided_ones() {
         let chosen = |blocks: &[[u64; 3]]| -> (Vec<String>, Vec<String>, Vec<String>) {
             let study = study(0.1, blocks);
             let analysis = analyse(&study, &Rules::of(&study.header));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_fails_where_it_is_shown_to_be_passed() {
+    fn fails_only_if_the_whole_interval_is_beyond_the_limit() {
         use Outcome::{Failed, Passed, Undecided};
         for (text, ratio, error, expected) in [
             ("socket.throughput slower 2%", 0.95, 0.005, Failed),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_undecided_and_what_is_not_there_a_fault() {
+    fn unmeasured_is_undecided_and_unknown_cells_are_faults() {
         let cell = CellId("splice".into());
         let subject = Subject { cell: &cell, question: Question::Rate, estimate: None };
         let judge = |text: &str| {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_an_example() {
+    fn refuses_nonsense_with_an_example() {
         for (text, words) in [
             ("", "a subject, a word and an amount"),
             ("socket slower", "a subject, a word and an amount"),

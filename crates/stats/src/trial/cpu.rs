@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_shares_of_the_interval_they_were_looked_at_over() {
+    fn thread_times_are_divided_by_their_own_interval() {
         let mut t = trial("a", 0, 1.0, 0);
         t.roles[0].threads = vec![thread("tx", 0.55, 0.11, 0.44)];
         let threads = |t: &Trial| Threads::of(t, Role::Sender).run;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_ran_within_the_window_corrects_the_longer_look() {
+    fn engine_run_time_rescales_the_threads_to_the_window() {
         // Two roles on one CPU: both ran half of the window of 1 s, and less of the 0.2 s
         // that it took to look at them. A worker and a polling thread are corrected too.
         let scope = || Scope::Role(Role::Receiver);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_is_the_roles_and_a_model_of_a_device_is_no_ones() {
+    fn helpers_are_charged_and_device_models_are_not() {
         let scope = || Scope::Role(Role::Sender);
         let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
         t.roles[0].threads = vec![
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cpu_of_its_own_a_role_pays_for_its_threads() {
+    fn unpinned_roles_are_charged_by_thread() {
         let mut t = wall(trial("a", 0, 2.0, 0), 2.0);
         t.roles[0].threads = vec![thread("tx", 1.0, 0.2, 0.6), thread("tx", 0.6, 0.0, 0.0)];
         let t = with_cpu(t, 0, &[("cpu.busy", 1.9), ("cpu.user", 1.0)]);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn by_the_kernels_account_nothing_is_proportioned_and_others_are_left_out() {
+    fn the_account_is_exact_and_excludes_others() {
         // 2 s: thread 0.9, softirqs 0.5 (0.1 of them on top of it), others 0.2, idle 0.4.
         let mut t = wall(trial("a", 0, 2.0, 0), 2.0);
         t.roles[0].threads = vec![thread("tx", 1.0, 1.0, 0.0)];

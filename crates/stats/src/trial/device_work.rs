@@ -3,8 +3,8 @@
 //!
 //! Of a polling thread that was put on another CPU the run time is added to the role's, and
 //! taken from its peer's if it was put there. Of softirqs that were put on a CPU that belongs
-//! to no role, by RPS or by a card's interrupts, that CPU's time in them is added. Where nothing
-//! put them anywhere, they are looked for: a card raises them on the CPU that its queue
+//! to no role, by RPS or by a NIC's interrupts, that CPU's time in them is added. Where nothing
+//! put them anywhere, they are looked for: a NIC raises them on the CPU that its queue
 //! interrupts. A CPU that runs no role and at least [`A_PART`] of its machine's network
 //! softirqs counts; where the hosts share the machine, as the receiver's.
 
@@ -122,7 +122,7 @@ mod tests {
     use bytepath_record::{Reading, Scope, Unit};
 
     #[test]
-    fn receive_work_on_another_cpu_is_the_receivers_all_the_same() {
+    fn receive_work_on_another_cpu_is_charged_to_the_receiver() {
         let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
         t.roles[0].threads = vec![thread("tx", 0.5, 0.1, 0.4)];
         t.roles[1].threads =
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Two ends with two CPUs each: threads on 0 and 1, the queues of their cards interrupt
+    /// Two ends with two CPUs each: threads on 0 and 1, the queues of their NICs interrupt
     /// 2 and 3. Made up.
     fn two_cores_an_end() -> Trial {
         let mut t = wall(trial("a", 0, 1.0, 0), 1.0);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn softirqs_that_a_card_raises_elsewhere_are_its_ends_own() {
+    fn softirqs_of_a_nic_on_other_cpus_are_charged_to_its_end() {
         let mut c = cell("a");
         c.link.threaded_napi = false;
         c.placement.sender_softirq = SoftirqCpu::Cpu(2);
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(softirq_cpus(&c, &t, Role::Receiver), [2, 3], "CPU 4 did next to nothing");
         let [tx, rx] = Role::ALL.map(|role| role_cpu(&c, &t, role).unwrap());
         assert!(near(tx.total, 0.5) && near(rx.total, 1.5), "{tx:?} {rx:?}");
-        // On machines of their own each pays for what its own card raised.
+        // On machines of their own each pays for what its own NIC raised.
         let mut apart = t.clone();
         for reading in &mut apart.readings {
             let role = match reading.scope {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn by_the_account_the_bound_is_the_same_for_every_path() {
+    fn account_applies_the_same_limit_to_every_path() {
         let exact = |foreign| {
             let mut t = quiet();
             read(&mut t, "cpu.foreign", Scope::Cpu(0), foreign);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn by_ticks_no_path_is_rejected_for_being_itself() {
+    fn ticks_compare_a_trial_with_the_cells_own_median() {
         // A sender that sleeps while interrupts work for it: 0.9 of 3 s unexplained, always.
         let itself = |run| {
             let mut t = quiet();
@@ -187,7 +187,7 @@ mod tests {
     /// on the CPU then. A path whose interrupts they mostly miss is no more often rejected
     /// than one whose interrupts they see, and the same disturbance is found in both.
     #[test]
-    fn lost_ticks_reject_no_path_and_hide_no_disturbance() {
+    fn lost_ticks_neither_reject_nor_hide() {
         let mut random = Random::new(9);
         let mut rejected = |lost: f64, others: f64| {
             let mut trial = |others: f64| {

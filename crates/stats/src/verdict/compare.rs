@@ -315,7 +315,7 @@ mod tests {
     const BELOW: [f64; 5] = [40.1, 40.0, 39.9, 40.0, 40.1];
 
     #[test]
-    fn saturated_is_earned_by_both_and_denied_by_one() {
+    fn saturated_requires_both_cells_at_the_ceiling() {
         assert_eq!(word(&NEAR, &NEAR, Some(50.0)), "SATURATED");
         assert_eq!(word(&BELOW, &NEAR, Some(50.0)), "FASTER");
         assert_eq!(word(&NEAR, &BELOW, Some(50.0)), "SLOWER");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_copy_is_not_bound_by_copying() {
+    fn zero_copy_is_not_bound_by_the_copy_ceiling() {
         let with = |not_copied: u64| {
             let mut all = trials("a", &NEAR);
             for role in all.iter_mut().flat_map(|t| &mut t.roles) {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn not_comparable_is_earned_by_another_contract_and_denied_by_the_same() {
+    fn different_contracts_are_not_comparable() {
         let (a, b) = (trials("a", &BELOW), trials("b", &NEAR));
         let (first, mut second) = (cell("a"), cell("b"));
         second.stream.touch = bytepath_record::Touch::Read;

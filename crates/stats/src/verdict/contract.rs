@@ -148,7 +148,7 @@ mod tests {
     use bytepath_record::{Manner, OptionValue, SettingValue, Touch, Work};
 
     #[test]
-    fn what_no_factor_varies_must_be_the_same() {
+    fn reports_differences_that_no_factor_declares() {
         let baseline = cell("a");
         let mut other = cell("b");
         assert_eq!(undeclared("a", &baseline, &other), [""; 0]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_by_a_queue_of_its_own_is_not_compared_with_one_that_shares() {
+    fn steered_flows_are_not_compared_with_unsteered_ones() {
         let plain = trial("a", 0, 1.0, 1000);
         let mut steered = plain.clone();
         steered.prepared.push(SettingRecord {

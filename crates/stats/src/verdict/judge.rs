@@ -311,21 +311,21 @@ mod tests {
     const LOUD: [f64; 5] = [0.8, 1.3, 0.9, 1.1, 1.0];
 
     #[test]
-    fn faster_is_earned_and_denied() {
+    fn faster_requires_an_interval_above_one() {
         assert_eq!(word(&[1.10, 1.12, 1.11, 1.09, 1.13], &QUIET), "FASTER");
         assert_eq!(word(&[1.10, 1.12, 1.11, 0.89, 1.13], &QUIET), "INCONCLUSIVE");
         assert_eq!(word(&[1.10, 1.12, 1.11, 1.09, 1.13], &LOUD), "NOISE TOO HIGH");
     }
 
     #[test]
-    fn slower_is_earned_and_denied() {
+    fn slower_requires_an_interval_below_one() {
         assert_eq!(word(&[0.90, 0.88, 0.89, 0.91, 0.87], &QUIET), "SLOWER");
         assert_eq!(word(&[0.90, 0.88, 0.89, 1.11, 0.87], &QUIET), "INCONCLUSIVE");
         assert_eq!(word(&[0.90, 0.88, 0.89, 0.91, 0.87], &LOUD), "NOISE TOO HIGH");
     }
 
     #[test]
-    fn equivalent_is_earned_and_denied() {
+    fn equivalent_requires_an_interval_within_the_margin() {
         // A proven difference of half a percent is still within the margin.
         assert_eq!(word(&[1.005, 1.006, 1.004, 1.005, 1.005], &QUIET), "EQUIVALENT");
         assert_eq!(word(&[1.0, 1.001, 0.999, 1.0, 1.0], &[]), "EQUIVALENT");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn inconclusive_tells_what_it_could_have_seen() {
+    fn inconclusive_reports_the_smallest_detectable_effect() {
         let e = effect(&[1.0, 1.05, 0.95, 1.02, 0.98]);
         let Verdict::Inconclusive { smallest, blocks } = alone(Some(&e), None) else {
             panic!("{e:?}");
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_gives_the_word() {
+    fn the_metric_selects_the_word() {
         let cheaper = effect(&[0.90, 0.88, 0.89, 0.91, 0.87]);
         let dearer = effect(&[1.10, 1.12, 1.11, 1.09, 1.13]);
         for (effect, question, word) in [
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn many_comparisons_take_a_weak_claim_back_and_leave_a_strong_one() {
+    fn many_comparisons_withdraw_only_weak_claims() {
         // Alone, each of the two holds at 95 %; the weak one has p about 0.02.
         let (strong, weak) =
             (effect(&[1.10, 1.12, 1.11, 1.09, 1.13]), effect(&[1.09, 1.03, 1.12, 1.02, 1.08]));
