@@ -72,12 +72,7 @@ fn name(frame: &Frame) -> String {
 
 /// A name without what the format gives a meaning, and without what no text holds.
 fn clean(name: &str) -> String {
-    let clean = |c: char| match c {
-        ';' => ':',
-        c if c.is_control() => ' ',
-        c => c,
-    };
-    let text: String = name.chars().map(clean).collect();
+    let text = name.replace(';', ":").replace(char::is_control, " ");
     // After that: a control character may have stood at the edge.
     text.trim().to_owned()
 }

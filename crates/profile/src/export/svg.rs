@@ -60,9 +60,6 @@ const EMPTY: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"400\" hei
 
 /// Text without the characters that XML 1.0 cannot hold, not even escaped.
 fn printable(text: &str) -> String {
-    text.chars()
-        .map(
-            |c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c },
-        )
-        .collect()
+    let is_invalid = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    text.replace(is_invalid, "\u{fffd}")
 }

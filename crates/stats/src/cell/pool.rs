@@ -48,14 +48,7 @@ fn count_by<'a>(
 
 /// Counts words in the order in which they first came; empty ones are not counted.
 pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
-    let mut counted: Vec<Counted> = Vec::new();
-    for text in words.into_iter().filter(|w| !w.is_empty()) {
-        match counted.iter_mut().find(|c| c.text == text) {
-            Some(known) => known.count += 1,
-            None => counted.push(Counted { text: text.to_owned(), count: 1 }),
-        }
-    }
-    counted
+    count_by(words.into_iter().filter(|word| !word.is_empty()), str::to_owned)
 }
 
 /// The kinds of events among those of a trial: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".

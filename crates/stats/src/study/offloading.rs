@@ -6,7 +6,7 @@ use crate::metric::Question;
 use crate::offload::{BreakEven, CopyCell, CopyComparison, Pays, break_evens};
 use crate::trial::Costs;
 use crate::verdict::{Frame, Side, shown, undeclared, unlike};
-use bytepath_record::{CellId, Levels};
+use bytepath_record::{CellId, Levels, Role};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,7 +98,7 @@ fn sender_cost(frame: &Frame, base: Side, side: Side) -> Option<Effect> {
     }
     let figures = |side: Side| -> BTreeMap<u32, f64> {
         let each = side.costs.iter();
-        each.filter_map(|costs| Some((costs.block, costs.sender_per_unit()?))).collect()
+        each.filter_map(|costs| Some((costs.block, costs.role_per_unit(Role::Sender)?))).collect()
     };
     let (first, second) = (figures(base), figures(side));
     let pairs = first.iter().filter_map(|(block, a)| Some((*a, *second.get(block)?)));

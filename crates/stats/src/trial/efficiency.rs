@@ -104,19 +104,16 @@ impl Costs {
 
     /// CPU seconds per unit of work, both ends together.
     pub fn cpu_per_unit(&self) -> Option<f64> {
-        let cost = self.cores(2)? / self.units_per_second();
-        cost.is_finite().then_some(cost)
-    }
-
-    /// CPU seconds of the sender per unit of work.
-    pub fn sender_per_unit(&self) -> Option<f64> {
-        self.role_per_unit(Role::Sender)
+        self.per_unit(self.cores(2))
     }
 
     /// CPU seconds of one end per unit of work.
     pub fn role_per_unit(&self, role: Role) -> Option<f64> {
-        let cost = self.cores(role as usize)? / self.units_per_second();
-        cost.is_finite().then_some(cost)
+        self.per_unit(self.cores(role as usize))
+    }
+
+    fn per_unit(&self, cores: Option<f64>) -> Option<f64> {
+        Some(cores? / self.units_per_second()).filter(|cost| cost.is_finite())
     }
 
     /// CPU nanoseconds per packet that the receiver's device took in, both ends together.
