@@ -17,7 +17,7 @@ struct Key {
 
 /// What is known of a function besides its amounts.
 #[derive(Clone, Debug)]
-struct Known {
+struct FunctionInfo {
     module: String,
     subsystem: Option<Subsystem>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Ranking<'a> {
     /// only if both sides record it.
     modules: bool,
     keys: HashMap<Key, u32>,
-    known: Vec<Known>,
+    known: Vec<FunctionInfo>,
     groups: HashMap<String, u32>,
     /// What each function takes in every profile of a side that has it.
     amounts: HashMap<(u32, u32), [Moments; 2]>,
@@ -138,7 +138,7 @@ impl<'a> Ranking<'a> {
                 Some(Class::Caller) => None,
                 None => Some(Subsystem::Other),
             };
-            self.known.push(Known { module: file.to_owned(), subsystem });
+            self.known.push(FunctionInfo { module: file.to_owned(), subsystem });
         }
         id
     }

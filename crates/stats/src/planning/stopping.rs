@@ -32,7 +32,7 @@
 
 use crate::metric::Question;
 use crate::rules::Rules;
-use crate::verdict::{Frame, Side};
+use crate::verdict::{Comparer, Side};
 use bytepath_record::{CellId, Study, Trial};
 
 /// Whether the declared stopping rule ends the study now; the reason if so. To
@@ -46,7 +46,8 @@ pub fn should_stop(study: &Study) -> Option<String> {
     let at_least = (rule.at_least as usize).max(2);
     let limit = rule.within.ln_1p();
     let rules = Rules::of(header);
-    let frame = Frame { rules: &rules, opening: Some(at_least), ceiling: None, functional: false };
+    let comparer =
+        Comparer { rules: &rules, opening: Some(at_least), ceiling: None, functional: false };
     let trials_of =
         |id: &CellId| -> Vec<&Trial> { study.trials.iter().filter(|t| t.cell == *id).collect() };
     let baseline_cell = header.cells.iter().find(|c| c.id == header.baseline)?;
@@ -61,7 +62,7 @@ pub fn should_stop(study: &Study) -> Option<String> {
         }
         let side = Side { cell, trials: &trials, costs: &[] };
         for question in Question::MAIN {
-            let effect = match frame.effect(question, baseline, side) {
+            let effect = match comparer.effect(question, baseline, side) {
                 Some(effect) => effect,
                 None if question == Question::Rate => return None,
                 // It was not measured, or on too few exchanges for this percentile.

@@ -118,7 +118,7 @@ impl PublishedComparison {
 pub fn compare_published(work: &Published, study: &Study, rules: &Rules) -> PublishedComparison {
     let mut cells = cell_trials(study);
     cells.retain(|cell| !cell.cell.null);
-    let comparer = Comparer { work, study, rules, cells: &cells };
+    let comparer = PublishedComparer { work, study, rules, cells: &cells };
     let figures: Vec<FigureComparison> =
         work.figures.iter().filter_map(|figure| comparer.figure(figure)).collect();
     let plain = work.figures.iter().filter(|figure| figure.baseline.is_none());
@@ -132,14 +132,14 @@ pub fn compare_published(work: &Published, study: &Study, rules: &Rules) -> Publ
     PublishedComparison { figures, numbers, not_compared }
 }
 
-struct Comparer<'a> {
+struct PublishedComparer<'a> {
     work: &'a Published,
     study: &'a Study,
     rules: &'a Rules,
     cells: &'a [CellTrials<'a>],
 }
 
-impl Comparer<'_> {
+impl PublishedComparer<'_> {
     fn figure(&self, figure: &PublishedFigure) -> Option<FigureComparison> {
         let base = figure.baseline.as_ref()?;
         let column = figure.columns.iter().position(|column| column.quantity == RATE)?;

@@ -10,7 +10,7 @@ use crate::cell::{Counted, count, shape};
 use crate::estimate::{ORDER_LEVEL, Order};
 use crate::metric::Question;
 use crate::rules::Rules;
-use crate::verdict::{Frame, Noise, Side};
+use crate::verdict::{Comparer, Noise, Side};
 use bytepath_record::{Cell, CellId, Role, Study, Trial, TrialStatus};
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let (nulls, cells): (Vec<&CellTrials>, Vec<&CellTrials>) =
         all.iter().partition(|cell| cell.cell.null);
     let sides: Vec<Side> = cells.iter().map(|cell| cell.side()).collect();
-    let frame = Frame {
+    let comparer = Comparer {
         rules: &each,
         opening: header.schedule.stopping.map(|s| s.at_least as usize),
         ceiling: header.ceiling,
@@ -33,15 +33,15 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let null = nulls.first().map(|null| null.side());
     let original = null.and_then(|null| original(null.cell, &sides, &header.baseline));
     let noise = |question| {
-        let (original, null) = original.zip(null).filter(|_| !frame.is_silent(question))?;
-        Noise::of(question, frame.effect(question, original, null)?, rules.confidence)
+        let (original, null) = original.zip(null).filter(|_| !comparer.is_silent(question))?;
+        Noise::of(question, comparer.effect(question, original, null)?, rules.confidence)
     };
     let noises: Vec<Noise> = Question::ALL.into_iter().filter_map(noise).collect();
     let mut rows: Vec<Row> = cells.iter().map(|cell| row(study, rules, cell)).collect();
-    add_comparisons(&mut rows, &frame, &sides, &header.baseline, &noises);
+    add_comparisons(&mut rows, &comparer, &sides, &header.baseline, &noises);
     let baseline = sides.iter().find(|side| side.cell.id == header.baseline).map(|side| side.cell);
     let factors = match first_pass {
-        None => factor_view(&frame, &sides, baseline, &noises),
+        None => factor_view(&comparer, &sides, baseline, &noises),
         // Nothing was chosen in the blocks that all cells have.
         Some(first) => {
             let all = grouped(study, |_, trials| {
@@ -49,7 +49,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
             });
             let cells = all.iter().filter(|cell| !cell.cell.null);
             let sides: Vec<Side> = cells.map(CellTrials::side).collect();
-            factor_view(&Frame { rules, ..frame }, &sides, baseline, &noises)
+            factor_view(&Comparer { rules, ..comparer }, &sides, baseline, &noises)
         }
     };
     let warnings = warnings(study, &rows);
@@ -63,7 +63,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         noise_of: original.map(|side| side.cell.id.clone()),
         noises,
         factors,
-        offloading: offloading(&frame, &sides, &header.baseline),
+        offloading: offloading(&comparer, &sides, &header.baseline),
         functional: header.functional.clone(),
         instructions_per_second: header.instructions_per_second,
         stopping: stopping(study),
@@ -76,7 +76,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
 /// Compares every cell with the baseline; the sides are in the order of the rows.
 fn add_comparisons(
     rows: &mut [Row],
-    frame: &Frame,
+    comparer: &Comparer,
     sides: &[Side],
     baseline: &CellId,
     noises: &[Noise],
@@ -85,7 +85,7 @@ fn add_comparisons(
         sides.iter().partition(|side| side.cell.id == *baseline);
     for question in Question::ALL {
         let noise = noises.iter().find(|noise| noise.question == question);
-        let comparisons = frame.compare(question, baselines.first().copied(), &others, noise);
+        let comparisons = comparer.compare(question, baselines.first().copied(), &others, noise);
         let rows = rows.iter_mut().filter(|row| row.cell != *baseline);
         rows.zip(comparisons).for_each(|(row, comparison)| row.comparisons.extend(comparison));
     }

@@ -11,7 +11,7 @@ use crate::metric::Question;
 use crate::rules::Rules;
 use crate::trial::Costs;
 use crate::verdict::{
-    Findings, Frame, Noise, Side, Test, Verdict, judge, tests, undeclared, unlike,
+    Comparer, Findings, Noise, Side, Test, Verdict, judge, tests, undeclared, unlike,
 };
 use bytepath_record::Cell;
 use serde::Serialize;
@@ -76,7 +76,7 @@ pub struct Interaction {
 /// The view of a study, without effects where no speed was measured or no block has both
 /// sides. None where fewer than two factors vary: the comparison of the cells says all there is.
 pub(crate) fn factor_view(
-    frame: &Frame,
+    comparer: &Comparer,
     cells: &[Side],
     baseline: Option<&Cell>,
     noises: &[Noise],
@@ -87,16 +87,16 @@ pub(crate) fn factor_view(
     }
     let mut view = FactorView { factors, ..FactorView::default() };
     let levels: Vec<Level> = view.factors.iter().flat_map(|f| Level::all(f, baseline)).collect();
-    let rules = frame.rules;
+    let rules = comparer.rules;
     let alpha = 1.0 - rules.confidence;
     for question in [Question::Rate, Question::Cpu, Question::Instructions] {
-        if frame.is_silent(question) {
+        if comparer.is_silent(question) {
             continue;
         }
         let grid = Grid::of(question, cells);
         let noise = noises.iter().find(|noise| noise.question == question);
         let effects: Vec<LevelEffect> =
-            levels.iter().filter_map(|level| grid.level_effect(level, frame)).collect();
+            levels.iter().filter_map(|level| grid.level_effect(level, comparer)).collect();
         view.effects.extend(with_tests(effects, |level| &level.effect, rules).map(
             |(mut level, test)| {
                 level.judge(test, noise, rules);
@@ -108,7 +108,7 @@ pub(crate) fn factor_view(
             others.filter(|second| second.factor != first.factor).map(move |second| [first, second])
         });
         let pairs: Vec<Interaction> =
-            pairs.filter_map(|pair| grid.interaction(pair, frame)).collect();
+            pairs.filter_map(|pair| grid.interaction(pair, comparer)).collect();
         view.looked_at = view.looked_at.max(pairs.len());
         let tested = with_tests(pairs, |pair| &pair.effect, rules);
         let sure = tested.filter(|(_, test)| test.is_some_and(|t| t.different.adjusted <= alpha));
@@ -207,8 +207,8 @@ impl<'a> Grid<'a> {
     }
 
     /// The effect of a level, not judged yet.
-    fn level_effect(&self, level: &Level, frame: &Frame) -> Option<LevelEffect> {
-        let (effect, contexts) = self.contrast(&[level], frame)?;
+    fn level_effect(&self, level: &Level, comparer: &Comparer) -> Option<LevelEffect> {
+        let (effect, contexts) = self.contrast(&[level], comparer)?;
         Some(LevelEffect {
             question: self.question,
             factor: level.factor.clone(),
@@ -222,8 +222,8 @@ impl<'a> Grid<'a> {
     }
 
     /// The interaction of two levels, not tested yet.
-    fn interaction(&self, pair: [&Level; 2], frame: &Frame) -> Option<Interaction> {
-        let (effect, contexts) = self.contrast(&pair, frame)?;
+    fn interaction(&self, pair: [&Level; 2], comparer: &Comparer) -> Option<Interaction> {
+        let (effect, contexts) = self.contrast(&pair, comparer)?;
         Some(Interaction {
             question: self.question,
             factors: pair.map(|level| level.factor.clone()),
@@ -236,7 +236,7 @@ impl<'a> Grid<'a> {
 
     /// The contrast of one level, or of two of different factors: the mean over all
     /// contexts that have cells on every side of it, block by block; and how many these are.
-    fn contrast(&self, levels: &[&Level], frame: &Frame) -> Option<(Effect, usize)> {
+    fn contrast(&self, levels: &[&Level], comparer: &Comparer) -> Option<(Effect, usize)> {
         // By context: for each combination of "has the level" the cells.
         let mut contexts: BTreeMap<Vec<(&str, &str)>, Vec<Vec<usize>>> = BTreeMap::new();
         for (at, (side, _)) in self.cells.iter().enumerate() {
@@ -256,7 +256,7 @@ impl<'a> Grid<'a> {
             .filter(|blocks| !blocks.is_empty())
             .collect();
         let pairs = by_block(&differences);
-        let effect = Effect::opened(&pairs, frame.rules.confidence, frame.opening)?;
+        let effect = Effect::opened(&pairs, comparer.rules.confidence, comparer.opening)?;
         Some((effect, differences.len()))
     }
 

@@ -5,7 +5,7 @@ use crate::estimate::Effect;
 use crate::metric::Question;
 use crate::offload::{BreakEven, CopyCell, CopyComparison, Pays, break_evens};
 use crate::trial::Costs;
-use crate::verdict::{Frame, Side, shown, undeclared, unlike};
+use crate::verdict::{Comparer, Side, shown, undeclared, unlike};
 use bytepath_record::{CellId, Levels, Role};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +28,12 @@ pub struct Offloading {
 }
 
 /// `None` if no two engines, or not two sizes, were measured.
-pub(crate) fn offloading(frame: &Frame, cells: &[Side], baseline: &CellId) -> Option<Offloading> {
-    if frame.is_silent(Question::Rate) {
+pub(crate) fn offloading(
+    comparer: &Comparer,
+    cells: &[Side],
+    baseline: &CellId,
+) -> Option<Offloading> {
+    if comparer.is_silent(Question::Rate) {
         return None;
     }
     let engine = |side: &Side| side.cell.tx.copy_engine().map(str::to_owned);
@@ -51,8 +55,8 @@ pub(crate) fn offloading(frame: &Frame, cells: &[Side], baseline: &CellId) -> Op
         let Some((_, base)) = base else { continue };
         let apart = undeclared("", base.cell, side.cell).is_empty()
             && unlike("", base.trials, side.trials).is_empty();
-        let faster = frame.effect(Question::Rate, *base, *side).filter(|_| apart);
-        let dearer = sender_cost(frame, *base, *side).filter(|_| faster.is_some());
+        let faster = comparer.effect(Question::Rate, *base, *side).filter(|_| apart);
+        let dearer = sender_cost(comparer, *base, *side).filter(|_| faster.is_some());
         points.push(CopyComparison { cell: cell.clone(), faster, dearer });
     }
     points.retain(|point| point.faster.is_some());
@@ -91,7 +95,7 @@ fn varied<'a>(sides: &[Side<'a>]) -> BTreeSet<&'a str> {
 
 /// CPU time of the sender per unit of work to that of the first, block by block; `None` if
 /// the two were not found by one rule.
-fn sender_cost(frame: &Frame, base: Side, side: Side) -> Option<Effect> {
+fn sender_cost(comparer: &Comparer, base: Side, side: Side) -> Option<Effect> {
     let rule = |side: Side| side.costs.iter().find_map(Costs::rules);
     if rule(base) != rule(side) {
         return None;
@@ -102,5 +106,5 @@ fn sender_cost(frame: &Frame, base: Side, side: Side) -> Option<Effect> {
     };
     let (first, second) = (figures(base), figures(side));
     let pairs = first.iter().filter_map(|(block, a)| Some((*a, *second.get(block)?)));
-    Effect::opened(&pairs.collect::<Vec<_>>(), frame.rules.confidence, frame.opening)
+    Effect::opened(&pairs.collect::<Vec<_>>(), comparer.rules.confidence, comparer.opening)
 }

@@ -7,7 +7,7 @@
 //! | event | limit | why there |
 //! |---|---|---|
 //! | steal | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
-//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; `foreign.rs` explains how it is found |
+//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; `interference.rs` explains how it is found |
 //! | foreign CPU, a role left to the scheduler | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
 //! | windows of hosts apart out of step | 5 % and 50 ms, and what their clocks may be off | one end's cost is divided by what the other one counted: what happened while the window of one alone was open is in one of the two only. The part is half of that for meters, because it comes on top; the seconds are the same, because who opens a window may wake late |

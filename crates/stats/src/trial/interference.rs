@@ -12,7 +12,7 @@
 //!    in this cell. It is not all foreign work: interrupts that wake an idle CPU
 //!    make it busy and are lost to the ticks, so that a path whose sender sleeps while the
 //!    kernel works for it always has some, and more of it than another path. So a trial is
-//!    compared with the median of the cell's earlier trials ([`USUAL`] of them at least,
+//!    compared with the median of the cell's earlier trials ([`MIN_EARLIER`] of them at least,
 //!    otherwise this figure says nothing): no path is rejected for being itself.
 
 use super::threads::polls_for_device;
@@ -20,7 +20,7 @@ use crate::estimate::Summary;
 use bytepath_record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
 
 /// From this many trials on their median says what is usual.
-const USUAL: usize = 3;
+const MIN_EARLIER: usize = 3;
 
 /// The share of a CPU that a role, or both, are pinned to. `tick`: what a column of
 /// `/proc/stat` may be off, seconds. None where it was not seen.
@@ -31,41 +31,41 @@ pub(crate) fn of_cpu(
     tick: f64,
     earlier: &[&Trial],
 ) -> Option<f64> {
-    let look = |trial: &Trial| Look::at_cpu(trial, cell, cpu);
-    share(look(trial)?, tick, earlier.iter().filter_map(|trial| look(trial)))
+    let cpu_use = |trial: &Trial| CpuUse::at_cpu(trial, cell, cpu);
+    share(cpu_use(trial)?, tick, earlier.iter().filter_map(|trial| cpu_use(trial)))
 }
 
 /// The share of all CPUs together, where a role is left to the scheduler. Pinned cells and
 /// free ones are then judged alike, and a comparison of the two does not keep the disturbed
 /// trials of one side only.
 pub(crate) fn anywhere(trial: &Trial, tick: f64, earlier: &[&Trial]) -> Option<f64> {
-    let look = Look::at_all(trial)?;
+    let cpu_use = CpuUse::at_all(trial)?;
     // Errors of this many CPUs are as likely up as down.
-    let tick = tick * look.cpus.sqrt();
-    share(look, tick, earlier.iter().filter_map(|trial| Look::at_all(trial)))
+    let tick = tick * cpu_use.cpus.sqrt();
+    share(cpu_use, tick, earlier.iter().filter_map(|trial| CpuUse::at_all(trial)))
 }
 
-fn share(look: Look, tick: f64, earlier: impl Iterator<Item = Look>) -> Option<f64> {
-    let time = look.wall * look.cpus;
-    if let Some(foreign) = look.exact {
+fn share(cpu_use: CpuUse, tick: f64, earlier: impl Iterator<Item = CpuUse>) -> Option<f64> {
+    let time = cpu_use.wall * cpu_use.cpus;
+    if let Some(foreign) = cpu_use.exact {
         return Some(foreign / time);
     }
-    if !look.has_threads {
+    if !cpu_use.has_threads {
         return None;
     }
-    let user = (look.user - 2.0 * tick) / time;
+    let user = (cpu_use.user - 2.0 * tick) / time;
     let earlier: Vec<f64> =
-        earlier.map(|look| look.unexplained / (look.wall * look.cpus)).collect();
-    if earlier.len() < USUAL {
+        earlier.map(|cpu_use| cpu_use.unexplained / (cpu_use.wall * cpu_use.cpus)).collect();
+    if earlier.len() < MIN_EARLIER {
         return Some(user);
     }
     // Busy is cut three times: idle, iowait, steal.
-    let unusual = (look.unexplained - 3.0 * tick) / time - Summary::of(earlier)?.median.max(0.0);
+    let unusual = (cpu_use.unexplained - 3.0 * tick) / time - Summary::of(earlier)?.median.max(0.0);
     Some(user.max(unusual))
 }
 
 /// What a trial says of others' work, seconds.
-struct Look {
+struct CpuUse {
     /// Length of the window.
     wall: f64,
     /// How many CPUs it is about.
@@ -79,8 +79,8 @@ struct Look {
     has_threads: bool,
 }
 
-impl Look {
-    fn at_cpu(trial: &Trial, cell: &Cell, cpu: u32) -> Option<Look> {
+impl CpuUse {
+    fn at_cpu(trial: &Trial, cell: &Cell, cpu: u32) -> Option<CpuUse> {
         let here = |role: Role| cell.placement.cpu(role) == Some(cpu);
         let of_roles = trial.roles.iter().filter(|record| here(record.role));
         let threads: Vec<&ThreadTime> = of_roles.flat_map(|record| &record.threads).collect();
@@ -89,12 +89,12 @@ impl Look {
         let others = trial.roles.iter().filter(|record| !here(record.role));
         let polling = others.flat_map(|record| &record.threads).filter(|t| polls_for_device(t));
         let polling = polling.map(|thread| thread.run).sum::<f64>();
-        Look::at(trial, &threads, polling, |scope| *scope == Scope::Cpu(cpu))
+        CpuUse::at(trial, &threads, polling, |scope| *scope == Scope::Cpu(cpu))
     }
 
-    fn at_all(trial: &Trial) -> Option<Look> {
+    fn at_all(trial: &Trial) -> Option<CpuUse> {
         let threads: Vec<&ThreadTime> = trial.roles.iter().flat_map(|role| &role.threads).collect();
-        Look::at(trial, &threads, 0.0, |scope| matches!(scope, Scope::Cpu(_)))
+        CpuUse::at(trial, &threads, 0.0, |scope| matches!(scope, Scope::Cpu(_)))
     }
 
     fn at(
@@ -102,7 +102,7 @@ impl Look {
         threads: &[&ThreadTime],
         polling: f64,
         here: impl Fn(&Scope) -> bool,
-    ) -> Option<Look> {
+    ) -> Option<CpuUse> {
         let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|wall| *wall > 0.0)?;
         let values = |metric: &str| -> Vec<f64> {
             let wanted = |r: &&Reading| r.metric == metric && here(&r.scope) && r.value.is_finite();
@@ -114,7 +114,7 @@ impl Look {
         let own_user: f64 = threads.iter().map(|thread| thread.user).sum();
         let interrupts = sum("cpu.softirq") + sum("cpu.irq");
         let complete = !foreign.is_empty() && foreign.len() == busy.len();
-        (!busy.is_empty()).then(|| Look {
+        (!busy.is_empty()).then(|| CpuUse {
             wall,
             cpus: busy.len() as f64,
             exact: complete.then(|| foreign.iter().sum()),

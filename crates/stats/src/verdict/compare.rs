@@ -19,7 +19,7 @@ const LINK_RATE: &str = "link.rate";
 /// timestamps.
 const HEADERS: f64 = 20.0 + 20.0 + 12.0;
 
-/// Bytes that a packet takes on Ethernet beyond its MTU: preamble, header, frame
+/// Bytes that a packet takes on Ethernet beyond its MTU: preamble, header, comparer
 /// check sequence, gap (IEEE 802.3).
 const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
 
@@ -90,7 +90,7 @@ impl Side<'_> {
 }
 
 /// What all comparisons of a study share.
-pub(crate) struct Frame<'a> {
+pub(crate) struct Comparer<'a> {
     pub rules: &'a Rules,
     /// Blocks before the stopping rule was first asked, where one was declared.
     pub opening: Option<usize>,
@@ -101,7 +101,7 @@ pub(crate) struct Frame<'a> {
     pub functional: bool,
 }
 
-impl Frame<'_> {
+impl Comparer<'_> {
     /// Whether a question is left open: speed was not measured, and only instructions
     /// are the same whatever the speed.
     pub(crate) fn is_silent(&self, question: Question) -> bool {
@@ -289,7 +289,7 @@ mod tests {
             measured.map(|t| Costs::of(cell, t, None)).collect()
         };
         let (a_costs, b_costs) = (costs(first.0, &a), costs(second.0, &b));
-        let frame = Frame {
+        let comparer = Comparer {
             rules: &Rules::default(),
             opening: None,
             functional: false,
@@ -302,7 +302,7 @@ mod tests {
         };
         let baseline = Side { cell: first.0, trials: &a, costs: &a_costs };
         let side = Side { cell: second.0, trials: &b, costs: &b_costs };
-        frame.compare(question, Some(baseline), &[side], None).remove(0)
+        comparer.compare(question, Some(baseline), &[side], None).remove(0)
     }
 
     fn word(a: &[f64], b: &[f64], ceiling: Option<f64>) -> &'static str {

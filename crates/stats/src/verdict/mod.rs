@@ -6,7 +6,7 @@ mod contract;
 mod judge;
 
 pub use compare::Comparison;
-pub(crate) use compare::{Frame, Side};
+pub(crate) use compare::{Comparer, Side};
 pub(crate) use contract::{shown, undeclared, unlike};
 pub use judge::{Ceiling, Noise, Test, Verdict};
 pub(crate) use judge::{Findings, judge, tests};
