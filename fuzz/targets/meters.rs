@@ -5,7 +5,7 @@
 use bytepath::meter::{dcmi_reading, printed_watts};
 use bytepath::record::TimeSpan;
 use bytepath::spec;
-use bytepath::stats::wattmeter::{Log, align};
+use bytepath::stats::power_log::{Log, align};
 use bytepath::sys::{attribute, netstat, nic_stats, powercap, qdisc};
 
 pub fn check(data: &[u8]) {

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_confidence_tells_what_the_rule_says() {
+    fn confidence_agrees_with_the_adjusted_p() {
         let mut random = crate::Random::new(3);
         for _ in 0..500 {
             let ps: Vec<f64> = (0..7).map(|_| random.uniform().powi(3)).collect();

@@ -27,13 +27,13 @@ impl Moments {
         if self.count == 0.0 { 0.0 } else { self.sum / self.count }
     }
 
-    /// The sample standard deviation, by n - 1; none below two values, because one value
+    /// The sample standard deviation, by n - 1; `None` below two values, because one value
     /// says nothing of its spread.
     pub fn stddev(&self) -> Option<f64> {
         (self.count >= 2.0).then(|| (self.squares.max(0.0) / (self.count - 1.0)).sqrt())
     }
 
-    /// The standard error of the mean; none below two values.
+    /// The standard error of the mean; `None` below two values.
     pub fn error(&self) -> Option<StandardError> {
         let size = self.stddev()? / self.count.sqrt();
         Some(StandardError { size, freedom: self.count - 1.0 })
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn little_says_little() {
+    fn few_values() {
         assert_eq!((of(&[]).mean(), of(&[]).stddev()), (0.0, None));
         assert_eq!((of(&[3.0]).mean(), of(&[3.0]).stddev(), of(&[3.0]).error()), (3.0, None, None));
         assert_eq!(of(&[0.1, 0.1, 0.1]).stddev(), Some(0.0));

@@ -1,7 +1,7 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// The value that a t variable with `freedom` degrees of freedom stays below in
-/// size with probability `confidence`. None for less than one degree or a
+/// size with probability `confidence`. `None` for less than one degree or a
 /// confidence outside 0 to 1.
 pub fn two_sided(confidence: f64, freedom: f64) -> Option<f64> {
     if !(confidence > 0.0 && confidence < 1.0) {

@@ -2,12 +2,12 @@
 //! its stack and the CPU it ran on. Pure.
 
 use super::{Owner, Thread};
-use crate::record::{Placement, Role};
+use bytepath_record::{Placement, Role};
 
 /// What has to be known of the stream that ran meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stream {
-    /// Process ids of the two agents, in the order of [`Role::ALL`]; none if
+    /// Process ids of the two agents, in the order of [`Role::ALL`]; `None` if
     /// unknown or on another machine.
     pub agents: [Option<u32>; 2],
     /// The CPUs of the roles.
@@ -111,7 +111,7 @@ fn role_of_softirq(stream: &Stream, cpu: Option<u32>) -> Option<Role> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::SoftirqCpu;
+    use bytepath_record::SoftirqCpu;
 
     const APART: Placement = Placement::pinned(0, 1);
     const SHARED: Placement = Placement::pinned(0, 0);
@@ -178,7 +178,7 @@ mod tests {
             let found = owner(&stream, &thread, Some(cpu), ["net_rx_action"].into_iter());
             assert_eq!(found, Owner::Softirq(role));
         }
-        // On a machine of its own, a card may interrupt any CPU.
+        // On a machine of its own, a NIC may interrupt any CPU.
         let stream = Stream { agents: [None, Some(20)], placement };
         let found = owner(&stream, &thread, Some(7), ["net_rx_action"].into_iter());
         assert_eq!(found, Owner::Softirq(rx));

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     pub mean: f64,
-    /// Half the width of its interval; none below two trials of each cell.
+    /// Half the width of its interval; `None` below two trials of each cell.
     pub half_width: Option<f64>,
-    /// The probability of a difference at least as large where there is none; none below
+    /// The probability of a difference at least as large where there is none; `None` below
     /// two trials of each cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn one_trial_has_no_interval_and_equal_ones_no_doubt() {
+    fn intervals_of_one_trial_and_of_equal_trials() {
         let one = Change::between(values(&[1.0]), values(&[3.0, 4.0]), 0.95);
         assert_eq!((one.mean, one.half_width, one.resolved()), (2.5, None, false));
         let equal = Change::between(values(&[1.0, 1.0]), values(&[3.0, 3.0]), 0.95);

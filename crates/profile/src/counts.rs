@@ -40,7 +40,7 @@ pub struct Count {
     pub name: String,
     /// `ms`, `s`, `calls`; empty for events.
     pub unit: String,
-    /// How much; none if it was not counted.
+    /// How much; `None` if it was not counted.
     pub value: Option<f64>,
     /// Which part of the time it was counted, where counters took turns: from 0 to 1.
     pub counted: Option<f64>,
@@ -67,10 +67,10 @@ pub struct ComparedRow {
     pub name: String,
     /// Of both values; may be empty.
     pub unit: String,
-    /// Before the change; none if it was not counted.
+    /// Before the change; `None` if it was not counted.
     pub before: Option<f64>,
     pub after: Option<f64>,
-    /// After over before; none unless both are there and the first is not zero.
+    /// After over before; `None` unless both are there and the first is not zero.
     pub ratio: Option<f64>,
     /// Whether it was computed from counters.
     pub derived: bool,
@@ -132,7 +132,7 @@ impl Count {
 }
 
 impl Counts {
-    /// The sum of the rows of a key; none if one was not counted.
+    /// The sum of the rows of a key; `None` if one was not counted.
     fn sum(&self, key: [&str; 3]) -> Option<f64> {
         let mut rows = self.rows.iter().filter(|row| row.key() == key).peekable();
         rows.peek()?;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_stand_side_by_side_with_what_follows_from_them() {
+    fn compares_counters_and_derived_figures() {
         let before = table(&[
             ("task-clock", "ms", Some(2000.0)),
             ("cycles:u", "", Some(4e9)),

@@ -4,9 +4,8 @@
 use super::WorkUnit;
 use super::diff::CONFIDENCE;
 use super::subsystem::{Rules, Subsystem};
-use super::waterfall::{Costs, Metered, Trials, Waterfall, waterfall};
-use crate::record::{Fault, Role};
-use bytepath_math::Moments;
+use super::waterfall::{Cost, Costs, Metered, Trials, Waterfall, waterfall};
+use bytepath_record::{Fault, Role};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -76,7 +75,7 @@ impl CellEnds {
                 subsystem: *subsystem,
                 amounts: [0, 1].map(|end: usize| {
                     let of = costs[end].trials.iter().map(|cost| cost.by.get(subsystem));
-                    amount(of.map(|part| part.copied().unwrap_or(0.0)))
+                    Metered::of(of.map(|part| part.copied().unwrap_or(0.0)), CONFIDENCE)
                 }),
             })
             .filter(|part| part.amounts.iter().any(|amount| amount.mean > 0.0))
@@ -87,17 +86,13 @@ impl CellEnds {
             cell: trials.cell.to_owned(),
             unit: costs[0].unit.clone(),
             trials: trials.profiles.len(),
-            total: [0, 1].map(|end: usize| amount(costs[end].trials.iter().map(|c| c.total()))),
+            total: [0, 1].map(|end: usize| {
+                Metered::of(costs[end].trials.iter().map(Cost::total), CONFIDENCE)
+            }),
             parts,
             functions: [0, 1].map(|end: usize| functions(&costs[end])),
         })
     }
-}
-
-fn amount(values: impl Iterator<Item = f64>) -> Metered {
-    let moments: Moments = values.collect();
-    let half_width = moments.error().and_then(|error| error.half_width(CONFIDENCE));
-    Metered { mean: moments.mean(), half_width }
 }
 
 /// The functions of an end that take most, on average over the trials.

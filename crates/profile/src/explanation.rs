@@ -9,7 +9,7 @@ use super::flame::{BOXES, Chart, flames};
 use super::subsystem::{Classes, Coverage, Rules};
 use super::symptom::{Seen, Tally};
 use super::waterfall::{Trials, Waterfall, waterfall};
-use crate::record::Fault;
+use bytepath_record::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

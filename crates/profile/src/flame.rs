@@ -7,7 +7,7 @@
 use super::diff::Diff;
 use super::subsystem::{Classes, Rules, is_idle};
 use super::{FrameKind, Owner, Profile, Sample, StackId, Weight, normalise};
-use crate::record::steers;
+use bytepath_record::steers;
 use hashbrown::{HashMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub struct FlameBox {
     /// What it takes, including all that it called.
     pub amount: f64,
     /// How much more it takes after the change than before it, whichever of the two
-    /// the widths are of; none in a graph of one side.
+    /// the widths are of; `None` in a graph of one side.
     pub change: Option<f64>,
     /// Whether it is a function of the kernel.
     pub kernel: bool,
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_stand_on_their_callers_and_tell_the_change() {
+    fn boxes_stand_on_their_callers_with_the_change() {
         let without = profile(&[(&["f", "main"], 2.0), (&["h", "main"], 1.0)]);
         let with = profile(&[(&["f", "main"], 6.0), (&["g", "main"], 1.0), (&["main"], 1.0)]);
         let flames = made(&without, &with);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_as_deep_as_it_likes_is_drawn_up_to_a_line() {
+    fn deep_stacks_are_cut_at_a_limit() {
         let deep: Vec<String> = (0..5000).map(|i| format!("f{i}")).collect();
         let deep: Vec<&str> = deep.iter().map(String::as_str).collect();
         let flames = made(&profile(&[]), &profile(&[(&deep, 1.0)]));

@@ -2,7 +2,7 @@
 
 use super::subsystem::{Class, Rules};
 use super::{Frame, FrameId, FrameKind, Owner, Profile, StackId};
-use crate::record::{ProfileSummary, ProfiledFunction};
+use bytepath_record::{ProfileSummary, ProfiledFunction};
 use std::collections::{BTreeMap, HashMap};
 
 /// A function of a profile and its weights.

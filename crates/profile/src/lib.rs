@@ -1,10 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-use bytepath_record as record;
-
 pub mod attribution;
 pub mod change;
+mod conventions;
 pub mod counts;
 pub mod diff;
 mod ends;
@@ -19,6 +18,7 @@ pub mod pprof;
 pub mod subsystem;
 pub mod symbols;
 pub mod symptom;
+mod text;
 pub mod waterfall;
 
 pub use ends::{CellEnds, EndPart, Ends};

@@ -25,12 +25,3 @@ mod tests;
 
 pub use decode::{decode, recognises};
 pub use encode::encode;
-
-/// What comments of ours begin with.
-const OURS: &str = "bytepath:";
-
-/// Version of the comments.
-const FORMAT: &str = "1";
-
-/// Parts of the whole that a percentage is written in: millionths.
-const PPM: f64 = 1e4;

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_register_written_by_others_than_the_profiler_is_not_the_profiler() {
+    fn msr_writes_alone_are_not_the_profiler() {
         use FrameKind::Kernel;
         let stack: (&[&str], _, _) = (&["native_write_msr"], Kernel, 1.0);
         assert!(seen(&[profile(&[stack])]).is_empty());

@@ -7,9 +7,9 @@
 use super::change::Change;
 use super::subsystem::{Classes, Rules, Subsystem, is_idle};
 use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
-use crate::record::unit::GIB;
-use crate::record::{Fault, FaultKind, Role};
 use bytepath_math::{Moments, holm};
+use bytepath_record::unit::GIB;
+use bytepath_record::{Fault, FaultKind, Role};
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub struct Trials<'a> {
 pub struct Metered {
     /// Mean over its profile trials.
     pub mean: f64,
-    /// Half the width of its interval; none for a single trial.
+    /// Half the width of its interval; `None` for a single trial.
     pub half_width: Option<f64>,
 }
 
@@ -55,7 +55,7 @@ pub struct Waterfall {
     /// One step for each subsystem that was seen, the largest first.
     pub parts: Vec<Part>,
     pub sampled: Change,
-    /// Whether the steps make up the meter's difference; none without a meter.
+    /// Whether the steps make up the meter's difference; `None` without a meter.
     pub check: Option<Check>,
     /// What has to be kept in mind.
     pub notes: Vec<String>,
@@ -69,7 +69,7 @@ pub struct Bar {
     pub sampled: f64,
     /// By the CPU meter.
     pub metered: Option<Metered>,
-    /// Bytes of a packet, on average over the trials; none unless all record it. Packets
+    /// Bytes of a packet, on average over the trials; `None` unless all record it. Packets
     /// of two sizes are two kinds of work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet: Option<f64>,
@@ -135,10 +135,8 @@ pub fn waterfall(
         Some(_) => Trials { metered: &[], ..*trials },
         None => *trials,
     });
-    let (before, after) = (&before, &after);
-    let costs = [before, after].map(|trials| Costs::of(trials, rules, (unit, end)));
-    let [first, second] = costs;
-    let costs = [first?, second?];
+    let of = |trials| Costs::of(trials, rules, (unit, end));
+    let costs = [of(&before)?, of(&after)?];
     if costs[0].unit != costs[1].unit {
         let what = format!(
             "the profiles of {} and {} are of different kinds: {} and {}",
@@ -147,52 +145,54 @@ pub fn waterfall(
         return Err(Fault::new(FaultKind::Usage, what)
             .remedy("take the profiles of all cells with one event"));
     }
-    let change = |of: &dyn Fn(&Cost) -> f64| {
-        let values = |c: &Costs| c.trials.iter().map(of).collect::<Moments>();
-        Change::between(values(&costs[0]), values(&costs[1]), confidence)
-    };
-    let mut parts: Vec<Part> = Subsystem::ALL
-        .iter()
-        .copied()
-        .filter_map(|subsystem| {
-            let means = [0, 1].map(|side: usize| costs[side].mean(subsystem));
-            (means != [0.0; 2]).then(|| Part {
-                subsystem,
-                before: means[0],
-                after: means[1],
-                change: change(&|cost| cost.by.get(&subsystem).copied().unwrap_or(0.0)),
-                resolved: false,
-                functions: functions(&costs, subsystem),
-            })
-        })
-        .collect();
-    parts.sort_by(|a, b| b.change.mean.abs().total_cmp(&a.change.mean.abs()));
-    resolve(&mut parts, confidence);
-    let sampled = change(&Cost::total);
     let bar = |trials: &Trials, costs: &Costs| Bar {
         cell: trials.cell.to_owned(),
         trials: trials.profiles.len(),
         sampled: costs.total(),
-        metered: metered(trials.metered, confidence).filter(|_| costs.time),
+        metered: (costs.time && !trials.metered.is_empty())
+            .then(|| Metered::of(trials.metered.iter().copied(), confidence)),
         packet: packet(trials.profiles),
     };
-    let bars = [bar(before, &costs[0]), bar(after, &costs[1])];
-    let mut notes = costs[0].notes.clone();
-    notes.extend(costs[1].notes.iter().cloned());
-    let [first, last] = bars;
+    let [first, last] = [bar(&before, &costs[0]), bar(&after, &costs[1])];
     Ok(Waterfall {
-        check: first.metered.and(last.metered).map(|_| {
-            let sides = [before.metered, after.metered];
-            check(sides, &costs, [&first, &last], confidence)
-        }),
+        check: first
+            .metered
+            .and(last.metered)
+            .map(|_| check([before.metered, after.metered], &costs, [&first, &last], confidence)),
         before: first,
         after: last,
         unit: costs[0].unit.clone(),
         confidence,
-        parts,
-        sampled,
-        notes,
+        parts: parts(&costs, confidence),
+        sampled: change(&costs, confidence, Cost::total),
+        notes: costs.iter().flat_map(|costs| costs.notes.iter().cloned()).collect(),
     })
+}
+
+fn change(costs: &[Costs; 2], confidence: f64, of: impl Fn(&Cost) -> f64) -> Change {
+    let values = |costs: &Costs| costs.trials.iter().map(&of).collect::<Moments>();
+    Change::between(values(&costs[0]), values(&costs[1]), confidence)
+}
+
+/// The step of each subsystem that takes anything, the largest first.
+fn parts(costs: &[Costs; 2], confidence: f64) -> Vec<Part> {
+    let part = |subsystem| {
+        let [before, after] = [0, 1].map(|side: usize| costs[side].mean(subsystem));
+        ([before, after] != [0.0; 2]).then(|| Part {
+            subsystem,
+            before,
+            after,
+            change: change(costs, confidence, |cost| {
+                cost.by.get(&subsystem).copied().unwrap_or(0.0)
+            }),
+            resolved: false,
+            functions: functions(costs, subsystem),
+        })
+    };
+    let mut parts: Vec<Part> = Subsystem::ALL.iter().copied().filter_map(part).collect();
+    parts.sort_by(|a, b| b.change.mean.abs().total_cmp(&a.change.mean.abs()));
+    resolve(&mut parts, confidence);
+    parts
 }
 
 /// What one cell costs, trial by trial.
@@ -299,7 +299,7 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     })
 }
 
-/// Bytes of a packet, on average over the trials; none unless all record it.
+/// Bytes of a packet, on average over the trials; `None` unless all record it.
 fn packet(profiles: &[Profile]) -> Option<f64> {
     let sizes = profiles.iter().map(|profile| profile.header.work.bytes_per_packet());
     let sizes: Vec<f64> = sizes.collect::<Option<_>>()?;
@@ -348,10 +348,12 @@ fn functions(costs: &[Costs; 2], subsystem: Subsystem) -> Vec<Function> {
     functions
 }
 
-fn metered(values: &[f64], confidence: f64) -> Option<Metered> {
-    let moments: Moments = values.iter().copied().collect();
-    let half_width = moments.error().and_then(|error| error.half_width(confidence));
-    (!values.is_empty()).then(|| Metered { mean: moments.mean(), half_width })
+impl Metered {
+    pub(crate) fn of(values: impl Iterator<Item = f64>, confidence: f64) -> Metered {
+        let moments: Moments = values.collect();
+        let half_width = moments.error().and_then(|error| error.half_width(confidence));
+        Metered { mean: moments.mean(), half_width }
+    }
 }
 
 /// Says of which steps there is no doubt, all of them taken together.

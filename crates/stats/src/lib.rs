@@ -1,81 +1,51 @@
-//! From trials to verdicts: summaries, paired effects, verdicts, and the analysis
-//! of a whole study. Pure: the same study gives the same numbers anywhere.
+//! From trials to verdicts. Pure functions of a study's records: no clock, no file, no
+//! system call, so that the same study gives the same numbers on any machine. The controller
+//! uses them while a study runs, and every report afterwards; agents never do.
+//!
+//! How a trial becomes a verdict:
+//!
+//! 1. `trial`: a trial is dropped if an event spoiled it, never for its value. Of the others
+//!    the CPU time of each end is found, and what was achieved for it.
+//! 2. `cell`: the measured trials of a cell are added up into its row.
+//! 3. `estimate`: a cell and the baseline are paired block by block; the ratio of a
+//!    `metric` gets an interval.
+//! 4. `verdict`: if the two were given the same task, the interval is judged by the
+//!    `rules`, among all comparisons of that metric in the study.
+//! 5. `study`: rows and verdicts make the [`Analysis`], which thresholds and recommendations
+//!    are read from.
+//!
+//! Around that: `planning` decides what a running study does next, and `studies` compares
+//! studies with each other. Three parts stand alone: [`offload`] (copy engines without a
+//! study), `sizing` (buffer arithmetic), and [`power_log`] (the log of an external meter).
+//! A folder uses those named before it, and none named after it.
 
 #![forbid(unsafe_code)]
 
-use bytepath_math as math;
-use bytepath_record as record;
-
-mod analysis;
-mod budget;
-mod build;
-mod change;
-mod choice;
-mod compare;
-mod contract;
-mod cpu;
-mod device_work;
-mod effect;
+mod cell;
 mod estimate;
-mod events;
-mod factors;
-mod foreign;
-mod frames;
-mod history;
-mod hops;
-mod idle;
+mod metric;
 mod offload;
-mod offloading;
-mod order;
-mod pairs;
-mod placement;
-mod pool;
-mod profiling;
-mod published;
-mod sequential;
+mod planning;
+pub mod power_log;
+mod rules;
 mod sizing;
-mod student;
 mod studies;
-mod summary;
-mod threshold;
+mod study;
+#[cfg(test)]
+mod tests;
+mod trial;
 mod verdict;
-pub mod wattmeter;
-mod worth;
 
-pub use analysis::{
-    ANALYSIS_VERSION, Analysis, Comparison, CpuCost, End, Failure, Headline, LatencyRow, Pace,
-    PerEnd, PercentileRow, Row, Rules, Status, StoppingNote, Witness,
-};
-pub use budget::{SecondPass, allot, most_chosen, second_pass, seconds_per_trial};
-pub use build::analyse;
-pub use change::{Change, changes};
-pub use choice::{Choice, Needs, Undecided};
-pub use cpu::{CpuRule, ENGINE_RUN, RoleCpu, role_cpu};
-pub use device_work::softirq_cpus;
-pub use effect::{Effect, Opening};
-pub use estimate::Interval;
-pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
-pub use factors::{Factor, FactorView, Interaction, LevelEffect};
-pub use frames::{Fact, FactStep, What, fact_steps, sink};
-pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
-pub use hops::{Bound, HopsRow};
-pub use idle::IdleShare;
+pub use cell::*;
+pub use estimate::*;
+pub use metric::{Direction, Question};
 pub use offload::{BreakEven, CopyAt, CopyCell, CopyComparison, CopyRow, CopyTrial, Pays, offload};
-pub use offloading::Offloading;
-pub use pairs::PairSpread;
-pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
-pub use pool::{Counted, Fragments, Shares, rejections};
-pub use profiling::{ProfilingNote, SamplingCost, cells_to_profile};
-pub use published::{
-    Agreement, FigureComparison, NumberComparison, PUBLISHED_FACTORS, PublishedComparison,
-    RowComparison, compare_published,
-};
-pub use sequential::should_stop;
+pub use planning::*;
+pub use rules::{DEFAULT_MARGIN, Rules};
 pub use sizing::{
     DONTNEED, Goal, LARGEST_RING, POLL_WEIGHT, Shortage, Sizing, Traffic, shortages, traffic,
 };
-pub use studies::{Between, Difference, Pairing, Weight, between, differences, host_differences};
-pub use summary::Summary;
-pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};
-pub use verdict::{Ceiling, DEFAULT_MARGIN, Direction, Noise, Question, Test, Verdict};
-pub use worth::{Costs, POWER, costs};
+pub use studies::*;
+pub use study::*;
+pub use trial::*;
+pub use verdict::*;

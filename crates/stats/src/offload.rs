@@ -1,9 +1,9 @@
 //! Copy engines compared with a first one: what they cost the caller, how fast they are, and from
 //! which size on they pay. Engines alone are [`offload`]; within a study: `offloading.rs`.
 
-use super::effect::{CONFIDENCE, Effect};
-use super::summary::Summary;
-use crate::record::is_model;
+use crate::estimate::{Effect, Summary};
+use crate::rules::CONFIDENCE;
+use bytepath_record::is_model;
 use serde::Serialize;
 
 /// What is copied, and by what.
@@ -57,9 +57,9 @@ pub struct CopyTrial {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CopyComparison<A = CopyAt> {
     pub cell: CopyCell<A>,
-    /// Its rate to that of the first engine; none for that one.
+    /// Its rate to that of the first engine; `None` for that one.
     pub faster: Option<Effect>,
-    /// What it costs, to that of the first engine; none for that one.
+    /// What it costs, to that of the first engine; `None` for that one.
     pub dearer: Option<Effect>,
 }
 
@@ -98,7 +98,7 @@ pub struct BreakEven<A = CopyAt> {
     pub at: A,
     pub pays: Pays,
     /// The least size from which on it is better beyond doubt at every size, and how much at
-    /// that one; none if it does not even at the largest.
+    /// that one; `None` if it does not even at the largest.
     pub from: Option<(u64, Effect)>,
     /// The largest size that was tried.
     pub largest: u64,
@@ -131,7 +131,7 @@ pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<Break
 }
 
 /// From where on each engine other than the first pays off, in each of two ways.
-pub(super) fn break_evens<A: Clone + PartialEq>(
+pub(crate) fn break_evens<A: Clone + PartialEq>(
     rows: &[&CopyComparison<A>],
     pays: [Pays; 2],
 ) -> Vec<BreakEven<A>> {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_pays_from_the_least_size_from_which_on_it_is_better_everywhere() {
+    fn break_even_is_the_least_size_better_at_all_larger_ones() {
         let (rows, found) = offload(&cells(&[64, 512, 1000, 2048, 65536]));
         assert_eq!(rows.len(), 10);
         assert!(rows[0].beside.dearer.is_none());
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn one_size_that_is_worse_again_moves_it_beyond() {
+    fn a_worse_size_moves_the_break_even_beyond_it() {
         let mut all = cells(&[2048, 4096, 65536]);
         let worse = all.iter_mut().find(|(cell, _)| cell.engine == "dsa" && cell.size == 4096);
         worse.unwrap().1.iter_mut().for_each(|trial| trial.caller = 1.0);

@@ -1,7 +1,7 @@
 //! How large the buffers of a fast path have to be: arithmetic from rate, delay
 //! and what the application keeps. Nothing here is measured.
 
-use crate::record::Facts;
+use bytepath_record::Facts;
 use serde::Serialize;
 
 /// What to transfer, and how.

@@ -9,7 +9,7 @@ use bytepath_record::{
     Facts, Fault, FaultKind, LogClock, LoggedTrial, Power, PowerLog, PowerSource, Reading, Rest,
     Role, SCHEMA_VERSION, Scope, Study, Support, TimeSpan, Trial, TrialStatus, Unit,
 };
-use bytepath_stats::wattmeter::{Alignment, LONGEST_LOG, Log, align};
+use bytepath_stats::power_log::{Alignment, LONGEST_LOG, Log, align};
 use bytepath_sys::Roots;
 use serde_json::json;
 use std::io::Read;

@@ -1,12 +1,25 @@
 //! In what unit profiles are compared: their weights as they are, or divided by
 //! the work that was done.
 
-use super::Per;
-use crate::record::unit::GIB;
-use crate::record::{Fault, FaultKind};
 use crate::{Profile, Weight};
+use bytepath_record::unit::GIB;
+use bytepath_record::{Fault, FaultKind};
 use schemars::JsonSchema;
 use serde::Serialize;
+
+/// By what weights are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Per {
+    Gib,
+    /// Packets delivered.
+    Packet,
+    /// Seconds of wall time.
+    Second,
+    /// All samples that are compared: shares in percent.
+    Sample,
+    None,
+}
 
 /// What all profiles of one side are together.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -150,7 +163,7 @@ fn kind(counts: Weight, event: &str) -> String {
     if event.is_empty() { counts.to_string() } else { format!("{counts} of {event}") }
 }
 
-/// The sum over all profiles; none if one does not record it.
+/// The sum over all profiles; `None` if one does not record it.
 fn sum(profiles: &[Profile], of: impl Fn(&Profile) -> Option<f64>) -> Option<f64> {
     profiles.iter().map(of).sum()
 }

@@ -1,6 +1,6 @@
 //! The functions that take most on each side, in two columns, with the rank of each on the other.
 
-use super::Row;
+use super::types::Row;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct Placed {
     pub function: String,
     /// What it takes on this side.
     pub amount: f64,
-    /// Its place on the other side, from 1; none where it takes nothing there.
+    /// Its place on the other side, from 1; `None` if it takes nothing there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<usize>,
 }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_has_its_ranking_and_says_where_the_function_stood() {
+    fn ranks_each_side_with_the_rank_on_the_other() {
         let rows = [
             row("copy", 50.0, 5.0),
             row("lock", 20.0, 20.0),

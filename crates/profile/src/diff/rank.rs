@@ -1,6 +1,11 @@
 //! Adding up samples by function, and the order of the rows.
 
-use super::*;
+use super::types::{GroupBy, Measure, Options, Pair, Presence, Row};
+use crate::subsystem::{Class, Classes, Coverage, Subsystem, is_idle};
+use crate::symptom::Tally;
+use crate::{Frame, FrameKind, Owner, Profile, Sample, StackId, normalise};
+use bytepath_math::Moments;
+use hashbrown::HashMap;
 
 /// A function, as it is known on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -12,7 +17,7 @@ struct Key {
 
 /// What is known of a function besides its amounts.
 #[derive(Clone, Debug)]
-struct Known {
+struct FunctionInfo {
     module: String,
     subsystem: Option<Subsystem>,
 }
@@ -24,7 +29,7 @@ pub(super) struct Ranking<'a> {
     /// only if both sides record it.
     modules: bool,
     keys: HashMap<Key, u32>,
-    known: Vec<Known>,
+    known: Vec<FunctionInfo>,
     groups: HashMap<String, u32>,
     /// What each function takes in every profile of a side that has it.
     amounts: HashMap<(u32, u32), [Moments; 2]>,
@@ -97,7 +102,7 @@ impl<'a> Ranking<'a> {
         let mut amounts: HashMap<(u32, u32), f64> = HashMap::new();
         let mut seen: Vec<usize> = vec![0; self.known.len()];
         for (turn, ((stack, group), weight)) in stacks.into_iter().enumerate() {
-            let stack = profile.stack(super::super::StackId(stack));
+            let stack = profile.stack(StackId(stack));
             let deep = match self.options.measure {
                 Measure::SelfOnly => 1,
                 Measure::Total => stack.len(),
@@ -118,7 +123,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    fn key(&mut self, frame: &super::super::Frame, class: Option<Class>) -> u32 {
+    fn key(&mut self, frame: &Frame, class: Option<Class>) -> u32 {
         let file = normalise::module(&frame.module);
         let apart = self.modules && frame.kind == FrameKind::User;
         let key = Key {
@@ -133,7 +138,7 @@ impl<'a> Ranking<'a> {
                 Some(Class::Caller) => None,
                 None => Some(Subsystem::Other),
             };
-            self.known.push(Known { module: file.to_owned(), subsystem });
+            self.known.push(FunctionInfo { module: file.to_owned(), subsystem });
         }
         id
     }

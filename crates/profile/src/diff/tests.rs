@@ -1,9 +1,12 @@
 //! Amounts, units and the order of rows.
 
 use super::*;
-use crate::record::Role;
-use crate::record::unit::GIB;
-use crate::{Builder, Frame, Header, Thread, Weight, Work, import};
+use crate::subsystem::Subsystem;
+use crate::{
+    Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work, import,
+};
+use bytepath_record::unit::GIB;
+use bytepath_record::{Fault, Role};
 
 /// A sample: stack leaf first, thread, owner, weight.
 type Made<'a> = (&'a [&'a str], &'a str, Owner, f64);
@@ -80,7 +83,7 @@ fn self_is_the_leaf_and_total_counts_recursion_once() {
 }
 
 #[test]
-fn ties_put_what_both_have_first_then_what_leaves_less() {
+fn ties_are_ordered_by_presence() {
     let without = simple(&[(&["gone"], 5.0), (&["b"], 8.0), (&["a"], 9.0), (&["also"], 5.0)]);
     let with = simple(&[(&["b"], 3.0), (&["a"], 4.0), (&["new"], 1.0)]);
     let diff = diff(&without, &with, &Options::default()).unwrap();
@@ -94,7 +97,7 @@ fn ties_put_what_both_have_first_then_what_leaves_less() {
 }
 
 #[test]
-fn names_meet_across_builds_and_files_keep_programs_apart() {
+fn matches_names_across_builds_but_not_across_programs() {
     let without = simple(&[
         (&["tcp_ack.isra.0"], 3.0),
         (&["tcp_ack.cold"], 1.0),
@@ -200,7 +203,7 @@ fn repeated_profiles_are_means_with_an_interval() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused_with_a_way_out() {
+fn refuses_incomparable_profiles_with_a_remedy() {
     let bare = simple(&[(&["f"], 1.0)]);
     let ns = [measured(Weight::Nanoseconds, "cpu-clock", &[(&["f"], 1.0)])];
     let cycles = [measured(Weight::Events, "cycles", &[(&["f"], 1.0)])];
@@ -241,7 +244,7 @@ fn nothing_in_nothing_out() {
 }
 
 #[test]
-fn groups_tell_rows_apart_and_idle_is_set_apart() {
+fn groups_rows_and_separates_idle() {
     let tx = Owner::Role(Role::Sender);
     let samples: &[Made] = &[
         (&["tcp_ack"], "kworker/0:1", tx, 1.0),
@@ -271,7 +274,7 @@ fn groups_tell_rows_apart_and_idle_is_set_apart() {
 }
 
 #[test]
-fn the_rows_that_are_kept_are_those_that_differ_most() {
+fn keeps_the_rows_that_differ_most() {
     let without = simple(&[(&["gain"], 9.0), (&["same"], 5.0), (&["one"], 2.0), (&["two"], 2.0)]);
     let with = simple(&[(&["same"], 5.0), (&["loss"], 7.0), (&["one"], 1.0), (&["two"], 1.0)]);
     let kept = |top, threshold| {

@@ -7,8 +7,8 @@
 //! wide: they are numbers of samples where every sample weighs the same, else
 //! weights, divided by a power of ten if one is too large.
 
-use super::Exporter;
-use crate::{Frame, FrameKind, Header, Profile, Sample, Track, Weight};
+use super::format::Exporter;
+use crate::{Frame, FrameKind, Header, Profile, Sample, Thread, Track, Weight};
 use fxprof_processed_profile as fx;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -46,42 +46,12 @@ fn convert(profile: &Profile) -> fx::Profile {
     );
     // Names are there: nothing is to be asked of a symbol server.
     made.set_symbolicated(true);
-    let kernel = made.add_category("Kernel", fx::CategoryColor::Orange);
-    let user = made.add_category("User", fx::CategoryColor::Blue);
-    let frames: Vec<fx::FrameInfo> = profile
-        .frames()
-        .iter()
-        .map(|frame| fx::FrameInfo {
-            frame: fx::Frame::Label(made.intern_string(&label(frame))),
-            category_pair: match frame.kind {
-                FrameKind::Kernel => kernel.into(),
-                FrameKind::User => user.into(),
-                FrameKind::Unknown => fx::CategoryHandle::OTHER.into(),
-            },
-            flags: fx::FrameFlags::empty(),
-        })
-        .collect();
-    let start = fx::Timestamp::from_nanos_since_reference(0);
-    let mut processes: HashMap<u32, fx::ProcessHandle> = HashMap::new();
-    let mut first = None;
-    let threads: Vec<fx::ThreadHandle> = profile
-        .threads()
-        .iter()
-        .map(|thread| {
-            let known = processes.contains_key(&thread.pid);
-            let process = *processes
-                .entry(thread.pid)
-                .or_insert_with(|| made.add_process(&thread.name, thread.pid, start));
-            first.get_or_insert(process);
-            let handle = made.add_thread(process, thread.tid, start, !known);
-            made.set_thread_name(handle, &thread.name);
-            handle
-        })
-        .collect();
+    let frames = add_frames(&mut made, profile);
+    let threads = add_threads(&mut made, profile);
     let weights = weights(profile);
     let mut stacks = HashMap::new();
     for (sample, time) in timed(profile) {
-        let Some(thread) = threads.get(sample.thread.0 as usize).copied() else { continue };
+        let Some((_, thread)) = threads.get(sample.thread.0 as usize).copied() else { continue };
         let stack = *stacks.entry((sample.thread, sample.stack)).or_insert_with(|| {
             let outermost = profile.stack(sample.stack).iter().rev();
             let chain = outermost.filter_map(|id| frames.get(id.0 as usize)).cloned();
@@ -98,9 +68,10 @@ fn convert(profile: &Profile) -> fx::Profile {
         made.add_sample(thread, stamp(time), stack, delta, weight as i32);
     }
     if !header.tracks.is_empty() {
+        let first = threads.first().map(|(process, _)| *process);
         let process = first.unwrap_or_else(|| {
-            let process = made.add_process("bytepath", 0, start);
-            made.add_thread(process, 0, start, true);
+            let process = made.add_process("bytepath", 0, stamp(0.0));
+            made.add_thread(process, 0, stamp(0.0), true);
             process
         });
         for track in &header.tracks {
@@ -108,6 +79,40 @@ fn convert(profile: &Profile) -> fx::Profile {
         }
     }
     made
+}
+
+fn add_frames(made: &mut fx::Profile, profile: &Profile) -> Vec<fx::FrameInfo> {
+    let kernel = made.add_category("Kernel", fx::CategoryColor::Orange);
+    let user = made.add_category("User", fx::CategoryColor::Blue);
+    let info = |frame: &Frame| fx::FrameInfo {
+        frame: fx::Frame::Label(made.intern_string(&label(frame))),
+        category_pair: match frame.kind {
+            FrameKind::Kernel => kernel.into(),
+            FrameKind::User => user.into(),
+            FrameKind::Unknown => fx::CategoryHandle::OTHER.into(),
+        },
+        flags: fx::FrameFlags::empty(),
+    };
+    profile.frames().iter().map(info).collect()
+}
+
+/// Every thread with its process.
+fn add_threads(
+    made: &mut fx::Profile,
+    profile: &Profile,
+) -> Vec<(fx::ProcessHandle, fx::ThreadHandle)> {
+    let start = stamp(0.0);
+    let mut processes: HashMap<u32, fx::ProcessHandle> = HashMap::new();
+    let add = |thread: &Thread| {
+        let is_main = !processes.contains_key(&thread.pid);
+        let process = *processes
+            .entry(thread.pid)
+            .or_insert_with(|| made.add_process(&thread.name, thread.pid, start));
+        let handle = made.add_thread(process, thread.tid, start, is_main);
+        made.set_thread_name(handle, &thread.name);
+        (process, handle)
+    };
+    profile.threads().iter().map(add).collect()
 }
 
 /// A function's name, with its module as the profiler shows it.

@@ -1,7 +1,7 @@
 //! Folded stacks: `thread;outermost;...;leaf weight`, in the form of
 //! `stackcollapse-perf.pl --kernel --inline`.
 
-use super::Exporter;
+use super::format::Exporter;
 use crate::{Frame, FrameKind, Profile, StackId, ThreadId};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,7 +17,8 @@ pub(super) static FORMAT: Exporter = Exporter {
 
 fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     for (stack, weight) in fold(profile) {
-        writeln!(out, "{stack} {}", number(weight))?;
+        // A whole number has no point then, any other all of its digits.
+        writeln!(out, "{stack} {weight}")?;
     }
     Ok(())
 }
@@ -71,18 +72,7 @@ fn name(frame: &Frame) -> String {
 
 /// A name without what the format gives a meaning, and without what no text holds.
 fn clean(name: &str) -> String {
-    let text: String = name
-        .chars()
-        .map(|c| {
-            if c == ';' {
-                ':'
-            } else if c.is_control() {
-                ' '
-            } else {
-                c
-            }
-        })
-        .collect();
+    let text = name.replace(';', ":").replace(char::is_control, " ");
     // After that: a control character may have stood at the edge.
     text.trim().to_owned()
 }
@@ -100,11 +90,6 @@ fn unmistakable(mut stack: String) -> String {
         }
     }
     stack
-}
-
-/// A whole number without a point, any other with all its digits.
-pub(super) fn number(value: f64) -> String {
-    format!("{value}")
 }
 
 #[cfg(test)]

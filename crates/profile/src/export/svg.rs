@@ -1,7 +1,7 @@
 //! A flame graph, as inferno draws it: a picture that a browser zooms and searches.
 
-use super::Exporter;
 use super::folded::fold;
+use super::format::Exporter;
 use crate::{Profile, Weight};
 use inferno::flamegraph::{self, Options, Palette, color::MultiPalette};
 use std::io::{self, Write};
@@ -60,9 +60,6 @@ const EMPTY: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"400\" hei
 
 /// Text without the characters that XML 1.0 cannot hold, not even escaped.
 fn printable(text: &str) -> String {
-    text.chars()
-        .map(
-            |c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c },
-        )
-        .collect()
+    let is_invalid = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    text.replace(is_invalid, "\u{fffd}")
 }

@@ -2,7 +2,7 @@
 //! profile keeps the time of every sample, of a large one equal samples are
 //! added up and their times go.
 
-use super::Times;
+use super::format::Times;
 use crate::{Builder, Owner, Profile, Sample, StackId, ThreadId};
 
 /// Up to this many samples keep their times, which are worth more in a small profile
@@ -11,7 +11,7 @@ pub const TIMED: usize = 200_000;
 
 /// A sample as it is in a file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct AcceptedSample {
     pub(super) stack: StackId,
     pub(super) thread: ThreadId,
     pub(super) owner: Owner,
@@ -27,7 +27,7 @@ pub(super) struct Taken {
 pub(super) struct Collector {
     /// Where functions, threads and stacks are kept.
     pub(super) builder: Builder,
-    timed: Vec<Taken>,
+    timed: Vec<AcceptedSample>,
     times: Times,
     /// The samples have become too many for their times.
     many: bool,
@@ -50,7 +50,7 @@ impl Collector {
         Collector { times, ..Collector::default() }
     }
 
-    pub(super) fn push(&mut self, taken: Taken) {
+    pub(super) fn push(&mut self, taken: AcceptedSample) {
         let each = taken.weight / taken.count.max(1) as f64;
         self.period = match self.period {
             Period::None => Period::Same(each),
@@ -107,8 +107,8 @@ impl Collector {
     }
 }
 
-fn add(builder: &mut Builder, taken: Taken, time: Option<f64>) {
-    let Taken { stack, thread, owner, cpu, count, weight, .. } = taken;
+fn add(builder: &mut Builder, taken: AcceptedSample, time: Option<f64>) {
+    let AcceptedSample { stack, thread, owner, cpu, count, weight, .. } = taken;
     builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
 }
 
@@ -129,7 +129,15 @@ mod tests {
         for n in 0..samples {
             let time = Some(5_000_000_000 + n * 1000);
             let owner = Owner::Unknown;
-            collector.push(Taken { stack, thread, owner, cpu: None, time, count: 1, weight: 2.0 });
+            collector.push(AcceptedSample {
+                stack,
+                thread,
+                owner,
+                cpu: None,
+                time,
+                count: 1,
+                weight: 2.0,
+            });
         }
         assert_eq!(collector.period(), Some(2.0));
         collector.build()

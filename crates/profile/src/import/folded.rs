@@ -1,18 +1,24 @@
 //! Folded stacks: `thread;outermost;...;leaf weight`, one stack a line, as
-//! `stackcollapse-perf.pl` and many others write them.
+//! `stackcollapse-perf.pl` and many others write them:
+//!
+//! ```text
+//! iperf3-4012/4012;__libc_send;entry_SYSCALL_64_after_hwframe_[k];tcp_sendmsg_[k] 42
+//! swapper;start_secondary_[k];cpu_startup_entry_[k];do_idle_[k] 17
+//! ```
 //!
 //! The first name is taken to be the thread's, which is what the stackcollapse
 //! programs put there; `comm-PID/TID` is taken apart.
 
-use super::conventions;
-use super::lines::{Lines, first_lines, quote};
+use super::format::{Importer, Times};
+use super::lines::{Lines, first_lines};
 use super::number::decimal;
-use super::{Importer, Times};
-use crate::record::Fault;
+use crate::conventions;
+use crate::text::quote;
 use crate::{
     Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, Thread, ThreadId,
     Weight,
 };
+use bytepath_record::Fault;
 use hashbrown::HashMap;
 use std::io::BufRead;
 
@@ -112,15 +118,8 @@ impl Reader {
         }
         let (thread, owner) = self.thread;
         let stack = self.builder.stack(&self.stack);
-        self.builder.add(Sample {
-            stack,
-            thread,
-            owner,
-            cpu: None,
-            time: None,
-            count: weight as u64,
-            weight,
-        });
+        let count = weight as u64;
+        self.builder.add(Sample { stack, thread, owner, count, weight, ..Sample::default() });
         Ok(())
     }
 

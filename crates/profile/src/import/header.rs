@@ -109,7 +109,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Takes a line apart; none if nothing is in it.
+/// Takes a line apart; `None` if nothing is in it.
 pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
     let words = Words::of(line);
     if words.count == 0 {

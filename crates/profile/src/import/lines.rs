@@ -1,8 +1,10 @@
 //! Text, line by line, in memory that does not grow.
 
-use super::HEAD;
-use crate::record::{Fault, FaultKind, steers};
+use bytepath_record::{Fault, FaultKind};
 use std::io::BufRead;
+
+/// How much of a file is shown to [`Importer::recognises`](super::Importer::recognises).
+pub const HEAD: usize = 64 << 10;
 
 /// A longer line does not belong to a profile.
 const LONGEST: usize = 1 << 20;
@@ -86,20 +88,6 @@ pub(super) fn first_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 pub(super) fn unreadable(title: &str, error: &std::io::Error) -> Fault {
     Fault::new(FaultKind::Storage, format!("cannot read {title}: {error}"))
-}
-
-/// A line as an error quotes it: not all of it if it is long, and nothing in it
-/// that a terminal would obey.
-pub(crate) fn quote(line: impl AsRef<[u8]>) -> String {
-    let line = line.as_ref();
-    let text = String::from_utf8_lossy(line.get(..line.len().min(240)).unwrap_or_default());
-    let text = text.trim();
-    let mut quoted: String =
-        text.chars().take(60).map(|c| if steers(c) { '\u{fffd}' } else { c }).collect();
-    if text.chars().count() > 60 {
-        quoted.push_str("...");
-    }
-    format!("'{quoted}'")
 }
 
 /// A decimal number of digits only.

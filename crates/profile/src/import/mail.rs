@@ -1,16 +1,22 @@
 //! Tables of functions as found in a mail: rows of `perf report` or `perf top`, and lists
-//! of `symbol [address]: ticks`, quoted or not, with prose around.
+//! of `symbol [address]: ticks`, quoted or not, with prose around:
+//!
+//! ```text
+//! > On the sender I see this:
+//! >  5.97%  vhost-4874  [kernel.kallsyms]  [k] memcpy
+//! ```
 //!
 //! A mail keeps no columns, so rows are read by tokens ([`super::perf_rows`]). A line that does
 //! not begin like a row is prose: it is counted. One that does and cannot be parsed is an error.
 
+use super::format::Importer;
 use super::lines::{Lines, first_lines};
 use super::perf_report::Reader;
-use super::perf_rows::{self, Found, Layout};
+use super::perf_rows::{self, Layout, LineItem};
+use super::readprofile;
 use super::tables::{chosen, left_out};
-use super::{Importer, readprofile};
-use crate::record::Fault;
 use crate::{Builder, Header, Profile, Thread, Weight};
+use bytepath_record::Fault;
 use std::io::BufRead;
 
 /// See the module's text.
@@ -29,7 +35,7 @@ pub(super) fn recognises(head: &[u8]) -> bool {
         let text = unquoted(&text);
         readprofile::addressed(text).is_some()
             || match perf_rows::parse(text, &mut layout) {
-                Ok(found) => found.iter().any(Found::is_marked),
+                Ok(found) => found.iter().any(LineItem::is_marked),
                 // Something that begins as a row: why it cannot be read is worth more.
                 Err(_) => true,
             }
@@ -56,7 +62,7 @@ pub(super) fn read(
             push(&mut tables, &mut next, row, lines.number());
             continue;
         }
-        if next.said(text).map_err(|what| lines.fault(what))? {
+        if next.read_line(text).map_err(|what| lines.fault(what))? {
             continue;
         }
         let found = perf_rows::parse(text, &mut next.layout).map_err(|what| {
@@ -65,13 +71,13 @@ pub(super) fn read(
         })?;
         for found in found {
             match found {
-                Found::Row(row) => {
+                LineItem::Row(row) => {
                     rows += 1;
                     push(&mut tables, &mut next, Row::Share(row), lines.number());
                 }
-                Found::Heading => next.fresh = true,
-                Found::CallGraph => {}
-                Found::Prose => skipped += 1,
+                LineItem::Heading => next.fresh = true,
+                LineItem::CallGraph => {}
+                LineItem::Prose => skipped += 1,
             }
         }
         if rows > MOST {
@@ -118,8 +124,8 @@ struct Heading {
 }
 
 impl Heading {
-    /// Takes down what a line says of the table below it; whether it said so.
-    fn said(&mut self, text: &str) -> Result<bool, String> {
+    /// Keeps what a line states about the table below it. True if it states anything.
+    fn read_line(&mut self, text: &str) -> Result<bool, String> {
         let text = text.trim_start_matches(['#', ' ']);
         let count = "Event count (approx.):";
         if let Some(rest) = text.strip_prefix("Samples:") {

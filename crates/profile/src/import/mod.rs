@@ -3,8 +3,9 @@
 //! of different stacks and not with the size of the file.
 
 mod collect;
-pub(super) mod conventions;
+mod counters;
 mod folded;
+mod format;
 mod header;
 mod lines;
 mod mail;
@@ -21,54 +22,15 @@ mod tables;
 
 pub use self::pprof::FORMAT as PPROF;
 pub use collect::TIMED;
-pub(super) use lines::quote;
+pub use format::{CountsImporter, Importer, Times};
+pub use lines::HEAD;
 
-use super::Profile;
+use crate::Profile;
 use crate::counts::Counts;
-use crate::record::{Fault, FaultKind};
-use flate2::bufread::MultiGzDecoder;
+use bytepath_record::{Fault, FaultKind};
+use format::{BUFFER, plain};
 use lines::unreadable;
 use std::io::{BufRead, BufReader, Read};
-
-/// A format that can be read.
-pub struct Importer {
-    /// Name in the catalogue, as the user types it.
-    pub name: &'static str,
-    /// One line: which tool writes it.
-    pub summary: &'static str,
-    /// Whether it is something other than text: asked before [`COUNTS`], for the names in it may
-    /// read like a line of counters.
-    pub binary: bool,
-    /// Whether the beginning of a file (up to [`HEAD`] bytes) looks like it.
-    pub recognises: fn(head: &[u8]) -> bool,
-    read: fn(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault>,
-}
-
-impl Importer {
-    /// Reads all of it. An error names `title` and, for text, the line.
-    pub fn read(
-        &self,
-        title: &str,
-        times: Times,
-        input: &mut dyn BufRead,
-    ) -> Result<Profile, Fault> {
-        (self.read)(title, times, input)
-    }
-}
-
-/// What becomes of the moments at which samples were taken. Only one sample in
-/// a line of events can keep its own; equal ones without take no memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Times {
-    /// Kept, up to [`TIMED`] samples.
-    #[default]
-    Kept,
-    /// Left out: for callers that only add up.
-    LeftOut,
-}
-
-/// How much of a file is shown to [`Importer::recognises`].
-pub const HEAD: usize = 64 << 10;
 
 /// Every format, the most telling beginnings first.
 pub static CATALOG: &[&Importer] = &[
@@ -80,19 +42,6 @@ pub static CATALOG: &[&Importer] = &[
     &perf_script::FORMAT,
     &folded::FORMAT,
 ];
-
-/// A format of counters, which have no functions.
-pub struct CountsImporter {
-    /// Name in the catalogue.
-    pub name: &'static str,
-    /// One line: which tool writes it.
-    pub summary: &'static str,
-    /// Whether the beginning of a text looks like it.
-    pub recognises: fn(head: &[u8]) -> bool,
-    /// Reads the table of this number, counted from 1; without, the only one.
-    pub read:
-        fn(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Counts, Fault>,
-}
 
 /// Every format of counters. They are asked before the texts of [`CATALOG`].
 pub static COUNTS: &[&CountsImporter] = &[&perf_stat::FORMAT, &perf_trace::FORMAT];
@@ -170,23 +119,6 @@ impl Content {
                     .remedy("bytepath diff compares two such texts"))
             }
         }
-    }
-}
-
-/// Reading in large pieces, the best way to read from a trait object.
-const BUFFER: usize = 256 << 10;
-
-/// Unpacks what gzip has packed, and hands it to `reader`.
-fn plain<T>(
-    title: &str,
-    input: &mut dyn BufRead,
-    reader: &mut dyn FnMut(&mut dyn BufRead) -> Result<T, Fault>,
-) -> Result<T, Fault> {
-    let head = input.fill_buf().map_err(|e| unreadable(title, &e))?;
-    if head.starts_with(&[0x1f, 0x8b]) {
-        reader(&mut BufReader::with_capacity(BUFFER, MultiGzDecoder::new(input)))
-    } else {
-        reader(input)
     }
 }
 

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_none() {
+    fn refuses_what_is_not_a_number() {
         for text in
             ["", "-", ".", ",", "-1", "1x", "1.2.3", "1..2", "1 2", "1,23,4.5", "1e5", "nan", "inf"]
         {

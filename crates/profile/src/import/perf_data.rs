@@ -2,6 +2,11 @@
 //! (`tools/perf/Documentation/perf.data-file-format.txt`,
 //! `include/uapi/linux/perf_event.h`).
 //!
+//! ```text
+//! 50 45 52 46 49 4c 45 32  68 00 00 00 00 00 00 00   PERFILE2, size of the header
+//! 09 00 00 00 02 00 28 00  7e 8a 2f 00 00 00 00 00   a record: PERF_RECORD_SAMPLE, kernel, 40 bytes
+//! ```
+//!
 //! The file holds addresses and where modules were mapped, but no symbols: a
 //! function's name is its offset in its file, `0x1239`, as `perf script` prints
 //! it, or its address in the kernel. What was recorded with `-z` is refused.
@@ -11,11 +16,12 @@
 mod guard;
 mod space;
 
-use super::collect::{Collector, Taken};
+use super::collect::{AcceptedSample, Collector};
+use super::format::{Importer, Times};
 use super::lines::unreadable;
-use super::{Importer, Times, conventions};
-use crate::record::{Fault, FaultKind};
+use crate::conventions;
 use crate::{Frame, FrameId, FrameKind, Profile, Thread, Weight};
+use bytepath_record::{Fault, FaultKind};
 use guard::Bytes;
 use linux_perf_data::linux_perf_event_reader::{
     Endianness, PerfEventType, RawEventRecord, ReadFormat, RecordType, SampleFormat,
@@ -296,7 +302,7 @@ impl Reader {
         let thread = builder.thread(Thread { name, pid: pid.unwrap_or(0), tid });
         let stack = builder.stack(&self.stack);
         let (cpu, time) = (fields.cpu, fields.time);
-        self.collector.push(Taken { stack, thread, owner, cpu, time, count: 1, weight });
+        self.collector.push(AcceptedSample { stack, thread, owner, cpu, time, count: 1, weight });
         Ok(())
     }
 

@@ -3,16 +3,23 @@
 //! they are read by place; their headings say what they are, in any order. Where a mail has
 //! collapsed the columns, [`super::mail`] reads the rows.
 //!
+//! ```text
+//! # Overhead  Command  Shared Object      Symbol
+//! # ........  .......  .................  ..............
+//!      18.61%  iperf3   [kernel.kallsyms]  [k] _copy_to_iter
+//! ```
+//!
 //! Shares become weights by the line "Event count (approx.)" above the table,
 //! or stay percent without it. Call graphs below the rows are skipped: they
 //! are cut off at some share and do not add up.
 
-use super::conventions;
-use super::lines::{Lines, digits, first_lines, quote};
+use super::format::{Importer, Times};
+use super::lines::{Lines, digits, first_lines};
 use super::number::{decimal, whole};
-use super::{Importer, Times};
-use crate::record::Fault;
+use crate::conventions;
+use crate::text::quote;
 use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, Weight};
+use bytepath_record::Fault;
 use std::io::BufRead;
 
 /// See the module's text.

@@ -2,13 +2,13 @@
 //! `5.97% vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading says which columns there are;
 //! without one the rows themselves have to.
 
-use super::lines::quote;
 use super::number::{decimal, whole};
 use super::perf_report::{COLUMNS, Column, Row as Parsed, frame};
+use crate::text::quote;
 
 /// What a line holds.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum LineItem {
     Row(Row),
     /// Names of columns, put into the layout.
     Heading,
@@ -17,10 +17,10 @@ pub(super) enum Found {
     Prose,
 }
 
-impl Found {
+impl LineItem {
     /// Whether it is a row that nothing else looks like.
     pub(super) fn is_marked(&self) -> bool {
-        matches!(self, Found::Row(row) if row.mark)
+        matches!(self, LineItem::Row(row) if row.mark)
     }
 }
 
@@ -51,9 +51,9 @@ impl Row {
 const MARKS: [&str; 5] = ["[k]", "[.]", "[g]", "[u]", "[H]"];
 
 /// Every row of a line, without the marks of a quotation, or what else it is.
-pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<Found>, String> {
+pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<LineItem>, String> {
     if text.starts_with('|') || text.starts_with("--") && text.contains("%--") {
-        return Ok(vec![Found::CallGraph]);
+        return Ok(vec![LineItem::CallGraph]);
     }
     let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
     let mut found = Vec::new();
@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<Found>, Strin
     while let Some((token, after)) = rest.split_first() {
         if let Some((columns, used)) = heading(rest)? {
             *layout = Layout(columns);
-            found.push(Found::Heading);
+            found.push(LineItem::Heading);
             rest = rest.get(used..).unwrap_or_default();
         } else if share(token).is_some() {
             let first = found.is_empty() && !prose;
@@ -76,8 +76,8 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<Found>, Strin
             let wrong = |what: String| format!("{} {what}", quote(&said));
             rest = next;
             match row(shares, body, layout).map_err(wrong)? {
-                Some(row) => found.push(Found::Row(row)),
-                None if first && body.len() == 1 => found.push(Found::CallGraph),
+                Some(row) => found.push(LineItem::Row(row)),
+                None if first && body.len() == 1 => found.push(LineItem::CallGraph),
                 // A person writes a share at the beginning of a line, too, but no brackets.
                 None if first && body.iter().any(|token| token.starts_with('[')) => {
                     let what = "has no [k] or [.] that says where its function begins";
@@ -91,7 +91,7 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<Found>, Strin
         }
     }
     if prose {
-        found.push(Found::Prose);
+        found.push(LineItem::Prose);
     }
     Ok(found)
 }

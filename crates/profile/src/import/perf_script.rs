@@ -4,14 +4,20 @@
 //!
 //! Which fields a line has is the user's choice (`-F`), so they are recognised
 //! by their form: a time has a point and a colon, a CPU brackets, an event a colon.
+//!
+//! ```text
+//! iperf3  4012 [001]  2431.118201:   250000 cpu-clock:pppH:
+//!         ffffffff81a3c0de tcp_sendmsg+0x2e ([kernel.kallsyms])
+//! ```
 
-use super::collect::{Collector, Taken};
-use super::conventions;
+use super::collect::{AcceptedSample, Collector};
+use super::format::{Importer, Times};
 use super::header::{self, Head};
-use super::lines::{Lines, first_lines, quote};
-use super::{Importer, Times};
-use crate::record::Fault;
+use super::lines::{Lines, first_lines};
+use crate::conventions;
+use crate::text::quote;
 use crate::{Frame, FrameId, FrameKind, Profile, Thread, ThreadId, Weight};
+use bytepath_record::Fault;
 use hashbrown::HashMap;
 use std::io::BufRead;
 
@@ -319,7 +325,15 @@ impl Reader {
                 Some(_) => open.period.map_or(1.0, |period| period as f64),
             };
             let (cpu, time) = (open.cpu, open.time);
-            self.collector.push(Taken { stack, thread, owner, cpu, time, count: 1, weight });
+            self.collector.push(AcceptedSample {
+                stack,
+                thread,
+                owner,
+                cpu,
+                time,
+                count: 1,
+                weight,
+            });
         }
         self.stack.clear();
         Ok(())
@@ -361,7 +375,7 @@ impl Reader {
 }
 
 impl<'a> Located<'a> {
-    /// Takes a frame's line apart; none if nothing is in it.
+    /// Takes a frame's line apart; `None` if nothing is in it.
     fn of(line: &'a [u8]) -> Option<Located<'a>> {
         let line = line.trim_ascii();
         let (first, rest) = match memchr::memchr(b' ', line) {

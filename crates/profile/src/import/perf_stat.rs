@@ -1,13 +1,18 @@
 //! What `perf stat` prints, alone or in a mail: `1,234 cycles # 1.2 GHz (50.24%)`. Read by
 //! tokens, several counters in a line where a mail has joined them. What comes after `#` is
 //! not read: it follows from the counters.
+//!
+//! ```text
+//!      8,512,340,115      cycles          #    2.839 GHz       (50.24%)
+//!        3.001725401 seconds time elapsed
+//! ```
 
-use super::lines::{Lines, first_lines, quote};
+use super::counters;
+use super::format::CountsImporter;
 use super::number::{decimal, whole};
-use super::tables::Tables;
-use super::{CountsImporter, mail};
 use crate::counts::{Count, Counts};
-use crate::record::Fault;
+use crate::text::quote;
+use bytepath_record::Fault;
 use std::io::BufRead;
 
 /// See the module's text.
@@ -19,39 +24,21 @@ pub(super) static FORMAT: CountsImporter = CountsImporter {
 };
 
 fn recognises(head: &[u8]) -> bool {
-    let mut lines = first_lines(head);
-    let any = lines.any(|line| {
-        let text = String::from_utf8_lossy(line);
-        matches!(parse(mail::unquoted(&text)), Ok(rows) if !rows.is_empty())
-    });
-    // A mail that shows functions too is taken for those.
-    any && !mail::recognises(head)
+    counters::recognises(head, |text| matches!(parse(text), Ok(rows) if !rows.is_empty()))
 }
 
 fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Counts, Fault> {
-    let mut lines = Lines::new(title, input);
-    let mut line = Vec::new();
-    let mut tables = Tables::default();
-    while lines.next(&mut line)? {
-        let text = String::from_utf8_lossy(&line);
-        let text = mail::unquoted(&text);
+    counters::read((title, table), input, "a counter", |text, tables, line| {
         if text.starts_with("Performance counter stats for") {
             tables.end();
-            continue;
+            return Ok(());
         }
-        let rows = parse(text).map_err(|what| {
-            lines
-                .fault(format!("{} {what}", quote(text)))
-                .remedy("correct the line, or remove it if it is not a counter")
-        })?;
+        let rows = parse(text)?;
         if rows.is_empty() && !text.is_empty() {
             tables.skipped += 1;
         }
-        for row in rows {
-            tables.push(row, lines.number()).map_err(|what| lines.fault(what))?;
-        }
-    }
-    tables.choose(title, table)
+        rows.into_iter().try_for_each(|row| tables.push(row, line))
+    })
 }
 
 /// The words after the number in the first of the last lines of a table.
@@ -299,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_not_a_counter_and_a_bad_counter_is_an_error() {
+    fn skips_prose_and_refuses_bad_counters() {
         for text in [
             "",
             "100 packets",

@@ -1,12 +1,17 @@
 //! What `perf trace -s` prints, alone or in a mail: system calls by thread with their number,
 //! errors and milliseconds. Times are those between call and return, waiting included.
+//!
+//! ```text
+//!  iperf3 (8865), 218 events, 97.3%
+//!    write       2833      0   123.456     0.001     0.043     1.234      1.23%
+//! ```
 
-use super::lines::{Lines, first_lines, quote};
+use super::counters;
+use super::format::CountsImporter;
 use super::number::{decimal, whole};
-use super::tables::Tables;
-use super::{CountsImporter, mail};
 use crate::counts::{Count, Counts};
-use crate::record::Fault;
+use crate::text::quote;
+use bytepath_record::Fault;
 use std::io::BufRead;
 
 /// See the module's text.
@@ -18,43 +23,28 @@ pub(super) static FORMAT: CountsImporter = CountsImporter {
 };
 
 fn recognises(head: &[u8]) -> bool {
-    let mut lines = first_lines(head);
-    let any = lines.any(|line| {
-        let text = String::from_utf8_lossy(line);
-        matches!(call(mail::unquoted(&text)), Ok(Some(_)))
-    });
-    any && !mail::recognises(head)
+    counters::recognises(head, |text| matches!(call(text), Ok(Some(_))))
 }
 
 fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Counts, Fault> {
-    let mut lines = Lines::new(title, input);
-    let mut line = Vec::new();
-    let mut tables = Tables::default();
     let mut thread = String::new();
-    while lines.next(&mut line)? {
-        let text = String::from_utf8_lossy(&line);
-        let text = mail::unquoted(&text);
-        let call = call(text).map_err(|what| {
-            lines
-                .fault(format!("{} {what}", quote(text)))
-                .remedy("correct the line, or remove it if it is not a system call")
-        })?;
-        if let Some(call) = call {
-            for (unit, value) in call.values {
+    counters::read((title, table), input, "a system call", |text, tables, line| {
+        if let Some(call) = call(text)? {
+            return call.values.into_iter().try_for_each(|(unit, value)| {
                 let (group, name) = (thread.clone(), call.name.to_owned());
                 let (unit, value) = (unit.to_owned(), Some(value));
-                let row = Count { group, name, unit, value, ..Count::default() };
-                tables.add(row, lines.number()).map_err(|what| lines.fault(what))?;
-            }
-        } else if let Some(name) = traced(text) {
+                tables.add(Count { group, name, unit, value, ..Count::default() }, line)
+            });
+        }
+        if let Some(name) = traced(text) {
             thread = name.to_owned();
         } else if text.starts_with("Summary of events") {
             tables.end();
         } else if !text.is_empty() && !is_heading(text) {
             tables.skipped += 1;
         }
-    }
-    tables.choose(title, table)
+        Ok(())
+    })
 }
 
 #[derive(Debug, PartialEq)]
@@ -167,7 +157,7 @@ So much for that.
     }
 
     #[test]
-    fn what_is_not_a_row_is_refused_or_passed_over() {
+    fn skips_call_graphs_and_refuses_other_lines() {
         assert_eq!(call("we saw 12 of them, 50%"), Ok(None));
         for text in [
             "read 7 0 3.000 0.001 0.430 1.234 1.0 1.23%",

@@ -1,9 +1,15 @@
-//! pprof, ours and others'; see [`crate::pprof`].
+//! pprof, ours and others'; see [`crate::pprof`]. It is binary; in the text form of
+//! `protoc --decode`:
+//!
+//! ```text
+//! sample_type { type: 1 unit: 2 }
+//! sample { location_id: 1 location_id: 2 value: 42 label { key: 5 str: 6 } }
+//! ```
 
+use super::format::{Importer, Times};
 use super::lines::unreadable;
-use super::{Importer, Times};
-use crate::record::{Fault, FaultKind};
 use crate::{Profile, pprof};
+use bytepath_record::{Fault, FaultKind};
 use std::io::{BufRead, Read};
 
 /// Unpacked profiles of more bytes are refused: they are held in memory.
@@ -23,7 +29,7 @@ fn recognises(head: &[u8]) -> bool {
 }
 
 fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-    super::plain(title, input, &mut |input| {
+    super::format::plain(title, input, &mut |input| {
         let mut bytes = Vec::new();
         input.take(MOST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
         if bytes.len() as u64 > MOST {

@@ -1,12 +1,18 @@
 //! `readprofile`: ticks by function without call stacks, as readprofile(8) prints
 //! them (`ticks symbol load`, with `-v` an address in front), and in the form
-//! `symbol [address]: ticks` in which such lists were passed around.
+//! `symbol [address]: ticks` in which such lists were passed around:
+//!
+//! ```text
+//! ffffffff8106e4e0 default_idle        2301   12.5163
+//! tcp_sendmsg [c02a1b40]: 1204
+//! ```
 
-use super::lines::{Lines, first_lines, quote};
+use super::format::{Importer, Times};
+use super::lines::{Lines, first_lines};
 use super::number::whole;
-use super::{Importer, Times};
-use crate::record::Fault;
-use crate::{Builder, Frame, FrameKind, Header, Owner, Profile, Sample, Thread, ThreadId, Weight};
+use crate::text::quote;
+use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, ThreadId, Weight};
+use bytepath_record::Fault;
 use std::io::BufRead;
 
 /// Lines that have to look like it for a file to be taken for one.
@@ -62,15 +68,8 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
 pub(super) fn add(builder: &mut Builder, thread: ThreadId, symbol: &str, ticks: u64) {
     let frame = builder.frame(frame(symbol));
     let stack = builder.stack(&[frame]);
-    builder.add(Sample {
-        stack,
-        thread,
-        owner: Owner::Unknown,
-        cpu: None,
-        time: None,
-        count: ticks,
-        weight: ticks as f64,
-    });
+    let (count, weight) = (ticks, ticks as f64);
+    builder.add(Sample { stack, thread, count, weight, ..Sample::default() });
 }
 
 /// `symbol [address]: ticks`, which no prose looks like.

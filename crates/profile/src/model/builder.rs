@@ -1,6 +1,8 @@
 //! Making a profile, sample by sample.
 
-use super::{Frame, FrameId, FrameRef, Header, Profile, Sample, StackId, Thread, ThreadId};
+use super::profile::{
+    Frame, FrameId, FrameRef, Header, Profile, Sample, StackId, Thread, ThreadId,
+};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hasher};
 
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lent_frame_is_the_same_as_one_that_is_given() {
+    fn borrowed_and_owned_frames_are_equal() {
         let mut builder = Builder::default();
         let lent = FrameRef { function: "f", kind: FrameKind::Kernel, ..FrameRef::default() };
         let f = builder.frame_of(lent);

@@ -1,14 +1,15 @@
 //! A message as a profile.
 
-use super::message as pb;
-use super::{FORMAT, OURS, PPM};
-use crate::import::{conventions, quote};
-use crate::record::{Fault, FaultKind};
+use super::message::{self as pb, FORMAT, OURS, PPM};
+use crate::conventions;
+use crate::text::quote;
 use crate::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
     Track, Weight,
 };
+use bytepath_record::{Fault, FaultKind};
 use prost::Message;
+use prost::encoding::decode_varint;
 use std::collections::{HashMap, HashSet};
 
 /// Whether bytes look like the beginning of a message: every field is one of
@@ -20,17 +21,16 @@ pub fn recognises(head: &[u8]) -> bool {
         if rest.is_empty() {
             break;
         }
-        let Some(tag) = varint(&mut rest) else { return false };
+        let Ok(tag) = decode_varint(&mut rest) else { return false };
         match (tag >> 3, tag & 7) {
             (7..=10 | 12..=14, 0) => {
-                if varint(&mut rest).is_none() {
+                if decode_varint(&mut rest).is_err() {
                     return false;
                 }
             }
             (field @ (1..=6 | 11 | 13), 2) => {
-                let Some(length) = varint(&mut rest).and_then(|n| usize::try_from(n).ok()) else {
-                    return false;
-                };
+                let Ok(length) = decode_varint(&mut rest) else { return false };
+                let Ok(length) = usize::try_from(length) else { return false };
                 let Some((message, after)) = rest.split_at_checked(length) else {
                     // It continues after the head.
                     return typed;
@@ -50,20 +50,6 @@ pub fn recognises(head: &[u8]) -> bool {
     typed
 }
 
-/// A number of variable length, of at most ten bytes.
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0_u64;
-    for shift in 0..10 {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f).checked_shl(shift * 7).unwrap_or(0);
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
 /// Reads a message that is not packed; `title` is what errors call it.
 pub fn decode(title: &str, bytes: &[u8]) -> Result<Profile, Fault> {
     let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
@@ -80,7 +66,7 @@ struct Decoder<'a> {
     message: &'a pb::Profile,
     builder: Builder,
     own: Vec<(&'a str, &'a str)>,
-    mappings: HashMap<u64, Place>,
+    mappings: HashMap<u64, MappingInfo>,
     functions: HashMap<u64, &'a pb::Function>,
     /// Frames of each location, leaf first.
     locations: HashMap<u64, Vec<FrameId>>,
@@ -88,9 +74,9 @@ struct Decoder<'a> {
     room: usize,
 }
 
-/// What a mapping says of the frames in it.
+/// What all frames of a mapping have in common.
 #[derive(Clone, Default)]
-struct Place {
+struct MappingInfo {
     module: String,
     build_id: String,
     kind: FrameKind,
@@ -178,22 +164,13 @@ impl<'a> Decoder<'a> {
         let kinds = self.own("kinds").map(|kinds| kinds.chars().collect::<Vec<char>>());
         for (index, mapping) in self.message.mapping.iter().enumerate() {
             let filename = self.text(mapping.filename)?;
-            let place = match &kinds {
-                Some(kinds) => Place {
-                    module: filename.to_owned(),
-                    build_id: self.text(mapping.build_id)?.to_owned(),
-                    kind: match kinds.get(index) {
-                        Some('k') => FrameKind::Kernel,
-                        Some('u') => FrameKind::User,
-                        _ => FrameKind::Unknown,
-                    },
-                },
-                None => {
-                    let (module, kind) = conventions::module(filename);
-                    Place { module, build_id: self.text(mapping.build_id)?.to_owned(), kind }
-                }
+            let (module, kind) = match &kinds {
+                Some(kinds) => (filename.to_owned(), kind_of_letter(kinds.get(index))),
+                None => conventions::module(filename),
             };
-            self.mappings.insert(mapping.id, place);
+            let build_id = self.text(mapping.build_id)?.to_owned();
+            let info = MappingInfo { module, build_id, kind };
+            self.mappings.insert(mapping.id, info);
         }
         Ok(())
     }
@@ -239,7 +216,7 @@ impl<'a> Decoder<'a> {
                 frames.push(self.builder.frame(frame));
             }
             if frames.is_empty() {
-                let place = self.place(location.mapping_id)?.clone();
+                let place = self.mapping(location.mapping_id)?.clone();
                 frames.push(self.builder.frame(Frame {
                     function: format!("{:#x}", location.address),
                     module: place.module,
@@ -253,9 +230,12 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn place(&self, mapping: u64) -> Result<&Place, String> {
-        static NOWHERE: Place =
-            Place { module: String::new(), build_id: String::new(), kind: FrameKind::Unknown };
+    fn mapping(&self, mapping: u64) -> Result<&MappingInfo, String> {
+        static NOWHERE: MappingInfo = MappingInfo {
+            module: String::new(),
+            build_id: String::new(),
+            kind: FrameKind::Unknown,
+        };
         match self.mappings.get(&mapping) {
             Some(place) => Ok(place),
             None if mapping == 0 => Ok(&NOWHERE),
@@ -264,7 +244,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn frame(&self, function: &pb::Function, mapping: u64, inlined: bool) -> Result<Frame, String> {
-        let place = self.place(mapping)?.clone();
+        let place = self.mapping(mapping)?.clone();
         let name = self.text(function.name)?;
         let name = if name.is_empty() { self.text(function.system_name)? } else { name };
         Ok(Frame {
@@ -429,6 +409,14 @@ impl<'a> Decoder<'a> {
         let stack = self.stack(&sample.location_id)?;
         self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
         Ok(())
+    }
+}
+
+fn kind_of_letter(letter: Option<&char>) -> FrameKind {
+    match letter {
+        Some('k') => FrameKind::Kernel,
+        Some('u') => FrameKind::User,
+        _ => FrameKind::Unknown,
     }
 }
 

@@ -1,16 +1,16 @@
 //! A profile as a message.
 
-use super::message as pb;
-use super::{FORMAT, OURS, PPM};
+use super::message::{self as pb, FORMAT, OURS, PPM};
 use crate::{Frame, FrameId, FrameKind, Profile, Sample, StackId, ThreadId, Weight};
 use prost::Message;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// The message's bytes, not packed.
 pub fn encode(profile: &Profile) -> Vec<u8> {
     let mut encoder = Encoder::new(profile);
     encoder.header();
     encoder.functions();
+    encoder.locations();
     encoder.threads();
     encoder.stacks();
     for sample in profile.samples() {
@@ -40,13 +40,13 @@ impl Strings {
 }
 
 /// What a mapping is known by: module, build id, kind.
-type Place<'a> = (&'a str, &'a str, FrameKind);
+type MappingKey<'a> = (&'a str, &'a str, FrameKind);
 
 struct Encoder<'a> {
     profile: &'a Profile,
     message: pb::Profile,
     strings: Strings,
-    mappings: HashMap<Place<'a>, u64>,
+    mappings: HashMap<MappingKey<'a>, u64>,
     /// Locations by the frames that they hold, innermost first.
     locations: HashMap<&'a [FrameId], u64>,
     /// Locations of each stack.
@@ -148,10 +148,10 @@ impl<'a> Encoder<'a> {
                 filename,
                 start_line: 0,
             });
-            let place = place(frame);
-            if !self.mappings.contains_key(&place) {
+            let key = mapping_key(frame);
+            if !self.mappings.contains_key(&key) {
                 let id = self.message.mapping.len() as u64 + 1;
-                self.mappings.insert(place, id);
+                self.mappings.insert(key, id);
                 let filename = self.strings.id(&frame.module);
                 let build_id = self.strings.id(&frame.build_id);
                 self.message.mapping.push(pb::Mapping {
@@ -171,48 +171,46 @@ impl<'a> Encoder<'a> {
             }
         }
         self.comment("kinds", &kinds);
+    }
+
+    /// Locations of all stacks, and of functions that no stack has.
+    fn locations(&mut self) {
+        let profile = self.profile;
+        let mut is_in_stack = vec![false; profile.frames().len()];
         for index in 0..profile.stacks() {
-            let locations = self.stack(profile.stack(StackId(index as u32)));
+            let frames = profile.stack(StackId(index as u32));
+            let locations = self.stack(frames);
             self.stacks.push(locations);
-        }
-        // Frames of no stack, which a location has to hold to give them a mapping.
-        let mut seen = vec![false; profile.frames().len()];
-        for index in 0..profile.stacks() {
-            for id in profile.stack(StackId(index as u32)) {
-                if let Some(seen) = seen.get_mut(id.0 as usize) {
-                    *seen = true;
+            for id in frames {
+                if let Some(is_in_stack) = is_in_stack.get_mut(id.0 as usize) {
+                    *is_in_stack = true;
                 }
             }
         }
-        let mut alone = Vec::new();
-        for (index, seen) in seen.into_iter().enumerate() {
-            if !seen {
-                let place = place(profile.frame(FrameId(index as u32)));
-                let mapping_id = self.mappings.get(&place).copied().unwrap_or(0);
-                alone.push((index as u64 + 1, mapping_id));
-            }
-        }
-        for (function_id, mapping_id) in alone {
-            let id = self.message.location.len() as u64 + 1;
-            let line = vec![pb::Line { function_id, line: 0 }];
-            self.message.location.push(pb::Location { id, mapping_id, line, ..Default::default() });
+        // A function gets its mapping from a location.
+        for (index, _) in is_in_stack.iter().enumerate().filter(|(_, is_in_stack)| !**is_in_stack) {
+            let key = mapping_key(profile.frame(FrameId(index as u32)));
+            let mapping_id = self.mappings.get(&key).copied().unwrap_or(0);
+            let line = vec![pb::Line { function_id: index as u64 + 1, line: 0 }];
+            self.push_location(mapping_id, line);
         }
         // A function that is inlined is so by its place before the last line of
         // a location; an inlined function that is last has to be named.
-        let last: Vec<String> = self
-            .message
-            .location
-            .iter()
-            .filter_map(|location| location.line.last())
+        let last = self.message.location.iter().filter_map(|location| location.line.last());
+        let inlined: BTreeSet<u64> = last
             .map(|line| line.function_id)
             .filter(|id| profile.frame(FrameId((id - 1) as u32)).inlined)
-            .collect::<std::collections::BTreeSet<u64>>()
-            .into_iter()
-            .map(|id| id.to_string())
             .collect();
-        if !last.is_empty() {
-            self.comment("inlined", &last.join(","));
+        if !inlined.is_empty() {
+            let inlined: Vec<String> = inlined.iter().map(u64::to_string).collect();
+            self.comment("inlined", &inlined.join(","));
         }
+    }
+
+    fn push_location(&mut self, mapping_id: u64, line: Vec<pb::Line>) -> u64 {
+        let id = self.message.location.len() as u64 + 1;
+        self.message.location.push(pb::Location { id, mapping_id, line, ..Default::default() });
+        id
     }
 
     /// The locations of a stack.
@@ -222,7 +220,8 @@ impl<'a> Encoder<'a> {
         for index in 0..frames.len() {
             let own = self.profile.frame(frames[index]);
             let outer = frames.get(index + 1).map(|id| self.profile.frame(*id));
-            let goes_on = own.inlined && outer.is_some_and(|outer| place(outer) == place(own));
+            let goes_on =
+                own.inlined && outer.is_some_and(|outer| mapping_key(outer) == mapping_key(own));
             if !goes_on {
                 locations.push(self.location(&frames[begin..=index]));
                 begin = index + 1;
@@ -235,12 +234,11 @@ impl<'a> Encoder<'a> {
         if let Some(id) = self.locations.get(frames) {
             return *id;
         }
-        let id = self.message.location.len() as u64 + 1;
-        let place = frames.last().map(|last| place(self.profile.frame(*last)));
-        let mapping_id = place.and_then(|place| self.mappings.get(&place).copied()).unwrap_or(0);
+        let key = frames.last().map(|last| mapping_key(self.profile.frame(*last)));
+        let mapping_id = key.and_then(|key| self.mappings.get(&key).copied()).unwrap_or(0);
         let line =
             frames.iter().map(|f| pb::Line { function_id: u64::from(f.0) + 1, line: 0 }).collect();
-        self.message.location.push(pb::Location { id, mapping_id, line, ..Default::default() });
+        let id = self.push_location(mapping_id, line);
         self.locations.insert(frames, id);
         id
     }
@@ -320,7 +318,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-fn place(frame: &Frame) -> Place<'_> {
+fn mapping_key(frame: &Frame) -> MappingKey<'_> {
     (&frame.module, &frame.build_id, frame.kind)
 }
 

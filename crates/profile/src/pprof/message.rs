@@ -1,4 +1,13 @@
-//! The messages of profile.proto, field by field.
+//! The messages of profile.proto, field by field, and what the comments in them are.
+
+/// What comments of ours begin with.
+pub(super) const OURS: &str = "bytepath:";
+
+/// Version of the comments.
+pub(super) const FORMAT: &str = "1";
+
+/// Parts of the whole that a percentage is written in: millionths.
+pub(super) const PPM: f64 = 1e4;
 
 /// `message Profile`.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -1,8 +1,8 @@
 //! The rules: read from text, compiled to what can be looked up fast.
 
-use super::Subsystem;
-use crate::record::{Fault, FaultKind};
+use super::catalogue::Subsystem;
 use crate::{Frame, FrameKind, normalise};
+use bytepath_record::{Fault, FaultKind};
 use hashbrown::HashMap;
 use std::sync::OnceLock;
 
@@ -47,7 +47,7 @@ impl Rules {
         Ok(Rules { layers })
     }
 
-    /// What the rules say of a function; none where no rule fits. Functions of
+    /// What the rules say of a function; `None` if no rule fits. Functions of
     /// user space are in no subsystem of the kernel.
     pub fn class(&self, frame: &Frame) -> Option<Class> {
         if frame.kind == FrameKind::User {
@@ -58,7 +58,7 @@ impl Rules {
     }
 
     /// Where a helper is counted that no function of the kernel called, as in a list
-    /// without stacks; none where no rule fits.
+    /// without stacks; `None` if no rule fits.
     pub fn alone(&self, frame: &Frame) -> Option<Subsystem> {
         let name = normalise::function(&frame.function);
         let alone = self.layers.iter().flat_map(|layer| &layer.alone);
@@ -153,7 +153,7 @@ impl Layer {
         Ok(layer)
     }
 
-    /// Adds a rule; none if its kind is unknown or it already exists.
+    /// Adds a rule; `None` if its kind is unknown or it already exists.
     fn add(&mut self, kind: &str, pattern: &str, class: Class) -> Option<()> {
         let owned = pattern.to_owned();
         let known = match kind {

@@ -1,7 +1,7 @@
 //! Names of addresses of programs, by what each process has mapped and the files' own symbols.
 
 use super::binary::Binary;
-use super::{hexadecimal, unnamed};
+use super::names::{hexadecimal, unnamed};
 use crate::{Frame, FrameKind};
 use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source};
@@ -91,7 +91,7 @@ pub struct UserSymbols {
 /// A file with code.
 #[derive(Clone, Debug)]
 struct File {
-    /// None where it cannot be read.
+    /// `None` if it cannot be read.
     binary: Option<Rc<Binary>>,
     build_id: String,
 }
@@ -115,7 +115,7 @@ impl UserSymbols {
     }
 
     /// The frames of an address of a process, leaf first: more than one where the
-    /// compiler has put functions into their callers. None where nothing
+    /// compiler has put functions into their callers. `None` if nothing
     /// executable is mapped there, which no true return address is.
     ///
     /// `root` is where `/proc` is: the file of a process in another mount
@@ -285,7 +285,7 @@ not a line
     }
 
     #[test]
-    fn of_a_file_that_others_may_write_only_symbols_are_read() {
+    fn foreign_files_give_symbols_only() {
         use std::fs::{Permissions, set_permissions, write};
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
@@ -311,7 +311,7 @@ not a line
     }
 
     #[test]
-    fn files_of_others_have_a_limit_and_a_build_id() {
+    fn foreign_files_are_limited_in_size() {
         let mut room = PROGRAM.len() as u64;
         let Binary::Other(table) = Binary::other(PROGRAM.to_vec(), &mut room).unwrap() else {
             panic!("it is trusted")

@@ -1,0 +1,136 @@
+//! From two sides to their difference.
+
+use super::amount::{self, Per, Side};
+use super::rank::Ranking;
+use super::types::{Diff, Options, Pair, Presence, Row};
+use crate::Profile;
+use crate::change::Change;
+use bytepath_math::Moments;
+use bytepath_record::Fault;
+use hashbrown::HashSet;
+
+/// Confidence of the intervals.
+pub const CONFIDENCE: f64 = 0.95;
+
+pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<Diff, Fault> {
+    let sides = [Side::of("without", without)?, Side::of("with", with)?];
+    let per = options.per.unwrap_or_else(|| amount::natural([&sides[0], &sides[1]]));
+    amount::comparable([&sides[0], &sides[1]], per)?;
+    let mut scales = [amount::scales("without", without, per)?, amount::scales("with", with, per)?];
+    let mut ranking = Ranking::new(options, [without, with]);
+    for (side, (profiles, scales)) in [without, with].into_iter().zip(&scales).enumerate() {
+        for (profile, scale) in profiles.iter().zip(scales) {
+            ranking.add(side, profile, *scale);
+        }
+    }
+    let scaling = Scaling::new(per, [without.len(), with.len()], ranking.busy);
+    for (side, scales) in scales.iter_mut().enumerate() {
+        scales.iter_mut().for_each(|scale| *scale *= scaling.factor(side));
+    }
+    let pair = |amounts: [Moments; 2]| scaling.pair(amounts);
+    let rows = ranking.rows(pair);
+    let apart = |amounts: [Moments; 2]| {
+        amounts.iter().any(|amount| amount.sum() != 0.0).then(|| pair(amounts))
+    };
+    let unit = amount::unit(if sides[0].event.is_empty() { &sides[1] } else { &sides[0] }, per);
+    let [before, after] = sides;
+    Ok(Diff {
+        measure: options.measure,
+        per,
+        by: options.by,
+        unit,
+        notes: notes(&before, &after, per),
+        total: pair(ranking.busy),
+        idle: apart(ranking.idle),
+        foreign: apart(ranking.foreign),
+        classified: ranking.coverage.share(),
+        symptoms: ranking.symptoms.seen(),
+        appeared: only(&rows, Presence::Appeared),
+        vanished: only(&rows, Presence::Vanished),
+        rows,
+        left_out: None,
+        without: before,
+        with: after,
+        scales,
+    })
+}
+
+/// How sums are scaled for output.
+struct Scaling {
+    /// Profiles of each side, where amounts are means over them.
+    means: Option<[usize; 2]>,
+    /// By what sums are multiplied.
+    sums: [f64; 2],
+}
+
+impl Scaling {
+    fn new(per: Per, profiles: [usize; 2], busy: [Moments; 2]) -> Scaling {
+        let share = |all: f64| if all > 0.0 { 100.0 / all } else { 0.0 };
+        match per {
+            Per::Gib | Per::Packet | Per::Second => {
+                Scaling { means: Some(profiles), sums: profiles.map(|n| 1.0 / n.max(1) as f64) }
+            }
+            Per::Sample => Scaling { means: None, sums: busy.map(|busy| share(busy.sum())) },
+            Per::None => Scaling { means: None, sums: [1.0; 2] },
+        }
+    }
+
+    /// By what the weight of one profile counts in the amount of its side.
+    fn factor(&self, side: usize) -> f64 {
+        self.sums[side]
+    }
+
+    fn pair(&self, amounts: [Moments; 2]) -> Pair {
+        let [without, with] = [0, 1].map(|side| amounts[side].sum() * self.sums[side]);
+        let half_width = self.means.and_then(|profiles| {
+            let [without, with] = [0, 1].map(|side| amounts[side].among(profiles[side]));
+            Change::between(without, with, CONFIDENCE).half_width
+        });
+        Pair { half_width, ..Pair::new(without, with) }
+    }
+}
+
+/// Functions that one side alone has in any of its groups, the largest first.
+fn only(rows: &[Row], presence: Presence) -> Vec<String> {
+    let key = |row: &'_ Row| (row.function.clone(), row.module.clone());
+    let elsewhere: HashSet<(String, String)> =
+        rows.iter().filter(|row| row.presence != presence).map(key).collect();
+    let mut only: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.presence == presence && !elsewhere.contains(&key(row)))
+        .collect();
+    only.sort_by(|a, b| b.amount.saved.abs().total_cmp(&a.amount.saved.abs()));
+    let mut seen = HashSet::new();
+    only.retain(|row| seen.insert(key(row)));
+    only.into_iter().map(|row| row.function.clone()).collect()
+}
+
+fn notes(without: &Side, with: &Side, per: Per) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (name, side) in [("without", without), ("with", with)] {
+        if side.lost > 0 {
+            notes.push(format!(
+                "the profile {name} lost {} of its samples: its amounts are too small",
+                side.lost
+            ));
+        }
+        // Shares alone give no number of samples.
+        if side.samples == 0 && side.weight == 0.0 {
+            notes.push(format!("the profile {name} has no sample"));
+        }
+    }
+    let (a, b) = (without.profiles.len(), with.profiles.len());
+    if per == Per::None && a != b {
+        notes.push(format!(
+            "{a} profiles without and {b} with are added up unnormalised: use --per to \
+             divide by the work"
+        ));
+    }
+    if without.event != with.event && !without.event.is_empty() && !with.event.is_empty() {
+        notes.push(format!(
+            "the samples are of different events: {} without, {} with",
+            without.event, with.event
+        ));
+    }
+    notes
+}

@@ -1,0 +1,104 @@
+//! Tables of counters in a text, alone or amid the prose of a mail.
+
+use super::lines::{Lines, first_lines};
+use super::mail;
+use super::tables::{chosen, left_out};
+use crate::counts::{Count, Counts};
+use crate::text::quote;
+use bytepath_record::Fault;
+use std::io::BufRead;
+
+/// More counters than this have no table of `perf stat` or `perf trace`.
+const MOST: usize = 1 << 16;
+
+/// Tables of counters being read.
+#[derive(Default)]
+pub(super) struct Tables {
+    /// Each with the line of its first row.
+    tables: Vec<(u64, Vec<Count>)>,
+    /// The next row begins a table.
+    ended: bool,
+    rows: usize,
+    /// Lines of other text.
+    pub(super) skipped: u64,
+}
+
+impl Tables {
+    /// The next row begins another table.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Adds a row; one whose counter the table has already begins another.
+    pub(super) fn push(&mut self, row: Count, line: u64) -> Result<(), RowError> {
+        let same = |other: &Count| other.name == row.name && other.group == row.group;
+        self.ended |= self.tables.last().is_some_and(|(_, rows)| rows.iter().any(same));
+        self.add(row, line)
+    }
+
+    /// Adds a row to the table.
+    pub(super) fn add(&mut self, row: Count, line: u64) -> Result<(), RowError> {
+        self.rows += 1;
+        if self.rows > MOST {
+            return Err(RowError::TooMany(format!("more than {MOST} counters")));
+        }
+        match self.tables.last_mut().filter(|_| !self.ended) {
+            Some((_, rows)) => rows.push(row),
+            None => self.tables.push((line, vec![row])),
+        }
+        self.ended = false;
+        Ok(())
+    }
+
+    /// The only table, or the one of this number.
+    fn choose(mut self, title: &str, number: Option<usize>) -> Result<Counts, Fault> {
+        let starts: Vec<u64> = self.tables.iter().map(|(line, _)| *line).collect();
+        let (_, rows) = self.tables.swap_remove(chosen(title, &starts, number)?);
+        let notes = left_out(self.skipped).into_iter().collect();
+        Ok(Counts { title: title.to_owned(), rows, notes })
+    }
+}
+
+/// Whether any line of a text is a row of counters, and none one of functions: a mail that
+/// shows functions too is taken for those.
+pub(super) fn recognises(head: &[u8], is_row: impl Fn(&str) -> bool) -> bool {
+    let mut lines = first_lines(head).map(String::from_utf8_lossy);
+    lines.any(|line| is_row(mail::unquoted(&line))) && !mail::recognises(head)
+}
+
+/// Reads the only table of a text, or the one of this number. `row` is given each line
+/// without the marks of a quotation, and its number; what it returns as an error is said of
+/// that line, with the advice to correct it if it is `what`.
+pub(super) fn read(
+    (title, table): (&str, Option<usize>),
+    input: &mut dyn BufRead,
+    what: &str,
+    mut row: impl FnMut(&str, &mut Tables, u64) -> Result<(), RowError>,
+) -> Result<Counts, Fault> {
+    let mut lines = Lines::new(title, input);
+    let mut line = Vec::new();
+    let mut tables = Tables::default();
+    while lines.next(&mut line)? {
+        let text = String::from_utf8_lossy(&line);
+        let text = mail::unquoted(&text);
+        row(text, &mut tables, lines.number()).map_err(|error| match error {
+            RowError::Malformed(why) => lines
+                .fault(format!("{} {why}", quote(text)))
+                .remedy(format!("correct the line, or remove it if it is not {what}")),
+            RowError::TooMany(why) => lines.fault(why),
+        })?;
+    }
+    tables.choose(title, table)
+}
+
+/// Why a line ends the reading.
+pub(super) enum RowError {
+    Malformed(String),
+    TooMany(String),
+}
+
+impl From<String> for RowError {
+    fn from(why: String) -> RowError {
+        RowError::Malformed(why)
+    }
+}

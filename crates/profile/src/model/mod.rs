@@ -1,0 +1,10 @@
+//! A profile in memory, and how one is made.
+
+mod builder;
+mod profile;
+
+pub use builder::Builder;
+pub use profile::{
+    Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
+    Track, Weight, Work, WorkUnit,
+};

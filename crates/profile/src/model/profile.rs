@@ -1,0 +1,368 @@
+//! The common form of all profiles, whatever they were read from.
+
+use bytepath_record::Role;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use strum::{Display, EnumString};
+
+/// A profile: samples, each a call stack with its weight. Made by a [`Builder`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// What it is a profile of.
+    pub header: Header,
+    pub(super) frames: Vec<Frame>,
+    pub(super) threads: Vec<Thread>,
+    /// Frames of all stacks, one stack after the other, leaf first.
+    pub(super) links: Vec<FrameId>,
+    /// Where each stack ends in `links`; it begins where the one before ends.
+    pub(super) ends: Vec<usize>,
+    pub(super) samples: Vec<Sample>,
+}
+
+/// What a profile is a profile of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Header {
+    /// Name for people: a cell and trial, or a file name.
+    pub title: String,
+    /// The event that was sampled: `cycles`, `cpu-clock`, `cache-misses`; may be empty.
+    pub event: String,
+    /// What the weight of a sample counts.
+    pub weight: Weight,
+    /// Weight between two samples, where it was constant.
+    pub period: Option<f64>,
+    /// Seconds of wall time that were sampled.
+    pub seconds: Option<f64>,
+    /// CPUs that were sampled.
+    pub cpus: Option<u32>,
+    /// Samples that the kernel took and that were lost.
+    pub lost: u64,
+    /// What was done meanwhile.
+    pub work: Work,
+    /// Anything else worth keeping, one line each: host, kernel, command.
+    pub notes: Vec<String>,
+    /// What was counted meanwhile, to be drawn next to the samples.
+    pub tracks: Vec<Track>,
+}
+
+/// A quantity over time: throughput, share of softirq.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Track {
+    pub name: String,
+    /// Unit of its values: `bytes/s`, `%`; may be empty.
+    pub unit: String,
+    /// Seconds from the start, and the value from then on; in order of time.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What the weight of a sample counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Weight {
+    /// Nanoseconds of CPU time.
+    Nanoseconds,
+    /// Occurrences of the event.
+    Events,
+    /// Samples: it is unknown how much each represents.
+    #[default]
+    Samples,
+    /// Hundredths of the whole; all that `perf report` leaves of a profile.
+    Percent,
+}
+
+/// What was done while the samples were taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Bytes delivered.
+    pub bytes: Option<f64>,
+    /// Packets that the receiver's device took in.
+    pub packets: Option<f64>,
+}
+
+/// What a cost is a cost of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkUnit {
+    #[default]
+    Gib,
+    /// A packet, as the receiver's device counts them.
+    Packet,
+}
+
+impl Work {
+    /// Bytes of a packet, on average; `None` unless both are known.
+    pub fn bytes_per_packet(&self) -> Option<f64> {
+        let mean = self.bytes? / self.packets?;
+        (mean.is_finite() && mean > 0.0).then_some(mean)
+    }
+}
+
+/// A function, as one line of a call stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Name of the function, or its address as `0x...` where it has no name.
+    pub function: String,
+    /// Where it is from: `[kernel]`, a kernel module as `[veth]`, the path of a
+    /// file; empty if unknown.
+    pub module: String,
+    /// Build id of that file, hexadecimal; empty if unknown.
+    pub build_id: String,
+    /// Source file; empty if unknown.
+    pub file: String,
+    pub kind: FrameKind,
+    /// Whether the compiler had put it into its caller.
+    pub inlined: bool,
+}
+
+/// A [`Frame`] with borrowed texts, to look one up before any memory is
+/// taken for it. The fields are those of the frame.
+#[derive(Clone, Copy, Debug, Default, Eq)]
+#[allow(missing_docs, reason = "they are documented at Frame")]
+pub struct FrameRef<'a> {
+    pub function: &'a str,
+    pub module: &'a str,
+    pub build_id: &'a str,
+    pub file: &'a str,
+    pub kind: FrameKind,
+    pub inlined: bool,
+}
+
+impl Frame {
+    /// The same, with its texts lent.
+    pub fn borrowed(&self) -> FrameRef<'_> {
+        let Frame { function, module, build_id, file, kind, inlined } = self;
+        FrameRef { function, module, build_id, file, kind: *kind, inlined: *inlined }
+    }
+}
+
+impl FrameRef<'_> {
+    /// The same, with texts of its own.
+    pub fn to_frame(self) -> Frame {
+        Frame {
+            function: self.function.to_owned(),
+            module: self.module.to_owned(),
+            build_id: self.build_id.to_owned(),
+            file: self.file.to_owned(),
+            kind: self.kind,
+            inlined: self.inlined,
+        }
+    }
+}
+
+impl PartialEq for FrameRef<'_> {
+    /// What is hashed comes first, and most of the rest is empty as a rule.
+    fn eq(&self, other: &Self) -> bool {
+        let same = |a: &str, b: &str| a.len() == b.len() && (a.is_empty() || a == b);
+        same(self.function, other.function)
+            && (self.kind, self.inlined) == (other.kind, other.inlined)
+            && same(self.module, other.module)
+            && same(self.build_id, other.build_id)
+            && same(self.file, other.file)
+    }
+}
+
+impl Hash for FrameRef<'_> {
+    /// Frames of one name in one module hardly ever differ in anything else, so
+    /// that the rest is left to the comparison.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.function.hash(state);
+        self.module.hash(state);
+    }
+}
+
+/// On which side of the system call a function is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FrameKind {
+    /// The kernel or a module of it.
+    Kernel,
+    /// A program or a library.
+    User,
+    #[default]
+    Unknown,
+}
+
+/// A thread that was sampled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Thread {
+    /// Its name (comm).
+    pub name: String,
+    /// Process id; 0 if unknown.
+    pub pid: u32,
+    /// Thread id; 0 if unknown.
+    pub tid: u32,
+}
+
+/// For whom a sample's time was spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Owner {
+    /// An engine's thread: its own code and its system calls.
+    Role(Role),
+    /// Softirq work on top of whatever ran, on behalf of a role if its CPU shows which.
+    Softirq(Option<Role>),
+    /// The kernel's softirq thread.
+    Ksoftirqd,
+    /// A kernel thread that polls a device.
+    Napi,
+    IoWq,
+    /// The kernel's virtual-machine network thread.
+    Vhost,
+    /// The kernel's packet generator.
+    Pktgen,
+    /// A program that is observed.
+    Program,
+    Idle,
+    /// Threads that have nothing to do with the stream.
+    Foreign,
+    #[default]
+    Unknown,
+}
+
+/// Index of a frame of its profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrameId(pub u32);
+
+/// Index of a stack of its profile.
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StackId(pub u32);
+
+/// Index of a thread of its profile.
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadId(pub u32);
+
+/// Samples of one stack in one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    pub stack: StackId,
+    pub thread: ThreadId,
+    pub owner: Owner,
+    /// On which CPU; `None` if samples of several are in one, or if it is unknown.
+    pub cpu: Option<u32>,
+    /// When, in seconds from the start; `None` if samples of several moments are in one.
+    pub time: Option<f64>,
+    /// How many samples it represents.
+    pub count: u64,
+    /// How much of [`Header::weight`].
+    pub weight: f64,
+}
+
+impl Profile {
+    /// All samples, in the order in which they were added.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Every function, by [`FrameId`].
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// Every thread, by [`ThreadId`].
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// How many different stacks there are.
+    pub fn stacks(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn frame(&self, id: FrameId) -> &Frame {
+        &self.frames[id.0 as usize]
+    }
+
+    pub fn thread(&self, id: ThreadId) -> &Thread {
+        &self.threads[id.0 as usize]
+    }
+
+    /// The frames of a stack, leaf first.
+    pub fn stack(&self, id: StackId) -> &[FrameId] {
+        let index = id.0 as usize;
+        let begin = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.links[begin..self.ends[index]]
+    }
+
+    /// Weight of all samples together.
+    pub fn total(&self) -> f64 {
+        self.samples.iter().map(|sample| sample.weight).sum()
+    }
+
+    /// Number of all samples together: a profile of others may claim any.
+    pub fn count(&self) -> u64 {
+        self.samples.iter().fold(0, |sum, sample| sum.saturating_add(sample.count))
+    }
+}
+
+impl Owner {
+    /// Every owner there is, in the order in which tables show them.
+    pub const ALL: [Owner; 14] = [
+        Owner::Role(Role::Sender),
+        Owner::Softirq(Some(Role::Sender)),
+        Owner::Role(Role::Receiver),
+        Owner::Softirq(Some(Role::Receiver)),
+        Owner::Softirq(None),
+        Owner::Ksoftirqd,
+        Owner::Napi,
+        Owner::IoWq,
+        Owner::Vhost,
+        Owner::Pktgen,
+        Owner::Program,
+        Owner::Idle,
+        Owner::Foreign,
+        Owner::Unknown,
+    ];
+
+    /// The owner whose [`name`](Owner::name) this is.
+    pub fn parse(text: &str) -> Option<Owner> {
+        Owner::ALL.into_iter().find(|owner| owner.name() == text)
+    }
+
+    /// The end of a study's stream that it worked for: pktgen is in the sender's place and
+    /// vhost's worker in the receiver's. `None` if that is not known.
+    pub fn end(self) -> Option<Role> {
+        match self {
+            Owner::Role(role) | Owner::Softirq(Some(role)) => Some(role),
+            Owner::Pktgen => Some(Role::Sender),
+            Owner::Vhost => Some(Role::Receiver),
+            _ => None,
+        }
+    }
+
+    /// Its name, as profiles on disk and tables spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Owner::Role(Role::Sender) => "sender",
+            Owner::Role(Role::Receiver) => "receiver",
+            Owner::Softirq(Some(Role::Sender)) => "softirq for sender",
+            Owner::Softirq(Some(Role::Receiver)) => "softirq for receiver",
+            Owner::Softirq(None) => "softirq",
+            Owner::Ksoftirqd => "ksoftirqd",
+            Owner::Napi => "napi thread",
+            Owner::IoWq => "io-wq",
+            Owner::Vhost => "vhost",
+            Owner::Pktgen => "pktgen",
+            Owner::Program => "program",
+            Owner::Idle => "idle",
+            Owner::Foreign => "foreign",
+            Owner::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_have_names_of_their_own() {
+        for owner in Owner::ALL {
+            assert_eq!(Owner::parse(owner.name()), Some(owner));
+        }
+    }
+}

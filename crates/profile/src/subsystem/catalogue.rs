@@ -1,0 +1,107 @@
+//! The closed list of subsystems.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+
+/// A part of the kernel, or what is not the kernel, in the order in which tables show
+/// them. The list is closed, so that the parts of a waterfall always mean the same.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Subsystem {
+    /// Bytes moved or set: between user and kernel, and within the kernel.
+    Copy,
+    Checksum,
+    /// Ciphers, and TLS in the kernel.
+    Encryption,
+    /// Pages, slabs, the page pool, and their accounting.
+    PageAllocation,
+    /// Page tables, page faults, pinning of pages.
+    MemoryMapping,
+    /// Files, pipes, splice and the page cache.
+    Files,
+    /// Socket buffers: made, cloned, freed.
+    Skb,
+    Tcp,
+    /// IP, UDP, routes, neighbours, tunnels.
+    Ip,
+    /// Netfilter, queue disciplines and their classifiers.
+    NetfilterQdisc,
+    /// Generic receive and segmentation offload.
+    GroGso,
+    /// The device layer, NAPI, drivers, virtual devices, DMA.
+    Driver,
+    /// Sockets, polling, file descriptors, security hooks, system-call entry.
+    SocketSyscall,
+    #[serde(rename = "io_uring")]
+    #[strum(serialize = "io_uring")]
+    IoUring,
+    /// Spin locks, mutexes, RCU, futexes.
+    Locks,
+    /// Switching, waking up, work queues, life of tasks.
+    Scheduler,
+    /// Interrupts, softirqs, calls to other CPUs, timers and clocks.
+    InterruptsTimers,
+    /// Retpolines, return thunks, hardened usercopy and lists.
+    Mitigations,
+    /// BPF, tracing, and the taking of samples itself.
+    Tracing,
+    /// The CPU had nothing to do.
+    Idle,
+    User,
+    Other,
+}
+
+impl Subsystem {
+    pub const ALL: &[Subsystem] = Subsystem::VARIANTS;
+
+    /// Its name in rule files and JSON.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// What it is, so that a sentence can say "0.25 less ...".
+    pub fn title(self) -> &'static str {
+        match self {
+            Subsystem::Copy => "copying",
+            Subsystem::Checksum => "checksums",
+            Subsystem::Encryption => "encryption",
+            Subsystem::PageAllocation => "page allocation",
+            Subsystem::Files => "files and splice",
+            Subsystem::Skb => "skb handling",
+            Subsystem::Tcp => "TCP",
+            Subsystem::Ip => "IP",
+            Subsystem::NetfilterQdisc => "netfilter and qdisc",
+            Subsystem::Driver => "device layer",
+            Subsystem::GroGso => "GRO and GSO",
+            Subsystem::SocketSyscall => "sockets and system calls",
+            Subsystem::Locks => "locks",
+            Subsystem::Scheduler => "scheduling",
+            Subsystem::IoUring => "io_uring",
+            Subsystem::MemoryMapping => "page mapping",
+            Subsystem::InterruptsTimers => "interrupts and timers",
+            Subsystem::Mitigations => "security mitigations",
+            Subsystem::Tracing => "BPF and tracing",
+            Subsystem::Idle => "idling",
+            Subsystem::User => "user space",
+            Subsystem::Other => "other kernel code",
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! What explains the packet rate: for each cell the work of its ends per frame,
+//! and for two cells how much that differs.
+
+use crate::estimate::Summary;
+use crate::trial::{Costs, ENGINE_RUN};
+use bytepath_math::{StandardError, welch};
+use bytepath_record::{Cell, Hops, Reading, Role, Scope, Trial, TrialStatus, Work};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Something that is known of a cell, trial by trial.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fact {
+    #[serde(flatten)]
+    pub what: What,
+    pub value: Summary,
+}
+
+/// What a [`Fact`] is of. A frame is one that was received within the window.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "fact")]
+pub enum What {
+    /// Frames received a second.
+    Rate,
+    /// Part of the generated frames that was dropped somewhere.
+    Lost,
+    /// Part of what the generator offered that was turned back: a stopped queue, past the
+    /// queueing discipline. It tries again at once.
+    TurnedBack,
+    /// Part of the window that a thread of this end ran, or the kernel's in its place.
+    Busy { role: Role },
+    /// CPU seconds of this end for each frame, by the CPU meter.
+    Cost { role: Role },
+    /// Seconds of spinning for locks of the kernel for each frame, both ends together.
+    Spinning,
+    /// Frames that the discipline took back because the device had no room, for each frame.
+    Requeues,
+    /// Times for each frame that a queue of the device was stopped, where its driver counts it.
+    Stops,
+    /// Times for each frame that the threads of this end's flows slept.
+    Sleeps { role: Role },
+    /// The same of the kernel's threads that work in their place.
+    WorkerSleeps { role: Role },
+    /// Calls by which the sink waits for frames, for each frame.
+    Waits,
+    /// Calls by which the sink reads, for each frame.
+    Reads,
+    /// Waits of the sink that a frame ended, for each frame.
+    Wakes,
+    /// Times for each frame that the sink took some out of vhost's queue.
+    Batches,
+    /// Times for each frame that a thread of this end was woken, in the profile trials.
+    Woken {
+        role: Role,
+        /// Its threads: "flows", "vhost", "pktgen".
+        group: String,
+        /// Whose threads woke it: "sender", "receiver", "vhost", "pktgen", "other".
+        by: String,
+        /// The CPU that it was woken from.
+        from: u32,
+        /// The CPU that it was put on.
+        to: u32,
+    },
+    /// Rescheduling interrupts, for each frame, on all CPUs of the machine.
+    Reschedules,
+    /// Interrupts to run a function, likewise.
+    Calls,
+    /// Softirqs NET_TX, likewise.
+    NetTx,
+    /// Softirqs NET_RX, likewise.
+    NetRx,
+}
+
+/// Waits of a sink that a frame ended, from the first frame to the last.
+const WAKES: &str = "sink.wakes";
+
+/// Calls that wait for frames, and calls that read them.
+const WAITS: [&str; 2] = ["poll", "ppoll"];
+const READS: [&str; 4] = ["read", "readv", "recvmmsg", "io_uring_enter"];
+
+/// Everything that is known of a cell of frames, by its measured trials and by those with
+/// profiles; empty of what counts no frames.
+pub(crate) fn facts(
+    cell: &Cell,
+    measured: &[&Trial],
+    profiles: &[Trial],
+    confidence: f64,
+) -> Vec<Fact> {
+    let trials: Vec<(&Trial, Hops)> =
+        measured.iter().filter_map(|trial| Some((*trial, trial.hops?))).collect();
+    let mut all = Vec::new();
+    let mut add = |what: What, values: Vec<f64>| {
+        let value = Summary::of(values).map(|summary| summary.at(confidence));
+        all.extend(value.map(|value| Fact { what, value }));
+    };
+    let each = |of: &dyn Fn(&Trial, &Hops) -> Option<f64>| -> Vec<f64> {
+        trials.iter().filter_map(|(trial, hops)| of(trial, hops)).collect()
+    };
+    let part = |some: u64, all: u64| (all > 0).then(|| some as f64 / all as f64);
+    add(What::Rate, each(&|trial, _| trial.rate()));
+    add(What::Lost, each(&|_, hops| part(hops.lost(), hops.generated())));
+    add(What::TurnedBack, each(&|_, hops| part(hops.turned_back(), hops.offered)));
+    for role in Role::ALL {
+        add(What::Busy { role }, each(&|trial, _| busy(cell, trial, role)));
+        add(What::Cost { role }, each(&|trial, _| cost(cell, trial, role)));
+        let slept = |workers| move |trial: &Trial| sleeps(trial, role, workers);
+        add(What::Sleeps { role }, each(&|trial, _| per_frame(trial, slept(false)(trial))));
+        add(What::WorkerSleeps { role }, each(&|trial, _| per_frame(trial, slept(true)(trial))));
+    }
+    for (what, metric) in [
+        (What::Spinning, "locks.spin"),
+        (What::Requeues, "nic.qdisc.requeues"),
+        (What::Reschedules, "ipis.reschedule"),
+        (What::Calls, "ipis.call"),
+        (What::NetTx, "softirqs.net_tx"),
+        (What::NetRx, "softirqs.net_rx"),
+    ] {
+        add(what, each(&|trial, _| per_frame(trial, sum(trial, metric))));
+    }
+    add(What::Stops, each(&|trial, _| per_frame(trial, stops(trial))));
+    add(What::Waits, each(&|trial, _| per_frame(trial, calls(trial, &WAITS))));
+    add(What::Reads, each(&|trial, _| per_frame(trial, calls(trial, &READS))));
+    // Counted from the first frame to the last.
+    for (what, metric) in [(What::Wakes, WAKES), (What::Batches, "vhost.batches")] {
+        let part = |trial: &Trial, hops: &Hops| {
+            Some(sum(trial, metric)? / hops.received as f64).filter(|each| each.is_finite())
+        };
+        add(what, each(&part));
+    }
+    let taken = |trial: &&Trial| trial.cell == cell.id && trial.status == TrialStatus::Measured;
+    let taken: Vec<&Trial> = profiles.iter().filter(taken).collect();
+    if !trials.is_empty() {
+        woken(&taken).into_iter().for_each(|(what, values)| add(what, values));
+    }
+    all
+}
+
+/// How far two cells differ in one thing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FactStep<'a> {
+    pub what: &'a What,
+    pub before: Summary,
+    pub after: Summary,
+    /// Half the width of the interval of the difference (Welch's); `None` below two trials of each.
+    pub half_width: Option<f64>,
+}
+
+impl FactStep<'_> {
+    pub fn change(&self) -> f64 {
+        self.after.mean - self.before.mean
+    }
+
+    /// Whether the interval leaves no doubt that there is a difference.
+    pub fn resolved(&self) -> bool {
+        self.half_width.is_some_and(|half| self.change().abs() > half)
+    }
+}
+
+/// What is known of two cells, in the order of the facts. No one who was woken in one and not
+/// in the other is left out.
+pub fn fact_steps<'a>(before: &'a [Fact], after: &'a [Fact], confidence: f64) -> Vec<FactStep<'a>> {
+    let find = |all: &[Fact], what: &What| {
+        all.iter().find(|fact| fact.what == *what).map(|fact| fact.value)
+    };
+    let is_woken = |what: &What| matches!(what, What::Woken { .. });
+    let never = |all: &[Fact], what: &What| {
+        let seen = all.iter().find(|fact| is_woken(&fact.what) && is_woken(what))?;
+        Summary::of(vec![0.0; seen.value.n])
+    };
+    let only_after = after.iter().filter(|fact| find(before, &fact.what).is_none());
+    let step = |fact: &'a Fact| {
+        let of = |all| find(all, &fact.what).or_else(|| never(all, &fact.what));
+        let (before, after) = (of(before)?, of(after)?);
+        let error = |s: &Summary| {
+            let size = s.stddev? / (s.n as f64).sqrt();
+            Some(StandardError { size, freedom: s.n as f64 - 1.0 })
+        };
+        let errors = error(&before).zip(error(&after));
+        let half_width = errors.and_then(|(a, b)| welch(&[a, b]).half_width(confidence));
+        Some(FactStep { what: &fact.what, before, after, half_width })
+    };
+    before.iter().chain(only_after).filter_map(step).collect()
+}
+
+/// So much for each frame of the window.
+fn per_frame(trial: &Trial, amount: Option<f64>) -> Option<f64> {
+    Some(amount? / trial.count as f64).filter(|each| each.is_finite())
+}
+
+/// Everything of one metric: of a machine, all of its CPUs, all flows or devices. What is counted by
+/// function is added up as well.
+fn sum(trial: &Trial, metric: &str) -> Option<f64> {
+    let counts = |r: &&Reading| {
+        r.metric == metric && !matches!(r.scope, Scope::Function(_) | Scope::FunctionOf(..))
+    };
+    let mut found = trial.readings.iter().filter(counts).peekable();
+    found.peek()?;
+    Some(found.map(|reading| reading.value).sum())
+}
+
+/// `nic.tx-0.tx-stop` and its like, of the sender's device.
+fn stops(trial: &Trial) -> Option<f64> {
+    let is_stop = |r: &&Reading| {
+        let of_queue = r.metric.starts_with("nic.tx-") && r.metric.ends_with(".tx-stop");
+        of_queue && matches!(r.scope, Scope::Link(Role::Sender, _))
+    };
+    let mut found = trial.readings.iter().filter(is_stop).peekable();
+    found.peek()?;
+    Some(found.map(|reading| reading.value).sum())
+}
+
+/// What every sink of frames did, in the same words, as far as it was seen: within the window
+/// calls that read, calls that waited, sleeps of its threads, and the frames of each; over the
+/// whole trial the frames of each wait that a frame ended.
+pub fn sink(trial: &Trial) -> Vec<(&'static str, f64)> {
+    if trial.work != Work::Packets {
+        return Vec::new();
+    }
+    let slept = sleeps(trial, Role::Receiver, false);
+    let woken = sum(trial, WAKES).zip(trial.hops).map(|(wakes, hops)| hops.received as f64 / wakes);
+    let each =
+        |count: Option<f64>| Some(trial.count as f64 / count?).filter(|frames| frames.is_finite());
+    let (reads, waits) = (calls(trial, &READS), calls(trial, &WAITS));
+    let all = [
+        ("sink.reads", reads),
+        ("sink.waits", waits),
+        ("sink.sleeps", slept),
+        ("sink.frames-per-read", each(reads)),
+        ("sink.frames-per-wait", each(waits)),
+        ("sink.frames-per-sleep", each(slept)),
+        ("sink.frames-per-wake", woken.filter(|frames| frames.is_finite())),
+    ];
+    all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
+}
+
+fn calls(trial: &Trial, names: &[&str]) -> Option<f64> {
+    let calls = &trial.role(Role::Receiver)?.calls;
+    let own = calls.iter().filter(|call| names.contains(&call.name.as_str()));
+    let sum: u64 = own.map(|call| call.calls).sum();
+    (sum > 0).then_some(sum as f64)
+}
+
+fn cost(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
+    let cores = Costs::of(cell, trial, None).roles[role as usize]?.total;
+    Some(cores / trial.rate()?).filter(|cost| cost.is_finite())
+}
+
+/// Part of the window that a thread of an end ran, on average over its threads; that of the
+/// kernel's in their place, where these ran more.
+pub(crate) fn busy(cell: &Cell, trial: &Trial, role: Role) -> Option<f64> {
+    let threads = f64::from(cell.flows(role));
+    let run = trial.reading(ENGINE_RUN, &Scope::Role(role))?;
+    let part = run / (trial.role(role)?.window * threads);
+    let record = trial.role(role).map_or(&[][..], |record| &record.threads);
+    let run: f64 = record.iter().filter(|one| in_its_place(&one.name)).map(|one| one.run).sum();
+    let wall = trial.reading("threads.wall", &Scope::Role(role)).filter(|wall| *wall > 0.0);
+    let other = wall.map_or(0.0, |wall| run / wall);
+    Some(part.max(other / threads)).filter(|part| part.is_finite())
+}
+
+/// Whether a kernel thread works in the place of an end's own: pktgen's and vhost's.
+fn in_its_place(thread: &str) -> bool {
+    thread.starts_with("kpktgend_") || thread.starts_with("vhost-")
+}
+
+/// How often threads went to sleep of their own accord: those of an end's flows, or the workers
+/// in their place. `None` if no meter saw such threads.
+fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
+    let name = role.to_string();
+    let is_flow =
+        |thread: &str| thread.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let wanted = |thread: &str| if workers { in_its_place(thread) } else { is_flow(thread) };
+    let threads = &trial.role(role)?.threads;
+    let mut own = threads.iter().filter(|one| wanted(&one.name)).peekable();
+    own.peek()?;
+    Some(own.map(|one| one.voluntary as f64).sum())
+}
+
+/// Who was woken by whom, from which CPU and to which, as the meter `handoffs` reports:
+/// `handoffs.woken.BY.FROM-TO`.
+fn woken(trials: &[&Trial]) -> BTreeMap<What, Vec<f64>> {
+    let mut found: BTreeMap<What, Vec<f64>> = BTreeMap::new();
+    for (at, trial) in trials.iter().enumerate().filter(|(_, trial)| trial.work == Work::Packets) {
+        for reading in &trial.readings {
+            let Some(what) = woken_by(reading) else { continue };
+            let Some(each) = per_frame(trial, Some(reading.value)) else { continue };
+            found.entry(what).or_insert_with(|| vec![0.0; trials.len()])[at] += each;
+        }
+    }
+    found
+}
+
+fn woken_by(reading: &Reading) -> Option<What> {
+    let Scope::Threads(role, group) = &reading.scope else { return None };
+    let (by, cpus) = reading.metric.strip_prefix("handoffs.woken.")?.split_once('.')?;
+    let (from, to) = cpus.split_once('-')?;
+    Some(What::Woken {
+        role: *role,
+        group: group.clone(),
+        by: by.to_owned(),
+        from: from.parse().ok()?,
+        to: to.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{cell, thread, trial};
+    use bytepath_record::{CallRow, CellId, Unit};
+
+    /// A made-up trial of 1000 frames in 2 s, for which the sink slept so often.
+    fn frames(block: u32, slept: u64) -> Trial {
+        let mut trial = trial("frames", block, 2.0, 1000);
+        trial.work = Work::Packets;
+        let hops = Hops { offered: 4000, refused: 2000, received: 2000, ..Hops::default() };
+        trial.hops = Some(hops);
+        let mut reader = thread("receiver/0", 1.0, 0.5, 0.5);
+        reader.voluntary = slept;
+        let mut worker = thread("vhost-7", 1.9, 0.0, 1.9);
+        worker.voluntary = 2 * slept;
+        trial.roles[1].threads = vec![reader, worker, thread("napi/x-1", 0.1, 0.0, 0.1)];
+        let call = |name: &str, calls| CallRow {
+            name: name.into(),
+            calls,
+            errors: 0,
+            bytes: 0,
+            total: 0.0,
+            min: 0.0,
+            avg: 0.0,
+            max: 0.0,
+            stddev_percent: 0.0,
+        };
+        trial.roles[1].calls = vec![call("read", 1100), call("poll", 100)];
+        let scope = Scope::Flow(Role::Receiver, 0);
+        trial.readings.push(Reading::sum(WAKES, Unit::Count, 40.0, scope));
+        for cpu in 0..2 {
+            let scope = Scope::Cpu(cpu);
+            trial.readings.push(Reading::sum("ipis.reschedule", Unit::Count, 250.0, scope));
+        }
+        trial
+    }
+
+    fn value(facts: &[Fact], what: &What) -> Option<f64> {
+        facts.iter().find(|fact| fact.what == *what).map(|fact| fact.value.mean)
+    }
+
+    #[test]
+    fn made_up_facts_are_for_each_frame() {
+        let (one, two) = (frames(0, 10), frames(1, 30));
+        let mut profile = frames(0, 10);
+        let scope = Scope::Threads(Role::Receiver, "flows".into());
+        let woken = Reading::sum("handoffs.woken.sender.0-1", Unit::Count, 500.0, scope);
+        profile.readings.push(woken);
+        let other = Trial { cell: CellId("other".into()), ..profile.clone() };
+        let all = facts(&cell("frames"), &[&one, &two], &[profile, other], 0.95);
+        let role = Role::Receiver;
+        for (what, expected) in [
+            (What::Rate, 500.0),
+            (What::Lost, 0.0),
+            (What::TurnedBack, 0.5),
+            (What::Sleeps { role }, 0.02),
+            (What::WorkerSleeps { role }, 0.04),
+            (What::Reads, 1.1),
+            (What::Waits, 0.1),
+            (What::Reschedules, 0.5),
+            (What::Wakes, 0.02),
+            (woken_fact(), 0.5),
+        ] {
+            assert_eq!(value(&all, &what), Some(expected), "{what:?}");
+        }
+        assert_eq!(value(&all, &What::Spinning), None, "a meter that did not run is not a zero");
+        let sink = sink(&one);
+        assert!(sink.contains(&("sink.sleeps", 10.0)), "{sink:?}");
+        assert!(sink.contains(&("sink.frames-per-sleep", 100.0)), "{sink:?}");
+        assert!(sink.contains(&("sink.frames-per-wake", 50.0)), "2000 in all: {sink:?}");
+        assert!(sink.contains(&("sink.frames-per-wait", 10.0)), "{sink:?}");
+        assert_eq!(value(&all, &What::Sleeps { role: Role::Sender }), None);
+        assert_eq!(facts(&cell("a"), &[&trial("a", 0, 1.0, 10)], &[], 0.95), []);
+    }
+
+    fn woken_fact() -> What {
+        let (role, group, by) = (Role::Receiver, "flows".into(), "sender".into());
+        What::Woken { role, group, by, from: 0, to: 1 }
+    }
+
+    #[test]
+    fn a_step_is_resolved_by_the_spread_of_both_cells() {
+        let fact = |what: What, values: &[f64]| Fact {
+            what,
+            value: Summary::of(values.iter().copied()).unwrap(),
+        };
+        let before = [fact(What::Rate, &[1.0, 2.0, 3.0]), fact(What::Reads, &[1.0])];
+        let mut after = vec![fact(What::Rate, &[3.0, 5.0, 7.0]), fact(What::Lost, &[0.5])];
+        let steps = fact_steps(&before, &after, 0.95);
+        // Only what is known of both, with Welch's interval as in the crate `math`.
+        let [step] = steps.as_slice() else { panic!("{steps:?}") };
+        assert_eq!((step.what, step.change()), (&What::Rate, 3.0));
+        let half = step.half_width.unwrap();
+        assert!(half > 4.1 && half < 4.2 && !step.resolved(), "{half}");
+        after.push(fact(woken_fact(), &[0.5, 0.5]));
+        let mut woken = before.to_vec();
+        assert_eq!(fact_steps(&woken, &after, 0.95).len(), 1, "the meter ran in one alone");
+        let elsewhere = What::Woken {
+            role: Role::Sender,
+            group: "flows".into(),
+            by: "other".into(),
+            from: 1,
+            to: 1,
+        };
+        woken.push(fact(elsewhere, &[0.25, 0.25]));
+        let changes: Vec<f64> =
+            fact_steps(&woken, &after, 0.95).iter().map(FactStep::change).collect();
+        assert_eq!(changes, [3.0, -0.25, 0.5]);
+    }
+}

@@ -1,0 +1,79 @@
+//! How long the CPUs of the roles rested in each idle state.
+
+use bytepath_record::{Cell, Role, Scope, Trial, Unit};
+use serde::Serialize;
+
+/// What an idle state had of a role's CPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IdleShare {
+    /// Name of the state: "C6", "core-c6".
+    pub state: String,
+    /// True of what the hardware did, by its residency registers; false of what the
+    /// kernel requested. They are not the same and are never mixed.
+    pub hardware: bool,
+    /// Part of the window, the mean over the trials.
+    pub share: f64,
+    /// Times it was entered a second; none of what the hardware did.
+    pub entries: Option<f64>,
+}
+
+/// What every state had of the CPU that a role is pinned to, in the order in which the
+/// meter reports them; none of a role that may run anywhere.
+pub(crate) fn idle(role: Role, cell: &Cell, measured: &[&Trial]) -> Vec<IdleShare> {
+    let Some(cpu) = cell.placement.cpu(role) else { return Vec::new() };
+    let scope = Scope::Cpu(cpu);
+    let mut states: Vec<(String, bool)> = Vec::new();
+    let readings = measured.iter().flat_map(|trial| &trial.readings);
+    for reading in readings.filter(|r| r.scope == scope && r.unit == Unit::Ratio) {
+        let Some(state) = reading.metric.strip_prefix("cstate.") else { continue };
+        let (state, hardware) = match state.strip_prefix("hw.") {
+            Some(state) => (state, true),
+            None => (state, false),
+        };
+        if !states.iter().any(|(known, by)| known == state && *by == hardware) {
+            states.push((state.to_owned(), hardware));
+        }
+    }
+    let mean = |metric: &str, of: fn(f64, &Trial) -> f64| {
+        let values = measured.iter().filter_map(|t| Some(of(t.reading(metric, &scope)?, t)));
+        let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let share = |(state, hardware): (String, bool)| {
+        let prefix = if hardware { "cstate.hw." } else { "cstate." };
+        let metric = format!("{prefix}{state}");
+        let entries = mean(&format!("{metric}.entries"), |count, trial| count / trial.window);
+        Some(IdleShare { share: mean(&metric, |share, _| share)?, entries, state, hardware })
+    };
+    states.into_iter().filter_map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{cell, trial};
+    use bytepath_record::Reading;
+
+    #[test]
+    fn shares_of_the_roles_own_cpu() {
+        let mut trials = [trial("a", 0, 2.0, 1), trial("a", 1, 2.0, 1)];
+        for (trial, share) in trials.iter_mut().zip([0.25, 0.75]) {
+            let mut add = |metric: &str, unit, value, cpu| {
+                let scope = Scope::Cpu(cpu);
+                trial.readings.push(Reading::sum(metric, unit, value, scope));
+            };
+            add("cstate.C6", Unit::Ratio, share, 1);
+            add("cstate.C6.entries", Unit::Count, 100.0, 1);
+            add("cstate.hw.core-c6", Unit::Ratio, share / 2.0, 1);
+            add("cstate.C1", Unit::Ratio, 0.9, 7);
+        }
+        let measured: Vec<&Trial> = trials.iter().collect();
+        let found = idle(Role::Receiver, &cell("a"), &measured);
+        let expected = [
+            IdleShare { state: "C6".into(), hardware: false, share: 0.5, entries: Some(50.0) },
+            IdleShare { state: "core-c6".into(), hardware: true, share: 0.25, entries: None },
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(idle(Role::Sender, &cell("a"), &measured), []);
+    }
+}

@@ -1,0 +1,17 @@
+//! One cell: what its measured trials add up to. Each file is one part of a row of the
+//! analysis, and none compares the cell with another.
+
+mod facts;
+mod hops;
+mod idle;
+mod placement;
+mod pool;
+
+pub(crate) use facts::facts;
+pub use facts::{Fact, FactStep, What, fact_steps, sink};
+pub use hops::{Bound, HopsRow};
+pub use idle::IdleShare;
+pub(crate) use idle::idle;
+pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
+pub use pool::{Counted, Fragments, Shares, rejections};
+pub(crate) use pool::{calls, count, count_exact, fragments, shape, sizes};

@@ -1,0 +1,343 @@
+//! Adding up over the trials of a cell what can be added up.
+
+use bytepath_math::Moments;
+use bytepath_record::{CallRow, Evidence, FragmentCounts, Ledger, Manner, SizeDistribution};
+use serde::Serialize;
+
+/// A sentence, and how many trials said it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// The sentence, as the first trial worded it.
+    pub text: String,
+    /// How many said it, counting those that differ in their numbers only.
+    pub count: u32,
+}
+
+/// Says what the rejected ones among this many trials were rejected for, given the events of each;
+/// those of the same kinds only once.
+pub fn rejections(events: &[String], of: usize) -> Vec<String> {
+    let all = count_by(events.iter().map(String::as_str), kinds).into_iter();
+    let words = |Counted { text, count }: Counted| match count {
+        1 => format!("1 of {of} rejected: {text}"),
+        n => format!("{n} of {of} rejected, the first because {text}"),
+    };
+    all.map(words).collect()
+}
+
+/// Counts sentences in the order in which they first came. Two that differ only
+/// in their digits are the same sentence: a warning carries its measurement.
+pub(crate) fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+    count_by(sentences, shape)
+}
+
+fn count_by<'a>(
+    sentences: impl IntoIterator<Item = &'a str>,
+    kind: fn(&str) -> String,
+) -> Vec<Counted> {
+    let mut counted: Vec<Counted> = Vec::new();
+    let mut shapes: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
+    for text in sentences {
+        let at = *shapes.entry(kind(text)).or_insert(counted.len());
+        match counted.get_mut(at) {
+            Some(known) => known.count += 1,
+            None => counted.push(Counted { text: text.to_owned(), count: 1 }),
+        }
+    }
+    counted
+}
+
+/// Counts words in the order in which they first came; empty ones are not counted.
+pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+    count_by(words.into_iter().filter(|word| !word.is_empty()), str::to_owned)
+}
+
+/// The kinds of events among those of a trial: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".
+fn kinds(events: &str) -> String {
+    let each: std::collections::BTreeSet<String> = events.split("; ").map(shape).collect();
+    each.into_iter().collect::<Vec<_>>().join("; ")
+}
+
+/// A sentence without its numbers: "steal 1.3 % on CPU 0" is "steal # % on CPU #".
+pub(crate) fn shape(text: &str) -> String {
+    let mut shape = String::with_capacity(text.len());
+    for c in text.chars() {
+        let numeric = c.is_ascii_digit() || (c == '.' && shape.ends_with('#'));
+        if !numeric {
+            shape.push(c);
+        } else if !shape.ends_with('#') {
+            shape.push('#');
+        }
+    }
+    shape
+}
+
+/// The ledgers of one end, added up over trials, as parts of the bytes delivered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Shares {
+    /// Bytes delivered in all trials together.
+    pub delivered: u64,
+    /// Part that was copied, 0 to 1.
+    pub copied: f64,
+    /// Part that was not copied, 0 to 1.
+    pub not_copied: f64,
+    /// Part that was discarded in the kernel, 0 to 1.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub discarded: f64,
+    /// Part without proof either way, 0 to 1.
+    pub unknown: f64,
+    /// What this rests on.
+    pub evidence: Vec<Evidence>,
+}
+
+impl Shares {
+    /// Adds ledgers up; `None` if no byte was delivered.
+    pub fn of<'a>(ledgers: impl IntoIterator<Item = &'a Ledger>) -> Option<Shares> {
+        let mut sums = [0u128; 4];
+        let mut evidence: Vec<Evidence> = Vec::new();
+        for ledger in ledgers {
+            for (sum, part) in sums.iter_mut().zip([
+                ledger.copied,
+                ledger.not_copied,
+                ledger.discarded,
+                ledger.unknown,
+            ]) {
+                *sum += u128::from(part);
+            }
+            for e in &ledger.evidence {
+                enter(&mut evidence, e);
+            }
+        }
+        let all: u128 = sums.iter().sum();
+        let part = |n: u128| n as f64 / all as f64;
+        (all > 0).then(|| Shares {
+            delivered: u64::try_from(all).unwrap_or(u64::MAX),
+            copied: part(sums[0]),
+            not_copied: part(sums[1]),
+            discarded: part(sums[2]),
+            unknown: part(sums[3]),
+            evidence,
+        })
+    }
+
+    /// Part of the bytes of one manner, 0 to 1.
+    pub fn part(&self, manner: Manner) -> f64 {
+        match manner {
+            Manner::Copied => self.copied,
+            Manner::NotCopied => self.not_copied,
+            Manner::Discarded => self.discarded,
+            Manner::Unknown => self.unknown,
+        }
+    }
+
+    /// The evidence for one manner, the weightiest first.
+    pub fn evidence_of(&self, manner: Manner) -> Vec<&Evidence> {
+        let mut found: Vec<_> = self.evidence.iter().filter(|e| e.manner == manner).collect();
+        found.sort_by_key(|e| std::cmp::Reverse(e.bytes));
+        found
+    }
+}
+
+fn is_zero(part: &f64) -> bool {
+    *part == 0.0
+}
+
+fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
+    match evidence.iter_mut().find(|e| e.manner == new.manner && e.source == new.source) {
+        Some(known) => {
+            known.bytes = known.bytes.saturating_add(new.bytes);
+            known.events = known.events.saturating_add(new.events);
+        }
+        None => evidence.push(new.clone()),
+    }
+}
+
+/// The system-call tables of several trials as one. The spread is that of the trials'
+/// means: calls of one connection depend on each other, so that their own spread over
+/// the root of their number would promise far too much. Zero for a single trial.
+pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<CallRow> {
+    let mut pooled: Vec<Pool> = Vec::new();
+    for row in tables.into_iter().flatten().filter(|row| row.calls > 0) {
+        match pooled.iter_mut().find(|p| p.row.name == row.name) {
+            Some(pool) => pool.add(row),
+            None => pooled.push(Pool::new(row)),
+        }
+    }
+    pooled.into_iter().map(Pool::end).collect()
+}
+
+struct Pool {
+    row: CallRow,
+    means: Moments,
+}
+
+impl Pool {
+    fn new(row: &CallRow) -> Pool {
+        Pool { row: row.clone(), means: [row.avg].into_iter().collect() }
+    }
+
+    fn add(&mut self, row: &CallRow) {
+        let sum = &mut self.row;
+        sum.calls = sum.calls.saturating_add(row.calls);
+        sum.errors = sum.errors.saturating_add(row.errors);
+        sum.bytes = sum.bytes.saturating_add(row.bytes);
+        sum.total += row.total;
+        sum.min = sum.min.min(row.min);
+        sum.max = sum.max.max(row.max);
+        self.means.add(row.avg);
+    }
+
+    fn end(mut self) -> CallRow {
+        let row = &mut self.row;
+        let n = row.calls as f64;
+        row.avg = row.total / n;
+        row.stddev_percent = self.means.stddev().map_or(0.0, |sd| 100.0 * sd / self.means.mean());
+        for figure in [&mut row.total, &mut row.min, &mut row.avg, &mut row.max] {
+            *figure = finite(*figure);
+        }
+        row.stddev_percent = finite(row.stddev_percent);
+        self.row
+    }
+}
+
+/// A number that every format can carry: zero where there is none (the spread of
+/// a single call), the largest there is where a sum ran over.
+fn finite(value: f64) -> f64 {
+    if value.is_nan() { 0.0 } else { value.clamp(f64::MIN, f64::MAX) }
+}
+
+/// The sizes of several trials as one: count, smallest, mean, largest.
+/// Percentiles of distributions cannot be added up and are left out.
+pub(crate) fn sizes<'a>(parts: impl IntoIterator<Item = &'a SizeDistribution>) -> SizeDistribution {
+    let mut sum = SizeDistribution::default();
+    for part in parts.into_iter().filter(|p| p.count > 0) {
+        sum.min = if sum.count == 0 { part.min } else { sum.min.min(part.min) };
+        sum.max = sum.max.max(part.max);
+        let before = sum.count as f64;
+        sum.count = sum.count.saturating_add(part.count);
+        let weight = part.count as f64 / (before + part.count as f64);
+        sum.mean = finite(sum.mean + (part.mean - sum.mean) * weight);
+    }
+    sum
+}
+
+/// Fragments per receive over several trials: the counts, and what they come to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Fragments {
+    #[serde(flatten)]
+    pub counts: FragmentCounts,
+    pub average: f64,
+    /// Part of all calls that brought more than 1024, 0 to 1.
+    pub above_share: f64,
+    /// Of the calls after which more than 1024 were held, the part that brought
+    /// this many by itself, 0 to 1; `None` if there was no such call.
+    pub above_share_of_gathered: Option<f64>,
+    /// Part of all calls that brought fewer than 512, 0 to 1.
+    pub below_share: f64,
+}
+
+/// Adds fragment counts up; none where there was no call.
+pub(crate) fn fragments<'a>(
+    parts: impl IntoIterator<Item = &'a FragmentCounts>,
+) -> Option<Fragments> {
+    let mut counts = FragmentCounts::default();
+    parts.into_iter().for_each(|part| counts.add(part));
+    Some(Fragments {
+        average: counts.average()?,
+        above_share: counts.above_share()?,
+        above_share_of_gathered: counts.above_share_of_gathered(),
+        below_share: counts.below_share()?,
+        counts,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{CallRow, Ledger, Manner, SizeDistribution};
+
+    #[test]
+    fn one_line_for_the_same_kinds_of_events() {
+        let events = ["CPU 1 lost 12%", "CPU 0 lost 20%; CPU 1 lost 31.5%", "the flow stalled"];
+        let events = events.map(str::to_owned);
+        let said = rejections(&events, 9);
+        let expected = [
+            "2 of 9 rejected, the first because CPU 1 lost 12%",
+            "1 of 9 rejected: the flow stalled",
+        ];
+        assert_eq!(said, expected);
+    }
+
+    fn row(durations: &[f64]) -> CallRow {
+        let n = durations.len() as f64;
+        let total: f64 = durations.iter().sum();
+        let avg = total / n;
+        CallRow {
+            name: "recv".into(),
+            calls: durations.len() as u64,
+            errors: 1,
+            bytes: 100,
+            total,
+            min: durations.iter().copied().fold(f64::INFINITY, f64::min),
+            avg,
+            max: durations.iter().copied().fold(0.0, f64::max),
+            stddev_percent: 1.0,
+        }
+    }
+
+    #[test]
+    fn two_call_tables_pool_to_the_one_of_all_calls() {
+        let (a, b) = ([1.0, 2.0, 4.0], [8.0, 3.0]);
+        let pooled = calls([&[row(&a)][..], &[row(&b)][..]]);
+        let whole = row(&[1.0, 2.0, 4.0, 8.0, 3.0]);
+        assert_eq!(pooled.len(), 1);
+        let p = &pooled[0];
+        assert_eq!((p.calls, p.errors, p.bytes, p.total), (5, 2, 200, 18.0));
+        assert_eq!((p.min, p.max), (1.0, 8.0));
+        assert!((p.avg - whole.avg).abs() < 1e-12);
+        // Means of 7/3 and 11/2: their deviation is 2.239, their mean 3.917.
+        assert!((p.stddev_percent - 57.170).abs() < 0.001, "{}", p.stddev_percent);
+        let single = calls([&[row(&[2.0, 9.0])][..]]);
+        assert_eq!(single[0].stddev_percent, 0.0, "one trial has no spread, and no NaN");
+    }
+
+    #[test]
+    fn sizes_pool_by_weight() {
+        let part = |count, min, mean, max| SizeDistribution {
+            count,
+            min,
+            mean,
+            max,
+            percentiles: vec![(50.0, 7)],
+        };
+        let sum = sizes([&part(1, 10, 10.0, 10), &part(0, 0, 0.0, 0), &part(3, 2, 30.0, 60)]);
+        assert_eq!((sum.count, sum.min, sum.mean, sum.max), (4, 2, 25.0, 60));
+        assert!(sum.percentiles.is_empty());
+    }
+
+    #[test]
+    fn sentences_are_the_same_but_for_their_numbers() {
+        let said =
+            ["steal 1.3 % on CPU 0", "tcp slow", "steal 12 % on CPU 1", "steal 2.25 % of it"];
+        let counted = count(said);
+        assert_eq!(counted.len(), 3);
+        assert_eq!((counted[0].text.as_str(), counted[0].count), ("steal 1.3 % on CPU 0", 2));
+    }
+
+    #[test]
+    fn shares_add_up_over_trials_and_bytes_weigh() {
+        let (mut a, mut b) = (Ledger::default(), Ledger::default());
+        a.enter(Manner::NotCopied, 90, 9, "mapped");
+        a.enter(Manner::Copied, 10, 1, "recv");
+        b.enter(Manner::NotCopied, 210, 2, "mapped");
+        b.enter(Manner::Unknown, 90, 0, "no completion");
+        let s = Shares::of([&a, &b]).unwrap();
+        assert_eq!((s.delivered, s.not_copied, s.copied, s.unknown), (400, 0.75, 0.025, 0.225));
+        let mut c = Ledger::default();
+        c.enter(Manner::Discarded, 100, 1, "MSG_TRUNC");
+        let with = Shares::of([&a, &b, &c]).unwrap();
+        assert_eq!((with.not_copied, with.discarded, with.part(Manner::Unknown)), (0.6, 0.2, 0.18));
+        let mapped = s.evidence_of(Manner::NotCopied);
+        assert_eq!((mapped.len(), mapped[0].bytes, mapped[0].events), (1, 300, 11));
+        assert_eq!(Shares::of([&Ledger::default()]), None);
+    }
+}

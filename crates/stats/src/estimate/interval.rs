@@ -1,0 +1,122 @@
+//! A mean of logarithms with its standard error: what intervals and tests need
+//! to know of a comparison, however it was laid out.
+
+use bytepath_math::{StandardError, tails};
+use serde::Serialize;
+
+/// A ratio is never reported beyond exp(700), about 1e304: an interval that
+/// reaches there is unbounded for every purpose, and stays a number.
+const LOG_BOUND: f64 = 700.0;
+
+/// The logarithm of a ratio, and how well it is known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    pub log_mean: f64,
+    /// Every standard error that counts; none where one value says nothing of
+    /// its spread. Where there are several, the widest interval holds.
+    pub errors: Vec<StandardError>,
+}
+
+/// A confidence interval of a ratio, by Student's t over logarithms.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// Lower end, as a ratio.
+    pub low: f64,
+    /// Upper end, as a ratio.
+    pub high: f64,
+    /// Half of its width, in logarithms.
+    pub log_half_width: f64,
+    /// Probability with which such an interval covers the truth.
+    pub confidence: f64,
+}
+
+impl Estimate {
+    /// The interval of a confidence; `None` without a standard error.
+    pub fn interval(&self, confidence: f64) -> Option<Interval> {
+        let halves = self.errors.iter().filter_map(|e| e.half_width(confidence));
+        let half = halves.reduce(f64::max)?;
+        Some(Interval {
+            low: ratio(self.log_mean - half),
+            high: ratio(self.log_mean + half),
+            log_half_width: half,
+            confidence,
+        })
+    }
+
+    /// The probability of a mean at least this far from zero where nothing
+    /// differs: the confidence at which the interval begins to hold 1 is one
+    /// minus this. `None` without a standard error.
+    pub fn p_different(&self) -> Option<f64> {
+        self.p_beyond(self.log_mean.abs())
+    }
+
+    /// One minus the highest confidence at which the whole interval lies within
+    /// `log_margin` of zero; 1 where the mean itself does not. `None` without a
+    /// standard error. This is twice the p of two one-sided tests (Schuirmann
+    /// 1987), so that the word and the printed interval always agree.
+    pub fn p_equivalent(&self, log_margin: f64) -> Option<f64> {
+        let room = log_margin - self.log_mean.abs();
+        let p = self.p_beyond(room.max(0.0))?;
+        Some(if room > 0.0 { p } else { 1.0 })
+    }
+
+    /// One minus the confidence at which the half-width is just `log_distance`.
+    fn p_beyond(&self, log_distance: f64) -> Option<f64> {
+        let p = |e: &StandardError| match e.size {
+            // Values that agree to the last bit: any distance is certain.
+            0.0 => f64::from(u8::from(log_distance == 0.0)),
+            size => tails(log_distance / size, e.freedom),
+        };
+        self.errors.iter().map(p).reduce(f64::max)
+    }
+}
+
+/// The ratio that belongs to a logarithm, kept finite and above zero.
+pub(crate) fn ratio(log: f64) -> f64 {
+    log.clamp(-LOG_BOUND, LOG_BOUND).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(log_mean: f64, errors: &[(f64, f64)]) -> Estimate {
+        let error = |(size, freedom): &(f64, f64)| StandardError { size: *size, freedom: *freedom };
+        Estimate { log_mean, errors: errors.iter().map(error).collect() }
+    }
+
+    #[test]
+    fn p_values_agree_with_intervals() {
+        let e = estimate(0.05, &[(0.02, 4.0)]);
+        // t = 2.5 with 4 degrees of freedom: p = 0.066767 (integrated by hand).
+        let p = e.p_different().unwrap();
+        assert!((p - 0.066_766_6).abs() < 1e-6, "{p}");
+        let touching = e.interval(1.0 - p).unwrap();
+        assert!((touching.low - 1.0).abs() < 1e-9);
+        let p = e.p_equivalent(0.11).unwrap();
+        let touching = e.interval(1.0 - p).unwrap();
+        assert!((touching.high.ln() - 0.11).abs() < 1e-9);
+        assert_eq!(e.p_equivalent(0.05), Some(1.0));
+        assert_eq!(e.p_equivalent(0.01), Some(1.0));
+    }
+
+    #[test]
+    fn the_widest_of_several_errors_counts() {
+        let (small, large) = (estimate(0.1, &[(0.01, 9.0)]), estimate(0.1, &[(0.03, 9.0)]));
+        let both = estimate(0.1, &[(0.01, 9.0), (0.03, 9.0)]);
+        assert_eq!(both.interval(0.95), large.interval(0.95));
+        assert_eq!(both.p_different(), large.p_different());
+        assert!(small.p_different() < both.p_different());
+    }
+
+    #[test]
+    fn missing_and_zero_errors() {
+        let unknown = estimate(0.1, &[]);
+        assert_eq!((unknown.interval(0.95), unknown.p_different()), (None, None));
+        assert_eq!(unknown.p_equivalent(1.0), None);
+        let exact = estimate(0.1, &[(0.0, 4.0)]);
+        assert_eq!((exact.p_different(), exact.p_equivalent(0.2)), (Some(0.0), Some(0.0)));
+        let nothing = estimate(0.0, &[(0.0, 4.0)]);
+        assert_eq!((nothing.p_different(), nothing.p_equivalent(0.2)), (Some(1.0), Some(0.0)));
+    }
+}

@@ -1,0 +1,18 @@
+//! Arithmetic of a handful of numbers: the summary of a sample, and the ratio of two paired
+//! samples with its interval. Nothing here knows what the numbers are of.
+
+mod effect;
+mod interval;
+mod order;
+mod pairs;
+mod sample_size;
+mod summary;
+
+pub use effect::{Effect, Opening};
+pub use interval::Interval;
+pub(crate) use interval::{Estimate, ratio};
+pub(crate) use order::LEVEL as ORDER_LEVEL;
+pub use order::Order;
+pub use pairs::PairSpread;
+pub(crate) use sample_size::{POWER_OF_PLAN, blocks_for, one_sided};
+pub use summary::Summary;

@@ -1,0 +1,94 @@
+//! Summary of a handful of values.
+
+use bytepath_math::{Moments, StandardError};
+use serde::Serialize;
+
+/// Centre and spread of a sample. Every field is finite.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    pub n: usize,
+    pub mean: f64,
+    /// Middle value; the mean of the two middle ones where n is even.
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Sample standard deviation (n - 1 below the line); `None` below two values,
+    /// because one value says nothing of its spread.
+    pub stddev: Option<f64>,
+    /// Where the true mean lies, by Student's t; `None` below two values, and none
+    /// where it was not requested.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Summary {
+    /// Summarises the finite ones among the values; `None` if there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Summary> {
+        let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let n = sorted.len();
+        let moments: Moments = sorted.iter().copied().collect();
+        // Rounding must not carry the mean outside.
+        let mean = moments.mean().clamp(min, max);
+        let median =
+            if n % 2 == 1 { sorted[n / 2] } else { sorted[n / 2 - 1] / 2.0 + sorted[n / 2] / 2.0 };
+        let stddev = moments.stddev().filter(|s| s.is_finite());
+        Some(Summary { n, mean, median, min, max, stddev, interval: None })
+    }
+
+    /// The same with the t interval of the mean at this confidence.
+    pub fn at(mut self, confidence: f64) -> Summary {
+        let half = |stddev: f64| {
+            let (size, freedom) = (stddev / (self.n as f64).sqrt(), self.n as f64 - 1.0);
+            StandardError { size, freedom }.half_width(confidence)
+        };
+        let ends = |half: f64| (self.mean - half, self.mean + half);
+        let finite = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite();
+        self.interval = self.stddev.and_then(half).map(ends).filter(finite);
+        self
+    }
+
+    /// Standard deviation as a part of the mean; `None` below two values or at a
+    /// mean of zero.
+    pub fn relative_stddev(&self) -> Option<f64> {
+        let ratio = self.stddev? / self.mean.abs();
+        ratio.is_finite().then_some(ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_answers() {
+        // 2, 4, 4, 4, 5, 5, 7, 9: mean 5, sum of squares 32, so s^2 = 32 / 7.
+        let s = Summary::of([9.0, 2.0, 4.0, 5.0, 4.0, 7.0, 4.0, 5.0]).unwrap();
+        assert_eq!((s.n, s.mean, s.median, s.min, s.max), (8, 5.0, 4.5, 2.0, 9.0));
+        assert!((s.stddev.unwrap() - (32.0f64 / 7.0).sqrt()).abs() < 1e-15);
+        assert!((s.relative_stddev().unwrap() - (32.0f64 / 7.0).sqrt() / 5.0).abs() < 1e-15);
+    }
+
+    #[test]
+    fn the_interval_of_the_mean() {
+        // 1 to 9: sum of squares 60; t(8, 0.975) = 2.306004.
+        let s = Summary::of((1..=9).map(f64::from)).unwrap().at(0.95);
+        let half = 2.306_004_135 * (60.0f64 / 8.0 / 9.0).sqrt();
+        let (low, high) = s.interval.unwrap();
+        assert!((low - (5.0 - half)).abs() < 1e-8 && (high - (5.0 + half)).abs() < 1e-8);
+        assert_eq!(Summary::of([1.0]).unwrap().at(0.95).interval, None);
+        assert_eq!(Summary::of([1.0, 2.0]).unwrap().at(1.0).interval, None);
+    }
+
+    #[test]
+    fn few_values() {
+        assert_eq!(Summary::of([]), None);
+        assert_eq!(Summary::of([f64::NAN, f64::INFINITY]), None);
+        let one = Summary::of([3.0]).unwrap();
+        assert_eq!((one.mean, one.median, one.stddev), (3.0, 3.0, None));
+        assert_eq!(Summary::of([0.0, 0.0]).unwrap().relative_stddev(), None);
+        let huge = Summary::of([f64::MAX, f64::MAX, f64::MAX]).unwrap();
+        assert!(huge.mean.is_finite() && huge.median.is_finite());
+        assert_eq!(Summary::of([f64::MAX, -f64::MAX]).unwrap().stddev, None);
+    }
+}

@@ -1,0 +1,264 @@
+//! The offset of a log's clock to the study's clock, found by the study's own
+//! edges: power goes up when a stream begins and down when it ends.
+//!
+//! For an offset, every reading falls into one of the stretches in which a stream
+//! flowed, or into the time between, before and after them. The better the offset, the
+//! less the readings within a stretch differ from each other: what is maximised is the
+//! part of the log's variance that lies between the stretches (the R² of an analysis of
+//! variance). Unlike a plain correlation with on and off, it does not assume that all
+//! cells draw the same power. Readings of stretches are sums of a range, so one offset
+//! costs as many look-ups as there are stretches, and all offsets for which the log
+//! covers the study are tried.
+
+use super::Log;
+use bytepath_record::TimeSpan;
+
+/// Least part of the variance that an alignment has to explain.
+const LEAST_EXPLAINED: f64 = 0.5;
+
+/// Another offset that explains nearly as much makes the best one doubtful: trials of
+/// one length at one distance fit again when they are shifted by one.
+const DOUBT: f64 = 0.97;
+
+/// Most offsets that are tried in a pass.
+const MOST_TRIED: f64 = 200_000.0;
+
+/// The offset of a log's clock to the study's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Alignment {
+    /// What has to be added to the log's times, seconds. Good to about half the time
+    /// between two readings; where a reading is the mean of the time before it, that is
+    /// in the offset too, as it should be.
+    pub offset: f64,
+    /// Part of the log's variance that the study's stretches explain.
+    pub explained: f64,
+}
+
+/// Finds the offset at which a log fits the times at which streams flowed. An error says
+/// what the log would need.
+pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
+    let stretches = merged(flowed);
+    let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else {
+        return Err("the study has no trial to align the log with".into());
+    };
+    let (begin, end) = log.extent();
+    let (lowest, highest) = (last.1 - end, first.0 - begin);
+    if lowest > highest {
+        return Err(format!(
+            "the log covers {:.0} s and the study took {:.0} s: start it before the \
+             study and end it after",
+            end - begin,
+            last.1 - first.0
+        ));
+    }
+    let interval = log.interval();
+    let shortest = stretches.iter().map(|(from, to)| to - from).fold(f64::INFINITY, f64::min);
+    if shortest < 2.0 * interval {
+        return Err(format!(
+            "the log has a reading every {interval:.1} s, too few to detect the \
+             edges of streams of {shortest:.1} s"
+        ));
+    }
+    let sums = Sums::of(log);
+    if sums.variance <= 0.0 {
+        return Err("the log shows constant power".into());
+    }
+    let step = (interval / 4.0).max((highest - lowest) / MOST_TRIED).max(1e-3);
+    let count = ((highest - lowest) / step).floor() as usize + 1;
+    let tried: Vec<Alignment> = (0..count)
+        .map(|index| {
+            let offset = lowest + index as f64 * step;
+            Alignment { offset, explained: sums.explained(&stretches, offset) }
+        })
+        .collect();
+    let best = tried.iter().copied().max_by(|a, b| a.explained.total_cmp(&b.explained));
+    let best = best.ok_or("there is no offset to try")?;
+    let near = shortest / 2.0 + interval;
+    let rival = tried
+        .iter()
+        .filter(|other| (other.offset - best.offset).abs() > near)
+        .max_by(|a, b| a.explained.total_cmp(&b.explained));
+    if best.explained < LEAST_EXPLAINED {
+        return Err(format!(
+            "the trials' start and end times explain only {:.0}% of the log at best: is \
+             it the log of this machine and this time?",
+            best.explained * 100.0
+        ));
+    }
+    if let Some(rival) = rival.filter(|rival| rival.explained > DOUBT * best.explained) {
+        return Err(format!(
+            "two offsets fit equally well: {:.1} s ({:.0}%) and {:.1} s ({:.0}%); a log \
+             with more idle time before and after the study would decide",
+            best.offset,
+            best.explained * 100.0,
+            rival.offset,
+            rival.explained * 100.0
+        ));
+    }
+    Ok(refined(&sums, &stretches, best, step.max(interval)))
+}
+
+/// Between two readings nothing changes, so the best offset is the middle of a range.
+fn refined(sums: &Sums, stretches: &[(f64, f64)], near: Alignment, reach: f64) -> Alignment {
+    const STEPS: i32 = 200;
+    let at = |index: i32| {
+        let offset = near.offset + reach * f64::from(index) / f64::from(STEPS);
+        Alignment { offset, explained: sums.explained(stretches, offset) }
+    };
+    let tried: Vec<Alignment> = (-STEPS..=STEPS).map(at).collect();
+    let most = tried.iter().map(|a| a.explained).fold(near.explained, f64::max);
+    let best: Vec<f64> =
+        tried.iter().filter(|a| a.explained >= most - 1e-12).map(|a| a.offset).collect();
+    match (best.first(), best.last()) {
+        (Some(low), Some(high)) => Alignment { offset: (low + high) / 2.0, explained: most },
+        _ => near,
+    }
+}
+
+/// Stretches that overlap are one: cells that take turns flow all at once.
+fn merged(flowed: &[TimeSpan]) -> Vec<(f64, f64)> {
+    let mut all: Vec<(f64, f64)> = flowed
+        .iter()
+        .map(|span| (span.begin, span.begin + span.length))
+        .filter(|(from, to)| from.is_finite() && to > from)
+        .collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut merged: Vec<(f64, f64)> = Vec::new();
+    for (from, to) in all {
+        match merged.last_mut() {
+            Some((_, end)) if from <= *end => *end = end.max(to),
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
+}
+
+/// The log with running sums.
+struct Sums<'a> {
+    log: &'a Log,
+    /// Sum of the first this many readings, less their mean.
+    sums: Vec<f64>,
+    /// Sum of squares about the mean.
+    variance: f64,
+}
+
+impl<'a> Sums<'a> {
+    fn of(log: &'a Log) -> Self {
+        let points = log.points();
+        let mean = points.iter().map(|(_, watts)| watts).sum::<f64>() / points.len() as f64;
+        let mut sums = vec![0.0];
+        let mut sum = 0.0;
+        for (_, watts) in points {
+            sum += watts - mean;
+            sums.push(sum);
+        }
+        let variance = points.iter().map(|(_, watts)| (watts - mean).powi(2)).sum();
+        Sums { log, sums, variance }
+    }
+
+    /// Part of the variance between the stretches at this offset.
+    fn explained(&self, stretches: &[(f64, f64)], offset: f64) -> f64 {
+        let points = self.log.points();
+        let index = |moment: f64| points.partition_point(|(time, _)| *time < moment - offset);
+        let sum = |index: usize| self.sums.get(index).copied().unwrap_or(0.0);
+        let (mut between, mut rest, mut others) = (0.0, sum(points.len()), points.len());
+        for (from, to) in stretches {
+            let (from, to) = (index(*from), index(*to));
+            let count = to.saturating_sub(from);
+            if count > 0 {
+                let here = sum(to) - sum(from);
+                between += here * here / count as f64;
+                rest -= here;
+                others = others.saturating_sub(count);
+            }
+        }
+        if others > 0 {
+            between += rest * rest / others as f64;
+        }
+        between / self.variance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Noise of the same kind in every run.
+    struct Noise(u64);
+
+    impl Noise {
+        /// About normal, of variance 1.
+        fn next(&mut self) -> f64 {
+            let mut sum = 0.0;
+            for _ in 0..12 {
+                self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                sum += (self.0 >> 11) as f64 / (1u64 << 53) as f64;
+            }
+            sum - 6.0
+        }
+    }
+
+    /// Eight trials of 5 s, 1.3 s apart, of two cells that draw 60 and 90 W above rest.
+    fn study() -> Vec<TimeSpan> {
+        (0..8).map(|i| TimeSpan { begin: 1000.0 + f64::from(i) * 6.3, length: 5.0 }).collect()
+    }
+
+    /// What a meter with a clock `off` seconds behind logs of it.
+    fn log(off: f64, interval: f64, noise: f64, margin: f64) -> Log {
+        let spans = study();
+        let (begin, end) = (spans[0].begin - margin, spans[7].begin + 5.0 + margin);
+        let mut random = Noise(42);
+        let mut text = String::from("time,watts\n");
+        let mut now = begin;
+        while now <= end {
+            let flows = spans.iter().position(|s| now >= s.begin && now < s.begin + s.length);
+            let above = flows.map_or(0.0, |i| if i % 2 == 0 { 60.0 } else { 90.0 });
+            let watts = 230.0 + above + noise * random.next();
+            text += &format!("{:.3},{watts:.2}\n", now - off);
+            now += interval;
+        }
+        Log::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn a_known_offset_is_found_in_noise() {
+        for (off, interval, noise) in [
+            (0.0, 1.0, 0.0),
+            (3600.0, 1.0, 5.0),
+            (-77.7, 0.5, 15.0),
+            (12.34, 0.1, 20.0),
+            (0.4, 2.0, 8.0),
+        ] {
+            let found = align(&log(off, interval, noise, 20.0), &study()).unwrap();
+            let error = (found.offset - off).abs();
+            assert!(error <= 0.55 * interval + 0.02, "{off}, {interval}, {noise}: {found:?}");
+            assert!(found.explained > 0.6, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_guessed() {
+        let flat = Log::parse("0,5\n1000,5\n2000,5\n").unwrap();
+        let spans = [TimeSpan { begin: 500.0, length: 300.0 }];
+        assert!(align(&flat, &spans).unwrap_err().contains("every 1000.0 s"));
+        let mut random = Noise(1);
+        let noise: String = (0..4000).map(|i| format!("{i},{}\n", 50.0 + random.next())).collect();
+        let error = align(&Log::parse(&noise).unwrap(), &study()).unwrap_err();
+        assert!(error.contains("explain only"), "{error}");
+        let short = Log::parse("0,5\n1,6\n2,5\n").unwrap();
+        assert!(align(&short, &study()).unwrap_err().contains("covers 2 s"));
+        // One trial, and a log with another load of the same length.
+        let twice: String = (0..100)
+            .map(|i| {
+                format!(
+                    "{i},{}\n",
+                    if (20..30).contains(&i) || (60..70).contains(&i) { 9 } else { 1 }
+                )
+            })
+            .collect();
+        let one = [TimeSpan { begin: 500.0, length: 10.0 }];
+        let error = align(&Log::parse(&twice).unwrap(), &one).unwrap_err();
+        assert!(error.contains("explain only") || error.contains("two offsets"), "{error}");
+        assert!(align(&flat, &[]).unwrap_err().contains("no trial"));
+    }
+}

@@ -1,0 +1,249 @@
+//! Two studies of the same cells: before and after a patch, an update, a setting.
+//!
+//! Nothing pairs their trials, so each cell is compared by Welch's t over the
+//! logarithms of its trials (Welch 1947; degrees of freedom by Satterthwaite),
+//! which asks neither for equal spreads nor for equal numbers. Holm's rule and the
+//! words are those of one study. An A-against-A is not possible: anything
+//! else that changed between the two (memory layout, neighbours, temperature, a reboot)
+//! is in the effect and not in the interval. One study that holds both as levels
+//! of a factor is always the better experiment.
+
+use super::differences::{Difference, Weight, differences};
+use crate::estimate::{Effect, Estimate, Interval, Summary, ratio};
+use crate::metric::Question;
+use crate::rules::Rules;
+use crate::study::{Analysis, Subject, analyse, counted};
+use crate::trial::Costs;
+use crate::verdict::{Findings, Test, Verdict, judge, tests, undeclared, unlike};
+use bytepath_math::{Moments, welch};
+use bytepath_record::{Cell, CellId, Study, Trial, Work};
+use serde::Serialize;
+
+/// Two studies, the second against the first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Between {
+    /// What decides: the rules of the second study.
+    pub rules: Rules,
+    /// Whether ratios are of ratios: each cell's to the baseline of its own study.
+    pub relative: bool,
+    /// What differs in hosts and method.
+    pub differences: Vec<Difference>,
+    /// Every cell that both have, in the order of the second study.
+    pub pairings: Vec<Pairing>,
+    /// Cells that only the first has.
+    pub only_first: Vec<CellId>,
+    /// Cells that only the second has.
+    pub only_second: Vec<CellId>,
+}
+
+/// One cell in two studies, in one question.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pairing {
+    pub cell: CellId,
+    pub question: Question,
+    /// What its trials count.
+    pub work: Work,
+    /// In the first study: work per second, CPU seconds or instructions per unit of work,
+    /// or seconds.
+    pub first: Option<Summary>,
+    pub second: Option<Summary>,
+    /// Second over first, of geometric means; `None` without both.
+    pub ratio: Option<f64>,
+    pub interval: Option<Interval>,
+    /// How sure a claim is among all cells.
+    pub test: Option<Test>,
+    pub verdict: Verdict,
+    /// Why the two cannot be compared, if so.
+    pub reasons: Vec<String>,
+    #[serde(skip)]
+    estimate: Option<Estimate>,
+}
+
+impl Between {
+    /// The differences that make it two machines.
+    pub fn other_machine(&self) -> impl Iterator<Item = &Difference> {
+        self.differences.iter().filter(|d| d.weight == Weight::Machine)
+    }
+
+    /// What the studies offer to thresholds.
+    pub fn subjects(&self) -> Vec<Subject<'_>> {
+        let measured = |p: &&Pairing| p.first.is_some() || p.second.is_some();
+        self.pairings
+            .iter()
+            .filter(measured)
+            .map(|p| Subject { cell: &p.cell, question: p.question, estimate: p.estimate.clone() })
+            .collect()
+    }
+}
+
+/// Compares the second study with the first, cell by cell. If `relative`, not the cells'
+/// own figures but their ratios to the baseline of their study: what a reboot or a
+/// neighbour changed for all cells alike cancels.
+pub fn between(first: &Study, second: &Study, relative: bool) -> Between {
+    let rules = Rules::of(&second.header);
+    let analyses = relative.then(|| [first, second].map(|study| analyse(study, &rules)));
+    let cells = |study: &'_ Study| -> Vec<Cell> {
+        let subject = |c: &&Cell| !c.null && (!relative || c.id != study.header.baseline);
+        study.header.cells.iter().filter(subject).cloned().collect()
+    };
+    let (ours, theirs) = (cells(first), cells(second));
+    let lacks = |all: &[Cell], cell: &Cell| !all.iter().any(|c| c.id == cell.id);
+    let only = |all: &[Cell], others: &[Cell]| -> Vec<CellId> {
+        all.iter().filter(|c| lacks(others, c)).map(|c| c.id.clone()).collect()
+    };
+    let shared: Vec<(&Cell, &Cell)> =
+        theirs.iter().filter_map(|b| Some((ours.iter().find(|a| a.id == b.id)?, b))).collect();
+    let mut pairings = Vec::new();
+    for question in Question::ALL {
+        let mut drafts: Vec<Draft> = shared
+            .iter()
+            .map(|(a, b)| Draft::of(question, (first, a), (second, b), &rules))
+            .filter(|d| matches!(question, Question::Rate | Question::Cpu) || d.is_measured())
+            .collect();
+        if let Some(analyses) = &analyses {
+            drafts.iter_mut().for_each(|draft| draft.relate_to_baselines(analyses));
+        }
+        let usable = |d: &Draft| d.pairing.estimate.clone().filter(|_| d.is_comparable());
+        let estimates: Vec<Option<Estimate>> = drafts.iter().map(usable).collect();
+        let all = drafts.into_iter().zip(tests(&estimates, &rules));
+        pairings.extend(all.map(|(draft, test)| draft.conclude(test, &rules)));
+    }
+    Between {
+        differences: differences(&first.header, &second.header),
+        pairings,
+        only_first: only(&ours, &theirs),
+        only_second: only(&theirs, &ours),
+        relative,
+        rules,
+    }
+}
+
+/// A cell in both studies, before its verdict.
+struct Draft {
+    pairing: Pairing,
+    /// Trials in the smaller study.
+    trials: usize,
+    /// Standard deviation of the log ratio of one pair of trials.
+    log_stddev: Option<f64>,
+}
+
+impl Draft {
+    /// Whether either study has a figure.
+    fn is_measured(&self) -> bool {
+        self.pairing.first.is_some() || self.pairing.second.is_some()
+    }
+
+    fn is_comparable(&self) -> bool {
+        self.pairing.reasons.is_empty()
+    }
+
+    fn of<'a>(
+        question: Question,
+        a: (&'a Study, &Cell),
+        b: (&'a Study, &Cell),
+        rules: &Rules,
+    ) -> Draft {
+        let trials = |(study, cell): (&'a Study, &Cell)| -> Vec<&'a Trial> {
+            let of_cell = study.trials.iter().filter(|t| t.cell == cell.id).collect();
+            let counted = counted(&study.header, cell, of_cell).into_iter();
+            counted.filter(|t| t.rate().is_some()).collect()
+        };
+        let values = |side: (&'a Study, &Cell)| -> Vec<f64> {
+            let figures = trials(side).into_iter().filter_map(|t| figure(question, side, t));
+            figures.filter(|v| v.is_finite() && *v > 0.0).collect()
+        };
+        let (x, y) = (values(a), values(b));
+        let summary =
+            |values: &[f64]| Summary::of(values.iter().copied()).map(|s| s.at(rules.confidence));
+        let logs = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Moments>();
+        let (x_logs, y_logs) = (logs(&x), logs(&y));
+        let both = !x.is_empty() && !y.is_empty();
+        let log_mean = y_logs.mean() - x_logs.mean();
+        let errors = x_logs.error().zip(y_logs.error());
+        let estimate = errors.map(|(x, y)| Estimate { log_mean, errors: vec![welch(&[x, y])] });
+        let mut reasons = undeclared("the first study", a.1, b.1);
+        reasons.extend(unlike("the first study", &trials(a), &trials(b)));
+        for (which, (study, _)) in [("first", a), ("second", b)] {
+            if study.header.functional.is_some() && question != Question::Instructions {
+                reasons.push(format!("the {which} study shows that things work, not how fast"));
+            }
+        }
+        if (&a.1.tx, &a.1.rx) != (&b.1.tx, &b.1.rx) {
+            reasons.push("the path or its options are not those of the first study".into());
+        }
+        let pairing = Pairing {
+            cell: b.1.id.clone(),
+            question,
+            work: trials(b).first().or(trials(a).first()).map_or(Work::Bytes, |t| t.work),
+            first: summary(&x),
+            second: summary(&y),
+            ratio: both.then(|| ratio(log_mean)),
+            interval: None,
+            test: None,
+            verdict: Verdict::NotComparable,
+            reasons,
+            estimate,
+        };
+        let log_stddev = x_logs.stddev().zip(y_logs.stddev()).map(|(x, y)| x.hypot(y));
+        Draft { pairing, trials: x.len().min(y.len()), log_stddev }
+    }
+
+    /// The same cell by its ratios to the baselines, which are paired by block.
+    fn relate_to_baselines(&mut self, analyses: &[Analysis; 2]) {
+        let pairing = &mut self.pairing;
+        let effects = analyses.each_ref().map(|analysis| {
+            let row = analysis.rows.iter().find(|row| row.cell == pairing.cell)?;
+            row.comparison(pairing.question).filter(|c| c.reasons.is_empty())?.effect.as_ref()
+        });
+        let [Some(first), Some(second)] = effects else {
+            let reason = "one of the studies does not compare it with its baseline";
+            pairing.reasons.push(reason.into());
+            (pairing.estimate, pairing.ratio, self.log_stddev) = (None, None, None);
+            return;
+        };
+        let log_mean = second.log_mean - first.log_mean;
+        let widest = |effect: &Effect| {
+            let errors = effect.estimate().errors.into_iter();
+            errors.max_by(|a, b| a.size.total_cmp(&b.size))
+        };
+        let errors = widest(first).zip(widest(second));
+        pairing.estimate = errors.map(|(a, b)| Estimate { log_mean, errors: vec![welch(&[a, b])] });
+        pairing.ratio = Some(ratio(log_mean));
+        self.trials = first.blocks.min(second.blocks);
+        self.log_stddev = first.log_stddev.zip(second.log_stddev).map(|(a, b)| a.hypot(b));
+    }
+
+    fn conclude(self, test: Option<Test>, rules: &Rules) -> Pairing {
+        let is_comparable = self.is_comparable();
+        let mut pairing = self.pairing;
+        pairing.interval = pairing.estimate.as_ref().and_then(|e| e.interval(rules.confidence));
+        pairing.estimate = pairing.estimate.filter(|_| is_comparable);
+        if is_comparable {
+            let findings = Findings {
+                question: pairing.question,
+                estimate: pairing.estimate.as_ref().zip(test.as_ref()),
+                blocks: self.trials,
+                log_stddev: self.log_stddev,
+                log_floor: 0.0,
+            };
+            pairing.verdict = judge(&findings, rules);
+        }
+        pairing.test = test;
+        pairing
+    }
+}
+
+/// The figure of a measured trial of a study's cell.
+pub(crate) fn figure(
+    question: Question,
+    (study, cell): (&Study, &Cell),
+    trial: &Trial,
+) -> Option<f64> {
+    match question {
+        Question::Rate => trial.rate(),
+        Question::Cpu | Question::Instructions => {
+            Costs::of(cell, trial, study.header.instructions_per_second).answer(question)
+        }
+        Question::Latency(percentile) => trial.latency.as_ref()?.percentile(percentile),
+    }
+}

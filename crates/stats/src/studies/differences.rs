@@ -1,0 +1,116 @@
+//! Differences between the hosts and the methods of two studies.
+
+use bytepath_record::{Facts, Role, StudyHeader, Work, unit};
+use serde::Serialize;
+
+/// Copy bandwidths that differ by more than this part are worth a word: then the
+/// machine itself was faster or slower, whatever the paths did.
+const CEILING_APART: f64 = 0.1;
+
+/// Memory sizes that differ by less are the same machine under another kernel.
+const MEMORY_APART: f64 = 0.05;
+
+/// Something in which hosts or method differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    pub what: String,
+    /// In the first study.
+    pub first: String,
+    pub second: String,
+    /// What it means for the comparison.
+    pub weight: Weight,
+}
+
+/// What a difference means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weight {
+    /// Another machine: its numbers say nothing of what changed in software.
+    Machine,
+    /// The same machine in another state: it may be the cause, or the subject.
+    State,
+    /// Another way to measure.
+    Method,
+}
+
+/// What two studies differ in besides their trials.
+pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference> {
+    let mut found = Found::default();
+    found.check(Weight::Machine, "testbed", &first.testbed, &second.testbed);
+    for role in Role::ALL {
+        let of = |header: &'_ StudyHeader| header.facts.get(role as usize).cloned();
+        if let (Some(a), Some(b)) = (of(first), of(second)) {
+            found.hosts(&a, &b);
+        }
+    }
+    let (a, b) = (&first.schedule, &second.schedule);
+    let seconds = |s: f64| format!("{s} s");
+    found.check(Weight::Method, "window", &seconds(a.window), &seconds(b.window));
+    found.check(Weight::Method, "warm-up", &seconds(a.warm_up), &seconds(b.warm_up));
+    let design = |d| format!("{d:?}").to_lowercase();
+    found.check(Weight::Method, "design", &design(a.design), &design(b.design));
+    found.check(Weight::Method, "bytepath", &first.bytepath, &second.bytepath);
+    let meters = |header: &StudyHeader| header.meters.join(" ");
+    found.check(Weight::Method, "meters", &meters(first), &meters(second));
+    if let (Some(a), Some(b)) = (first.ceiling, second.ceiling)
+        && apart(a.workload, b.workload, CEILING_APART)
+    {
+        let terms = Work::Bytes.terms();
+        let rate = |bytes: f64| format!("{:.1} {}", bytes * terms.rate_scale, terms.rate_unit);
+        found.check(Weight::State, "copy ceiling", &rate(a.workload), &rate(b.workload));
+    }
+    found.0
+}
+
+/// What two hosts differ in.
+pub fn host_differences(a: &Facts, b: &Facts) -> Vec<Difference> {
+    let mut found = Found::default();
+    found.hosts(a, b);
+    found.0
+}
+
+fn apart(a: f64, b: f64, part: f64) -> bool {
+    (a - b).abs() > part * a.abs().max(b.abs())
+}
+
+#[derive(Default)]
+struct Found(Vec<Difference>);
+
+impl Found {
+    /// Notes a difference once, even if both hosts show it.
+    fn check(&mut self, weight: Weight, what: &str, first: &str, second: &str) {
+        let (what, first, second) = (what.to_owned(), first.to_owned(), second.to_owned());
+        let difference = Difference { what, first, second, weight };
+        if difference.first != difference.second && !self.0.contains(&difference) {
+            self.0.push(difference);
+        }
+    }
+
+    fn hosts(&mut self, a: &Facts, b: &Facts) {
+        self.check(Weight::Machine, "CPU", &a.cpu_model, &b.cpu_model);
+        self.check(Weight::Machine, "architecture", &a.architecture, &b.architecture);
+        let count = |f: &Facts| f.cpus.len().to_string();
+        self.check(Weight::Machine, "CPUs", &count(a), &count(b));
+        if apart(a.memory as f64, b.memory as f64, MEMORY_APART) {
+            let gib = |f: &Facts| format!("{:.1} GiB", f.memory as f64 / unit::GIB);
+            self.check(Weight::Machine, "memory", &gib(a), &gib(b));
+        }
+        self.check(Weight::State, "kernel", &a.kernel_release, &b.kernel_release);
+        self.check(Weight::State, "kernel build", &a.kernel_version, &b.kernel_version);
+        let page = |f: &Facts| f.page_size.to_string();
+        self.check(Weight::State, "page size", &page(a), &page(b));
+        let user = |f: &Facts| match (f.privileges.user_namespace, f.privileges.euid) {
+            (true, _) => "in a user namespace",
+            (false, 0) => "root",
+            (false, _) => "not root",
+        };
+        self.check(Weight::State, "user", user(a), user(b));
+        let names = a.settings.keys().chain(b.settings.keys());
+        let names: std::collections::BTreeSet<&String> = names.collect();
+        for name in names {
+            let of =
+                |f: &Facts| f.settings.get(name).cloned().unwrap_or_else(|| "not there".into());
+            self.check(Weight::State, name, &of(a), &of(b));
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! A study compared with a published work: the work's ratios to its own baseline, and the study's
+//! over the pairs of cells that have the same levels.
+//!
+//! Where a row's levels leave factors of the study open, there are several such pairs, each
+//! of cells with the same levels of those; the ratio is their mean, block by block.
+//!
+//! A figure without a baseline has no such ratio. Where its numbers are of a quantity that the
+//! study has measured, too, they are shown side by side: two machines, so there is no verdict.
+
+use crate::estimate::{Effect, Summary};
+use crate::metric::Question;
+use crate::rules::Rules;
+use crate::study::{CellTrials, by_block, cell_trials};
+use crate::verdict::{Side, undeclared, unlike};
+use bytepath_record::{
+    Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Reading, Role,
+    Scope, Study, Trial,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The quantity that is compared.
+const RATE: &str = "rate";
+
+/// The factor by which works distinguish their own numbers: which of several readings one is.
+const ITEM: &str = "item";
+
+/// A study compared with a work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublishedComparison {
+    /// The figures of the work that have ratios of rates.
+    pub figures: Vec<FigureComparison>,
+    /// Numbers of figures that have none, with those of the study that are the same quantity.
+    pub numbers: Vec<NumberComparison>,
+    /// Figures that have neither, by their ids: nothing of a study is compared with them.
+    pub not_compared: Vec<String>,
+}
+
+/// A published number and the study's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NumberComparison {
+    /// Id of its figure.
+    pub figure: String,
+    /// What it is a number of, and its unit.
+    pub quantity: String,
+    pub unit: String,
+    /// Its levels, those of the figure included.
+    pub at: Levels,
+    /// How it was read.
+    pub read: ReadFrom,
+    pub theirs: f64,
+    /// The study's, over all measured trials of the cells that have these levels.
+    pub ours: Option<Summary>,
+    /// Why it has none, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_measured: Option<String>,
+}
+
+/// A figure of the work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FigureComparison {
+    pub id: String,
+    pub title: String,
+    /// Unit of the work's numbers.
+    pub unit: String,
+    /// What all rows share.
+    pub at: Levels,
+    /// The levels of its baseline.
+    pub baseline: Levels,
+    /// Every row but the baseline's.
+    pub rows: Vec<RowComparison>,
+}
+
+/// A row of a figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RowComparison {
+    pub at: Levels,
+    /// How its number was read.
+    pub read: ReadFrom,
+    pub theirs: f64,
+    /// Over that of the work's baseline.
+    pub their_ratio: f64,
+    /// The study's ratio, where it has such cells.
+    pub ours: Option<Effect>,
+    /// Pairs of cells that it is the mean of.
+    pub pairs: usize,
+    /// What comes of it.
+    pub outcome: Agreement,
+}
+
+/// How a published ratio compares with that of a study.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Agreement {
+    /// It is in the study's interval.
+    Agrees,
+    Disagrees,
+    /// The study does not say, and why.
+    NotMeasured(String),
+}
+
+impl PublishedComparison {
+    /// How many rows agree, disagree, and are not measured.
+    pub fn counts(&self) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for row in self.figures.iter().flat_map(|figure| &figure.rows) {
+            counts[match row.outcome {
+                Agreement::Agrees => 0,
+                Agreement::Disagrees => 1,
+                Agreement::NotMeasured(_) => 2,
+            }] += 1;
+        }
+        counts
+    }
+}
+
+/// Compares a study with a work.
+pub fn compare_published(work: &Published, study: &Study, rules: &Rules) -> PublishedComparison {
+    let mut cells = cell_trials(study);
+    cells.retain(|cell| !cell.cell.null);
+    let comparer = PublishedComparer { work, study, rules, cells: &cells };
+    let figures: Vec<FigureComparison> =
+        work.figures.iter().filter_map(|figure| comparer.figure(figure)).collect();
+    let plain = work.figures.iter().filter(|figure| figure.baseline.is_none());
+    let numbers: Vec<NumberComparison> =
+        plain.flat_map(|figure| comparer.numbers(figure)).collect();
+    let compared = |id: &String| {
+        figures.iter().any(|figure| figure.id == *id) || numbers.iter().any(|n| n.figure == *id)
+    };
+    let ids = work.figures.iter().map(|figure| &figure.id);
+    let not_compared = ids.filter(|id| !compared(id)).cloned().collect();
+    PublishedComparison { figures, numbers, not_compared }
+}
+
+struct PublishedComparer<'a> {
+    work: &'a Published,
+    study: &'a Study,
+    rules: &'a Rules,
+    cells: &'a [CellTrials<'a>],
+}
+
+impl PublishedComparer<'_> {
+    fn figure(&self, figure: &PublishedFigure) -> Option<FigureComparison> {
+        let base = figure.baseline.as_ref()?;
+        let column = figure.columns.iter().position(|column| column.quantity == RATE)?;
+        let value = |at: &Levels| figure.rows.iter().find(|row| row.at == *at)?.is.get(column);
+        let base_value = *value(base)?;
+        let others = figure.rows.iter().filter(|row| row.at != *base);
+        let rows = others.filter_map(|row| {
+            let theirs = *row.is.get(column)?;
+            let their_ratio = theirs / base_value;
+            let (ours, pairs, outcome) = self.outcome(figure, base, &row.at, their_ratio);
+            let read = row.read.unwrap_or(figure.read);
+            Some(RowComparison {
+                at: row.at.clone(),
+                read,
+                theirs,
+                their_ratio,
+                ours,
+                pairs,
+                outcome,
+            })
+        });
+        Some(FigureComparison {
+            id: figure.id.clone(),
+            title: figure.title.clone(),
+            unit: figure.columns[column].unit.clone(),
+            at: figure.at.clone(),
+            baseline: base.clone(),
+            rows: rows.collect(),
+        })
+    }
+
+    /// The numbers of a figure whose columns are something that studies measure.
+    fn numbers(&self, figure: &PublishedFigure) -> Vec<NumberComparison> {
+        let mut all = Vec::new();
+        for row in &figure.rows {
+            let at: Levels =
+                figure.at.iter().chain(&row.at).map(|(k, v)| (k.clone(), v.clone())).collect();
+            for (column, theirs) in figure.columns.iter().zip(&row.is) {
+                let Some(ours) = &column.ours else { continue };
+                let found = self.number(&at, ours);
+                all.push(NumberComparison {
+                    figure: figure.id.clone(),
+                    quantity: column.quantity.clone(),
+                    unit: column.unit.clone(),
+                    at: at.clone(),
+                    read: row.read.unwrap_or(figure.read),
+                    theirs: *theirs,
+                    ours: found.as_ref().ok().copied(),
+                    not_measured: found.err(),
+                });
+            }
+        }
+        all
+    }
+
+    fn number(&self, at: &Levels, ours: &Ours) -> Result<Summary, String> {
+        if self.study.header.functional.is_some() {
+            return Err("the study measured no speed".into());
+        }
+        let wanted = at.iter().filter(|(factor, _)| *factor != ITEM);
+        let cells = self.cells(&wanted.map(|(k, v)| (k.clone(), v.clone())).collect())?;
+        let trials = cells.iter().flat_map(|side| side.trials).filter(|t| t.rate().is_some());
+        let figure = |trial: &&Trial| match ours.figure.as_str() {
+            RATE => trial.rate(),
+            "packets" => Some(trial.packets()? / trial.window),
+            name => {
+                let of_sender = |r: &&Reading| {
+                    r.metric == name && matches!(r.scope, Scope::Flow(Role::Sender, _))
+                };
+                let values = trial.readings.iter().filter(of_sender).map(|r| r.value);
+                values.reduce(|sum, value| sum + value)
+            }
+        };
+        let values = trials.filter_map(|trial| Some(figure(trial)? * ours.scale));
+        let none = || format!("no trial has {}", ours.figure);
+        Summary::of(values).map(|all| all.at(self.rules.confidence)).ok_or_else(none)
+    }
+
+    fn outcome(
+        &self,
+        figure: &PublishedFigure,
+        base: &Levels,
+        row: &Levels,
+        their_ratio: f64,
+    ) -> (Option<Effect>, usize, Agreement) {
+        let not = |why: String| (None, 0, Agreement::NotMeasured(why));
+        if self.study.header.functional.is_some() {
+            return not("the study measured no speed".into());
+        }
+        let with = |levels: &Levels| -> Levels {
+            figure.at.iter().chain(levels).map(|(k, v)| (k.clone(), v.clone())).collect()
+        };
+        let sides = match (self.cells(&with(base)), self.cells(&with(row))) {
+            (Ok(base), Ok(row)) => (base, row),
+            (Err(why), _) | (_, Err(why)) => return not(why),
+        };
+        let named: Vec<&String> = figure.at.keys().chain(base.keys()).chain(row.keys()).collect();
+        let others = |cell: &Cell| -> Levels {
+            let free = cell.levels.iter().filter(|(factor, _)| !named.contains(factor));
+            free.map(|(k, v)| (k.clone(), v.clone())).collect()
+        };
+        let mut reasons = Vec::new();
+        let mut logs = Vec::new();
+        for second in &sides.1 {
+            let same = |first: &&Side| others(first.cell) == others(second.cell);
+            let Some(first) = sides.0.iter().find(same) else { continue };
+            let name = &first.cell.id.0;
+            let mut apart = undeclared(name, first.cell, second.cell);
+            apart.extend(unlike(name, first.trials, second.trials));
+            match apart.is_empty() {
+                true => logs.push(ratios(first, second)),
+                false => reasons.extend(apart),
+            }
+        }
+        logs.retain(|blocks| !blocks.is_empty());
+        let effect = Effect::of(&by_block(&logs), self.rules.confidence);
+        let Some(effect) = effect else {
+            let why = reasons.into_iter().next();
+            return not(why.unwrap_or_else(|| "no two cells differ only in this".into()));
+        };
+        let outcome = match effect.interval {
+            None => Agreement::NotMeasured("an interval requires two blocks".into()),
+            Some(i) if (i.low..=i.high).contains(&their_ratio) => Agreement::Agrees,
+            Some(_) => Agreement::Disagrees,
+        };
+        (Some(effect), logs.len(), outcome)
+    }
+
+    /// The measured cells that have all of these levels; why there are none.
+    fn cells(&self, wanted: &Levels) -> Result<Vec<Side<'_>>, String> {
+        for factor in wanted.keys() {
+            if let Some(PublishedFactor::None(why)) = self.work.factors.get(factor) {
+                return Err(format!("{factor}: {why}"));
+            }
+        }
+        let apart = self.study.header.testbed.starts_with("hosts");
+        let has = |cell: &Cell, (factor, level): (&String, &String)| {
+            level_of(cell, factor, apart).is_some_and(|own| own == *level)
+        };
+        let fits = |side: &Side| wanted.iter().all(|level| has(side.cell, level));
+        let measured = |side: &Side| !side.figures(Question::Rate).is_empty();
+        let all: Vec<Side> = self.cells.iter().map(CellTrials::side).collect();
+        let found: Vec<Side> = all.iter().copied().filter(fits).collect();
+        if found.is_empty() {
+            let none = |level: &(&String, &String)| !all.iter().any(|s| has(s.cell, *level));
+            let missing: Vec<String> =
+                wanted.iter().filter(none).map(|(k, v)| format!("{k}={v}")).collect();
+            return Err(match missing.is_empty() {
+                false => format!("no cell has {}", missing.join(", ")),
+                true => "no cell has all of these levels".into(),
+            });
+        }
+        let measured: Vec<Side> = found.into_iter().filter(measured).collect();
+        if measured.is_empty() { Err("its cell was not measured".into()) } else { Ok(measured) }
+    }
+}
+
+/// The log ratio of each block that measured both.
+fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
+    let (first, second) = (first.figures(Question::Rate), second.figures(Question::Rate));
+    let ratio = |(block, a): (&u32, &f64)| Some((*block, (second.get(block)? / a).ln()));
+    first.iter().filter_map(ratio).filter(|(_, log)| log.is_finite()).collect()
+}
+
+/// The factors whose levels are known of a cell, whether or not the experiment varies them.
+pub const PUBLISHED_FACTORS: [&str; 13] = [
+    "path",
+    "rx",
+    "cores",
+    "hw-gro",
+    "gso-max",
+    "gro-max",
+    "mtu",
+    "message-size",
+    "read-size",
+    "flows",
+    "backpressure",
+    "copy",
+    "load",
+];
+
+/// The level of a factor of a cell, as published works are written down. `apart` says that
+/// each end has a machine of its own.
+fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
+    let size = |bytes: u64| match bytes {
+        b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{}M", b >> 20),
+        b if b >= 1 << 10 && b % (1 << 10) == 0 => format!("{}K", b >> 10),
+        b => b.to_string(),
+    };
+    let or_auto = |bytes: Option<u32>| bytes.map_or("auto".to_owned(), |b| b.to_string());
+    Some(match factor {
+        "path" => match cell.levels.get("path") {
+            Some(path) => path.clone(),
+            None => cell.id.0.split(' ').next()?.to_owned(),
+        },
+        "rx" => cell.rx.path.clone(),
+        "copy" => cell.tx.copy_engine()?.split(':').next()?.to_owned(),
+        "load" => cell.workload.options.word("load").to_owned(),
+        "flows" => cell.stream.flows.to_string(),
+        "backpressure" => cell.link.tap?.backpressure.to_string(),
+        "cores" => cores(cell, apart)?.to_owned(),
+        "hw-gro" => cell.link.hw_gro.to_string(),
+        "gso-max" => or_auto(cell.link.gso_max),
+        "gro-max" => or_auto(cell.link.gro_max),
+        "mtu" => cell.link.mtu.to_string(),
+        "message-size" => size(cell.stream.message_size),
+        "read-size" => size(cell.stream.read_size),
+        _ => return None,
+    })
+}
+
+/// Whether the program and the network work of each end are on one CPU or on two, in the words
+/// of the factor. `None` if a part is left to the scheduler, where the two ends do it
+/// differently, and where they share a CPU.
+fn cores(cell: &Cell, apart: bool) -> Option<&'static str> {
+    let own = |role| Some([cell.placement.cpu(role)?, cell.softirq_cpu(role)?]);
+    let [sender, receiver] = [own(Role::Sender)?, own(Role::Receiver)?];
+    if !apart && sender.iter().any(|cpu| receiver.contains(cpu)) {
+        return None;
+    }
+    match [sender, receiver].map(|[program, network]| program == network) {
+        [true, true] => Some("together"),
+        [false, false] => Some("apart"),
+        _ => None,
+    }
+}

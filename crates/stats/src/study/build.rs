@@ -1,0 +1,162 @@
+//! From a study to its analysis.
+
+use super::analysis::{ANALYSIS_VERSION, Analysis, Row, StoppingNote};
+use super::cell_trials::{CellTrials, cell_trials, grouped};
+use super::factors::factor_view;
+use super::offloading::offloading;
+use super::profiling::profiling_note;
+use super::row::row;
+use crate::cell::{Counted, count, shape};
+use crate::estimate::{ORDER_LEVEL, Order};
+use crate::metric::Question;
+use crate::rules::Rules;
+use crate::verdict::{Comparer, Noise, Side};
+use bytepath_record::{Cell, CellId, Role, Study, Trial, TrialStatus};
+use std::collections::BTreeSet;
+
+/// Analyses a study. Rules that differ from [`Rules::of`] its header were made up
+/// after the fact; a report that prints them says so.
+pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
+    let header = &study.header;
+    let all = cell_trials(study);
+    let first_pass = header.schedule.first_pass();
+    let each = first_pass.map_or(*rules, |_| rules.in_two_passes());
+    let (nulls, cells): (Vec<&CellTrials>, Vec<&CellTrials>) =
+        all.iter().partition(|cell| cell.cell.null);
+    let sides: Vec<Side> = cells.iter().map(|cell| cell.side()).collect();
+    let comparer = Comparer {
+        rules: &each,
+        opening: header.schedule.stopping.map(|s| s.at_least as usize),
+        ceiling: header.ceiling,
+        functional: header.functional.is_some(),
+    };
+    let null = nulls.first().map(|null| null.side());
+    let original = null.and_then(|null| original(null.cell, &sides, &header.baseline));
+    let noise = |question| {
+        let (original, null) = original.zip(null).filter(|_| !comparer.is_silent(question))?;
+        Noise::of(question, comparer.effect(question, original, null)?, rules.confidence)
+    };
+    let noises: Vec<Noise> = Question::ALL.into_iter().filter_map(noise).collect();
+    let mut rows: Vec<Row> = cells.iter().map(|cell| row(study, rules, cell)).collect();
+    add_comparisons(&mut rows, &comparer, &sides, &header.baseline, &noises);
+    let baseline = sides.iter().find(|side| side.cell.id == header.baseline).map(|side| side.cell);
+    let factors = match first_pass {
+        None => factor_view(&comparer, &sides, baseline, &noises),
+        // Nothing was chosen in the blocks that all cells have.
+        Some(first) => {
+            let all = grouped(study, |_, trials| {
+                trials.into_iter().filter(|trial| trial.block < first).collect()
+            });
+            let cells = all.iter().filter(|cell| !cell.cell.null);
+            let sides: Vec<Side> = cells.map(CellTrials::side).collect();
+            factor_view(&Comparer { rules, ..comparer }, &sides, baseline, &noises)
+        }
+    };
+    let warnings = warnings(study, &rows);
+    let remarks = remarks(study).into_iter().chain(in_order(&rows)).collect();
+    Analysis {
+        schema: ANALYSIS_VERSION,
+        rules: *rules,
+        baseline: header.baseline.clone(),
+        rows,
+        null: nulls.first().map(|null| row(study, rules, null)),
+        noise_of: original.map(|side| side.cell.id.clone()),
+        noises,
+        factors,
+        offloading: offloading(&comparer, &sides, &header.baseline),
+        functional: header.functional.clone(),
+        instructions_per_second: header.instructions_per_second,
+        stopping: stopping(study),
+        profiling: profiling_note(study, rules),
+        warnings,
+        remarks,
+    }
+}
+
+/// Compares every cell with the baseline; the sides are in the order of the rows.
+fn add_comparisons(
+    rows: &mut [Row],
+    comparer: &Comparer,
+    sides: &[Side],
+    baseline: &CellId,
+    noises: &[Noise],
+) {
+    let (baselines, others): (Vec<Side>, Vec<Side>) =
+        sides.iter().partition(|side| side.cell.id == *baseline);
+    for question in Question::ALL {
+        let noise = noises.iter().find(|noise| noise.question == question);
+        let comparisons = comparer.compare(question, baselines.first().copied(), &others, noise);
+        let rows = rows.iter_mut().filter(|row| row.cell != *baseline);
+        rows.zip(comparisons).for_each(|(row, comparison)| row.comparisons.extend(comparison));
+    }
+}
+
+/// The cell that the null cell is a second copy of; the baseline if that is one
+/// of several.
+fn original<'a>(null: &Cell, sides: &[Side<'a>], baseline: &CellId) -> Option<Side<'a>> {
+    let same = |c: &Cell| {
+        (&c.stream, &c.tx, &c.rx, &c.link, c.placement, &c.kernel)
+            == (&null.stream, &null.tx, &null.rx, &null.link, null.placement, &null.kernel)
+    };
+    let twins = || sides.iter().copied().filter(|side| same(side.cell));
+    twins().find(|side| side.cell.id == *baseline).or_else(|| twins().next())
+}
+
+fn stopping(study: &Study) -> Option<StoppingNote> {
+    let rule = study.header.schedule.stopping?;
+    let ran = |t: &&Trial| !matches!(t.status, TrialStatus::Unavailable { .. });
+    let blocks: BTreeSet<u32> = study.trials.iter().filter(ran).map(|t| t.block).collect();
+    Some(StoppingNote {
+        within: rule.within,
+        at_least: rule.at_least,
+        most: study.header.schedule.blocks,
+        run: blocks.len() as u32,
+    })
+}
+
+fn remarks(study: &Study) -> Vec<String> {
+    let mut remarks = study.remarks.clone();
+    let cells = &study.header.cells;
+    if !cells.iter().any(|c| c.id == study.header.baseline) {
+        remarks
+            .push(format!("the baseline '{}' is not a cell of this study", study.header.baseline));
+    }
+    let stray = study.trials.iter().filter(|t| !cells.iter().any(|c| c.id == t.cell)).count();
+    if stray > 0 {
+        remarks.push(format!("{stray} trials belong to no cell of this study and are left out"));
+    }
+    remarks
+}
+
+/// Comparisons whose blocks do not look independent.
+fn in_order(rows: &[Row]) -> Vec<String> {
+    let comparisons = rows.iter().flat_map(|row| row.comparisons.iter().map(move |c| (row, c)));
+    let orders: Vec<_> = comparisons
+        .filter_map(|(row, c)| Some((&row.cell, c.question, c.effect.as_ref()?.order?)))
+        .collect();
+    let level = ORDER_LEVEL / orders.len() as f64;
+    let line = |(cell, question, order): &(&CellId, Question, Order)| {
+        let Order { neighbours, trend, p } = order;
+        (*p <= level).then(|| {
+            format!(
+                "{cell}, {}: the ratios depend on the order of the blocks (correlation of \
+                 neighbours {neighbours:.2}, with time {trend:.2}), but the interval assumes \
+                 independent blocks: it may be too narrow",
+                question.name()
+            )
+        })
+    };
+    orders.iter().filter_map(line).collect()
+}
+
+/// Warnings of all trials, without the notes of engines, which are shown with their row.
+fn warnings(study: &Study, rows: &[Row]) -> Vec<Counted> {
+    let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| row.end(role)));
+    let notes = ends.flat_map(|end| {
+        end.notes.iter().map(move |note| shape(&format!("{}: {}", end.role, note.text)))
+    });
+    let notes: BTreeSet<String> = notes.collect();
+    let mut all = count(study.trials.iter().flat_map(|t| &t.warnings).map(String::as_str));
+    all.retain(|warning| !notes.contains(&shape(&warning.text)));
+    all
+}

@@ -1,0 +1,27 @@
+//! One study: from its trials to the [`Analysis`] that every report prints. [`build`] puts it
+//! together from a row for each cell ([`row`]), the verdicts, and what only a whole study has:
+//! effects of factors, break-even sizes, the cost of profiling. Thresholds and recommendations
+//! are read from an analysis.
+
+mod analysis;
+mod build;
+mod cell_trials;
+mod factors;
+mod offloading;
+mod profiling;
+mod recommendation;
+mod row;
+mod threshold;
+
+pub use analysis::{
+    ANALYSIS_VERSION, Analysis, CpuCost, End, Failure, LatencyRow, Pace, PercentileRow, Row,
+    Status, StoppingNote, Witness,
+};
+pub use build::analyse;
+pub(crate) use cell_trials::{CellTrials, cell_trials, counted};
+pub(crate) use factors::by_block;
+pub use factors::{Factor, FactorView, Interaction, LevelEffect};
+pub use offloading::Offloading;
+pub use profiling::{ProfilingNote, SamplingCost};
+pub use recommendation::{Choice, Needs, Undecided};
+pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};

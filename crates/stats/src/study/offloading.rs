@@ -1,0 +1,110 @@
+//! Results of copy engines in a study whose cells differ in the engine that copies for the
+//! sender and in the size of messages: at each size, block by block, compared with the first engine.
+
+use crate::estimate::Effect;
+use crate::metric::Question;
+use crate::offload::{BreakEven, CopyCell, CopyComparison, Pays, break_evens};
+use crate::trial::Costs;
+use crate::verdict::{Comparer, Side, shown, undeclared, unlike};
+use bytepath_record::{CellId, Levels, Role};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The factor whose levels are sizes.
+const SIZE: &str = "message-size";
+
+/// Factors that name the paths, of which the engine is an option.
+const PATHS: [&str; 2] = ["path", "tx"];
+
+/// The engines of a study. Costs are CPU seconds of the sender per unit of work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Offloading {
+    /// The engine that the others are compared with.
+    pub first: String,
+    /// Every cell of another engine compared with the otherwise identical one of the first.
+    pub points: Vec<CopyComparison<Levels>>,
+    /// From which size on each engine pays: in throughput, and in CPU time of the sender.
+    pub break_even: Vec<BreakEven<Levels>>,
+}
+
+/// `None` if no two engines, or not two sizes, were measured.
+pub(crate) fn offloading(
+    comparer: &Comparer,
+    cells: &[Side],
+    baseline: &CellId,
+) -> Option<Offloading> {
+    if comparer.is_silent(Question::Rate) {
+        return None;
+    }
+    let engine = |side: &Side| side.cell.tx.copy_engine().map(str::to_owned);
+    let sides: Vec<Side> = cells.iter().filter(|side| engine(side).is_some()).copied().collect();
+    let first = sides.iter().find(|side| side.cell.id == *baseline).or(sides.first())?;
+    let first = engine(first)?;
+    let varied = varied(&sides);
+    let all: Vec<(CopyCell<Levels>, Side)> = sides
+        .iter()
+        .filter_map(|side| Some((place(side, &engine(side)?, &varied), *side)))
+        .collect();
+    let mut points = Vec::new();
+    for (cell, side) in all.iter().filter(|(cell, _)| cell.engine != first) {
+        let alike = |other: &CopyCell<Levels>| {
+            other.engine == first && (other.size, &other.at) == (cell.size, &cell.at)
+        };
+        let paths = |side: &Side| (side.cell.tx.path.clone(), side.cell.rx.clone());
+        let base = all.iter().find(|(other, base)| alike(other) && paths(base) == paths(side));
+        let Some((_, base)) = base else { continue };
+        let apart = undeclared("", base.cell, side.cell).is_empty()
+            && unlike("", base.trials, side.trials).is_empty();
+        let faster = comparer.effect(Question::Rate, *base, *side).filter(|_| apart);
+        let dearer = sender_cost(comparer, *base, *side).filter(|_| faster.is_some());
+        points.push(CopyComparison { cell: cell.clone(), faster, dearer });
+    }
+    points.retain(|point| point.faster.is_some());
+    let sizes: BTreeSet<u64> = points.iter().map(|point| point.cell.size).collect();
+    if sizes.len() < 2 {
+        return None;
+    }
+    let break_even = break_evens(&points.iter().collect::<Vec<_>>(), [Pays::Rate, Pays::Cpu]);
+    Some(Offloading { first, points, break_even })
+}
+
+/// Where a cell belongs: what it shares with those that it is compared with are its levels and
+/// those of the sender's options that vary, but for engine and size.
+fn place(side: &Side, engine: &str, varied: &BTreeSet<&str>) -> CopyCell<Levels> {
+    let cell = side.cell;
+    let levels = cell.levels.iter().filter(|(factor, _)| {
+        let factor = factor.as_str();
+        factor != SIZE && !PATHS.contains(&factor)
+    });
+    let mut at: Levels = levels.map(|(k, v)| (k.clone(), v.clone())).collect();
+    let options = cell.tx.options.0.iter().filter(|(name, _)| varied.contains(name.as_str()));
+    at.extend(options.map(|(name, value)| (name.clone(), shown(value))));
+    CopyCell::new(engine, cell.stream.message_size, at)
+}
+
+/// The options of the sender, except for the engine, that are not the same in all cells.
+fn varied<'a>(sides: &[Side<'a>]) -> BTreeSet<&'a str> {
+    let options = || sides.iter().flat_map(|side| &side.cell.tx.options.0);
+    let differs = |name: &&String| {
+        let values = options().filter(|(other, _)| other == name).map(|(_, value)| shown(value));
+        values.collect::<BTreeSet<_>>().len() > 1
+    };
+    let names = sides.iter().flat_map(|side| side.cell.tx.options.0.keys());
+    names.filter(|name| *name != "copy").filter(differs).map(String::as_str).collect()
+}
+
+/// CPU time of the sender per unit of work to that of the first, block by block; `None` if
+/// the two were not found by one rule.
+fn sender_cost(comparer: &Comparer, base: Side, side: Side) -> Option<Effect> {
+    let rule = |side: Side| side.costs.iter().find_map(Costs::rules);
+    if rule(base) != rule(side) {
+        return None;
+    }
+    let figures = |side: Side| -> BTreeMap<u32, f64> {
+        let each = side.costs.iter();
+        each.filter_map(|costs| Some((costs.block, costs.role_per_unit(Role::Sender)?))).collect()
+    };
+    let (first, second) = (figures(base), figures(side));
+    let pairs = first.iter().filter_map(|(block, a)| Some((*a, *second.get(block)?)));
+    Effect::opened(&pairs.collect::<Vec<_>>(), comparer.rules.confidence, comparer.opening)
+}

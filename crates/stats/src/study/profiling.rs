@@ -1,0 +1,169 @@
+//! Which cells are profiled, and what that cost the stream.
+
+use crate::estimate::{Estimate, Interval, ratio};
+use crate::rules::Rules;
+use bytepath_math::{Moments, StandardError, welch};
+use bytepath_record::{CellId, Design, Study, Trial};
+use serde::Serialize;
+
+/// What the profiles of a study are, and what sampling cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProfilingNote {
+    /// The event that was sampled.
+    pub event: String,
+    /// Samples per second and CPU.
+    pub rate: u64,
+    /// Cells with a profile that counts.
+    pub cells: Vec<CellId>,
+    /// Profile trials that count.
+    pub trials: u32,
+    /// Profile trials that failed, or that an event invalidated: its words.
+    pub spoiled: Vec<String>,
+    /// The rate with sampling over the rate without; `None` if a cell has
+    /// not both.
+    pub cost: Option<SamplingCost>,
+}
+
+/// The rate with sampling over the rate without.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SamplingCost {
+    /// The ratio: 0.99 is one percent less.
+    pub ratio: f64,
+    /// Where it lies; `None` if there is one trial only.
+    pub interval: Option<Interval>,
+    /// Whether the trials without sampling were whole trials too. If they took
+    /// turns in slices, the ratio holds the difference of the designs as well.
+    pub same_design: bool,
+}
+
+/// Notes on the profiles of a study; `None` if it has none.
+pub(crate) fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNote> {
+    let first = study.profiles.iter().find_map(|trial| trial.profile.as_ref())?;
+    let mut note = ProfilingNote {
+        event: first.event.clone(),
+        rate: first.rate,
+        cells: Vec::new(),
+        trials: 0,
+        spoiled: Vec::new(),
+        cost: None,
+    };
+    for trial in &study.profiles {
+        if trial.rate().is_some() {
+            note.trials += 1;
+            if !note.cells.contains(&trial.cell) {
+                note.cells.push(trial.cell.clone());
+            }
+        } else {
+            note.spoiled.push(words(trial));
+        }
+    }
+    note.cost = cost(study, &note.cells, rules.confidence);
+    Some(note)
+}
+
+fn words(trial: &Trial) -> String {
+    use bytepath_record::TrialStatus as S;
+    let why = match &trial.status {
+        S::Rejected { events } => events.join("; "),
+        S::Failed { fault } => fault.message.clone(),
+        S::Unavailable { reason, .. } => reason.clone(),
+        S::Measured => "it has no window".to_owned(),
+    };
+    format!("{}: {why}", trial.cell)
+}
+
+/// The mean over the cells of log(sampled) - log(not sampled), each a difference of
+/// two means with the standard error that Welch gives it; the degrees of freedom
+/// follow from all of their variances together (Satterthwaite).
+fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost> {
+    let mut means = Vec::new();
+    let mut errors: Option<Vec<StandardError>> = Some(Vec::new());
+    for cell in cells {
+        let logs = |trials: &[Trial]| -> Vec<f64> {
+            let of_cell = trials.iter().filter(|trial| trial.cell == *cell);
+            let rates = of_cell.filter_map(Trial::rate);
+            rates.filter(|rate| *rate > 0.0 && rate.is_finite()).map(f64::ln).collect()
+        };
+        let (with, without) = (logs(&study.profiles), logs(&study.trials));
+        if with.is_empty() || without.is_empty() {
+            continue;
+        }
+        let [with, without] = [with, without].map(|logs| logs.into_iter().collect::<Moments>());
+        means.push(with.mean() - without.mean());
+        errors = errors.zip(with.error().zip(without.error())).map(|(mut all, (a, b))| {
+            all.extend([a, b]);
+            all
+        });
+    }
+    if means.is_empty() {
+        return None;
+    }
+    let log_mean = means.iter().copied().collect::<Moments>().mean();
+    let errors = errors.iter().map(|all| {
+        let sum = welch(all);
+        StandardError { size: sum.size / means.len() as f64, ..sum }
+    });
+    let estimate = Estimate { log_mean, errors: errors.collect() };
+    let (ratio, interval) = (ratio(log_mean), estimate.interval(confidence));
+    let same_design = study.header.schedule.design == Design::Trials;
+    Some(SamplingCost { ratio, interval, same_design })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::analyse;
+    use crate::tests::study as sliced;
+    use crate::tests::trial;
+    use bytepath_record::{ProfileRecord, TrialStatus};
+
+    fn profile(cell: &str, number: u32, bytes: u64) -> Trial {
+        let record = ProfileRecord {
+            number,
+            file: format!("profiles/{cell}-{number}.pb.gz"),
+            event: "cpu-clock".into(),
+            rate: 499,
+            samples: 1000,
+            lost: 0,
+        };
+        Trial { profile: Some(record), ..trial(cell, number - 1, 1.0, bytes) }
+    }
+
+    fn study() -> Study {
+        // Cells a (the baseline), b and c; b is twice as fast, c half as fast again.
+        sliced(0.1, &[[1000, 2000, 500], [1010, 2020, 501], [990, 1990, 499]])
+    }
+
+    #[test]
+    fn the_cost_of_sampling_by_hand() {
+        let mut study = study();
+        assert_eq!(profiling_note(&study, &Rules::default()), None);
+        for (number, bytes) in [(1, 980), (2, 990), (3, 970)] {
+            study.profiles.push(profile("a", number, bytes));
+        }
+        let mut lost = profile("a", 4, 1);
+        lost.status = TrialStatus::Rejected { events: vec!["7 samples were lost".into()] };
+        study.profiles.push(lost);
+        let note = profiling_note(&study, &Rules::default()).unwrap();
+        assert_eq!((note.trials, note.cells.len()), (3, 1));
+        assert_eq!(note.spoiled, ["a: 7 samples were lost"]);
+        // Means of the logarithms of 980, 990, 970 and of 1000, 1010, 990: -0.020203;
+        // variances of the means 3.4711e-5 and 3.3337e-5, 3.9984 degrees of freedom,
+        // t(0.975) = 2.7766, half-width 0.022906.
+        let cost = note.cost.unwrap();
+        assert!((cost.ratio.ln() + 0.020_204_7).abs() < 2e-6, "{}", cost.ratio.ln());
+        let half = cost.interval.unwrap().log_half_width;
+        assert!((half - 0.022_906).abs() < 2e-5, "{half}");
+        // The trials that count are not touched by any of this.
+        let row = &analyse(&study, &Rules::default()).rows[0];
+        assert_eq!(row.status.measured, 3);
+    }
+
+    #[test]
+    fn one_trial_has_no_interval() {
+        let mut study = study();
+        study.profiles.push(profile("b", 1, 1900));
+        let cost = profiling_note(&study, &Rules::default()).unwrap().cost.unwrap();
+        assert!(cost.interval.is_none() && cost.ratio < 1.0);
+    }
+}

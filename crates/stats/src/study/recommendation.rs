@@ -1,0 +1,179 @@
+//! Which cells a study recommends over its baseline, and what it leaves undecided.
+
+use super::analysis::{Analysis, Row};
+use crate::estimate::Effect;
+use crate::metric::{Direction, Question};
+use crate::verdict::Verdict;
+use bytepath_record::Percentile;
+
+/// A cell that the verdicts recommend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice<'a> {
+    pub row: &'a Row,
+    /// In which questions: of all cells shown to be better than the baseline, its ratio is
+    /// the best.
+    pub questions: Vec<Question>,
+}
+
+/// A cell of which questions are undecided, all of them for want of the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Undecided<'a> {
+    pub row: &'a Row,
+    pub questions: Vec<Question>,
+    /// What would decide them.
+    pub needs: Needs,
+}
+
+/// What an undecided question needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Needs {
+    /// So many blocks; none where it takes more than 1000.
+    Blocks(Option<u32>),
+    /// A quieter machine: the difference is within this noise of the study, a part of one.
+    LessNoise(f64),
+}
+
+impl Analysis {
+    /// What a choice rests on: rate, cost, and the tail of the latency, or instructions
+    /// alone where no speed was measured.
+    pub fn deciding(&self) -> Vec<Question> {
+        if self.functional.is_some() {
+            return vec![Question::Instructions];
+        }
+        let compared =
+            |question: &Question| self.candidates().any(|row| row.comparison(*question).is_some());
+        let tail = [Percentile::P99, Percentile::P50].map(Question::Latency);
+        let tail = tail.into_iter().find(compared);
+        [Question::Rate, Question::Cpu].into_iter().chain(tail).collect()
+    }
+
+    /// The cells to use instead of the baseline, at most one for each question. Empty where
+    /// none was shown to be better, or where nothing says how fast anything is.
+    pub fn choices(&self) -> Vec<Choice<'_>> {
+        let mut choices: Vec<Choice> = Vec::new();
+        for question in self.deciding() {
+            let Some(row) = self.best(question) else { continue };
+            match choices.iter_mut().find(|choice| choice.row.cell == row.cell) {
+                Some(choice) => choice.questions.push(question),
+                None => choices.push(Choice { row, questions: vec![question] }),
+            }
+        }
+        choices
+    }
+
+    /// Cells that were shown to be better than the baseline, too, and whose interval overlaps
+    /// that of the choice: the order of these is undecided.
+    pub fn close(&self, choice: &Choice) -> Vec<&Row> {
+        let overlaps = |row: &&Row, question: Question| {
+            let [a, b] = [choice.row, row].map(|row| better(row, question)?.interval);
+            a.zip(b).is_some_and(|(a, b)| a.low <= b.high && b.low <= a.high)
+        };
+        let others = self.candidates().filter(|row| row.cell != choice.row.cell);
+        others.filter(|row| choice.questions.iter().any(|q| overlaps(row, *q))).collect()
+    }
+
+    /// What more blocks, or a quieter machine, might decide.
+    pub fn undecided(&self) -> Vec<Undecided<'_>> {
+        let deciding = self.deciding();
+        let of = |row| {
+            let mut open: Vec<Undecided> = Vec::new();
+            for question in &deciding {
+                let needs = match Row::comparison(row, *question).map(|c| c.verdict) {
+                    Some(Verdict::Inconclusive { blocks, .. }) => Needs::Blocks(blocks),
+                    Some(Verdict::NotEnough { .. }) => Needs::Blocks(Some(2)),
+                    Some(Verdict::NoiseTooHigh { floor }) => Needs::LessNoise(floor),
+                    _ => continue,
+                };
+                let known = open.iter_mut().find_map(|u| Some((u.needs.with(needs)?, u)));
+                match known {
+                    Some((both, known)) => {
+                        known.questions.push(*question);
+                        known.needs = both;
+                    }
+                    None => open.push(Undecided { row, questions: vec![*question], needs }),
+                }
+            }
+            open
+        };
+        self.candidates().flat_map(of).collect()
+    }
+
+    /// Measured cells that can be compared with the baseline.
+    pub fn candidates(&self) -> impl Iterator<Item = &Row> {
+        let comparable = |row: &&Row| {
+            let mut verdicts = row.comparisons.iter().map(|comparison| comparison.verdict);
+            row.status.measured > 0 && verdicts.any(|verdict| verdict != Verdict::NotComparable)
+        };
+        self.rows.iter().filter(comparable)
+    }
+
+    fn best(&self, question: Question) -> Option<&Row> {
+        let shown = |row| Some((row, better(row, question)?.ratio));
+        let all = self.candidates().filter_map(shown);
+        let best = match question.direction() {
+            Direction::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
+            Direction::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
+        };
+        best.map(|(row, _)| row)
+    }
+}
+
+impl Needs {
+    /// What decides both; `None` if they are of different kinds.
+    fn with(self, other: Needs) -> Option<Needs> {
+        match (self, other) {
+            (Needs::Blocks(a), Needs::Blocks(b)) => {
+                Some(Needs::Blocks(a.zip(b).map(|(a, b)| a.max(b))))
+            }
+            (Needs::LessNoise(a), Needs::LessNoise(b)) => Some(Needs::LessNoise(a.max(b))),
+            _ => None,
+        }
+    }
+}
+
+/// The effect of a cell that was shown to be better than the baseline.
+fn better(row: &Row, question: Question) -> Option<&Effect> {
+    let comparison = row.comparison(question)?;
+    comparison.effect.as_ref().filter(|_| comparison.verdict.better() == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Rules;
+    use crate::{analyse, tests::study};
+
+    #[test]
+    fn only_needs_of_one_kind_go_together() {
+        use Needs::{Blocks, LessNoise};
+        let few = Blocks(Some(2));
+        assert_eq!(few.with(Blocks(Some(40))), Some(Blocks(Some(40))));
+        assert_eq!(few.with(Blocks(None)), Some(Blocks(None)), "too many for one of them");
+        assert_eq!(LessNoise(0.02).with(LessNoise(0.03)), Some(LessNoise(0.03)));
+        assert_eq!(LessNoise(0.02).with(few), None);
+    }
+
+    /// Cells a (the baseline), b and c, of which no CPU time is known.
+    #[test]
+    fn recommends_proven_cells_and_lists_undecided_ones() {
+        let chosen = |blocks: &[[u64; 3]]| -> (Vec<String>, Vec<String>, Vec<String>) {
+            let study = study(0.1, blocks);
+            let analysis = analyse(&study, &Rules::of(&study.header));
+            let choices = analysis.choices();
+            let name = |row: &Row| row.cell.0.clone();
+            (
+                choices.iter().map(|c| name(c.row)).collect(),
+                choices.iter().flat_map(|c| analysis.close(c)).map(name).collect(),
+                analysis.undecided().iter().map(|open| name(open.row)).collect(),
+            )
+        };
+        let fast = [[1000, 2000, 500], [1010, 2020, 501], [990, 1990, 499]];
+        assert_eq!(chosen(&fast), (vec!["b".into()], vec![], vec![]));
+        let near = [[1000, 2000, 2010], [1010, 2020, 2010], [990, 1990, 1995]];
+        let (choice, close, _) = chosen(&near);
+        assert_eq!((choice.len(), close.len()), (1, 1));
+        assert_ne!(choice, close);
+        let noisy = [[1000, 900, 500], [1010, 1300, 501], [990, 1000, 499]];
+        assert_eq!(chosen(&noisy), (vec![], vec![], vec!["b".into()]));
+    }
+}

@@ -1,0 +1,213 @@
+//! One row of an analysis: a cell over all of its measured trials.
+
+use super::analysis::{
+    CpuCost, End, Failure, LatencyRow, Pace, PercentileRow, Row, Status, Witness,
+};
+use super::cell_trials::CellTrials;
+use crate::cell::{self, HopsRow, ReceiveWork, Shares, collisions, count, idle};
+use crate::estimate::Summary;
+use crate::rules::Rules;
+use crate::trial::{self, Costs, RoleCpu};
+use bytepath_record::{
+    Cell, Latency, Percentile, ProvenWitness, Role, RoleRecord, Scope, Series, Study, Trial,
+    TrialStatus, Work,
+};
+
+/// A step slower than this part of its trial's mean is a stall.
+const STALL: f64 = 0.05;
+
+pub(crate) fn row(study: &Study, rules: &Rules, of: &CellTrials) -> Row {
+    let CellTrials { cell, trials, measured, costs } = of;
+    let work = measured.first().or(trials.first()).map_or(Work::Bytes, |t| t.work);
+    let apart = measured.iter().any(|trial| trial.has_hosts_apart());
+    let rate = Summary::of(measured.iter().filter_map(|t| t.rate()));
+    let rate = rate.map(|s| s.at(rules.confidence));
+    let ceiling = study.header.ceiling.map(|c| c.workload);
+    let ceiling = ceiling.filter(|c| *c > 0.0 && work == Work::Bytes);
+    let share = rate.zip(ceiling).map(|(rate, ceiling)| rate.mean / ceiling);
+    let over = |figure: &dyn Fn(&Costs) -> Option<f64>| {
+        let values = costs.iter().filter_map(figure);
+        Summary::of(values).map(|s| s.at(rules.confidence))
+    };
+    let end = |role| End {
+        watts: over(&|c| c.watts[role as usize]),
+        joules_per_unit: over(&|c| c.joules_per_unit()[role as usize]),
+        ..end(role, work, cell, measured, costs)
+    };
+    // Where speed was not measured, nothing is known to come back for what was spent.
+    let returns: &[Costs] = if study.header.functional.is_none() { costs } else { &[] };
+    Row {
+        cell: cell.id.clone(),
+        tx: cell.tx.path.clone(),
+        rx: cell.rx.path.clone(),
+        baseline: cell.id == study.header.baseline,
+        status: status(trials),
+        work,
+        rate,
+        latency: latency(measured, rules),
+        hops: HopsRow::of(cell, measured, rules.confidence),
+        facts: cell::facts(cell, measured, &study.profiles, rules.confidence),
+        ceiling_share: share.filter(|share| share.is_finite()),
+        labels: cell::count_exact(measured.iter().map(|t| t.label.as_str())),
+        sender: end(Role::Sender),
+        receiver: end(Role::Receiver),
+        cpu_per_unit: over(&Costs::cpu_per_unit),
+        cpu_per_packet: over(&Costs::cpu_per_packet),
+        roi: trial::roi(returns, rules),
+        roi_power: trial::roi_power(returns, rules),
+        watts: over(&|c| c.watts[2]),
+        joules_per_unit: over(&|c| c.joules_per_unit()[2]),
+        service_demand: trial::service_demand(returns, rules),
+        headline: trial::headline(measured),
+        retransmits: retransmits(measured),
+        // The meter counts bytes, whatever the trial counts.
+        pace: if work == Work::Bytes { pace(measured) } else { None },
+        receive_work: ReceiveWork::of(cell, measured),
+        sender_work: ReceiveWork::of_sender(cell, measured),
+        collisions: collisions(cell, &study.header.facts, apart),
+        comparisons: Vec::new(),
+        warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),
+    }
+}
+
+fn status(trials: &[&Trial]) -> Status {
+    let mut status = Status::default();
+    for trial in trials {
+        match &trial.status {
+            TrialStatus::Measured => status.measured += 1,
+            TrialStatus::Unavailable { reason, remedy } => {
+                status.unavailable.get_or_insert_with(|| (reason.clone(), remedy.clone()));
+            }
+            TrialStatus::Rejected { events } => status.rejected.push(events.join("; ")),
+            TrialStatus::Failed { fault } => {
+                match status.failed.iter_mut().find(|f| f.fault == *fault) {
+                    Some(known) => known.count += 1,
+                    None => status.failed.push(Failure { fault: fault.clone(), count: 1 }),
+                }
+            }
+        }
+    }
+    status
+}
+
+fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
+    let records: Vec<&RoleRecord> = measured.iter().filter_map(|t| t.role(role)).collect();
+    // The witness page is recorded with the sender; it refers to that end only.
+    let seen = |what| records.iter().filter(|r| r.witness == Some(what)).count() as u32;
+    End {
+        role,
+        cpu: cpu_cost(role, costs),
+        watts: None,
+        joules_per_unit: None,
+        calls_per_unit: Summary::of(records.iter().filter_map(|r| calls_per_unit(work, r))),
+        ledger: Shares::of(records.iter().map(|r| &r.ledger)),
+        witness: Witness {
+            shared: seen(ProvenWitness::Shared),
+            copied: seen(ProvenWitness::Copied),
+        },
+        calls: cell::calls(records.iter().map(|r| r.calls.as_slice())),
+        sizes: cell::sizes(records.iter().map(|r| &r.sizes)),
+        idle: idle(role, cell, measured),
+        fragments: cell::fragments(records.iter().filter_map(|r| r.fragments.as_ref())),
+        notes: count(records.iter().flat_map(|r| &r.notes).map(String::as_str)),
+    }
+}
+
+fn calls_per_unit(work: Work, record: &RoleRecord) -> Option<f64> {
+    let counted = !record.calls.is_empty() && record.count > 0;
+    let calls: f64 = record.calls.iter().map(|c| c.calls as f64).sum();
+    counted.then(|| calls / (record.count as f64 / work.terms().unit_size))
+}
+
+/// The latency of all trials together, and of each by itself.
+fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
+    let each = || measured.iter().filter_map(|t| t.latency.as_ref());
+    let mut all = Latency::new();
+    each().for_each(|latency| all.add(latency));
+    let row = |percentile: Percentile| {
+        let trials = Summary::of(each().filter_map(|latency| latency.percentile(percentile)));
+        Some(PercentileRow {
+            percentile,
+            pooled: all.percentile(percentile)?,
+            trials: trials.map(|s| s.at(rules.confidence)),
+        })
+    };
+    Some(LatencyRow {
+        count: all.count(),
+        mean: all.mean()?,
+        max: all.max()?,
+        percentiles: Percentile::ALL.into_iter().filter_map(row).collect(),
+    })
+}
+
+fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
+    let at = Role::ALL.iter().position(|r| *r == role)?;
+    let seen =
+        |c: &Costs| Some((c.roles[at]?, c.units_per_second())).filter(|(_, work)| *work > 0.0);
+    let all: Vec<(RoleCpu, f64)> = costs.iter().filter_map(seen).collect();
+    // Two rules give figures that do not compare; a trial by another rule than
+    // the first (a meter failed in between) is left out.
+    let RoleCpu { rule, exact, .. } = all.first()?.0;
+    let alike = |(cpu, _): &(RoleCpu, f64)| (cpu.rule, cpu.exact) == (rule, exact);
+    let all: Vec<_> = all.into_iter().filter(alike).collect();
+    let per_unit = |part: fn(&RoleCpu) -> f64| Summary::of(all.iter().map(|(c, w)| part(c) / w));
+    let mean = |part| per_unit(part).map_or(0.0, |s| s.mean);
+    let total = per_unit(|c| c.total)?;
+    Some(CpuCost {
+        rule,
+        exact,
+        total,
+        user: mean(|c| c.user),
+        system: mean(|c| c.system),
+        softirq: mean(|c| c.softirq),
+        unsplit: mean(|c| c.unsplit),
+        cores: Summary::of(all.iter().map(|(c, _)| c.total))?,
+        iowait: Summary::of(all.iter().filter_map(|(c, _)| c.iowait)).map(|s| s.mean),
+        other: if total.mean > 0.0 { mean(|c| c.other) / total.mean } else { 0.0 },
+    })
+}
+
+fn retransmits(measured: &[&Trial]) -> Option<f64> {
+    let sent = measured.iter().flat_map(|t| &t.readings).filter(|r| {
+        r.metric == "tcp.retransmits" && matches!(r.scope, Scope::Flow(Role::Sender, _))
+    });
+    let values: Vec<f64> = sent.map(|r| r.value).filter(|v| v.is_finite()).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>()).filter(|sum| sum.is_finite())
+}
+
+fn pace(measured: &[&Trial]) -> Option<Pace> {
+    let mut paced: Vec<(f64, f64, Vec<f64>)> = measured
+        .iter()
+        .filter_map(|t| {
+            let (step, steps) = receiver_steps(&t.series)?;
+            Some((t.rate()?, step, steps))
+        })
+        .collect();
+    paced.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all = || paced.iter().flat_map(|(_, _, steps)| steps.iter().copied());
+    let range = Summary::of(all())?;
+    let (mut stalled, mut stalled_trials) = (0.0, 0);
+    for (_, step, steps) in &paced {
+        let mean = Summary::of(steps.iter().copied()).map_or(0.0, |s| s.mean);
+        let stalls = steps.iter().filter(|s| **s < mean * STALL).count();
+        // A damaged record may hold any step; the sum stays a number.
+        stalled = (stalled + stalls as f64 * step).clamp(f64::MIN, f64::MAX);
+        stalled_trials += u32::from(stalls > 0);
+    }
+    let (_, step, typical) = paced.swap_remove((paced.len() - 1) / 2);
+    Some(Pace { step, min: range.min, max: range.max, stalled, stalled_trials, typical })
+}
+
+/// Length of a step, and the receiver's bytes per second step by step, all flows
+/// together. Steps that not all flows have are cut off.
+fn receiver_steps(series: &[Series]) -> Option<(f64, Vec<f64>)> {
+    let of_receiver =
+        |s: &&Series| s.metric == "throughput" && matches!(s.scope, Scope::Flow(Role::Receiver, _));
+    let flows: Vec<&Series> = series.iter().filter(of_receiver).collect();
+    let step = flows.first()?.step;
+    let steps = flows.iter().map(|s| s.values.len()).min()?;
+    let sum = |i: usize| flows.iter().map(|s| s.values[i]).sum::<f64>();
+    let steps: Vec<f64> = (0..steps).map(sum).collect();
+    let sound = step.is_finite() && step > 0.0 && steps.iter().all(|s| s.is_finite());
+    (sound && !steps.is_empty()).then_some((step, steps))
+}

@@ -1,0 +1,303 @@
+//! What a trial cost, and what it achieved: CPU per unit of work, return on
+//! investment, service demand, and the headline of published work.
+
+use super::cpu::{CpuRule, RoleCpu, role_cpu};
+use crate::estimate::Summary;
+use crate::metric::Question;
+use crate::rules::Rules;
+use bytepath_record::{Cell, Role, Scope, Trial, Work};
+use serde::Serialize;
+
+/// Name of the reading that return on investment by power takes: mean power over
+/// the window in watts, of `Scope::Role` or `Scope::MachineOf` for one end, of
+/// `Scope::Machine` for all that both ends draw.
+pub const POWER: &str = "power.watts";
+
+/// Fewest trials from which the first and the last are dropped.
+const HEADLINE: usize = 5;
+
+/// Bytes of a KiB.
+const KIB: f64 = 1024.0;
+
+/// What one trial cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// Block of the trial.
+    pub block: u32,
+    work: Work,
+    /// Work per second.
+    rate: f64,
+    /// Instructions that a CPU second represents, where they are counted.
+    instructions_per_second: Option<f64>,
+    /// Packets per second at the receiver's device; `None` if no meter counted them.
+    pub packets_per_second: Option<f64>,
+    /// CPU time by role, in the order of `Role::ALL`.
+    pub roles: [Option<RoleCpu>; 2],
+    /// Watts drawn by role, then by both together, less the idle power if that is taken
+    /// off.
+    pub watts: [Option<f64>; 3],
+}
+
+/// A figure of one trial by end, over the measured trials, with the interval of
+/// its mean.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PerEnd {
+    /// By what the sender spent.
+    pub sender: Option<Summary>,
+    /// By what the receiver spent.
+    pub receiver: Option<Summary>,
+    pub total: Option<Summary>,
+}
+
+/// The mean rate without the first and the last trial in order of time, to
+/// be compared with work that publishes "the middle three of five runs". It decides
+/// nothing: verdicts and intervals use every trial that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Headline {
+    /// Mean of the kept trials, work per second.
+    pub mean: f64,
+    pub kept: u32,
+    pub of: u32,
+}
+
+/// CPU of both ends of a measured trial: seconds per unit of work, and nanoseconds per
+/// packet that the receiver's device took in.
+pub fn costs(cell: &Cell, trial: &Trial) -> [Option<f64>; 2] {
+    let costs = Costs::of(cell, trial, None);
+    [costs.cpu_per_unit(), costs.cpu_per_packet()]
+}
+
+impl Costs {
+    /// The costs of a measured trial, whose CPU seconds each represent that many
+    /// instructions, where those were counted.
+    pub fn of(cell: &Cell, trial: &Trial, instructions_per_second: Option<f64>) -> Costs {
+        let watts = |scope| trial.reading(POWER, &scope).filter(|w| *w > 0.0 && w.is_finite());
+        // A host that has no other role draws all it draws for this one.
+        let of = |role| watts(Scope::Role(role)).or_else(|| watts(Scope::MachineOf(role)));
+        let [tx, rx] = Role::ALL.map(of);
+        let both = watts(Scope::Machine).or_else(|| Some(tx? + rx?));
+        Costs {
+            block: trial.block,
+            work: trial.work,
+            rate: trial.rate().unwrap_or(0.0),
+            instructions_per_second,
+            packets_per_second: trial.packets().map(|packets| packets / trial.window),
+            roles: Role::ALL.map(|role| role_cpu(cell, trial, role)),
+            watts: [tx, rx, both],
+        }
+    }
+
+    /// Units of work, as costs are given for, per second.
+    pub fn units_per_second(&self) -> f64 {
+        self.rate / self.work.terms().unit_size
+    }
+
+    /// The figure of a question about costs; none of other questions. CPU time that
+    /// counts instructions answers for those, and not for time.
+    pub fn answer(&self, question: Question) -> Option<f64> {
+        match (question, self.instructions_per_second) {
+            (Question::Cpu, None) => self.cpu_per_unit(),
+            (Question::Instructions, Some(n)) => Some(self.cpu_per_unit()? * n),
+            _ => None,
+        }
+    }
+
+    /// CPU seconds per unit of work, both ends together.
+    pub fn cpu_per_unit(&self) -> Option<f64> {
+        self.per_unit(self.cores(2))
+    }
+
+    /// CPU seconds of one end per unit of work.
+    pub fn role_per_unit(&self, role: Role) -> Option<f64> {
+        self.per_unit(self.cores(role as usize))
+    }
+
+    fn per_unit(&self, cores: Option<f64>) -> Option<f64> {
+        Some(cores? / self.units_per_second()).filter(|cost| cost.is_finite())
+    }
+
+    /// CPU nanoseconds per packet that the receiver's device took in, both ends together.
+    pub fn cpu_per_packet(&self) -> Option<f64> {
+        let cost = self.cores(2)? * 1e9 / self.packets_per_second?;
+        cost.is_finite().then_some(cost)
+    }
+
+    /// Joules per unit of work by role, then of both together.
+    pub fn joules_per_unit(&self) -> [Option<f64>; 3] {
+        let joules = |watts: f64| Some(watts / self.units_per_second()).filter(|j| j.is_finite());
+        self.watts.map(|watts| joules(watts?))
+    }
+
+    /// Return on investment by power, T^n / P^m, likewise.
+    pub fn roi_power(&self, rules: &Rules) -> [Option<f64>; 3] {
+        let rate = self.shown_rate().powf(rules.roi_throughput);
+        self.watts.map(|watts| Some(rate / watts?.powf(rules.roi_power)))
+    }
+
+    /// By which rules the two ends' CPU time was found: the whole of a CPU or not, less
+    /// the work of others or not. Figures found by different rules do not compare: one
+    /// holds what the other misses.
+    pub fn rules(&self) -> Option<[(bool, bool); 2]> {
+        let rule = |cpu: RoleCpu| {
+            let whole = matches!(cpu.rule, CpuRule::WholeCpu(_));
+            (whole, whole && cpu.exact)
+        };
+        Some([rule(self.roles[0]?), rule(self.roles[1]?)])
+    }
+
+    /// CPUs kept busy by an end, or by both (2).
+    fn cores(&self, part: usize) -> Option<f64> {
+        let [tx, rx] = self.roles.map(|r| r.map(|r| r.total));
+        match part {
+            0 => tx,
+            1 => rx,
+            _ => Some(tx? + rx?),
+        }
+    }
+
+    /// The rate as reports show it.
+    fn shown_rate(&self) -> f64 {
+        self.rate * self.work.terms().rate_scale
+    }
+}
+
+/// Return on investment, T^n / C.
+pub(crate) fn roi(costs: &[Costs], rules: &Rules) -> PerEnd {
+    per_end(costs, rules, |c, part| {
+        Some(c.shown_rate().powf(rules.roi_throughput) / c.cores(part)?)
+    })
+}
+
+/// Return on investment by power, T^n / P^m.
+pub(crate) fn roi_power(costs: &[Costs], rules: &Rules) -> PerEnd {
+    per_end(costs, rules, |c, part| c.roi_power(rules)[part])
+}
+
+/// CPU microseconds per KiB; none but of bytes.
+pub(crate) fn service_demand(costs: &[Costs], rules: &Rules) -> PerEnd {
+    per_end(costs, rules, |c, part| {
+        (c.work == Work::Bytes).then_some(c.cores(part)? * 1e6 / (c.rate / KIB))
+    })
+}
+
+/// The figure of each trial; what is not a number (nothing was spent) is left out.
+fn per_end(
+    costs: &[Costs],
+    rules: &Rules,
+    figure: impl Fn(&Costs, usize) -> Option<f64>,
+) -> PerEnd {
+    let summary = |part| {
+        let values = costs.iter().filter_map(|c| figure(c, part));
+        Summary::of(values).map(|s| s.at(rules.confidence))
+    };
+    PerEnd { sender: summary(0), receiver: summary(1), total: summary(2) }
+}
+
+/// Drops the first and the last trial in the order run, and averages the rest.
+pub(crate) fn headline(measured: &[&Trial]) -> Option<Headline> {
+    let mut trials: Vec<(u32, f64)> =
+        measured.iter().filter_map(|t| Some((t.order, t.rate()?))).collect();
+    if trials.len() < HEADLINE {
+        return None;
+    }
+    trials.sort_by_key(|(order, _)| *order);
+    let kept = &trials[1..trials.len() - 1];
+    let mean = Summary::of(kept.iter().map(|(_, t)| *t))?.mean;
+    Some(Headline { mean, kept: kept.len() as u32, of: trials.len() as u32 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{cell, thread, trial};
+    use bytepath_record::unit::GIB;
+    use bytepath_record::{Reading, Unit};
+
+    /// 10 Gbit/s for one second, half a CPU at the sender and a quarter at the
+    /// receiver, 40 and 60 watts.
+    fn worked() -> Trial {
+        let mut t = trial("a", 0, 1.0, 1_250_000_000);
+        t.roles[0].threads = vec![thread("tx", 0.5, 0.1, 0.4)];
+        t.roles[1].threads = vec![thread("rx", 0.25, 0.05, 0.2)];
+        for (role, watts) in Role::ALL.into_iter().zip([40.0, 60.0]) {
+            t.readings.push(Reading::mean(POWER, Unit::Watts, watts, Scope::Role(role)));
+        }
+        t
+    }
+
+    fn near(summary: Option<Summary>, expected: f64) -> bool {
+        summary.is_some_and(|s| (s.mean - expected).abs() < 1e-9 * expected)
+    }
+
+    #[test]
+    fn returns_by_hand() {
+        let costs = [Costs::of(&cell("a"), &worked(), None)];
+        let rules = Rules::default();
+        let r = roi(&costs, &rules);
+        assert!(near(r.sender, 200.0) && near(r.receiver, 400.0) && near(r.total, 100.0 / 0.75));
+        let p = roi_power(&costs, &rules);
+        let joules = costs[0].joules_per_unit().map(Summary::of);
+        for (joules, watts) in joules.into_iter().zip([40.0, 60.0, 100.0]) {
+            assert!(near(joules, watts * GIB / 1.25e9), "{joules:?}");
+        }
+        assert_eq!(costs[0].watts[2], Some(100.0));
+        assert!(near(p.sender, 2.5) && near(p.receiver, 100.0 / 60.0) && near(p.total, 1.0));
+        // Hosts apart draw what their roles do.
+        let mut apart = worked();
+        for reading in &mut apart.readings {
+            let Scope::Role(role) = reading.scope else { continue };
+            reading.scope = Scope::MachineOf(role);
+        }
+        assert_eq!(roi_power(&[Costs::of(&cell("a"), &apart, None)], &rules), p);
+        let rules = Rules { roi_throughput: 1.0, roi_power: 2.0, ..rules };
+        assert!(near(roi(&costs, &rules).total, 10.0 / 0.75));
+        assert!(near(roi_power(&costs, &rules).total, 0.001));
+        // Half a CPU second for 1.25e9 bytes, which are 1220703.125 KiB.
+        let d = service_demand(&costs, &rules);
+        assert!(near(d.sender, 0.5e6 / 1_220_703.125) && near(d.total, 0.75e6 / 1_220_703.125));
+    }
+
+    #[test]
+    fn nothing_spent_returns_nothing() {
+        let costs = [Costs::of(&cell("a"), &trial("a", 0, 1.0, 1_000), None)];
+        let rules = Rules::default();
+        for r in [roi(&costs, &rules), roi_power(&costs, &rules), service_demand(&costs, &rules)] {
+            assert_eq!(r, PerEnd::default());
+        }
+        let mut idle = worked();
+        idle.count = 0;
+        assert_eq!(Costs::of(&cell("a"), &idle, None).cpu_per_unit(), None);
+    }
+
+    #[test]
+    fn the_headline_is_the_middle_in_order_of_time_not_of_value() {
+        // The largest and the smallest are kept if they came in the middle.
+        let mut trials: Vec<Trial> =
+            [3, 100, 4, 1, 5].into_iter().map(|b| trial("a", 0, 8.0, b)).collect();
+        for (order, t) in trials.iter_mut().enumerate() {
+            t.order = 10 + order as u32;
+        }
+        trials.reverse();
+        let all: Vec<&Trial> = trials.iter().collect();
+        let h = headline(&all).unwrap();
+        assert_eq!((h.mean, h.kept, h.of), (35.0 / 8.0, 3, 5));
+        assert_eq!(headline(&all[1..]), None, "four are too few to drop two of");
+    }
+
+    #[test]
+    fn an_exchange_costs_what_it_took() {
+        // Half a CPU and a quarter for 25,000 exchanges in a second: 30 us each.
+        let mut rr = worked();
+        (rr.work, rr.count) = (Work::Exchanges, 25_000);
+        let costs = [Costs::of(&cell("a"), &rr, None)];
+        assert!((costs[0].cpu_per_unit().unwrap() - 30e-6).abs() < 1e-12);
+        let answers =
+            |costs: &Costs| [Question::Cpu, Question::Instructions].map(|q| costs.answer(q));
+        assert_eq!(answers(&costs[0]), [costs[0].cpu_per_unit(), None]);
+        // The same seconds where each is 62.5 million instructions: 1875 for an exchange.
+        let [time, counted] = answers(&Costs::of(&cell("a"), &rr, Some(62.5e6)));
+        assert!(time.is_none() && (counted.unwrap() - 1875.0).abs() < 1e-6, "{counted:?}");
+        assert!((costs[0].joules_per_unit()[2].unwrap() - 4e-3).abs() < 1e-12);
+        assert_eq!(service_demand(&costs, &Rules::default()), PerEnd::default());
+    }
+}

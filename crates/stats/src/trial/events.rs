@@ -1,0 +1,380 @@
+//! What invalidates a trial: a recorded event, never an odd value.
+//!
+//! A trial that was slow is a result. A trial whose CPU was taken away is not a
+//! trial of its path. The list of events and their limits is here, is applied
+//! before anyone has looked at the throughput, and is printed in every report:
+//!
+//! | event | limit | why there |
+//! |---|---|---|
+//! | steal | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
+//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; `interference.rs` explains how it is found |
+//! | foreign CPU, a role left to the scheduler | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
+//! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
+//! | windows of hosts apart out of step | 5 % and 50 ms, and what their clocks may be off | one end's cost is divided by what the other one counted: what happened while the window of one alone was open is in one of the two only. The part is half of that for meters, because it comes on top; the seconds are the same, because who opens a window may wake late |
+//! | threads or flows lost | any | a role's figures then lack a part of it |
+//! | a role's CPU came or went | any | its busy time is not known |
+//! | a role's CPU was throttled | any | it ran at another speed than its neighbours in the block |
+//! | clock source changed | any | times before and after do not compare |
+//! | settings of the link changed | any | the rest of the trial ran over another link |
+//! | settings of the host changed | any, by someone else | the rest of the trial ran on another host |
+//! | samples lost | any | a profile trial's own: what is missing is not missing at random |
+//!
+//! Packets dropped on the link and retransmits are results of the path, and no
+//! events. `/proc/stat` gives every time here to within 10 ms, at both ends of a
+//! window, so a limit is passed only by more than that. The windows of a sliced
+//! trial are many; their errors are as likely up as down and add up like the root of
+//! their number.
+
+use super::interference;
+use bytepath_record::{Cell, Design, Role, Schedule, Scope, Trial, TrialStatus};
+use std::collections::BTreeSet;
+
+/// Most time that the hypervisor may take from a role's CPU, as a part of the
+/// window.
+pub const STEAL_LIMIT: f64 = 0.10;
+
+/// Most time that others may use of a role's own CPU, as a part of the window. Where only
+/// ticks are there, part of it is more than the cell's earlier trials have.
+pub const FOREIGN_LIMIT: f64 = 0.10;
+
+/// How long the window of one end alone may be open: a part of it, and seconds, because
+/// the thread that opens it may wake late.
+const ALONE: (f64, f64) = (0.05, 0.05);
+
+/// What a column of `/proc/stat` may be off over one window, seconds.
+const TICK: f64 = 0.01;
+
+/// How far the meters' window may be from the stream's: a part of it, and seconds.
+const OUT_OF_STEP: (f64, f64) = (0.1, 0.05);
+
+/// The events that invalidate a trial, each in words; none if it counts. Only a
+/// measured trial has any. What no meter saw cannot spoil it. `earlier` are the trials of
+/// the same cell that were measured before.
+pub fn judge_events(
+    trial: &Trial,
+    cell: &Cell,
+    schedule: &Schedule,
+    earlier: &[&Trial],
+) -> Vec<String> {
+    if trial.status != TrialStatus::Measured {
+        return Vec::new();
+    }
+    let mut events = Vec::new();
+    if let Some(wall) = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0) {
+        let expected = if trial.window > 0.0 { trial.window } else { schedule.window };
+        let (part, seconds) = OUT_OF_STEP;
+        if (wall - expected).abs() > part * expected + seconds {
+            events.push(format!(
+                "meters and stream measured different times: {wall:.2} s and {expected:.2} s"
+            ));
+        }
+        let tick = match schedule.design {
+            Design::Slices { slice } if slice > 0.0 => TICK * (wall / slice).max(1.0).sqrt(),
+            _ => TICK,
+        };
+        let cpus: BTreeSet<u32> = Role::ALL.iter().filter_map(|r| cell.placement.cpu(*r)).collect();
+        for cpu in cpus {
+            events.extend(of_cpu(trial, cell, cpu, (wall, tick), earlier));
+        }
+        if Role::ALL.iter().any(|role| cell.placement.cpu(*role).is_none()) {
+            events.extend(stolen_anywhere(trial, (wall, tick)));
+            let share = interference::anywhere(trial, tick, earlier);
+            events.extend(foreign_event(share, "the machine's CPUs"));
+        }
+    }
+    events.extend(out_of_step(trial));
+    for role in Role::ALL {
+        events.extend(lost(trial, cell, role));
+    }
+    events.extend(unsteady(trial, cell));
+    if let Some(profile) = trial.profile.as_ref().filter(|profile| profile.lost > 0) {
+        let all = profile.samples.saturating_add(profile.lost);
+        events.push(format!("{} of {all} samples were lost", profile.lost));
+    }
+    events
+}
+
+/// Ends whose windows were not open at the same time, beyond what their clocks explain.
+fn out_of_step(trial: &Trial) -> Option<String> {
+    let clocks = trial.clocks.as_ref()?;
+    let alone = clocks.out_of_step();
+    let (part, seconds) = ALONE;
+    let limit = part * trial.window + seconds;
+    (alone > limit + 2.0 * clocks.error).then(|| {
+        format!(
+            "the ends' windows were out of step: one alone was open for {alone:.3} s (limit \
+             {limit:.3} s)"
+        )
+    })
+}
+
+/// What did not stay as it was, by the meter `steady`.
+fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
+    // A role without a CPU of its own may have run on any.
+    let runs_on = |role: Role, cpu: u32| cell.placement.cpu(role).is_none_or(|own| own == cpu);
+    let happened = trial.readings.iter().filter(|reading| reading.value > 0.0);
+    happened
+        .filter_map(|reading| match (reading.metric.as_str(), &reading.scope) {
+            ("steady.throttled", Scope::Cpu(cpu))
+                if Role::ALL.into_iter().any(|role| runs_on(role, *cpu)) =>
+            {
+                Some(format!("CPU {cpu} was throttled ({} events)", reading.value))
+            }
+            ("steady.throttled", Scope::CpuOf(role, cpu)) if runs_on(*role, *cpu) => {
+                Some(format!("the {role}'s CPU {cpu} was throttled ({} events)", reading.value))
+            }
+            ("steady.clock_changes", Scope::MachineOf(role)) => {
+                Some(format!("the clock source of the {role}'s host changed"))
+            }
+            ("steady.clock_changes", _) => Some("the clock source changed".to_owned()),
+            ("host.changes", _) => {
+                let warnings = trial.warnings.iter();
+                let names: Vec<&str> = warnings.filter_map(|w| w.strip_prefix("host: ")).collect();
+                Some(format!("settings of the host changed: {}", names.join("; ")))
+            }
+            ("steady.link_changes", Scope::Link(role, device)) => {
+                Some(format!("settings of the {role}'s link {device} changed"))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// What happened to a CPU that a role, or both, are pinned to.
+fn of_cpu(
+    trial: &Trial,
+    cell: &Cell,
+    cpu: u32,
+    (wall, tick): (f64, f64),
+    earlier: &[&Trial],
+) -> Vec<String> {
+    let read = |metric: &str| trial.reading(metric, &Scope::Cpu(cpu));
+    if read("cpu.busy").is_none() {
+        return vec![format!("CPU {cpu} was not online throughout")];
+    }
+    let mut events = Vec::new();
+    let steal = read("cpu.steal").unwrap_or(0.0);
+    if steal > STEAL_LIMIT * wall + tick {
+        events.push(format!(
+            "CPU {cpu} lost {} to the hypervisor (limit {})",
+            percent(steal / wall),
+            percent(STEAL_LIMIT)
+        ));
+    }
+    let share = interference::of_cpu(trial, cell, cpu, tick, earlier);
+    events.extend(foreign_event(share, &format!("CPU {cpu}")));
+    events
+}
+
+fn foreign_event(share: Option<f64>, of: &str) -> Option<String> {
+    let share = share.filter(|share| *share > FOREIGN_LIMIT)?;
+    Some(format!(
+        "other processes used {} of {of} (limit {})",
+        percent(share),
+        percent(FOREIGN_LIMIT)
+    ))
+}
+
+/// Steal where a role is left to the scheduler, which may put it on any CPU.
+fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64)) -> Option<String> {
+    let on_cpus = |metric: &str| -> Vec<f64> {
+        let of_cpu =
+            |r: &&bytepath_record::Reading| r.metric == metric && matches!(r.scope, Scope::Cpu(_));
+        trial.readings.iter().filter(of_cpu).map(|r| r.value).collect()
+    };
+    let steal = on_cpus("cpu.steal");
+    let share = steal.iter().sum::<f64>() / (wall * steal.len() as f64);
+    (share > STEAL_LIMIT + tick / wall).then(|| {
+        format!(
+            "the machine lost {} of its CPU time to the hypervisor (limit {})",
+            percent(share),
+            percent(STEAL_LIMIT)
+        )
+    })
+}
+
+/// What a meter should have seen of a role and did not.
+fn lost(trial: &Trial, cell: &Cell, role: Role) -> Vec<String> {
+    let mut events = Vec::new();
+    let flows = cell.flows(role) as usize;
+    if let Some(record) = trial.role(role) {
+        // Every flow has a thread; workers of the kernel come on top.
+        let seen = record.threads.len();
+        if seen > 0 && seen < flows {
+            events.push(format!("only {seen} of {flows} threads of the {role} were seen"));
+        }
+    }
+    let mut metrics: BTreeSet<&str> = BTreeSet::new();
+    let of_role =
+        |r: &bytepath_record::Reading| matches!(r.scope, Scope::Flow(of, _) if of == role);
+    for reading in trial.readings.iter().filter(|r| of_role(r)) {
+        metrics.insert(&reading.metric);
+    }
+    let seen =
+        |metric: &str| trial.readings.iter().filter(|r| of_role(r) && r.metric == metric).count();
+    let fewest = metrics.into_iter().map(|m| (seen(m), m)).min();
+    if let Some((seen, metric)) = fewest.filter(|(seen, _)| *seen < flows) {
+        events.push(format!(
+            "{metric} is missing for {} of {flows} flows of the {role}",
+            flows - seen
+        ));
+    }
+    events
+}
+
+fn percent(part: f64) -> String {
+    let text = format!("{:.1}", part * 100.0);
+    format!("{}%", text.trim_end_matches(".0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{SCHEDULE, cell, quiet, read, trial};
+    use bytepath_record::{Fault, FaultKind, Placement, ProfileRecord};
+
+    fn events(t: &Trial) -> Vec<String> {
+        judge_events(t, &cell("a"), &SCHEDULE, &[])
+    }
+
+    #[test]
+    fn a_quiet_trial_counts() {
+        assert_eq!(events(&quiet()), [""; 0]);
+        assert_eq!(events(&trial("a", 0, 3.0, 1)), [""; 0], "no meter, no event");
+    }
+
+    #[test]
+    fn steal_beyond_its_limit() {
+        let mut t = quiet();
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.305);
+        assert_eq!(events(&t), [""; 0], "within the limit and a tick");
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.33);
+        assert_eq!(events(&t), ["CPU 1 lost 11% to the hypervisor (limit 10%)"]);
+        // Thirty slices of 0.1 s: 55 ms of it may be rounding.
+        let sliced = Schedule { design: Design::Slices { slice: 0.1 }, ..SCHEDULE };
+        assert_eq!(judge_events(&t, &cell("a"), &sliced, &[]), [""; 0]);
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.4);
+        assert_eq!(judge_events(&t, &cell("a"), &sliced, &[]).len(), 1);
+        // On a CPU that no role uses it is nothing to us.
+        let mut t = quiet();
+        read(&mut t, "cpu.steal", Scope::Cpu(5), 3.0);
+        assert_eq!(events(&t), [""; 0]);
+        // Unless the roles may be anywhere: two of six seconds.
+        let mut t = quiet();
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 2.0);
+        let mut free = cell("a");
+        free.placement = Placement::default();
+        assert_eq!(
+            judge_events(&t, &free, &SCHEDULE, &[]),
+            ["the machine lost 33.3% of its CPU time to the hypervisor (limit 10%)"]
+        );
+    }
+
+    #[test]
+    fn what_meters_lost() {
+        let mut t = quiet();
+        read(&mut t, "cpu.wall", Scope::Machine, 3.6);
+        assert_eq!(events(&t)[0], "meters and stream measured different times: 3.60 s and 3.00 s");
+        let mut t = quiet();
+        t.readings.retain(|r| r.scope != Scope::Cpu(1));
+        assert_eq!(events(&t), ["CPU 1 was not online throughout"]);
+        let mut t = quiet();
+        let mut two = cell("a");
+        two.stream.flows = 2;
+        read(&mut t, "tcp.retransmits", Scope::Flow(Role::Sender, 0), 0.0);
+        assert_eq!(
+            judge_events(&t, &two, &SCHEDULE, &[]),
+            [
+                "only 1 of 2 threads of the sender were seen",
+                "tcp.retransmits is missing for 1 of 2 flows of the sender",
+                "only 1 of 2 threads of the receiver were seen",
+            ]
+        );
+    }
+
+    #[test]
+    fn windows_of_two_clocks_out_of_step() {
+        use bytepath_record::{Clocks, HostClock};
+        let clock = HostClock { offset: -1e6, error: 0.001, drift: 0.0, wall: 500.0 };
+        let (opened, closed, error) = (-0.195, 0.008, 0.002);
+        let clocks = Clocks { sender: clock, receiver: clock, opened, closed, error };
+        let mut t = quiet();
+        t.clocks = Some(clocks.clone());
+        assert_eq!(events(&t), [""; 0], "within the limit and what the clocks may be off");
+        t.clocks = Some(Clocks { closed: 0.01, ..clocks });
+        assert_eq!(
+            events(&t),
+            ["the ends' windows were out of step: one alone was open for 0.205 s (limit 0.200 s)"]
+        );
+    }
+
+    #[test]
+    fn lost_samples_spoil_a_profile() {
+        let mut t = quiet();
+        let record = ProfileRecord {
+            number: 1,
+            file: "profiles/a-1.pb.gz".into(),
+            event: "cycles".into(),
+            rate: 999,
+            samples: 5990,
+            lost: 0,
+        };
+        t.profile = Some(record.clone());
+        assert_eq!(events(&t), [""; 0]);
+        t.profile = Some(ProfileRecord { lost: 10, ..record });
+        assert_eq!(events(&t), ["10 of 6000 samples were lost"]);
+    }
+
+    #[test]
+    fn values_are_not_events_and_what_is_not_measured_has_none() {
+        let mut slow = quiet();
+        slow.count = 1;
+        read(&mut slow, "link.rx_dropped", Scope::Link(Role::Receiver, "veth".into()), 1e6);
+        read(&mut slow, "tcp.retransmits", Scope::Flow(Role::Sender, 0), 1e5);
+        assert_eq!(events(&slow), [""; 0]);
+        let mut failed = quiet();
+        read(&mut failed, "cpu.steal", Scope::Cpu(1), 3.0);
+        failed.status = TrialStatus::Failed { fault: Fault::new(FaultKind::System, "x") };
+        assert_eq!(events(&failed), [""; 0]);
+    }
+
+    #[test]
+    fn what_did_not_stay_as_it_was() {
+        let mut t = quiet();
+        let link = Scope::Link(Role::Receiver, "byte1".into());
+        read(&mut t, "steady.clock_changes", Scope::Machine, 0.0);
+        read(&mut t, "steady.throttled", Scope::Cpu(7), 3.0);
+        read(&mut t, "steady.link_changes", link.clone(), 0.0);
+        assert_eq!(events(&t), [""; 0], "CPU 7 belongs to no role");
+        read(&mut t, "steady.throttled", Scope::Cpu(1), 2.0);
+        read(&mut t, "steady.clock_changes", Scope::Machine, 1.0);
+        read(&mut t, "steady.link_changes", link, 1.0);
+        assert_eq!(
+            events(&t),
+            [
+                "CPU 1 was throttled (2 events)",
+                "the clock source changed",
+                "settings of the receiver's link byte1 changed",
+            ]
+        );
+        // Of hosts apart, each has its own.
+        let mut apart = quiet();
+        read(&mut apart, "steady.throttled", Scope::CpuOf(Role::Sender, 1), 2.0);
+        assert_eq!(events(&apart), [""; 0], "CPU 1 is the receiver's");
+        read(&mut apart, "steady.throttled", Scope::CpuOf(Role::Sender, 0), 1.0);
+        read(&mut apart, "steady.clock_changes", Scope::MachineOf(Role::Sender), 1.0);
+        assert_eq!(
+            events(&apart),
+            [
+                "the sender's CPU 0 was throttled (1 events)",
+                "the clock source of the sender's host changed",
+            ]
+        );
+        let free = bytepath_record::Cell { placement: Placement::default(), ..cell("a") };
+        assert_eq!(judge_events(&t, &free, &SCHEDULE, &[]).len(), 4, "a role may be anywhere");
+        let mut t = quiet();
+        read(&mut t, "host.changes", Scope::Machine, 1.0);
+        t.warnings.push("host: irq.24.cpus was 0-1 and is 1".into());
+        assert_eq!(events(&t), ["settings of the host changed: irq.24.cpus was 0-1 and is 1"]);
+    }
+}

@@ -1,0 +1,280 @@
+//! Foreign work during a stream.
+//!
+//! **Exact** where the kernel kept an account for the meter `cpu`: `cpu.foreign` is what ran
+//! there and was neither a thread or worker of a role nor a softirq, an interrupt or a
+//! thread that serves them. bytepath's own meters and pipes are in it. It has the same
+//! bound for every path.
+//!
+//! **By ticks** otherwise, by the larger of two figures:
+//!
+//! 1. User time that is not of the roles' threads: no kernel thread has any.
+//! 2. Busy time that neither the roles' threads nor interrupts explain, above what is usual
+//!    in this cell. It is not all foreign work: interrupts that wake an idle CPU
+//!    make it busy and are lost to the ticks, so that a path whose sender sleeps while the
+//!    kernel works for it always has some, and more of it than another path. So a trial is
+//!    compared with the median of the cell's earlier trials ([`MIN_EARLIER`] of them at least,
+//!    otherwise this figure says nothing): no path is rejected for being itself.
+
+use super::threads::polls_for_device;
+use crate::estimate::Summary;
+use bytepath_record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
+
+/// From this many trials on their median says what is usual.
+const MIN_EARLIER: usize = 3;
+
+/// The share of a CPU that a role, or both, are pinned to. `tick`: what a column of
+/// `/proc/stat` may be off, seconds. None where it was not seen.
+pub(crate) fn of_cpu(
+    trial: &Trial,
+    cell: &Cell,
+    cpu: u32,
+    tick: f64,
+    earlier: &[&Trial],
+) -> Option<f64> {
+    let cpu_use = |trial: &Trial| CpuUse::at_cpu(trial, cell, cpu);
+    share(cpu_use(trial)?, tick, earlier.iter().filter_map(|trial| cpu_use(trial)))
+}
+
+/// The share of all CPUs together, where a role is left to the scheduler. Pinned cells and
+/// free ones are then judged alike, and a comparison of the two does not keep the disturbed
+/// trials of one side only.
+pub(crate) fn anywhere(trial: &Trial, tick: f64, earlier: &[&Trial]) -> Option<f64> {
+    let cpu_use = CpuUse::at_all(trial)?;
+    // Errors of this many CPUs are as likely up as down.
+    let tick = tick * cpu_use.cpus.sqrt();
+    share(cpu_use, tick, earlier.iter().filter_map(|trial| CpuUse::at_all(trial)))
+}
+
+fn share(cpu_use: CpuUse, tick: f64, earlier: impl Iterator<Item = CpuUse>) -> Option<f64> {
+    let time = cpu_use.wall * cpu_use.cpus;
+    if let Some(foreign) = cpu_use.exact {
+        return Some(foreign / time);
+    }
+    if !cpu_use.has_threads {
+        return None;
+    }
+    let user = (cpu_use.user - 2.0 * tick) / time;
+    let earlier: Vec<f64> =
+        earlier.map(|cpu_use| cpu_use.unexplained / (cpu_use.wall * cpu_use.cpus)).collect();
+    if earlier.len() < MIN_EARLIER {
+        return Some(user);
+    }
+    // Busy is cut three times: idle, iowait, steal.
+    let unusual = (cpu_use.unexplained - 3.0 * tick) / time - Summary::of(earlier)?.median.max(0.0);
+    Some(user.max(unusual))
+}
+
+/// What a trial says of others' work, seconds.
+struct CpuUse {
+    /// Length of the window.
+    wall: f64,
+    /// How many CPUs it is about.
+    cpus: f64,
+    /// By the kernel's account.
+    exact: Option<f64>,
+    /// User time of others by ticks.
+    user: f64,
+    /// Busy time that neither threads nor interrupts explain.
+    unexplained: f64,
+    has_threads: bool,
+}
+
+impl CpuUse {
+    fn at_cpu(trial: &Trial, cell: &Cell, cpu: u32) -> Option<CpuUse> {
+        let here = |role: Role| cell.placement.cpu(role) == Some(cpu);
+        let of_roles = trial.roles.iter().filter(|record| here(record.role));
+        let threads: Vec<&ThreadTime> = of_roles.flat_map(|record| &record.threads).collect();
+        // A thread that polls for the device of a role with another CPU may not be pinned,
+        // and may have run here.
+        let others = trial.roles.iter().filter(|record| !here(record.role));
+        let polling = others.flat_map(|record| &record.threads).filter(|t| polls_for_device(t));
+        let polling = polling.map(|thread| thread.run).sum::<f64>();
+        CpuUse::at(trial, &threads, polling, |scope| *scope == Scope::Cpu(cpu))
+    }
+
+    fn at_all(trial: &Trial) -> Option<CpuUse> {
+        let threads: Vec<&ThreadTime> = trial.roles.iter().flat_map(|role| &role.threads).collect();
+        CpuUse::at(trial, &threads, 0.0, |scope| matches!(scope, Scope::Cpu(_)))
+    }
+
+    fn at(
+        trial: &Trial,
+        threads: &[&ThreadTime],
+        polling: f64,
+        here: impl Fn(&Scope) -> bool,
+    ) -> Option<CpuUse> {
+        let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|wall| *wall > 0.0)?;
+        let values = |metric: &str| -> Vec<f64> {
+            let wanted = |r: &&Reading| r.metric == metric && here(&r.scope) && r.value.is_finite();
+            trial.readings.iter().filter(wanted).map(|r| r.value).collect()
+        };
+        let sum = |metric: &str| values(metric).iter().sum::<f64>();
+        let (busy, foreign) = (values("cpu.busy"), values("cpu.foreign"));
+        let own = threads.iter().map(|thread| thread.run).sum::<f64>() + polling;
+        let own_user: f64 = threads.iter().map(|thread| thread.user).sum();
+        let interrupts = sum("cpu.softirq") + sum("cpu.irq");
+        let complete = !foreign.is_empty() && foreign.len() == busy.len();
+        (!busy.is_empty()).then(|| CpuUse {
+            wall,
+            cpus: busy.len() as f64,
+            exact: complete.then(|| foreign.iter().sum()),
+            user: sum("cpu.user") - own_user,
+            unexplained: busy.iter().sum::<f64>() - own - interrupts,
+            has_threads: !threads.is_empty(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::{SCHEDULE, cell, quiet, read, thread};
+    use crate::trial::judge_events;
+    use bytepath_math::Random;
+    use bytepath_record::{Placement, Scope, Trial};
+
+    fn judge(t: &Trial, earlier: &[&Trial]) -> Vec<String> {
+        judge_events(t, &cell("a"), &SCHEDULE, earlier)
+    }
+
+    fn events(t: &Trial) -> Vec<String> {
+        judge(t, &[&quiet(), &quiet(), &quiet()])
+    }
+
+    #[test]
+    fn account_applies_the_same_limit_to_every_path() {
+        let exact = |foreign| {
+            let mut t = quiet();
+            read(&mut t, "cpu.foreign", Scope::Cpu(0), foreign);
+            // Ticks would say that all of it is unexplained.
+            t.roles[0].threads = vec![thread("engine", 0.5, 0.1, 0.4)];
+            t
+        };
+        assert_eq!(events(&exact(0.29)), [""; 0]);
+        assert_eq!(events(&exact(0.33)), ["other processes used 11% of CPU 0 (limit 10%)"]);
+        assert_eq!(judge(&exact(0.33), &[]).len(), 1, "it needs no other trials");
+        // Without a CPU of their own: of both CPUs, and only if both were accounted for.
+        let mut free = cell("a");
+        free.placement = Placement::default();
+        let mut t = exact(0.8);
+        assert_eq!(judge_events(&t, &free, &SCHEDULE, &[]), [""; 0]);
+        read(&mut t, "cpu.foreign", Scope::Cpu(1), 0.1);
+        assert_eq!(
+            judge_events(&t, &free, &SCHEDULE, &[]),
+            ["other processes used 15% of the machine's CPUs (limit 10%)"]
+        );
+    }
+
+    #[test]
+    fn ticks_compare_a_trial_with_the_cells_own_median() {
+        // A sender that sleeps while interrupts work for it: 0.9 of 3 s unexplained, always.
+        let itself = |run| {
+            let mut t = quiet();
+            t.roles[0].threads = vec![thread("engine", run, 0.1, 1.4)];
+            t
+        };
+        let usual = itself(1.5);
+        let earlier = [&usual, &usual, &usual];
+        assert_eq!(judge(&usual, &[]), [""; 0], "the first has nothing to be compared with");
+        assert_eq!(judge(&usual, &earlier[..2]), [""; 0]);
+        assert_eq!(judge(&usual, &earlier), [""; 0]);
+        assert_eq!(
+            judge(&itself(1.1), &earlier),
+            ["other processes used 12.3% of CPU 0 (limit 10%)"]
+        );
+    }
+
+    /// Ticks are drawn as the kernel draws them: one in a hundred of a second, to whatever is
+    /// on the CPU then. A path whose interrupts they mostly miss is no more often rejected
+    /// than one whose interrupts they see, and the same disturbance is found in both.
+    #[test]
+    fn lost_ticks_neither_reject_nor_hide() {
+        let mut random = Random::new(9);
+        let mut rejected = |lost: f64, others: f64| {
+            let mut trial = |others: f64| {
+                let (run, interrupts) = (1.6 + 0.03 * random.normal(), 0.6);
+                let ticks = (0..60).filter(|_| random.uniform() >= lost).count();
+                let mut t = quiet();
+                t.roles[0].threads = vec![thread("engine", run, 0.1, run - 0.1)];
+                read(&mut t, "cpu.busy", Scope::Cpu(0), run + interrupts + others);
+                read(&mut t, "cpu.softirq", Scope::Cpu(0), ticks as f64 * 0.01);
+                t
+            };
+            let count = (0..300).filter(|_| {
+                let earlier = [trial(0.0), trial(0.0), trial(0.0)];
+                !judge(&trial(others), &earlier.each_ref()).is_empty()
+            });
+            count.count()
+        };
+        let [seen, missed] = [0.1, 0.9].map(|lost| rejected(lost, 0.0));
+        assert!(seen <= 3 && missed <= 3, "of 300 quiet trials: {seen}, {missed}");
+        let [seen, missed] = [0.1, 0.9].map(|lost| rejected(lost, 0.45));
+        assert!(seen >= 295 && missed >= 295, "of 300 disturbed ones: {seen}, {missed}");
+    }
+
+    #[test]
+    fn foreign_work_by_either_figure() {
+        // Another process in user mode took turns with a sender that slept.
+        let mut t = quiet();
+        t.roles[0].threads = vec![thread("engine", 2.0, 0.1, 1.9)];
+        read(&mut t, "cpu.user", Scope::Cpu(0), 0.5);
+        assert_eq!(events(&t), ["other processes used 12.7% of CPU 0 (limit 10%)"]);
+        // A kernel thread has no user time, but its time is unexplained.
+        let mut t = quiet();
+        t.roles[1].threads = vec![thread("engine", 2.0, 0.1, 1.8)];
+        assert_eq!(events(&t), ["other processes used 12.3% of CPU 1 (limit 10%)"]);
+        // Softirqs in addition to the thread are the role's own work.
+        read(&mut t, "cpu.softirq", Scope::Cpu(1), 0.8);
+        assert_eq!(events(&t), [""; 0]);
+    }
+
+    #[test]
+    fn foreign_work_with_roles_left_to_the_scheduler() {
+        let mut free = cell("a");
+        free.placement = Placement::default();
+        let judge = |t: &Trial| judge_events(t, &free, &SCHEDULE, &[&quiet(), &quiet(), &quiet()]);
+        let mut t = quiet();
+        assert_eq!(judge(&t), [""; 0], "two CPUs, each busy with a role");
+        // Another process used 0.8 of the 6 seconds.
+        read(&mut t, "cpu.user", Scope::Cpu(0), 0.91);
+        assert_eq!(judge(&t), ["other processes used 13.2% of the machine's CPUs (limit 10%)"]);
+        // On four CPUs it is less of them.
+        for cpu in [2, 3] {
+            for metric in ["cpu.busy", "cpu.user", "cpu.softirq"] {
+                read(&mut t, metric, Scope::Cpu(cpu), 0.0);
+            }
+        }
+        assert_eq!(judge(&t), [""; 0]);
+        // A kernel thread on a third CPU, without any user time.
+        let mut t = quiet();
+        read(&mut t, "cpu.busy", Scope::Cpu(2), 2.9);
+        t.roles.iter_mut().for_each(|role| role.threads[0].run = 1.9);
+        assert_eq!(judge(&t), ["other processes used 42.8% of the machine's CPUs (limit 10%)"]);
+        t.roles.iter_mut().for_each(|role| role.threads.clear());
+        assert_eq!(judge(&t), [""; 0], "what no meter saw cannot spoil it");
+    }
+
+    #[test]
+    fn the_peers_polling_thread_is_not_foreign() {
+        // The receiver's NAPI thread was not pinned and ran on the sender's CPU.
+        let mut t = quiet();
+        t.roles[0].threads = vec![thread("engine", 2.0, 0.1, 1.8)];
+        assert_eq!(events(&t).len(), 1);
+        t.roles[1].threads.push(thread("napi/byte0-7", 0.4, 0.0, 0.4));
+        assert_eq!(events(&t), [""; 0]);
+    }
+
+    #[test]
+    fn two_roles_on_one_cpu_are_not_foreign_to_each_other() {
+        let mut shared = cell("a");
+        shared.placement = Placement::pinned(0, 0);
+        let mut t = quiet();
+        for record in &mut t.roles {
+            record.threads = vec![thread("engine", 1.3, 0.05, 1.1)];
+        }
+        let usual = t.clone();
+        let judge = |t: &Trial| judge_events(t, &shared, &SCHEDULE, &[&usual, &usual, &usual]);
+        assert_eq!(judge(&t), [""; 0]);
+        t.roles[1].threads = vec![thread("engine", 0.3, 0.05, 0.2)];
+        assert_eq!(judge(&t), ["other processes used 25.7% of CPU 0 (limit 10%)"]);
+    }
+}

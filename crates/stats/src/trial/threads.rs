@@ -1,0 +1,88 @@
+//! Run times of the threads of a role, as its agent reported them.
+
+use bytepath_record::{Role, Scope, ThreadTime, Trial};
+
+/// Name of the reading, of `Scope::Role`, of what the engine's threads ran between the edges
+/// of the window, in seconds.
+pub const ENGINE_RUN: &str = "engine.run";
+
+/// How the names of threads end that model a device.
+const MODEL: &str = " model";
+
+/// Run times of a role's threads, in cores.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Threads {
+    pub run: f64,
+    pub user: f64,
+    pub system: f64,
+    /// Kernel threads that poll for the device.
+    pub polling: f64,
+    /// What of `run` is of the flows' own threads: not of io_uring's workers, nor of helpers.
+    engine: f64,
+    /// What of `run` is of helpers: they run off the role's CPU.
+    pub helpers: f64,
+    /// User and system time of software devices, which model work that takes no CPU time:
+    /// in nothing else.
+    pub models: [f64; 2],
+}
+
+impl Threads {
+    pub(crate) fn of(trial: &Trial, role: Role) -> Threads {
+        let mut sums = Threads::default();
+        let Some(record) = trial.role(role) else { return sums };
+        // The interval that the threads were looked at over, which is a little longer than
+        // the window; records before it was a reading have the window alone.
+        let wall = trial.reading("threads.wall", &Scope::Role(role)).filter(|wall| *wall > 0.0);
+        let window = if record.window > 0.0 { record.window } else { trial.window };
+        let window = wall.unwrap_or(window);
+        for t in &record.threads {
+            if polls_for_device(t) {
+                sums.polling += cores(t.run, window);
+            } else if t.name.ends_with(MODEL) {
+                let [user, all] = [t.user, t.user + t.system].map(|part| cores(part, window));
+                let run = cores(t.run, window);
+                let user = if all > 0.0 { run * (user / all) } else { run };
+                sums.models = [sums.models[0] + user, sums.models[1] + run - user];
+            } else {
+                let is_helper = t.name.contains(' ');
+                let is_own = !is_helper && !t.name.starts_with("iou-");
+                sums.engine += if is_own { cores(t.run, window) } else { 0.0 };
+                sums.helpers += if is_helper { cores(t.run, window) } else { 0.0 };
+                sums.run += cores(t.run, window);
+                sums.user += cores(t.user, window);
+                sums.system += cores(t.system, window);
+            }
+        }
+        sums
+    }
+
+    /// The same within the edges of the window, where the engine says what it ran there.
+    pub(crate) fn within(self, trial: &Trial, role: Role) -> Threads {
+        let window = trial.role(role).map_or(0.0, |record| record.window);
+        let run = trial.reading(ENGINE_RUN, &Scope::Role(role)).map(|run| cores(run, window));
+        let part = run.map_or(1.0, |run| run / self.engine);
+        if !part.is_finite() || part <= 0.0 {
+            return self;
+        }
+        Threads {
+            run: self.run * part,
+            user: self.user * part,
+            system: self.system * part,
+            polling: self.polling * part,
+            engine: self.engine * part,
+            helpers: self.helpers * part,
+            models: self.models,
+        }
+    }
+}
+
+/// Whether this is a kernel thread that polls for a device (threaded NAPI).
+pub(crate) fn polls_for_device(thread: &ThreadTime) -> bool {
+    thread.name.starts_with("napi/")
+}
+
+/// Seconds of CPU over seconds of wall; nonsense counts as nothing.
+pub(crate) fn cores(seconds: f64, wall: f64) -> f64 {
+    let cores = seconds / wall;
+    if cores.is_finite() { cores.max(0.0) } else { 0.0 }
+}

@@ -1,0 +1,12 @@
+//! Two cells: whether they were given the same task ([`contract`]), what their blocks show
+//! ([`compare`]), and the word for it ([`judge`], which has the rule).
+
+mod compare;
+mod contract;
+mod judge;
+
+pub use compare::Comparison;
+pub(crate) use compare::{Comparer, Side};
+pub(crate) use contract::{shown, undeclared, unlike};
+pub use judge::{Ceiling, Noise, Test, Verdict};
+pub(crate) use judge::{Findings, judge, tests};
