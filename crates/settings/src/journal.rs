@@ -109,7 +109,7 @@ impl Chronicle {
 }
 
 /// Where a journal is kept.
-pub trait Medium {
+pub trait JournalStorage {
     /// Appends; when this returns, it is on disk.
     fn append(&mut self, bytes: &[u8]) -> std::io::Result<()>;
 
