@@ -27,7 +27,7 @@ pub(super) struct Access<'s> {
 
 pub(super) enum Means<'s> {
     /// Files below `/proc` and `/sys`; none if what the setting is about is not there.
-    Files(Box<dyn Fn(&Roots) -> Vec<Knob> + 's>),
+    Files(Knobs<'s>),
     /// Netlink and ioctls, in the network namespace where the device is.
     Calls(Calls<'s>),
     /// The device itself is moved.
@@ -43,7 +43,7 @@ pub(super) struct Knob {
     pub goal: String,
     /// Another file to write, and what is written there for a value; `None` if the value is
     /// written to the file itself.
-    pub switch: Option<fn(&Path, &str) -> (PathBuf, String)>,
+    pub switch: Option<Switch>,
 }
 
 impl Knob {
@@ -56,6 +56,8 @@ impl Knob {
     }
 }
 
+type Knobs<'s> = Box<dyn Fn(&Roots) -> Vec<Knob> + 's>;
+type Switch = fn(&Path, &str) -> (PathBuf, String);
 type Read<'s> = Box<dyn Fn(&mut Nic) -> Result<SettingValue, Fault> + 's>;
 type Goal<'s> = Box<dyn Fn(&SettingValue) -> Result<SettingValue, Fault> + 's>;
 type Write<'s> = Box<dyn Fn(&mut Nic, &SettingValue) -> io::Result<()> + 's>;

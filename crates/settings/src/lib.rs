@@ -218,8 +218,8 @@ fn replay_journal<M: Machine>(
     // Where its first line is lost, it may be of another boot or another namespace.
     let rows = if chronicle.begin.is_some() { engine.undo_from(0, origin) } else { Vec::new() };
     let mut text = format!("the journal {} is damaged", place.journal().display());
-    for Damage { line, text: says } in &chronicle.damaged {
-        text.push_str(&format!("; line {line} reads '{says}'"));
+    for Damage { line, text: content } in &chronicle.damaged {
+        text.push_str(&format!("; line {line} reads '{content}'"));
     }
     rows.iter().for_each(|row| text.push_str(&format!("; {row}")));
     let remedy = "what the damaged lines had set is unknown: compare the host \

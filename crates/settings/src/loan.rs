@@ -27,7 +27,7 @@ const PLACE: &str = Setting::PLACE;
 const HERE: &str = "here";
 /// Here, and a namespace waits for it still.
 const BETWEEN: &str = "here, with a namespace made for it";
-/// What every part says of a device that is lent.
+/// Value of every part while the device is on loan.
 const LENT: &str = "lent";
 
 /// Parts that go with the device, and come back with it unless a link was set up.
@@ -169,7 +169,7 @@ pub(super) fn read(
     Ok(Some(SettingValue(parts)))
 }
 
-/// The value it should have: that it is lent. The fault says what the device is in use for, or
+/// The value it should have: that it is lent. The fault names what the device is in use for, or
 /// what of it could not be restored.
 pub(super) fn goal(
     netlink: &mut Netlink,
