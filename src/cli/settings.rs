@@ -8,7 +8,7 @@ use super::preparation::{self, PreparationArguments};
 use super::printed::{Document, Printed};
 use super::run::own_program;
 use bytepath_host::testbed::Site;
-use bytepath_record::{Fault, RestorationRow, SETTING_FORMS, SettingRecord, WantedSetting};
+use bytepath_record::{Fault, RestorationRow, SettingRecord, WantedSetting, setting_forms};
 use bytepath_settings::journal::{Change, Chronicle, Damage};
 use bytepath_settings::{self as engine, Place, ThisMachine};
 use bytepath_spec::{SETTING_PROFILES, find_setting_profile};
@@ -174,10 +174,10 @@ fn list(printed: &Printed) -> Result<ExitCode, Fault> {
     let profiles: Vec<(&str, String)> =
         SETTING_PROFILES.iter().map(|profile| (profile.name, profile.summary())).collect();
     let profile = |(name, summary): &(&str, String)| json!({ "name": name, "summary": summary });
-    let form = |(form, example): &(&str, &str)| json!({ "form": form, "example": example });
+    let form = |(form, example): (&str, &str)| json!({ "form": form, "example": example });
     let names = json!({
         "profiles": profiles.iter().map(profile).collect::<Vec<_>>(),
-        "forms": SETTING_FORMS.iter().map(form).collect::<Vec<_>>(),
+        "forms": setting_forms().map(form).collect::<Vec<_>>(),
     });
     print(printed, &Document::new("bytepath-setting-names", names), || {
         let mut text = "profiles, for --settings:\n".to_owned();
@@ -185,7 +185,7 @@ fn list(printed: &Printed) -> Result<ExitCode, Fault> {
             let _ = writeln!(text, "  {name:<14} {summary}");
         }
         text.push_str("\nsettings, for --set:\n");
-        for (form, example) in SETTING_FORMS {
+        for (form, example) in setting_forms() {
             let _ = writeln!(text, "  {form}\n      {example}");
         }
         text

@@ -1,8 +1,9 @@
 //! A guest carries nothing from trial to trial: what it holds after many is what it held after a
 //! few, by count. Without qemu or a kernel these tests are skipped and reported.
 
+use crate::command::CommandRunner;
 use crate::guests::able_alone;
-use bytepath::guest::{Errand, Errands, in_one_guest};
+use bytepath::guest::{GuestCommand, in_one_guest};
 use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Study, StudyHeader, Support, Trial};
 use bytepath::study::{Laboratory, Observer, Plan, conduct};
 use bytepath::testbed::{Deployment, Site, Testbed, beside};
@@ -30,7 +31,7 @@ fn lasts(more: u32) {
     let Some(_machine) = able_alone() else { return };
     let double = bytepath_testing::double();
     let program = Path::new(env!("CARGO_BIN_EXE_bytepath"));
-    let guest = Errands::boot("debian:newest", program, &[(DOUBLE, &double)], false).unwrap();
+    let guest = CommandRunner::boot("debian:newest", program, &[(DOUBLE, &double)], false).unwrap();
     let before = settled(&guest);
     let began = Instant::now();
     study(&guest, program, FIRST);
@@ -50,7 +51,7 @@ fn lasts(more: u32) {
 }
 
 /// A study of so many trials of a moment.
-fn study(guest: &Errands, program: &Path, trials: u32) {
+fn study(guest: &CommandRunner, program: &Path, trials: u32) {
     let folder = tempfile::tempdir().unwrap();
     let cell = Cell::new("socket", Half::plain("socket"), Half::plain("socket"));
     let schedule = Schedule::trials(trials, 0.0, 0.05);
@@ -82,7 +83,7 @@ struct Census {
 }
 
 /// What it holds once nothing ends in it any more: namespaces go a while after their last process.
-fn settled(guest: &Errands) -> Census {
+fn settled(guest: &CommandRunner) -> Census {
     let mut before = census(guest);
     loop {
         std::thread::sleep(Duration::from_millis(500));
@@ -94,9 +95,9 @@ fn settled(guest: &Errands) -> Census {
     }
 }
 
-fn census(guest: &Errands) -> Census {
+fn census(guest: &CommandRunner) -> Census {
     let words = vec![DOUBLE.to_owned(), "census".to_owned()];
-    let outcome = guest.run(Errand { words, environment: Vec::new() }).unwrap();
+    let outcome = guest.run(GuestCommand { words, environment: Vec::new() }).unwrap();
     let text = String::from_utf8_lossy(&outcome.output).into_owned();
     let numbers: Vec<u64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
     let [tasks, namespaces, polling, free] = numbers[..] else {
@@ -105,8 +106,8 @@ fn census(guest: &Errands) -> Census {
     Census { tasks, namespaces, polling, free }
 }
 
-/// Both hosts in a guest that runs errands besides.
-struct InGuest<'a>(&'a Errands);
+/// Both hosts in a guest that runs commands besides.
+struct InGuest<'a>(&'a CommandRunner);
 
 impl Testbed for InGuest<'_> {
     fn name(&self) -> &'static str {

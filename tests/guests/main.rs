@@ -1,5 +1,6 @@
 //! Whatever boots guests; without qemu or a kernel these tests are skipped.
 
+mod command;
 mod guests;
 
 mod frames;

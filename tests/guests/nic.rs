@@ -2,8 +2,9 @@
 //! over the software NIC of `modules/zcnic`, under the names of the drivers that can do it,
 //! with trouble on demand. Without qemu, or without the module, these are skipped and reported.
 
+use crate::command::CommandRunner;
 use crate::guests::{Turn, able, leftovers, shown};
-use bytepath::guest::{Errand, Errands};
+use bytepath::guest::GuestCommand;
 use bytepath::record::{Scope, Study, Support, Trial, TrialStatus};
 use bytepath::spec;
 use bytepath::study::{load, testbed_spec};
@@ -252,7 +253,7 @@ fn card(trial: &Trial, metric: &str) -> f64 {
 fn a_prepared_card_is_restored_after_its_study_was_killed() {
     let Some(_machine) = able_with_cards() else { return };
     let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
-    let guest = Errands::boot("debian:newest", own, &[(DOUBLE, &double)], true).unwrap();
+    let guest = CommandRunner::boot("debian:newest", own, &[(DOUBLE, &double)], true).unwrap();
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path zcrx \
                  --set 'channels zcnic1 combined=3' --set 'rings zcnic1 rx=256' \
                  --meters none --profile none --warm-up 200ms --window 60s --out /tmp/study";
@@ -289,7 +290,7 @@ fn a_prepared_card_is_restored_after_its_study_was_killed() {
 
 /// Flows that a context of RSS spreads come by its queues and no others, also after the card was
 /// lent and restored.
-fn by_a_context(guest: &Errands) {
+fn by_a_context(guest: &CommandRunner) {
     said(guest, &format!("{DOUBLE} context zcnic1 1 2"));
     said(
         guest,
@@ -313,9 +314,9 @@ fn by_a_context(guest: &Errands) {
 const DOUBLE: &str = "/bin/double";
 
 /// What a program prints in the guest.
-fn said(guest: &Errands, line: &str) -> String {
+fn said(guest: &CommandRunner, line: &str) -> String {
     let words = shlex::split(line).unwrap();
-    let outcome = guest.run(Errand { words, environment: Vec::new() }).unwrap();
+    let outcome = guest.run(GuestCommand { words, environment: Vec::new() }).unwrap();
     let text = String::from_utf8_lossy(&outcome.output).into_owned()
         + &String::from_utf8_lossy(&outcome.errors);
     assert_eq!(outcome.ended, "exited with code 0", "{line}: {text}");

@@ -2,6 +2,7 @@
 //! are locked down do not permit that, so it is done in guests whose kernels are not:
 //! the double is the program that moves bytes there, and bytepath watches it.
 
+use crate::command::CommandRunner;
 use crate::guests::able;
 use bytepath::guest;
 use bytepath::record::{CopyCount, Counter, Ending, Observation};
@@ -27,7 +28,7 @@ fn copies_are_counted_where_the_kernel_lets_us() {
     let own = bytepath_testing::double();
     for kernel in KERNELS {
         let bytepath = Path::new(env!("CARGO_BIN_EXE_bytepath"));
-        let guest = match guest::Errands::boot(kernel, bytepath, &[(DOUBLE, &own)], false) {
+        let guest = match CommandRunner::boot(kernel, bytepath, &[(DOUBLE, &own)], false) {
             Ok(guest) => guest,
             Err(fault) if fault.message.contains("there is no kernel") => {
                 skip!("{kernel}: {fault}");
@@ -44,7 +45,7 @@ fn copies_are_counted_where_the_kernel_lets_us() {
 }
 
 /// Write and send at one end, read and receive at the other: every byte twice.
-fn what_is_copied_is_counted(guest: &guest::Errands) {
+fn what_is_copied_is_counted(guest: &CommandRunner) {
     let seen = watched(guest, &double("copied"));
     let (to_program, from_program) = counted(&seen);
     assert_eq!((seen.sent.ledger.copied, seen.received.ledger.copied), (BYTES, BYTES), "{seen:#?}");
@@ -55,7 +56,7 @@ fn what_is_copied_is_counted(guest: &guest::Errands) {
 }
 
 /// sendfile at one end; discarded unread at the other.
-fn what_goes_by_reference_is_not(guest: &guest::Errands) {
+fn what_goes_by_reference_is_not(guest: &CommandRunner) {
     let seen = watched(guest, &double("reference"));
     let (to_program, from_program) = counted(&seen);
     assert_eq!((seen.sent.ledger.unknown, seen.received.ledger.discarded), (BYTES, BYTES));
@@ -66,7 +67,7 @@ fn what_goes_by_reference_is_not(guest: &guest::Errands) {
 
 /// A datagram whose length is requested, and of which only the beginning is taken:
 /// its calls cannot tell how much that is, the copy functions can.
-fn a_wrong_ledger_is_reported(guest: &guest::Errands) {
+fn a_wrong_ledger_is_reported(guest: &CommandRunner) {
     let seen = watched(guest, &double("truncated"));
     let (to_program, from_program) = counted(&seen);
     assert_eq!((seen.sent.ledger.copied, seen.received.ledger.copied), (BYTES, BYTES));
@@ -82,7 +83,7 @@ fn a_wrong_ledger_is_reported(guest: &guest::Errands) {
 }
 
 /// A study of bytepath's own: pipe pages at one end, mapped ones at the other.
-fn mapped_pages_are_not_copied(guest: &guest::Errands) {
+fn mapped_pages_are_not_copied(guest: &CommandRunner) {
     let study = "/bin/bytepath run --path splice+tcp-zerocopy-receive --blocks 1 --meters none \
                  --profile none --warm-up 200ms --window 600ms --out /tmp/study";
     let words: Vec<String> = study.split_whitespace().map(str::to_owned).collect();
@@ -115,7 +116,7 @@ fn counted(seen: &Observation) -> (u64, u64) {
 }
 
 /// Runs a program in the guest under observation.
-fn watched(guest: &guest::Errands, program: &[String]) -> Observation {
+fn watched(guest: &CommandRunner, program: &[String]) -> Observation {
     let errors = report(guest, &["--json"], program);
     // What the program itself says comes before the report.
     let json = errors.find("{\n").map(|at| &errors[at..]).unwrap_or_default();
@@ -126,14 +127,14 @@ fn watched(guest: &guest::Errands, program: &[String]) -> Observation {
 
 /// What observing a program prints to standard error. Nothing is sampled: naming samples
 /// would take an emulated guest longer than all else here.
-fn report(guest: &guest::Errands, options: &[&str], program: &[String]) -> String {
+fn report(guest: &CommandRunner, options: &[&str], program: &[String]) -> String {
     let observe = ["/bin/bytepath", "observe", "--count", "task-storage", "--sample", "none"];
     let words = observe.iter().chain(options).chain(&["--"]).map(|word| (*word).to_owned());
-    let errand = guest::Errand {
+    let command = guest::GuestCommand {
         words: words.chain(program.iter().cloned()).collect(),
         environment: Vec::new(),
     };
-    let outcome = guest.run(errand).unwrap();
+    let outcome = guest.run(command).unwrap();
     let errors = String::from_utf8_lossy(&outcome.errors).into_owned();
     let output = String::from_utf8_lossy(&outcome.output);
     assert_eq!(outcome.ended, "exited with code 0", "{output}{errors}");

@@ -2,8 +2,9 @@
 //! what proves it; what is on the wire; and a peer with another secret. Without qemu or a kernel
 //! these are skipped and reported.
 
+use crate::command::CommandRunner;
 use crate::guests::{able, bytepath, shown};
-use bytepath::guest::{Errand, Errands};
+use bytepath::guest::GuestCommand;
 use bytepath::record::{Study, Trial, TrialStatus};
 use bytepath::study::load;
 use bytepath_testing::skip;
@@ -91,14 +92,14 @@ fn nothing_is_on_the_wire_in_the_clear_and_another_secret_is_refused() {
     let Some(_machine) = able() else { return };
     let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
     for kernel in ["debian:7.3", "debian:6.1"] {
-        let Ok(guest) = Errands::boot(kernel, own, &[("/bin/double", &double)], false) else {
+        let Ok(guest) = CommandRunner::boot(kernel, own, &[("/bin/double", &double)], false) else {
             skip!("{kernel} was not fetched, or does not boot");
             continue;
         };
         let said = |who: &str, senders: &str| {
             let line = format!("/bin/double encrypted {who} {senders}");
             let words = shlex::split(&line).unwrap();
-            let outcome = guest.run(Errand { words, environment: Vec::new() }).unwrap();
+            let outcome = guest.run(GuestCommand { words, environment: Vec::new() }).unwrap();
             let text = String::from_utf8_lossy(&outcome.output).into_owned()
                 + &String::from_utf8_lossy(&outcome.errors);
             assert_eq!(outcome.ended, "exited with code 0", "{kernel}: {line}: {text}");

@@ -1,6 +1,6 @@
 //! An agent that is a child process: its pipes, its last output, its guaranteed end.
 
-use super::AgentPipe;
+use super::host::AgentPipe;
 use super::tail::Tail;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};

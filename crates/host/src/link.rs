@@ -15,7 +15,7 @@
 //!   one, a full ring drops; with one, it holds the sender back (drivers/net/veth.c,
 //!   since Linux 6.16), as the ring of a NIC does.
 
-use super::renew;
+use super::reset_tap::reset_tap;
 use super::send_memory;
 use bytepath_record::wire::LinkEnd;
 use bytepath_record::{Fault, FaultKind, GRO, HW_GRO, LinkSettings};
@@ -109,7 +109,7 @@ fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
     if link.kind != tap::KIND {
         return Ok(link);
     }
-    renew::renew(netlink, &link, name)?;
+    reset_tap(netlink, &link, name)?;
     find(netlink, name)
 }
 

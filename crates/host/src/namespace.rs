@@ -5,7 +5,7 @@
 //! them, so that nothing can be left behind, no matter which process is killed.
 
 use super::child::AgentProcess;
-use super::keeper::LocalAgent;
+use super::parent_thread::LocalAgent;
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::Roots;
 use bytepath_sys::namespace::{self, Enter, Refused, Step};

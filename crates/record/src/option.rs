@@ -97,75 +97,50 @@ impl Options {
 }
 
 impl OptionKind {
-    /// Parses one value; the error says what would be right.
+    /// Parses one value; the error contains what would be right.
     pub fn parse(&self, text: &str) -> Result<OptionValue, String> {
-        let sized = |min: u64, max: u64| {
-            let n = unit::parse_bytes(text)?;
-            if n < min || n > max {
-                let (min, max) = (unit::bytes(min), unit::bytes(max));
-                return Err(format!("'{text}' is outside {min} to {max}"));
-            }
-            Ok(OptionValue::Number(n))
-        };
-        let counted = |min: u64, max: u64| {
-            let n: u64 = text.parse().map_err(|_| format!("'{text}' is not a whole number"))?;
-            if n < min || n > max {
-                return Err(format!("{n} is outside {min} to {max}"));
-            }
-            Ok(OptionValue::Number(n))
-        };
+        let word = || Ok(OptionValue::Word(text.into()));
         match *self {
-            OptionKind::AutoSize(..) | OptionKind::AutoCount(..) if text == "auto" => {
-                Ok(OptionValue::Word("auto".into()))
+            OptionKind::AutoSize(..) | OptionKind::AutoCount(..) if text == "auto" => word(),
+            OptionKind::MaybeCount(..) if text == "none" => word(),
+            OptionKind::WordCount(special, ..) if text == special => word(),
+            OptionKind::Size(min, max) | OptionKind::AutoSize(min, max) => {
+                let n = unit::parse_bytes(text)?;
+                let outside = || outside(&format!("'{text}'"), unit::bytes(min), unit::bytes(max));
+                number_within(n, min, max).ok_or_else(outside)
             }
-            OptionKind::MaybeCount(..) if text == "none" => Ok(OptionValue::Word("none".into())),
-            OptionKind::WordCount(word, ..) if text == word => Ok(OptionValue::Word(word.into())),
-            OptionKind::Size(min, max) | OptionKind::AutoSize(min, max) => sized(min, max),
             OptionKind::Count(min, max)
             | OptionKind::MaybeCount(min, max)
             | OptionKind::AutoCount(min, max)
-            | OptionKind::WordCount(_, min, max) => counted(min, max),
-            OptionKind::Time(min, max) => {
-                let time = unit::parse_duration(text)?;
-                match u64::try_from(time.as_millis()) {
-                    Ok(ms) if (min..=max).contains(&ms) => Ok(OptionValue::Number(ms)),
-                    _ => Err(format!(
-                        "'{text}' is outside {} to {}",
-                        milliseconds(min),
-                        milliseconds(max)
-                    )),
-                }
+            | OptionKind::WordCount(_, min, max) => {
+                let n = text.parse().map_err(|_| format!("'{text}' is not a whole number"))?;
+                number_within(n, min, max).ok_or_else(|| outside(&n.to_string(), min, max))
             }
-            OptionKind::Text => {
-                let fine = !text.is_empty() && text.len() <= 1000;
-                if !fine || text.chars().any(char::is_control) {
-                    return Err(format!("'{text}' is not one line of at most 1000 bytes"));
-                }
-                Ok(OptionValue::Word(text.into()))
+            OptionKind::Time(min, max) => {
+                let ms = u64::try_from(unit::parse_duration(text)?.as_millis()).ok();
+                ms.and_then(|ms| number_within(ms, min, max)).ok_or_else(|| {
+                    outside(&format!("'{text}'"), milliseconds(min), milliseconds(max))
+                })
             }
             OptionKind::Flag => match text {
                 "on" | "true" | "yes" | "1" => Ok(OptionValue::Flag(true)),
                 "off" | "false" | "no" | "0" => Ok(OptionValue::Flag(false)),
                 _ => Err(format!("'{text}' is neither on nor off")),
             },
-            OptionKind::Choice(words) if words.contains(&text) => {
-                Ok(OptionValue::Word(text.into()))
-            }
+            OptionKind::Choice(words) if words.contains(&text) => word(),
             OptionKind::Choice(words) => {
                 Err(format!("'{text}' is not one of {}", words.join(", ")))
             }
-            OptionKind::Name => {
-                let fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-                if text.is_empty() || text.len() > 15 || !text.chars().all(fine) {
-                    return Err(format!("'{text}' is not a name (letters, digits, - and _)"));
-                }
-                Ok(OptionValue::Word(text.into()))
+            OptionKind::Text if !is_line(text) => {
+                Err(format!("'{text}' is not one line of at most 1000 bytes"))
             }
+            OptionKind::Name if !is_name(text) => {
+                Err(format!("'{text}' is not a name (letters, digits, - and _)"))
+            }
+            OptionKind::Text | OptionKind::Name => word(),
         }
     }
-}
 
-impl OptionKind {
     /// Writes a value of this kind so that it parses to the same again. A count
     /// is written in digits, because a count of `9K` is nothing one can type.
     pub fn print(&self, value: &OptionValue) -> String {
@@ -181,6 +156,23 @@ impl OptionKind {
             _ => value.to_string(),
         }
     }
+}
+
+fn number_within(n: u64, min: u64, max: u64) -> Option<OptionValue> {
+    (min..=max).contains(&n).then_some(OptionValue::Number(n))
+}
+
+fn outside(what: &str, min: impl fmt::Display, max: impl fmt::Display) -> String {
+    format!("{what} is outside {min} to {max}")
+}
+
+fn is_line(text: &str) -> bool {
+    (1..=1000).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+fn is_name(text: &str) -> bool {
+    let sound = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (1..=15).contains(&text.len()) && text.chars().all(sound)
 }
 
 fn milliseconds(ms: u64) -> String {

@@ -1,31 +1,32 @@
 //! What may be set on a host: a closed set, each with the one thing it changes.
 //!
-//! A [`Setting`] is data: it says what is set, on what, to what. How the present
-//! value is read, written down, changed and restored is `host::settings`'
-//! business. Every name in it was checked when it was made, whether typed,
-//! read from a file or built by a path: no name leads out of the folder it is for.
+//! A [`Setting`] is data: what is set, on which device or CPU, and the value. Reading,
+//! journalling, changing and restoring it is the business of the crate `bytepath-settings`,
+//! in the process that runs on the host concerned. Every name in a setting was checked when
+//! the setting was made, whether it was typed, read from a file or built by a path: no name
+//! leads out of the folder it is for.
 //!
-//! People write settings as one line each ([`std::str::FromStr`], and what
-//! [`std::fmt::Display`] prints): `mtu eth0 4148`, `rings eth0 rx=4096`. The
-//! equivalent command of the usual tools is [`Setting::command`].
+//! `kinds` is the table of all of them. People write settings as one line each
+//! ([`std::str::FromStr`], and what [`std::fmt::Display`] prints): `mtu eth0 4148`,
+//! `rings eth0 rx=4096`. The equivalent command of the usual tools is [`Setting::command`].
 
-mod command;
-mod dsa;
+mod kinds;
 mod names;
 mod outcome;
-mod text;
+mod words;
 
+pub use kinds::setting_forms;
 pub use names::{Cpus, DeviceName, SysctlName, Word};
 pub use outcome::{Restoration, RestorationRow, SettingRecord, SettingValue, WantedSetting};
-pub use text::FORMS as SETTING_FORMS;
 
-use super::{Fault, FaultKind, unit};
+use super::{Fault, FaultKind};
+use kinds::describe;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 /// One thing that is set on a host. All of them are gone after a reboot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::EnumCount)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Setting {
     /// A kernel parameter below `/proc/sys` (sysctl(8)); see [`SysctlName`] for
@@ -361,31 +362,21 @@ pub struct TapFlags {
 }
 
 impl Setting {
-    /// What it is about, without what it is set to: `mtu eth0`.
+    /// What it is about, without its value: `mtu eth0`.
     pub fn subject(&self) -> String {
-        match self {
-            Setting::Sysctl { name, .. } => name.to_string(),
-            Setting::Feature { device, feature, .. } => format!("feature {device} {feature}"),
-            Setting::Governor { .. } => "governor".into(),
-            Setting::IdleStates { .. } => "idle states".into(),
-            Setting::IrqAffinity { irq, .. } => format!("CPUs of interrupt {irq}"),
-            Setting::Flow { .. } => self.to_string(),
-            Setting::Dsa { part, attribute, .. } => format!("{attribute} of {part}"),
-            Setting::HugePages { size, node, .. } => {
-                let node = node.map_or(String::new(), |node| format!(" of node {node}"));
-                format!("huge pages of {}{node}", unit::bytes(*size))
-            }
-            other => {
-                let text = other.to_string();
-                text.split(' ').take(2).collect::<Vec<_>>().join(" ")
-            }
-        }
+        describe(self).subject
+    }
+
+    /// What a person would type to do it by hand. It is printed and never run. Where no tool
+    /// does it (flags of a tap device) the call is described after a `#`.
+    pub fn command(&self) -> String {
+        describe(self).command
     }
 
     /// A setting that was built and not typed, checked as if it had been typed:
     /// ranges, and that it sets anything at all.
     pub fn checked(self) -> Result<Setting, Fault> {
-        match self.flaw() {
+        match describe(&self).flaw {
             None => Ok(self),
             Some(flaw) => Err(Fault::new(
                 FaultKind::Usage,
@@ -394,73 +385,18 @@ impl Setting {
         }
     }
 
-    /// What a setting of several parts sets, by name, in the order in which it is written;
-    /// what it leaves alone is not among them.
+    /// Name and value of each part that is set, in the order in which they are written, if
+    /// it is a setting of several parts.
     pub fn parts(&self) -> Vec<(&'static str, String)> {
-        let number = |name, value: Option<u32>| Some((name, value?.to_string()));
-        let switch = |name, on: Option<bool>| Some((name, flag(on?).to_owned()));
-        let parts = match self {
-            Setting::Rings { rings: r, .. } => vec![
-                number("rx", r.rx),
-                number("tx", r.tx),
-                number("rx-buf-len", r.rx_buf_len),
-                r.tcp_data_split.map(|split| ("tcp-data-split", split.to_string())),
-                number("hds-thresh", r.hds_thresh),
-            ],
-            Setting::Channels { channels: c, .. } => {
-                vec![number("rx", c.rx), number("tx", c.tx), number("combined", c.combined)]
-            }
-            Setting::Coalescing { coalescing: c, .. } => vec![
-                number("rx-usecs", c.rx_usecs),
-                number("rx-frames", c.rx_frames),
-                number("tx-usecs", c.tx_usecs),
-                number("tx-frames", c.tx_frames),
-                switch("adaptive-rx", c.adaptive_rx),
-                switch("adaptive-tx", c.adaptive_tx),
-            ],
-            Setting::PacketLimits { limits: l, .. } => vec![
-                number("gso", l.gso),
-                number("gro", l.gro),
-                number("gso-ipv4", l.gso_ipv4),
-                number("gro-ipv4", l.gro_ipv4),
-            ],
-            Setting::TapFlags { flags, .. } => vec![
-                switch("vnet-hdr", flags.vnet_hdr),
-                switch("napi", flags.napi),
-                switch("backpressure", flags.backpressure),
-            ],
-            _ => Vec::new(),
-        };
-        parts.into_iter().flatten().collect()
+        describe(self).parts
     }
 
-    /// The network device it is for; none for those of CPUs, memory and sysctls.
+    /// The network device it is for; `None` for those of CPUs, memory and sysctls.
     pub fn device(&self) -> Option<&DeviceName> {
-        match self {
-            Setting::Feature { device, .. }
-            | Setting::Rings { device, .. }
-            | Setting::Channels { device, .. }
-            | Setting::Coalescing { device, .. }
-            | Setting::Spread { device, .. }
-            | Setting::Flow { device, .. }
-            | Setting::Mtu { device, .. }
-            | Setting::PacketLimits { device, .. }
-            | Setting::Qdisc { device, .. }
-            | Setting::Rps { device, .. }
-            | Setting::Xps { device, .. }
-            | Setting::ThreadedNapi { device, .. }
-            | Setting::TapFlags { device, .. }
-            | Setting::Loan { device, .. } => Some(device),
-            Setting::Sysctl { .. }
-            | Setting::IrqAffinity { .. }
-            | Setting::Governor { .. }
-            | Setting::IdleStates { .. }
-            | Setting::HugePages { .. }
-            | Setting::Dsa { .. } => None,
-        }
+        describe(self).device
     }
 
-    /// True where it belongs to a network namespace and not to the machine.
+    /// Whether it belongs to a network namespace and not to the machine.
     pub fn is_of_namespace(&self) -> bool {
         match self {
             Setting::Sysctl { name, .. } => name.is_of_namespace(),
@@ -468,7 +404,7 @@ impl Setting {
         }
     }
 
-    /// True where a testbed requests it, and never a person.
+    /// Whether a testbed requests it, and never a person.
     pub fn is_of_testbed(&self) -> bool {
         matches!(self, Setting::Loan { .. })
     }
@@ -491,66 +427,8 @@ impl Setting {
         before.compared_with(after)
     }
 
-    /// The part of a [`Setting::Loan`] that says where the device is.
+    /// The part of a [`Setting::Loan`] that contains where the device is.
     pub const PLACE: &str = "place";
-
-    /// What is wrong with it; none if nothing is. Names were checked before.
-    fn flaw(&self) -> Option<String> {
-        const LEAST_MTU: u32 = 1280;
-        match self {
-            Setting::Sysctl { value, .. } => names::value_flaw(value),
-            Setting::Rings { .. }
-            | Setting::Channels { .. }
-            | Setting::Coalescing { .. }
-            | Setting::PacketLimits { .. }
-            | Setting::TapFlags { .. }
-                if self.parts().is_empty() =>
-            {
-                Some("it sets nothing".into())
-            }
-            Setting::Spread { queues: 0, .. } => Some("flows must go to at least one queue".into()),
-            Setting::Flow { rule, .. } => rule.flaw(),
-            Setting::Mtu { bytes, .. } if *bytes < LEAST_MTU => Some(format!(
-                "below {LEAST_MTU} bytes the kernel removes IPv6 and its addresses from the device"
-            )),
-            Setting::IrqAffinity { cpus, .. } if cpus.is_empty() => {
-                Some("an interrupt needs a CPU".into())
-            }
-            Setting::Governor { cpus: Some(cpus), .. }
-            | Setting::IdleStates { cpus: Some(cpus), .. }
-                if cpus.is_empty() =>
-            {
-                Some("it names no CPU".into())
-            }
-            Setting::HugePages { size, .. } if !size.is_power_of_two() || *size < 4096 => {
-                Some(format!("there are no pages of {size} bytes"))
-            }
-            Setting::Dsa { part, attribute, value } => dsa::flaw(part, attribute, value),
-            _ => None,
-        }
-    }
-
-    /// Whether it names a part of a DSA device that there can be, and what can be set of it.
-    pub fn is_of_dsa(&self) -> bool {
-        matches!(self, Setting::Dsa { .. }) && self.flaw().is_none()
-    }
-}
-
-fn flag(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
-}
-
-impl FlowRule {
-    fn flaw(&self) -> Option<String> {
-        let addresses = || self.source.iter().chain(&self.destination);
-        if addresses().any(|address| address.is_ipv6() != self.ipv6) {
-            return Some("its addresses are not of one family".into());
-        }
-        let any = addresses().next().is_some()
-            || self.source_port.is_some()
-            || self.destination_port.is_some();
-        (!any).then(|| "it would steer every flow; give a port or an address".into())
-    }
 }
 
 #[cfg(test)]

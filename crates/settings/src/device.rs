@@ -1,224 +1,234 @@
 //! Settings of network devices that are made by netlink and ioctl.
 
-use super::missing;
+use super::access::{Access, Nic, parts_of};
+use super::files;
+use super::qdisc::{defaults, irreplaceable, root_text, set_root};
 use bytepath_record::{
-    DeviceName, Fault, FaultKind, FlowRule, PacketLimits, Setting, SettingValue, TapFlags,
+    DeviceName, Fault, FaultKind, FlowRule, PacketLimits, Setting, SettingValue, TapFlags, Word,
 };
 use bytepath_sys::ethtool::{Channels, Coalescing, DataSplit, Rings};
 use bytepath_sys::flow_steering::{self as steering, Rule};
 use bytepath_sys::netlink::{Limits, Netlink};
-use bytepath_sys::qdisc::{Qdisc, ROOT};
 use bytepath_sys::tap;
 use std::collections::BTreeMap;
 use std::io;
 
-/// What a device says of a setting; none if the device is not there.
-pub(super) fn read(
-    netlink: &mut Netlink,
-    setting: &Setting,
-    tap_flags: Option<u32>,
-) -> Result<Option<SettingValue>, Fault> {
-    let Some(device) = setting.device() else { return Ok(None) };
-    let fault = |e: &io::Error| match e.kind() {
-        io::ErrorKind::Unsupported => {
-            let text = format!("the driver of {device} does not support this ({e})");
-            Fault::new(FaultKind::Unsupported, text)
+pub(super) fn feature<'s>(device: &'s DeviceName, feature: &'s Word, on: bool) -> Access<'s> {
+    let read = move |nic: &mut Nic| {
+        let features = nic.query(Netlink::features)?;
+        let has = |names: &[String]| names.iter().any(|name| name == feature.as_str());
+        let is_on = has(&features.active);
+        // What does not exist is not off.
+        if !has(&features.known) {
+            let text = format!("this kernel has no offload feature {feature}");
+            return Err(Fault::new(FaultKind::Unsupported, text).remedy(format!(
+                "`ethtool -k {device}` lists the features; write tx-tcp-segmentation for tso, \
+                 and so on"
+            )));
         }
-        _ => Fault::system(format!("cannot query {device}"), e),
+        if on && !is_on && !has(&features.changeable) {
+            let text = format!("{device} has no {feature} that can be enabled");
+            return Err(Fault::new(FaultKind::Unsupported, text)
+                .remedy(format!("`ethtool -k {device}` shows what it has")));
+        }
+        Ok(SettingValue::one(feature.as_str(), flag(is_on)))
     };
-    let Some(link) = netlink.link(device.as_str()).map_err(|e| fault(&e))? else {
-        return Ok(None);
+    let goal = move |_: &SettingValue| Ok(SettingValue::one(feature.as_str(), flag(on)));
+    let write = move |nic: &mut Nic, to: &SettingValue| {
+        let on = switch(to, feature.as_str()) == Some(true);
+        nic.netlink.set_features(nic.link.index, &[(feature.as_str(), on)])
     };
-    let value = match setting {
-        Setting::Feature { feature, on: wanted, .. } => {
-            let features = netlink.features(link.index).map_err(|e| fault(&e))?;
-            let has = |names: &[String]| names.iter().any(|name| name == feature.as_str());
-            let on = has(&features.active);
-            // What does not exist is not off.
-            if !has(&features.known) {
-                let text = format!("this kernel has no offload feature {feature}");
-                return Err(Fault::new(FaultKind::Unsupported, text).remedy(format!(
-                    "`ethtool -k {device}` lists the features; write tx-tcp-segmentation for tso, \
-                     and so on"
-                )));
-            }
-            if *wanted && !on && !has(&features.changeable) {
-                let text = format!("{device} has no {feature} that can be enabled");
-                return Err(Fault::new(FaultKind::Unsupported, text)
-                    .remedy(format!("`ethtool -k {device}` shows what it has")));
-            }
-            SettingValue::one(feature.as_str(), flag(on))
-        }
-        Setting::Rings { .. } => rings_value(&netlink.rings(link.index).map_err(|e| fault(&e))?),
-        Setting::Channels { .. } => {
-            let c = netlink.channels(link.index).map_err(|e| fault(&e))?;
-            value([("rx", c.rx), ("tx", c.tx), ("combined", c.combined)])
-        }
-        Setting::Coalescing { .. } => {
-            coalescing_value(&netlink.coalescing(link.index).map_err(|e| fault(&e))?)
-        }
-        Setting::Spread { .. } => {
-            let table = steering::indirection(device.as_str()).map_err(|e| fault(&e))?;
-            let words: Vec<String> = table.iter().map(u32::to_string).collect();
-            SettingValue::one("table", words.join(" "))
-        }
-        Setting::Flow { rule, .. } => {
-            let location = find_rule(device, rule).map_err(|e| fault(&e))?;
-            let text = location.map_or("absent".into(), |at| format!("at location {at}"));
-            SettingValue::one("rule", text)
-        }
-        Setting::PacketLimits { .. } => {
-            let l = link.limits;
-            value([
-                ("gso", l.gso),
-                ("gro", l.gro),
-                ("gso-ipv4", l.gso_ipv4),
-                ("gro-ipv4", l.gro_ipv4),
-            ])
-        }
-        Setting::Qdisc { .. } => {
-            let all = netlink.qdiscs(link.index).map_err(|e| fault(&e))?;
-            let root = all.iter().find(|qdisc| qdisc.parent == ROOT);
-            let text = root.map_or("none".into(), |root| qdisc_text(root, &all));
-            SettingValue::one("root", text)
-        }
-        Setting::TapFlags { .. } => {
-            let bits = tap_flags.filter(|bits| bits & tap::TAP != 0).ok_or_else(|| {
-                Fault::new(FaultKind::Unsupported, format!("{device} is not a tap device"))
-            })?;
-            let each = TAP_FLAGS.iter();
-            let texts = each.map(|(name, bit)| ((*name).to_owned(), flag(bits & bit != 0).into()));
-            SettingValue(texts.collect())
-        }
-        _ => return Ok(None),
-    };
-    Ok(Some(value))
+    Access::calls(device, read, goal, write)
 }
 
-/// The value the device should have. The fault shows why it cannot, or why what is there
-/// could not be restored.
-pub(super) fn goal(setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
-    Ok(match setting {
-        Setting::Feature { feature, on, .. } => SettingValue::one(feature.as_str(), flag(*on)),
-        Setting::Rings { .. } | Setting::Channels { .. } | Setting::Coalescing { .. } => {
-            parts(setting)
-        }
-        Setting::Spread { queues, .. } => {
-            let length = before.get("table").unwrap_or_default().split_whitespace().count();
-            let table = (0..length as u64).map(|at| (at % u64::from(*queues)).to_string());
-            SettingValue::one("table", table.collect::<Vec<_>>().join(" "))
-        }
-        Setting::Flow { .. } => SettingValue::one("rule", PRESENT),
-        Setting::PacketLimits { limits, .. } => limits_goal(limits),
-        Setting::Qdisc { discipline, .. } => {
-            let root = before.get("root").unwrap_or_default();
-            if let Some(why) = irreplaceable(root) {
-                return Err(Fault::new(FaultKind::Unsupported, why));
-            }
-            SettingValue::one("root", discipline.as_str())
-        }
-        Setting::TapFlags { flags, .. } => {
-            check_tap(flags)?;
-            parts(setting)
-        }
-        _ => SettingValue::default(),
-    })
+pub(super) fn rings<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {
+    const SPLITS: [(DataSplit, &str); 3] =
+        [(DataSplit::Enabled, "on"), (DataSplit::Disabled, "off"), (DataSplit::Unknown, "auto")];
+    let read = |nic: &mut Nic| {
+        let rings = nic.query(Netlink::rings)?;
+        let mut parts = value([
+            ("rx", rings.rx),
+            ("tx", rings.tx),
+            ("rx-buf-len", rings.rx_buf_len),
+            ("hds-thresh", rings.hds_thresh),
+        ]);
+        let text = |is: DataSplit| SPLITS.iter().find(|(split, _)| *split == is);
+        let split = rings.tcp_data_split.and_then(text);
+        parts.0.extend(split.map(|(_, text)| ("tcp-data-split".into(), (*text).into())));
+        Ok(parts)
+    };
+    let write = |nic: &mut Nic, to: &SettingValue| {
+        let split = to.get("tcp-data-split");
+        let split = split.and_then(|text| SPLITS.iter().find(|(_, known)| *known == text));
+        let rings = Rings {
+            rx: number(to, "rx"),
+            tx: number(to, "tx"),
+            rx_buf_len: number(to, "rx-buf-len"),
+            tcp_data_split: split.map(|(split, _)| *split),
+            hds_thresh: number(to, "hds-thresh"),
+            ..Rings::default()
+        };
+        nic.netlink.set_rings(nic.link.index, &rings)
+    };
+    Access::parts(setting, device, read, write)
 }
 
-/// Changes the named parts of a setting to these texts.
-pub(super) fn write(
-    netlink: &mut Netlink,
-    setting: &Setting,
-    to: &SettingValue,
-    tap_flags: Option<u32>,
-) -> Result<(), Fault> {
-    let fault = |e: &io::Error| Fault::system(format!("the kernel refused {to}"), e);
-    let Some(device) = setting.device() else { return Ok(()) };
-    let link = netlink.link(device.as_str()).map_err(|e| fault(&e))?;
-    let index = link.ok_or_else(|| missing(setting))?.index;
-    let number = |name: &str| to.get(name).and_then(|text| text.parse::<u32>().ok());
-    let on = |name: &str| to.get(name).map(|text| text == "on");
-    let done = match setting {
-        Setting::Feature { feature, .. } => {
-            netlink.set_features(index, &[(feature.as_str(), on(feature.as_str()) == Some(true))])
+pub(super) fn channels<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {
+    let read = |nic: &mut Nic| {
+        let c = nic.query(Netlink::channels)?;
+        Ok(value([("rx", c.rx), ("tx", c.tx), ("combined", c.combined)]))
+    };
+    let write = |nic: &mut Nic, to: &SettingValue| {
+        let (rx, tx, combined) = (number(to, "rx"), number(to, "tx"), number(to, "combined"));
+        let channels = Channels { rx, tx, combined, ..Channels::default() };
+        nic.netlink.set_channels(nic.link.index, &channels)
+    };
+    Access::parts(setting, device, read, write)
+}
+
+pub(super) fn coalescing<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {
+    let read = |nic: &mut Nic| {
+        let c = nic.query(Netlink::coalescing)?;
+        let mut parts = value([
+            ("rx-usecs", c.rx_usecs),
+            ("rx-frames", c.rx_frames),
+            ("tx-usecs", c.tx_usecs),
+            ("tx-frames", c.tx_frames),
+        ]);
+        for (name, on) in [("adaptive-rx", c.adaptive_rx), ("adaptive-tx", c.adaptive_tx)] {
+            parts.0.extend(on.map(|on| (name.to_owned(), flag(on).to_owned())));
         }
-        Setting::Rings { .. } => {
-            let split = |text: &str| match text {
-                "on" => DataSplit::Enabled,
-                "off" => DataSplit::Disabled,
-                _ => DataSplit::Unknown,
-            };
-            let rings = Rings {
-                rx: number("rx"),
-                tx: number("tx"),
-                rx_buf_len: number("rx-buf-len"),
-                tcp_data_split: to.get("tcp-data-split").map(split),
-                hds_thresh: number("hds-thresh"),
-                ..Rings::default()
-            };
-            netlink.set_rings(index, &rings)
-        }
-        Setting::Channels { .. } => {
-            let (rx, tx, combined) = (number("rx"), number("tx"), number("combined"));
-            netlink.set_channels(index, &Channels { rx, tx, combined, ..Channels::default() })
-        }
-        Setting::Coalescing { .. } => {
-            let coalescing = Coalescing {
-                rx_usecs: number("rx-usecs"),
-                rx_frames: number("rx-frames"),
-                tx_usecs: number("tx-usecs"),
-                tx_frames: number("tx-frames"),
-                adaptive_rx: on("adaptive-rx"),
-                adaptive_tx: on("adaptive-tx"),
-            };
-            netlink.set_coalescing(index, &coalescing)
-        }
-        Setting::Spread { .. } => set_table(device, to.get("table").unwrap_or_default()),
-        Setting::Flow { rule, .. } => match to.get("rule") {
-            Some(PRESENT) => insert(device, rule),
-            _ => delete(device, rule),
+        Ok(parts)
+    };
+    let write = |nic: &mut Nic, to: &SettingValue| {
+        let coalescing = Coalescing {
+            rx_usecs: number(to, "rx-usecs"),
+            rx_frames: number(to, "rx-frames"),
+            tx_usecs: number(to, "tx-usecs"),
+            tx_frames: number(to, "tx-frames"),
+            adaptive_rx: switch(to, "adaptive-rx"),
+            adaptive_tx: switch(to, "adaptive-tx"),
+        };
+        nic.netlink.set_coalescing(nic.link.index, &coalescing)
+    };
+    Access {
+        // A driver that adapts its interrupts moves their waits.
+        follows: |change, name, _| match name {
+            "rx-usecs" | "rx-frames" => switch(&change.set, "adaptive-rx") == Some(true),
+            "tx-usecs" | "tx-frames" => switch(&change.set, "adaptive-tx") == Some(true),
+            _ => false,
         },
-        Setting::PacketLimits { .. } => {
-            let limits = Limits {
-                gso: number("gso"),
-                gro: number("gro"),
-                gso_ipv4: number("gso-ipv4"),
-                gro_ipv4: number("gro-ipv4"),
-            };
-            netlink.set_limits(index, &limits)
-        }
-        Setting::Qdisc { .. } => set_root(netlink, index, to.get("root").unwrap_or_default()),
-        Setting::TapFlags { .. } => {
-            let mut bits = tap_flags.ok_or_else(|| missing(setting))?;
-            for (name, bit) in TAP_FLAGS {
-                match on(name) {
-                    Some(true) => bits |= bit,
-                    Some(false) => bits &= !bit,
-                    None => {}
-                }
-            }
-            tap::set_flags(device.as_str(), bits)
-        }
-        _ => Ok(()),
-    };
-    done.map_err(|e| fault(&e))
+        ..Access::parts(setting, device, read, write)
+    }
 }
 
-/// Whether two texts of a device's setting mean the same. What we request says
-/// less than what is there then: a rule's place and a discipline's options are
-/// not for us to choose.
-pub(super) fn same(setting: &Setting, a: &str, b: &str) -> bool {
-    let asked = |asked: &str, found: &str| match setting {
-        Setting::Flow { .. } => asked == PRESENT && found != "absent",
-        Setting::Qdisc { .. } => {
-            !asked.contains(' ') && found.split(' ').next() == Some(asked) && asked != "none"
-        }
-        _ => false,
+pub(super) fn spread(device: &DeviceName, queues: u32) -> Access<'_> {
+    let read = |nic: &mut Nic| {
+        let name = nic.name;
+        let table = nic.query(|_, _| steering::indirection(name))?;
+        Ok(SettingValue::one("table", words(table)))
     };
-    a == b
-        || asked(a, b)
-        || asked(b, a)
-        || matches!(setting, Setting::Qdisc { .. }) && defaults(a, b)
+    let goal = move |before: &SettingValue| {
+        let length = before.get("table").unwrap_or_default().split_whitespace().count();
+        Ok(SettingValue::one("table", words((0..length as u64).map(|at| at % u64::from(queues)))))
+    };
+    let write =
+        |nic: &mut Nic, to: &SettingValue| set_table(nic.name, to.get("table").unwrap_or_default());
+    Access::calls(device, read, goal, write)
+}
+
+pub(super) fn flow<'s>(device: &'s DeviceName, rule: &'s FlowRule) -> Access<'s> {
+    let read = |nic: &mut Nic| {
+        let name = nic.name;
+        let location = nic.query(|_, _| find_rule(name, rule))?;
+        let text = location.map_or("absent".into(), |at| format!("at location {at}"));
+        Ok(SettingValue::one("rule", text))
+    };
+    let goal = |_: &SettingValue| Ok(SettingValue::one("rule", PRESENT));
+    let write = |nic: &mut Nic, to: &SettingValue| match to.get("rule") {
+        Some(PRESENT) => insert(nic.name, rule),
+        _ => delete(nic.name, rule),
+    };
+    Access {
+        // Where the device puts the rule is not for us to choose.
+        same: |a, b| {
+            a == b || [(a, b), (b, a)].iter().any(|(a, b)| *a == PRESENT && *b != "absent")
+        },
+        ..Access::calls(device, read, goal, write)
+    }
+}
+
+pub(super) fn packet_limits<'s>(device: &'s DeviceName, limits: &'s PacketLimits) -> Access<'s> {
+    let read = |nic: &mut Nic| {
+        let l = nic.link.limits;
+        let limits =
+            [("gso", l.gso), ("gro", l.gro), ("gso-ipv4", l.gso_ipv4), ("gro-ipv4", l.gro_ipv4)];
+        Ok(value(limits))
+    };
+    let write = |nic: &mut Nic, to: &SettingValue| {
+        let limits = Limits {
+            gso: number(to, "gso"),
+            gro: number(to, "gro"),
+            gso_ipv4: number(to, "gso-ipv4"),
+            gro_ipv4: number(to, "gro-ipv4"),
+        };
+        nic.netlink.set_limits(nic.link.index, &limits)
+    };
+    Access::calls(device, read, |_| Ok(limits_goal(limits)), write)
+}
+
+pub(super) fn qdisc<'s>(device: &'s DeviceName, discipline: &'s Word) -> Access<'s> {
+    let read = |nic: &mut Nic| Ok(SettingValue::one("root", nic.query(root_text)?));
+    let goal = |before: &SettingValue| match irreplaceable(before.get("root").unwrap_or_default()) {
+        Some(why) => Err(Fault::new(FaultKind::Unsupported, why)),
+        None => Ok(SettingValue::one("root", discipline.as_str())),
+    };
+    let write = |nic: &mut Nic, to: &SettingValue| {
+        set_root(nic.netlink, nic.link.index, to.get("root").unwrap_or_default())
+    };
+    Access { same: same_root, ..Access::calls(device, read, goal, write) }
+}
+
+/// A request is a name alone: options are not for us to choose.
+fn same_root(a: &str, b: &str) -> bool {
+    let is_kind_of = |name: &str, root: &str| {
+        !name.contains(' ') && root.split(' ').next() == Some(name) && name != "none"
+    };
+    a == b || is_kind_of(a, b) || is_kind_of(b, a) || defaults(a, b)
+}
+
+pub(super) fn tap_flags<'s>(
+    setting: &'s Setting,
+    device: &'s DeviceName,
+    flags: &'s TapFlags,
+) -> Access<'s> {
+    let read = |nic: &mut Nic| {
+        let bits = present_tap_flags(nic).filter(|bits| bits & tap::TAP != 0);
+        let bits = bits.ok_or_else(|| {
+            Fault::new(FaultKind::Unsupported, format!("{} is not a tap device", nic.name))
+        })?;
+        let each = TAP_FLAGS.iter();
+        let texts = each.map(|(name, bit)| ((*name).to_owned(), flag(bits & bit != 0).into()));
+        Ok(SettingValue(texts.collect()))
+    };
+    let write = |nic: &mut Nic, to: &SettingValue| {
+        let mut bits = present_tap_flags(nic).ok_or(io::ErrorKind::NotFound)?;
+        for (name, bit) in TAP_FLAGS {
+            match switch(to, name) {
+                Some(true) => bits |= bit,
+                Some(false) => bits &= !bit,
+                None => {}
+            }
+        }
+        tap::set_flags(nic.name, bits)
+    };
+    let goal = |_: &SettingValue| check_tap(flags).map(|()| parts_of(setting));
+    Access { reads_sysfs: true, ..Access::calls(device, read, goal, write) }
+}
+
+fn present_tap_flags(nic: &Nic) -> Option<u32> {
+    let path = nic.roots.sys.join("class/net").join(nic.name).join("tun_flags");
+    u32::from_str_radix(files::read(&path).ok()?.trim().strip_prefix("0x")?, 16).ok()
 }
 
 /// The required rule: wherever the device puts it.
@@ -231,40 +241,21 @@ fn flag(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
+fn number(parts: &SettingValue, name: &str) -> Option<u32> {
+    parts.get(name)?.parse().ok()
+}
+
+fn switch(parts: &SettingValue, name: &str) -> Option<bool> {
+    parts.get(name).map(|text| text == "on")
+}
+
+fn words(numbers: impl IntoIterator<Item = impl ToString>) -> String {
+    numbers.into_iter().map(|n| n.to_string()).collect::<Vec<_>>().join(" ")
+}
+
 fn value<const N: usize>(parts: [(&str, Option<u32>); N]) -> SettingValue {
     let known = parts.into_iter().filter_map(|(name, n)| Some((name.to_owned(), n?.to_string())));
     SettingValue(known.collect::<BTreeMap<_, _>>())
-}
-
-fn rings_value(rings: &Rings) -> SettingValue {
-    let mut found = value([
-        ("rx", rings.rx),
-        ("tx", rings.tx),
-        ("rx-buf-len", rings.rx_buf_len),
-        ("hds-thresh", rings.hds_thresh),
-    ]);
-    if let Some(split) = rings.tcp_data_split {
-        let text = match split {
-            DataSplit::Enabled => "on",
-            DataSplit::Disabled => "off",
-            DataSplit::Unknown => "auto",
-        };
-        found.0.insert("tcp-data-split".into(), text.into());
-    }
-    found
-}
-
-fn coalescing_value(c: &Coalescing) -> SettingValue {
-    let mut found = value([
-        ("rx-usecs", c.rx_usecs),
-        ("rx-frames", c.rx_frames),
-        ("tx-usecs", c.tx_usecs),
-        ("tx-frames", c.tx_frames),
-    ]);
-    for (name, on) in [("adaptive-rx", c.adaptive_rx), ("adaptive-tx", c.adaptive_tx)] {
-        found.0.extend(on.map(|on| (name.to_owned(), flag(on).to_owned())));
-    }
-    found
 }
 
 /// `netif_set_gso_max_size` and its twin (net/core/dev.c): up to 65536 the limit
@@ -292,25 +283,20 @@ fn check_tap(flags: &TapFlags) -> Result<(), Fault> {
     Ok(())
 }
 
-fn parts(setting: &Setting) -> SettingValue {
-    let parts = setting.parts().into_iter();
-    SettingValue(parts.map(|(name, text)| (name.to_owned(), text)).collect())
-}
-
 /// Sets the table by which flows are spread. One that is the driver's own is
 /// returned to the driver, so that it follows the number of queues again.
-fn set_table(device: &DeviceName, text: &str) -> io::Result<()> {
+fn set_table(device: &str, text: &str) -> io::Result<()> {
     let numbers: Result<Vec<u32>, _> = text.split(' ').map(str::parse).collect();
     let table = numbers.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-    let queues = steering::receive_queues(device.as_str()).unwrap_or(0);
+    let queues = steering::receive_queues(device).unwrap_or(0);
     let own = |(at, queue): (u64, &u32)| queues > 0 && u64::from(*queue) == at % queues;
-    if (0..).zip(&table).all(own) && steering::set_indirection(device.as_str(), &[]).is_ok() {
-        let now = steering::indirection(device.as_str())?;
+    if (0..).zip(&table).all(own) && steering::set_indirection(device, &[]).is_ok() {
+        let now = steering::indirection(device)?;
         if now == table {
             return Ok(());
         }
     }
-    steering::set_indirection(device.as_str(), &table)
+    steering::set_indirection(device, &table)
 }
 
 fn kernel_rule(rule: &FlowRule) -> Rule {
@@ -325,11 +311,11 @@ fn kernel_rule(rule: &FlowRule) -> Rule {
 }
 
 /// Where a device has exactly this rule.
-fn find_rule(device: &DeviceName, rule: &FlowRule) -> io::Result<Option<u32>> {
+fn find_rule(device: &str, rule: &FlowRule) -> io::Result<Option<u32>> {
     let wanted = kernel_rule(rule);
-    for location in steering::rules(device.as_str())?.locations {
+    for location in steering::rules(device)?.locations {
         // A rule that has disappeared meanwhile is not ours.
-        if let Ok(Some(found)) = steering::rule(device.as_str(), location)
+        if let Ok(Some(found)) = steering::rule(device, location)
             && found == wanted
         {
             return Ok(Some(location));
@@ -339,87 +325,19 @@ fn find_rule(device: &DeviceName, rule: &FlowRule) -> io::Result<Option<u32>> {
 }
 
 /// Puts the rule where the driver likes, or after all others.
-fn insert(device: &DeviceName, rule: &FlowRule) -> io::Result<()> {
-    let table = steering::rules(device.as_str())?;
+fn insert(device: &str, rule: &FlowRule) -> io::Result<()> {
+    let table = steering::rules(device)?;
     let free = || (0..table.size).rev().find(|at| table.locations.binary_search(at).is_err());
     let location = if table.chooses { None } else { free() };
     if location.is_none() && !table.chooses {
         return Err(io::Error::other("the device's flow rule table is full"));
     }
-    steering::insert_rule(device.as_str(), &kernel_rule(rule), location).map(drop)
+    steering::insert_rule(device, &kernel_rule(rule), location).map(drop)
 }
 
-fn delete(device: &DeviceName, rule: &FlowRule) -> io::Result<()> {
+fn delete(device: &str, rule: &FlowRule) -> io::Result<()> {
     match find_rule(device, rule)? {
-        Some(location) => steering::delete_rule(device.as_str(), location),
+        Some(location) => steering::delete_rule(device, location),
         None => Ok(()),
     }
-}
-
-/// Disciplines without classes, filters or a state worth keeping: made again with
-/// the options that they reported, they are what they were.
-const CLASSLESS: &[&str] =
-    &["pfifo", "bfifo", "pfifo_fast", "noqueue", "fq", "fq_codel", "codel", "sfq", "fq_pie", "pie"];
-
-/// `fq_codel handle=8001: options=...`; a handle of 0 is the kernel's own.
-pub(super) fn qdisc_text(root: &Qdisc, all: &[Qdisc]) -> String {
-    let hex: String = root.options.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut text = format!("{} handle={:x}:", root.kind, root.handle >> 16);
-    if all.iter().any(|qdisc| qdisc.parent != ROOT && qdisc.handle != 0) {
-        text.push_str(" with-children");
-    }
-    if !hex.is_empty() {
-        text.push_str(&format!(" options={hex}"));
-    }
-    text
-}
-
-/// Why a discipline could not be restored; none if it could.
-pub(super) fn irreplaceable(root: &str) -> Option<String> {
-    let kind = root.split(' ').next().unwrap_or_default();
-    let own = root.split(' ').any(|word| word == "handle=0:");
-    if kind == "none" {
-        return Some("the device is down, and gets its queueing discipline when it is up".into());
-    }
-    if root.split(' ').any(|word| word == "with-children") {
-        return Some(format!("{kind} has child disciplines that could not be restored"));
-    }
-    (!own && !CLASSLESS.contains(&kind))
-        .then(|| format!("{kind} was set up there by someone else and could not be restored"))
-}
-
-/// One of the two is the kernel's own (handle 0) and the other is not, and they
-/// are alike except for that: where the kernel's default has changed since, what it
-/// had put there can only be restored by name.
-pub(super) fn defaults(a: &str, b: &str) -> bool {
-    let own = |text: &str| text.split(' ').any(|word| word == "handle=0:");
-    let rest = |text: &str| -> Vec<String> {
-        text.split(' ').filter(|word| !word.starts_with("handle=")).map(str::to_owned).collect()
-    };
-    a.contains(' ') && b.contains(' ') && (own(a) || own(b)) && rest(a) == rest(b)
-}
-
-pub(super) fn set_root(netlink: &mut Netlink, index: u32, text: &str) -> io::Result<()> {
-    let kind = text.split(' ').next().unwrap_or_default();
-    let word = |name: &str| text.split(' ').find_map(|word| word.strip_prefix(name));
-    let Some(handle) = word("handle=") else {
-        return netlink.replace_root_qdisc(index, kind, 0, &[]);
-    };
-    let handle = u32::from_str_radix(handle.trim_end_matches(':'), 16).unwrap_or(0) << 16;
-    let options = unhex(word("options=").unwrap_or_default());
-    if handle == 0 {
-        // The kernel's own comes back by itself; whether it is the same is checked.
-        let _ = netlink.delete_root_qdisc(index);
-        let all = netlink.qdiscs(index)?;
-        let root = all.iter().find(|qdisc| qdisc.parent == ROOT);
-        if root.is_some_and(|root| root.kind == kind && root.options == options) {
-            return Ok(());
-        }
-    }
-    netlink.replace_root_qdisc(index, kind, handle, &options)
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
-    digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }

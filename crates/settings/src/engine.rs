@@ -1,8 +1,8 @@
 //! Making and restoring settings: read, journal, change, verify; and the
 //! same steps backwards.
 
-use super::journal::{Begin, Change, Chronicle, Entry, JOURNAL_SCHEMA, Medium};
-use super::loan;
+use super::journal::{Begin, Change, Chronicle, Entry, JOURNAL_SCHEMA, JournalStorage};
+use super::kinds::access;
 use super::machine::Machine;
 use bytepath_record::{
     Fault, FaultKind, Restoration, RestorationRow, Setting, SettingRecord, SettingValue,
@@ -21,7 +21,7 @@ pub(super) struct Engine<M, J> {
 /// A setting that can be made, or why not.
 type Feasible = Result<(SettingValue, SettingValue), Fault>;
 
-impl<M: Machine, J: Medium> Engine<M, J> {
+impl<M: Machine, J: JournalStorage> Engine<M, J> {
     /// Begins a journal. When this returns, its first line is on disk.
     pub(crate) fn begin(machine: M, journal: J, started_ms: u64) -> Result<Self, Fault> {
         let identity = machine.identity();
@@ -66,14 +66,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
 
     fn apply_one(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
         let setting = &want.setting;
-        let record = SettingRecord {
-            setting: setting.clone(),
-            profile: want.profile.clone(),
-            before: SettingValue::default(),
-            after: SettingValue::default(),
-            skipped: want.obstacle.clone(),
-            host: None,
-        };
+        let record = SettingRecord::from(want);
         if record.skipped.is_some() {
             return Ok(record);
         }
@@ -92,7 +85,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
             Err(fault) if want.optional && fault.kind != FaultKind::Storage => {
                 // What a half-made change left behind is restored at once.
                 if let Some(last) = self.changes.len().checked_sub(1) {
-                    self.undo_one(last, Home::Here);
+                    self.undo_one(last, JournalOrigin::Here);
                 }
                 Ok(skipped(fault))
             }
@@ -103,7 +96,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
     /// The current and required value of a setting, or why it cannot be made.
     pub(crate) fn feasible(&mut self, setting: &Setting) -> Feasible {
         let before = self.machine.read(setting)?;
-        let before = before.ok_or_else(|| super::missing(setting))?;
+        let before = before.ok_or_else(|| access(setting).absent())?;
         let goal = self.machine.goal(setting, &before)?;
         Ok((before, goal))
     }
@@ -140,16 +133,10 @@ impl<M: Machine, J: Medium> Engine<M, J> {
             undone: false,
         });
         self.machine.write(setting, goal)?;
-        let after = self.machine.read(setting)?.ok_or_else(|| super::missing(setting))?;
+        let after = self.machine.read(setting)?.ok_or_else(|| access(setting).absent())?;
         if !self.holds(setting, &after, goal) {
             let text = format!("the kernel accepted it, but it reads {after} now");
-            let remedy = match setting {
-                Setting::HugePages { .. } => {
-                    "memory is fragmented: choose fewer, or reserve them at boot (hugepages=N)"
-                }
-                _ => "choose what the kernel or the driver supports",
-            };
-            return Err(Fault::new(FaultKind::Unsupported, text).remedy(remedy));
+            return Err(Fault::new(FaultKind::Unsupported, text).remedy(access(setting).shortfall));
         }
         self.note(&Entry::Done { number, value: after.clone() })?;
         if let Some(change) = self.changes.last_mut() {
@@ -161,8 +148,8 @@ impl<M: Machine, J: Medium> Engine<M, J> {
 
     /// Restores everything, the last change first. Rows come in that order. The
     /// journal goes when nothing is left to be restored.
-    pub(crate) fn undo(&mut self, home: Home) -> Result<Vec<RestorationRow>, Fault> {
-        let rows = self.undo_from(0, home);
+    pub(crate) fn undo(&mut self, origin: JournalOrigin) -> Result<Vec<RestorationRow>, Fault> {
+        let rows = self.undo_from(0, origin);
         if self.changes.iter().all(|change| change.undone) {
             let noted = self.note(&Entry::End);
             self.journal.discard().map_err(|e| cannot_note(&e)).or(noted)?;
@@ -172,27 +159,29 @@ impl<M: Machine, J: Medium> Engine<M, J> {
 
     /// Restores the changes from this one on, the last first, and continues with the
     /// journal. Asked again, it tries those again that could not be restored.
-    pub(crate) fn undo_from(&mut self, first: usize, home: Home) -> Vec<RestorationRow> {
+    pub(crate) fn undo_from(&mut self, first: usize, origin: JournalOrigin) -> Vec<RestorationRow> {
         let mut rows = Vec::new();
         for at in (first..self.changes.len()).rev() {
             if !self.changes[at].undone {
-                rows.push(self.undo_one(at, home));
+                rows.push(self.undo_one(at, origin));
             }
         }
         rows
     }
 
-    fn undo_one(&mut self, at: usize, home: Home) -> RestorationRow {
+    fn undo_one(&mut self, at: usize, origin: JournalOrigin) -> RestorationRow {
         let change = self.changes[at].clone();
-        let (outcome, note) = if home == Home::Elsewhere && change.setting.is_of_namespace() {
+        let (outcome, note) = if origin == JournalOrigin::OtherNamespace
+            && change.setting.is_of_namespace()
+        {
             (Restoration::Elsewhere, "it belongs to another network namespace".to_owned())
-        } else if home == Home::Lost && change.setting.is_of_namespace() {
+        } else if origin == JournalOrigin::LostNamespace && change.setting.is_of_namespace() {
             (Restoration::Gone, "its network namespace is gone, and the device with it".to_owned())
         } else {
-            match self.put_back(&change, home) {
+            match self.put_back(&change, origin) {
                 Ok(result) => result,
                 // Nothing that was set before a boot is in force after it.
-                Err(fault) if home == Home::Rebooted => {
+                Err(fault) if origin == JournalOrigin::Rebooted => {
                     (Restoration::Gone, format!("the machine was rebooted since; {fault}"))
                 }
                 Err(fault) => (Restoration::Failed, fault.to_string()),
@@ -216,7 +205,11 @@ impl<M: Machine, J: Medium> Engine<M, J> {
 
     /// Puts the parts of one change back that still say what we set, and tells
     /// what it did with the others.
-    fn put_back(&mut self, change: &Change, home: Home) -> Result<(Restoration, String), Fault> {
+    fn put_back(
+        &mut self,
+        change: &Change,
+        origin: JournalOrigin,
+    ) -> Result<(Restoration, String), Fault> {
         let setting = &change.setting;
         let Some(now) = self.machine.read(setting)? else {
             return Ok((Restoration::Gone, "it no longer exists".into()));
@@ -238,7 +231,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
                 set => foreign.push((name.as_str(), now, set)),
             }
         }
-        if home == Home::Rebooted {
+        if origin == JournalOrigin::Rebooted {
             return Ok(match ours.is_empty() && foreign.is_empty() {
                 true => (Restoration::AlreadyBack, "the machine was rebooted since".into()),
                 false => (
@@ -250,7 +243,7 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         let mut notes = Vec::new();
         if !ours.is_empty() {
             self.machine.write(setting, &ours)?;
-            let after = self.machine.read(setting)?.ok_or_else(|| super::missing(setting))?;
+            let after = self.machine.read(setting)?.ok_or_else(|| access(setting).absent())?;
             if !self.holds(setting, &after, &ours) {
                 let text = format!("it was restored to {ours}, but reads {after}");
                 return Err(Fault::new(FaultKind::System, text));
@@ -277,34 +270,15 @@ impl<M: Machine, J: Medium> Engine<M, J> {
         Ok((outcome, notes.join("; ")))
     }
 
-    /// Whether what is there now is what we set, or follows from it. The kernel may
-    /// have found fewer huge pages than it was asked for; that is known only once
-    /// they are counted. A driver that adapts its interrupts moves their waits.
+    /// Whether what is there now is what we set, or follows from it.
     pub(crate) fn is_ours(
         &self,
         change: &Change,
         name: &str,
         (was, set, now): (&str, &str, &str),
     ) -> bool {
-        if self.machine.same(&change.setting, now, set) {
-            return true;
-        }
-        if let Setting::Loan { .. } = change.setting {
-            return loan::is_ours(name, was, now);
-        }
-        let adapts = |switch: &str| change.set.get(switch) == Some("on");
-        match (&change.setting, name) {
-            (Setting::Coalescing { .. }, "rx-usecs" | "rx-frames") => return adapts("adaptive-rx"),
-            (Setting::Coalescing { .. }, "tx-usecs" | "tx-frames") => return adapts("adaptive-tx"),
-            _ => {}
-        }
-        let number = |text: &str| text.trim().parse::<u64>().ok();
-        match (&change.setting, number(was), number(set), number(now)) {
-            (Setting::HugePages { .. }, Some(was), Some(set), Some(now)) if !change.verified => {
-                (was.min(set)..=was.max(set)).contains(&now)
-            }
-            _ => false,
-        }
+        self.machine.same(&change.setting, now, set)
+            || (access(&change.setting).follows)(change, name, [was, set, now])
     }
 
     fn note(&mut self, entry: &Entry) -> Result<(), Fault> {
@@ -314,29 +288,29 @@ impl<M: Machine, J: Medium> Engine<M, J> {
 
 /// Where a journal was written, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum JournalOrigin {
     /// By this kernel, in this network namespace.
     Here,
     /// By this kernel, in another namespace that still exists.
-    Elsewhere,
+    OtherNamespace,
     /// By this kernel, in a namespace that is gone.
-    Lost,
+    LostNamespace,
     /// Before the last boot: nothing that it records has lasted.
     Rebooted,
 }
 
-impl Home {
-    pub(crate) fn of(chronicle: &Chronicle, machine: &impl Machine) -> Home {
-        let Some(begin) = &chronicle.begin else { return Home::Here };
+impl JournalOrigin {
+    pub(crate) fn of(chronicle: &Chronicle, machine: &impl Machine) -> JournalOrigin {
+        let Some(begin) = &chronicle.begin else { return JournalOrigin::Here };
         let here = machine.identity();
         if begin.boot != here.boot {
-            Home::Rebooted
+            JournalOrigin::Rebooted
         } else if begin.namespace == here.namespace {
-            Home::Here
+            JournalOrigin::Here
         } else if machine.has_namespace(&begin.namespace) {
-            Home::Elsewhere
+            JournalOrigin::OtherNamespace
         } else {
-            Home::Lost
+            JournalOrigin::LostNamespace
         }
     }
 }

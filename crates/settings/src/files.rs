@@ -1,119 +1,169 @@
 //! Settings that are files below `/proc` and `/sys`: where each is, its new
 //! value, and when two texts mean the same.
 
-use bytepath_record::{Cpus, DeviceName, IdleChoice, Setting};
+use super::access::{Access, Knob, Means, no_device};
+use bytepath_record::{Cpus, DeviceName, IdleChoice, Setting, SysctlName, Word};
 use bytepath_sys::Roots;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A file of a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Knob {
-    /// Its name among the setting's values: `cpu3`, `rx-0`.
-    pub name: String,
-    pub path: PathBuf,
-    /// The value it should have.
-    pub goal: String,
-}
-
 /// Longest text that is read from or written to such a file.
 const LONGEST: usize = 64 << 10;
 
-/// The files that a setting is made of, in a fixed order. None: it is not made of
-/// files. Empty: what it is about is not there.
-///
-/// Every path is put together here, of names that were checked when the setting
-/// was made; a name in a journal only chooses among them.
-pub(super) fn knobs(roots: &Roots, setting: &Setting) -> Option<Vec<Knob>> {
-    let one = |name: &str, path: PathBuf, goal: String| {
-        let knob = Knob { name: name.to_owned(), path, goal };
-        if knob.path.exists() { vec![knob] } else { Vec::new() }
+/// A parameter below `/proc/sys`.
+pub(super) fn sysctl<'s>(name: &'s SysctlName, value: &'s str) -> Access<'s> {
+    let path =
+        |roots: &Roots| name.path().fold(roots.proc.join("sys"), |path, part| path.join(part));
+    one("value", path, value.to_owned(), format!("this kernel has no sysctl {name}"))
+}
+
+/// A file of a network device, which is also the name of the value.
+pub(super) fn attribute<'s>(device: &'s DeviceName, file: &'s str, goal: String) -> Access<'s> {
+    one(file, move |roots| net(roots, device, file), goal, no_device(device))
+}
+
+pub(super) fn irq(irq: u32, cpus: &Cpus) -> Access<'_> {
+    let path = move |roots: &Roots| roots.proc.join(format!("irq/{irq}/smp_affinity_list"));
+    let access = one("cpus", path, cpus.to_string(), format!("there is no interrupt {irq}"));
+    Access { same: |a, b| same_cpus(a, b, |text| text.parse().ok()), ..access }
+}
+
+/// RPS or XPS, of one queue or all.
+pub(super) fn steering<'s>(
+    device: &'s DeviceName,
+    direction: &'s str,
+    kind: &'s str,
+    queue: Option<u32>,
+    cpus: &'s Cpus,
+) -> Access<'s> {
+    let knobs = move |roots: &Roots| {
+        let folder = net(roots, device, "queues");
+        let all = || numbered(&folder, &format!("{direction}-"));
+        let numbers = queue.map_or_else(all, |queue| vec![queue]);
+        let knob = |queue: u32| {
+            let name = format!("{direction}-{queue}");
+            let path = folder.join(&name).join(format!("{kind}_cpus"));
+            Knob { name, path, goal: cpus.mask(), switch: None }
+        };
+        numbers.into_iter().map(knob).collect()
     };
-    Some(match setting {
-        Setting::Sysctl { name, value } => {
-            let path = name.path().fold(roots.proc.join("sys"), |path, part| path.join(part));
-            one("value", path, value.clone())
-        }
-        Setting::Mtu { device, bytes } => one("mtu", net(roots, device, "mtu"), bytes.to_string()),
-        Setting::ThreadedNapi { device, on } => {
-            one("threaded", net(roots, device, "threaded"), u8::from(*on).to_string())
-        }
-        Setting::IrqAffinity { irq, cpus } => {
-            let path = roots.proc.join("irq").join(irq.to_string()).join("smp_affinity_list");
-            one("cpus", path, cpus.to_string())
-        }
-        Setting::Rps { device, queue, cpus } => {
-            queues(roots, device, ("rx", "rps_cpus"), *queue, cpus)
-        }
-        Setting::Xps { device, queue, cpus } => {
-            queues(roots, device, ("tx", "xps_cpus"), *queue, cpus)
-        }
-        Setting::Governor { cpus, governor } => {
-            let knob = |cpu: u32| Knob {
-                name: format!("cpu{cpu}"),
-                path: cpu_folder(roots, cpu).join("cpufreq/scaling_governor"),
-                goal: governor.to_string(),
-            };
-            existing(cpu_numbers(roots, cpus).into_iter().map(knob))
-        }
-        Setting::IdleStates { cpus, disable } => {
-            let each = cpu_numbers(roots, cpus).into_iter();
-            existing(each.flat_map(|cpu| idle_states(roots, cpu, disable)))
-        }
-        Setting::HugePages { size, node, count } => {
-            let folder = match node {
-                Some(node) => roots.sys.join(format!("devices/system/node/node{node}/hugepages")),
-                None => roots.sys.join("kernel/mm/hugepages"),
-            };
-            let path = folder.join(format!("hugepages-{}kB/nr_hugepages", size >> 10));
-            one("pages", path, count.to_string())
-        }
-        Setting::Dsa { part, attribute, value } if setting.is_of_dsa() => {
-            let path = roots.sys.join("bus/dsa/devices").join(part.as_str());
-            one(attribute.as_str(), path.join(attribute.as_str()), value.to_string())
-        }
-        Setting::Dsa { .. } => Vec::new(),
-        _ => return None,
-    })
+    let access = files(knobs, format!("there is no device {device} with such a queue"));
+    Access { same: |a, b| same_cpus(a, b, Cpus::from_mask), ..access }
 }
 
-/// The file that is written so that a knob says `text`, and what is written. The state of a
-/// part of DSA is read in one place and changed in another one: by its driver.
-pub(super) fn written(
-    roots: &Roots,
-    setting: &Setting,
-    knob: &Knob,
-    text: &str,
-) -> (PathBuf, String) {
-    match setting {
-        Setting::Dsa { part, .. } if knob.name == "state" => {
-            let driver = if part.as_str().starts_with("wq") { "user" } else { "idxd" };
-            let file = if text.trim() == "enabled" { "bind" } else { "unbind" };
-            (roots.sys.join("bus/dsa/drivers").join(driver).join(file), part.to_string())
-        }
-        _ => (knob.path.clone(), text.to_owned()),
-    }
+pub(super) fn governor<'s>(cpus: &'s Option<Cpus>, governor: &'s Word) -> Access<'s> {
+    let knobs = |roots: &Roots| {
+        let knob = |cpu: u32| Knob {
+            name: format!("cpu{cpu}"),
+            path: cpu_folder(roots, cpu).join("cpufreq/scaling_governor"),
+            goal: governor.to_string(),
+            switch: None,
+        };
+        cpu_numbers(roots, cpus).into_iter().map(knob).collect()
+    };
+    let access = files(knobs, "no CPU's clock can be set (there is no cpufreq)".into());
+    Access { remedy: "a hypervisor withholds it; set it on the host", ..access }
 }
 
-/// Whether two texts of a setting's file mean the same to the kernel.
-pub(super) fn same(setting: &Setting, a: &str, b: &str) -> bool {
-    match setting {
-        Setting::Rps { .. } | Setting::Xps { .. } => {
-            match (Cpus::from_mask(a), Cpus::from_mask(b)) {
-                (Some(a), Some(b)) => a == b,
-                _ => a.trim() == b.trim(),
+pub(super) fn idle_states<'s>(cpus: &'s Option<Cpus>, choice: &'s IdleChoice) -> Access<'s> {
+    let knobs = |roots: &Roots| {
+        let each = cpu_numbers(roots, cpus).into_iter();
+        each.flat_map(|cpu| idle_states_of(roots, cpu, choice)).collect()
+    };
+    files(knobs, "no CPU has such an idle state".into())
+}
+
+pub(super) fn huge_pages<'s>(size: u64, node: Option<u32>, count: u64) -> Access<'s> {
+    let path = move |roots: &Roots| {
+        let folder = match node {
+            Some(node) => roots.sys.join(format!("devices/system/node/node{node}/hugepages")),
+            None => roots.sys.join("kernel/mm/hugepages"),
+        };
+        folder.join(format!("hugepages-{}kB/nr_hugepages", size >> 10))
+    };
+    Access {
+        shortfall: "memory is fragmented: choose fewer, or reserve them at boot (hugepages=N)",
+        // The kernel may have found fewer than it was asked for; that is known only once they
+        // are counted.
+        follows: |change, _, texts| match texts.map(|text| text.trim().parse::<u64>().ok()) {
+            [Some(was), Some(set), Some(now)] if !change.verified => {
+                (was.min(set)..=was.max(set)).contains(&now)
             }
-        }
-        Setting::IrqAffinity { .. } => match (a.parse::<Cpus>(), b.parse::<Cpus>()) {
-            (Ok(a), Ok(b)) => a == b,
-            _ => a.trim() == b.trim(),
+            _ => false,
         },
-        _ => a.split_whitespace().eq(b.split_whitespace()),
+        ..one("pages", path, count.to_string(), String::new())
     }
 }
 
-/// What a file says, as it says it.
+/// An attribute of a part of DSA. Its state is read in one place and changed in another one:
+/// by its driver.
+pub(super) fn dsa<'s>(
+    setting: &'s Setting,
+    part: &'s Word,
+    attribute: &'s Word,
+    value: &'s Word,
+) -> Access<'s> {
+    let bind = |file: &Path, text: &str| {
+        let part = file.parent().and_then(Path::file_name).unwrap_or_default();
+        let part = part.to_string_lossy().into_owned();
+        let driver = if part.starts_with("wq") { "user" } else { "idxd" };
+        let action = if text.trim() == "enabled" { "bind" } else { "unbind" };
+        // From bus/dsa/devices/PART/state.
+        let bus = file.ancestors().nth(3).unwrap_or(file);
+        (bus.join("drivers").join(driver).join(action), part)
+    };
+    let is_state = attribute.as_str() == "state";
+    let knobs = move |roots: &Roots| {
+        // Of a request that was not checked, nothing is to be found.
+        if setting.clone().checked().is_err() {
+            return Vec::new();
+        }
+        let folder = roots.sys.join("bus/dsa/devices").join(part.as_str());
+        vec![Knob {
+            name: attribute.to_string(),
+            path: folder.join(attribute.as_str()),
+            goal: value.to_string(),
+            switch: is_state.then_some(bind),
+        }]
+    };
+    Access {
+        remedy: "bytepath doctor lists what is missing",
+        ..files(knobs, format!("there is no {attribute} of {part}"))
+    }
+}
+
+/// A setting that is made of those of these files that are there, in a fixed order.
+///
+/// Every path is put together of names that were checked when the setting was made; a name in
+/// a journal only chooses among them.
+fn files<'s>(knobs: impl Fn(&Roots) -> Vec<Knob> + 's, missing: String) -> Access<'s> {
+    let existing =
+        move |roots: &Roots| knobs(roots).into_iter().filter(|knob| knob.path.exists()).collect();
+    let same = |a: &str, b: &str| a.split_whitespace().eq(b.split_whitespace());
+    Access::new(Means::Files(Box::new(existing)), same, missing)
+}
+
+fn one<'s>(
+    name: &'s str,
+    path: impl Fn(&Roots) -> PathBuf + 's,
+    goal: String,
+    missing: String,
+) -> Access<'s> {
+    let knob = move |roots: &Roots| {
+        vec![Knob { name: name.into(), path: path(roots), goal: goal.clone(), switch: None }]
+    };
+    files(knob, missing)
+}
+
+fn same_cpus(a: &str, b: &str, parse: fn(&str) -> Option<Cpus>) -> bool {
+    match (parse(a), parse(b)) {
+        (Some(a), Some(b)) => a == b,
+        _ => a.trim() == b.trim(),
+    }
+}
+
+/// The text of a file, as it is.
 pub(super) fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LONGEST as u64).read_to_end(&mut bytes)?;
@@ -143,10 +193,6 @@ fn cpu_folder(roots: &Roots, cpu: u32) -> PathBuf {
     roots.sys.join(format!("devices/system/cpu/cpu{cpu}"))
 }
 
-fn existing(knobs: impl Iterator<Item = Knob>) -> Vec<Knob> {
-    knobs.filter(|knob| knob.path.exists()).collect()
-}
-
 /// The CPUs requested, or all that the host shows.
 fn cpu_numbers(roots: &Roots, cpus: &Option<Cpus>) -> Vec<u32> {
     match cpus {
@@ -156,7 +202,7 @@ fn cpu_numbers(roots: &Roots, cpus: &Option<Cpus>) -> Vec<u32> {
 }
 
 /// The idle states of a CPU to be disabled.
-fn idle_states(roots: &Roots, cpu: u32, choice: &IdleChoice) -> Vec<Knob> {
+fn idle_states_of(roots: &Roots, cpu: u32, choice: &IdleChoice) -> Vec<Knob> {
     let folder = cpu_folder(roots, cpu).join("cpuidle");
     let chosen = |state: &u32| {
         let folder = folder.join(format!("state{state}"));
@@ -175,25 +221,9 @@ fn idle_states(roots: &Roots, cpu: u32, choice: &IdleChoice) -> Vec<Knob> {
         name: format!("cpu{cpu}.state{state}"),
         path: folder.join(format!("state{state}/disable")),
         goal: "1".into(),
+        switch: None,
     };
     numbered(&folder, "state").into_iter().filter(chosen).map(knob).collect()
-}
-
-fn queues(
-    roots: &Roots,
-    device: &DeviceName,
-    (direction, file): (&str, &str),
-    queue: Option<u32>,
-    cpus: &Cpus,
-) -> Vec<Knob> {
-    let folder = net(roots, device, "queues");
-    let all = || numbered(&folder, &format!("{direction}-"));
-    let numbers = queue.map_or_else(all, |queue| vec![queue]);
-    existing(numbers.into_iter().map(|queue| Knob {
-        name: format!("{direction}-{queue}"),
-        path: folder.join(format!("{direction}-{queue}")).join(file),
-        goal: cpus.mask(),
-    }))
 }
 
 /// The numbers of a folder's entries `PREFIXn`, ascending.

@@ -30,7 +30,7 @@ pub enum Entry {
         /// What some of them are to say.
         goal: SettingValue,
     },
-    /// It was changed, and says this when it is read back.
+    /// It was changed, and read back.
     Done {
         number: u32,
         /// What its parts say now.
@@ -64,10 +64,10 @@ pub struct Change {
     /// Its number in the journal.
     pub number: u32,
     pub setting: Setting,
-    /// What its parts said before.
+    /// Its parts before.
     pub before: SettingValue,
-    /// What they said after; where the journal ends before it was read back, what
-    /// some of them were to say.
+    /// Its parts after; where the journal ends before they were read back, the goal
+    /// of some of them.
     pub set: SettingValue,
     /// True once it was read back.
     pub verified: bool,
@@ -96,7 +96,7 @@ pub struct Chronicle {
 pub struct Damage {
     /// Its number, counted from 1.
     pub line: usize,
-    /// The beginning of what it says now.
+    /// The beginning of its text now.
     pub text: String,
 }
 
@@ -109,7 +109,7 @@ impl Chronicle {
 }
 
 /// Where a journal is kept.
-pub trait Medium {
+pub trait JournalStorage {
     /// Appends; when this returns, it is on disk.
     fn append(&mut self, bytes: &[u8]) -> std::io::Result<()>;
 
@@ -148,7 +148,7 @@ pub fn seal(json: &[u8]) -> Vec<u8> {
 }
 
 /// Reads a journal, however it is damaged. A newer version is refused, because
-/// half of what it says might be understood.
+/// half of it might be understood.
 pub fn read(bytes: &[u8]) -> Result<Chronicle, Fault> {
     let (whole, torn) = bytes.split_at(bytes.len() - torn(bytes));
     let mut chronicle = Chronicle { torn: !torn.is_empty(), ..Chronicle::default() };
@@ -248,6 +248,40 @@ mod tests {
 
     fn bytes(entries: &[Entry]) -> Vec<u8> {
         entries.iter().flat_map(|entry| entry.line().unwrap()).collect()
+    }
+
+    /// Written before settings became a table.
+    const OLDER: &[&str] = &[
+        r#"{"entry":"begin","schema":1,"bytepath":"0.1.0","pid":7,"boot":"1b4e28ba","namespace":"net:[4026531840]","started_ms":1795000000000}"#,
+        r#"{"entry":"intent","number":0,"setting":{"kind":"sysctl","name":"net.core.rmem_max","value":"67108864"},"before":{"value":"212992\n"},"goal":{"value":"67108864"}}"#,
+        r#"{"entry":"done","number":0,"value":{"value":"67108864\n"}}"#,
+        r#"{"entry":"intent","number":1,"setting":{"kind":"rings","device":"eth0","rx":4096,"tcp-data-split":"on","hds-thresh":0},"before":{"rx":"512","tx":"512","tcp-data-split":"auto","hds-thresh":"128"},"goal":{"rx":"4096","tcp-data-split":"on","hds-thresh":"0"}}"#,
+        r#"{"entry":"undone","number":1}"#,
+        r#"{"entry":"intent","number":2,"setting":{"kind":"idle-states","cpus":"0-3,8","disable":{"slower-than":10}},"before":{"cpu0.state2":"0\n"},"goal":{"cpu0.state2":"1"}}"#,
+    ];
+
+    #[test]
+    fn journals_of_older_versions_are_read() {
+        let bytes: Vec<u8> = OLDER.iter().flat_map(|line| seal(line.as_bytes())).collect();
+        let chronicle = read(&bytes).unwrap();
+        assert!(chronicle.damaged.is_empty() && chronicle.is_unfinished(), "{chronicle:?}");
+        let settings: Vec<String> =
+            chronicle.changes.iter().map(|change| change.setting.to_string()).collect();
+        assert_eq!(
+            settings,
+            [
+                "sysctl net.core.rmem_max=67108864",
+                "rings eth0 rx=4096 tcp-data-split=on hds-thresh=0",
+                "idle 0-3,8 slower-than=10us",
+            ]
+        );
+        // As they are written today, byte for byte.
+        for line in OLDER {
+            let entry: Entry = serde_json::from_str(line).unwrap();
+            if let Entry::Intent { setting, .. } = &entry {
+                assert!(line.contains(&serde_json::to_string(setting).unwrap()));
+            }
+        }
     }
 
     #[test]

@@ -1,34 +1,92 @@
-//! Settings of the host that are always restored: read, written down, changed,
-//! verified; and undone in reverse order at the end, on an error, on Ctrl-C, on a
-//! panic, and after SIGKILL by the next process that reads the journal. `docs/settings.md`
-//! describes how each setting is read, changed and undone, and what survives what.
+//! Settings of a Linux machine that are always restored: sysctls, offloads, rings and queues
+//! of NICs, CPU clocks, huge pages and others ([`bytepath_record::Setting`]).
+//!
+//! Each is read, written to a journal, changed and read back; and undone in reverse order at
+//! the end, on an error, on Ctrl-C, on a panic, and after SIGKILL by the next process that
+//! reads the journal. This crate does not decide what is set. It runs in the process that is on
+//! the machine concerned: an agent's, or the controller's for its own host.
+//!
+//! The way of a setting: [`Applied::apply`] takes the lock of a folder ([`Place`]), replays the
+//! journal of a run that died, and hands each setting to the engine, which reads and writes a
+//! [`Machine`]. [`ThisMachine`] is the one that runs; `kinds` is its table of how each kind is
+//! read and changed. `docs/settings.md` describes what survives what.
+//!
+//! A machine can be anything that has settings:
+//!
+//! ```
+//! use bytepath_record::{Fault, Setting, SettingValue, WantedSetting};
+//! use bytepath_settings::{Applied, Identity, Machine, Place};
+//! use std::{cell::RefCell, rc::Rc};
+//!
+//! /// A machine whose only setting is the MTU of its only device.
+//! #[derive(Clone)]
+//! struct OneMtu(Rc<RefCell<String>>);
+//!
+//! impl Machine for OneMtu {
+//!     fn read(&mut self, _: &Setting) -> Result<Option<SettingValue>, Fault> {
+//!         Ok(Some(SettingValue::one("mtu", self.0.borrow().as_str())))
+//!     }
+//!     fn goal(&mut self, setting: &Setting, _: &SettingValue) -> Result<SettingValue, Fault> {
+//!         let Setting::Mtu { bytes, .. } = setting else { panic!("it has nothing else") };
+//!         Ok(SettingValue::one("mtu", bytes.to_string()))
+//!     }
+//!     fn write(&mut self, _: &Setting, to: &SettingValue) -> Result<(), Fault> {
+//!         *self.0.borrow_mut() = to.get("mtu").unwrap_or_default().to_owned();
+//!         Ok(())
+//!     }
+//!     fn same(&self, _: &Setting, a: &str, b: &str) -> bool {
+//!         a == b
+//!     }
+//!     fn identity(&self) -> Identity {
+//!         Identity::default()
+//!     }
+//!     fn has_namespace(&self, _: &str) -> bool {
+//!         true
+//!     }
+//! }
+//!
+//! # let state = tempfile::tempdir().unwrap();
+//! let mtu = Rc::new(RefCell::new("1500".to_owned()));
+//! let setting: Setting = "mtu eth0 4148".parse()?;
+//! let place = Place::at(state.path());
+//! let wanted = [WantedSetting::from(setting)];
+//! let (applied, _) = Applied::apply(&place, OneMtu(mtu.clone()), &wanted)?;
+//! assert_eq!(*mtu.borrow(), "4148");
+//! assert_eq!(applied.records()[0].to_string(), "mtu eth0: 1500 -> 4148");
+//! // The journal has what to restore, should this process die now.
+//! assert!(place.read()?.is_some());
+//! drop(applied);
+//! assert_eq!(*mtu.borrow(), "1500");
+//! # Ok::<(), Fault>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod device;
 mod engine;
 mod files;
 pub mod journal;
+mod kinds;
 mod loan;
 mod machine;
 pub mod offloads;
 mod place;
+mod qdisc;
 
 pub use loan::{namespace_of, tune, tuning};
 pub use machine::{Identity, Machine, ThisMachine};
 pub use place::{JournalFile, Lock, Place, STATE_VARIABLE};
 
-use bytepath_record::{
-    Fault, FaultKind, RestorationRow, Setting, SettingRecord, SettingValue, WantedSetting,
-};
-use engine::{Engine, Home};
-use journal::{Chronicle, Damage, Medium};
+use bytepath_record::{Fault, FaultKind, RestorationRow, SettingRecord, WantedSetting};
+use engine::{Engine, JournalOrigin};
+use journal::{Chronicle, Damage, JournalStorage};
 use std::io::Write;
 
 /// Settings that are in force. Dropping it restores them; [`Applied::undo`]
 /// does so too and returns the outcome of each.
-pub struct Applied {
-    engine: Engine<ThisMachine, JournalFile>,
+pub struct Applied<M: Machine = ThisMachine> {
+    engine: Engine<M, JournalFile>,
     records: Vec<SettingRecord>,
     /// Changes from this one on are those of a preparation.
     lasting: usize,
@@ -36,7 +94,7 @@ pub struct Applied {
     _lock: Lock,
 }
 
-impl Applied {
+impl<M: Machine> Applied<M> {
     /// Sets everything that is wanted, in this order. The journal of an earlier run
     /// that died is replayed first; its rows are returned too.
     ///
@@ -46,11 +104,11 @@ impl Applied {
     /// restored.
     pub fn apply(
         place: &Place,
-        host: ThisMachine,
+        machine: M,
         wanted: &[WantedSetting],
-    ) -> Result<(Applied, Vec<RestorationRow>), Fault> {
+    ) -> Result<(Applied<M>, Vec<RestorationRow>), Fault> {
         let lock = place.lock()?;
-        let (host, rows) = work_off(place, &lock, host)?;
+        let (machine, rows) = replay_journal(place, &lock, machine)?;
         if let Some(row) = rows.iter().find(|row| row.is_pending()) {
             let text = format!("settings of an earlier run are still in force: {row}");
             return Err(Fault::new(FaultKind::System, text).remedy(format!(
@@ -59,7 +117,7 @@ impl Applied {
             )));
         }
         let journal = place.create(&lock)?;
-        let engine = Engine::begin(host, journal, now_ms())?;
+        let engine = Engine::begin(machine, journal, now_ms())?;
         let (records, undone) = (Vec::new(), false);
         let mut applied = Applied { engine, records, lasting: 0, undone, _lock: lock };
         applied.add(wanted)?;
@@ -97,7 +155,7 @@ impl Applied {
     /// Restores what was prepared, the last first. What cannot be restored yet is tried
     /// again when this is called again.
     pub fn unprepare(&mut self) -> Vec<RestorationRow> {
-        self.engine.undo_from(self.lasting, Home::Here)
+        self.engine.undo_from(self.lasting, JournalOrigin::Here)
     }
 
     /// What was set, from what to what, and what was skipped and why.
@@ -113,11 +171,11 @@ impl Applied {
     fn put_back(&mut self) -> Vec<RestorationRow> {
         self.undone = true;
         // A journal that cannot be removed lists what is restored already.
-        self.engine.undo(Home::Here).unwrap_or_default()
+        self.engine.undo(JournalOrigin::Here).unwrap_or_default()
     }
 }
 
-impl Drop for Applied {
+impl<M: Machine> Drop for Applied<M> {
     fn drop(&mut self) {
         if self.undone {
             return;
@@ -131,37 +189,37 @@ impl Drop for Applied {
 
 /// Restores what a run that has died left behind. The rows come in the order in
 /// which it was done; none are there if nothing was to be done.
-pub fn restore(place: &Place, host: ThisMachine) -> Result<Vec<RestorationRow>, Fault> {
+pub fn restore(place: &Place, machine: impl Machine) -> Result<Vec<RestorationRow>, Fault> {
     // Without a journal there is nothing to lock, and no folder to make.
     if place.read()?.is_none() && !place.is_locked() && !place.has_journal() {
         return Ok(Vec::new());
     }
     let lock = place.lock()?;
-    Ok(work_off(place, &lock, host)?.1)
+    Ok(replay_journal(place, &lock, machine)?.1)
 }
 
-fn work_off(
+fn replay_journal<M: Machine>(
     place: &Place,
     lock: &Lock,
-    host: ThisMachine,
-) -> Result<(ThisMachine, Vec<RestorationRow>), Fault> {
+    machine: M,
+) -> Result<(M, Vec<RestorationRow>), Fault> {
     let Some(chronicle) = place.read()? else {
         // There may be a journal with nothing to restore: of a run that was killed before its
         // first change, or after it undid its last.
         place.discard(lock)?;
-        return Ok((host, Vec::new()));
+        return Ok((machine, Vec::new()));
     };
-    let home = Home::of(&chronicle, &host);
-    let mut engine = Engine::inherit(host, place.reopen(lock)?, chronicle.changes);
+    let origin = JournalOrigin::of(&chronicle, &machine);
+    let mut engine = Engine::inherit(machine, place.reopen(lock)?, chronicle.changes);
     if chronicle.damaged.is_empty() {
-        let rows = engine.undo(home)?;
+        let rows = engine.undo(origin)?;
         return Ok((engine.machine, rows));
     }
     // Where its first line is lost, it may be of another boot or another namespace.
-    let rows = if chronicle.begin.is_some() { engine.undo_from(0, home) } else { Vec::new() };
+    let rows = if chronicle.begin.is_some() { engine.undo_from(0, origin) } else { Vec::new() };
     let mut text = format!("the journal {} is damaged", place.journal().display());
-    for Damage { line, text: says } in &chronicle.damaged {
-        text.push_str(&format!("; line {line} reads '{says}'"));
+    for Damage { line, text: content } in &chronicle.damaged {
+        text.push_str(&format!("; line {line} reads '{content}'"));
     }
     rows.iter().for_each(|row| text.push_str(&format!("; {row}")));
     let remedy = "what the damaged lines had set is unknown: compare the host \
@@ -177,22 +235,15 @@ pub fn left_behind(place: &Place) -> Option<Chronicle> {
 
 /// Whether these settings can be made, the mandatory ones; the fault shows which one
 /// cannot, and why. Nothing is changed, nothing written.
-pub fn feasible(host: ThisMachine, wanted: &[WantedSetting]) -> Result<(), Fault> {
-    Engine::inherit(host, Nowhere, Vec::new()).all_feasible(wanted)
+pub fn feasible(machine: impl Machine, wanted: &[WantedSetting]) -> Result<(), Fault> {
+    Engine::inherit(machine, Nowhere, Vec::new()).all_feasible(wanted)
 }
 
 /// What would be set, from what to what. Nothing is changed, nothing written.
-pub fn preview(host: ThisMachine, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
-    let mut engine = Engine::inherit(host, Nowhere, Vec::new());
+pub fn preview(machine: impl Machine, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
+    let mut engine = Engine::inherit(machine, Nowhere, Vec::new());
     let mut look = |want: &WantedSetting| {
-        let record = SettingRecord {
-            setting: want.setting.clone(),
-            profile: want.profile.clone(),
-            before: SettingValue::default(),
-            after: SettingValue::default(),
-            skipped: want.obstacle.clone(),
-            host: None,
-        };
+        let record = SettingRecord::from(want);
         if record.skipped.is_some() {
             return record;
         }
@@ -210,7 +261,7 @@ pub fn preview(host: ThisMachine, wanted: &[WantedSetting]) -> Vec<SettingRecord
 /// A preview writes no journal.
 struct Nowhere;
 
-impl Medium for Nowhere {
+impl JournalStorage for Nowhere {
     fn append(&mut self, _: &[u8]) -> std::io::Result<()> {
         Ok(())
     }
@@ -218,32 +269,6 @@ impl Medium for Nowhere {
     fn discard(&mut self) -> std::io::Result<()> {
         Ok(())
     }
-}
-
-/// What a setting is about is not there.
-fn missing(setting: &Setting) -> Fault {
-    let (what, remedy) = match setting {
-        Setting::Sysctl { name, .. } => (format!("this kernel has no sysctl {name}"), ""),
-        Setting::Governor { .. } => (
-            "no CPU's clock can be set (there is no cpufreq)".into(),
-            "a hypervisor withholds it; set it on the host",
-        ),
-        Setting::IdleStates { .. } => ("no CPU has such an idle state".into(), ""),
-        Setting::IrqAffinity { irq, .. } => (format!("there is no interrupt {irq}"), ""),
-        Setting::HugePages { .. } => (format!("there are no {}", setting.subject()), ""),
-        Setting::Dsa { .. } => {
-            (format!("there is no {}", setting.subject()), "bytepath doctor lists what is missing")
-        }
-        Setting::Rps { device, .. } | Setting::Xps { device, .. } => {
-            (format!("there is no device {device} with such a queue"), "")
-        }
-        other => match other.device() {
-            Some(device) => (format!("there is no device {device}"), ""),
-            None => ("it does not exist".into(), ""),
-        },
-    };
-    let fault = Fault::new(FaultKind::Unsupported, what);
-    if remedy.is_empty() { fault } else { fault.remedy(remedy) }
 }
 
 fn now_ms() -> u64 {

@@ -7,14 +7,14 @@
 //! use and is refused; the rest is restored, and so is what setting up a link changes: MTU,
 //! offloads, their limits, threaded NAPI, RPS.
 
-use super::device::{defaults, irreplaceable, qdisc_text, set_root};
+use super::access::no_device;
 use super::offloads::is_set_by_link;
 use super::place::Place;
+use super::qdisc::{defaults, irreplaceable, root_text, set_root};
 use bytepath_record::{DeviceName, Fault, FaultKind, Setting, SettingValue};
 use bytepath_sys::device as kernel;
 use bytepath_sys::lasting_namespace::{self as lasting, within};
-use bytepath_sys::netlink::{Limits, Link, Netlink};
-use bytepath_sys::qdisc::ROOT;
+use bytepath_sys::netlink::{Limits, Netlink};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ const PLACE: &str = Setting::PLACE;
 const HERE: &str = "here";
 /// Here, and a namespace waits for it still.
 const BETWEEN: &str = "here, with a namespace made for it";
-/// What every part says of a device that is lent.
+/// Value of every part while the device is on loan.
 const LENT: &str = "lent";
 
 /// Parts that go with the device, and come back with it unless a link was set up.
@@ -51,7 +51,7 @@ pub fn namespace_of(device: &DeviceName) -> Result<Option<OwnedFd>, Fault> {
 /// network namespace.
 pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue, Fault> {
     let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let link = link.ok_or_else(|| super::missing(&loan(device)))?;
+    let link = link.ok_or_else(|| absent(device))?;
     let features = netlink.features(link.index).map_err(|e| asking(device, &e))?;
     let mut switches: Vec<String> = features
         .changeable
@@ -84,7 +84,7 @@ pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue
 pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Result<(), Fault> {
     let now = tuning(netlink, device)?;
     let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let index = link.ok_or_else(|| super::missing(&loan(device)))?.index;
+    let index = link.ok_or_else(|| absent(device))?.index;
     let differs = |name: &str| to.get(name).filter(|text| now.get(name) != Some(*text));
     let fault = |what: &str, e: &io::Error| Fault::system(format!("{device}: {what}"), e);
     let folder = folder(device);
@@ -163,13 +163,13 @@ pub(super) fn read(
     parts.extend([
         (PLACE.to_owned(), place.to_owned()),
         ("up".to_owned(), if link.up { "on" } else { "off" }.to_owned()),
-        ("qdisc".to_owned(), discipline(netlink, &link).map_err(|e| asking(device, &e))?),
+        ("qdisc".to_owned(), root_text(netlink, link.index).map_err(|e| asking(device, &e))?),
         ("sysctls".to_owned(), sysctls(device).join("\n")),
     ]);
     Ok(Some(SettingValue(parts)))
 }
 
-/// The value it should have: that it is lent. The fault says what the device is in use for, or
+/// The value it should have: that it is lent. The fault names what the device is in use for, or
 /// what of it could not be restored.
 pub(super) fn goal(
     netlink: &mut Netlink,
@@ -188,7 +188,7 @@ pub(super) fn goal(
         _ => return no(format!("{device} is already lent"), "bytepath restore".into()),
     }
     let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let link = link.ok_or_else(|| super::missing(&loan(device)))?;
+    let link = link.ok_or_else(|| absent(device))?;
     if device.as_str() == "lo" {
         return no("the loopback device cannot be lent".into(), "name a NIC's port".into());
     }
@@ -235,7 +235,7 @@ pub(super) fn same(a: &str, b: &str) -> bool {
 
 /// Whether a part of a device that is here again is on the way back to what it was, so
 /// that the rest of the way is ours to go. A crash may have come anywhere.
-pub(super) fn is_ours(name: &str, was: &str, now: &str) -> bool {
+pub(super) fn is_on_the_way_back(name: &str, was: &str, now: &str) -> bool {
     match name {
         PLACE => now == BETWEEN,
         "up" => now == "off",
@@ -263,7 +263,7 @@ fn lend(netlink: &mut Netlink, device: &DeviceName) -> Result<(), Fault> {
         .and_then(|done| done)
         .map_err(|e| fault("setting up the namespace for", &e))?;
     let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let link = link.ok_or_else(|| super::missing(&loan(device)))?;
+    let link = link.ok_or_else(|| absent(device))?;
     netlink.set_namespace(link.index, namespace.as_fd()).map_err(|e| fault("moving", &e))
 }
 
@@ -276,7 +276,7 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
             let mut there = Netlink::new();
             tune(&mut there, device, to)?;
             let link = there.link(device.as_str()).map_err(|e| asking(device, &e))?;
-            let link = link.ok_or_else(|| super::missing(&loan(device)))?;
+            let link = link.ok_or_else(|| absent(device))?;
             there.set_namespace(link.index, home.as_fd()).map_err(|e| {
                 fault("bringing back", &e).remedy(
                     "if another device has taken the name, rename that one; then run `bytepath restore`",
@@ -286,7 +286,7 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
         within(namespace.as_fd(), back).map_err(|e| fault("entering the namespace of", &e))??;
     }
     let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let index = link.ok_or_else(|| super::missing(&loan(device)))?.index;
+    let index = link.ok_or_else(|| absent(device))?.index;
     tune(netlink, device, to)?;
     for line in to.get("sysctls").unwrap_or_default().lines() {
         if let Some((path, text)) = sysctl(device, line) {
@@ -321,13 +321,6 @@ fn in_use(
     let remedy =
         format!("{other}, or remove its routes: ip {family}route show table all dev {device}");
     Some((format!("the route to {to}/{length} uses {device}"), remedy))
-}
-
-/// The root discipline, in the words of [`Setting::Qdisc`].
-fn discipline(netlink: &mut Netlink, link: &Link) -> io::Result<String> {
-    let all = netlink.qdiscs(link.index)?;
-    let root = all.iter().find(|qdisc| qdisc.parent == ROOT);
-    Ok(root.map_or("none".into(), |root| qdisc_text(root, &all)))
 }
 
 /// Whether this discipline was set up explicitly; the kernel's own comes back by itself.
@@ -390,8 +383,8 @@ fn file(device: &DeviceName) -> PathBuf {
     Place::standard().lent(device)
 }
 
-fn loan(device: &DeviceName) -> Setting {
-    Setting::Loan { device: device.clone() }
+fn absent(device: &DeviceName) -> Fault {
+    Fault::new(FaultKind::Unsupported, no_device(device))
 }
 
 fn asking(device: &DeviceName, error: &io::Error) -> Fault {
@@ -418,7 +411,7 @@ mod tests {
             ("qdisc", "htb handle=1:", false),
             ("mtu", "9000", false),
         ] {
-            assert_eq!(is_ours(name, two, now), ours, "{name}: {now}");
+            assert_eq!(is_on_the_way_back(name, two, now), ours, "{name}: {now}");
         }
     }
 

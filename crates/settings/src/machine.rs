@@ -1,6 +1,8 @@
 //! Where settings are: the running kernel, or a tree of files in its place.
 
-use super::{device, files, loan, missing};
+use super::access::{Access, Knob, Means, Nic, query_fault};
+use super::kinds::access;
+use super::{files, loan};
 use bytepath_record::{Fault, FaultKind, Setting, SettingValue};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::{Roots, lasting_namespace, procfs};
@@ -104,7 +106,10 @@ impl ThisMachine {
         setting: &Setting,
         work: impl FnOnce(&mut ThisMachine) -> Result<T, Fault> + Send,
     ) -> Result<T, Fault> {
-        let device = setting.device().filter(|_| self.roots.sys == Path::new("/sys"));
+        // What moves the device is done where it comes from.
+        let moves = matches!(access(setting).means, Means::Loan(_));
+        let is_real = self.roots.sys == Path::new("/sys");
+        let device = setting.device().filter(|_| is_real && !moves);
         let Some(namespace) = device.map(loan::namespace_of).transpose()?.flatten() else {
             return work(self);
         };
@@ -112,46 +117,23 @@ impl ThisMachine {
         lasting_namespace::within(namespace.as_fd(), || work(&mut ThisMachine::new(roots)))
             .map_err(|e| Fault::system(format!("entering the namespace for '{setting}'"), &e))?
     }
-
-    /// Flags of a tap device.
-    fn tap_flags(&self, setting: &Setting) -> Option<u32> {
-        let path = self.roots.sys.join("class/net").join(setting.device()?.as_str());
-        let text = files::read(&path.join("tun_flags")).ok()?;
-        u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
-    }
 }
 
 impl Machine for ThisMachine {
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
-        if let Setting::Loan { device } = setting {
-            self.is_ours(setting)?;
-            return loan::read(&mut self.netlink, device);
-        }
-        self.at(setting, |host| host.read_here(setting))
+        self.at(setting, |machine| machine.read_here(setting))
     }
 
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
-        if let Setting::Loan { device } = setting {
-            return loan::goal(&mut self.netlink, device, before);
-        }
-        self.at(setting, |host| host.goal_here(setting, before))
+        self.at(setting, |machine| machine.goal_here(setting, before))
     }
 
     fn write(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
-        if let Setting::Loan { device } = setting {
-            return loan::write(&mut self.netlink, device, to);
-        }
-        self.at(setting, |host| host.write_here(setting, to))
+        self.at(setting, |machine| machine.write_here(setting, to))
     }
 
     fn same(&self, setting: &Setting, a: &str, b: &str) -> bool {
-        if let Setting::Loan { .. } = setting {
-            return loan::same(a, b);
-        }
-        match files::knobs(&self.roots, setting) {
-            Some(_) => files::same(setting, a, b),
-            None => device::same(setting, a, b),
-        }
+        (access(setting).same)(a, b)
     }
 
     fn identity(&self) -> Identity {
@@ -180,27 +162,18 @@ impl Machine for ThisMachine {
 /// What the engine requests, in the network namespace that this thread is in.
 impl ThisMachine {
     fn read_here(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
-        let knobs = files::knobs(&self.roots, setting);
-        let by_files = knobs.is_some() || matches!(setting, Setting::TapFlags { .. });
-        if by_files && !self.is_ours(setting)? {
-            return Ok(None);
-        }
-        let Some(knobs) = knobs else {
-            let flags = self.tap_flags(setting);
-            return device::read(&mut self.netlink, setting, flags);
-        };
-        let mut found = SettingValue::default();
-        for knob in knobs {
-            match files::read(&knob.path) {
-                Ok(text) => {
-                    found.0.insert(knob.name, text);
-                }
-                // It went away between the look at its folder and now.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
-                Err(e) => return Err(refused("read", &knob.path, &e)),
+        let access = access(setting);
+        let is_here = !access.reads_sysfs || self.is_ours(setting)?;
+        match &access.means {
+            Means::Loan(device) => loan::read(&mut self.netlink, device),
+            _ if !is_here => Ok(None),
+            Means::Files(knobs) => read_files(knobs(&self.roots)),
+            Means::Calls(calls) => {
+                let nic = Nic::find(&mut self.netlink, &self.roots, calls.device);
+                let nic = nic.map_err(|e| query_fault(calls.device, &e))?;
+                nic.map(|mut nic| (calls.read)(&mut nic)).transpose()
             }
         }
-        Ok((!found.is_empty()).then_some(found))
     }
 
     fn goal_here(
@@ -208,15 +181,17 @@ impl ThisMachine {
         setting: &Setting,
         before: &SettingValue,
     ) -> Result<SettingValue, Fault> {
-        let goal = match files::knobs(&self.roots, setting) {
-            Some(knobs) => {
+        let goal = match &access(setting).means {
+            Means::Files(knobs) => {
+                let knobs = knobs(&self.roots);
                 for knob in &knobs {
-                    let (path, _) = files::written(&self.roots, setting, knob, &knob.goal);
+                    let (path, _) = knob.written(&knob.goal);
                     files::may_write(&path).map_err(|e| refused("write", &path, &e))?;
                 }
                 SettingValue(knobs.into_iter().map(|knob| (knob.name, knob.goal)).collect())
             }
-            None => device::goal(setting, before)?,
+            Means::Calls(calls) => (calls.goal)(before)?,
+            Means::Loan(device) => loan::goal(&mut self.netlink, device, before)?,
         };
         let unknown = goal.0.keys().find(|name| before.get(name).is_none());
         match unknown {
@@ -229,18 +204,42 @@ impl ThisMachine {
     }
 
     fn write_here(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
-        let Some(knobs) = files::knobs(&self.roots, setting) else {
-            let flags = self.tap_flags(setting);
-            return device::write(&mut self.netlink, setting, to, flags);
-        };
-        for (name, text) in &to.0 {
-            let knob = knobs.iter().find(|knob| knob.name == *name);
-            let knob = knob.ok_or_else(|| missing(setting))?;
-            let (path, text) = files::written(&self.roots, setting, knob, text);
-            files::write(&path, &text).map_err(|e| refused("write", &path, &e))?;
+        let access = access(setting);
+        match &access.means {
+            Means::Files(knobs) => write_files(&access, &knobs(&self.roots), to),
+            Means::Calls(calls) => {
+                let fault = |e: io::Error| Fault::system(format!("the kernel refused {to}"), &e);
+                let nic = Nic::find(&mut self.netlink, &self.roots, calls.device).map_err(fault)?;
+                let mut nic = nic.ok_or_else(|| access.absent())?;
+                (calls.write)(&mut nic, to).map_err(fault)
+            }
+            Means::Loan(device) => loan::write(&mut self.netlink, device, to),
         }
-        Ok(())
     }
+}
+
+fn read_files(knobs: Vec<Knob>) -> Result<Option<SettingValue>, Fault> {
+    let mut parts = SettingValue::default();
+    for knob in knobs {
+        match files::read(&knob.path) {
+            Ok(text) => {
+                parts.0.insert(knob.name, text);
+            }
+            // It went away between the look at its folder and now.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
+            Err(e) => return Err(refused("read", &knob.path, &e)),
+        }
+    }
+    Ok((!parts.is_empty()).then_some(parts))
+}
+
+fn write_files(access: &Access, knobs: &[Knob], to: &SettingValue) -> Result<(), Fault> {
+    for (name, text) in &to.0 {
+        let knob = knobs.iter().find(|knob| knob.name == *name);
+        let (path, text) = knob.ok_or_else(|| access.absent())?.written(text);
+        files::write(&path, &text).map_err(|e| refused("write", &path, &e))?;
+    }
+    Ok(())
 }
 
 fn refused(verb: &str, path: &Path, error: &io::Error) -> Fault {

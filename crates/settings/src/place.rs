@@ -1,6 +1,6 @@
 //! Where the journal is, and who may write it: one bytepath per host.
 
-use super::journal::{self, Chronicle, Medium};
+use super::journal::{self, Chronicle, JournalStorage};
 use bytepath_record::{DeviceName, Fault, FaultKind};
 use bytepath_sys::file_lock;
 use bytepath_sys::files::{self, Folder};
@@ -194,7 +194,7 @@ impl Place {
     }
 }
 
-impl Medium for JournalFile {
+impl JournalStorage for JournalFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.file.sync_data()

@@ -1,5 +1,5 @@
 use super::*;
-use bytepath_record::Restoration;
+use bytepath_record::{Restoration, Setting, SettingValue};
 use bytepath_sys::Roots;
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -207,7 +207,7 @@ struct Torn {
     part: f64,
 }
 
-impl Medium for Torn {
+impl JournalStorage for Torn {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let was_alive = self.fuse.get() > 0;
         if burn(&self.fuse) && self.fuse.get() > 0 {
@@ -235,7 +235,7 @@ fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
     let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
     let Ok(mut engine) = Engine::begin(machine, journal, 0) else { return false };
     let _ = engine.apply(lines);
-    let _ = engine.undo(Home::Here);
+    let _ = engine.undo(JournalOrigin::Here);
     fuse.get() > 0
 }
 
@@ -246,9 +246,9 @@ fn restore_until(tree: &Tree, steps: u32, part: f64) {
     let Some(chronicle) = place.read().unwrap() else { return };
     let fuse = Rc::new(Cell::new(steps));
     let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
-    let home = Home::of(&chronicle, &machine);
+    let origin = JournalOrigin::of(&chronicle, &machine);
     let journal = Torn { file: place.reopen(&lock).unwrap(), fuse, part };
-    let _ = Engine::inherit(machine, journal, chronicle.changes).undo(home);
+    let _ = Engine::inherit(machine, journal, chronicle.changes).undo(origin);
 }
 
 proptest! {
@@ -388,7 +388,7 @@ fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
         };
         assert!(said.contains("but it reads 60 now"), "{said}");
         assert_eq!(said.contains("fragmented"), !optional, "{said}");
-        engine.undo(Home::Here).unwrap();
+        engine.undo(JournalOrigin::Here).unwrap();
         drop(lock);
         assert_eq!(tree.snapshot(), before, "the three that were there, and the MTU");
     }

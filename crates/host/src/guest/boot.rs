@@ -3,41 +3,9 @@
 use super::cards;
 use super::initramfs;
 use super::kernel::{self, Image};
-use super::machine::NotBooted;
 use super::modules::Modules;
 use bytepath_record::{Fault, FaultKind};
 use std::path::Path;
-use std::time::Duration;
-
-/// What a guest has, and how long it is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    pub cpus: u32,
-    /// Memory, bytes.
-    pub memory: u64,
-    /// How long it is waited for.
-    pub limits: Limits,
-}
-
-/// How long a guest may take before it counts as one that hangs. A limit is reached
-/// only by a guest that is lost, so it is generous: an emulated guest on a
-/// busy host is slow and all right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// From its start until its program answers.
-    pub boot: Duration,
-    /// To answer what its program or an agent answers by itself.
-    pub silence: Duration,
-}
-
-impl Shape {
-    /// What a user who requests nothing gets.
-    pub const DEFAULT: Shape = Shape {
-        cpus: 2,
-        memory: 1 << 30,
-        limits: Limits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) },
-    };
-}
 
 /// Modules that guests load if the kernel has them, and whether a session needs
 /// them: the port to the host, the pair of devices between two agents, then what
@@ -102,17 +70,4 @@ fn has_cards(kernel: &str, modules: &Modules) -> Result<(), Fault> {
     let text = format!("there is no module {} for kernel {kernel}", cards::MODULE);
     Err(Fault::new(FaultKind::Unsupported, text)
         .remedy("make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched"))
-}
-
-/// Boots, and if an emulated kernel panics, once more. On a busy host the emulated
-/// processors of a guest run far apart, and once in many boots a kernel that is all right
-/// dies of that. One that is not dies twice.
-pub fn twice_if_emulated<T>(
-    emulated: bool,
-    boot: impl Fn() -> Result<T, NotBooted>,
-) -> Result<T, NotBooted> {
-    match boot() {
-        Err(not) if emulated && not.panicked => boot(),
-        booted => booted,
-    }
 }

@@ -30,6 +30,7 @@ pub(super) fn as_new(parameters: &str) -> Result<(), Fault> {
 }
 
 /// Makes the cards, where the guest has the module and they are not there.
+#[cfg(feature = "test-support")]
 pub(super) fn present() -> Result<(), Fault> {
     match boot::load_kept(MODULE) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {

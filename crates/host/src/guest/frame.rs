@@ -6,7 +6,6 @@
 //! A frame is five numbers and bytes: session (4 bytes), length (4), kind (1),
 //! all little-endian; then this many bytes.
 
-use super::errand::Errand;
 use bytepath_record::Fault;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -18,12 +17,12 @@ pub(super) const LARGEST: usize = 1 << 16;
 pub struct Frame {
     /// Which session it is about; 0 is about the guest itself.
     pub session: u32,
-    pub says: Says,
+    pub message: Message,
 }
 
-/// What a frame says.
+/// What a frame is for: who sends it, and its meaning.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Says {
+pub enum Message {
     /// Guest: it is up.
     Ready(Ready),
     /// Host: set up this guest as specified.
@@ -68,7 +67,18 @@ pub enum Layout {
     One,
     /// No host: a program, whose output and errors are the bytes of a first and a
     /// second agent.
-    Errand(Errand),
+    #[cfg(feature = "test-support")]
+    Command(GuestCommand),
+}
+
+/// A program to be run in a guest.
+#[cfg(feature = "test-support")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestCommand {
+    /// Its path in the guest, and its arguments.
+    pub words: Vec<String>,
+    /// Variables of its environment, in addition to those of the first process.
+    pub environment: Vec<(String, String)>,
 }
 
 /// What the host has to know of a session in a guest.
@@ -90,7 +100,7 @@ const LOWERED: u8 = 10;
 impl Frame {
     /// Writes it in one call.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let (kind, body) = self.says.encode()?;
+        let (kind, body) = self.message.encode()?;
         if body.len() > LARGEST {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a frame is too long"));
         }
@@ -114,38 +124,41 @@ impl Frame {
         }
         let mut body = vec![0; length];
         input.read_exact(&mut body)?;
-        Ok(Frame { session: u32::from_le_bytes([a, b, c, d]), says: Says::decode(kind, body)? })
+        Ok(Frame {
+            session: u32::from_le_bytes([a, b, c, d]),
+            message: Message::decode(kind, body)?,
+        })
     }
 }
 
-impl Says {
+impl Message {
     fn encode(&self) -> io::Result<(u8, Vec<u8>)> {
         Ok(match self {
-            Says::Ready(ready) => (READY, serde_json::to_vec(ready)?),
-            Says::Raise(layout) => (RAISE, serde_json::to_vec(layout)?),
-            Says::Raised(raised) => (RAISED, serde_json::to_vec(raised)?),
-            Says::Refused(fault) => (REFUSED, serde_json::to_vec(fault)?),
-            Says::Bytes(agent, bytes) => (*kind(&BYTES, *agent)?, bytes.clone()),
-            Says::Ended(agent, words) => (*kind(&ENDED, *agent)?, words.clone().into_bytes()),
-            Says::Lower => (LOWER, Vec::new()),
-            Says::Lowered => (LOWERED, Vec::new()),
+            Message::Ready(ready) => (READY, serde_json::to_vec(ready)?),
+            Message::Raise(layout) => (RAISE, serde_json::to_vec(layout)?),
+            Message::Raised(raised) => (RAISED, serde_json::to_vec(raised)?),
+            Message::Refused(fault) => (REFUSED, serde_json::to_vec(fault)?),
+            Message::Bytes(agent, bytes) => (*kind(&BYTES, *agent)?, bytes.clone()),
+            Message::Ended(agent, words) => (*kind(&ENDED, *agent)?, words.clone().into_bytes()),
+            Message::Lower => (LOWER, Vec::new()),
+            Message::Lowered => (LOWERED, Vec::new()),
         })
     }
 
-    fn decode(kind: u8, body: Vec<u8>) -> io::Result<Says> {
+    fn decode(kind: u8, body: Vec<u8>) -> io::Result<Message> {
         if let Some(agent) = BYTES.iter().position(|known| *known == kind) {
-            return Ok(Says::Bytes(agent, body));
+            return Ok(Message::Bytes(agent, body));
         }
         if let Some(agent) = ENDED.iter().position(|known| *known == kind) {
-            return Ok(Says::Ended(agent, String::from_utf8_lossy(&body).into_owned()));
+            return Ok(Message::Ended(agent, String::from_utf8_lossy(&body).into_owned()));
         }
         Ok(match kind {
-            READY => Says::Ready(serde_json::from_slice(&body)?),
-            RAISE => Says::Raise(serde_json::from_slice(&body)?),
-            RAISED => Says::Raised(serde_json::from_slice(&body)?),
-            REFUSED => Says::Refused(serde_json::from_slice(&body)?),
-            LOWER => Says::Lower,
-            LOWERED => Says::Lowered,
+            READY => Message::Ready(serde_json::from_slice(&body)?),
+            RAISE => Message::Raise(serde_json::from_slice(&body)?),
+            RAISED => Message::Raised(serde_json::from_slice(&body)?),
+            REFUSED => Message::Refused(serde_json::from_slice(&body)?),
+            LOWER => Message::Lower,
+            LOWERED => Message::Lowered,
             _ => return Err(invalid("a frame of an unknown kind")),
         })
     }
@@ -165,7 +178,7 @@ mod tests {
     use bytepath_record::FaultKind;
     use proptest::prelude::*;
 
-    fn all() -> Vec<Says> {
+    fn all() -> Vec<Message> {
         let ready = Ready {
             build: "1".into(),
             release: "7.3".into(),
@@ -173,28 +186,29 @@ mod tests {
             notes: vec!["a module".into()],
         };
         vec![
-            Says::Ready(ready),
-            Says::Raise(Layout::Pair),
-            Says::Raise(Layout::Cards("queues=2".into())),
-            Says::Raise(Layout::One),
-            Says::Raise(Layout::Errand(Errand {
+            Message::Ready(ready),
+            Message::Raise(Layout::Pair),
+            Message::Raise(Layout::Cards("queues=2".into())),
+            Message::Raise(Layout::One),
+            #[cfg(feature = "test-support")]
+            Message::Raise(Layout::Command(GuestCommand {
                 words: vec!["/bin/true".into()],
                 environment: vec![("A".into(), "b".into())],
             })),
-            Says::Raised(Raised { pids: vec![76, 77] }),
-            Says::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
-            Says::Bytes(0, vec![]),
-            Says::Bytes(1, vec![0, 255, 10]),
-            Says::Ended(0, "exited with code 1".into()),
-            Says::Ended(1, String::new()),
-            Says::Lower,
-            Says::Lowered,
+            Message::Raised(Raised { pids: vec![76, 77] }),
+            Message::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
+            Message::Bytes(0, vec![]),
+            Message::Bytes(1, vec![0, 255, 10]),
+            Message::Ended(0, "exited with code 1".into()),
+            Message::Ended(1, String::new()),
+            Message::Lower,
+            Message::Lowered,
         ]
     }
 
     #[test]
     fn what_is_written_is_read_again() {
-        let frames = (7..).zip(all()).map(|(session, says)| Frame { session, says });
+        let frames = (7..).zip(all()).map(|(session, message)| Frame { session, message });
         let frames: Vec<Frame> = frames.collect();
         let mut bytes = Vec::new();
         for frame in &frames {
@@ -210,7 +224,7 @@ mod tests {
 
     #[test]
     fn too_long_is_refused_at_both_ends() {
-        let frame = Frame { session: 1, says: Says::Bytes(0, vec![0; LARGEST + 1]) };
+        let frame = Frame { session: 1, message: Message::Bytes(0, vec![0; LARGEST + 1]) };
         assert!(frame.write(&mut Vec::new()).is_err());
         let mut bytes = [0; 9];
         bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());

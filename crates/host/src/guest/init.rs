@@ -4,7 +4,7 @@
 //! no program but this one exists in a guest, and agents start no other.
 
 use super::cards;
-use super::frame::{Frame, Ready, Says};
+use super::frame::{Frame, Message, Ready};
 use super::session::{Output, Session};
 use super::{initramfs, qemu};
 use bytepath_record::{Fault, FaultKind};
@@ -20,16 +20,22 @@ use std::time::{Duration, Instant};
 /// How long the port may take to appear, and the host to open its side.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Whether this process is the first of a guest: the kernel calls it so.
+pub fn is_first() -> bool {
+    std::process::id() == 1
+        && std::env::args_os().next().is_some_and(|name| name == initramfs::INIT)
+}
+
 /// Runs a guest and switches it off at the end. Returns only if that fails.
 pub fn run(build: &str) -> io::Error {
     if let Err(fault) = serve(build) {
-        say(format_args!("the guest ends: {fault}"));
+        print(format_args!("the guest ends: {fault}"));
     }
     boot::power_off()
 }
 
-/// Says something on the console, if there is one.
-fn say(what: fmt::Arguments) {
+/// Message something on the console, if there is one.
+fn print(what: fmt::Arguments) {
     let _ = writeln!(io::stderr(), "bytepath: {what}");
 }
 
@@ -54,7 +60,7 @@ fn serve(build: &str) -> Result<(), Fault> {
         uptime: read("/proc/uptime").split(' ').next().unwrap_or("").parse().unwrap_or(0.0),
         notes,
     };
-    output.say(0, Says::Ready(ready)).map_err(fail)?;
+    output.send(0, Message::Ready(ready)).map_err(fail)?;
     let mut sessions: HashMap<u32, Session> = HashMap::new();
     loop {
         let frame = match Frame::read(&mut input) {
@@ -64,24 +70,24 @@ fn serve(build: &str) -> Result<(), Fault> {
             Err(e) => return Err(fail(e)),
         };
         let number = frame.session;
-        match frame.says {
-            Says::Raise(layout) => {
+        match frame.message {
+            Message::Raise(layout) => {
                 match Session::raise(number, layout, Path::new(initramfs::PROGRAM), &output) {
                     Ok((session, raised)) => {
                         sessions.insert(number, session);
-                        output.say(number, Says::Raised(raised)).map_err(fail)?;
+                        output.send(number, Message::Raised(raised)).map_err(fail)?;
                     }
-                    Err(fault) => output.say(number, Says::Refused(fault)).map_err(fail)?,
+                    Err(fault) => output.send(number, Message::Refused(fault)).map_err(fail)?,
                 }
             }
-            Says::Bytes(agent, bytes) => {
+            Message::Bytes(agent, bytes) => {
                 if let Some(session) = sessions.get(&number) {
                     session.pass(agent, bytes);
                 }
             }
-            Says::Lower => {
+            Message::Lower => {
                 drop(sessions.remove(&number));
-                output.say(number, Says::Lowered).map_err(fail)?;
+                output.send(number, Message::Lowered).map_err(fail)?;
             }
             _ => {}
         }
@@ -106,7 +112,7 @@ fn load_modules() -> Vec<String> {
             // ENODEV: the processor lacks the instructions that it is made of.
             Err(e) if !matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENODEV)) => {
                 let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                say(format_args!("module {name}: {e}"));
+                print(format_args!("module {name}: {e}"));
                 notes.push(format!("module {name} cannot be loaded: {e}"));
             }
             _ => {}

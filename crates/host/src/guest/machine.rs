@@ -1,11 +1,11 @@
 //! A guest, seen from the host: the process that runs it, the port to its
 //! agents, its console, and how it ended.
 
-use super::boot::Limits;
 use super::end;
-use super::frame::{Frame, Layout, Raised, Ready, Says};
+use super::frame::{Frame, Layout, Message, Raised, Ready};
 use super::network::Network;
 use super::qemu::{self, Start};
+use super::shape::Limits;
 use crate::Tail;
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::process;
@@ -60,7 +60,7 @@ struct State {
     gone: bool,
     ready: Option<Ready>,
     exit: Option<ExitStatus>,
-    sessions: HashMap<u32, Heard>,
+    sessions: HashMap<u32, SessionState>,
     last: u32,
 }
 
@@ -103,9 +103,22 @@ impl From<NotBooted> for Fault {
     }
 }
 
+/// Boots, and if an emulated kernel panics, once more. On a busy host the emulated
+/// processors of a guest run far apart, and once in many boots a kernel that is all right
+/// dies of that. One that is not dies twice.
+pub fn retry_once_if_emulated<T>(
+    emulated: bool,
+    boot: impl Fn() -> Result<T, NotBooted>,
+) -> Result<T, NotBooted> {
+    match boot() {
+        Err(not) if emulated && not.panicked => boot(),
+        booted => booted,
+    }
+}
+
 /// The outcome of a session so far.
 #[derive(Default)]
-struct Heard {
+struct SessionState {
     pipes: [Option<Sender<Vec<u8>>>; 2],
     raised: Option<Result<Raised, Fault>>,
     ended: [Option<String>; 2],
@@ -124,7 +137,7 @@ impl Machine {
         let reader = timed.and_then(|()| ours.try_clone());
         let reader = reader.map_err(|e| Fault::system("starting a guest", &e))?;
         let Kept { keeper, process, console, words } = keep(start, shared.clone())?;
-        let listener = shared.clone();
+        let state = shared.clone();
         let ready =
             Ready { build: String::new(), release: String::new(), uptime: 0.0, notes: Vec::new() };
         let mut machine = Machine {
@@ -142,7 +155,7 @@ impl Machine {
         // From here on dropping it ends the process.
         std::thread::Builder::new()
             .name("guest-port".into())
-            .spawn(move || listener.listen(reader))
+            .spawn(move || state.read_frames(reader))
             .map_err(|e| Fault::system("cannot start a thread", &e))?;
         machine.ready = machine.await_ready(stop).map_err(|fault| {
             let panicked = end::panic(&machine.console.text()).is_some();
@@ -168,15 +181,16 @@ impl Machine {
             let mut state = self.shared.lock();
             state.last += 1;
             let number = state.last;
-            let heard = Heard { pipes: [Some(to_one), Some(to_other)], ..Heard::default() };
-            state.sessions.insert(number, heard);
+            let session =
+                SessionState { pipes: [Some(to_one), Some(to_other)], ..SessionState::default() };
+            state.sessions.insert(number, session);
             number
         };
         let mut session = Session { machine: self.clone(), number, pids: Vec::new() };
-        let asked = self.say(Frame { session: number, says: Says::Raise(layout) });
-        asked.map_err(|_| self.lost("cannot be asked for agents"))?;
+        let sent = self.send(Frame { session: number, message: Message::Raise(layout) });
+        sent.map_err(|_| self.lost("cannot be asked for agents"))?;
         let raised = self.wait(self.limits.silence, stop, |state| {
-            state.sessions.get_mut(&number).and_then(|heard| heard.raised.take())
+            state.sessions.get_mut(&number).and_then(|session| session.raised.take())
         })?;
         match raised {
             Some(Ok(raised)) => {
@@ -192,10 +206,10 @@ impl Machine {
     /// nothing that it says can be relied on any more.
     fn lower(&self, session: u32) {
         let never = AtomicBool::new(false);
-        let lowered = self.say(Frame { session, says: Says::Lower }).is_ok()
+        let lowered = self.send(Frame { session, message: Message::Lower }).is_ok()
             && self
                 .wait(self.limits.silence, &never, |state| {
-                    state.sessions.get(&session).is_none_or(|heard| heard.lowered).then_some(())
+                    state.sessions.get(&session).is_none_or(|session| session.lowered).then_some(())
                 })
                 .is_ok_and(|lowered| lowered.is_some());
         self.shared.lock().sessions.remove(&session);
@@ -245,7 +259,7 @@ impl Machine {
         Fault::new(FaultKind::PeerLost, text)
     }
 
-    fn say(&self, frame: Frame) -> io::Result<()> {
+    fn send(&self, frame: Frame) -> io::Result<()> {
         let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
         frame.write(&mut *port)
     }
@@ -311,7 +325,8 @@ impl Drop for Machine {
 impl Session {
     /// Bytes for an agent, at most as many as a frame takes.
     pub fn write(&self, agent: usize, bytes: &[u8]) -> io::Result<()> {
-        self.machine.say(Frame { session: self.number, says: Says::Bytes(agent, bytes.to_vec()) })
+        self.machine
+            .send(Frame { session: self.number, message: Message::Bytes(agent, bytes.to_vec()) })
     }
 
     /// How an agent ended, in words.
@@ -340,34 +355,34 @@ impl Shared {
     }
 
     /// Reads frames until the port is at its end.
-    fn listen(&self, mut port: UnixStream) {
+    fn read_frames(&self, mut port: UnixStream) {
         while let Ok(frame) = Frame::read(&mut port) {
-            self.hear(frame);
+            self.handle(frame);
             self.changed.notify_all();
         }
         self.end();
     }
 
-    fn hear(&self, frame: Frame) {
+    fn handle(&self, frame: Frame) {
         let mut state = self.lock();
-        if let Says::Ready(ready) = frame.says {
+        if let Message::Ready(ready) = frame.message {
             state.ready = Some(ready);
             return;
         }
         let Some(session) = state.sessions.get_mut(&frame.session) else { return };
-        match frame.says {
-            Says::Raised(raised) => session.raised = Some(Ok(raised)),
-            Says::Refused(fault) => session.raised = Some(Err(fault)),
-            Says::Bytes(agent, bytes) => {
+        match frame.message {
+            Message::Raised(raised) => session.raised = Some(Ok(raised)),
+            Message::Refused(fault) => session.raised = Some(Err(fault)),
+            Message::Bytes(agent, bytes) => {
                 // Its reader may be gone.
                 let _ = session.pipes[agent].as_ref().map(|pipe| pipe.send(bytes));
             }
-            Says::Ended(agent, words) => {
+            Message::Ended(agent, words) => {
                 session.ended[agent] = Some(words);
                 session.pipes[agent] = None;
             }
-            Says::Lowered => session.lowered = true,
-            Says::Ready(_) | Says::Raise(_) | Says::Lower => {}
+            Message::Lowered => session.lowered = true,
+            Message::Ready(_) | Message::Raise(_) | Message::Lower => {}
         }
     }
 

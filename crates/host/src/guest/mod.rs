@@ -1,28 +1,23 @@
-//! Guests: virtual machines whose kernel the study chooses and whose only program is
-//! this one. `docs/vm.md` describes how, and what it proves.
+//! Guests: virtual machines whose kernel the study chooses and whose only program is this
+//! one. `docs/vm.md` describes how, and what it proves.
 //!
-//! | file | what |
-//! |---|---|
-//! | `kernel` | what a study names → an image and its modules |
-//! | `vmlinux`, `packed` | the kernel in an image; unpacking |
-//! | `modules`, `elf` | which modules, which libraries, in which order |
-//! | `cpio`, `initramfs` | the guest's only file system |
-//! | `boot` | all of that together, and a second try |
-//! | `qemu`, `network` | the command line; whether KVM works; the network device |
-//! | `machine` | a guest that runs: port, console, sessions |
-//! | `end` | how it ended, in words |
-//! | `frame` | what host and guest say to each other |
-//! | `init`, `session`, `device`, `cards` | the guest's side of it: the first process |
-//! | `host` | an agent in a guest, as a host of a deployment |
-//! | `errand` | a session that runs a program and returns what it prints |
+//! The host's side runs in the controller: `kernel` finds the image and the modules that a
+//! study names (`vmlinux`, `packed`, `modules`, `elf`), `boot` packs them with this program into
+//! a file system (`initramfs`, `cpio`), `qemu` and `network` start it, and `machine` is the guest
+//! that runs: its port, its console (`end`: how it ended, in words) and its sessions. `host` is
+//! an agent in it as a host of a deployment.
+//!
+//! The guest's side is `init`, its first process, with `session`, `device` and `cards`. Between
+//! the two sides go the messages of `frame`: agents' pipes are carried over one serial port.
 
 mod boot;
 mod cards;
+#[cfg(feature = "test-support")]
+mod command;
 mod cpio;
 mod device;
 mod elf;
 mod end;
-mod errand;
 mod frame;
 mod host;
 mod init;
@@ -34,23 +29,20 @@ mod network;
 mod packed;
 pub mod qemu;
 mod session;
+mod shape;
 mod vmlinux;
 
-pub use boot::{Limits, Shape, bootable, prepare, twice_if_emulated};
+pub use boot::{bootable, prepare};
 pub use cards::{CARDS, parameters as card_parameters};
 pub use device::DEVICE;
 pub use elf::{Needs, depends, needs};
-pub use errand::{Errand, Errands, Outcome};
-pub use frame::{Frame, Layout, Says};
+#[cfg(feature = "test-support")]
+pub use frame::GuestCommand;
+pub use frame::{Frame, Layout, Message};
 pub use host::{GuestHost, in_one_guest};
-pub use init::run as guest_init;
+pub use init::{is_first as is_guest_init, run as guest_init};
 pub use kernel::release_in;
-pub use machine::{Machine, NotBooted};
+pub use machine::{Machine, NotBooted, retry_once_if_emulated};
 pub use network::{Line, Network, TAP_MTU};
+pub use shape::{Limits, Shape};
 pub use vmlinux::of_image as kernel_in;
-
-/// Whether this process is the first of a guest: the kernel calls it so.
-pub fn is_guest_init() -> bool {
-    std::process::id() == 1
-        && std::env::args_os().next().is_some_and(|name| name == initramfs::INIT)
-}

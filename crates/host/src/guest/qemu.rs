@@ -4,8 +4,8 @@
 //! but cannot run a guest. So a guest is run: a firmware of a dozen bytes that
 //! writes to a port by which qemu ends with a known code.
 
-use super::boot::Shape;
 use super::network::Network;
+use super::shape::Shape;
 use bytepath_record::{Fault, FaultKind, Support};
 use bytepath_sys::{launch, process};
 use rustix::fs::{MemfdFlags, memfd_create};

@@ -1,8 +1,8 @@
-//! A session in a guest: two agents in namespaces of their own; or one agent, where
-//! the other host is elsewhere; or a program of a test.
+//! A session in a guest: two agents in namespaces of their own, or one agent, where
+//! the other host is elsewhere.
 
-use super::frame::{Frame, LARGEST, Layout, Raised, Says};
-use super::{cards, device, errand};
+use super::frame::{Frame, LARGEST, Layout, Message, Raised};
+use super::{cards, device};
 use crate::{AgentProcess, LocalAgent, pair_of_agents};
 use bytepath_record::Fault;
 use std::fs::File;
@@ -14,9 +14,6 @@ use std::time::Duration;
 
 /// How long a process may take to end after its output has.
 const GRACE: Duration = Duration::from_millis(500);
-
-/// The same of a program of a test, which may do without output for a while.
-const ERRAND_GRACE: Duration = Duration::from_secs(60);
 
 /// Processes of this guest that belong together. Dropping it ends them.
 pub(super) struct Session {
@@ -35,6 +32,45 @@ struct Written {
     grace: Duration,
 }
 
+/// What a session is made of.
+struct Started {
+    agents: Vec<LocalAgent>,
+    /// What is written besides, as if by one agent more.
+    errors: Option<Box<dyn Read + Send>>,
+    grace: Duration,
+}
+
+fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
+    let agents = match layout {
+        Layout::Pair => pair_of_agents(program)?.into(),
+        Layout::Cards(parameters) => {
+            cards::as_new(&parameters)?;
+            let agents = pair_of_agents(program)?;
+            cards::hand_out(agents.each_ref().map(|agent| agent.process.id()))?;
+            agents.into()
+        }
+        Layout::One => {
+            device::as_new()?;
+            let mut command = AgentProcess::command(program);
+            let failed = format!("starting {}", program.display());
+            let start = move || match command.spawn() {
+                Ok(child) => Ok([AgentProcess::new(child)]),
+                Err(e) => Err(Fault::system(&failed, &e)),
+            };
+            LocalAgent::start(start)?.into()
+        }
+        #[cfg(feature = "test-support")]
+        Layout::Command(command) => {
+            let mut child = super::command::start(&command)?;
+            let errors = child.stderr.take().map(|errors| Box::new(errors) as _);
+            let agents = LocalAgent::start(move || Ok([AgentProcess::new(child)]))?.into();
+            // A program may do without output for a while.
+            return Ok(Started { agents, errors, grace: Duration::from_secs(60) });
+        }
+    };
+    Ok(Started { agents, errors: None, grace: GRACE })
+}
+
 impl Session {
     /// Raises it; `program` is what agents are started from.
     pub(super) fn raise(
@@ -43,31 +79,7 @@ impl Session {
         program: &Path,
         output: &Output,
     ) -> Result<(Session, Raised), Fault> {
-        let mut errors = None;
-        let (agents, grace): (Vec<LocalAgent>, Duration) = match layout {
-            Layout::Pair => (pair_of_agents(program)?.into(), GRACE),
-            Layout::Cards(parameters) => {
-                cards::as_new(&parameters)?;
-                let agents = pair_of_agents(program)?;
-                cards::hand_out(agents.each_ref().map(|agent| agent.process.id()))?;
-                (agents.into(), GRACE)
-            }
-            Layout::One => {
-                device::as_new()?;
-                let mut command = AgentProcess::command(program);
-                let start = move || -> io::Result<[AgentProcess; 1]> {
-                    Ok([AgentProcess::new(command.spawn()?)])
-                };
-                let failed = format!("starting {}", program.display());
-                let start = move || start_or(start, &failed);
-                (LocalAgent::start(start)?.into(), GRACE)
-            }
-            Layout::Errand(errand) => {
-                let mut child = errand::start(&errand)?;
-                errors = child.stderr.take();
-                (LocalAgent::start(move || Ok([AgentProcess::new(child)]))?.into(), ERRAND_GRACE)
-            }
-        };
+        let Started { agents, errors, grace } = start(layout, program)?;
         let pids = agents.iter().map(|agent| agent.process.id()).collect();
         let mut session = Session { to_agents: Vec::new(), agents: Vec::new() };
         let mut all = Vec::new();
@@ -87,7 +99,7 @@ impl Session {
             all.push(Written { from: pipe.from_agent, by: shared, grace });
         }
         if let (Some(errors), Some(first)) = (errors, session.agents.first()) {
-            all.push(Written { from: Box::new(errors), by: first.clone(), grace });
+            all.push(Written { from: errors, by: first.clone(), grace });
         }
         for (agent, written) in all.into_iter().enumerate() {
             let output = output.clone();
@@ -117,7 +129,7 @@ fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
     let mut buffer = vec![0; LARGEST];
     while let Ok(n @ 1..) = written.from.read(&mut buffer) {
         let bytes = buffer.get(..n).unwrap_or_default().to_vec();
-        if output.say(session, Says::Bytes(agent, bytes)).is_err() {
+        if output.send(session, Message::Bytes(agent, bytes)).is_err() {
             return;
         }
     }
@@ -126,15 +138,11 @@ fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
         // The host requested that it end, and does not read its status.
         None => return,
     };
-    let _ = output.say(session, Says::Ended(agent, words));
+    let _ = output.send(session, Message::Ended(agent, words));
 }
 
 fn lock(agent: &Shared) -> std::sync::MutexGuard<'_, Option<LocalAgent>> {
     agent.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn start_or<T>(start: impl FnOnce() -> io::Result<T>, what: &str) -> Result<T, Fault> {
-    start().map_err(|e| Fault::system(what, &e))
 }
 
 fn spawn(session: u32, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
@@ -152,9 +160,9 @@ impl Output {
         Output(Arc::new(Mutex::new(port)))
     }
 
-    pub(super) fn say(&self, session: u32, says: Says) -> io::Result<()> {
+    pub(super) fn send(&self, session: u32, message: Message) -> io::Result<()> {
         let mut port = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Frame { session, says }.write(&mut *port)
+        Frame { session, message }.write(&mut *port)
     }
 }
 

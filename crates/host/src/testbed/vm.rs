@@ -7,7 +7,7 @@ use super::{Deployment, Emulation, Properties, Site, Testbed, ends};
 use crate::guest::qemu::{self, Accelerator, Start};
 use crate::guest::{
     CARDS, DEVICE, GuestHost, Machine, Network, NotBooted, bootable, card_parameters, in_one_guest,
-    prepare, twice_if_emulated,
+    prepare, retry_once_if_emulated,
 };
 use crate::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
 use bytepath_record::{
@@ -86,7 +86,7 @@ impl Vm {
             return Ok(booted);
         }
         // No one else has to wait while it boots.
-        let booted = twice_if_emulated(self.is_emulated(), || self.boot(site, &kernel))?;
+        let booted = retry_once_if_emulated(self.is_emulated(), || self.boot(site, &kernel))?;
         self.guests().push(Guest { kernel, booted: booted.clone() });
         Ok(booted)
     }

@@ -63,6 +63,20 @@ pub struct SettingRecord {
     pub host: Option<Role>,
 }
 
+impl From<&WantedSetting> for SettingRecord {
+    /// Nothing was read or set yet.
+    fn from(wanted: &WantedSetting) -> Self {
+        SettingRecord {
+            setting: wanted.setting.clone(),
+            profile: wanted.profile.clone(),
+            before: SettingValue::default(),
+            after: SettingValue::default(),
+            skipped: wanted.obstacle.clone(),
+            host: None,
+        }
+    }
+}
+
 /// The outcome of a setting when it was to be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

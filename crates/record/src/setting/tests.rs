@@ -52,21 +52,70 @@ const EXAMPLES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_kind_is_typed_printed_and_kept_without_loss() {
-    let mut kinds = std::collections::BTreeSet::new();
+fn each_kind_is_typed_printed_and_stored_without_loss() {
+    let mut tried = std::collections::BTreeSet::new();
     for (line, command) in EXAMPLES {
         let setting: Setting = line.parse().unwrap_or_else(|e| panic!("{line}: {e}"));
         assert_eq!(setting.to_string(), *line);
         assert_eq!(setting.command(), *command);
         let json = serde_json::to_string(&setting).unwrap();
         assert_eq!(serde_json::from_str::<Setting>(&json).unwrap(), setting, "{json}");
-        kinds.insert(line.split(' ').next().unwrap());
+        tried.insert(line.split(' ').next().unwrap());
     }
-    for (form, example) in text::FORMS {
-        let kind = form.split(' ').next().unwrap();
-        assert!(kinds.contains(kind), "no example of '{kind}'");
-        let (_, example) = example.rsplit_once(": ").unwrap();
+    for kind in kinds::typed_kinds() {
+        assert!(tried.contains(kind.name()), "no example of '{}'", kind.name());
+        let (_, example) = kind.example.rsplit_once(": ").unwrap();
         example.parse::<Setting>().unwrap_or_else(|e| panic!("{example}: {e}"));
+    }
+}
+
+/// One of each kind: as typed, and as studies and journals have it.
+const STORED: &[(&str, &str)] = &[
+    ("sysctl vm.swappiness=1", r#"{"kind":"sysctl","name":"vm.swappiness","value":"1"}"#),
+    (
+        "feature eth0 rx-gro=off",
+        r#"{"kind":"feature","device":"eth0","feature":"rx-gro","on":false}"#,
+    ),
+    (
+        "rings eth0 rx=4096 tcp-data-split=on hds-thresh=0",
+        r#"{"kind":"rings","device":"eth0","rx":4096,"tcp-data-split":"on","hds-thresh":0}"#,
+    ),
+    ("channels eth0 combined=8", r#"{"kind":"channels","device":"eth0","combined":8}"#),
+    (
+        "coalescing eth0 rx-usecs=30 adaptive-rx=off",
+        r#"{"kind":"coalescing","device":"eth0","rx-usecs":30,"adaptive-rx":false}"#,
+    ),
+    ("spread eth0 queues=7", r#"{"kind":"spread","device":"eth0","queues":7}"#),
+    (
+        "flow eth0 dst-port=5201 queue=7",
+        r#"{"kind":"flow","device":"eth0","destination-port":5201,"ipv6":false,"queue":7}"#,
+    ),
+    ("mtu eth0 4148", r#"{"kind":"mtu","device":"eth0","bytes":4148}"#),
+    ("packet-limits eth0 gro=65536", r#"{"kind":"packet-limits","device":"eth0","gro":65536}"#),
+    ("qdisc eth0 fq", r#"{"kind":"qdisc","device":"eth0","discipline":"fq"}"#),
+    ("irq 45 2-3", r#"{"kind":"irq-affinity","irq":45,"cpus":"2-3"}"#),
+    ("rps eth0 0 1", r#"{"kind":"rps","device":"eth0","queue":0,"cpus":"1"}"#),
+    ("xps eth0 none", r#"{"kind":"xps","device":"eth0","cpus":"none"}"#),
+    ("governor all performance", r#"{"kind":"governor","governor":"performance"}"#),
+    (
+        "idle 0-3,8 slower-than=10us",
+        r#"{"kind":"idle-states","cpus":"0-3,8","disable":{"slower-than":10}}"#,
+    ),
+    ("hugepages 2M 512", r#"{"kind":"huge-pages","size":2097152,"count":512}"#),
+    ("threaded-napi eth0 on", r#"{"kind":"threaded-napi","device":"eth0","on":true}"#),
+    ("tap tap0 backpressure=on", r#"{"kind":"tap-flags","device":"tap0","backpressure":true}"#),
+    ("dsa wq0.0 size=128", r#"{"kind":"dsa","part":"wq0.0","attribute":"size","value":"128"}"#),
+    ("loan eth0", r#"{"kind":"loan","device":"eth0"}"#),
+];
+
+#[test]
+fn stored_form_of_each_kind_is_kept() {
+    assert_eq!(STORED.len(), <Setting as strum::EnumCount>::COUNT);
+    for (line, json) in STORED {
+        let setting: Setting = serde_json::from_str(json).unwrap_or_else(|e| panic!("{json}: {e}"));
+        assert_eq!(setting.to_string(), *line);
+        assert_eq!(serde_json::to_string(&setting).unwrap(), *json);
+        assert_eq!(setting.is_of_testbed(), line.parse::<Setting>().is_err());
     }
 }
 
@@ -105,8 +154,8 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_form() {
-    for (line, says) in [
+fn refusals_name_the_form() {
+    for (line, reason) in [
         ("", "there is no setting"),
         ("nonsense eth0", "choose from sysctl"),
         ("sysctl net.core.rmem_max", "sysctl NAME=VALUE"),
@@ -135,12 +184,12 @@ fn what_makes_no_sense_is_refused_with_the_form() {
         ("dsa .. state=enabled", "'..'"),
     ] {
         let text = line.parse::<Setting>().unwrap_err().to_string();
-        assert!(text.contains(says), "{line}: {text}");
+        assert!(text.contains(reason), "{line}: {text}");
     }
 }
 
 #[test]
-fn what_was_built_is_checked_as_if_it_had_been_typed() {
+fn built_settings_are_checked_like_typed_ones() {
     let json = r#"{"kind":"sysctl","name":"net.core.rmem_max","value":" 1"}"#;
     let built: Setting = serde_json::from_str(json).unwrap();
     assert!(built.checked().unwrap_err().message.contains("surrounding blanks"));
@@ -166,7 +215,7 @@ fn masks_and_lists_of_cpus() {
 }
 
 #[test]
-fn values_in_few_words() {
+fn values_are_shortened() {
     let text = |pairs: &[(&str, &str)]| {
         let pairs = pairs.iter().map(|(name, text)| (name.to_string(), text.to_string()));
         SettingValue(pairs.collect()).to_string()
@@ -180,7 +229,7 @@ fn values_in_few_words() {
 }
 
 #[test]
-fn what_became_of_a_setting_in_one_line() {
+fn records_and_restorations_are_one_line() {
     let value = |pairs: &[(&str, &str)]| {
         let pairs = pairs.iter().map(|(name, text)| (name.to_string(), text.to_string()));
         SettingValue(pairs.collect())

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 /// are dropped in order: the thread has to outlive it.
 pub struct LocalAgent {
     pub process: AgentProcess,
-    _keeper: Arc<Keeper>,
+    _parent: Arc<ParentThread>,
 }
 
 impl LocalAgent {
@@ -19,23 +19,23 @@ impl LocalAgent {
     pub fn start<const N: usize>(
         start: impl FnOnce() -> Result<[AgentProcess; N], Fault> + Send + 'static,
     ) -> Result<[LocalAgent; N], Fault> {
-        let (keeper, processes) = Keeper::start(start)?;
-        let keeper = Arc::new(keeper);
-        Ok(processes.map(|process| LocalAgent { process, _keeper: keeper.clone() }))
+        let (parent, processes) = ParentThread::start(start)?;
+        let parent = Arc::new(parent);
+        Ok(processes.map(|process| LocalAgent { process, _parent: parent.clone() }))
     }
 }
 
 /// Ties agents to its holder. To be dropped after them.
-struct Keeper {
+struct ParentThread {
     /// Dropped to let the thread go.
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl ParentThread {
     fn start<T: Send + 'static>(
         start: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-    ) -> Result<(Keeper, T), Fault> {
+    ) -> Result<(ParentThread, T), Fault> {
         let (end, ended) = mpsc::channel::<()>();
         let (started, result) = mpsc::sync_channel(1);
         let keep = move || {
@@ -43,18 +43,18 @@ impl Keeper {
             let _ = ended.recv();
         };
         let thread = std::thread::Builder::new()
-            .name("agent-keeper".into())
+            .name("agent-parent".into())
             .spawn(keep)
             .map_err(|e| Fault::system("starting a thread for the testbed", &e))?;
-        let keeper = Keeper { end: Some(end), thread: Some(thread) };
+        let parent = ParentThread { end: Some(end), thread: Some(thread) };
         let started = result.recv().map_err(|_| {
             Fault::new(FaultKind::System, "the thread that starts the agents ended early")
         })??;
-        Ok((keeper, started))
+        Ok((parent, started))
     }
 }
 
-impl Drop for Keeper {
+impl Drop for ParentThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {

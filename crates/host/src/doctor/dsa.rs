@@ -2,9 +2,9 @@
 //! `/sys/bus/pci`, `/sys/bus/dsa` (Documentation/ABI/stable/sysfs-driver-dma-idxd) and the
 //! flags of the processor.
 
-use super::doctor_card::say;
-use super::facts::read;
-use bytepath_record::{Finding, Severity};
+use super::findings::Findings;
+use crate::facts::read;
+use bytepath_record::Finding;
 use bytepath_sys::Roots;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const DEVICES: [&str; 3] = ["0x0b25", "0x11fb", "0x1212"];
 
 /// What has to be said where there is a DSA; nothing where there is none.
 pub fn examine_dsa(roots: &Roots) -> Vec<Finding> {
-    let mut all = Vec::new();
+    let mut all = Findings::default();
     let pci = folders(&roots.sys.join("bus/pci/devices"), "");
     let ours = |folder: &&PathBuf| {
         word(folder, "vendor") == "0x8086" && DEVICES.contains(&word(folder, "device").as_str())
@@ -23,9 +23,7 @@ pub fn examine_dsa(roots: &Roots) -> Vec<Finding> {
     let devices = folders(&bus, "dsa");
     if let (Some(folder), true) = (pci.iter().find(ours), devices.is_empty()) {
         let address = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        say(
-            &mut all,
-            Severity::Note,
+        all.note(
             format!("the DSA {address} has no driver"),
             "it cannot be used for copies",
             "modprobe idxd",
@@ -35,25 +33,21 @@ pub fn examine_dsa(roots: &Roots) -> Vec<Finding> {
         examine(roots, &bus, device, &mut all);
     }
     if !devices.is_empty() {
-        say(
-            &mut all,
-            Severity::Note,
+        all.note(
             "the firmware settings for DSA are not visible from here",
             "published runs used cache entries for non-atomics 120, for atomics 8, CTAG entry \
              avail mask 255, VT-d and ENQCMD on",
             "look in the firmware setup: Uncore Dfx Configuration, IIO Configuration",
         );
     }
-    all
+    all.0
 }
 
-fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Vec<Finding>) {
+fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Findings) {
     let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let number = name.trim_start_matches("dsa");
     if word(device, "pasid_enabled") != "1" {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             format!("{name} shares no address space with programs (pasid_enabled is not 1)"),
             "its work queues cannot be enabled for programs",
             "boot with intel_iommu=on,sm_on, and VT-d on in the firmware",
@@ -62,9 +56,7 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Vec<Finding>) {
     // Engines and queues are next to their device on the bus, and in its folder.
     let parts = |kind: &str| folders(bus, &format!("{kind}{number}."));
     if parts("engine").iter().all(|engine| word(engine, "group_id").starts_with('-')) {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             format!("no engine of {name} is in a group"),
             "nothing processes its queues",
             &format!("echo 0 > /sys/bus/dsa/devices/engine{number}.0/group_id"),
@@ -75,9 +67,7 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Vec<Finding>) {
         |queue: &&PathBuf| word(queue, "state") == "enabled" && word(queue, "type") == "user";
     let usable: Vec<&PathBuf> = queues.iter().filter(usable).collect();
     if usable.is_empty() {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             format!("no work queue of {name} is enabled for programs"),
             "it cannot be used for copies",
             "docs/copy.md has the commands",
@@ -94,9 +84,7 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Vec<Finding>) {
         let instruction = if shared { "enqcmd" } else { "movdir64b" };
         if !has(instruction) {
             let queue = queue.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            say(
-                all,
-                Severity::Note,
+            all.note(
                 format!("the processor does not show {instruction}, which {queue} requires"),
                 "nothing can be submitted to it; whether the firmware hides the instruction \
                  is not visible from here",

@@ -1,6 +1,7 @@
 //! How a card's settings affect a measurement: rules over the facts `nic.CARD.*`.
 
-use bytepath_record::{Facts, Finding, Severity};
+use super::findings::Findings;
+use bytepath_record::{Facts, Severity};
 use std::collections::BTreeSet;
 
 /// Descriptors of a ring that the published runs of one fast flow use.
@@ -20,7 +21,7 @@ const PACKETS: f64 = 0.9;
 const SHAPERS: &[&str] = &["htb", "tbf", "hfsc", "cake", "netem", "cbq"];
 
 /// What has to be said of every card whose settings are known.
-pub(super) fn examine(facts: &Facts, all: &mut Vec<Finding>) {
+pub(super) fn examine(facts: &Facts, all: &mut Findings) {
     let names = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
     let names = names.filter_map(|name| name.rsplit_once('.').map(|(card, _)| card));
     for card in names.collect::<BTreeSet<_>>() {
@@ -44,7 +45,7 @@ impl Examined<'_> {
         now.parse().ok().zip(most.parse().ok())
     }
 
-    fn all(&self, all: &mut Vec<Finding>) {
+    fn all(&self, all: &mut Findings) {
         self.rings(all);
         self.interrupts(all);
         self.offloads(all);
@@ -54,9 +55,7 @@ impl Examined<'_> {
         self.huge_pages(all);
         let card = self.card;
         if let Some(qdisc) = self.setting("qdisc").filter(|qdisc| SHAPERS.contains(qdisc)) {
-            say(
-                all,
-                Severity::Distorts,
+            all.distorts(
                 format!("{card}: the qdisc {qdisc} shapes what is sent"),
                 "its rate and delays are measured instead of the path",
                 &format!("tc qdisc replace dev {card} root fq"),
@@ -64,24 +63,20 @@ impl Examined<'_> {
         }
     }
 
-    fn rings(&self, all: &mut Vec<Finding>) {
+    fn rings(&self, all: &mut Findings) {
         let card = self.card;
         if let Some((now, most)) =
             self.of_most("rx_ring").filter(|(now, most)| *now < RING.min(*most))
         {
             let wanted = RING.min(most);
-            say(
-                all,
-                Severity::Distorts,
+            all.distorts(
                 format!("{card}: receive rings have {now} descriptors, {most} are possible"),
                 "a burst that the ring cannot hold is dropped by the card, and TCP slows down",
                 &format!("ethtool -G {card} rx {wanted}"),
             );
         }
         if let Some((1, most)) = self.of_most("channels").filter(|(_, most)| *most > 1) {
-            say(
-                all,
-                Severity::Note,
+            all.note(
                 format!("{card}: one receive queue, {most} are possible"),
                 "all flows share one CPU's softirq, and zcrx and devmem find no queue for themselves",
                 &format!(
@@ -94,13 +89,11 @@ impl Examined<'_> {
 
     /// Obstacles to BIG TCP (Documentation/networking/ip-sysctl.rst knows of
     /// it as "gso_max_size"; include/linux/skbuff.h, MAX_SKB_FRAGS).
-    fn big_packets(&self, all: &mut Vec<Finding>) {
+    fn big_packets(&self, all: &mut Findings) {
         let card = self.card;
         let most = self.setting("tso_max_size").and_then(|text| text.parse::<u32>().ok());
         if let Some(most) = most.filter(|most| *most < BIG) {
-            say(
-                all,
-                Severity::Note,
+            all.note(
                 format!("{card}: its segmentation takes packets of up to {most} bytes"),
                 "a cell with a larger gso-max cannot run (published runs of BIG TCP used 131072)",
                 &format!("leave gso-max at {most}, or use a card with a larger tso_max_size"),
@@ -108,9 +101,7 @@ impl Examined<'_> {
         }
         let fragments = self.facts.settings.get("config.MAX_SKB_FRAGS");
         if let (Some("17"), Some(BIG..)) = (fragments.map(String::as_str), most) {
-            say(
-                all,
-                Severity::Note,
+            all.note(
                 format!("{card}: the kernel's packets hold 17 fragments (CONFIG_MAX_SKB_FRAGS)"),
                 "a received packet of 4 KiB pages is limited to 68 KiB, so BIG TCP gains little",
                 "boot a kernel with CONFIG_MAX_SKB_FRAGS=45",
@@ -119,7 +110,7 @@ impl Examined<'_> {
     }
 
     /// A bus that carries less than the card's link, though it is all that the card can do.
-    fn bus(&self, all: &mut Vec<Finding>) {
+    fn bus(&self, all: &mut Findings) {
         let card = self.card;
         let number = |what: &str| self.setting(what)?.split(' ').next()?.parse::<f64>().ok();
         let Some(((transfers, lanes), link)) =
@@ -130,9 +121,7 @@ impl Examined<'_> {
         let encoded = if transfers < 8.0 { 0.8 } else { 128.0 / 130.0 };
         let (bus, link) = (transfers * lanes * encoded * PACKETS, link / 1000.0);
         if link > bus {
-            say(
-                all,
-                Severity::Distorts,
+            all.distorts(
                 format!("{card}: its bus carries about {bus:.0} Gbit/s, its link {link:.0} Gbit/s"),
                 "the bus is the bottleneck instead of the path",
                 "use another slot or card; see `lspci -vv`, LnkSta",
@@ -141,7 +130,7 @@ impl Examined<'_> {
     }
 
     /// Huge pages that are all on other nodes than the card.
-    fn huge_pages(&self, all: &mut Vec<Finding>) {
+    fn huge_pages(&self, all: &mut Findings) {
         let (card, Some(node)) = (self.card, self.setting("node")) else { return };
         let pages = |name: &str| -> Option<u64> { self.facts.settings.get(name)?.parse().ok() };
         let own = pages(&format!("numa.node{node}.hugepages.2M"));
@@ -152,9 +141,7 @@ impl Examined<'_> {
             .filter(|name| name.starts_with("numa.node") && name.ends_with(".hugepages.2M"));
         let others: u64 = named.filter_map(|name| pages(name)).sum();
         if own == Some(0) && others > 0 {
-            say(
-                all,
-                Severity::Distorts,
+            all.distorts(
                 format!("{card} is on NUMA node {node}, and all {others} huge pages are elsewhere"),
                 "receive areas of zcrx and devmem move every byte across the interconnect",
                 &format!("bytepath run --set \"hugepages 2M node={node} 128\""),
@@ -162,12 +149,10 @@ impl Examined<'_> {
         }
     }
 
-    fn interrupts(&self, all: &mut Vec<Finding>) {
+    fn interrupts(&self, all: &mut Findings) {
         let card = self.card;
         if self.setting("adaptive_coalescing") == Some("on") {
-            say(
-                all,
-                Severity::Distorts,
+            all.distorts(
                 format!("{card}: interrupt coalescing adapts to the load"),
                 "interrupt rates differ between paths, and from trial to trial",
                 &format!("ethtool -C {card} adaptive-rx off rx-usecs 8"),
@@ -177,9 +162,7 @@ impl Examined<'_> {
         let waits = self.setting("rx_coalescing").and_then(|text| text.split_once(" us"));
         let waits = waits.and_then(|(micros, _)| micros.parse::<u32>().ok());
         if let Some(micros) = waits.filter(|micros| *micros > LONG_WAIT) {
-            say(
-                all,
-                Severity::Note,
+            all.note(
                 format!("{card}: an interrupt waits {micros} us for more packets"),
                 "each round trip is that much longer, so buffers must be larger (bytepath size)",
                 &format!("ethtool -C {card} rx-usecs 8"),
@@ -187,7 +170,7 @@ impl Examined<'_> {
         }
     }
 
-    fn offloads(&self, all: &mut Vec<Finding>) {
+    fn offloads(&self, all: &mut Findings) {
         let card = self.card;
         let rules = [
             (
@@ -231,27 +214,23 @@ impl Examined<'_> {
                 "rx-gro-hw on",
             ),
         ];
-        for (what, state, severity, said, effect, option) in rules {
+        for (what, state, severity, text, effect, option) in rules {
             if self.setting(what) == Some(state) {
                 let command = format!("ethtool -K {card} {option}");
-                say(all, severity, format!("{card}: {said}"), effect, &command);
+                all.add(severity, format!("{card}: {text}"), effect, &command);
             }
         }
     }
 
-    fn header_split(&self, all: &mut Vec<Finding>) {
+    fn header_split(&self, all: &mut Findings) {
         let card = self.card;
         match (self.setting("header_split"), self.setting("header_split_threshold")) {
-            (Some("off"), _) => say(
-                all,
-                Severity::Blocks,
+            (Some("off"), _) => all.blocks(
                 format!("{card}: header split is off"),
                 "zcrx and devmem cannot receive into memory of their own on this card",
                 &format!("ethtool -G {card} tcp-data-split on"),
             ),
-            (Some("on"), Some(threshold)) if threshold != "0" => say(
-                all,
-                Severity::Distorts,
+            (Some("on"), Some(threshold)) if threshold != "0" => all.distorts(
                 format!("{card}: packets up to {threshold} bytes are not split from their headers"),
                 "they are copied, on a path labelled zero-copy",
                 &format!("ethtool -G {card} hds-thresh 0"),
@@ -259,15 +238,4 @@ impl Examined<'_> {
             _ => {}
         }
     }
-}
-
-pub(super) fn say(
-    all: &mut Vec<Finding>,
-    severity: Severity,
-    what: impl Into<String>,
-    effect: &str,
-    command: &str,
-) {
-    let (what, effect, command) = (what.into(), effect.to_owned(), command.to_owned());
-    all.push(Finding { severity, what, effect, command });
 }

@@ -1,9 +1,17 @@
 //! What would distort, hide or prevent a measurement on a host: rules over its facts.
 
-use super::doctor_card::say;
-use super::facts::read;
-use bytepath_record::{Facts, Finding, Severity};
+mod dsa;
+mod findings;
+mod nic;
+mod pair;
+
+pub use dsa::examine_dsa;
+pub use pair::examine_pair;
+
+use crate::facts::read;
+use bytepath_record::{Facts, Finding};
 use bytepath_sys::Roots;
+use findings::Findings;
 
 /// What a host is doing at the moment, in addition to what it is.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,30 +58,26 @@ const SLOW_WAKE: u64 = 50;
 /// All findings, those that prevent a study first. A fact that the host does not
 /// show is not judged.
 pub fn examine(facts: &Facts, moment: &Moment) -> Vec<Finding> {
-    let mut all = Vec::new();
+    let mut all = Findings::default();
     forbids(facts, &mut all);
     cpus(facts, &mut all);
     kernel(facts, &mut all);
     network(facts, moment, &mut all);
     others(facts, moment, &mut all);
-    all.sort_by_key(|finding| finding.severity);
-    all
+    all.0.sort_by_key(|finding| finding.severity);
+    all.0
 }
 
-fn forbids(facts: &Facts, all: &mut Vec<Finding>) {
+fn forbids(facts: &Facts, all: &mut Findings) {
     let number = |name: &str| facts.settings.get(name)?.parse::<i64>().ok();
     let root = facts.privileges.euid == 0 && !facts.privileges.user_namespace;
     match number("kernel.io_uring_disabled") {
-        Some(2) => say(
-            all,
-            Severity::Blocks,
+        Some(2) => all.blocks(
             "io_uring is disabled (kernel.io_uring_disabled = 2)",
             "the paths uring, uring-zc and zcrx cannot run",
             "sysctl -w kernel.io_uring_disabled=0",
         ),
-        Some(1) if !root => say(
-            all,
-            Severity::Blocks,
+        Some(1) if !root => all.blocks(
             "io_uring is for administrators only (kernel.io_uring_disabled = 1)",
             "the paths uring, uring-zc and zcrx cannot run for this user",
             "sysctl -w kernel.io_uring_disabled=0",
@@ -83,9 +87,7 @@ fn forbids(facts: &Facts, all: &mut Vec<Finding>) {
     let may_profile = root || facts.privileges.capabilities.iter().any(|name| name == "PERFMON");
     if let Some(paranoid) = number("kernel.perf_event_paranoid").filter(|p| *p > 0 && !may_profile)
     {
-        say(
-            all,
-            Severity::Blocks,
+        all.blocks(
             format!("kernel.perf_event_paranoid is {paranoid}"),
             "the whole machine cannot be profiled, so there is no explanation",
             "sysctl -w kernel.perf_event_paranoid=0",
@@ -93,21 +95,17 @@ fn forbids(facts: &Facts, all: &mut Vec<Finding>) {
     }
 }
 
-fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
+fn cpus(facts: &Facts, all: &mut Findings) {
     let setting = |name: &str| facts.settings.get(name).map(String::as_str);
     if let Some(governor) = setting("cpufreq.governor").filter(|g| *g != "performance") {
-        say(
-            all,
-            Severity::Distorts,
+        all.distorts(
             format!("the CPUs' frequency governor is {governor}"),
             "the clock follows the load, so a path that waits more also runs slower",
             "cpupower frequency-set -g performance",
         );
     }
     if let Some(preference) = setting("cpufreq.preference").filter(|p| *p != "performance") {
-        say(
-            all,
-            Severity::Distorts,
+        all.distorts(
             format!("the energy preference of the CPUs is {preference}"),
             "the hardware lowers the clock when a CPU is not wholly busy",
             "cpupower set --epp performance",
@@ -115,9 +113,7 @@ fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
     }
     if setting("cpufreq.no_turbo") == Some("0") || setting("cpufreq.boost") == Some("1") {
         let intel = setting("cpufreq.no_turbo").is_some();
-        say(
-            all,
-            Severity::Note,
+        all.note(
             "turbo is on",
             "the clock depends on temperature and on other cores",
             if intel {
@@ -134,18 +130,14 @@ fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
     let states = setting("cpuidle.states").unwrap_or_default();
     let slow: Vec<&str> = states.split(", ").filter(slow).collect();
     if !slow.is_empty() {
-        say(
-            all,
-            Severity::Distorts,
+        all.distorts(
             format!("idle states with long exit latency are enabled: {}", slow.join(", ")),
             "a path that sleeps between reads pays for the wake-up",
             "cpupower idle-set -D 10",
         );
     }
     if setting("cpu.smt") == Some("on") {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             "SMT is on",
             "two roles on one core's threads share its execution units; pin roles to different cores",
             "echo off > /sys/devices/system/cpu/smt/control",
@@ -153,9 +145,7 @@ fn cpus(facts: &Facts, all: &mut Vec<Finding>) {
     }
     let nodes = setting("numa.nodes").is_some_and(|nodes| nodes.contains(['-', ',']));
     if nodes && setting("kernel.numa_balancing").is_some_and(|on| on != "0") {
-        say(
-            all,
-            Severity::Distorts,
+        all.distorts(
             "NUMA balancing is on",
             "the kernel unmaps pages to see who uses them, and moves them during trials",
             "sysctl -w kernel.numa_balancing=0",
@@ -188,18 +178,16 @@ const MITIGATIONS: &[(&str, &str)] = &[
     ("its", "ITS: indirect branches go through thunks"),
 ];
 
-fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
+fn kernel(facts: &Facts, all: &mut Findings) {
     let option = |name: &str| facts.settings.get(&format!("config.{name}")).map(String::as_str);
     for (name, effect) in DEBUG {
         if option(name) == Some("y") {
             let what = format!("the kernel was built with CONFIG_{name}");
-            say(all, Severity::Distorts, what, effect, "boot a kernel without it");
+            all.distorts(what, effect, "boot a kernel without it");
         }
     }
     if option("HARDENED_USERCOPY") == Some("y") {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             "hardened usercopy is on",
             "every copy to or from user space checks its bounds, which hides the cost of small packets",
             "boot with hardened_usercopy=off (on a lab machine only)",
@@ -207,9 +195,7 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
     }
     if option("IRQ_TIME_ACCOUNTING") == Some("n") && option("VIRT_CPU_ACCOUNTING_GEN") != Some("y")
     {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             "the kernel does not time interrupts (no IRQ_TIME_ACCOUNTING)",
             "softirq shares are sampled by the tick: accurate over seconds, not over milliseconds",
             "boot a kernel with CONFIG_IRQ_TIME_ACCOUNTING=y",
@@ -220,13 +206,11 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
         if let Some(state) = state.and_then(|state| state.strip_prefix("Mitigation: ")) {
             let what = format!("mitigation in force: {state}");
             let command = "boot with mitigations=off (on a lab machine only), as a variant";
-            say(all, Severity::Note, what, effect, command);
+            all.note(what, effect, command);
         }
     }
     if let Some(mode) = facts.settings.get("lockdown").filter(|mode| *mode != "none") {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             format!("the kernel is in lockdown mode ({mode})"),
             "BPF may not attach to kernel functions, so copied bytes are estimated, not counted",
             "boot without lockdown= and without secure boot",
@@ -238,18 +222,14 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
             "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter"
         )
     {
-        say(
-            all,
-            Severity::Distorts,
+        all.distorts(
             format!("the clock source is {clock}"),
             "reading the time requires a system call or a device access, and every call is timed",
             "boot with tsc=reliable, if the machine's clock is sound",
         );
     }
     if facts.settings.get("kernel.nmi_watchdog").is_some_and(|on| on == "1") {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             "the NMI watchdog is on",
             "it occupies a hardware counter that profiles need",
             "sysctl -w kernel.nmi_watchdog=0",
@@ -257,12 +237,10 @@ fn kernel(facts: &Facts, all: &mut Vec<Finding>) {
     }
 }
 
-fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
+fn network(facts: &Facts, moment: &Moment, all: &mut Findings) {
     if moment.packet_sockets > 0 {
         let count = moment.packet_sockets;
-        say(
-            all,
-            Severity::Note,
+        all.note(
             format!("packet sockets listening here: {count}"),
             "each sees every packet of a real link, which forces zero-copy senders to copy",
             "ss -0 -p names them: stop tcpdump, DHCP clients and similar programs on the link under test",
@@ -270,9 +248,7 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
     }
     let optmem = facts.settings.get("net.core.optmem_max").and_then(|text| text.parse().ok());
     if let Some(optmem) = optmem.filter(|bytes: &u64| *bytes < 128 << 10) {
-        say(
-            all,
-            Severity::Distorts,
+        all.distorts(
             format!("net.core.optmem_max is {optmem}"),
             "MSG_ZEROCOPY runs out of room for its notifications (ENOBUFS)",
             "sysctl -w net.core.optmem_max=1048576",
@@ -288,9 +264,7 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
                 let most = other(&format!("{what}_max"));
                 // A card that is asleep shows less than it has.
                 if let Some(most) = most.filter(|most| *most != value && other("speed").is_some()) {
-                    say(
-                        all,
-                        Severity::Distorts,
+                    all.distorts(
                         format!(
                             "{card}: {} is {value} and could be {most}",
                             what.replace('_', " ")
@@ -300,17 +274,13 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
                     );
                 }
             }
-            "rps" => say(
-                all,
-                Severity::Note,
+            "rps" => all.note(
                 format!("{card}: RPS is on for {value}"),
                 "packets are handed to other CPUs before TCP sees them",
                 "echo 0 > /sys/class/net/CARD/queues/rx-N/rps_cpus",
             ),
             "node" if facts.settings.get("numa.nodes").is_some_and(|n| n.contains(['-', ','])) => {
-                say(
-                    all,
-                    Severity::Note,
+                all.note(
                     format!("{card} is on NUMA node {value}"),
                     "roles on another node move every byte across the interconnect",
                     "name the card with the testbed, so that CPUs of its node are preferred; or use --cores",
@@ -319,11 +289,9 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
             _ => {}
         }
     }
-    super::doctor_card::examine(facts, all);
+    nic::examine(facts, all);
     if moment.irqbalance && facts.settings.keys().any(|name| name.starts_with("nic.")) {
-        say(
-            all,
-            Severity::Distorts,
+        all.distorts(
             "irqbalance is running",
             "it moves a card's interrupts between CPUs while a trial runs",
             "systemctl stop irqbalance",
@@ -331,21 +299,17 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
     }
 }
 
-fn others(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
+fn others(facts: &Facts, moment: &Moment, all: &mut Findings) {
     let cpus = facts.cpus.len().max(1) as f64;
     if let Some(load) = moment.load.filter(|load| *load > 0.2 * cpus) {
-        say(
-            all,
-            Severity::Distorts,
+        all.distorts(
             format!("the machine is busy: load average {load:.1} on {cpus} CPUs"),
             "trials that lose 10% of a CPU to other processes are rejected",
             "stop them, or wait",
         );
     }
     if let Some(steal) = moment.steal.filter(|steal| *steal > 0.01) {
-        say(
-            all,
-            Severity::Distorts,
+        all.distorts(
             format!("the hypervisor has taken {:.1}% of the CPUs since boot", steal * 100.0),
             "trials that lose 10% of a CPU to it are rejected",
             "use a dedicated machine, or another time",
@@ -358,23 +322,19 @@ fn others(facts: &Facts, moment: &Moment, all: &mut Vec<Finding>) {
     ];
     for (device, effect, command) in devices {
         if !facts.settings.contains_key(&format!("device.{device}")) {
-            say(all, Severity::Note, format!("there is no {device}"), effect, command);
+            all.note(format!("there is no {device}"), effect, command);
         }
     }
     let maps = facts.settings.get("vm.max_map_count").and_then(|text| text.parse::<u64>().ok());
     if let Some(maps) = maps.filter(|maps| *maps < MAPPINGS) {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             format!("vm.max_map_count is {maps}"),
             "a receiver that maps pieces of 4 KiB (tcp-zerocopy-receive) runs out of mappings",
             "sysctl -w vm.max_map_count=524240",
         );
     }
     if facts.settings.get("vm.nr_hugepages").is_some_and(|pages| pages == "0") {
-        say(
-            all,
-            Severity::Note,
+        all.note(
             "no huge pages are reserved (vm.nr_hugepages = 0)",
             "receive areas of zcrx and devmem fall back to small pages",
             "sysctl -w vm.nr_hugepages=64",

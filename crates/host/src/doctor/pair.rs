@@ -1,7 +1,7 @@
 //! Differences between two hosts, or the cards at the ends of one link.
 
-use super::doctor_card::say;
-use bytepath_record::{Facts, Finding, Role, Severity};
+use super::findings::Findings;
+use bytepath_record::{Facts, Finding, Role};
 
 /// Facts of a card that should be the same at both ends: name, what it is called.
 const OF_CARDS: [(&str, &str); 4] = [
@@ -14,7 +14,7 @@ const OF_CARDS: [(&str, &str); 4] = [
 /// What has to be said of two hosts together, the sender's first, where these devices join them.
 /// Of a host whose device is not known its only card is looked at.
 pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Finding> {
-    let mut all = Vec::new();
+    let mut all = Findings::default();
     let [sender, receiver] = Role::ALL.map(|role| {
         let facts = facts[role as usize];
         devices[role as usize].clone().or_else(|| only_card(facts)).map(|card| (facts, card))
@@ -29,9 +29,7 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Fi
             let own = |text: &String| *text != facts.kernel_release;
             let apart = both.filter(|(here, there)| here != there && own(here));
             let Some((here, there)) = apart else { continue };
-            say(
-                &mut all,
-                Severity::Distorts,
+            all.distorts(
                 format!("{name}: {here} of {card} (sender), {there} of {other} (receiver)"),
                 "differences between the ends may come from the cards and not from the path",
                 "update one of them: `devlink dev flash`, or the vendor's tool",
@@ -40,15 +38,13 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Fi
     }
     let [here, there] = facts.map(|facts| &facts.kernel_release);
     if here != there && !here.is_empty() && !there.is_empty() {
-        say(
-            &mut all,
-            Severity::Note,
+        all.note(
             format!("kernel: {here} (sender), {there} (receiver)"),
             "a path's code may differ between the ends",
             "boot the same kernel on both, unless that is the question",
         );
     }
-    all
+    all.0
 }
 
 /// The card of a host that has one.

@@ -13,9 +13,9 @@ const LEGACY_MAX_SIZE: u32 = 65536;
 
 /// Takes the device down and undoes what a link sets: addresses, limits, queueing
 /// discipline, RPS, threaded NAPI. MTU and offloads every link sets for itself.
-pub(crate) fn renew(netlink: &mut Netlink, link: &Link, name: &str) -> Result<(), Fault> {
+pub(crate) fn reset_tap(netlink: &mut Netlink, link: &Link, name: &str) -> Result<(), Fault> {
     let failed = |what: &str| {
-        let what = format!("renewing {name}: {what}");
+        let what = format!("resetting {name}: {what}");
         move |e| Fault::system(&what, &e)
     };
     netlink.set_down(link.index).map_err(failed("taking it down"))?;

@@ -1,0 +1,162 @@
+//! How one setting is read and changed: the form of an entry in the table of [`super::kinds`].
+
+use super::journal::Change;
+use bytepath_record::{DeviceName, Fault, FaultKind, Setting, SettingValue};
+use bytepath_sys::Roots;
+use bytepath_sys::netlink::{Link, Netlink};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How a setting is read, changed and compared.
+pub(super) struct Access<'s> {
+    pub means: Means<'s>,
+    /// Whether files of the device are read below `/sys`, which may show another one's.
+    pub reads_sysfs: bool,
+    /// Whether two texts of a part mean the same.
+    pub same: fn(&str, &str) -> bool,
+    /// Whether a text that was neither there before nor set follows from the change: the
+    /// change, the name of the part, and its texts before, as it was set, and now.
+    pub follows: fn(&Change, &str, [&str; 3]) -> bool,
+    /// What is missing if the setting cannot be read.
+    pub missing: String,
+    /// What to do about that; may be empty.
+    pub remedy: &'static str,
+    /// What to do if the kernel accepts a value and has another one then.
+    pub shortfall: &'static str,
+}
+
+pub(super) enum Means<'s> {
+    /// Files below `/proc` and `/sys`; none if what the setting is about is not there.
+    Files(Knobs<'s>),
+    /// Netlink and ioctls, in the network namespace where the device is.
+    Calls(Calls<'s>),
+    /// The device itself is moved.
+    Loan(&'s DeviceName),
+}
+
+/// A file of a setting.
+pub(super) struct Knob {
+    /// Its name among the setting's values: `cpu3`, `rx-0`.
+    pub name: String,
+    pub path: PathBuf,
+    /// The value it should have.
+    pub goal: String,
+    /// Another file to write, and what is written there for a value; `None` if the value is
+    /// written to the file itself.
+    pub switch: Option<Switch>,
+}
+
+impl Knob {
+    /// The file to write so that the knob contains `text`, and what is written there.
+    pub(super) fn written(&self, text: &str) -> (PathBuf, String) {
+        match self.switch {
+            Some(switch) => switch(&self.path, text),
+            None => (self.path.clone(), text.to_owned()),
+        }
+    }
+}
+
+type Knobs<'s> = Box<dyn Fn(&Roots) -> Vec<Knob> + 's>;
+type Switch = fn(&Path, &str) -> (PathBuf, String);
+type Read<'s> = Box<dyn Fn(&mut Nic) -> Result<SettingValue, Fault> + 's>;
+type Goal<'s> = Box<dyn Fn(&SettingValue) -> Result<SettingValue, Fault> + 's>;
+type Write<'s> = Box<dyn Fn(&mut Nic, &SettingValue) -> io::Result<()> + 's>;
+
+pub(super) struct Calls<'s> {
+    pub device: &'s DeviceName,
+    pub read: Read<'s>,
+    /// The value the device should have, given what it has. The fault shows why it cannot, or
+    /// why what is there could not be restored.
+    pub goal: Goal<'s>,
+    pub write: Write<'s>,
+}
+
+/// A network device as it is now.
+pub(super) struct Nic<'n> {
+    pub netlink: &'n mut Netlink,
+    pub name: &'n str,
+    pub link: Link,
+    pub roots: &'n Roots,
+}
+
+impl<'s> Access<'s> {
+    pub(super) fn new(means: Means<'s>, same: fn(&str, &str) -> bool, missing: String) -> Self {
+        Access {
+            reads_sysfs: matches!(means, Means::Files(_) | Means::Loan(_)),
+            means,
+            same,
+            follows: |_, _, _| false,
+            missing,
+            remedy: "",
+            shortfall: "choose what the kernel or the driver supports",
+        }
+    }
+
+    /// A setting that is read by this call, written by that one, and should be what its parts
+    /// say.
+    pub(super) fn parts(
+        setting: &'s Setting,
+        device: &'s DeviceName,
+        read: impl Fn(&mut Nic) -> Result<SettingValue, Fault> + 's,
+        write: impl Fn(&mut Nic, &SettingValue) -> io::Result<()> + 's,
+    ) -> Self {
+        Self::calls(device, read, |_| Ok(parts_of(setting)), write)
+    }
+
+    pub(super) fn calls(
+        device: &'s DeviceName,
+        read: impl Fn(&mut Nic) -> Result<SettingValue, Fault> + 's,
+        goal: impl Fn(&SettingValue) -> Result<SettingValue, Fault> + 's,
+        write: impl Fn(&mut Nic, &SettingValue) -> io::Result<()> + 's,
+    ) -> Self {
+        let (read, goal, write) = (Box::new(read), Box::new(goal), Box::new(write));
+        let calls = Calls { device, read, goal, write };
+        Self::new(Means::Calls(calls), |a, b| a == b, no_device(device))
+    }
+
+    /// The fault if the setting cannot be read.
+    pub(super) fn absent(&self) -> Fault {
+        let fault = Fault::new(FaultKind::Unsupported, &self.missing);
+        if self.remedy.is_empty() { fault } else { fault.remedy(self.remedy) }
+    }
+}
+
+impl Nic<'_> {
+    /// The device of this name; `None` if there is none.
+    pub(super) fn find<'n>(
+        netlink: &'n mut Netlink,
+        roots: &'n Roots,
+        device: &'n DeviceName,
+    ) -> io::Result<Option<Nic<'n>>> {
+        let link = netlink.link(device.as_str())?;
+        Ok(link.map(|link| Nic { netlink, name: device.as_str(), link, roots }))
+    }
+
+    /// Asks the kernel about the device, given the number of its link.
+    pub(super) fn query<T>(
+        &mut self,
+        query: impl FnOnce(&mut Netlink, u32) -> io::Result<T>,
+    ) -> Result<T, Fault> {
+        query(self.netlink, self.link.index).map_err(|e| query_fault(self.name, &e))
+    }
+}
+
+/// The parts that a setting of several parts sets.
+pub(super) fn parts_of(setting: &Setting) -> SettingValue {
+    let parts = setting.parts().into_iter();
+    SettingValue(parts.map(|(name, text)| (name.to_owned(), text)).collect())
+}
+
+pub(super) fn query_fault(device: impl std::fmt::Display, error: &io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::Unsupported => {
+            let text = format!("the driver of {device} does not support this ({error})");
+            Fault::new(FaultKind::Unsupported, text)
+        }
+        _ => Fault::system(format!("cannot query {device}"), error),
+    }
+}
+
+pub(super) fn no_device(device: &DeviceName) -> String {
+    format!("there is no device {device}")
+}
