@@ -1,8 +1,9 @@
 //! Which threads work for a role: those of its flows, and the kernel's that work in their place
 //! or for them. Shared by `threads` and `counters`.
 
-use super::{Context, polling_threads};
+use super::Context;
 use bytepath_record::{Role, Work};
+use bytepath_sys::netlink::Netlink;
 use bytepath_sys::{pktgen, procfs};
 use std::path::{Path, PathBuf};
 
@@ -103,6 +104,19 @@ pub(crate) fn at_work<T>(
         }
     }
     kept
+}
+
+/// The kernel threads that poll for a device: folder below `/proc`, id, name. A device of
+/// another namespace may have the same name, so the ids are requested where the kernel
+/// reports them (Linux 6.8).
+pub(crate) fn polling_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
+    let mut found = procfs::napi_threads(proc, device);
+    let mut netlink = Netlink::new();
+    let link = netlink.link(device).ok().flatten();
+    if let Some(napis) = link.and_then(|link| netlink.napis(link.index).ok()) {
+        found.retain(|(_, id, _)| napis.iter().any(|napi| napi.thread == Some(*id)));
+    }
+    found
 }
 
 #[cfg(test)]

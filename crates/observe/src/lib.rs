@@ -408,9 +408,9 @@ const PROFILE: &str = "profile";
 
 /// The machine's own CPU time, by the meter that trials use too.
 fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
-    let cpu = meter::CATALOG.iter().find(|meter| meter.name() == "cpu");
+    let cpu = meter::CATALOG.iter().find(|meter| meter.name == "cpu");
     let cpu = cpu.ok_or_else(|| Fault::new(FaultKind::Unsupported, "there is no meter 'cpu'"))?;
-    cpu.start(&Context::idle(roots.clone()))
+    (cpu.start)(&Context::idle(roots.clone()))
 }
 
 /// The table, in the order of threads and, within them, of time.
