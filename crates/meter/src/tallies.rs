@@ -72,7 +72,7 @@ impl Tallies {
             None if entry.stack == key::CALL_SITE => self.names.caller(&[entry.place], &[]),
             None => UNKNOWN.to_owned(),
         };
-        Ok(together(entries, function))
+        Ok(merge_by_function(entries, function))
     }
 }
 
@@ -88,7 +88,7 @@ fn unreadable(error: io::Error) -> Fault {
 }
 
 /// Adds up what several call stacks of one function have counted.
-fn together(entries: Vec<Entry>, function: impl Fn(&Entry) -> String) -> Vec<Tally> {
+fn merge_by_function(entries: Vec<Entry>, function: impl Fn(&Entry) -> String) -> Vec<Tally> {
     let mut sums: BTreeMap<(u32, String, u64), (u64, u64)> = BTreeMap::new();
     for entry in entries {
         let place = if entry.stack == key::CALL_SITE { 0 } else { entry.place };
@@ -176,8 +176,12 @@ impl Maps {
         })
     }
 
-    /// `R0` = the number of the call stack here, below zero where it found no room. `context`
+    /// `R0` = the number of the call stack here, below zero if it found no room. `context`
     /// holds what the program was called with. Changes R1 to R5.
+    ///
+    /// ```c
+    /// bpf_get_stackid(context, &stacks, BPF_F_FAST_STACK_CMP)
+    /// ```
     pub(crate) fn stack(&self, a: &mut Assembler, context: Reg) {
         /// Stacks are the same if their hashes are (uapi/linux/bpf.h).
         const BPF_F_FAST_STACK_CMP: i32 = 1 << 9;
@@ -185,7 +189,11 @@ impl Maps {
         a.call(Helper::GetStackId);
     }
 
-    /// The same for one event in [`ASKED`], by chance; of the others [`key::NOT_TAKEN`].
+    /// The same for one event in [`ASKED`], by chance; for the others [`key::NOT_TAKEN`].
+    ///
+    /// ```c
+    /// bpf_get_prandom_u32() & (ASKED - 1) ? NOT_TAKEN : stack(context)
+    /// ```
     pub(crate) fn stack_of_some(&self, a: &mut Assembler, context: Reg) {
         a.call(Helper::GetPrandomU32).alu(Alu::And, R0, ASKED as i32 - 1);
         a.mov(R1, R0).mov(R0, key::NOT_TAKEN).jump_if(If::Ne, R1, 0, "not taken");
@@ -194,7 +202,26 @@ impl Maps {
     }
 
     /// Adds `R7` to the entry whose key is on the stack at `key`. Changes R0 to R5 and the 16
-    /// bytes at `scratch`; `tag` makes its labels its own.
+    /// bytes at `scratch`; `tag` makes its labels unique.
+    ///
+    /// ```c
+    /// void add(struct key *key, u64 value)
+    /// {
+    ///         struct { u64 sum, count; } zero = {}, *entry;
+    ///
+    ///         entry = bpf_map_lookup_elem(&entries, key);
+    ///         if (!entry) {
+    ///                 bpf_map_update_elem(&entries, key, &zero, BPF_NOEXIST);
+    ///                 entry = bpf_map_lookup_elem(&entries, key);
+    ///         }
+    ///         if (!entry) {
+    ///                 count_lost();
+    ///                 return;
+    ///         }
+    ///         __sync_fetch_and_add(&entry->sum, value);
+    ///         __sync_fetch_and_add(&entry->count, 1);
+    /// }
+    /// ```
     pub(crate) fn add(&self, a: &mut Assembler, key: i16, scratch: i16, tag: &str) {
         let (found, done) = (format!("found {tag}"), format!("added {tag}"));
         bpf::lookup(a, &self.entries, key);
@@ -211,6 +238,17 @@ impl Maps {
 
     /// Counts an event that found no room, or goes to `out`. Changes R0 to R5 and 4 bytes at
     /// `scratch`.
+    ///
+    /// ```c
+    /// void count_lost(void)
+    /// {
+    ///         u32 key = 0;
+    ///         u64 *count = bpf_map_lookup_elem(&lost, &key);
+    ///
+    ///         if (count)
+    ///                 __sync_fetch_and_add(count, 1);
+    /// }
+    /// ```
     pub(crate) fn count_lost(&self, a: &mut Assembler, scratch: i16, out: &str) {
         a.store(Size::Word, R10, scratch, 0);
         bpf::lookup(a, &self.lost, scratch);
@@ -301,6 +339,11 @@ impl Task {
 
     /// Goes to `own` if the task in a register is a flow's thread, one of io_uring's, or
     /// the kernel's own. Changes R2 to R4.
+    ///
+    /// ```c
+    /// task->flags & (PF_KTHREAD | PF_IO_WORKER)
+    ///         || !strncmp(task->comm, "sender/", 7) || !strncmp(task->comm, "receiver", 8)
+    /// ```
     pub(crate) fn is_own(self, a: &mut Assembler, task: Reg, own: &str) {
         // include/linux/sched.h
         const PF_IO_WORKER: i32 = 0x10;
@@ -317,8 +360,8 @@ impl Task {
 pub(crate) const WHOSE: [&str; 5] = ["other", "sender", "receiver", "vhost", "pktgen"];
 
 impl Task {
-    /// Puts into `to` which of [`WHOSE`] the task in a register is of. Changes R2 to R4; `tag`
-    /// makes its labels its own.
+    /// `to` = the number in [`WHOSE`] of the task in a register, by the start of `task->comm`.
+    /// Changes R2 to R4; `tag` makes its labels unique.
     pub(crate) fn whose(self, a: &mut Assembler, task: Reg, to: Reg, tag: &str) {
         const STARTS: [&[u8]; 4] = [b"sender/", b"receiver", b"vhost-", b"kpktgend"];
         let label = |name: &str| format!("{name} {tag}");
@@ -401,7 +444,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
             Entry { what: 0, stack: 0, place: 0, sum: 0, count: 0 }
         );
         let site = Entry { stack: key::CALL_SITE, ..entry };
-        let all = together(vec![entry, Entry { stack: 4, ..entry }, site], |_| "f".into());
+        let all = merge_by_function(vec![entry, Entry { stack: 4, ..entry }, site], |_| "f".into());
         let row = |place, sum, count| Tally { what: 9, function: "f".into(), place, sum, count };
         assert_eq!(all, [row(0, 5, 2), row(3, 10, 4)], "a call site is not a place");
     }

@@ -1,7 +1,7 @@
 //! Threads of a process and of its descendants, and what they have used, from
 //! `/proc`.
 
-use super::seen::Used;
+use super::observations::Used;
 use bytepath_sys::procfs::{self, Switches};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,7 +33,7 @@ pub(crate) fn members(proc: &Path, process: u32) -> BTreeMap<u32, Member> {
             let name = procfs::name(&folder).unwrap_or_default();
             let member = Member { process, name, used: used(proc, tid) };
             if members.insert(tid, member).is_some() {
-                // Seen before: a child list that changed under our hands.
+                // Observations before: a child list that changed under our hands.
                 break;
             }
         }

@@ -533,7 +533,7 @@ pub(super) fn acknowledged<R: NetlinkRequest>(
     socket.request(request)?.recv_ack().map_err(explained)
 }
 
-/// The error with what the kernel says of it, and of the same kind.
+/// Adds the kernel's extended-ack message, keeping the error kind.
 pub(super) fn explained(error: ReplyError) -> io::Error {
     let message = error.ext_ack().and_then(|ack| ack.get_msg().ok());
     match message {

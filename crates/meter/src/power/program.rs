@@ -57,7 +57,7 @@ fn run(argv: Vec<String>, asked: bool) -> Result<Program, Fault> {
     let first = spawn(&argv, &shared)?;
     let theirs = Arc::clone(&shared);
     let run = move || match asked {
-        true => ask_again_and_again(&argv, first, &theirs),
+        true => poll_loop(&argv, first, &theirs),
         false => read_lines(first, &theirs),
     };
     let thread = std::thread::Builder::new().name("power".into()).spawn(run);
@@ -216,7 +216,7 @@ fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
 }
 
 /// One reading per answer, requested repeatedly.
-fn ask_again_and_again(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
+fn poll_loop(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
     let mut next = Some(first);
     loop {
         let asked = Instant::now();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_asked_again_and_again() {
+    fn polls_a_controller() {
         let program = run(argv(&format!("echo '{DCMI}'")), true).unwrap();
         until(&program, |state| state.readings.len() == 2);
         let state = program.shared.lock();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     /// One entry for each thread and call.
     pub rows: Vec<Row>,
     pub threads: Vec<Thread>,
