@@ -1,5 +1,5 @@
 //! What the link's device counts beyond bytes and packets: its driver's own counters,
-//! those of its queues, its page pools and its queueing discipline.
+//! those of its queues, its page pools and its qdisc.
 
 use super::{Context, Meter, Output, Reach, Running, at_stop};
 use bytepath_record::{Fault, Scope, Unit};

@@ -55,12 +55,12 @@ impl Tallies {
         Ok(Tallies { maps, names, programs })
     }
 
-    /// Begins to count, until what it gives is dropped.
+    /// Counts until the links are dropped.
     pub(crate) fn attach(&self) -> Result<Vec<Link>, Fault> {
         self.programs.iter().map(|(name, program)| bpf::attach(program, name)).collect()
     }
 
-    /// What was counted since the last time, by function: the first of a call stack that
+    /// Takes what was counted since the last call, by function: the first of a call stack that
     /// belongs to none of these subsystems.
     pub(crate) fn take(&self, below: &[Subsystem], more: Vec<Entry>) -> Result<Vec<Tally>, Fault> {
         let mut entries = self.maps.take_entries().map_err(unreadable)?;
@@ -80,7 +80,7 @@ impl Tallies {
 /// stack takes 5 to 20 us on a virtual machine, longer than most waits for a lock.
 pub(crate) const ASKED: u64 = 16;
 
-/// What a function is called whose call stack found no room.
+/// Name of a function whose call stack found no room.
 const UNKNOWN: &str = "[unknown]";
 
 fn unreadable(error: io::Error) -> Fault {
@@ -320,7 +320,7 @@ impl Names {
     }
 }
 
-/// Whose doing it is.
+/// Where members of `task_struct` are by which a task is classified, bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
     flags: i16,
@@ -356,7 +356,7 @@ impl Task {
     }
 }
 
-/// Whose thread a task is, by its name: the numbers that [`Task::whose`] gives.
+/// Whose thread a task is, by its name: indexed by the result of [`Task::whose`].
 pub(crate) const WHOSE: [&str; 5] = ["other", "sender", "receiver", "vhost", "pktgen"];
 
 impl Task {
@@ -395,7 +395,7 @@ pub(crate) fn ranked(mut rows: Vec<Tally>) -> Vec<Tally> {
     rows
 }
 
-/// What all functions are called that are not named.
+/// Name of all functions that are not named.
 const OTHERS: &str = "[others]";
 
 #[cfg(test)]
@@ -418,7 +418,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
     }
 
     #[test]
-    fn a_made_up_stack_is_the_first_function_s_that_is_none_of_the_locks() {
+    fn names_the_first_caller_outside_of_the_locks() {
         let names = Names(KernelSymbols::parse(KALLSYMS.into()));
         let at = |low: u64| 0xffff_ffff_8100_0000 + low;
         let program = 0xffff_ffff_c000_0110;
@@ -434,7 +434,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
     }
 
     #[test]
-    fn made_up_entries_of_one_function_add_up() {
+    fn merges_entries_of_one_function() {
         let key = [&9u32.to_ne_bytes()[..], &(-17i32).to_ne_bytes(), &3u64.to_ne_bytes()].concat();
         let value = [5u64, 2].map(u64::to_ne_bytes).concat();
         let entry = Entry::decode(&key, &value);
@@ -450,7 +450,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
     }
 
     #[test]
-    fn the_largest_are_named_and_the_others_added_up() {
+    fn names_the_largest_and_adds_up_the_others() {
         let rows: Vec<Tally> = (0..NAMED as u64 + 2).map(|n| tally(&format!("f{n}"), n)).collect();
         let ranked = ranked(rows.clone());
         assert_eq!((ranked[0].function.as_str(), ranked.len()), ("f21", NAMED + 1));

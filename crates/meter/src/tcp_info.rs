@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_min_rtt_that_was_never_measured_is_left_out() {
+    fn leaves_out_unmeasured_min_rtt() {
         let unmeasured = TcpInfo::default();
         let mut output = Output::default();
         enter(&mut output, &unmeasured, &unmeasured, &Scope::Flow(Role::Receiver, 0));

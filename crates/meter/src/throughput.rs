@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_steps_sums_to_what_was_moved() {
+    fn steps_add_up_to_the_work_done() {
         let times: Vec<f64> = (0..=40).map(|n| n as f64 * 0.1 + (n % 7) as f64 * 0.011).collect();
         let counts: Vec<u64> = (0..=40u64).map(|n| n * n * 12_345).collect();
         let values = resample(&times, &counts, 0.1);

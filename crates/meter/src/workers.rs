@@ -126,7 +126,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn of_threads_of_one_name_the_one_that_works_is_ours() {
+    fn keeps_the_busiest_pktgen_thread_of_a_name() {
         // An idle one waited long for an emulated CPU; engines of one name are all ours.
         let all = vec![
             ("kpktgend_0", 0.03),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn pktgen_s_threads_are_those_with_a_device() {
+    fn finds_pktgen_threads_with_a_device() {
         let dir = tempfile::tempdir().unwrap();
         let proc = dir.path().join("proc");
         for (file, text) in [

@@ -297,7 +297,7 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn figures_are_those_since_watching_began_and_of_its_own_sockets() {
+    fn figures_are_of_own_sockets_since_the_start() {
         let roots = Roots::real();
         let (mut old, mut peer) = loopback_pair().unwrap();
         old.write_all(&[1; 3000]).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_into_is_absent_with_a_reason() {
+    fn unreadable_namespaces_are_absent_with_a_reason() {
         // No process has this id, so there is no namespace either.
         let watched = Connections::watch(u32::MAX, &Roots::real());
         let (tcp, absent, warnings) = watched.finish(&[]);

@@ -60,7 +60,7 @@ pub(crate) fn processes(proc: &Path, process: u32) -> BTreeSet<u32> {
     found
 }
 
-/// What a thread has used since it began; none if it has ended.
+/// What a thread has used since it began; `None` if it has ended.
 pub(crate) fn used(proc: &Path, tid: u32) -> Option<Used> {
     let folder = folder(proc, tid);
     let read = |name: &str| fs::read(folder.join(name)).ok();
@@ -77,7 +77,7 @@ pub(crate) fn used(proc: &Path, tid: u32) -> Option<Used> {
     Some(Used { user, system, run, wait, voluntary, involuntary })
 }
 
-/// The name of a thread; none if it has ended.
+/// The name of a thread; `None` if it has ended.
 pub(crate) fn name(proc: &Path, tid: u32) -> Option<String> {
     procfs::name(&folder(proc, tid))
 }

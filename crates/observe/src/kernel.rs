@@ -33,7 +33,7 @@ pub(crate) enum From {
 pub(crate) struct Counting {
     maps: Maps,
     links: Vec<Link>,
-    /// Why there is no count of the bytes copied; none if there is one.
+    /// Why there is no count of the bytes copied; `None` if there is one.
     pub no_copies: Option<Fault>,
     /// What the reader of the figures should know.
     pub remarks: Vec<String>,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tried_leaves_nothing_behind() {
+    fn trying_copies_leaves_the_maps_empty() {
         let Ok(counting) = Counting::new(&Roots::real()) else {
             skip!("no typed tracepoints");
             return;
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_reads_what_is_not_there_is_refused_with_the_reason() {
+    fn the_verifiers_reason_is_in_the_fault() {
         use bytepath_sys::bpf::asm::{Assembler, Reg};
         let Some(id) = Btf::kernel(Path::new("/sys"))
             .ok()
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_types_is_named_with_what_helps() {
+    fn missing_btf_has_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let fault = Counting::new(&Roots::recorded(dir.path())).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Unsupported);

@@ -8,8 +8,8 @@ use bytepath_record::{self as record, Ledger, Manner, ObservedSocket, Traffic};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use strum::VariantArray;
 
-/// Share of the bytes that must be known one way or the other before a label
-/// says so without a percentage.
+/// Share of the bytes that must be known one way or the other for a label without a
+/// percentage.
 const NEARLY_ALL: f64 = 0.95;
 
 /// Calls that move bytes past the ones that are counted: their arguments are in

@@ -208,7 +208,7 @@ fn filter(socket: &OwnedFd, hardware: [u8; 6]) -> io::Result<()> {
         program.map(|(code, jt, jf, k)| libc::sock_filter { code: code as u16, jt, jf, k });
     let attached =
         libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel reads the structure, and as many instructions as it says; both live.
+    // SAFETY: the kernel reads the structure, and as many instructions as given; both live.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -201,7 +201,7 @@ fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
                     drop(state);
                     line.clear();
                 }
-                // What is longer than any reading is none; its end says so.
+                // What is longer than any reading is not kept: it is refused at its end.
                 byte if line.len() < LONGEST => line.push(*byte),
                 _ => {}
             }
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_not_waited_for() {
+    fn times_out_without_an_answer() {
         let shared = Shared::default();
         let (child, mut output) = spawn(&argv("sleep 600"), &shared).unwrap();
         let begin = Instant::now();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reading_makes_no_figure_and_nonsense_is_reported() {
+    fn reports_malformed_lines_and_too_few_readings() {
         let program = program("echo 50; echo volts; sleep 60");
         until(&program, |state| state.trouble.is_some());
         let reader = Reader { begin: Instant::now(), program };
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_dropped_ends_with_what_it_started() {
+    fn dropping_a_program_kills_its_process_group() {
         let program = program("echo $$; sleep 600 & echo $!; wait");
         until(&program, |state| state.readings.len() == 2);
         let pids: Vec<u32> = program.shared.lock().readings.iter().map(|r| r.1 as u32).collect();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn names_missing_programs() {
         let argv = vec!["no-such-program".to_owned()];
         let fault = start(&PowerSource::Command { argv }).err().unwrap();
         assert!(fault.to_string().contains("no-such-program"), "{fault}");

@@ -145,7 +145,7 @@ impl LiveFrames {
         };
         let size = size_of::<TestAttr>();
         let command = super::PROG_TEST_RUN;
-        // SAFETY: the kernel reads the frame, which is as long as it says, and reads and
+        // SAFETY: the kernel reads the frame, which is as long as given, and reads and
         // writes the structure; every other address is null.
         check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attr, size) }).map(drop)
     }
