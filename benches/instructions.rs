@@ -110,7 +110,7 @@ fn campaign(
     };
     let equal = cell(0)?;
     let pilot = Schedule::trials(1, WARM_UP, sizes.window);
-    let threads: Vec<_> = laboratory.meters.iter().copied().filter(|m| m.name() == METER).collect();
+    let threads: Vec<_> = laboratory.meters.iter().copied().filter(|m| m.name == METER).collect();
     let pilot = Stand::raise(&laboratory, &equal)?.run(&equal, &threads, &pilot, None)?;
     let per_second = testbed.emulation().and_then(|one| one.instructions_per_second);
     let per_second = per_second.context("the testbed counts no instructions")?;

@@ -53,12 +53,11 @@ fn main() -> Result<()> {
     cycles.sort_by(f64::total_cmp);
     println!("testbed up and down: median {:.0} ms, worst {:.0} ms", cycles[5], cycles[9]);
 
-    let all: Vec<&'static dyn Meter> = meter::regular().collect();
+    let all: Vec<&'static Meter> = meter::regular().collect();
     let mut stand = Stand::raise(&laboratory, cell)?;
-    let mut rate =
-        |meters: &[&'static dyn Meter], sampling: Option<&Sampling>| -> Result<[f64; 1]> {
-            Ok([stand.run(cell, meters, &schedule, sampling)?.rate().context("no throughput")?])
-        };
+    let mut rate = |meters: &[&'static Meter], sampling: Option<&Sampling>| -> Result<[f64; 1]> {
+        Ok([stand.run(cell, meters, &schedule, sampling)?.rate().context("no throughput")?])
+    };
     let [ratios] = interleaved(pairs, |with| rate(if with { &all } else { &[] }, None))?;
     println!("all meters / none, {pairs} interleaved pairs of {window} s: {ratios}");
 
@@ -80,9 +79,8 @@ fn account(
 ) -> Result<[String; 2]> {
     let mut stand = Stand::raise(laboratory, cell)?;
     interleaved(pairs, |with| {
-        let wanted = |meter: &&'static dyn Meter| {
-            meter.name() == "threads" || (with && meter.name() == "cpu")
-        };
+        let wanted =
+            |meter: &&'static Meter| meter.name == "threads" || (with && meter.name == "cpu");
         let meters: Vec<_> = meter::regular().filter(wanted).collect();
         // Others may keep a stream from most of its window; then it is not a trial.
         let mut attempts = (0..5).map(|_| stand.run(cell, &meters, schedule, None));
@@ -110,7 +108,7 @@ fn programs(laboratory: &Laboratory, cell: &Cell) -> Result<String> {
             }
             looks
         });
-        let meters: Vec<_> = meter::regular().filter(|meter| meter.name() == "cpu").collect();
+        let meters: Vec<_> = meter::regular().filter(|meter| meter.name == "cpu").collect();
         let trial = stand.run(cell, &meters, &Schedule::trials(1, 0.2, 4.0), None);
         ended.store(true, Relaxed);
         (trial, looks.join())

@@ -106,7 +106,7 @@ fn measure(laboratory: &Laboratory, cells: &[Cell], schedule: Schedule) -> Resul
     let folder = tempfile::tempdir()?;
     let baseline = cells[0].id.clone();
     let mut plan = Plan::bare(cells.to_vec(), baseline, schedule, folder.path().join("study"));
-    plan.meters = meter::regular().map(|meter| meter.name().into()).collect();
+    plan.meters = meter::regular().map(|meter| meter.name.into()).collect();
     let (study, result) = conduct(laboratory, &plan, &mut common::Silent);
     result?;
     study.context("no study")

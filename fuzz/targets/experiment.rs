@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 static CATALOGUES: LazyLock<Catalogues> = LazyLock::new(|| Catalogues {
     paths: study::path_spec(path::CATALOG, path::PAIRS),
     testbeds: study::testbed_spec(testbed::CATALOG),
-    meters: meter::selectable().map(|meter| meter.name()).collect(),
-    usual_meters: meter::regular().map(|meter| meter.name()).collect(),
+    meters: meter::selectable().map(|meter| meter.name).collect(),
+    usual_meters: meter::regular().map(|meter| meter.name).collect(),
     cpus: [0, 1].into(),
     testbed: None,
     workload: String::new(),

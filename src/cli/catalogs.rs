@@ -98,15 +98,15 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
 /// Lists the meters.
 pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
     let facts = arguments.place.facts(true)?;
-    let entry = |meter: &&dyn meter::Meter| Entry {
-        name: meter.name().to_owned(),
-        summary: meter.summary().to_owned(),
+    let entry = |meter: &&meter::Meter| Entry {
+        name: meter.name.to_owned(),
+        summary: meter.summary.to_owned(),
         role: None,
         support: match &facts {
-            Ok(facts) => meter.probe(&facts[Role::Receiver as usize]),
+            Ok(facts) => (meter.probe)(&facts[Role::Receiver as usize]),
             Err(fault) => unknown(fault),
         },
-        options: meter.options().iter().map(option).collect(),
+        options: meter.options.iter().map(option).collect(),
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
     let document = Document::new("bytepath-meters", Meters { meters: &entries });

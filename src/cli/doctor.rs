@@ -109,8 +109,8 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
         meters: meter::CATALOG
             .iter()
             .map(|meter| {
-                let support = of(Role::Receiver).map_or_else(unknown, |f| meter.probe(f));
-                item(meter.name(), support)
+                let support = of(Role::Receiver).map_or_else(unknown, |f| (meter.probe)(f));
+                item(meter.name, support)
             })
             .collect(),
         findings,

@@ -188,7 +188,7 @@ impl Place {
 }
 
 /// Those meters whose needs are tried.
-fn tried(meters: bool) -> &'static [&'static dyn meter::Meter] {
+fn tried(meters: bool) -> &'static [&'static meter::Meter] {
     if meters { meter::CATALOG } else { &[] }
 }
 

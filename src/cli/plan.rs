@@ -205,8 +205,8 @@ pub(super) fn catalogues() -> Result<Catalogues, Fault> {
     Ok(Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
         testbeds: testbed_spec(testbed::CATALOG),
-        meters: meter::selectable().map(|meter| meter.name()).collect(),
-        usual_meters: meter::regular().map(|meter| meter.name()).collect(),
+        meters: meter::selectable().map(|meter| meter.name).collect(),
+        usual_meters: meter::regular().map(|meter| meter.name).collect(),
         cpus: Cpus::of_hosts([&own, &own], &[None, None]),
         testbed: None,
         workload: String::new(),

@@ -456,7 +456,7 @@ fn the_document_names_every_format_and_every_column() {
     let tables = [study(), rr::study()].map(|study| read_csv(&self::text("csv", &study)));
     let metrics: std::collections::BTreeSet<String> =
         tables.into_iter().flatten().map(|mut row| row.remove("metric").unwrap()).collect();
-    let meters: Vec<&str> = meter::CATALOG.iter().map(|m| m.name()).collect();
+    let meters: Vec<&str> = meter::CATALOG.iter().map(|m| m.name).collect();
     for metric in metrics {
         let head = metric.split('.').next().unwrap();
         let of_meter = meters.contains(&head) || head == "tcp";

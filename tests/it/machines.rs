@@ -46,14 +46,14 @@ impl Machine {
 
     /// The whole window of a meter.
     pub fn measure(&self, name: &str, context: &Context) -> Output {
-        let running = meter(name).start(context).unwrap();
+        let running = (meter(name).start)(context).unwrap();
         self.lay("stop");
         running.stop().unwrap()
     }
 }
 
-pub fn meter(name: &str) -> &'static dyn Meter {
-    *CATALOG.iter().find(|meter| meter.name() == name).unwrap()
+pub fn meter(name: &str) -> &'static Meter {
+    *CATALOG.iter().find(|meter| meter.name == name).unwrap()
 }
 
 pub fn value(output: &Output, metric: &str, scope: &Scope) -> f64 {

@@ -119,7 +119,7 @@ fn threads_say_where_scheduler_and_ticks_disagree() {
     let machine = Machine::at_start("linux-6.18-2cpu");
     let mut context = context(machine.roots());
     context.threads = vec![tag(22261, "spin")];
-    let running = meter("threads").start(&context).unwrap();
+    let running = (meter("threads").start)(&context).unwrap();
     machine.lay("stop");
     let schedstat = machine.dir.path().join("proc/self/task/22261/schedstat");
     fs::write(schedstat, "2944081413 7876425 611\n").unwrap();
@@ -174,7 +174,7 @@ fn softnet_of_a_recorded_machine_and_of_made_up_ones() {
 #[test]
 fn softnet_refuses_to_guess_whose_row_it_is() {
     let machine = Machine::at_start("arm-8cpu");
-    let running = meter("softnet").start(&context(machine.roots())).unwrap();
+    let running = (meter("softnet").start)(&context(machine.roots())).unwrap();
     machine.lay("stop");
     assert!(running.stop().unwrap_err().message.contains("came or went"));
 }
@@ -219,7 +219,7 @@ fn a_device_that_is_not_there_is_named() {
     let machine = Machine::at_start("linux-6.18-2cpu");
     let mut context = context(machine.roots());
     context.device = Some("veth9".into());
-    let fault = meter("link").start(&context).err().unwrap();
+    let fault = (meter("link").start)(&context).err().unwrap();
     assert!(fault.message.contains("veth9"), "{fault}");
 }
 
@@ -229,7 +229,7 @@ fn a_device_that_was_replaced_has_no_numbers() {
     machine.lay("stop");
     let mut context = context(machine.roots());
     context.device = Some("lo".into());
-    let running = meter("link").start(&context).unwrap();
+    let running = (meter("link").start)(&context).unwrap();
     machine.lay("start");
     let output = running.stop().unwrap();
     assert!(output.readings.is_empty() && output.warnings[0].contains("went backwards"));
@@ -252,14 +252,14 @@ fn files_of_nonsense_are_errors_that_name_the_file() {
         ("softnet", "softnet_stat"),
         ("link", "net/dev"),
     ] {
-        let fault = meter(name).start(&context).err().unwrap();
+        let fault = (meter(name).start)(&context).err().unwrap();
         assert!(fault.message.contains(file), "{fault}");
     }
 }
 
 #[test]
 fn every_meter_says_what_it_is() {
-    let names: Vec<_> = CATALOG.iter().map(|m| m.name()).collect();
+    let names: Vec<_> = CATALOG.iter().map(|m| m.name).collect();
     let always = [
         "throughput",
         "cpu",
@@ -282,14 +282,14 @@ fn every_meter_says_what_it_is() {
         names,
         [&always[..], &["nvml", "counters", "locks", "handoffs", "profile"]].concat()
     );
-    assert_eq!(regular().map(|m| m.name()).collect::<Vec<_>>(), always);
-    assert!(!selectable().any(|m| m.name() == "profile"));
-    let apart: Vec<_> = CATALOG.iter().filter(|m| m.apart()).map(|m| m.name()).collect();
+    assert_eq!(regular().map(|m| m.name).collect::<Vec<_>>(), always);
+    assert!(!selectable().any(|m| m.name == "profile"));
+    let apart: Vec<_> = CATALOG.iter().filter(|m| m.apart).map(|m| m.name).collect();
     assert_eq!(apart, ["handoffs", "profile"]);
-    assert!(CATALOG.iter().all(|m| m.summary().len() > 20 && m.summary().len() < 100));
-    assert_eq!(meter("cpu").reach(), Reach::Machine);
-    assert_eq!(meter("softnet").reach(), Reach::Machine);
-    assert_eq!(meter("threads").reach(), Reach::Agent);
+    assert!(CATALOG.iter().all(|m| m.summary.len() > 20 && m.summary.len() < 100));
+    assert_eq!(meter("cpu").reach, Reach::Machine);
+    assert_eq!(meter("softnet").reach, Reach::Machine);
+    assert_eq!(meter("threads").reach, Reach::Agent);
 }
 
 /// A thread that works for a while on demand, and stays until it is released.
@@ -338,7 +338,7 @@ fn a_thread_that_spins_is_charged_for_it() {
     let idle = worker(|| Duration::ZERO);
     let mut context = context(Roots::real());
     context.threads = vec![tag(busy.tid, "busy"), tag(idle.tid, "idle")];
-    let running = meter("threads").start(&context).unwrap();
+    let running = (meter("threads").start)(&context).unwrap();
     busy.go.send(()).unwrap();
     let used = busy.done.recv().unwrap().as_secs_f64();
     let output = running.stop().unwrap();
@@ -354,7 +354,7 @@ fn a_thread_that_ended_is_said_to_have() {
     let short = worker(|| Duration::ZERO);
     let mut context = context(Roots::real());
     context.threads = vec![tag(short.tid, "short")];
-    let running = meter("threads").start(&context).unwrap();
+    let running = (meter("threads").start)(&context).unwrap();
     drop(short);
     let task = PathBuf::from(format!("/proc/self/task/{}", context.threads[0].tid));
     let begin = Instant::now();
@@ -369,7 +369,7 @@ fn a_thread_that_ended_is_said_to_have() {
 
 #[test]
 fn the_cpus_of_this_machine_are_accounted_for() {
-    let running = meter("cpu").start(&context(Roots::real())).unwrap();
+    let running = (meter("cpu").start)(&context(Roots::real())).unwrap();
     let used = spin().as_secs_f64();
     let output = running.stop().unwrap();
     let wall = value(&output, "cpu.wall", &Scope::Machine);
@@ -399,7 +399,7 @@ fn steady_tells_of_throttling_and_of_another_clock_once() {
     fs::create_dir_all(dir.path().join("sys/devices/system/cpu/cpu0")).unwrap();
     let context = context(Roots::recorded(dir.path()));
     let window = |during: &dyn Fn()| {
-        let running = meter("steady").start(&context).unwrap();
+        let running = (meter("steady").start)(&context).unwrap();
         during();
         running.stop().unwrap()
     };
@@ -435,7 +435,7 @@ mod timing {
         context.device = Some("lo".into());
 
         let mut running: Vec<_> = ["throughput", "tcp-info", "softnet", "link"]
-            .map(|name| meter(name).start(&context).unwrap())
+            .map(|name| (meter(name).start)(&context).unwrap())
             .into();
         let begin = Instant::now();
         let sender = std::thread::spawn({
@@ -497,12 +497,12 @@ mod timing {
         context.threads = threads.iter().map(|t| tag(t.tid, "t")).collect();
         context.device = Some("lo".into());
         // What runs in trials of its own has more to do (see `sampling`).
-        for meter in CATALOG.iter().filter(|meter| !meter.apart()) {
+        for meter in CATALOG.iter().filter(|meter| !meter.apart) {
             // The best of several: what others do on the machine is not the meter's.
             let fastest = (0..20)
                 .map(|_| {
                     let begin = Instant::now();
-                    let running = meter.start(&context).unwrap();
+                    let running = (meter.start)(&context).unwrap();
                     let start = begin.elapsed();
                     let begin = Instant::now();
                     running.stop().unwrap();
@@ -510,9 +510,9 @@ mod timing {
                 })
                 .reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)))
                 .unwrap();
-            println!("{}: start {:?}, stop {:?}", meter.name(), fastest.0, fastest.1);
+            println!("{}: start {:?}, stop {:?}", meter.name, fastest.0, fastest.1);
             let most = Duration::from_millis(if cfg!(debug_assertions) { 5 } else { 2 });
-            assert!(fastest.0 < most && fastest.1 < most, "{}: {fastest:?}", meter.name());
+            assert!(fastest.0 < most && fastest.1 < most, "{}: {fastest:?}", meter.name);
         }
     }
 }

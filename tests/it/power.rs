@@ -82,14 +82,14 @@ fn a_laptop_with_a_zone_shown_twice_and_a_platform_counter_that_lies() {
     assert!((value(&output, "power.watts", &Scope::Machine) - 12.5).abs() < 0.1, "{output:?}");
     let status = machine.dir.path().join("sys/class/power_supply/BAT0/status");
     fs::write(status, "Charging\n").unwrap();
-    let fault = meter("power").start(&context(&machine, PowerSource::Hwmon)).err().unwrap();
+    let fault = (meter("power").start)(&context(&machine, PowerSource::Hwmon)).err().unwrap();
     assert!(fault.message.contains("sensors of parts alone: BAT0, amdgpu"), "{fault}");
 }
 
 #[test]
 fn a_machine_without_a_source_says_so_and_gives_no_figure() {
     let machine = Machine::at_start("arm-server-psci");
-    let Support::No { reason, remedy } = meter("power").probe(&facts(&machine)) else {
+    let Support::No { reason, remedy } = (meter("power").probe)(&facts(&machine)) else {
         panic!("there is no source")
     };
     for part in ["RAPL", "PMU power", "hwmon"] {
@@ -99,10 +99,10 @@ fn a_machine_without_a_source_says_so_and_gives_no_figure() {
     assert_eq!(measure(&machine, "power", PowerSource::Auto), Output::default());
     for source in [PowerSource::Rapl, PowerSource::Perf, PowerSource::Hwmon] {
         assert!(!meter::power_support(&facts(&machine), &source).is_yes());
-        assert!(meter("power").start(&context(&machine, source)).is_err());
+        assert!((meter("power").start)(&context(&machine, source)).is_err());
     }
     for name in ["xeon-2s-rapl", "epyc-amd-energy", "laptop-battery"] {
-        assert!(meter("power").probe(&facts(&Machine::at_start(name))).is_yes(), "{name}");
+        assert!((meter("power").probe)(&facts(&Machine::at_start(name))).is_yes(), "{name}");
     }
 }
 
@@ -112,7 +112,7 @@ fn idle_power_is_subtracted_and_reported() {
     let rest = Rest::Given { watts: 50.0 };
     let power = Power { source: PowerSource::Rapl, rest, ..Power::default() };
     let context = Context { options: json!(power), ..context(&machine, PowerSource::Rapl) };
-    let running = meter("power").start(&context).unwrap();
+    let running = (meter("power").start)(&context).unwrap();
     machine.lay("stop");
     let output = running.stop().unwrap();
     let read = |metric| value(&output, metric, &Scope::Machine);
@@ -126,7 +126,7 @@ fn counters_that_are_nonsense_are_reported_by_their_path() {
     let machine = Machine::at_start("epyc-amd-energy");
     let path = machine.dir.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
     fs::write(&path, "a lot\n").unwrap();
-    let fault = meter("power").start(&context(&machine, PowerSource::Rapl)).err().unwrap();
+    let fault = (meter("power").start)(&context(&machine, PowerSource::Rapl)).err().unwrap();
     assert!(fault.message.contains("intel-rapl:0/energy_uj is not a number"), "{fault}");
 }
 
@@ -186,7 +186,7 @@ fn idle_states_of_a_server() {
 #[test]
 fn idle_states_of_an_arm_server_and_a_cpu_that_went_away() {
     let machine = Machine::at_start("arm-server-psci");
-    let running = meter("cstates").start(&context(&machine, PowerSource::Auto)).unwrap();
+    let running = (meter("cstates").start)(&context(&machine, PowerSource::Auto)).unwrap();
     machine.lay("stop");
     // What a CPU that goes offline leaves is no longer a number.
     let time = machine.dir.path().join("sys/devices/system/cpu/cpu1/cpuidle/state0/time");
@@ -202,9 +202,9 @@ fn clocks_as_cpufreq_shows_them() {
     let output = measure(&machine, "frequency", PowerSource::Auto);
     assert_eq!(value(&output, "frequency.shown", &Scope::Cpu(3)), 2.5e9);
     assert!(output.readings.iter().all(|r| r.unit == Unit::Hertz));
-    assert!(meter("frequency").probe(&facts(&machine)).is_yes());
+    assert!((meter("frequency").probe)(&facts(&machine)).is_yes());
     let facts = facts(&Machine::at_start("arm-server-psci"));
-    assert!(!meter("frequency").probe(&facts).is_yes());
+    assert!(!(meter("frequency").probe)(&facts).is_yes());
 }
 
 /// Runs bytepath; its exit code and what it printed, both streams.

@@ -245,7 +245,7 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
     plan.cells.iter_mut().for_each(|cell| cell.stream.touch = Touch::Verify);
     Plan {
         title: "a fake study".into(),
-        meters: METERS.iter().map(|m| m.name().into()).collect(),
+        meters: METERS.iter().map(|m| m.name.into()).collect(),
         testbed: "in-process".into(),
         ..plan
     }
@@ -254,56 +254,21 @@ fn plan(paths: &[&str], folder: &Path) -> Plan {
 static TESTBED: InProcess = InProcess { paths: PATHS, meters: METERS };
 
 /// A meter that counts how often it was started.
-struct FakeMeter;
+static FAKE_METER: Meter = Meter {
+    name: "fake",
+    summary: "counts windows",
+    start: |_| {
+        meter::at_stop(|| {
+            let (metric, unit) = ("fake.windows".to_owned(), Unit::Count);
+            let reading = Reading::sum(metric, unit, 1.0, Scope::Machine);
+            Ok(meter::Output { readings: vec![reading], ..Default::default() })
+        })
+    },
+    ..Meter::BASE
+};
 
-impl Meter for FakeMeter {
-    fn name(&self) -> &'static str {
-        "fake"
-    }
-    fn summary(&self) -> &'static str {
-        "counts windows"
-    }
-    fn reach(&self) -> meter::Reach {
-        meter::Reach::Machine
-    }
-    fn start(&self, _: &meter::Context) -> Result<Box<dyn meter::Running>, Fault> {
-        struct Once;
-        impl meter::Running for Once {
-            fn stop(self: Box<Self>) -> Result<meter::Output, Fault> {
-                let (metric, unit) = ("fake.windows".to_owned(), Unit::Count);
-                let reading = Reading::sum(metric, unit, 1.0, Scope::Machine);
-                Ok(meter::Output { readings: vec![reading], ..Default::default() })
-            }
-        }
-        Ok(Box::new(Once))
-    }
-}
-
-/// Switches the system-call table on.
-struct FakeCalls;
-
-impl Meter for FakeCalls {
-    fn name(&self) -> &'static str {
-        meter::SYSCALLS.name
-    }
-    fn summary(&self) -> &'static str {
-        "counts calls"
-    }
-    fn reach(&self) -> meter::Reach {
-        meter::Reach::Engine
-    }
-    fn start(&self, _: &meter::Context) -> Result<Box<dyn meter::Running>, Fault> {
-        struct Nothing;
-        impl meter::Running for Nothing {
-            fn stop(self: Box<Self>) -> Result<meter::Output, Fault> {
-                Ok(meter::Output::default())
-            }
-        }
-        Ok(Box::new(Nothing))
-    }
-}
-
-static METERS: &[&dyn Meter] = &[&FakeMeter, &FakeCalls];
+/// [`FAKE_METER`], and the one that switches the system-call table on.
+static METERS: &[&Meter] = &[&FAKE_METER, &meter::SYSCALLS];
 
 /// A path that writes and reads, and misbehaves as its name says.
 struct Fake(&'static str);

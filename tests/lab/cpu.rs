@@ -107,7 +107,7 @@ pub fn trial(cell: &Cell, meters: &[&str], schedule: &Schedule) -> Trial {
         program: env!("CARGO_BIN_EXE_bytepath").into(),
         stop: &stop,
     };
-    let wanted = |meter: &&'static dyn Meter| meters.contains(&meter.name());
+    let wanted = |meter: &&'static Meter| meters.contains(&meter.name);
     let meters: Vec<_> = meter::selectable().filter(wanted).collect();
     let once = |_| Stand::raise(&laboratory, cell)?.run(cell, &meters, schedule, None);
     let faulty = |result: Result<Trial, Fault>| result.map_err(|fault| println!("{fault}")).ok();

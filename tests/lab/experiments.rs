@@ -388,8 +388,8 @@ fn catalogues() -> Catalogues {
     Catalogues {
         paths: path_spec(path::CATALOG, path::PAIRS),
         testbeds: testbed_spec(testbed::CATALOG),
-        meters: meter::selectable().map(|meter| meter.name()).collect(),
-        usual_meters: meter::regular().map(|meter| meter.name()).collect(),
+        meters: meter::selectable().map(|meter| meter.name).collect(),
+        usual_meters: meter::regular().map(|meter| meter.name).collect(),
         cpus: [0, 1].into(),
         testbed: None,
         workload: String::new(),

@@ -219,12 +219,12 @@ fn inside_a_full_disk() {
 #[ignore = "started in a namespace by queues_that_someone_changes_are_named"]
 fn inside_queues_change() {
     let _host = Host::new();
-    let steady = meter::CATALOG.iter().find(|meter| meter.name() == "steady").unwrap();
+    let steady = meter::CATALOG.iter().find(|meter| meter.name == "steady").unwrap();
     let context = Context { device: Some("set0".into()), ..Context::idle(Roots::real()) };
     let mut netlink = Netlink::new();
     let index = netlink.link("set0").unwrap().unwrap().index;
     let mut warnings = |change: &dyn Fn(&mut Netlink)| {
-        let window = steady.start(&context).unwrap();
+        let window = (steady.start)(&context).unwrap();
         change(&mut netlink);
         window.stop().unwrap().warnings
     };

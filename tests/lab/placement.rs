@@ -47,8 +47,8 @@ fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
     lay_softirqs(dir.path(), [(1, u32::MAX - 9), (0, 100)], 0, second);
     let mut context =
         Context { device: Some("wire".into()), ..Context::idle(Roots::recorded(dir.path())) };
-    let meter = meter::CATALOG.iter().find(|meter| meter.name() == "softirqs").unwrap();
-    let mut running = meter.start(&context).unwrap();
+    let meter = meter::CATALOG.iter().find(|meter| meter.name == "softirqs").unwrap();
+    let mut running = (meter.start)(&context).unwrap();
     lay_softirqs(dir.path(), [(1, u32::MAX), (0, 100)], 0, 3 * second / 2);
     running.tick();
     lay_softirqs(dir.path(), [(3, 10), (0, 142)], 3, 2 * second);
@@ -69,7 +69,7 @@ fn softirqs_are_counted_and_a_polling_thread_is_followed_from_cpu_to_cpu() {
     assert_eq!(output.warnings, [""; 0]);
     // Without a device there is no thread to look for.
     context.device = None;
-    let output = meter.start(&context).unwrap().stop().unwrap();
+    let output = (meter.start)(&context).unwrap().stop().unwrap();
     assert!(output.readings.iter().all(|reading| reading.metric != "softirqs.napi"));
 }
 

@@ -404,7 +404,7 @@ mod timing {
         if unavailable() {
             return;
         }
-        let meter = meter::CATALOG.iter().find(|m| m.name() == meter::PROFILE_NAME).unwrap();
+        let meter = meter::CATALOG.iter().find(|m| m.name == meter::PROFILE_NAME).unwrap();
         let cpus = bytepath::sys::thread::allowed().unwrap();
         let context = meter::Context {
             options: json!(Sampling { event: "cpu-clock".into(), rate: 999, cpus }),
@@ -412,7 +412,7 @@ mod timing {
         };
         // The best of several: what others do on the machine is not the meter's.
         let once = |_| {
-            let prepared = meter.prepare(&context).unwrap().unwrap();
+            let prepared = (meter.prepare)(&context).unwrap().unwrap();
             let begin = Instant::now();
             let running = prepared.start().unwrap();
             let took = begin.elapsed();

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Agents that know these paths and meters, and no cards.
 pub struct InProcess {
     pub paths: &'static [&'static DataPath],
-    pub meters: &'static [&'static dyn Meter],
+    pub meters: &'static [&'static Meter],
 }
 
 impl Testbed for InProcess {
@@ -70,7 +70,7 @@ pub fn plan(paths: &[&str], flows: u32, blocks: u32, folder: &Path) -> Plan {
 /// Starts both agents; they know these paths and meters. `nic` is the receiver's card.
 pub fn start(
     paths: &'static [&'static DataPath],
-    meters: &'static [&'static dyn Meter],
+    meters: &'static [&'static Meter],
     nic: Option<Nic>,
 ) -> Deployment {
     let host = |adapter| {

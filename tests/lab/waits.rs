@@ -170,8 +170,8 @@ fn hammer(names: [&str; 2]) {
 fn measure(name: &str, work: impl FnOnce()) -> Option<Output> {
     let meter = named(name);
     let context = Context::idle(Roots::real());
-    meter.prepare(&context).unwrap();
-    let running = match meter.start(&context) {
+    (meter.prepare)(&context).unwrap();
+    let running = match (meter.start)(&context) {
         Err(fault) if matches!(fault.kind, FaultKind::Permission | FaultKind::Unsupported) => {
             skip!("{fault}");
             return None;
@@ -182,8 +182,8 @@ fn measure(name: &str, work: impl FnOnce()) -> Option<Output> {
     Some(running.stop().unwrap())
 }
 
-fn named(name: &str) -> &'static dyn Meter {
-    meter::selectable().find(|meter| meter.name() == name).unwrap()
+fn named(name: &str) -> &'static Meter {
+    meter::selectable().find(|meter| meter.name == name).unwrap()
 }
 
 fn value(readings: &[Reading], metric: &str) -> f64 {

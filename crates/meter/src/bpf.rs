@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_program_cause_and_remedy() {
+    fn load_faults_have_program_cause_and_remedy() {
         let refused =
             Refused { error: io::Error::from_raw_os_error(libc::EPERM), log: String::new() };
         let fault = load_fault("sys_enter", &refused);

@@ -4,71 +4,51 @@
 //!
 //! What the machine cannot count is left out: no reading is a zero that was not counted. Where
 //! hardware events take turns, each is scaled by the time that it was enabled over the time that
-//! it was counted, as `perf stat` does, and a reading says which part that was.
+//! it was counted, as `perf stat` does, and a reading has the part of the time.
 
 use super::workers::{self, Worker};
-use super::{Context, Meter, Output, Prepared, Reach, Running};
+use super::{Context, Meter, Output, Reach, Running, at_stop};
 use bytepath_profile::counts::EVENTS;
-use bytepath_record::{Attempt, Facts, Fault, Outcome, Reading, Role, Scope, Support, Unit};
+use bytepath_record::{Attempt, Fault, Outcome, Reading, Role, Scope, Unit};
 use bytepath_sys::perf::{Event, Tally, ThreadCount};
 use bytepath_sys::{Roots, perf, thread};
 use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
-/// The meter `counters`.
-pub(crate) struct Counters;
+/// Not in every study: each switch of a thread has to switch its counters, too.
+pub(crate) static METER: Meter = Meter {
+    name: "counters",
+    summary: "task-clock, switches, faults, cycles, ... of groups of threads, as perf stat; on request",
+    reach: Reach::Agent,
+    usual: false,
+    attempt: |roots| Some(Attempt { name: ATTEMPT.to_owned(), outcome: attempt(roots) }),
+    probe: |facts| facts.require(ATTEMPT, REMEDY),
+    prepare: |context| {
+        let counters = Counters::open(context)?;
+        Ok(Some(Box::new(|| counters.start())))
+    },
+    // Of a window after the first.
+    start: |context| Counters::open(context)?.start(),
+    ..Meter::BASE
+};
 
 const ATTEMPT: &str = "perf.counters";
 const REMEDY: &str = "run as root or with CAP_PERFMON, or lower kernel.perf_event_paranoid to 1";
 
-impl Meter for Counters {
-    fn name(&self) -> &'static str {
-        "counters"
-    }
-
-    fn summary(&self) -> &'static str {
-        "task-clock, switches, faults, cycles, ... of groups of threads, as perf stat; on request"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Agent
-    }
-
-    /// Each switch of a thread has to switch its counters, too.
-    fn usual(&self) -> bool {
-        false
-    }
-
-    fn attempt(&self, roots: &Roots) -> Option<Attempt> {
-        let counted = |name: &'static str| {
-            Some((name, ThreadCount::open(&event(name, roots)?, thread::id())))
-        };
-        let all: Vec<_> = EVENTS.into_iter().filter_map(counted).collect();
-        let clock = all.first().and_then(|(_, clock)| clock.as_ref().err());
-        let outcome = match clock.and_then(io::Error::raw_os_error) {
-            Some(errno) => Outcome::Errno(errno),
-            None => {
-                let absent = all.iter().filter(|(_, count)| count.is_err()).map(|(name, _)| *name);
-                let absent: Vec<&str> = absent.collect();
-                let without = if absent.is_empty() { "" } else { "without " };
-                Outcome::Works(format!("{without}{}", absent.join(", ")))
-            }
-        };
-        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
-    }
-
-    fn probe(&self, facts: &Facts) -> Support {
-        facts.require(ATTEMPT, REMEDY)
-    }
-
-    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
-        Ok(Some(Box::new(Open::new(context)?)))
-    }
-
-    /// Of a window after the first.
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        Box::new(Open::new(context)?).start()
+fn attempt(roots: &Roots) -> Outcome {
+    let open =
+        |name: &'static str| Some((name, ThreadCount::open(&event(name, roots)?, thread::id())));
+    let all: Vec<_> = EVENTS.into_iter().filter_map(open).collect();
+    let clock = all.first().and_then(|(_, clock)| clock.as_ref().err());
+    match clock.and_then(io::Error::raw_os_error) {
+        Some(errno) => Outcome::Errno(errno),
+        None => {
+            let absent = all.iter().filter(|(_, count)| count.is_err()).map(|(name, _)| *name);
+            let absent: Vec<&str> = absent.collect();
+            let without = if absent.is_empty() { "" } else { "without " };
+            Outcome::Works(format!("{without}{}", absent.join(", ")))
+        }
     }
 }
 
@@ -76,19 +56,19 @@ fn event(name: &str, roots: &Roots) -> Option<Event> {
     Event::parse(name, &roots.sys).ok()
 }
 
-/// What was counted of a thread, in the order of [`EVENTS`]; none where it cannot be.
+/// Counts of a thread, in the order of [`EVENTS`]; `None` if one cannot be counted.
 type Tallies = [Option<Tally>; EVENTS.len()];
 
 /// Threads with their counters, which do not count yet.
-struct Open {
+struct Counters {
     role: Role,
     threads: Vec<(Worker, [Option<ThreadCount>; EVENTS.len()])>,
     missed: Vec<String>,
 }
 
-impl Open {
-    fn new(context: &Context) -> Result<Open, Fault> {
-        let mut open = Open { role: context.role, threads: Vec::new(), missed: Vec::new() };
+impl Counters {
+    fn open(context: &Context) -> Result<Counters, Fault> {
+        let mut counters = Counters { role: context.role, threads: Vec::new(), missed: Vec::new() };
         for worker in workers::of_role(context) {
             let mut counts = std::array::from_fn(|_| None);
             let mut ended = false;
@@ -104,17 +84,52 @@ impl Open {
                 }
             }
             if ended {
-                open.missed.push(format!("counters: {} had ended", worker.name));
+                counters.missed.push(format!("counters: {} had ended", worker.name));
             } else {
-                open.threads.push((worker, counts));
+                counters.threads.push((worker, counts));
             }
         }
-        Ok(open)
+        Ok(counters)
     }
 
     fn each(&self, call: fn(&ThreadCount) -> io::Result<()>) -> Result<(), Fault> {
         let mut all = self.threads.iter().flat_map(|(_, counts)| counts.iter().flatten());
         all.try_for_each(call).map_err(|e| Fault::system("cannot switch a perf event", &e))
+    }
+
+    fn start(self) -> Result<Box<dyn Running>, Fault> {
+        let begin = Instant::now();
+        self.each(ThreadCount::enable)?;
+        at_stop(move || {
+            self.each(ThreadCount::disable)?;
+            self.readings(begin.elapsed().as_secs_f64())
+        })
+    }
+
+    fn readings(self, wall: f64) -> Result<Output, Fault> {
+        let read = |count: &Option<ThreadCount>| count.as_ref().map(ThreadCount::read).transpose();
+        let mut threads: Vec<(Worker, Tallies)> = Vec::new();
+        for (worker, counts) in self.threads {
+            let mut tallies = Tallies::default();
+            for (tally, count) in tallies.iter_mut().zip(&counts) {
+                *tally = read(count).map_err(|e| Fault::system("cannot read a perf event", &e))?;
+            }
+            threads.push((worker, tallies));
+        }
+        let clock = |(_, tallies): &(Worker, Tallies)| tallies[0].map_or(0.0, |t| t.count as f64);
+        let threads = workers::at_work(threads, |(worker, _)| &worker.name, clock);
+        let mut output = Output { warnings: self.missed, ..Output::default() };
+        let wall = Reading::sum("counters.wall", Unit::Seconds, wall, Scope::Role(self.role));
+        output.readings.push(wall);
+        // Threads of one group need not follow each other.
+        let groups: BTreeSet<&str> = threads.iter().map(|(worker, _)| worker.group()).collect();
+        for group in groups {
+            let members = threads.iter().filter(|(worker, _)| worker.group() == group);
+            let tallies: Vec<&Tallies> = members.map(|(_, tallies)| tallies).collect();
+            let scope = Scope::Threads(self.role, group.to_owned());
+            output.readings.extend(readings(&tallies, &scope));
+        }
+        Ok(output)
     }
 }
 
@@ -127,49 +142,6 @@ fn refused(name: &str, worker: &Worker, error: &io::Error, code: Option<i32>) ->
             EVENTS.len()
         )),
         _ => fault,
-    }
-}
-
-impl Prepared for Open {
-    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault> {
-        let begin = Instant::now();
-        self.each(ThreadCount::enable)?;
-        Ok(Box::new(Window { open: *self, begin }))
-    }
-}
-
-struct Window {
-    open: Open,
-    begin: Instant,
-}
-
-impl Running for Window {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        let Window { open, begin } = *self;
-        open.each(ThreadCount::disable)?;
-        let wall = begin.elapsed().as_secs_f64();
-        let read = |count: &Option<ThreadCount>| count.as_ref().map(ThreadCount::read).transpose();
-        let mut threads: Vec<(Worker, Tallies)> = Vec::new();
-        for (worker, counts) in open.threads {
-            let mut tallies = Tallies::default();
-            for (tally, count) in tallies.iter_mut().zip(&counts) {
-                *tally = read(count).map_err(|e| Fault::system("cannot read a perf event", &e))?;
-            }
-            threads.push((worker, tallies));
-        }
-        let clock = |(_, tallies): &(Worker, Tallies)| tallies[0].map_or(0.0, |t| t.count as f64);
-        let threads = workers::at_work(threads, |(worker, _)| &worker.name, clock);
-        let mut output = Output { warnings: open.missed, ..Output::default() };
-        let wall = Reading::sum("counters.wall", Unit::Seconds, wall, Scope::Role(open.role));
-        output.readings.push(wall);
-        // Threads of one group need not follow each other.
-        let groups: BTreeSet<&str> = threads.iter().map(|(worker, _)| worker.group()).collect();
-        for group in groups {
-            let own = threads.iter().filter(|(worker, _)| worker.group() == group);
-            let own: Vec<&Tallies> = own.map(|(_, tallies)| tallies).collect();
-            output.readings.extend(readings(&own, &Scope::Threads(open.role, group.to_owned())));
-        }
-        Ok(output)
     }
 }
 
@@ -211,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_up_counters_are_scaled_by_their_turns_and_a_hole_is_not_a_zero() {
+    fn scales_counters_by_their_turns_and_leaves_out_unknown_ones() {
         let tally = |count, enabled, running| Some(Tally { count, enabled, running, lost: None });
         let at = |name: &str| EVENTS.iter().position(|event| *event == name).unwrap();
         let mut one = Tallies::default();
@@ -225,15 +197,15 @@ mod tests {
         other[at("branches")] = tally(50, 4, 4);
         let scope = Scope::Threads(Role::Sender, "flows".into());
         let all = readings(&[&one, &other], &scope);
-        let found = |metric: &str| all.iter().find(|r| r.metric == metric).map(|r| r.value);
-        assert_eq!(found("counters.threads"), Some(2.0));
-        assert_eq!(found("counters.task-clock"), Some(2.5));
+        let value = |metric: &str| all.iter().find(|r| r.metric == metric).map(|r| r.value);
+        assert_eq!(value("counters.threads"), Some(2.0));
+        assert_eq!(value("counters.task-clock"), Some(2.5));
         assert_eq!(
-            (found("counters.cycles"), found("counters.cycles.counted")),
+            (value("counters.cycles"), value("counters.cycles.counted")),
             (Some(6000.0), Some(0.5))
         );
-        assert_eq!(found("counters.branches"), None, "one of them never had its turn");
-        assert_eq!(found("counters.instructions"), None, "one of them cannot be counted");
-        assert_eq!(found("counters.page-faults"), None);
+        assert_eq!(value("counters.branches"), None, "one of them never had its turn");
+        assert_eq!(value("counters.instructions"), None, "one of them cannot be counted");
+        assert_eq!(value("counters.page-faults"), None);
     }
 }

@@ -2,7 +2,7 @@
 //! measure the same and are distinguished by name.
 //!
 //! `cstate.C6` is what the *kernel requested*: cpuidle's own counters, as a part of the
-//! window. The hardware may have stayed shallower than it was asked to, because the
+//! window. The hardware may have stayed shallower than requested, because the
 //! other thread of the core was busy or the firmware thought so. A phase that still goes
 //! on is not in the counters, so at the edges of a window a long sleep is missing, or
 //! one that began before it is counted; shares of a CPU that sleeps long may pass one.
@@ -11,23 +11,46 @@
 //! `cstate_core` and `cstate_pkg` (arch/x86/events/intel/cstate.c), as a part of the
 //! time-stamp counter's course. Virtual machines and AMD's processors have none.
 
-use super::held::Held;
-use super::{Context, Meter, Output, Reach, Running};
-use bytepath_record::{Fault, FaultKind, Scope, Support, Unit};
+use super::shared_source::SharedSource;
+use super::{Context, Meter, Output, at_stop};
+use bytepath_record::{Facts, Fault, FaultKind, Scope, Support, Unit};
 use bytepath_sys::cpuidle::{self, Counts, State};
 use bytepath_sys::pmu::{self, Counter, Offered};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The meter `cstates`.
-pub(crate) static CSTATES: CStates = CStates { open: Held::new() };
-
 /// Residency of idle states, by CPU.
-pub(crate) struct CStates {
-    /// Its sources and the `/sys` they were found in: to find and open them takes
-    /// milliseconds on a large machine, and they stay as they are.
-    open: Held<Sources>,
+pub(crate) static METER: Meter = Meter {
+    name: "cstates",
+    summary: "share of each CPU's time in every idle state, as requested (cpuidle) and by the hardware (perf)",
+    probe,
+    prepare: |context| {
+        sources(context);
+        Ok(None)
+    },
+    start: |context| {
+        let sources = sources(context);
+        let start = Snapshot::take(&sources);
+        at_stop(move || start.readings(&sources))
+    },
+    ..Meter::BASE
+};
+
+fn probe(facts: &Facts) -> Support {
+    match facts.settings.contains_key("cpuidle.driver") {
+        true => Support::Yes,
+        false => Support::no(
+            "no idle driver in /sys/devices/system/cpu/cpuidle",
+            "boot without idle=poll and with CONFIG_CPU_IDLE; a virtual machine needs cpuidle-haltpoll",
+        ),
+    }
+}
+
+/// To find and open them takes milliseconds on a large machine.
+fn sources(context: &Context) -> Arc<Sources> {
+    static SOURCES: SharedSource<Arc<Sources>> = SharedSource::new();
+    SOURCES.get(&context.roots.sys, |sys| Arc::new(Sources::open(sys)))
 }
 
 /// Counters that stay open.
@@ -36,46 +59,8 @@ struct Sources {
     residency: Vec<(String, Counter)>,
     /// The time-stamp counter, on the CPUs of the residency counters.
     clock: Vec<Counter>,
-    /// Why there is no residency by the hardware where the unit is there.
+    /// Why the hardware reports no residency although it has the unit.
     refused: Option<String>,
-}
-
-impl Meter for CStates {
-    fn name(&self) -> &'static str {
-        "cstates"
-    }
-
-    fn summary(&self) -> &'static str {
-        "share of each CPU's time in every idle state, as requested (cpuidle) and by the hardware (perf)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Machine
-    }
-
-    fn probe(&self, facts: &bytepath_record::Facts) -> Support {
-        match facts.settings.contains_key("cpuidle.driver") {
-            true => Support::Yes,
-            false => Support::no(
-                "no idle driver in /sys/devices/system/cpu/cpuidle",
-                "boot without idle=poll and with CONFIG_CPU_IDLE; a virtual machine needs cpuidle-haltpoll",
-            ),
-        }
-    }
-
-    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn super::Prepared>>, Fault> {
-        self.open.get(&context.roots.sys, Sources::open);
-        Ok(None)
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let sources = self.open.get(&context.roots.sys, Sources::open);
-        let begin = Instant::now();
-        let counts = sources.states.iter().map(|state| state.read().ok()).collect();
-        let residency = sources.residency.iter().map(|(_, counter)| counter.read().ok()).collect();
-        let clock = sources.clock.iter().map(|counter| counter.read().ok()).collect();
-        Ok(Box::new(Window { sources, begin, counts, residency, clock }))
-    }
 }
 
 impl Sources {
@@ -117,31 +102,67 @@ impl Sources {
     }
 }
 
-struct Window {
-    sources: Arc<Sources>,
-    begin: Instant,
+/// All counters at the start of the window; `None` if a CPU is offline.
+struct Snapshot {
+    at: Instant,
     counts: Vec<Option<Counts>>,
     residency: Vec<Option<u64>>,
     clock: Vec<Option<u64>>,
 }
 
-impl Running for Window {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        let wall = self.begin.elapsed().as_secs_f64();
+impl Snapshot {
+    fn take(sources: &Sources) -> Snapshot {
+        Snapshot {
+            at: Instant::now(),
+            counts: sources.states.iter().map(|state| state.read().ok()).collect(),
+            residency: sources.residency.iter().map(|(_, counter)| counter.read().ok()).collect(),
+            clock: sources.clock.iter().map(|counter| counter.read().ok()).collect(),
+        }
+    }
+
+    /// What was counted since.
+    fn readings(&self, sources: &Sources) -> Result<Output, Fault> {
+        let wall = self.at.elapsed().as_secs_f64();
         let mut output = Output::default();
-        let mut gone: Vec<u32> = Vec::new();
-        for (state, before) in self.sources.states.iter().zip(&self.counts) {
+        let mut offline: Vec<u32> = Vec::new();
+        for (state, before) in sources.states.iter().zip(&self.counts) {
             match (before, state.read()) {
                 (Some(before), Ok(after)) => enter(&mut output, state, after.since(*before), wall),
-                _ if gone.contains(&state.cpu) => {}
-                _ => gone.push(state.cpu),
+                _ if offline.contains(&state.cpu) => {}
+                _ => offline.push(state.cpu),
             }
         }
-        for cpu in gone {
+        for cpu in offline {
             output.warnings.push(format!("cstates: left out, not online throughout: CPU {cpu}"));
         }
-        self.hardware(&mut output)?;
+        self.hardware(sources, &mut output)?;
         Ok(output)
+    }
+
+    fn hardware(&self, sources: &Sources, output: &mut Output) -> Result<(), Fault> {
+        if let Some(refused) = &sources.refused {
+            output.warnings.push(format!("cstates: no residency by the hardware: {refused}"));
+        }
+        let gained = |before: &Option<u64>, counter: &Counter| -> Result<Option<u64>, Fault> {
+            let after = counter.read();
+            let after = after.map_err(|e| Fault::system("cstates: a perf counter", &e))?;
+            Ok(before.map(|before| after.saturating_sub(before)))
+        };
+        for ((name, counter), before) in sources.residency.iter().zip(&self.residency) {
+            let mut clocks = sources.clock.iter().zip(&self.clock);
+            let (clock, clock_before) =
+                clocks.find(|(clock, _)| clock.cpu == counter.cpu).ok_or_else(|| {
+                    let text =
+                        "cstates: perf's PMU msr has no tsc event to compare residencies with";
+                    Fault::new(FaultKind::Unsupported, text).remedy("disable this meter: --meters")
+                })?;
+            let (ticks, time) = (gained(before, counter)?, gained(clock_before, clock)?);
+            if let Some((ticks, time)) = ticks.zip(time).filter(|(_, time)| *time > 0) {
+                let share = ticks as f64 / time as f64;
+                output.level(name, Unit::Ratio, share, &Scope::Cpu(counter.cpu));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -165,35 +186,6 @@ fn enter(output: &mut Output, state: &State, counts: Counts, wall: f64) {
 fn metric(state: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     format!("cstate.{}", state.chars().map(plain).collect::<String>())
-}
-
-impl Window {
-    fn hardware(&self, output: &mut Output) -> Result<(), Fault> {
-        if let Some(refused) = &self.sources.refused {
-            output.warnings.push(format!("cstates: no residency by the hardware: {refused}"));
-        }
-        let unreadable = |e: &std::io::Error| Fault::system("cstates: a perf counter", e);
-        let gained = |before: &Option<u64>, counter: &Counter| -> Result<Option<u64>, Fault> {
-            let after = counter.read().map_err(|e| unreadable(&e))?;
-            Ok(before.map(|before| after.saturating_sub(before)))
-        };
-        for ((name, counter), before) in self.sources.residency.iter().zip(&self.residency) {
-            let clock = self.sources.clock.iter().zip(&self.clock);
-            let clock = clock.into_iter().find(|(clock, _)| clock.cpu == counter.cpu);
-            let Some((clock, clock_before)) = clock else {
-                let text = "cstates: perf's PMU msr has no tsc event to compare residencies with";
-                return Err(
-                    Fault::new(FaultKind::Unsupported, text).remedy("disable this meter: --meters")
-                );
-            };
-            let (ticks, time) = (gained(before, counter)?, gained(clock_before, clock)?);
-            if let Some((ticks, time)) = ticks.zip(time).filter(|(_, time)| *time > 0) {
-                let share = ticks as f64 / time as f64;
-                output.level(name, Unit::Ratio, share, &Scope::Cpu(counter.cpu));
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! How fast each CPU's clock ran: by the hardware's own counters where perf's PMU
-//! `msr` has them, and by what cpufreq says.
+//! `msr` has them, and by what cpufreq reports.
 //!
 //! `frequency.busy` is the mean clock over the time in which the CPU did not sleep:
 //! APERF over MPERF, times the rate of the time-stamp counter (the hardware counts both
@@ -8,22 +8,47 @@
 //! the last tick or so, elsewhere what was requested. Times that a CPU was throttled are
 //! counted by the meter `steady`, because they invalidate a trial.
 
-use super::held::Held;
-use super::{Context, Meter, Output, Reach, Running};
-use bytepath_record::{Facts, Fault, Scope, Support, Unit};
+use super::shared_source::SharedSource;
+use super::{Context, Meter, Output, at_stop};
+use bytepath_record::{Facts, Scope, Support, Unit};
 use bytepath_sys::attribute::{self, Number};
 use bytepath_sys::pmu::{self, Counter};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The meter `frequency`.
-pub(crate) static FREQUENCY: Frequency = Frequency { open: Held::new() };
-
 /// Clock frequency, by CPU.
-pub(crate) struct Frequency {
-    /// Its sources and the `/sys` they were found in; they stay open.
-    open: Held<Sources>,
+pub(crate) static METER: Meter = Meter {
+    name: "frequency",
+    summary: "clock of each CPU while it was awake (APERF, MPERF) and as cpufreq shows it",
+    probe,
+    prepare: |context| {
+        sources(context);
+        Ok(None)
+    },
+    start: |context| {
+        let sources = sources(context);
+        let start = Snapshot::take(&sources);
+        at_stop(move || Ok(readings(&sources, &start, &Snapshot::take(&sources))))
+    },
+    ..Meter::BASE
+};
+
+fn probe(facts: &Facts) -> Support {
+    let known = |name| facts.settings.contains_key(name);
+    match known("cpufreq.governor") || known("perf.aperf") {
+        true => Support::Yes,
+        false => Support::no(
+            "no cpufreq driver and no APERF counter, as in most virtual machines",
+            "measure on bare metal",
+        ),
+    }
+}
+
+/// They stay open.
+fn sources(context: &Context) -> Arc<Sources> {
+    static SOURCES: SharedSource<Arc<Sources>> = SharedSource::new();
+    SOURCES.get(&context.roots.sys, |sys| Arc::new(Sources::open(sys)))
 }
 
 #[derive(Default)]
@@ -31,43 +56,6 @@ struct Sources {
     shown: Vec<(u32, Number)>,
     /// tsc, aperf and mperf of a CPU.
     counted: Vec<[Counter; 3]>,
-}
-
-impl Meter for Frequency {
-    fn name(&self) -> &'static str {
-        "frequency"
-    }
-
-    fn summary(&self) -> &'static str {
-        "clock of each CPU while it was awake (APERF, MPERF) and as cpufreq shows it"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Machine
-    }
-
-    fn probe(&self, facts: &Facts) -> Support {
-        match facts.settings.contains_key("cpufreq.governor")
-            || facts.settings.contains_key("perf.aperf")
-        {
-            true => Support::Yes,
-            false => Support::no(
-                "no cpufreq driver and no APERF counter, as in most virtual machines",
-                "measure on bare metal",
-            ),
-        }
-    }
-
-    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn super::Prepared>>, Fault> {
-        self.open.get(&context.roots.sys, Sources::open);
-        Ok(None)
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let sources = self.open.get(&context.roots.sys, Sources::open);
-        let begin = Look::take(&sources);
-        Ok(Box::new(Window { sources, begin }))
-    }
 }
 
 impl Sources {
@@ -95,18 +83,18 @@ impl Sources {
 }
 
 /// All sources at one moment.
-struct Look {
+struct Snapshot {
     at: Instant,
     shown: Vec<Option<i64>>,
     counted: Vec<Option<[u64; 3]>>,
 }
 
-impl Look {
-    fn take(sources: &Sources) -> Look {
+impl Snapshot {
+    fn take(sources: &Sources) -> Snapshot {
         let count = |[tsc, aperf, mperf]: &[Counter; 3]| {
             Some([tsc.read().ok()?, aperf.read().ok()?, mperf.read().ok()?])
         };
-        Look {
+        Snapshot {
             at: Instant::now(),
             // A CPU that went offline has no frequency.
             shown: sources.shown.iter().map(|(_, number)| number.read().ok()).collect(),
@@ -115,36 +103,28 @@ impl Look {
     }
 }
 
-struct Window {
-    sources: Arc<Sources>,
-    begin: Look,
-}
-
-impl Running for Window {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        let end = Look::take(&self.sources);
-        let seconds = (end.at - self.begin.at).as_secs_f64();
-        let mut output = Output::default();
-        let shown = self.begin.shown.iter().zip(&end.shown);
-        for ((cpu, _), (before, after)) in self.sources.shown.iter().zip(shown) {
-            if let (Some(before), Some(after)) = (before, after) {
-                let hertz = (*before as f64 + *after as f64) / 2.0 * 1e3;
-                output.level("frequency.shown", Unit::Hertz, hertz, &Scope::Cpu(*cpu));
-            }
+fn readings(sources: &Sources, start: &Snapshot, end: &Snapshot) -> Output {
+    let seconds = (end.at - start.at).as_secs_f64();
+    let mut output = Output::default();
+    let shown = start.shown.iter().zip(&end.shown);
+    for ((cpu, _), (before, after)) in sources.shown.iter().zip(shown) {
+        if let (Some(before), Some(after)) = (before, after) {
+            let hertz = (*before as f64 + *after as f64) / 2.0 * 1e3;
+            output.level("frequency.shown", Unit::Hertz, hertz, &Scope::Cpu(*cpu));
         }
-        let counted = self.begin.counted.iter().zip(&end.counted);
-        for ([tsc, ..], (before, after)) in self.sources.counted.iter().zip(counted) {
-            if let (Some(before), Some(after)) = (before, after)
-                && let Some(hertz) = busy(*before, *after, seconds)
-            {
-                output.level("frequency.busy", Unit::Hertz, hertz, &Scope::Cpu(tsc.cpu));
-            }
-        }
-        Ok(output)
     }
+    let counted = start.counted.iter().zip(&end.counted);
+    for ([tsc, ..], (before, after)) in sources.counted.iter().zip(counted) {
+        if let (Some(before), Some(after)) = (before, after)
+            && let Some(hertz) = busy(*before, *after, seconds)
+        {
+            output.level("frequency.busy", Unit::Hertz, hertz, &Scope::Cpu(tsc.cpu));
+        }
+    }
+    output
 }
 
-/// Mean clock while awake; none of a CPU that slept all the time.
+/// Mean clock while awake; `None` if the CPU slept all the time.
 fn busy(before: [u64; 3], after: [u64; 3], seconds: f64) -> Option<f64> {
     let gained = |index: usize| -> Option<f64> {
         Some(after.get(index)?.saturating_sub(*before.get(index)?) as f64)

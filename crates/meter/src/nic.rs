@@ -1,67 +1,49 @@
 //! What the link's device counts beyond bytes and packets: its driver's own counters,
-//! those of its queues, its page pools and its queueing discipline.
+//! those of its queues, its page pools and its qdisc.
 
-use super::{Context, Meter, Output, Reach, Running};
-use bytepath_record::{Fault, Role, Scope, Unit};
+use super::{Context, Meter, Output, Reach, Running, at_stop};
+use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::nic_stats::{Counted, DriverStats, PoolStats, PoolUser, QueueStats};
 use bytepath_sys::qdisc::{Qdisc, ROOT};
 use std::collections::BTreeMap;
 
 /// Counters of the link's device in the agent's own network namespace. A driver's own
-/// counters are called what the driver calls them; those that stood still are left out,
-/// because a card has thousands.
-pub(crate) struct Nic;
+/// counters have the driver's names; those that stood still are left out, because a NIC has
+/// thousands.
+pub(crate) static METER: Meter = Meter {
+    name: "nic",
+    summary: "counters of driver, queues, page pools and qdisc of the device (ethtool -S, netlink)",
+    reach: Reach::Agent,
+    start,
+    ..Meter::BASE
+};
 
 /// Readings of one kind that a window keeps at most.
 const MOST: usize = 400;
 
-impl Meter for Nic {
-    fn name(&self) -> &'static str {
-        "nic"
-    }
-
-    fn summary(&self) -> &'static str {
-        "counters of driver, queues, page pools and qdisc of the device (ethtool -S, netlink)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Agent
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let Some(device) = context.device.clone() else {
-            return Ok(Box::new(Nothing));
-        };
-        let mut netlink = Netlink::new();
-        let link = netlink.link(&device);
-        let link = link.map_err(|e| Fault::system(format_args!("nic: {device}"), &e))?;
-        // The meter `link` says of a device that is not there what has to be said.
-        let Some(link) = link else { return Ok(Box::new(Nothing)) };
-        // A driver that counts nothing of its own says so by an error.
-        let mut driver = DriverStats::open(&device).ok();
-        let start = Counts::read(&mut netlink, link.index, driver.as_mut());
-        let (role, index) = (context.role, link.index);
-        Ok(Box::new(Window { role, device, index, netlink, driver, start }))
-    }
-}
-
-/// A trial without a device of its own.
-struct Nothing;
-
-impl Running for Nothing {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        Ok(Output::default())
-    }
-}
-
-struct Window {
-    role: Role,
-    device: String,
-    index: u32,
-    netlink: Netlink,
-    driver: Option<DriverStats>,
-    start: Counts,
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    // A trial over an existing network has no device of its own.
+    let Some(device) = context.device.clone() else { return (Meter::BASE.start)(context) };
+    let mut netlink = Netlink::new();
+    let link = netlink.link(&device);
+    let link = link.map_err(|e| Fault::system(format_args!("nic: {device}"), &e))?;
+    // The meter `link` reports a device that is missing.
+    let Some(link) = link else { return (Meter::BASE.start)(context) };
+    // Drivers without counters of their own return an error.
+    let mut driver = DriverStats::open(&device).ok();
+    let before = Counts::read(&mut netlink, link.index, driver.as_mut());
+    let scope = Scope::Link(context.role, device.clone());
+    at_stop(move || {
+        let after = Counts::read(&mut netlink, link.index, driver.as_mut());
+        let names = driver.map(|driver| driver.names).unwrap_or_default();
+        let mut sum = Sum { output: Output::default(), scope };
+        sum.driver(&names, &before.driver, &after.driver, &device);
+        sum.queues(&before.queues, &after.queues);
+        sum.pools(&before.pools, &after.pools, &device);
+        sum.qdisc(&before.qdiscs, &after.qdiscs, &device);
+        Ok(sum.output)
+    })
 }
 
 /// Everything at one moment. What the kernel or the driver does not report is empty.
@@ -85,21 +67,7 @@ impl Counts {
     }
 }
 
-impl Running for Window {
-    fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
-        let stop = Counts::read(&mut self.netlink, self.index, self.driver.as_mut());
-        let names = self.driver.map(|driver| driver.names).unwrap_or_default();
-        let mut sum =
-            Sum { output: Output::default(), scope: Scope::Link(self.role, self.device.clone()) };
-        sum.driver(&names, &self.start.driver, &stop.driver, &self.device);
-        sum.queues(&self.start.queues, &stop.queues);
-        sum.pools(&self.start.pools, &stop.pools, &self.device);
-        sum.qdisc(&self.start.qdiscs, &stop.qdiscs, &self.device);
-        Ok(sum.output)
-    }
-}
-
-/// What was counted between two moments, being written down.
+/// Collects the readings of a window.
 struct Sum {
     output: Output,
     scope: Scope,
@@ -118,17 +86,14 @@ impl Sum {
             return;
         }
         let moved = names.iter().zip(before.iter().zip(after));
-        // What went down is not a counter, or the device was reset: the meter `link` says so.
+        // What went down is not a counter, or the device was reset, which the meter `link` reports.
         let moved = moved.filter_map(|(name, (before, after))| {
             after.checked_sub(*before).filter(|gained| *gained > 0).map(|gained| (name, gained))
         });
         let moved: Vec<(&String, u64)> = moved.collect();
-        let mut trouble = Vec::new();
-        for (name, gained) in &moved {
-            if is_trouble(name) {
-                trouble.push(format!("{name} {gained}"));
-            }
-        }
+        let trouble = moved.iter().filter(|(name, _)| is_trouble(name));
+        let mut trouble: Vec<_> =
+            trouble.map(|(name, gained)| format!("{name} {gained}")).collect();
         for (name, gained) in moved.iter().take(MOST) {
             self.add(&format!("nic.driver.{}", plain(name)), Unit::Count, *gained as f64);
         }
@@ -163,10 +128,9 @@ impl Sum {
         }
     }
 
-    /// All pools of the device together, and those of each receive queue apart: the one whose
-    /// memory a provider has given, the the accompanying one for headers, and ordinary ones. A
-    /// pool that was made in the window counts from zero; one that is gone cannot be asked any
-    /// more.
+    /// All pools of the device together, and those of each receive queue apart: the one with
+    /// memory of a provider, the accompanying one for headers, and ordinary ones. A pool that was
+    /// made in the window counts from zero; one that was destroyed cannot be read any more.
     fn pools(&mut self, before: &[PoolStats], after: &[PoolStats], device: &str) {
         let mut sums: Vec<(&'static str, u64)> = Vec::new();
         let mut apart: BTreeMap<(PoolUser, &str, &str), u64> = BTreeMap::new();
@@ -197,7 +161,7 @@ impl Sum {
         self.output.warnings.extend(exhausted(&sums, device));
     }
 
-    /// The root discipline, which has the sum of those below it (`mq_dump`,
+    /// The root qdisc, which has the sum of those below it (`mq_dump`,
     /// net/sched/sch_mq.c).
     fn qdisc(&mut self, before: &[Qdisc], after: &[Qdisc], device: &str) {
         let root = |all: &[Qdisc]| all.iter().find(|qdisc| qdisc.parent == ROOT).cloned();
@@ -234,7 +198,7 @@ impl Sum {
     }
 }
 
-/// What is in a pool's buffers: a queue whose payload goes into memory of a provider has another
+/// What a pool's buffers contain: a queue whose payload goes into memory of a provider has another
 /// pool for headers, which the kernel has to be able to read.
 fn kind_of(pool: &PoolStats, all: &[PoolStats]) -> &'static str {
     match pool.provided {
@@ -244,7 +208,7 @@ fn kind_of(pool: &PoolStats, all: &[PoolStats]) -> &'static str {
     }
 }
 
-/// What every counter has gained.
+/// What each counter gained.
 fn gained<'a>(
     before: &'a [Counted],
     after: &'a [Counted],
@@ -266,9 +230,9 @@ fn exhausted(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
     let count = |name: &str| sums.iter().find(|(n, _)| *n == name).map_or(0, |(_, count)| *count);
     let slow = count("alloc-slow").saturating_add(count("alloc-slow-high-order"));
     let all = slow.saturating_add(count("alloc-fast"));
-    let mut said = Vec::new();
+    let mut warnings = Vec::new();
     if slow as f64 > SLOW * all as f64 {
-        said.push(format!(
+        warnings.push(format!(
             "nic: page pools of {device} ran dry: {slow} of {all} pages came from the allocator, \
              {} times there was nothing to reuse",
             count("alloc-empty")
@@ -276,15 +240,15 @@ fn exhausted(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
     }
     let lost = count("recycle-ring-full");
     if lost > 0 {
-        said.push(format!(
+        warnings.push(format!(
             "nic: {lost} pages did not fit back into the page pools of {device}: \
              returned in too large batches"
         ));
     }
-    said
+    warnings
 }
 
-/// Words in names of counters that indicate packets lost or broken.
+/// Parts of names of counters of lost or broken packets.
 const TROUBLE: &[&str] = &[
     "drop",
     "discard",
@@ -313,6 +277,7 @@ fn plain(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::Role;
 
     fn sum() -> Sum {
         Sum { output: Output::default(), scope: Scope::Link(Role::Receiver, "eth0".into()) }
@@ -323,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_counters_that_moved() {
+    fn reads_driver_counters_that_moved() {
         let names = ["rx_packets", "peer_ifindex", "rx out_of_buffer", "temperature"];
         let names = names.map(str::to_owned);
         let mut sum = sum();
@@ -336,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_that_ran_dry_are_flagged() {
+    fn warns_of_pools_that_ran_dry() {
         let pool = |id, fast, slow, empty, full| PoolStats {
             id,
             device: 2,
@@ -359,13 +324,14 @@ mod tests {
             "eth0",
         );
         assert_eq!(values(&dry)[1], ("nic.pool.alloc-slow", 100.0));
-        let said = dry.output.warnings.join("\n");
-        assert!(said.contains("100 of 1000 pages") && said.contains("49 times"), "{said}");
-        assert!(said.contains("3 pages did not fit back"), "{said}");
+        let warnings = dry.output.warnings.join("\n");
+        assert!(warnings.contains("100 of 1000 pages"), "{warnings}");
+        assert!(warnings.contains("49 times"), "{warnings}");
+        assert!(warnings.contains("3 pages did not fit back"), "{warnings}");
     }
 
     #[test]
-    fn pools_of_payload_and_of_headers_are_apart_by_queue() {
+    fn separates_pools_of_payload_and_headers_by_queue() {
         let pool = |id, queue, provided| PoolStats {
             id,
             device: 2,
@@ -386,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_and_the_root_discipline() {
+    fn reads_queues_and_the_root_qdisc() {
         let queue = |queue, packets, drops| QueueStats {
             transmits: false,
             queue,

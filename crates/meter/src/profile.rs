@@ -6,15 +6,13 @@
 //! out of the rings into memory that was taken before; addresses are named after
 //! the window, and elsewhere.
 
-use super::{Context, Meter, Output, Prepared, Reach, Running};
-use bytepath_record::{
-    Facts, Fault, FaultKind, OptionSpec, SAMPLING_OPTIONS, SamplePrice, Sampling, Support,
-};
+use super::{Capture, Context, Meter, Output, Prepared, Running, at_stop};
+use bytepath_record::{Facts, Fault, FaultKind, SAMPLING_OPTIONS, SamplePrice, Sampling, Support};
 use bytepath_sys::perf::{
     self, Control, Event, LARGEST_SAMPLE, Rate, Record, Refused, Request, Sampler, Step, Tally,
     Unit, records,
 };
-use bytepath_sys::{Roots, files, procfs};
+use bytepath_sys::{Roots, clock, files, procfs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,34 +20,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The meter `profile`.
-pub(crate) struct Profile;
+pub(crate) static METER: Meter = Meter {
+    name: NAME,
+    summary: "samples of what runs on the CPUs, with call chains; in separate trials (perf_event_open)",
+    options: &SAMPLING_OPTIONS,
+    usual: false,
+    apart: true,
+    probe,
+    prepare,
+    start: |_| Err(Fault::new(FaultKind::System, "the options do not say what to sample")),
+    ..Meter::BASE
+};
 
 pub const NAME: &str = "profile";
-
-/// Everything that was sampled in a window, as the kernel delivered it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Capture {
-    pub sampling: Sampling,
-    /// What one count of the event is.
-    pub unit: Unit,
-    /// Records of each CPU, one after the other.
-    pub records: Vec<Vec<u8>>,
-    /// When the window began, nanoseconds of the monotonic clock.
-    pub begin: u64,
-    /// Seconds of the window.
-    pub seconds: f64,
-    /// Samples that the kernel took and that were lost.
-    pub lost: u64,
-    /// Times that the kernel stopped sampling because it took too long.
-    pub throttled: u64,
-    /// Part of the window in which the event was really counted, 0 to 1.
-    pub counted: f64,
-    /// Threads: process, thread, name.
-    pub threads: Vec<(u32, u32, String)>,
-    /// The text of `/proc/PID/maps` of processes that were sampled.
-    pub maps: BTreeMap<u32, String>,
-}
 
 /// Bytes of records that one window may take, all CPUs together. What comes
 /// beyond is counted as lost.
@@ -66,77 +49,52 @@ const ROOM: f64 = 5.0;
 /// How often the rings are looked at when nothing fills them.
 const IDLE: Duration = Duration::from_millis(200);
 
-impl Meter for Profile {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "samples of what runs on the CPUs, with call chains; in separate trials (perf_event_open)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Machine
-    }
-
-    fn apart(&self) -> bool {
-        true
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        &SAMPLING_OPTIONS
-    }
-
-    fn probe(&self, facts: &Facts) -> Support {
-        let paranoid = facts.settings.get("kernel.perf_event_paranoid");
-        let level = paranoid.and_then(|text| text.trim().parse::<i32>().ok());
-        let may = |name: &str| facts.privileges.capabilities.iter().any(|c| c == name);
-        let privileged = !facts.privileges.user_namespace && (may("PERFMON") || may("SYS_ADMIN"));
-        match level {
-            Some(1..) if !privileged => {
-                Support::no("the kernel allows no sampling of whole CPUs", permission_remedy(level))
-            }
-            _ => Support::Yes,
+fn probe(facts: &Facts) -> Support {
+    let paranoid = facts.settings.get("kernel.perf_event_paranoid");
+    let level = paranoid.and_then(|text| text.trim().parse::<i32>().ok());
+    let may = |name: &str| facts.privileges.capabilities.iter().any(|c| c == name);
+    let privileged = !facts.privileges.user_namespace && (may("PERFMON") || may("SYS_ADMIN"));
+    match level {
+        Some(1..) if !privileged => {
+            Support::no("the kernel allows no sampling of whole CPUs", permission_remedy(level))
         }
-    }
-
-    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
-        let Some(sampling) = context.options::<Sampling>()? else { return Ok(None) };
-        let roots = &context.roots;
-        let event = event(&sampling.event, roots)?;
-        let request =
-            Request { event, rate: Rate::Frequency(sampling.rate), cpus: sampling.cpus.clone() };
-        let sampler = Sampler::open(&request).map_err(|refused| fault(refused, roots))?;
-        let each = (MOST_BYTES / request.cpus.len().max(1))
-            .min((sampling.rate as f64 * ROOM * LARGEST_SAMPLE as f64) as usize);
-        let store = Store {
-            rings: request.cpus.iter().map(|_| Vec::with_capacity(each)).collect(),
-            most: MOST_BYTES,
-            dropped: 0,
-        };
-        let control = sampler.control();
-        let ended = Arc::new(AtomicBool::new(false));
-        let flag = ended.clone();
-        let drainer = std::thread::Builder::new()
-            .name(NAME.into())
-            .spawn(move || drain(sampler, store, &flag))
-            .map_err(|e| Fault::system("cannot start a thread", &e))?;
-        Ok(Some(Box::new(Open {
-            threads: threads(&roots.proc),
-            roots: roots.clone(),
-            sampling,
-            unit: request.event.unit(),
-            drainer: Drainer { control, ended, thread: Some(drainer) },
-        })))
-    }
-
-    fn start(&self, _: &Context) -> Result<Box<dyn Running>, Fault> {
-        Err(Fault::new(FaultKind::System, "the options do not say what to sample"))
+        _ => Support::Yes,
     }
 }
 
-/// What one sample of an event costs here; without a name, of hardware cycles, or
-/// of the CPU clock where there are none.
+fn prepare(context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+    let Some(sampling) = context.options::<Sampling>()? else { return Ok(None) };
+    let roots = &context.roots;
+    let event = event(&sampling.event, roots)?;
+    let request =
+        Request { event, rate: Rate::Frequency(sampling.rate), cpus: sampling.cpus.clone() };
+    let sampler = Sampler::open(&request).map_err(|refused| fault(refused, roots))?;
+    let each = (MOST_BYTES / request.cpus.len().max(1))
+        .min((sampling.rate as f64 * ROOM * LARGEST_SAMPLE as f64) as usize);
+    let store = Store {
+        rings: request.cpus.iter().map(|_| Vec::with_capacity(each)).collect(),
+        most: MOST_BYTES,
+        dropped: 0,
+    };
+    let control = sampler.control();
+    let ended = Arc::new(AtomicBool::new(false));
+    let flag = ended.clone();
+    let drainer = std::thread::Builder::new()
+        .name(NAME.into())
+        .spawn(move || drain(sampler, store, &flag))
+        .map_err(|e| Fault::system("cannot start a thread", &e))?;
+    let window = Window {
+        threads: threads(&roots.proc),
+        roots: roots.clone(),
+        sampling,
+        unit: request.event.unit(),
+        drainer: Drainer { control, ended, thread: Some(drainer) },
+    };
+    Ok(Some(Box::new(|| window.start())))
+}
+
+/// Measures what one sample of an event costs here; without a name, of hardware cycles, or
+/// of the CPU clock if there are none.
 pub fn price(event: Option<&str>, cpu: u32, roots: &Roots) -> Result<SamplePrice, Fault> {
     let measure = |event: &Event| perf::sample_cost(event, cpu);
     let measured = match event {
@@ -178,7 +136,6 @@ fn is_permission(refused: &Refused) -> bool {
     refused.error.kind() == std::io::ErrorKind::PermissionDenied
 }
 
-/// Thing, cause and remedy of a refusal.
 fn fault(refused: Refused, roots: &Roots) -> Fault {
     let kernel = |name: &str| {
         let path = roots.proc.join("sys/kernel").join(name);
@@ -235,7 +192,8 @@ fn threads(proc: &Path) -> Vec<(u32, u32, String)> {
     all
 }
 
-struct Open {
+/// Sampling of one window, and where its results go.
+struct Window {
     roots: Roots,
     sampling: Sampling,
     unit: Unit,
@@ -243,47 +201,34 @@ struct Open {
     drainer: Drainer,
 }
 
-impl Prepared for Open {
-    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault> {
-        let begin = monotonic();
+impl Window {
+    fn start(self) -> Result<Box<dyn Running>, Fault> {
+        let begin = clock::monotonic();
         let enabled = self.drainer.control.enable();
         enabled.map_err(|e| Fault::system("cannot enable a perf event", &e))?;
-        Ok(Box::new(Window { open: *self, begin, since: Instant::now() }))
+        let since = Instant::now();
+        at_stop(move || self.stop(begin, since))
     }
-}
 
-fn monotonic() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-struct Window {
-    open: Open,
-    begin: u64,
-    since: Instant,
-}
-
-impl Running for Window {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        let Window { mut open, begin, since } = *self;
-        let drained = open.drainer.stop()?;
+    fn stop(mut self, begin: u64, since: Instant) -> Result<Output, Fault> {
+        let drained = self.drainer.stop()?;
         let seconds = since.elapsed().as_secs_f64();
         let tally = |part: fn(&Tally) -> u64| drained.tallies.iter().map(part).sum::<u64>();
         let (enabled, running) = (tally(|t| t.enabled), tally(|t| t.running));
         let mut capture = Capture {
-            sampling: open.sampling,
-            unit: open.unit,
+            sampling: self.sampling,
+            unit: self.unit,
             records: drained.store.rings,
             begin,
             seconds,
             lost: 0,
             throttled: 0,
             counted: if enabled > 0 { running as f64 / enabled as f64 } else { 1.0 },
-            threads: open.threads,
+            threads: self.threads,
             maps: BTreeMap::new(),
         };
-        capture.look_at_processes(&open.roots.proc);
-        // The kernel's own count knows of losses after which no record found room.
+        capture.read_processes(&self.roots.proc);
+        // The kernel's own count includes losses after which no record found room.
         let counted: Option<u64> = drained.tallies.iter().map(|tally| tally.lost).sum();
         capture.lost = capture.lost.max(counted.unwrap_or_default()) + drained.store.dropped;
         Ok(Output { capture: Some(Box::new(capture)), ..Output::default() })
@@ -291,9 +236,8 @@ impl Running for Window {
 }
 
 impl Capture {
-    /// Counts losses, and notes names and files of the processes that were
-    /// sampled, while they are there.
-    fn look_at_processes(&mut self, proc: &Path) {
+    /// Counts losses, and reads the names and files of the sampled processes while they exist.
+    fn read_processes(&mut self, proc: &Path) {
         let known: BTreeSet<u32> = self.threads.iter().map(|(_, tid, _)| *tid).collect();
         let (mut pids, mut nameless) = (BTreeSet::new(), BTreeSet::new());
         for record in self.records.iter().flat_map(|bytes| records(bytes)) {
@@ -325,14 +269,14 @@ impl Capture {
     }
 }
 
-/// The thread that empties the rings, and the switch of what fills them.
+/// The thread that empties the rings, and the switch of the events that fill them.
 struct Drainer {
     control: Control,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Drained, Fault>>>,
 }
 
-/// What the thread has at its end.
+/// The thread's result.
 struct Drained {
     store: Store,
     tallies: Vec<Tally>,
@@ -365,7 +309,7 @@ impl Drop for Drainer {
     }
 }
 
-/// Moves records out of the rings until it is asked to end.
+/// Moves records out of the rings until `ended` is set.
 fn drain(mut sampler: Sampler, mut store: Store, ended: &AtomicBool) -> Result<Drained, Fault> {
     loop {
         // Looked at before the last turn: the event is off by then.
@@ -387,20 +331,20 @@ struct Store {
     rings: Vec<Vec<u8>>,
     /// Bytes that may be kept, all rings together.
     most: usize,
-    /// Samples that had no place.
+    /// Samples that found no room.
     dropped: u64,
 }
 
 impl Store {
     fn keep(&mut self, ring: usize, first: &[u8], second: &[u8]) {
-        let held: usize = self.rings.iter().map(Vec::len).sum();
+        let kept: usize = self.rings.iter().map(Vec::len).sum();
         let Some(bytes) = self.rings.get_mut(ring) else { return };
         let old = bytes.len();
         // Within the capacity this allocates nothing; a window that lasts longer
         // than there is room for costs a move.
         bytes.extend_from_slice(first);
         bytes.extend_from_slice(second);
-        if held + first.len() + second.len() > self.most {
+        if kept + first.len() + second.len() > self.most {
             let sampled = |record: &Result<Record, _>| matches!(record, Ok(Record::Sample(_)));
             self.dropped += records(&bytes[old..]).filter(sampled).count() as u64;
             bytes.truncate(old);
@@ -418,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_what_would_help() {
+    fn names_remedies() {
         let dir = tempfile::tempdir().unwrap();
         let kernel = dir.path().join("proc/sys/kernel");
         std::fs::create_dir_all(&kernel).unwrap();
@@ -448,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_is_counted() {
+    fn counts_samples_without_room() {
         let sample = |chain: usize| {
             let mut bytes = 9u32.to_ne_bytes().to_vec();
             let size = 8 + 48 + 8 * chain;
@@ -472,19 +416,19 @@ mod tests {
     }
 
     #[test]
-    fn probing_goes_by_paranoia_and_privileges() {
+    fn probes_paranoia_and_privileges() {
         let facts = |paranoid: &str, capabilities: &[&str], user_namespace: bool| {
             let mut facts = Facts::default();
             facts.settings.insert("kernel.perf_event_paranoid".into(), paranoid.into());
             facts.privileges.capabilities = capabilities.iter().map(|c| (*c).into()).collect();
             facts.privileges.user_namespace = user_namespace;
-            Profile.probe(&facts)
+            probe(&facts)
         };
         assert!(facts("2", &["SYS_ADMIN"], false).is_yes());
         assert!(facts("-1", &[], false).is_yes());
         assert!(facts("0", &[], true).is_yes());
         assert!(!facts("1", &[], false).is_yes());
         assert!(!facts("2", &["SYS_ADMIN"], true).is_yes(), "root of its own namespace only");
-        assert!(Profile.probe(&Facts::default()).is_yes(), "nothing known is not a refusal");
+        assert!(probe(&Facts::default()).is_yes(), "nothing known is not a refusal");
     }
 }

@@ -11,48 +11,39 @@
 //! tick (100 ms). Of a pinned thread that is exact; a migrating one is attributed
 //! to a CPU for what it ran on another in between.
 
-use super::{Context, Meter, Output, Reach, Running, Watched, polling_threads};
+use super::workers::polling_threads;
+use super::{Context, Meter, Output, ProcFile, Running};
 use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::procfs::{self, SoftirqRow};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The meter `softirqs`.
-pub(crate) struct Softirqs;
+pub(crate) static METER: Meter = Meter {
+    name: "softirqs",
+    summary: "where receive work ran: network softirqs and NAPI threads by CPU (/proc/softirqs)",
+    start,
+    ..Meter::BASE
+};
 
-impl Meter for Softirqs {
-    fn name(&self) -> &'static str {
-        "softirqs"
-    }
-
-    fn summary(&self) -> &'static str {
-        "where receive work ran: network softirqs and NAPI threads by CPU (/proc/softirqs)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Machine
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let proc = &context.roots.proc;
-        let device = context.device.as_deref();
-        let found = device.map(|device| polling_threads(proc, device)).unwrap_or_default();
-        let threads = found.iter().filter_map(|(dir, ..)| Polling::open(dir).ok()).collect();
-        let mut file = Watched::open(proc.join("softirqs"))?;
-        let start = file.read(procfs::parse_softirqs)?;
-        Ok(Box::new(Window { file, start, threads }))
-    }
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    let proc = &context.roots.proc;
+    let device = context.device.as_deref();
+    let polling = device.map(|device| polling_threads(proc, device)).unwrap_or_default();
+    let threads = polling.iter().filter_map(|(dir, ..)| PollingThread::open(dir).ok()).collect();
+    let mut file = ProcFile::open(proc.join("softirqs"))?;
+    let start = file.read(procfs::parse_softirqs)?;
+    Ok(Box::new(Window { file, start, threads }))
 }
 
 struct Window {
-    file: Watched,
+    file: ProcFile,
     start: Vec<SoftirqRow>,
-    threads: Vec<Polling>,
+    threads: Vec<PollingThread>,
 }
 
 impl Running for Window {
     fn tick(&mut self) {
-        self.threads.iter_mut().for_each(Polling::look);
+        self.threads.iter_mut().for_each(PollingThread::attribute);
     }
 
     fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
@@ -85,26 +76,26 @@ impl Running for Window {
 }
 
 /// A thread that polls for the device.
-struct Polling {
-    stat: Watched,
-    schedstat: Watched,
-    /// Its run time at the last look, nanoseconds.
+struct PollingThread {
+    stat: ProcFile,
+    schedstat: ProcFile,
+    /// Its run time when it was last attributed, nanoseconds.
     last: u64,
-    /// What it ran since the start, by CPU.
+    /// Its run time since the start by CPU, nanoseconds.
     ran: BTreeMap<u32, u64>,
 }
 
-impl Polling {
+impl PollingThread {
     fn open(dir: &Path) -> Result<Self, Fault> {
-        let stat = Watched::open(dir.join("stat"))?;
-        let mut schedstat = Watched::open(dir.join("schedstat"))?;
+        let stat = ProcFile::open(dir.join("stat"))?;
+        let mut schedstat = ProcFile::open(dir.join("schedstat"))?;
         let last = schedstat.read(procfs::parse_schedstat)?.run;
-        Ok(Polling { stat, schedstat, last, ran: BTreeMap::new() })
+        Ok(PollingThread { stat, schedstat, last, ran: BTreeMap::new() })
     }
 
-    /// Gives what it ran since the last look to the CPU it is on now. A thread that
-    /// has ended, because its device has gone, has no further readings.
-    fn look(&mut self) {
+    /// Attributes its run time since the last call to the CPU that it is on now. A thread that
+    /// has ended, because its device was removed, has no further readings.
+    fn attribute(&mut self) {
         let cpu = self.stat.read(|text| procfs::parse_task_stat(text).map(|stat| stat.cpu));
         let run = self.schedstat.read(procfs::parse_schedstat).map(|stat| stat.run);
         let (Ok(Some(cpu)), Ok(run)) = (cpu, run) else { return };

@@ -2,87 +2,61 @@
 //! timed by, the speed of the CPUs, the settings of the link. A change invalidates
 //! the trial (`stats::judge_events`).
 
-use super::{Context, Meter, Output, Reach, Running};
+use super::context::Snapshot;
+use super::{Context, Meter, Output, Reach, Running, at_stop};
 use bytepath_record::{Fault, Role, Scope, Unit};
 use bytepath_sys::Roots;
 use bytepath_sys::ethtool::Channels;
 use bytepath_sys::netlink::{Link, Napi, Netlink};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::{fs, io};
 
 /// Throttling (`thermal_throttle/*_throttle_count`, arch/x86/kernel/cpu/mce/therm_throt.c),
 /// the clock source, and the settings of the link's device. The end of a window is
 /// compared with the end of the one before, so that a change between two windows
 /// of a stream is seen too, and reported once.
-pub(crate) struct Steady;
+pub(crate) static METER: Meter = Meter {
+    name: "steady",
+    summary: "throttled CPUs, a changed clock source, changed link settings: invalidate a trial",
+    reach: Reach::Agent,
+    start,
+    ..Meter::BASE
+};
 
-impl Meter for Steady {
-    fn name(&self) -> &'static str {
-        "steady"
-    }
-
-    fn summary(&self) -> &'static str {
-        "throttled CPUs, a changed clock source, changed link settings: invalidate a trial"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Agent
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    let context = context.clone();
+    let mut last = context.last_look.lock().unwrap_or_else(PoisonError::into_inner);
+    last.get_or_insert_with(|| Snapshot::take(&context));
+    drop(last);
+    at_stop(move || {
+        let now = Snapshot::take(&context);
         let mut last = context.last_look.lock().unwrap_or_else(PoisonError::into_inner);
-        last.get_or_insert_with(|| State::read(context));
-        Ok(Box::new(Window { context: context.clone() }))
-    }
-}
-
-/// What the last look at a stream's surroundings showed; none before the first.
-pub type LastLook = Arc<Mutex<Option<State>>>;
-
-/// What has to stay as it is.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct State {
-    clock: Option<String>,
-    /// Throttle counts so far, by CPU; only CPUs that count.
-    throttled: Vec<(u32, u64)>,
-    /// Settings of the link's device, by name.
-    link: Vec<(&'static str, String)>,
-}
-
-struct Window {
-    context: Context,
-}
-
-impl Running for Window {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        let now = State::read(&self.context);
-        let mut last = self.context.last_look.lock().unwrap_or_else(PoisonError::into_inner);
-        let output = last.as_ref().map(|before| before.compare(&now, &self.context));
+        let output = last.as_ref().map(|before| before.compare(&now, &context));
         *last = Some(now);
         Ok(output.unwrap_or_default())
-    }
+    })
 }
 
-impl State {
-    fn read(context: &Context) -> State {
+impl Snapshot {
+    fn take(context: &Context) -> Snapshot {
         let machine = sees_machine(context);
-        State {
-            clock: machine.then(|| clock_source(&context.roots)).flatten(),
+        Snapshot {
+            clock_source: machine.then(|| clock_source(&context.roots)).flatten(),
             throttled: if machine { throttled(&context.roots) } else { Vec::new() },
-            link: context.device.as_deref().and_then(link).unwrap_or_default(),
+            link: context.device.as_deref().and_then(link_settings).unwrap_or_default(),
         }
     }
 
-    fn compare(&self, now: &State, context: &Context) -> Output {
+    fn compare(&self, now: &Snapshot, context: &Context) -> Output {
         let mut output = Output::default();
         if sees_machine(context) {
-            let changed = self.clock != now.clock;
+            let changed = self.clock_source != now.clock_source;
             output.add("steady.clock_changes", Unit::Count, f64::from(changed), &Scope::Machine);
             if changed {
                 let name = |clock: &Option<String>| clock.clone().unwrap_or("none".into());
-                let (was, is) = (name(&self.clock), name(&now.clock));
+                let (was, is) = (name(&self.clock_source), name(&now.clock_source));
                 output.warnings.push(format!("steady: the clock source was {was} and is {is}"));
             }
         }
@@ -101,7 +75,7 @@ impl State {
     }
 }
 
-/// Hosts that share clock and CPUs have them looked at by the receiver alone.
+/// Of roles that share clock and CPUs, only the receiver reads them.
 fn sees_machine(context: &Context) -> bool {
     context.role == Role::Receiver || context.alone
 }
@@ -111,7 +85,7 @@ fn clock_source(roots: &Roots) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// Core and package counts together. Many CPUs, virtual ones above all, count nothing.
+/// The sums of core and package counts. Many CPUs, above all virtual ones, have none.
 fn throttled(roots: &Roots) -> Vec<(u32, u64)> {
     let folder = roots.sys.join("devices/system/cpu");
     let count = |path: PathBuf| -> io::Result<u64> {
@@ -130,8 +104,8 @@ fn throttled(roots: &Roots) -> Vec<(u32, u64)> {
     cpus.into_iter().filter_map(of_cpu).collect()
 }
 
-/// Settings of a device of this namespace; none if it cannot be asked.
-fn link(device: &str) -> Option<Vec<(&'static str, String)>> {
+/// Settings of a device of this namespace; `None` if they cannot be read.
+fn link_settings(device: &str) -> Option<Vec<(&'static str, String)>> {
     let mut netlink = Netlink::new();
     let link = netlink.link(device).ok()??;
     let features = netlink.features(link.index).map(|f| f.active).unwrap_or_default();
@@ -142,7 +116,7 @@ fn link(device: &str) -> Option<Vec<(&'static str, String)>> {
         ("index", index.to_string()),
         ("up", up.to_string()),
         ("carrier", operational.to_string()),
-        // What went and came back in between shows in nothing else.
+        // A carrier that went and came back in between shows in nothing else.
         ("count of carrier changes", carrier_changes.to_string()),
         ("mtu", mtu.to_string()),
         ("queues", format!("{tx_queues} and {rx_queues}")),
@@ -161,8 +135,8 @@ fn channels(netlink: &mut Netlink, index: u32) -> String {
         return String::new();
     };
     let kinds = [("rx", rx), ("tx", tx), ("combined", combined)];
-    let said = kinds.iter().filter_map(|(kind, count)| Some(format!("{kind}={}", (*count)?)));
-    said.collect::<Vec<_>>().join(" ")
+    let counts = kinds.iter().filter_map(|(kind, count)| Some(format!("{kind}={}", (*count)?)));
+    counts.collect::<Vec<_>>().join(" ")
 }
 
 /// Their ids, and which have threads; "none" also where the kernel does not report them (before
@@ -171,11 +145,11 @@ fn instances(netlink: &mut Netlink, index: u32) -> String {
     let mut all = netlink.napis(index).unwrap_or_default();
     all.sort_by_key(|napi| napi.id);
     let with = |napi: &Napi| if napi.thread.is_some() { " with a thread" } else { "" };
-    let said: Vec<String> = all.iter().map(|napi| format!("{}{}", napi.id, with(napi))).collect();
-    if said.is_empty() { "none".into() } else { said.join(", ") }
+    let ids: Vec<String> = all.iter().map(|napi| format!("{}{}", napi.id, with(napi))).collect();
+    if ids.is_empty() { "none".into() } else { ids.join(", ") }
 }
 
-/// What differs, in words. A device that is gone has lost every setting.
+/// What differs, in words. A device that was removed has no settings.
 fn changes(before: &[(&str, String)], now: &[(&str, String)]) -> Vec<String> {
     if !before.is_empty() && now.is_empty() {
         return vec!["the device is gone".into()];
@@ -189,14 +163,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_exists_is_seen_and_another_is_not() {
-        let lo = link("lo").expect("every namespace has a loopback device");
+    fn reads_settings_of_existing_devices_only() {
+        let lo = link_settings("lo").expect("every namespace has a loopback device");
         assert!(lo.iter().any(|(what, is)| *what == "mtu" && is.parse::<u32>().is_ok()), "{lo:?}");
-        assert_eq!(link("no such device"), None);
+        assert_eq!(link_settings("no such device"), None);
     }
 
     #[test]
-    fn a_change_is_reported_in_words() {
+    fn describes_changes() {
         let was = [("mtu", "4148".to_owned()), ("carrier", "true".to_owned())];
         let is = [("mtu", "1500".to_owned()), ("carrier", "true".to_owned())];
         assert_eq!(changes(&was, &is), ["mtu was 4148 and is 1500"]);

@@ -55,12 +55,12 @@ impl Tallies {
         Ok(Tallies { maps, names, programs })
     }
 
-    /// Begins to count, until what it gives is dropped.
+    /// Counts until the links are dropped.
     pub(crate) fn attach(&self) -> Result<Vec<Link>, Fault> {
         self.programs.iter().map(|(name, program)| bpf::attach(program, name)).collect()
     }
 
-    /// What was counted since the last time, by function: the first of a call stack that
+    /// Takes what was counted since the last call, by function: the first of a call stack that
     /// belongs to none of these subsystems.
     pub(crate) fn take(&self, below: &[Subsystem], more: Vec<Entry>) -> Result<Vec<Tally>, Fault> {
         let mut entries = self.maps.take_entries().map_err(unreadable)?;
@@ -72,7 +72,7 @@ impl Tallies {
             None if entry.stack == key::CALL_SITE => self.names.caller(&[entry.place], &[]),
             None => UNKNOWN.to_owned(),
         };
-        Ok(together(entries, function))
+        Ok(merge_by_function(entries, function))
     }
 }
 
@@ -80,7 +80,7 @@ impl Tallies {
 /// stack takes 5 to 20 us on a virtual machine, longer than most waits for a lock.
 pub(crate) const ASKED: u64 = 16;
 
-/// What a function is called whose call stack found no room.
+/// Name of a function whose call stack found no room.
 const UNKNOWN: &str = "[unknown]";
 
 fn unreadable(error: io::Error) -> Fault {
@@ -88,7 +88,7 @@ fn unreadable(error: io::Error) -> Fault {
 }
 
 /// Adds up what several call stacks of one function have counted.
-fn together(entries: Vec<Entry>, function: impl Fn(&Entry) -> String) -> Vec<Tally> {
+fn merge_by_function(entries: Vec<Entry>, function: impl Fn(&Entry) -> String) -> Vec<Tally> {
     let mut sums: BTreeMap<(u32, String, u64), (u64, u64)> = BTreeMap::new();
     for entry in entries {
         let place = if entry.stack == key::CALL_SITE { 0 } else { entry.place };
@@ -176,8 +176,12 @@ impl Maps {
         })
     }
 
-    /// `R0` = the number of the call stack here, below zero where it found no room. `context`
+    /// `R0` = the number of the call stack here, below zero if it found no room. `context`
     /// holds what the program was called with. Changes R1 to R5.
+    ///
+    /// ```c
+    /// bpf_get_stackid(context, &stacks, BPF_F_FAST_STACK_CMP)
+    /// ```
     pub(crate) fn stack(&self, a: &mut Assembler, context: Reg) {
         /// Stacks are the same if their hashes are (uapi/linux/bpf.h).
         const BPF_F_FAST_STACK_CMP: i32 = 1 << 9;
@@ -185,7 +189,11 @@ impl Maps {
         a.call(Helper::GetStackId);
     }
 
-    /// The same for one event in [`ASKED`], by chance; of the others [`key::NOT_TAKEN`].
+    /// The same for one event in [`ASKED`], by chance; for the others [`key::NOT_TAKEN`].
+    ///
+    /// ```c
+    /// bpf_get_prandom_u32() & (ASKED - 1) ? NOT_TAKEN : stack(context)
+    /// ```
     pub(crate) fn stack_of_some(&self, a: &mut Assembler, context: Reg) {
         a.call(Helper::GetPrandomU32).alu(Alu::And, R0, ASKED as i32 - 1);
         a.mov(R1, R0).mov(R0, key::NOT_TAKEN).jump_if(If::Ne, R1, 0, "not taken");
@@ -194,7 +202,26 @@ impl Maps {
     }
 
     /// Adds `R7` to the entry whose key is on the stack at `key`. Changes R0 to R5 and the 16
-    /// bytes at `scratch`; `tag` makes its labels its own.
+    /// bytes at `scratch`; `tag` makes its labels unique.
+    ///
+    /// ```c
+    /// void add(struct key *key, u64 value)
+    /// {
+    ///         struct { u64 sum, count; } zero = {}, *entry;
+    ///
+    ///         entry = bpf_map_lookup_elem(&entries, key);
+    ///         if (!entry) {
+    ///                 bpf_map_update_elem(&entries, key, &zero, BPF_NOEXIST);
+    ///                 entry = bpf_map_lookup_elem(&entries, key);
+    ///         }
+    ///         if (!entry) {
+    ///                 count_lost();
+    ///                 return;
+    ///         }
+    ///         __sync_fetch_and_add(&entry->sum, value);
+    ///         __sync_fetch_and_add(&entry->count, 1);
+    /// }
+    /// ```
     pub(crate) fn add(&self, a: &mut Assembler, key: i16, scratch: i16, tag: &str) {
         let (found, done) = (format!("found {tag}"), format!("added {tag}"));
         bpf::lookup(a, &self.entries, key);
@@ -211,6 +238,17 @@ impl Maps {
 
     /// Counts an event that found no room, or goes to `out`. Changes R0 to R5 and 4 bytes at
     /// `scratch`.
+    ///
+    /// ```c
+    /// void count_lost(void)
+    /// {
+    ///         u32 key = 0;
+    ///         u64 *count = bpf_map_lookup_elem(&lost, &key);
+    ///
+    ///         if (count)
+    ///                 __sync_fetch_and_add(count, 1);
+    /// }
+    /// ```
     pub(crate) fn count_lost(&self, a: &mut Assembler, scratch: i16, out: &str) {
         a.store(Size::Word, R10, scratch, 0);
         bpf::lookup(a, &self.lost, scratch);
@@ -282,7 +320,7 @@ impl Names {
     }
 }
 
-/// Whose doing it is.
+/// Where members of `task_struct` are by which a task is classified, bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
     flags: i16,
@@ -301,6 +339,11 @@ impl Task {
 
     /// Goes to `own` if the task in a register is a flow's thread, one of io_uring's, or
     /// the kernel's own. Changes R2 to R4.
+    ///
+    /// ```c
+    /// task->flags & (PF_KTHREAD | PF_IO_WORKER)
+    ///         || !strncmp(task->comm, "sender/", 7) || !strncmp(task->comm, "receiver", 8)
+    /// ```
     pub(crate) fn is_own(self, a: &mut Assembler, task: Reg, own: &str) {
         // include/linux/sched.h
         const PF_IO_WORKER: i32 = 0x10;
@@ -313,12 +356,12 @@ impl Task {
     }
 }
 
-/// Whose thread a task is, by its name: the numbers that [`Task::whose`] gives.
+/// Whose thread a task is, by its name: indexed by the result of [`Task::whose`].
 pub(crate) const WHOSE: [&str; 5] = ["other", "sender", "receiver", "vhost", "pktgen"];
 
 impl Task {
-    /// Puts into `to` which of [`WHOSE`] the task in a register is of. Changes R2 to R4; `tag`
-    /// makes its labels its own.
+    /// `to` = the number in [`WHOSE`] of the task in a register, by the start of `task->comm`.
+    /// Changes R2 to R4; `tag` makes its labels unique.
     pub(crate) fn whose(self, a: &mut Assembler, task: Reg, to: Reg, tag: &str) {
         const STARTS: [&[u8]; 4] = [b"sender/", b"receiver", b"vhost-", b"kpktgend"];
         let label = |name: &str| format!("{name} {tag}");
@@ -352,7 +395,7 @@ pub(crate) fn ranked(mut rows: Vec<Tally>) -> Vec<Tally> {
     rows
 }
 
-/// What all functions are called that are not named.
+/// Name of all functions that are not named.
 const OTHERS: &str = "[others]";
 
 #[cfg(test)]
@@ -375,7 +418,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
     }
 
     #[test]
-    fn a_made_up_stack_is_the_first_function_s_that_is_none_of_the_locks() {
+    fn names_the_first_caller_outside_of_the_locks() {
         let names = Names(KernelSymbols::parse(KALLSYMS.into()));
         let at = |low: u64| 0xffff_ffff_8100_0000 + low;
         let program = 0xffff_ffff_c000_0110;
@@ -391,7 +434,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
     }
 
     #[test]
-    fn made_up_entries_of_one_function_add_up() {
+    fn merges_entries_of_one_function() {
         let key = [&9u32.to_ne_bytes()[..], &(-17i32).to_ne_bytes(), &3u64.to_ne_bytes()].concat();
         let value = [5u64, 2].map(u64::to_ne_bytes).concat();
         let entry = Entry::decode(&key, &value);
@@ -401,13 +444,13 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
             Entry { what: 0, stack: 0, place: 0, sum: 0, count: 0 }
         );
         let site = Entry { stack: key::CALL_SITE, ..entry };
-        let all = together(vec![entry, Entry { stack: 4, ..entry }, site], |_| "f".into());
+        let all = merge_by_function(vec![entry, Entry { stack: 4, ..entry }, site], |_| "f".into());
         let row = |place, sum, count| Tally { what: 9, function: "f".into(), place, sum, count };
         assert_eq!(all, [row(0, 5, 2), row(3, 10, 4)], "a call site is not a place");
     }
 
     #[test]
-    fn the_largest_are_named_and_the_others_added_up() {
+    fn names_the_largest_and_adds_up_the_others() {
         let rows: Vec<Tally> = (0..NAMED as u64 + 2).map(|n| tally(&format!("f{n}"), n)).collect();
         let ranked = ranked(rows.clone());
         assert_eq!((ranked[0].function.as_str(), ranked.len()), ("f21", NAMED + 1));

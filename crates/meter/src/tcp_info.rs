@@ -1,7 +1,7 @@
 //! The kernel's figures for each connection: `TCP_INFO`.
 
-use super::{Context, Meter, Output, Reach, Running};
-use bytepath_record::{Fault, Reading, Role, Scope, Unit};
+use super::{Context, Meter, Output, Reach, Running, at_stop};
+use bytepath_record::{Fault, Reading, Scope, Unit};
 use bytepath_sys::tcp::{self, TcpInfo};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,43 +11,25 @@ use std::sync::Arc;
 /// `rcv_mss`, `rtt`, `min_rtt`, `delivery_rate`) are as found at its end.
 /// What limits a sender shows in `tcp.rwnd_limited` (the receiver is slow) and
 /// `tcp.sndbuf_limited` (the send buffer is small), both within `tcp.busy`.
-pub(crate) struct TcpInfoMeter;
+pub(crate) static METER: Meter = Meter {
+    name: "tcp-info",
+    summary: "retransmissions, window, round-trip time, delivery rate, limits by flow (TCP_INFO)",
+    reach: Reach::Agent,
+    start,
+    ..Meter::BASE
+};
 
-impl Meter for TcpInfoMeter {
-    fn name(&self) -> &'static str {
-        "tcp-info"
-    }
-
-    fn summary(&self) -> &'static str {
-        "retransmissions, window, round-trip time, delivery rate, limits by flow (TCP_INFO)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Agent
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let flows = Arc::clone(&context.flows);
-        let start = read_all(&flows)?;
-        Ok(Box::new(Window { role: context.role, flows, start }))
-    }
-}
-
-struct Window {
-    role: Role,
-    flows: Arc<Vec<OwnedFd>>,
-    start: Vec<TcpInfo>,
-}
-
-impl Running for Window {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        let stop = read_all(&self.flows)?;
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    let (role, flows) = (context.role, Arc::clone(&context.flows));
+    let before = read_all(&flows)?;
+    at_stop(move || {
+        let after = read_all(&flows)?;
         let mut output = Output::default();
-        for (flow, (before, after)) in (0..).zip(self.start.iter().zip(&stop)) {
-            enter(&mut output, before, after, &Scope::Flow(self.role, flow));
+        for (flow, (before, after)) in (0..).zip(before.iter().zip(&after)) {
+            enter(&mut output, before, after, &Scope::Flow(role, flow));
         }
         Ok(output)
-    }
+    })
 }
 
 fn read_all(flows: &[OwnedFd]) -> Result<Vec<TcpInfo>, Fault> {
@@ -93,6 +75,7 @@ fn enter(output: &mut Output, before: &TcpInfo, after: &TcpInfo, scope: &Scope) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::Role;
 
     fn value(output: &Output, metric: &str) -> Option<f64> {
         output.readings.iter().find(|r| r.metric == metric).map(|r| r.value)
@@ -135,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_min_rtt_that_was_never_measured_is_left_out() {
+    fn leaves_out_unmeasured_min_rtt() {
         let unmeasured = TcpInfo::default();
         let mut output = Output::default();
         enter(&mut output, &unmeasured, &unmeasured, &Scope::Flow(Role::Receiver, 0));

@@ -5,16 +5,41 @@
 //! The kernel has no counter for copies made in place of zero-copy sends: they are
 //! in the ledger, by the completions.
 
-use super::{Context, Meter, Output, Reach, Running, Watched};
-use bytepath_record::{Fault, Role, Scope, Unit};
+use super::{Context, Meter, Output, ProcFile, Reach, Running, at_stop};
+use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::netstat;
 use std::path::Path;
 
 /// Retransmissions by kind, packets that were pruned, collapsed or dropped in a socket's
 /// queues, windows that closed, memory that ran short.
-pub(crate) struct TcpStack;
+pub(crate) static METER: Meter = Meter {
+    name: "tcp-stack",
+    summary: "retransmits by kind, pruned, collapsed and dropped packets, closed windows (netstat)",
+    reach: Reach::Agent,
+    start,
+    ..Meter::BASE
+};
 
-/// (protocol, counter, whether it is trouble that the reader should hear of).
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    let mut stack = Stack::open(&context.roots.proc.join("self/net"))?;
+    let scope = Scope::Role(context.role);
+    at_stop(move || {
+        let mut output = Output::default();
+        let mut trouble = Vec::new();
+        for (name, gained, bad) in stack.gained()? {
+            output.add(&format!("tcp-stack.{name}"), Unit::Count, gained as f64, &scope);
+            if bad && gained > 0 {
+                trouble.push(format!("{name} {gained}"));
+            }
+        }
+        if !trouble.is_empty() {
+            output.warnings.push(format!("tcp-stack: {}", trouble.join(", ")));
+        }
+        Ok(output)
+    })
+}
+
+/// Protocol, counter, whether to warn of it.
 const COUNTERS: &[(&str, &str, bool)] = &[
     ("Tcp", "InSegs", false),
     ("Tcp", "OutSegs", false),
@@ -53,43 +78,24 @@ const COUNTERS: &[(&str, &str, bool)] = &[
     ("TcpExt", "TCPDelivered", false),
 ];
 
-impl Meter for TcpStack {
-    fn name(&self) -> &'static str {
-        "tcp-stack"
-    }
-
-    fn summary(&self) -> &'static str {
-        "retransmits by kind, pruned, collapsed and dropped packets, closed windows (netstat)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Agent
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let stack = Stack::open(&context.roots.proc.join("self/net"))?;
-        Ok(Box::new(Window { role: context.role, stack }))
-    }
-}
-
-/// The counters of a namespace, from when it was opened on. Stays with its namespace, also
-/// when the process has ended from whose folder it was opened.
+/// The counters of a namespace since they were opened. They stay those of the namespace after
+/// the process has ended from whose folder they were opened.
 pub struct Stack {
-    files: [Watched; 2],
+    files: [ProcFile; 2],
     start: Counts,
 }
 
 impl Stack {
-    /// By a folder like `/proc/self/net`.
+    /// From a folder like `/proc/self/net`.
     pub fn open(folder: &Path) -> Result<Stack, Fault> {
-        let open = |name| Watched::open(folder.join(name));
+        let open = |name| ProcFile::open(folder.join(name));
         let mut files = [open("snmp")?, open("netstat")?];
         let start = read(&mut files)?;
         Ok(Stack { files, start })
     }
 
-    /// What was counted since: name, count, and whether it is trouble that the reader should
-    /// hear of. Counters that this kernel does not have are left out.
+    /// What was counted since: name, count, and whether to warn of it. Counters that this
+    /// kernel does not have are left out.
     pub fn gained(&mut self) -> Result<Vec<(&'static str, u64, bool)>, Fault> {
         let stop = read(&mut self.files)?;
         let counters = COUNTERS.iter().zip(self.start.iter().zip(stop));
@@ -103,43 +109,20 @@ impl Stack {
     }
 }
 
-/// In the order of [`COUNTERS`]; none where this kernel does not count it.
+/// In the order of [`COUNTERS`]; `None` if this kernel does not have the counter.
 type Counts = Vec<Option<i64>>;
 
-fn read(files: &mut [Watched; 2]) -> Result<Counts, Fault> {
+fn read(files: &mut [ProcFile; 2]) -> Result<Counts, Fault> {
     let mut counts = vec![None; COUNTERS.len()];
     for file in files {
         file.read(|text| {
-            let found = netstat::parse(text)?;
+            let counters = netstat::parse(text)?;
             for (count, (protocol, name, _)) in counts.iter_mut().zip(COUNTERS) {
-                let this = found.iter().find(|(p, n, _)| p == protocol && n == name);
+                let this = counters.iter().find(|(p, n, _)| p == protocol && n == name);
                 *count = count.or(this.map(|(.., value)| *value));
             }
             Ok(())
         })?;
     }
     Ok(counts)
-}
-
-struct Window {
-    role: Role,
-    stack: Stack,
-}
-
-impl Running for Window {
-    fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
-        let mut output = Output::default();
-        let scope = Scope::Role(self.role);
-        let mut trouble = Vec::new();
-        for (name, gained, bad) in self.stack.gained()? {
-            output.add(&format!("tcp-stack.{name}"), Unit::Count, gained as f64, &scope);
-            if bad && gained > 0 {
-                trouble.push(format!("{name} {gained}"));
-            }
-        }
-        if !trouble.is_empty() {
-            output.warnings.push(format!("tcp-stack: {}", trouble.join(", ")));
-        }
-        Ok(output)
-    }
 }

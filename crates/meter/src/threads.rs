@@ -17,7 +17,7 @@
 //! is sharp to one tick (1 to 10 ms).
 
 use super::workers::{self, Worker};
-use super::{Context, Meter, Output, Reach, Running, Watched};
+use super::{Context, Meter, Output, ProcFile, Reach, Running};
 use bytepath_record::{Fault, Reading, Role, Scope, ThreadTime, Unit};
 use bytepath_sys::procfs::{self, SchedStat, Switches};
 use std::path::{Path, PathBuf};
@@ -29,33 +29,30 @@ const WALL: &str = "threads.wall";
 /// CPU time, waiting time and context switches of every thread of the engine, of threads that
 /// help it, of io_uring's and vhost's workers that are there at the end of the window, and of the
 /// NAPI threads of the link's device where this PID namespace shows them.
-pub(crate) struct Threads;
+pub(crate) static METER: Meter = Meter {
+    name: "threads",
+    summary: "run time, wait and switches of engine, helper, io_uring, vhost and NAPI threads (schedstat)",
+    reach: Reach::Agent,
+    start,
+    ..Meter::BASE
+};
 
-impl Meter for Threads {
-    fn name(&self) -> &'static str {
-        "threads"
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    let mut window = Window {
+        role: context.role,
+        begin: Instant::now(),
+        tasks: context.roots.proc.join("self/task"),
+        own: context.threads.iter().map(|thread| thread.tid).collect(),
+        threads: Vec::new(),
+        missed: Vec::new(),
+    };
+    for Worker { dir, tid, name } in workers::of_role(context) {
+        match Thread::open(&dir, tid, name.clone()) {
+            Ok(thread) => window.threads.push(thread),
+            Err(fault) => window.missed.push((name, fault)),
+        }
     }
-
-    fn summary(&self) -> &'static str {
-        "run time, wait and switches of engine, helper, io_uring, vhost and NAPI threads (schedstat)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Agent
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let mut window = Window {
-            role: context.role,
-            begin: Instant::now(),
-            tasks: context.roots.proc.join("self/task"),
-            own: context.threads.iter().map(|thread| thread.tid).collect(),
-            threads: Vec::new(),
-            missed: Vec::new(),
-        };
-        workers::of_role(context).into_iter().for_each(|worker| window.watch(worker));
-        Ok(Box::new(window))
-    }
+    Ok(Box::new(window))
 }
 
 struct Window {
@@ -66,15 +63,6 @@ struct Window {
     own: Vec<u32>,
     threads: Vec<Thread>,
     missed: Vec<(String, Fault)>,
-}
-
-impl Window {
-    fn watch(&mut self, Worker { dir, tid, name }: Worker) {
-        match Thread::open(&dir, tid, name.clone()) {
-            Ok(thread) => self.threads.push(thread),
-            Err(fault) => self.missed.push((name, fault)),
-        }
-    }
 }
 
 impl Running for Window {
@@ -122,14 +110,13 @@ impl Running for Window {
     }
 }
 
-/// A thread with its files held open: they cannot come to mean a later thread
-/// of the same id.
+/// A thread with its files open: they cannot come to mean a later thread of the same id.
 struct Thread {
     tid: u32,
     name: String,
-    schedstat: Option<Watched>,
-    stat: Watched,
-    status: Watched,
+    schedstat: Option<ProcFile>,
+    stat: ProcFile,
+    status: ProcFile,
     start: Counts,
 }
 
@@ -154,9 +141,9 @@ impl Thread {
         let mut thread = Thread {
             tid,
             name,
-            schedstat: Watched::open(dir.join("schedstat")).ok(),
-            stat: Watched::open(dir.join("stat"))?,
-            status: Watched::open(dir.join("status"))?,
+            schedstat: ProcFile::open(dir.join("schedstat")).ok(),
+            stat: ProcFile::open(dir.join("stat"))?,
+            status: ProcFile::open(dir.join("status"))?,
             start: Counts::default(),
         };
         thread.start = thread.read()?;
@@ -206,7 +193,7 @@ impl Thread {
     }
 }
 
-/// Says where scheduler and ticks disagree by more than rounding can.
+/// A warning if scheduler and ticks disagree by more than rounding can.
 fn doubt(time: &ThreadTime, source: Source) -> Option<String> {
     let off = (time.user + time.system - time.run).abs();
     let apart = source == Source::Scheduler && off > 0.03 && off > 0.05 * time.run;

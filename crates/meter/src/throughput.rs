@@ -7,7 +7,13 @@ use std::time::Instant;
 
 /// Throughput of every flow: over the window, and in steps of a tenth of a
 /// second, in which a ramp or a stall shows.
-pub(crate) struct Throughput;
+pub(crate) static METER: Meter = Meter {
+    name: "throughput",
+    summary: "bytes or exchanges per second of every flow, and over time in steps of 0.1 s",
+    reach: Reach::Agent,
+    start,
+    ..Meter::BASE
+};
 
 /// Length of a step, seconds.
 const STEP: f64 = 0.1;
@@ -15,33 +21,19 @@ const STEP: f64 = 0.1;
 /// Samples there is room for from the start: ten minutes and the two edges.
 const ROOM: usize = 6002;
 
-impl Meter for Throughput {
-    fn name(&self) -> &'static str {
-        "throughput"
-    }
-
-    fn summary(&self) -> &'static str {
-        "bytes or exchanges per second of every flow, and over time in steps of 0.1 s"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Agent
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let flows = context.threads.len();
-        let mut window = Window {
-            role: context.role,
-            unit: context.work.unit_per_second(),
-            moved: Arc::clone(&context.moved),
-            begin: Instant::now(),
-            times: Vec::with_capacity(ROOM),
-            counts: (0..flows).map(|_| Vec::with_capacity(ROOM)).collect(),
-        };
-        window.begin = Instant::now();
-        window.sample();
-        Ok(Box::new(window))
-    }
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    let flows = context.threads.len();
+    let mut window = Window {
+        role: context.role,
+        unit: context.work.unit_per_second(),
+        moved: Arc::clone(&context.moved),
+        begin: Instant::now(),
+        times: Vec::with_capacity(ROOM),
+        counts: (0..flows).map(|_| Vec::with_capacity(ROOM)).collect(),
+    };
+    window.begin = Instant::now();
+    window.tick();
+    Ok(Box::new(window))
 }
 
 struct Window {
@@ -55,22 +47,16 @@ struct Window {
     counts: Vec<Vec<u64>>,
 }
 
-impl Window {
-    fn sample(&mut self) {
+impl Running for Window {
+    fn tick(&mut self) {
         self.times.push(self.begin.elapsed().as_secs_f64());
         for (flow, counts) in (0..).zip(&mut self.counts) {
             counts.push((self.moved)(flow));
         }
     }
-}
-
-impl Running for Window {
-    fn tick(&mut self) {
-        self.sample();
-    }
 
     fn stop(mut self: Box<Self>) -> Result<Output, Fault> {
-        self.sample();
+        self.tick();
         let mut output = Output::default();
         for (flow, counts) in (0..).zip(&self.counts) {
             let scope = Scope::Flow(self.role, flow);
@@ -166,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_steps_sums_to_what_was_moved() {
+    fn steps_add_up_to_the_work_done() {
         let times: Vec<f64> = (0..=40).map(|n| n as f64 * 0.1 + (n % 7) as f64 * 0.011).collect();
         let counts: Vec<u64> = (0..=40u64).map(|n| n * n * 12_345).collect();
         let values = resample(&times, &counts, 0.1);

@@ -1,8 +1,9 @@
 //! Which threads work for a role: those of its flows, and the kernel's that work in their place
 //! or for them. Shared by `threads` and `counters`.
 
-use super::{Context, polling_threads};
+use super::Context;
 use bytepath_record::{Role, Work};
+use bytepath_sys::netlink::Netlink;
 use bytepath_sys::{pktgen, procfs};
 use std::path::{Path, PathBuf};
 
@@ -105,6 +106,19 @@ pub(crate) fn at_work<T>(
     kept
 }
 
+/// The kernel threads that poll for a device: folder below `/proc`, id, name. A device of
+/// another namespace may have the same name, so the ids are requested where the kernel
+/// reports them (Linux 6.8).
+pub(crate) fn polling_threads(proc: &Path, device: &str) -> Vec<(PathBuf, u32, String)> {
+    let mut found = procfs::napi_threads(proc, device);
+    let mut netlink = Netlink::new();
+    let link = netlink.link(device).ok().flatten();
+    if let Some(napis) = link.and_then(|link| netlink.napis(link.index).ok()) {
+        found.retain(|(_, id, _)| napis.iter().any(|napi| napi.thread == Some(*id)));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,7 +126,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn of_threads_of_one_name_the_one_that_works_is_ours() {
+    fn keeps_the_busiest_pktgen_thread_of_a_name() {
         // An idle one waited long for an emulated CPU; engines of one name are all ours.
         let all = vec![
             ("kpktgend_0", 0.03),
@@ -129,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn pktgen_s_threads_are_those_with_a_device() {
+    fn finds_pktgen_threads_with_a_device() {
         let dir = tempfile::tempdir().unwrap();
         let proc = dir.path().join("proc");
         for (file, text) in [

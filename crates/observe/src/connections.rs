@@ -4,7 +4,8 @@
 //! at a limited rate, and reports each socket with its last figures as it frees it. So only
 //! what closes before its namespace was first looked at is missed.
 
-use super::{family, missing};
+use super::absent::missing;
+use super::family;
 use bytepath_meter::TcpCounters;
 use bytepath_record::{Absent, Connection, Fault, FaultKind, ObservedSocket, ObservedTcp};
 use bytepath_sys::lasting_namespace::inside;
@@ -134,15 +135,15 @@ impl Connections {
         let begun = Instant::now();
         let connections = loop {
             self.take_freed();
-            let found = self.own(&sockets);
-            let is_found = |socket: &&ObservedSocket| {
-                found.iter().any(|connection| connection.inode == socket.inode)
+            let matched = self.own(&sockets);
+            let is_matched = |socket: &&ObservedSocket| {
+                matched.iter().any(|connection| connection.inode == socket.inode)
             };
-            if begun.elapsed() > LAST_WAIT || sockets.iter().all(is_found) {
-                break found;
+            if begun.elapsed() > LAST_WAIT || sockets.iter().all(is_matched) {
+                break matched;
             }
             // Whatever is freed next; without it the time is over soon.
-            let Some(space) = self.spaces.values().next() else { break found };
+            let Some(space) = self.spaces.values().next() else { break matched };
             let _ = wait_readable(space.sockets.freed_ready(), Duration::from_millis(20));
         };
         let mut warnings = Vec::new();
@@ -168,8 +169,8 @@ impl Connections {
         if self.spaces.contains_key(&id) || self.closed.contains(&id) {
             return;
         }
-        let own = identity(&self.roots.proc.join("thread-self/ns/net")) == Some(id);
-        let opened = if own { Ok(TcpSockets::open()) } else { inside(&file, TcpSockets::open) };
+        let is_ours = identity(&self.roots.proc.join("thread-self/ns/net")) == Some(id);
+        let opened = if is_ours { Ok(TcpSockets::open()) } else { inside(&file, TcpSockets::open) };
         match opened.and_then(|opened| opened) {
             Ok(sockets) => {
                 let counters = TcpCounters::open(&folder.join("net")).ok();
@@ -252,7 +253,7 @@ impl Connections {
 
 /// What distinguishes a namespace from all others.
 fn identity(file: &Path) -> Option<(u64, u64)> {
-    fs::metadata(file).ok().map(|found| (found.dev(), found.ino()))
+    fs::metadata(file).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// What happened since `before`; levels are those of the end.
@@ -296,7 +297,7 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn figures_are_those_since_watching_began_and_of_its_own_sockets() {
+    fn figures_are_of_own_sockets_since_the_start() {
         let roots = Roots::real();
         let (mut old, mut peer) = loopback_pair().unwrap();
         old.write_all(&[1; 3000]).unwrap();
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_into_is_absent_with_a_reason() {
+    fn unreadable_namespaces_are_absent_with_a_reason() {
         // No process has this id, so there is no namespace either.
         let watched = Connections::watch(u32::MAX, &Roots::real());
         let (tcp, absent, warnings) = watched.finish(&[]);

@@ -180,13 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn there_is_none_without_time_or_samples() {
+    fn estimates_nothing_without_time_or_samples() {
         assert_eq!(estimate(&profile(Weight::Events), &[1], (1.0, 1.0)), None);
         assert_eq!(estimate(&profile(Weight::Nanoseconds), &[3], (1.0, 1.0)), None);
     }
 
     #[test]
-    fn a_disagreement_is_said_and_an_agreement_is_not() {
+    fn reports_disagreements_only() {
         let mut sent = Ledger::default();
         sent.enter(Manner::Copied, 1_000_000, 10, "c");
         sent.enter(Manner::Unknown, 1_000_000, 10, "u");

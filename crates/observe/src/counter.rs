@@ -1,7 +1,8 @@
 //! Whether system calls are counted, and which thread that begins with.
 
+use super::absent::missing;
+use super::family;
 use super::kernel::{Counting, From};
-use super::{family, missing};
 use bytepath_record::{Absent, Fault, FaultKind};
 use bytepath_sys::Roots;
 use std::collections::HashSet;
@@ -18,7 +19,7 @@ pub enum Method {
     None,
 }
 
-/// Whom to follow, and from when on.
+/// Which threads to follow, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// A child, from its execve on.
@@ -33,7 +34,7 @@ const ROUNDS: u32 = 100;
 /// What is absent where nothing counts.
 pub(crate) const WHAT: &str = "system calls and sockets";
 
-/// Starts counting, or says why not.
+/// Starts counting, or returns the reason why not.
 pub(crate) fn start(
     method: Method,
     roots: &Roots,
@@ -73,7 +74,7 @@ fn follow(counting: &Counting, tid: u32, from: From) -> Result<(), Fault> {
 
 /// Follows every thread there is. Those that a followed one makes are
 /// followed by themselves; those that one not yet followed has made
-/// meanwhile are there at the next look.
+/// meanwhile are there in the next round.
 fn follow_all(counting: &Counting, process: u32, roots: &Roots) -> Result<(), Fault> {
     let mut followed = HashSet::new();
     for _ in 0..ROUNDS {

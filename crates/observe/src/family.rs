@@ -1,7 +1,7 @@
 //! Threads of a process and of its descendants, and what they have used, from
 //! `/proc`.
 
-use super::seen::Used;
+use super::observations::Used;
 use bytepath_sys::procfs::{self, Switches};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,7 +33,7 @@ pub(crate) fn members(proc: &Path, process: u32) -> BTreeMap<u32, Member> {
             let name = procfs::name(&folder).unwrap_or_default();
             let member = Member { process, name, used: used(proc, tid) };
             if members.insert(tid, member).is_some() {
-                // Seen before: a child list that changed under our hands.
+                // Observations before: a child list that changed under our hands.
                 break;
             }
         }
@@ -60,7 +60,7 @@ pub(crate) fn processes(proc: &Path, process: u32) -> BTreeSet<u32> {
     found
 }
 
-/// What a thread has used since it began; none if it has ended.
+/// What a thread has used since it began; `None` if it has ended.
 pub(crate) fn used(proc: &Path, tid: u32) -> Option<Used> {
     let folder = folder(proc, tid);
     let read = |name: &str| fs::read(folder.join(name)).ok();
@@ -77,7 +77,7 @@ pub(crate) fn used(proc: &Path, tid: u32) -> Option<Used> {
     Some(Used { user, system, run, wait, voluntary, involuntary })
 }
 
-/// The name of a thread; none if it has ended.
+/// The name of a thread; `None` if it has ended.
 pub(crate) fn name(proc: &Path, tid: u32) -> Option<String> {
     procfs::name(&folder(proc, tid))
 }

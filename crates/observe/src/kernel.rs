@@ -2,8 +2,8 @@
 //! programs, reads the maps.
 
 use super::layout::{self, copies, lost, row, socket, state, thread, used};
+use super::observations::{Observations, Row, Socket, Thread};
 use super::program::{Maps, Members, Slots, copy, end, enter, exit, fork};
-use super::seen::{Row, Seen, Socket, Thread};
 use bytepath_meter::bpf;
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::bpf::{Link, Map, MapKind, Update, open_thread};
@@ -33,7 +33,7 @@ pub(crate) enum From {
 pub(crate) struct Counting {
     maps: Maps,
     links: Vec<Link>,
-    /// Why there is no count of the bytes copied; none if there is one.
+    /// Why there is no count of the bytes copied; `None` if there is one.
     pub no_copies: Option<Fault>,
     /// What the reader of the figures should know.
     pub remarks: Vec<String>,
@@ -136,7 +136,7 @@ impl Counting {
     }
 
     /// What was counted so far.
-    pub(crate) fn seen(&self) -> Result<Seen, Fault> {
+    pub(crate) fn read(&self) -> Result<Observations, Fault> {
         let entries = |map: &Map, what: &str| {
             map.entries().map_err(|e| Fault::system(format!("cannot read the {what}"), &e))
         };
@@ -170,7 +170,7 @@ impl Counting {
                 number(&self.maps.copies, copies::FROM_PROGRAM)?,
             )),
         };
-        Ok(Seen {
+        Ok(Observations {
             rows: Row::merged(rows),
             threads: threads.iter().map(|(k, v)| Thread::decode(k, v)).collect(),
             sockets,
@@ -261,16 +261,18 @@ fn count_copies(
             }
             continue;
         };
-        let insns = copy::program(members, maps, function.says, arguments);
-        let program = bpf::load(function.says.hook(id), function.name, insns).map_err(|fault| {
-            // Other programs of ours have been taken by now, so it is not for
-            // lack of privileges.
-            match fault.kind {
-                FaultKind::Permission => Fault { remedy: None, ..fault }
-                    .remedy("a kernel that is not locked down counts them: see kernel_lockdown(7)"),
-                _ => fault,
-            }
-        })?;
+        let insns = copy::program(members, maps, function.effect, arguments);
+        let program =
+            bpf::load(function.effect.hook(id), function.name, insns).map_err(|fault| {
+                // Other programs of ours have been taken by now, so it is not for
+                // lack of privileges.
+                match fault.kind {
+                    FaultKind::Permission => Fault { remedy: None, ..fault }.remedy(
+                        "a kernel that is not locked down counts them: see kernel_lockdown(7)",
+                    ),
+                    _ => fault,
+                }
+            })?;
         match program.attach() {
             Ok(link) => links.push(link),
             // It is one that is in lib/ yet, and so not compiled for tracing.
@@ -306,13 +308,13 @@ mod tests {
         let members = Members::of(&btf).unwrap();
         let id = btf.id(Kind::Typedef, "btf_trace_mm_page_alloc_extfrag").unwrap();
         for function in copy::FUNCTIONS {
-            let insns = copy::program(&members, &counting.maps, function.says, 4);
+            let insns = copy::program(&members, &counting.maps, function.effect, 4);
             bpf::load(Hook::TypedTracepoint(id), function.name, insns).unwrap();
         }
     }
 
     #[test]
-    fn what_was_tried_leaves_nothing_behind() {
+    fn trying_copies_leaves_the_maps_empty() {
         let Ok(counting) = Counting::new(&Roots::real()) else {
             skip!("no typed tracepoints");
             return;
@@ -324,7 +326,7 @@ mod tests {
                 assert!(fault.message.contains("0 and 0 were seen being copied"), "{fault}")
             }
         }
-        let seen = counting.seen().unwrap();
+        let seen = counting.read().unwrap();
         assert!(seen.rows.is_empty() && seen.sockets.is_empty(), "{seen:?}");
         assert_eq!(seen.copies.unwrap_or_default(), (0, 0));
     }
@@ -342,7 +344,7 @@ mod tests {
             assert_eq!(rustix::io::write(&one, &[1; 100]), Ok(100));
             assert_eq!(rustix::io::read(&other, &mut [0; 100]), Ok(100));
         }
-        let seen = counting.seen().unwrap();
+        let seen = counting.read().unwrap();
         let write = seen.rows.iter().find(|row| Some(row.number) == calls::number("write"));
         assert_eq!(write.map(|row| (row.tid, row.calls, row.bytes)), Some((own, 3, 300)));
         let bytes = |way: Way| seen.sockets.iter().map(|s| s.bytes[way as usize]).sum::<u64>();
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_reads_what_is_not_there_is_refused_with_the_reason() {
+    fn the_verifiers_reason_is_in_the_fault() {
         use bytepath_sys::bpf::asm::{Assembler, Reg};
         let Some(id) = Btf::kernel(Path::new("/sys"))
             .ok()
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_types_is_named_with_what_helps() {
+    fn missing_btf_has_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let fault = Counting::new(&Roots::recorded(dir.path())).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Unsupported);

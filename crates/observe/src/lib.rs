@@ -1,21 +1,30 @@
-//! Any program under the same meters: a foreign program is started, or
-//! a process taken as it runs, and its system calls, sockets and CPU time are
-//! counted until it ends. `docs/observe.md` describes how each figure is obtained.
+//! Observes any program: starts one, or attaches to a running process, and counts its system
+//! calls, sockets, copies and CPU time until it ends. `docs/observe.md` describes how each
+//! figure is obtained.
+//!
+//! [`observe`] runs in the process of the user's command. `kernel` loads the BPF programs of
+//! `program` into the kernel, where they count by thread, call and socket in maps (`layout`);
+//! at the end `kernel` reads the maps into `observations`. `connections` reads TCP's figures of
+//! the program's sockets meanwhile, `family` its threads from `/proc`. `traffic` and `copies`
+//! turn the counts into ledgers of what was copied and what was not, and everything goes into
+//! one `record::Observation`. It runs no trials and compares nothing.
 
 #![forbid(unsafe_code)]
 
+mod absent;
 mod connections;
 mod copies;
 mod counter;
 mod family;
 mod kernel;
 mod layout;
+mod observations;
 mod program;
-mod seen;
 mod traffic;
 
 pub use counter::Method;
 
+use absent::{missing, or_absent};
 use bytepath_meter::{self as meter, Context, Running};
 use bytepath_profile::Profile;
 use bytepath_record::{
@@ -29,9 +38,9 @@ use copies::{disagreement, estimate};
 use counter::Start;
 use family::Member;
 use kernel::Counting;
+use observations::{Observations, Row, Used};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use seen::{Row, Seen, Used};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -58,13 +67,13 @@ pub enum Target {
     Process(u32),
 }
 
-/// What signals request; set by handlers.
+/// Flags that signal handlers set.
 #[derive(Debug, Default)]
 pub struct Asked {
-    /// To stop watching a process. A program that we started hears Ctrl-C by
-    /// itself, and is watched until it ends.
+    /// Stop watching a process. A program that we started gets Ctrl-C itself, and is watched
+    /// until it ends.
     pub stop: Arc<AtomicBool>,
-    /// A signal to be passed on to a program that we started; 0 for none.
+    /// A signal to pass on to a program that we started; 0 if there is none.
     pub pass_on: Arc<AtomicUsize>,
 }
 
@@ -72,21 +81,21 @@ pub struct Asked {
 pub struct Observed {
     /// Everything that goes to disk.
     pub observation: Observation,
-    /// Where the program's time went; none without a sampler.
+    /// Where the program's time went; `None` without a sampler.
     pub profile: Option<Profile>,
     /// Bytes that it read with `MSG_PEEK`.
     peeked: u64,
 }
 
-/// Something that takes a profile of the program meanwhile.
+/// Profiles the program meanwhile.
 pub trait Sampler {
-    /// The program is there and has not run an instruction yet, or runs already.
+    /// Called when the process exists and has not run an instruction yet, or runs already.
     fn begin(&mut self, pid: u32) -> Result<(), Fault>;
 
-    /// Called at least every [`LOOK`], to take what has come in.
+    /// Called at least every [`LOOK`], to take new samples.
     fn tick(&mut self);
 
-    /// The program has ended, or watching has.
+    /// Called when the program or the watch has ended.
     fn end(&mut self) -> Result<Profile, Fault>;
 }
 
@@ -95,40 +104,41 @@ impl Observed {
     /// `bandwidth` is how fast one core copies, bytes per second, at least (from
     /// memory) and at most (in cache).
     pub fn estimate_copies(&mut self, bandwidth: (f64, f64)) {
-        let seen = &mut self.observation;
-        let Some(profile) = self.profile.as_ref().filter(|_| seen.copies == CopyCount::Unknown)
+        let observation = &mut self.observation;
+        let Some(profile) =
+            self.profile.as_ref().filter(|_| observation.copies == CopyCount::Unknown)
         else {
             return;
         };
-        let pids = seen.pids();
+        let pids = observation.pids();
         if let Some(copies) = estimate(profile, &pids, bandwidth) {
-            let (sent, received) = (&seen.sent.ledger, &seen.received.ledger);
-            seen.disagreement = disagreement(&copies, sent, received, self.peeked);
-            seen.copies = copies;
+            let (sent, received) = (&observation.sent.ledger, &observation.received.ledger);
+            observation.disagreement = disagreement(&copies, sent, received, self.peeked);
+            observation.copies = copies;
         }
     }
 }
 
-/// Longest time between two looks at what signals request, and at samples.
+/// Longest time between two checks of signal flags and samples.
 pub const LOOK: Duration = Duration::from_millis(100);
 
 /// Starts the program or takes the process, and watches until it ends, or until
-/// the limit or a signal. What a sampler cannot do is among what is absent.
+/// the limit or a signal. Failures of the sampler are listed as absent.
 pub fn observe(
     request: &Request,
-    asked: &Asked,
+    signals: &Asked,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     match &request.target {
-        Target::Command(words) => command(words, request.method, asked, sampler),
-        Target::Process(pid) => process(*pid, request, asked, sampler),
+        Target::Command(words) => command(words, request.method, signals, sampler),
+        Target::Process(pid) => process(*pid, request, signals, sampler),
     }
 }
 
 fn command(
     words: &[OsString],
     method: Method,
-    asked: &Asked,
+    signals: &Asked,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     let name = words.first().ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
@@ -146,7 +156,7 @@ fn command(
     let launched = held.release().map_err(|e| cannot(&e))?;
     while !readable(&end, LOOK)? {
         watch.tick();
-        let signal = asked.pass_on.swap(0, Ordering::Relaxed);
+        let signal = signals.pass_on.swap(0, Ordering::Relaxed);
         if let Some(signal) = i32::try_from(signal).ok().filter(|signal| *signal != 0) {
             // A program that has just ended does not need it any more.
             let _ = launch::signal(pid, signal);
@@ -160,14 +170,14 @@ fn command(
 fn process(
     pid: u32,
     request: &Request,
-    asked: &Asked,
+    signals: &Asked,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
     let roots = Roots::real();
     let end = end_of(pid)?;
     let words = command_line(&roots.proc, pid);
     let started = counter::start(request.method, &roots, &Start::Now(pid))?;
-    // What they have used before is not counted, so it is read once more, now.
+    // What they used before is not counted, so it is read once more, now.
     let before = family::members(&roots.proc, pid);
     let mut watch = Watch::begin(pid, before, started, sampler, roots);
     let begun = Instant::now();
@@ -177,7 +187,7 @@ fn process(
             break Ending::Gone;
         }
         watch.tick();
-        if asked.stop.load(Ordering::Relaxed) || left.is_some_and(|left| left.is_zero()) {
+        if signals.stop.load(Ordering::Relaxed) || left.is_some_and(|left| left.is_zero()) {
             break Ending::Running;
         }
     };
@@ -243,27 +253,27 @@ impl<'a> Watch<'a> {
         self.connections.tick();
     }
 
-    /// Puts everything together. The program has ended, so whatever cannot be
-    /// had now is absent, and its exit code is kept.
+    /// Combines all figures. The program has ended, so whatever cannot be read now is absent,
+    /// and its exit code is kept.
     fn finish(mut self, command: Vec<String>, ended: Option<Ended>, ending: Ending) -> Observed {
         let seconds = self.begun.elapsed().as_secs_f64();
         self.connections.look();
         let machine = self.machine.take().map(|machine| machine.stop());
         let machine = or_absent(&mut self.absent, MACHINE, machine).unwrap_or_default();
-        let seen = self.counting.as_ref().map(Counting::seen);
-        let seen = or_absent(&mut self.absent, counter::WHAT, seen);
-        let counter = seen.as_ref().map(|_| Counter::TaskStorage);
-        let seen = seen.unwrap_or_default();
-        let threads = self.threads(&seen);
+        let counts = self.counting.as_ref().map(Counting::read);
+        let counts = or_absent(&mut self.absent, counter::WHAT, counts);
+        let counter = counts.as_ref().map(|_| Counter::TaskStorage);
+        let counts = counts.unwrap_or_default();
+        let threads = self.threads(&counts);
         // Naming what was sampled takes its time, in which a process that runs
         // would be counted on.
         let profile = self.sampler.take().map(|sampler| sampler.end());
         let profile = or_absent(&mut self.absent, PROFILE, profile);
-        let (sent, received) = traffic::traffic(&seen);
-        let peeked = traffic::peeked(&seen);
-        let copies = self.copies(&seen);
-        self.warn(&seen, machine.warnings);
-        let sockets = traffic::sockets(&seen);
+        let (sent, received) = traffic::traffic(&counts);
+        let peeked = traffic::peeked(&counts);
+        let copies = self.copies(&counts);
+        self.warn(&counts, machine.warnings);
+        let sockets = traffic::sockets(&counts);
         let (tcp, absent, warnings) = self.connections.finish(&sockets);
         self.absent.extend(absent);
         self.warnings.extend(warnings);
@@ -283,7 +293,7 @@ impl<'a> Watch<'a> {
                 counter,
                 used: used(ended, &threads),
                 threads,
-                calls: table(&seen.rows),
+                calls: table(&counts.rows),
                 sockets,
                 tcp,
                 limits: Vec::new(),
@@ -301,9 +311,9 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// All threads: those that were there, those that were made, those of which
-    /// only calls are known.
-    fn threads(&self, seen: &Seen) -> Vec<ObservedThread> {
+    /// All threads: those from before, those that were created, those of which only calls are
+    /// known.
+    fn threads(&self, counts: &Observations) -> Vec<ObservedThread> {
         let mut threads: BTreeMap<u32, ObservedThread> = BTreeMap::new();
         let blank = |tid: u32| ObservedThread {
             tid,
@@ -317,7 +327,7 @@ impl<'a> Watch<'a> {
             let name = member.name.clone();
             threads.insert(*tid, ObservedThread { pid: member.process, name, ..blank(*tid) });
         }
-        for thread in &seen.threads {
+        for thread in &counts.threads {
             let known = threads.entry(thread.tid).or_insert_with(|| blank(thread.tid));
             known.pid = if thread.process != 0 { thread.process } else { known.pid };
             known.parent = thread.parent;
@@ -327,11 +337,11 @@ impl<'a> Watch<'a> {
             }
             known.time = thread.used.map(|used| self.time(thread.tid, used.adjusted()));
         }
-        for row in &seen.rows {
+        for row in &counts.rows {
             threads.entry(row.tid).or_insert_with(|| blank(row.tid));
         }
         if self.ids_agree {
-            threads.values_mut().filter(|t| t.time.is_none()).for_each(|t| self.ask_proc(t));
+            threads.values_mut().filter(|t| t.time.is_none()).for_each(|t| self.read_proc(t));
         }
         for thread in threads.values_mut() {
             if let Some(time) = &mut thread.time {
@@ -342,7 +352,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Time and name of a thread that lives; one that `/proc` does not have has ended.
-    fn ask_proc(&self, thread: &mut ObservedThread) {
+    fn read_proc(&self, thread: &mut ObservedThread) {
         let proc = &self.roots.proc;
         let living = !thread.ended;
         match living.then(|| family::used(proc, thread.tid)).flatten() {
@@ -371,8 +381,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn copies(&mut self, seen: &Seen) -> CopyCount {
-        match seen.copies {
+    fn copies(&mut self, counts: &Observations) -> CopyCount {
+        match counts.copies {
             Some((to_program, from_program)) => CopyCount::Counted { to_program, from_program },
             None => {
                 if let Some(why) =
@@ -385,12 +395,12 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn warn(&mut self, seen: &Seen, machine: Vec<String>) {
+    fn warn(&mut self, counts: &Observations, machine: Vec<String>) {
         for (count, what) in [
-            (seen.lost_calls, "system calls were not counted: no room in the table"),
-            (seen.lost_threads, "threads were not followed: no room in the table"),
+            (counts.lost_calls, "system calls were not counted: no room in the table"),
+            (counts.lost_threads, "threads were not followed: no room in the table"),
             (
-                seen.lost_sockets,
+                counts.lost_sockets,
                 "new sockets were not recorded: no room in the table, so their bytes are missing",
             ),
         ] {
@@ -398,7 +408,7 @@ impl<'a> Watch<'a> {
                 self.warnings.push(format!("{count} {what}"));
             }
         }
-        self.warnings.extend(traffic::doubts(seen, calls::name));
+        self.warnings.extend(traffic::doubts(counts, calls::name));
         self.warnings.extend(machine);
     }
 }
@@ -408,9 +418,9 @@ const PROFILE: &str = "profile";
 
 /// The machine's own CPU time, by the meter that trials use too.
 fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
-    let cpu = meter::CATALOG.iter().find(|meter| meter.name() == "cpu");
+    let cpu = meter::CATALOG.iter().find(|meter| meter.name == "cpu");
     let cpu = cpu.ok_or_else(|| Fault::new(FaultKind::Unsupported, "there is no meter 'cpu'"))?;
-    cpu.start(&Context::idle(roots.clone()))
+    (cpu.start)(&Context::idle(roots.clone()))
 }
 
 /// The table, in the order of threads and, within them, of time.
@@ -466,7 +476,7 @@ fn command_line(proc: &Path, pid: u32) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// What becomes readable when a process ends.
+/// A pidfd, which becomes readable when the process ends.
 fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
     let no_such = || {
         Fault::new(FaultKind::Usage, format!("there is no process {pid}"))
@@ -488,21 +498,8 @@ fn readable(end: &OwnedFd, timeout: Duration) -> Result<bool, Fault> {
     };
     match poll(&mut fds, Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
-        // A signal: what it requests is looked at by the caller.
+        // A signal: the caller checks its flag.
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(e) => Err(Fault::system("poll", &e.into())),
     }
-}
-
-/// A figure, or the reason why it does not exist.
-fn or_absent<T>(
-    absent: &mut Vec<Absent>,
-    what: &str,
-    result: Option<Result<T, Fault>>,
-) -> Option<T> {
-    result.and_then(|result| result.map_err(|fault| absent.push(missing(what, fault))).ok())
-}
-
-fn missing(what: &str, fault: Fault) -> Absent {
-    Absent { what: what.to_owned(), reason: fault.message, remedy: fault.remedy }
 }

@@ -3,13 +3,13 @@
 //! avoided a copy is "unknown", whatever its name.
 
 use super::layout::Way;
-use super::seen::{Seen, Socket};
+use super::observations::{Observations, Socket};
 use bytepath_record::{self as record, Ledger, Manner, ObservedSocket, Traffic};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use strum::VariantArray;
 
-/// Share of the bytes that must be known one way or the other before a label
-/// says so without a percentage.
+/// Share of the bytes that must be known one way or the other for a label without a
+/// percentage.
 const NEARLY_ALL: f64 = 0.95;
 
 /// Calls that move bytes past the ones that are counted: their arguments are in
@@ -17,9 +17,9 @@ const NEARLY_ALL: f64 = 0.95;
 const BEYOND: &[&str] = &["io_uring_enter", "io_submit"];
 
 /// The ledgers of both directions: sent, received.
-pub(crate) fn traffic(seen: &Seen) -> (Traffic, Traffic) {
+pub(crate) fn traffic(counts: &Observations) -> (Traffic, Traffic) {
     let (mut sent, mut received) = (Ledger::default(), Ledger::default());
-    for socket in &seen.sockets {
+    for socket in &counts.sockets {
         for way in Way::VARIANTS.iter().copied() {
             let (bytes, calls) = (socket.bytes[way as usize], socket.calls[way as usize]);
             let (manner, source) = meaning(way, socket);
@@ -31,20 +31,20 @@ pub(crate) fn traffic(seen: &Seen) -> (Traffic, Traffic) {
         }
     }
     let traffic = |ledger: Ledger, ways| Traffic { label: label(&ledger), ledger, ways };
-    let [out, into] = [Direction::Out, Direction::In].map(|direction| ways(seen, direction));
+    let [out, into] = [Direction::Out, Direction::In].map(|direction| ways(counts, direction));
     (traffic(sent, out), traffic(received, into))
 }
 
 /// Bytes over TCP by the path that makes the same calls, those with the most first.
-fn ways(seen: &Seen, wanted: Direction) -> Vec<record::Way> {
+fn ways(counts: &Observations, wanted: Direction) -> Vec<record::Way> {
     let by = |name: &str| -> u64 {
         let number = bytepath_sys::calls::number(name);
-        seen.rows.iter().filter(|row| Some(row.number) == number).map(|row| row.bytes).sum()
+        counts.rows.iter().filter(|row| Some(row.number) == number).map(|row| row.bytes).sum()
     };
     let into = if by("sendfile") >= by("splice") { "sendfile" } else { "splice" };
     let is_tcp = |socket: &&Socket| kind(socket.family, socket.protocol) == "tcp";
     let mut ways: Vec<record::Way> = Vec::new();
-    for socket in seen.sockets.iter().filter(is_tcp) {
+    for socket in counts.sockets.iter().filter(is_tcp) {
         for way in Way::VARIANTS.iter().copied().filter(|way| direction(*way) == Some(wanted)) {
             let path = match way {
                 Way::Sent | Way::Received => "socket",
@@ -73,23 +73,26 @@ fn ways(seen: &Seen, wanted: Direction) -> Vec<record::Way> {
 }
 
 /// The sockets, those with the most bytes first.
-pub(crate) fn sockets(seen: &Seen) -> Vec<ObservedSocket> {
-    let mut sockets: Vec<ObservedSocket> = seen.sockets.iter().map(observed).collect();
+pub(crate) fn sockets(counts: &Observations) -> Vec<ObservedSocket> {
+    let mut sockets: Vec<ObservedSocket> = counts.sockets.iter().map(observed).collect();
     sockets.sort_by_key(|s| (std::cmp::Reverse(s.bytes()), s.inode));
     sockets
 }
 
 /// What the ledgers do not cover of this program, in sentences.
-pub(crate) fn doubts(seen: &Seen, name: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
+pub(crate) fn doubts(
+    counts: &Observations,
+    name: impl Fn(u32) -> Option<&'static str>,
+) -> Vec<String> {
     let mut doubts = Vec::new();
     for beyond in BEYOND {
-        if seen.rows.iter().any(|row| name(row.number) == Some(beyond)) {
+        if counts.rows.iter().any(|row| name(row.number) == Some(beyond)) {
             doubts.push(format!(
                 "the program uses {beyond}: bytes that it moves that way are in no ledger"
             ));
         }
     }
-    let peeked = peeked(seen);
+    let peeked = peeked(counts);
     if peeked > 0 {
         doubts.push(format!(
             "{peeked} bytes were read with MSG_PEEK: copied in addition, and not counted as received"
@@ -99,9 +102,9 @@ pub(crate) fn doubts(seen: &Seen, name: impl Fn(u32) -> Option<&'static str>) ->
 }
 
 /// Bytes that were read with `MSG_PEEK`: copied, and received later.
-pub(crate) fn peeked(seen: &Seen) -> u64 {
+pub(crate) fn peeked(counts: &Observations) -> u64 {
     let of = |socket: &Socket| socket.bytes[Way::Peeked as usize];
-    seen.sockets.iter().map(of).fold(0, u64::saturating_add)
+    counts.sockets.iter().map(of).fold(0, u64::saturating_add)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -230,8 +233,11 @@ mod tests {
 
     #[test]
     fn every_way_has_its_place() {
-        let seen = Seen { sockets: vec![tcp([1, 2, 4, 8, 16, 32, 64, 128])], ..Seen::default() };
-        let (sent, received) = traffic(&seen);
+        let counts = Observations {
+            sockets: vec![tcp([1, 2, 4, 8, 16, 32, 64, 128])],
+            ..Observations::default()
+        };
+        let (sent, received) = traffic(&counts);
         let split = |l: &Ledger| (l.delivered, l.copied, l.not_copied, l.discarded, l.unknown);
         assert_eq!(split(&sent.ledger), (2 + 32 + 64, 2, 0, 0, 32 + 64));
         assert_eq!(split(&received.ledger), (1 + 4 + 16 + 128, 1, 16, 4, 128));
@@ -241,7 +247,7 @@ mod tests {
         };
         let expected = [("sendfile", 64), ("msg-zerocopy", 32), ("socket", 2)];
         assert_eq!(by_path(&sent), expected.map(|(path, bytes)| (path.to_owned(), bytes)));
-        let socket = &sockets(&seen)[0];
+        let socket = &sockets(&counts)[0];
         assert_eq!((socket.sent, socket.received), (98, 149), "peeked bytes are not received");
         assert_eq!((socket.kind.as_str(), socket.local.as_deref()), ("tcp", Some("10.0.0.1:80")));
         assert_eq!(socket.remote, None);
@@ -249,18 +255,25 @@ mod tests {
 
     #[test]
     fn truncation_throws_away_on_tcp_only() {
-        let seen = Seen { sockets: vec![tcp([0, 0, 9, 0, 0, 0, 0, 0])], ..Seen::default() };
-        assert_eq!(traffic(&seen).1.label, "discarded");
+        let counts = Observations {
+            sockets: vec![tcp([0, 0, 9, 0, 0, 0, 0, 0])],
+            ..Observations::default()
+        };
+        assert_eq!(traffic(&counts).1.label, "discarded");
         let mut udp = tcp([0, 0, 9, 0, 0, 0, 0, 0]);
         udp.protocol = libc::IPPROTO_UDP as u16;
-        let (_, received) = traffic(&Seen { sockets: vec![udp], ..Seen::default() });
+        let (_, received) =
+            traffic(&Observations { sockets: vec![udp], ..Observations::default() });
         assert_eq!((received.ledger.copied, received.label.as_str()), (9, "copied"));
     }
 
     #[test]
     fn zero_copy_calls_prove_nothing() {
-        let seen = Seen { sockets: vec![tcp([0, 0, 0, 0, 0, 7, 7, 0])], ..Seen::default() };
-        let (sent, received) = traffic(&seen);
+        let counts = Observations {
+            sockets: vec![tcp([0, 0, 0, 0, 0, 7, 7, 0])],
+            ..Observations::default()
+        };
+        let (sent, received) = traffic(&counts);
         assert_eq!((sent.label.as_str(), received.label.as_str()), ("unknown", "nothing"));
         assert_eq!(sent.ledger.not_copied, 0);
     }

@@ -45,7 +45,7 @@ pub fn serve(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
     paths: &'static [&'static DataPath],
-    meters: &'static [&'static dyn Meter],
+    meters: &'static [&'static Meter],
 ) -> io::Result<()> {
     let (events, inbox) = channel();
     let (lines, hung_up) = (events.clone(), Arc::new(AtomicBool::new(false)));
@@ -119,7 +119,7 @@ pub(super) fn read_line(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>>
 
 struct Agent {
     paths: &'static [&'static DataPath],
-    meters: &'static [&'static dyn Meter],
+    meters: &'static [&'static Meter],
     events: Sender<Event>,
     inbox: Receiver<Event>,
     /// Set when the controller is gone, for work that does not look at the inbox.
@@ -437,7 +437,7 @@ impl Agent {
 /// over a network device of its namespace, and those of these meters.
 pub fn survey(
     paths: &[&'static DataPath],
-    meters: &[&'static dyn Meter],
+    meters: &[&'static Meter],
     device: Option<&str>,
 ) -> Facts {
     let roots = Roots::real();
@@ -449,7 +449,7 @@ pub fn survey(
     }
     facts.attempts = paths.iter().flat_map(|path| (path.attempt)(device)).collect();
     facts.attempts.extend(tls::attempts());
-    facts.attempts.extend(meters.iter().filter_map(|meter| meter.attempt(&roots)));
+    facts.attempts.extend(meters.iter().filter_map(|meter| (meter.attempt)(&roots)));
     facts
 }
 

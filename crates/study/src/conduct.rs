@@ -456,7 +456,7 @@ impl Run<'_, '_> {
 
     /// The meters of a trial that counts.
     fn meters_that_count(&self) -> Vec<Chosen> {
-        self.meters().into_iter().filter(|chosen| !chosen.meter.apart()).collect()
+        self.meters().into_iter().filter(|chosen| !chosen.meter.apart).collect()
     }
 
     /// The meters that were requested.

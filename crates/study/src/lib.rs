@@ -72,7 +72,7 @@ pub struct Laboratory<'a> {
     /// Data paths that cells may name.
     pub paths: &'static [&'static DataPath],
     /// Meters that can be requested.
-    pub meters: &'static [&'static dyn Meter],
+    pub meters: &'static [&'static Meter],
     /// Where the roles run.
     pub testbed: &'a dyn Testbed,
     /// The binary that agents are started from.

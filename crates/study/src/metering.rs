@@ -14,10 +14,10 @@ pub fn requests(
     power: &Power,
     profiling: Option<&Profiling>,
 ) -> Result<Vec<MeterRequest>, Fault> {
-    let apart = |meter: &&dyn Meter| meter.apart() && names.iter().any(|n| n == meter.name());
+    let apart = |meter: &&Meter| meter.apart && names.iter().any(|n| n == meter.name);
     if let (Some(meter), None) = (meter::CATALOG.iter().copied().find(apart), profiling) {
         let text =
-            format!("meter {} runs only in profile trials, and this study has none", meter.name());
+            format!("meter {} runs only in profile trials, and this study has none", meter.name);
         return Err(Fault::new(FaultKind::Usage, text).remedy("take some with --profile all"));
     }
     if !power.is_default() && !names.iter().any(|name| name == POWER_NAME) {
@@ -51,7 +51,7 @@ pub fn for_header(meters: &[MeterRequest]) -> Result<(Vec<String>, Power), Fault
 
 /// The meters of a trial. Where each host has a source of power of its own, its meter is
 /// there twice, for each role as that is requested.
-pub(super) fn of_trial(catalog: &[&'static dyn Meter], header: &StudyHeader) -> Vec<Chosen> {
+pub(super) fn of_trial(catalog: &[&'static Meter], header: &StudyHeader) -> Vec<Chosen> {
     let power = &header.power;
     let request = |name: &String| MeterRequest {
         options: if name == POWER_NAME { json!(power) } else { Value::Null },
@@ -60,7 +60,7 @@ pub(super) fn of_trial(catalog: &[&'static dyn Meter], header: &StudyHeader) -> 
     let requests: Vec<MeterRequest> = header.meters.iter().map(request).collect();
     let mut all = meter::chosen(catalog, &requests);
     if power.receiver.is_some()
-        && let Some(at) = all.iter().position(|chosen| chosen.meter.name() == POWER_NAME)
+        && let Some(at) = all.iter().position(|chosen| chosen.meter.name == POWER_NAME)
     {
         let meter = all.remove(at).meter;
         let of = |role| {
@@ -74,11 +74,11 @@ pub(super) fn of_trial(catalog: &[&'static dyn Meter], header: &StudyHeader) -> 
 
 /// The meter `profile` of a catalogue, to take these samples at one end.
 pub(super) fn profile(
-    meters: &[&'static dyn Meter],
+    meters: &[&'static Meter],
     role: Role,
     sampling: &Sampling,
 ) -> Option<Chosen> {
-    let meter = *meters.iter().find(|meter| meter.name() == PROFILE_NAME)?;
+    let meter = *meters.iter().find(|meter| meter.name == PROFILE_NAME)?;
     Some(Chosen { meter, options: json!(sampling), role: Some(role) })
 }
 
@@ -119,7 +119,7 @@ mod tests {
         let sampling = Sampling { event: "cycles".into(), rate: 99, cpus: vec![0, 3] };
         let Chosen { meter, options, .. } =
             profile(meter::CATALOG, Role::Sender, &sampling).unwrap();
-        let meters = vec!["cpu".into(), MeterRequest { name: meter.name().into(), options }];
+        let meters = vec!["cpu".into(), MeterRequest { name: meter.name.into(), options }];
         let start = Request::Start { meters, alone: false };
         let line = serde_json::to_string(&start).unwrap();
         assert_eq!(line.matches("options").count(), 1, "{line}");
@@ -129,7 +129,7 @@ mod tests {
         let read = |chosen: &Chosen| {
             let options = chosen.options.clone();
             let context = Context { options, ..Context::idle(Roots::real()) };
-            (chosen.meter.name(), context.options::<Sampling>().unwrap())
+            (chosen.meter.name, context.options::<Sampling>().unwrap())
         };
         let read: Vec<_> = meter::chosen(meter::CATALOG, &meters).iter().map(read).collect();
         assert_eq!(read, [("cpu", None), (PROFILE_NAME, Some(sampling))]);

@@ -58,8 +58,8 @@ fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Box<dyn Prepared>, Fault>
     let rate = rate.unwrap_or_else(|| affordable_rate(price.seconds).min(GENTLE));
     let options = json!(Sampling { event: price.event, rate, cpus });
     let context = Context { options, ..Context::idle(roots.clone()) };
-    let profile = meter::CATALOG.iter().find(|meter| meter.name() == meter::PROFILE_NAME);
-    profile.map(|meter| meter.prepare(&context)).transpose()?.flatten().ok_or_else(nothing)
+    let profile = meter::CATALOG.iter().find(|meter| meter.name == meter::PROFILE_NAME);
+    profile.map(|meter| (meter.prepare)(&context)).transpose()?.flatten().ok_or_else(nothing)
 }
 
 fn nothing() -> Fault {

@@ -199,15 +199,15 @@ impl Session {
     /// Gets the meters ready and lets the bytes flow.
     pub(crate) fn start(&mut self, meters: Vec<Chosen>, alone: bool) -> Result<(), Fault> {
         self.alone = alone;
-        let asked = |name| meters.iter().any(|chosen| chosen.meter.name() == name);
+        let asked = |name| meters.iter().any(|chosen| chosen.meter.name == name);
         let detail = Detail { calls: asked(meter::SYSCALLS.name), sizes: asked(meter::SIZES.name) };
         self.meters = meters;
         let mut context = self.context();
         for Chosen { meter, options, .. } in &self.meters {
             context.options.clone_from(options);
-            let prepared = meter.prepare(&context);
+            let prepared = (meter.prepare)(&context);
             let prepared = prepared.map_err(|fault| cannot_start(*meter, fault))?;
-            self.prepared.extend(prepared.map(|ready| (meter.name(), ready)));
+            self.prepared.extend(prepared.map(|ready| (meter.name, ready)));
         }
         for engine in &self.engines {
             engine.start(detail);
@@ -228,14 +228,14 @@ impl Session {
         for Chosen { meter, options, .. } in self.meters.iter().rev() {
             context.options.clone_from(options);
             let begin = Instant::now();
-            let ready = self.prepared.iter().position(|(name, _)| *name == meter.name());
+            let ready = self.prepared.iter().position(|(name, _)| *name == meter.name);
             let running = match ready {
                 Some(at) => self.prepared.swap_remove(at).1.start(),
-                None => meter.start(&context),
+                None => (meter.start)(&context),
             };
             let running = running.map_err(|fault| cannot_start(*meter, fault))?;
-            self.running.push((meter.name(), running));
-            self.costs.push(cost(self.role, meter.name(), begin.elapsed()));
+            self.running.push((meter.name, running));
+            self.costs.push(cost(self.role, meter.name, begin.elapsed()));
         }
         self.gate.set(Phase::Window);
         self.opened = clock::monotonic();
@@ -420,8 +420,8 @@ impl Session {
     }
 }
 
-fn cannot_start(meter: &dyn Meter, fault: Fault) -> Fault {
-    fault.context(format!("meter {} cannot start", meter.name()))
+fn cannot_start(meter: &Meter, fault: Fault) -> Fault {
+    fault.context(format!("meter {} cannot start", meter.name))
 }
 
 fn cost(role: Role, meter: &str, time: Duration) -> Reading {

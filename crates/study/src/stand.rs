@@ -30,13 +30,13 @@ impl<'a> Stand<'a> {
     pub fn run(
         &mut self,
         cell: &Cell,
-        meters: &[&'static dyn Meter],
+        meters: &[&'static Meter],
         schedule: &Schedule,
         sampling: Option<&Sampling>,
     ) -> Result<Trial, Fault> {
         let mut trial = blank(cell, Position { block: self.order, order: self.order });
         self.order += 1;
-        let requests: Vec<_> = meters.iter().map(|meter| meter.name().into()).collect();
+        let requests: Vec<_> = meters.iter().map(|meter| meter.name.into()).collect();
         let mut meters = meter::chosen(meters, &requests);
         meters.extend(sampling.and_then(|s| profile(meter::CATALOG, Role::Receiver, s)));
         stream(&mut self.remotes, cell, &meters, schedule, &mut trial)?;

@@ -356,10 +356,10 @@ fn random<const N: usize>() -> Result<[u8; N], Fault> {
 fn meters_of(role: Role, meters: &[Chosen], apart: bool) -> Vec<MeterRequest> {
     let here = |chosen: &&Chosen| match chosen.role {
         Some(only) => only == role,
-        None => chosen.meter.reach() != Reach::Machine || role == Role::Receiver || apart,
+        None => chosen.meter.reach != Reach::Machine || role == Role::Receiver || apart,
     };
     let request = |Chosen { meter, options, .. }: &Chosen| MeterRequest {
-        name: meter.name().to_owned(),
+        name: meter.name.to_owned(),
         options: options.clone(),
     };
     meters.iter().filter(here).map(request).collect()

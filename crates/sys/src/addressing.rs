@@ -25,9 +25,9 @@ const HOP: usize = 8;
 pub struct RouteTo {
     /// Index of the device that they leave by.
     pub device: u32,
-    /// The address that they come from; none where the kernel names none.
+    /// The address that they come from; `None` if the kernel names none.
     pub source: Option<IpAddr>,
-    /// The router that they go to first; none where the address is on the link.
+    /// The router that they go to first; `None` if the address is on the link.
     pub gateway: Option<IpAddr>,
     /// Whether the address is one of this namespace's own.
     pub own: bool,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Longest text an attribute can have: the kernel gives it one page.
 const LONGEST: u64 = 64 << 10;
 
-/// The text of an attribute without the white space around it; none if it cannot be
+/// The text of an attribute without the white space around it; `None` if it cannot be
 /// read. What is not UTF-8 is replaced.
 pub fn text(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
@@ -16,7 +16,7 @@ pub fn text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Names in a folder, sorted; none if there is no such folder.
+/// Names in a folder, sorted; `None` if there is no such folder.
 pub fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =

@@ -83,7 +83,7 @@ impl Memory {
     }
 
     /// A byte, and with it all that was written before it was published.
-    pub fn acquire(&self, at: usize) -> u8 {
+    pub(crate) fn acquire(&self, at: usize) -> u8 {
         self.atom(at).load(Ordering::Acquire)
     }
 

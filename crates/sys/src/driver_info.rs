@@ -1,4 +1,4 @@
-//! What the driver of a network device reports about itself and the card's firmware:
+//! What the driver of a network device reports about itself and the NIC's firmware:
 //! `ETHTOOL_GDRVINFO` (linux/ethtool.h, `struct ethtool_drvinfo`), which ethtool's netlink
 //! family does not have.
 
@@ -20,7 +20,7 @@ pub struct DriverInfo {
     pub driver: Option<String>,
     /// Its version; drivers of the kernel's tree give the kernel's.
     pub version: Option<String>,
-    /// Version of the card's firmware.
+    /// Version of the NIC's firmware.
     pub firmware: Option<String>,
 }
 

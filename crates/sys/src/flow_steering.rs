@@ -86,7 +86,7 @@ pub fn rules(device: &str) -> io::Result<RuleTable> {
     let mut count = Classifier::new(GRXCLSRLCNT, 0);
     count.send(device)?;
     let chooses = count.long(DATA) as u32 & LOC_SPECIAL != 0;
-    // Another program may add rules between the two calls: the kernel says
+    // Another program may add rules between the two calls: the kernel returns
     // EMSGSIZE if they do not fit.
     let room = word(&count.0, RULE_COUNT).min(MOST);
     let mut all = Classifier::new(GRXCLSRLALL, room);
@@ -99,7 +99,7 @@ pub fn rules(device: &str) -> io::Result<RuleTable> {
     Ok(RuleTable { locations, size, chooses })
 }
 
-/// The rule at a place; none if it is not a rule about TCP flows, or matches only
+/// The rule at a place; `None` if it is not a rule about TCP flows, or matches only
 /// parts of addresses. ENOENT (or EINVAL): there is none.
 pub fn rule(device: &str, location: u32) -> io::Result<Option<Rule>> {
     let mut request = Classifier::new(GRXCLSRULE, 0);

@@ -93,7 +93,7 @@ pub fn whole(sys: &Path) -> Vec<Sensor> {
 
 /// Whether a battery gives power at the moment, by its name
 /// (Documentation/ABI/testing/sysfs-class-power).
-pub fn discharges(sys: &Path, battery: &str) -> bool {
+fn discharges(sys: &Path, battery: &str) -> bool {
     let folder = sys.join("class/power_supply").join(battery);
     let says =
         |file: &str, word: &str| attribute::text(&folder.join(file)).as_deref() == Some(word);

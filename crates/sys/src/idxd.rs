@@ -250,7 +250,7 @@ impl WorkQueue {
         Ok(portal.map(|portal| WorkQueue { portal, memories, records, lists, depth, batch, flags }))
     }
 
-    /// How descriptors get in; none for software.
+    /// How descriptors get in; `None` for software.
     pub fn submission(&self) -> Option<Submission> {
         match &self.portal {
             Portal::Mapped(_, submission) => Some(*submission),

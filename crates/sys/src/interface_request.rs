@@ -41,7 +41,7 @@ impl Ethtool {
         Ok(Ethtool { socket, request })
     }
 
-    /// One command: what it says is replaced by the answer.
+    /// Runs one command; the answer replaces the request.
     ///
     /// # Safety
     ///

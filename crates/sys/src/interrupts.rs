@@ -12,7 +12,7 @@ pub struct InterProcessor {
     pub reschedule: u32,
     /// To run a function, queued work of the network among them.
     pub call: u32,
-    /// To forget translations of addresses; none where they are not counted apart.
+    /// To forget translations of addresses; `None` if they are not counted apart.
     pub tlb: Option<u32>,
 }
 

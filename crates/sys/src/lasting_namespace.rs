@@ -41,7 +41,7 @@ pub fn make(file: &Path) -> io::Result<()> {
     })?
 }
 
-/// The namespace that is tied to a file; none if none is, or there is no such file.
+/// The namespace that is tied to a file; `None` if none is, or there is no such file.
 pub fn open(file: &Path) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let found = match openat(CWD, file, flags, Mode::empty()) {

@@ -1,13 +1,30 @@
-//! The only crate with `unsafe`: system calls, rings, netlink, and readers of
-//! `/proc` and `/sys`. It is independent of bytepath's own terms; each file is
-//! one kernel interface, wrapped so that its callers cannot misuse it.
+//! System calls, rings, netlink, BPF, and readers of `/proc` and `/sys`: the only crate with
+//! `unsafe`.
+//!
+//! Each file wraps one kernel interface so that its callers cannot misuse it. It knows nothing of
+//! paths, meters or studies, and decides nothing. It is called from agents and controller alike;
+//! most calls act on the calling thread's own namespaces. Errors are `std::io::Error`, and the
+//! documentation of a call names the codes that its caller should know.
+//!
+//! | Family | Modules |
+//! |---|---|
+//! | TCP sockets | [`tcp`], [`tcp_sockets`], [`zerocopy`], [`errqueue`], [`ktls`], [`pipe`], [`devmem`] |
+//! | frames | [`packet`], [`packet_batch`], [`packet_ring`], [`packet_vnet`], [`xsk`], [`vhost`], [`tap`], [`macvtap`], [`pktgen`] |
+//! | network devices | [`netlink`], [`addressing`], [`bridge`], [`qdisc`], [`ethtool`], [`driver_info`], [`flow_steering`], [`nic_stats`], [`device`] |
+//! | network namespaces | [`namespace`], [`lasting_namespace`] |
+//! | io_uring | [`uring`] |
+//! | BPF | [`bpf`], [`btf`] |
+//! | perf events | [`perf`], [`pmu`] |
+//! | `/proc` and `/sys` | [`procfs`], [`netstat`], [`interrupts`], [`attribute`], [`cpuidle`], [`hwmon`], [`powercap`] |
+//! | GPUs and other devices | [`cuda`], [`nvml`], [`dmabuf`], [`idxd`] |
+//! | memory | [`memory`], [`copying`], [`allocations`], [`allowance`] |
+//! | processes, threads, time | [`launch`], [`process`], [`thread`], [`boot`], [`clock`], [`calls`] |
+//! | files | [`files`], [`file_lock`] |
 
 pub mod addressing;
 pub mod allocations;
 pub mod allowance;
 pub mod attribute;
-#[cfg(test)]
-mod bed;
 pub mod boot;
 pub mod bpf;
 pub mod bridge;
@@ -57,6 +74,8 @@ mod route_request;
 pub mod tap;
 pub mod tcp;
 pub mod tcp_sockets;
+#[cfg(test)]
+mod test_net;
 pub mod thread;
 pub mod uring;
 pub mod vhost;
@@ -65,16 +84,15 @@ pub mod zerocopy;
 
 use std::path::{Path, PathBuf};
 
-/// Where `/proc` and `/sys` are: the real ones, or a tree of files in a test, recorded or
-/// made up.
+/// Where `/proc` and `/sys` are: the real ones, or a tree of files in a test.
 #[derive(Clone, Debug)]
 pub struct Roots {
     /// Folder used in place of `/proc`.
     pub proc: PathBuf,
     /// Folder used in place of `/sys`.
     pub sys: PathBuf,
-    /// File used in place of what netlink reports about the network cards; none asks the
-    /// kernel. A tree of files without such a file says nothing of them.
+    /// File used in place of what netlink reports about NICs; `None` to ask the kernel. Without
+    /// the file, nothing is known of them.
     pub cards: Option<PathBuf>,
 }
 
@@ -83,7 +101,7 @@ impl Roots {
         Roots { proc: "/proc".into(), sys: "/sys".into(), cards: None }
     }
 
-    /// Trees of files below one folder, recorded or made up: `DIR/proc`, `DIR/sys`, `DIR/cards.json`.
+    /// Trees of files below one folder: `DIR/proc`, `DIR/sys`, `DIR/cards.json`.
     pub fn recorded(dir: &Path) -> Self {
         Roots { proc: dir.join("proc"), sys: dir.join("sys"), cards: Some(dir.join("cards.json")) }
     }

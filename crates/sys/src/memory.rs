@@ -47,7 +47,7 @@ impl Region {
     /// At least `len` zeroed bytes on huge pages of 2 MiB that the administrator
     /// has reserved (`vm.nr_hugepages`, `MAP_HUGETLB`), in whole ones. ENOMEM:
     /// not this many of them are free.
-    pub fn on_huge_pages(len: usize) -> io::Result<Self> {
+    pub(crate) fn on_huge_pages(len: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         let mut region = Region::map(len, HUGE_PAGE, flags)?;
         region.len = region.mapped;

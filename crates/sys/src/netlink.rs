@@ -64,7 +64,7 @@ pub struct Link {
     /// Id of the namespace that end is in, as this namespace numbers others;
     /// none if it is the same.
     pub peer_namespace: Option<i32>,
-    /// Name of the root queueing discipline; empty while the device is down.
+    /// Name of the root qdisc; empty while the device is down.
     pub qdisc: String,
     /// Limits of segmentation and receive offload.
     pub limits: Limits,
@@ -138,7 +138,7 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// Looks a device up by name; none if there is no such device. Where the
+    /// Looks a device up by name; `None` if there is no such device. Where the
     /// kernel knows of a carrier change that has not taken effect yet, asking
     /// makes it take effect (net/core/rtnetlink.c, Linux 6.8).
     pub fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
@@ -208,7 +208,7 @@ impl Netlink {
     }
 
     /// Moves a device into another network namespace, under its name. It loses its
-    /// addresses, routes, queueing disciplines and sysctls. EEXIST: the name is taken
+    /// addresses, routes, qdiscs and sysctls. EEXIST: the name is taken
     /// there; EINVAL: this kind of device stays where it is.
     pub fn set_namespace(&mut self, index: u32, namespace: BorrowedFd) -> io::Result<()> {
         let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
@@ -223,7 +223,7 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// Sets `txqueuelen`, in packets: queueing disciplines made after it take it for their
+    /// Sets `txqueuelen`, in packets: qdiscs made after it take it for their
     /// length, and a tap's rings have it at once.
     pub fn set_queue_length(&mut self, index: u32, packets: u32) -> io::Result<()> {
         let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
@@ -231,7 +231,7 @@ impl Netlink {
         acknowledged(&mut self.socket, &request)
     }
 
-    /// What a device has counted of packets; none if there is no such device.
+    /// What a device has counted of packets; `None` if there is no such device.
     pub fn traffic(&mut self, name: &str) -> io::Result<Option<Traffic>> {
         let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
         request.encode().push_ifname(&device_name(name)?);
@@ -533,7 +533,7 @@ pub(super) fn acknowledged<R: NetlinkRequest>(
     socket.request(request)?.recv_ack().map_err(explained)
 }
 
-/// The error with what the kernel says of it, and of the same kind.
+/// Adds the kernel's extended-ack message, keeping the error kind.
 pub(super) fn explained(error: ReplyError) -> io::Error {
     let message = error.ext_ack().and_then(|ack| ack.get_msg().ok());
     match message {

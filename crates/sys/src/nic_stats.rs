@@ -22,7 +22,7 @@ const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 /// Bytes of a name.
 const NAME: usize = 32;
-/// Counters of a device that are read at most; a card with hundreds of queues has
+/// Counters of a device that are read at most; a NIC with hundreds of queues has
 /// ten thousand.
 const MOST: u32 = 1 << 16;
 
@@ -82,7 +82,7 @@ impl DriverStats {
         let mut data = words(header);
         let begin = data.len();
         data.resize(begin + (2 * count as usize + 1024) * size, 0);
-        // SAFETY: there is room for more answers than the kernel has just said that
+        // SAFETY: there is room for more answers than the kernel has just reported that
         // there are.
         unsafe { self.device.ask(&mut data)? };
         data.truncate(begin + count as usize * size);
@@ -90,7 +90,7 @@ impl DriverStats {
     }
 }
 
-/// A counter of a queue, pool or queueing discipline: its name as the kernel's specification has
+/// A counter of a queue, pool or qdisc: its name as the kernel's specification has
 /// it, and its value.
 pub type Counted = (&'static str, u64);
 

@@ -61,14 +61,14 @@ impl fmt::Debug for Nvml {
     }
 }
 
-/// What a GPU says of itself at one moment. What it does not say is none.
+/// A snapshot of one GPU. Fields that the driver does not report are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Look {
+pub struct Snapshot {
     /// Watts, as a mean over up to a second.
     pub watts: Option<f64>,
     /// Joules since the driver was loaded (Volta and later).
     pub joules: Option<f64>,
-    /// Bytes per second that it sent and received by PCIe, over 20 ms.
+    /// Bytes per second sent and received by PCIe, over 20 ms.
     pub pcie: [Option<f64>; 2],
     /// Part of the last period (up to a second) in which its multiprocessors were at work, and in
     /// which its memory was read or written.
@@ -77,8 +77,8 @@ pub struct Look {
     pub clocks: [Option<f64>; 2],
 }
 
-/// Loads the library of this machine. Errors have no number but words: which library is missing,
-/// what it says. There is at least one GPU.
+/// Loads the library of this machine. Errors name the missing library or contain its own message.
+/// There is at least one GPU.
 pub fn open() -> io::Result<Nvml> {
     let call = functions(Loaded::load(LIBRARY)?)?;
     let mut nvml = Nvml { call, gpus: Vec::new() };
@@ -131,10 +131,10 @@ impl Nvml {
         self.gpus.iter().map(|(_, name)| name.as_str())
     }
 
-    /// Looks at a GPU, which takes about 40 ms, in which PCIe is watched. Of one that is not
-    /// there nothing is known.
-    pub fn look(&self, gpu: usize) -> Look {
-        let Some((handle, _)) = self.gpus.get(gpu) else { return Look::default() };
+    /// Reads a GPU, which takes about 40 ms, because PCIe is watched for so long. All fields of
+    /// a missing GPU are `None`.
+    pub fn snapshot(&self, gpu: usize) -> Snapshot {
+        let Some((handle, _)) = self.gpus.get(gpu) else { return Snapshot::default() };
         let (call, handle) = (&self.call, *handle);
         let mut milliwatts = 0;
         let mut busy = Utilisation::default();
@@ -147,7 +147,7 @@ impl Nvml {
         let (utilised, powered) = unsafe {
             ((call.utilisation)(handle, &mut busy) == 0, (call.power)(handle, &mut milliwatts) == 0)
         };
-        Look {
+        Snapshot {
             watts: powered.then_some(f64::from(milliwatts) * 1e-3),
             joules: self.joules(gpu),
             // In KB, which nvml.h leaves open; the driver's tools print them as 1000 bytes.

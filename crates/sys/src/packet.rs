@@ -79,7 +79,7 @@ pub(super) fn dropped(socket: BorrowedFd) -> io::Result<u64> {
     Ok(counts[1].into())
 }
 
-/// Hands frames to the driver past the queueing discipline (`PACKET_QDISC_BYPASS`): one for
+/// Hands frames to the driver past the qdisc (`PACKET_QDISC_BYPASS`): one for
 /// which its queue has no room is refused by ENOBUFS.
 pub fn bypass_qdisc(socket: BorrowedFd) -> io::Result<()> {
     tcp::set_int(socket, libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1)
@@ -205,7 +205,7 @@ impl Frames {
 }
 
 /// Reads one frame from a descriptor that does not wait, its first `head` bytes by a vector of
-/// their own (readv(2)); none where there is none.
+/// their own (readv(2)); `None` if there is none.
 #[inline]
 pub fn read_in_two(queue: BorrowedFd, room: &mut [u8], head: usize) -> io::Result<Option<usize>> {
     let (head, rest) = room.split_at_mut(head);
@@ -213,7 +213,7 @@ pub fn read_in_two(queue: BorrowedFd, room: &mut [u8], head: usize) -> io::Resul
     there(result)
 }
 
-/// Reads one frame from a descriptor that does not wait; none where there is none.
+/// Reads one frame from a descriptor that does not wait; `None` if there is none.
 #[inline]
 pub fn read(queue: BorrowedFd, room: &mut [u8]) -> io::Result<Option<usize>> {
     there(rustix::io::read(queue, room))

@@ -224,7 +224,7 @@ impl Receiver {
         Ok(Receiver { ring, next: 0, dropped: 0 })
     }
 
-    /// Looks at the next frame; none where there is none.
+    /// Looks at the next frame; `None` if there is none.
     #[inline]
     pub fn look<T>(&mut self, at: impl FnOnce(&[u8]) -> T) -> Option<T> {
         if !self.is_there() {

@@ -208,7 +208,7 @@ fn filter(socket: &OwnedFd, hardware: [u8; 6]) -> io::Result<()> {
         program.map(|(code, jt, jf, k)| libc::sock_filter { code: code as u16, jt, jf, k });
     let attached =
         libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel reads the structure, and as many instructions as it says; both live.
+    // SAFETY: the kernel reads the structure, and as many instructions as given; both live.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -235,14 +235,14 @@ fn join(socket: &OwnedFd, index: u32, kind: u16, hardware: [u8; 6]) -> io::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bed::{self, Port as Peer};
+    use crate::test_net::{self, Port as Peer};
     use std::time::{Duration, Instant};
 
     const OWN: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
     /// A frame for an address.
     fn to(hardware: [u8; 6], ethertype: u16) -> Vec<u8> {
-        let mut frame = bed::frame(7, 60);
+        let mut frame = test_net::frame(7, 60);
         frame[..6].copy_from_slice(&hardware);
         frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
         frame
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn it_takes_in_what_is_for_its_address_and_questions_to_everyone() {
-        let Some([one, other]) = bed::pair() else { return };
+        let Some([one, other]) = test_net::pair() else { return };
         let port = Port::open(one, OWN, 1 << 20).unwrap();
         let peer = Peer::of(other);
         let others = [2, 0, 0, 0, 0, 8];
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_is_refused() {
-        let Some(()) = bed::apart() else { return };
+        let Some(()) = test_net::apart() else { return };
         let refused = Port::open(4711, OWN, 1 << 20).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::ENODEV));
     }

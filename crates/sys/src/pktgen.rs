@@ -46,7 +46,7 @@ pub struct Refused {
     pub file: PathBuf,
     /// What was written, or that it was read.
     pub command: String,
-    /// What the kernel said. EOPNOTSUPP: the device does not let buffers be shared
+    /// What the kernel returned. EOPNOTSUPP: the device does not let buffers be shared
     /// (`IFF_TX_SKB_SHARING`), as a burst or clones want; a tap and a veth do not. ENODEV:
     /// no such device. ENOENT: there is no pktgen, or no thread on that CPU.
     pub error: io::Error,

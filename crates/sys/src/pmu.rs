@@ -24,7 +24,7 @@ pub struct Offered {
     pub cpus: Vec<u32>,
 }
 
-/// Every event that a unit below `sys` offers; none where there is no such unit.
+/// Every event that a unit below `sys` offers; `None` if there is no such unit.
 pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
     let folder = sys.join("bus/event_source/devices").join(unit);
     let events = folder.join("events");

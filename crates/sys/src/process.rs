@@ -81,7 +81,7 @@ pub fn ignores(signal: libc::c_int) -> bool {
 
 /// Whether SIGPIPE was ignored already when this process started. Rust ignores it
 /// before `main`, so this is noted even earlier.
-pub fn began_without_sigpipe() -> bool {
+pub(crate) fn began_without_sigpipe() -> bool {
     BEGAN_WITHOUT_SIGPIPE.load(Ordering::Relaxed)
 }
 

@@ -42,7 +42,7 @@ impl Source {
     }
 }
 
-/// Inode numbers of the sockets that a process has open, by its folder; none where they
+/// Inode numbers of the sockets that a process has open, by its folder; `None` if they
 /// cannot be read.
 pub fn sockets(process: &Path) -> Vec<u64> {
     let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
@@ -227,7 +227,7 @@ pub struct TaskStat<'a> {
     /// When it began, ticks of [`user_hz`] after boot: distinguishes a thread from a
     /// later one with the same id.
     pub started: u64,
-    /// The CPU it runs on, or ran on last; none where the line ends before that.
+    /// The CPU it runs on, or ran on last; `None` if the line ends before that.
     pub cpu: Option<u32>,
 }
 
@@ -306,7 +306,7 @@ pub fn parse_softirqs(text: &str) -> Result<Vec<SoftirqRow>, Malformed> {
 /// wide and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftnetRow {
-    /// The CPU, where the kernel says so (Linux 5.10 and later).
+    /// The CPU, where the kernel reports it (Linux 5.10 and later).
     pub cpu: Option<u32>,
     /// Packets taken from devices; what GRO has put together is one packet.
     pub processed: u32,

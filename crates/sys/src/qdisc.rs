@@ -1,4 +1,4 @@
-//! Queueing disciplines of devices: rtnetlink(7), RTM_GETQDISC and related calls
+//! Qdiscs of devices: rtnetlink(7), RTM_GETQDISC and related calls
 //! (net/sched/sch_api.c). Encoded here, because the bindings of the `tc` family
 //! are larger than the rest of bytepath.
 
@@ -8,7 +8,7 @@ use super::route_request::{attributes, push_attribute, request, uint};
 use std::ffi::CString;
 use std::io;
 
-/// A queueing discipline that is in force.
+/// A qdisc that is in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Qdisc {
     /// Interface index of its device.
@@ -39,7 +39,7 @@ const TCA_STATS_QUEUE: u16 = 3;
 const HEADER: usize = 20;
 
 impl Netlink {
-    /// The queueing disciplines of a device that is up; a device that is down
+    /// The qdiscs of a device that is up; a device that is down
     /// has none.
     pub fn qdiscs(&mut self, index: u32) -> io::Result<Vec<Qdisc>> {
         let mut reply = self.socket.request(&Dump(header(index, 0, 0)))?;
@@ -81,7 +81,7 @@ fn header(index: u32, handle: u32, parent: u32) -> Vec<u8> {
     [0, index, handle, parent, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
 }
 
-/// A message that describes a discipline; none if it is cut off.
+/// A message that describes a discipline; `None` if it is cut off.
 fn parse(message: &[u8]) -> Option<Qdisc> {
     let mut qdisc = Qdisc {
         device: word(message, 4)?,

@@ -58,7 +58,7 @@ pub fn set_flags(device: &str, flags: u32) -> io::Result<()> {
 
 /// Sets the bytes of the header that packets of a tap with [`VNET_HDR`] carry
 /// (`TUNSETVNETHDRSZ`): 10, or 12 for the later one with a number of buffers.
-pub fn set_header_size(queue: BorrowedFd, bytes: usize) -> io::Result<()> {
+pub(crate) fn set_header_size(queue: BorrowedFd, bytes: usize) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the request reads one `int`, which is live.
     let result =

@@ -85,7 +85,7 @@ fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> {
 
 /// `TCP_CONGESTION`. ENOENT: the kernel has no such module; EPERM: it is not
 /// among `tcp_allowed_congestion_control`.
-pub fn set_congestion(socket: BorrowedFd, name: &str) -> io::Result<()> {
+fn set_congestion(socket: BorrowedFd, name: &str) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_congestion(socket, name)?)
 }
 

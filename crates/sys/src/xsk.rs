@@ -112,7 +112,7 @@ impl Receiver {
     }
 
     /// Looks at what has come, up to `most` frames, and gives their memory back. The value
-    /// is how many they were. EIO: the kernel says that a frame lies outside of the memory.
+    /// is how many they were. EIO: the kernel reports that a frame lies outside of the memory.
     #[inline]
     pub fn take(&mut self, most: usize, mut visit: impl FnMut(&[u8])) -> io::Result<usize> {
         let count = (self.received.filled() as usize).min(most);
@@ -308,7 +308,7 @@ impl Socket {
         Ok(())
     }
 
-    /// A frame that the kernel has filled; none if it lies outside of the memory.
+    /// A frame that the kernel has filled; `None` if it lies outside of the memory.
     #[inline]
     fn frame(&self, frame: Filled) -> Option<&[u8]> {
         let start = usize::try_from(frame.address).ok()?;

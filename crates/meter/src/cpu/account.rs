@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_sums_wrap_and_give_seconds() {
+    fn converts_wrapping_sums_to_seconds() {
         let mut value = vec![0; state::SIZE];
         let mut put = |at: i16, number: u64| {
             value[at as usize..at as usize + 8].copy_from_slice(&number.to_ne_bytes());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_the_time_is_accounted_for_and_a_thread_by_its_calls() {
+    fn accounts_for_all_time_and_system_calls() {
         let cpus = online();
         let account = match Account::load(&Roots::real(), Role::Receiver, cpus.len() as u32) {
             Ok(account) => Arc::new(account),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_run_time_is_split_as_calls_were_seen() {
+    fn splits_run_time_as_calls_were_watched() {
         let mut spent = Spent::idle(0, 1.0);
         // What a thread was in last while unobserved means nothing.
         spent.move_from_idle(class::thread(Role::Receiver), 0.3);
@@ -357,14 +357,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_types_is_named_with_what_helps() {
+    fn missing_btf_has_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let fault = Account::load(&Roots::recorded(dir.path()), Role::Sender, 1).unwrap_err();
         assert!(fault.message.contains("BTF") && fault.remedy.unwrap().contains("5.12"));
     }
 
     #[test]
-    fn an_emulated_processor_is_left_alone() {
+    fn refuses_emulated_processors() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::recorded(dir.path());
         std::fs::create_dir_all(&roots.proc).unwrap();

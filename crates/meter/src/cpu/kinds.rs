@@ -102,7 +102,7 @@ impl Kinds {
     }
 }
 
-/// What is known of a CPU by the kernel's account alone; `cpu.foreign` says that it was
+/// Readings of a CPU that only the kernel's account has; `cpu.foreign` shows that it was
 /// accounted for.
 fn enter_parts(output: &mut Output, exact: &Spent) {
     let mut add = |metric: &str, class| {
@@ -134,7 +134,7 @@ struct Ticks {
 impl Ticks {
     fn between(before: &CpuTicks, after: &CpuTicks, hz: f64) -> Self {
         let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / hz;
-        // Widened, because what a file says may be any number at all.
+        // Widened, because a file may contain any number at all.
         let resting = |c: &CpuTicks| u128::from(c.idle) + u128::from(c.iowait);
         let rest = resting(after).saturating_sub(resting(before)) as f64 / hz;
         let iowait = seconds(before.iowait, after.iowait).min(rest);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_a_cpu_offline_and_an_iowait_that_went_down() {
+    fn reads_a_server_with_offline_cpu_and_decreasing_iowait() {
         let output = window("server-64cpu-irqtime");
         assert_eq!(output.readings.len(), 1 + 63 * 8);
         assert_cpu(&output, 0, [0.1, 1.2, 1.5, 0.2, 0.0, 0.0, 0.0, 3.0]);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_ticks_and_a_lost_cpu_are_said_once() {
+    fn warns_once_of_lost_ticks_and_cpus() {
         let output = window("arm-8cpu");
         assert_cpu(&output, 0, [0.25, 0.5, 0.05, 0.0, 0.0, 0.2, 0.0, 0.8]);
         assert_cpu(&output, 7, [0.0, 0.0, 0.0, 0.0, 0.0, 0.4, 0.0, 0.6]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn by_the_kernels_account_the_kinds_add_up_whatever_the_ticks_say() {
+    fn exact_kinds_add_up_despite_lost_ticks() {
         let exact = spent(&[
             (class::SENDER, 0.05),
             (class::SENDER + class::SYSTEM, 0.25),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_split_no_more_foreign_work_than_there_is() {
+    fn ticks_split_at_most_all_foreign_work() {
         let exact = || spent(&[(class::RECEIVER, 0.3), (class::FOREIGN, 0.1)]);
         for (ticks, user) in [(10, 0.3), (90, 0.4)] {
             let after = CpuTicks { user: ticks, ..CpuTicks::default() };
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_that_turned_into_iowait_is_at_rest_once() {
+    fn counts_idle_that_became_iowait_once() {
         // An idle phase of 0.2 s is called iowait, and 0.5 s more pass in it.
         let before = CpuTicks { idle: 1000, iowait: 50, ..CpuTicks::default() };
         let after = CpuTicks { idle: 980, iowait: 120, system: 50, ..CpuTicks::default() };
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_counters_give_finite_numbers() {
+    fn absurd_counters_give_finite_readings() {
         let most =
             CpuTicks { idle: u64::MAX, iowait: u64::MAX, user: u64::MAX, ..CpuTicks::default() };
         for (before, after) in [(CpuTicks::default(), most), (most, CpuTicks::default())] {

@@ -29,8 +29,8 @@
 //! readings, by as much as idle goes up beyond the truth. Their sum holds, and
 //! busy rests on the sum alone; a negative iowait is entered as idle.
 //!
-//! `cpu.ksoftirqd` is time that `cpu.softirq` has counted already: it says how much of the
-//! softirq time ran in that thread, and must not be added to it.
+//! `cpu.ksoftirqd` is time that `cpu.softirq` has counted already: it is the part of the
+//! softirq time that ran in that thread, and must not be added to it.
 //!
 //! `/proc/stat` prints hundredths of a second, so every number of it is good to 10 ms.
 
@@ -38,109 +38,86 @@ mod account;
 mod kinds;
 mod programs;
 
-use super::{Context, Meter, Output, Prepared, Reach, Running, Watched};
+use super::shared_source::SharedSource;
+use super::{Context, Meter, Output, Prepared, ProcFile, Running};
 use account::{Account, Counting};
 use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::Roots;
 use bytepath_sys::procfs::{self, CpuTicks};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// The meter `cpu`.
-pub(crate) static CPU: Cpu = Cpu { ksoftirqd: Mutex::new(None), account: Mutex::new(None) };
-
 /// CPU time of the machine, by CPU and kind.
-pub(crate) struct Cpu {
-    /// The `ksoftirqd` threads and the `/proc` they were found in. They live as
-    /// long as the kernel, and to find them takes milliseconds on a large machine.
-    ksoftirqd: Mutex<Option<(PathBuf, Vec<Ksoftirqd>)>>,
-    /// The programs of this process, which has one role; or why there are none.
-    account: Mutex<Option<Result<Arc<Account>, Fault>>>,
+pub(crate) static METER: Meter = Meter {
+    name: "cpu",
+    summary: "time of every CPU by role and kind (BPF at scheduler and interrupts, else /proc/stat)",
+    prepare,
+    start,
+    ..Meter::BASE
+};
+
+/// The programs of this process, which has one role, or why there are none; `None` before
+/// `prepare`.
+static ACCOUNT: Mutex<Option<Result<Arc<Account>, Fault>>> = Mutex::new(None);
+
+/// Loads the programs, once in a process: it takes some ten milliseconds.
+fn prepare(context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+    let proc = &context.roots.proc;
+    if *proc == Roots::real().proc {
+        let online = ProcFile::open(proc.join("stat"))?.read(procfs::parse_stat)?;
+        let cpus = online.iter().map(|cpu| cpu.cpu + 1).max().unwrap_or(0);
+        let mut account = ACCOUNT.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = || Account::load(&context.roots, context.role, cpus).map(Arc::new);
+        account.get_or_insert_with(load);
+    }
+    Ok(None)
 }
 
-/// The thread that serves the softirqs of one CPU which do not fit between
-/// other work.
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    let proc = &context.roots.proc;
+    let mut stat = ProcFile::open(proc.join("stat"))?;
+    let online = stat.read(procfs::parse_stat)?;
+    let method = match start_account(proc, &online) {
+        Some(Ok(counting)) => Method::Exact(counting),
+        refused => Method::Ticks {
+            ksoftirqd: watch_ksoftirqd(proc, online.len()),
+            because: refused.and_then(Result::err),
+        },
+    };
+    let start = Snapshot::take(&mut stat)?;
+    Ok(Box::new(Window { stat, start, method }))
+}
+
+/// The kernel's account from now on, or why there is none; `None` if it was not prepared, or is
+/// of another machine than `proc`.
+fn start_account(proc: &Path, online: &[CpuTicks]) -> Option<Result<Counting, Fault>> {
+    let account = ACCOUNT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let account = account.filter(|_| *proc == Roots::real().proc)?;
+    let cpus: Vec<u32> = online.iter().map(|cpu| cpu.cpu).collect();
+    Some(account.and_then(|account| account.start(&cpus)))
+}
+
+/// The thread that serves those softirqs of one CPU that do not fit between other work.
 #[derive(Clone, Copy)]
 struct Ksoftirqd {
     cpu: u32,
     pid: u32,
 }
 
-impl Meter for Cpu {
-    fn name(&self) -> &'static str {
-        "cpu"
-    }
-
-    fn summary(&self) -> &'static str {
-        "time of every CPU by role and kind (BPF at scheduler and interrupts, else /proc/stat)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Machine
-    }
-
-    /// Loads the programs, once in a process: it takes some ten milliseconds.
-    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
-        let proc = &context.roots.proc;
-        if *proc == Roots::real().proc {
-            let online = Watched::open(proc.join("stat"))?.read(procfs::parse_stat)?;
-            let cpus = online.iter().map(|cpu| cpu.cpu + 1).max().unwrap_or(0);
-            let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
-            let load = || Account::load(&context.roots, context.role, cpus).map(Arc::new);
-            account.get_or_insert_with(load);
-        }
-        Ok(None)
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let proc = &context.roots.proc;
-        let mut stat = Watched::open(proc.join("stat"))?;
-        let online = stat.read(procfs::parse_stat)?;
-        let method = match self.count(proc, &online) {
-            Some(Ok(counting)) => Method::Exact(counting),
-            refused => Method::Ticks {
-                ksoftirqd: self.watch_ksoftirqd(proc, online.len()),
-                because: refused.and_then(Result::err),
-            },
-        };
-        let start = Snapshot::take(&mut stat)?;
-        Ok(Box::new(Window { stat, start, method }))
-    }
-}
-
-impl Cpu {
-    /// The kernel's account from now on, or why there is none; nothing where it was not
-    /// prepared, or is not of the machine that is asked about.
-    fn count(&self, proc: &Path, online: &[CpuTicks]) -> Option<Result<Counting, Fault>> {
-        let account = self.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let account = account.filter(|_| *proc == Roots::real().proc)?;
-        let cpus: Vec<u32> = online.iter().map(|cpu| cpu.cpu).collect();
-        Some(account.and_then(|account| account.start(&cpus)))
-    }
-
-    fn watch_ksoftirqd(&self, proc: &Path, online: usize) -> Vec<(u32, Watched, u64)> {
-        let watch = |thread: Ksoftirqd| {
-            let path = proc.join(thread.pid.to_string()).join("schedstat");
-            // Without CONFIG_SCHED_INFO there is no such file and no reading.
-            let mut schedstat = Watched::open(path).ok()?;
-            let start = schedstat.read(procfs::parse_schedstat).ok()?.run;
-            Some((thread.cpu, schedstat, start))
-        };
-        self.ksoftirqd(proc, online).into_iter().filter_map(watch).collect()
-    }
-
-    fn ksoftirqd(&self, proc: &Path, online: usize) -> Vec<Ksoftirqd> {
-        let mut known = self.ksoftirqd.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((root, threads)) if root == proc => threads.clone(),
-            _ => {
-                let threads = find_ksoftirqd(proc, online);
-                *known = Some((proc.to_owned(), threads.clone()));
-                threads
-            }
-        }
-    }
+/// Each with its CPU and its run time at the start.
+fn watch_ksoftirqd(proc: &Path, online: usize) -> Vec<(u32, ProcFile, u64)> {
+    /// They live as long as the kernel, and to find them takes milliseconds on a large machine.
+    static KSOFTIRQD: SharedSource<Vec<Ksoftirqd>> = SharedSource::new();
+    let watch = |thread: Ksoftirqd| {
+        let path = proc.join(thread.pid.to_string()).join("schedstat");
+        // Without CONFIG_SCHED_INFO there is no such file and no reading.
+        let mut schedstat = ProcFile::open(path).ok()?;
+        let start = schedstat.read(procfs::parse_schedstat).ok()?.run;
+        Some((thread.cpu, schedstat, start))
+    };
+    let threads = KSOFTIRQD.get(proc, |proc| find_ksoftirqd(proc, online));
+    threads.into_iter().filter_map(watch).collect()
 }
 
 /// They are among the first threads of a kernel, so the search ends early.
@@ -149,14 +126,14 @@ fn find_ksoftirqd(proc: &Path, online: usize) -> Vec<Ksoftirqd> {
         let name = procfs::name(&proc.join(pid.to_string()))?;
         Some(Ksoftirqd { cpu: name.strip_prefix("ksoftirqd/")?.parse().ok()?, pid })
     };
-    let mut found: Vec<_> =
+    let mut threads: Vec<_> =
         procfs::kernel_threads(proc).into_iter().filter_map(thread).take(online).collect();
-    found.sort_unstable_by_key(|thread| thread.cpu);
-    found
+    threads.sort_unstable_by_key(|thread| thread.cpu);
+    threads
 }
 
 struct Window {
-    stat: Watched,
+    stat: ProcFile,
     start: Snapshot,
     method: Method,
 }
@@ -166,8 +143,8 @@ enum Method {
     Exact(Counting),
     Ticks {
         /// Each with its CPU and its run time at the start.
-        ksoftirqd: Vec<(u32, Watched, u64)>,
-        /// Why it is not exact; none if exactness was not requested.
+        ksoftirqd: Vec<(u32, ProcFile, u64)>,
+        /// Why it is not exact; `None` if exactness was not requested.
         because: Option<Fault>,
     },
 }
@@ -179,9 +156,9 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    /// The kernel adds the numbers up while it is asked, so the moment they are
-    /// true of lies between the two readings of the clock.
-    fn take(stat: &mut Watched) -> Result<Self, Fault> {
+    /// The kernel adds the numbers up while they are read, so they belong to a moment
+    /// between the two readings of the clock.
+    fn take(stat: &mut ProcFile) -> Result<Self, Fault> {
         let before = Instant::now();
         let cpus = stat.read(procfs::parse_stat)?;
         Ok(Snapshot { at: before + before.elapsed() / 2, cpus })

@@ -5,6 +5,8 @@
 //! whatever happens between. The clock of the last event is exchanged and the sum is added
 //! atomically: an interrupt in the middle of a program, which brings a program of its own,
 //! takes nothing away and counts nothing twice.
+//!
+//! Above each program is the C that it stands for; [`state`] is its `struct state`.
 
 use crate::bpf::{self, leave, named};
 use Reg::*;
@@ -114,8 +116,21 @@ pub(super) struct Programs<'a> {
     pub kin: Kin,
 }
 
-/// Notes the ids of the process that runs it and of its parent in the only entry of
-/// a map, 32 bits each.
+/// Run on demand: stores the ids of the process that runs it and of its parent.
+///
+/// ```c
+/// int identify(void *context)
+/// {
+///         struct task_struct *task = bpf_get_current_task_btf();
+///         u32 key = 0, *ids = bpf_map_lookup_elem(&map, &key);
+///
+///         if (ids) {
+///                 ids[0] = task->tgid;
+///                 ids[1] = task->real_parent->tgid;
+///         }
+///         return 0;
+/// }
+/// ```
 pub(super) fn identify(members: Members, map: &Map) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
@@ -129,8 +144,22 @@ pub(super) fn identify(members: Members, map: &Map) -> Result<Vec<Insn>, AsmErro
 }
 
 impl Programs<'_> {
-    /// At the edges of a window, on the CPU itself: brings the account up to now, and
-    /// looks what it is running.
+    /// Run at the edges of a window, on the CPU itself: brings the account up to now, and
+    /// determines what the CPU is running.
+    ///
+    /// ```c
+    /// int mark(void *context)
+    /// {
+    ///         struct state *s = find_state();
+    ///
+    ///         if (!s)
+    ///                 return 0;
+    ///         charge(s, s->current);
+    ///         s->current = classify(bpf_get_current_task_btf());
+    ///         s->under_softirq = s->under_irq = s->current;
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn mark(&self) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -146,8 +175,18 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// For `sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next,
-    /// ...)`.
+    /// ```c
+    /// int sched_switch(bool preempt, struct task_struct *prev, struct task_struct *next)
+    /// {
+    ///         struct state *s = find_state();
+    ///
+    ///         if (!s)
+    ///                 return 0;
+    ///         charge(s, s->current);
+    ///         s->current = classify(next);
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn switch(&self) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -161,7 +200,23 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// When a softirq or an interrupt begins.
+    /// When a softirq or an interrupt begins; `CLASS` and `under` are constants of the program.
+    ///
+    /// ```c
+    /// int softirq_entry(void) /* irq_handler_entry */
+    /// {
+    ///         struct state *s = find_state();
+    ///
+    ///         if (!s)
+    ///                 return 0;
+    ///         charge(s, s->current);
+    ///         s->under = s->current; /* under_softirq, under_irq */
+    ///         if (CLASS == SOFTIRQ && s->current == KSOFTIRQD)
+    ///                 return 0;
+    ///         s->current = CLASS;
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn interrupt(&self, class: usize, under: i16) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -177,6 +232,20 @@ impl Programs<'_> {
         asm.finish()
     }
 
+    /// When it ends.
+    ///
+    /// ```c
+    /// int softirq_exit(void) /* irq_handler_exit */
+    /// {
+    ///         struct state *s = find_state();
+    ///
+    ///         if (!s)
+    ///                 return 0;
+    ///         charge(s, s->current);
+    ///         s->current = s->under;
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn resume(&self, under: i16) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -189,7 +258,23 @@ impl Programs<'_> {
     }
 
     /// When a system call begins or, if `inside`, ends: until then a role's thread was
-    /// outside, or inside.
+    /// outside, or inside. The classes of threads come in pairs, which differ by `SYSTEM`.
+    ///
+    /// ```c
+    /// int sys_enter(void) /* sys_exit */
+    /// {
+    ///         struct state *s = find_state();
+    ///         u64 outside, inside;
+    ///
+    ///         if (!s || s->current < SENDER || s->current >= SENDER_URING)
+    ///                 return 0;
+    ///         outside = s->current & ~SYSTEM;
+    ///         inside = s->current | SYSTEM;
+    ///         charge(s, outside);  /* sys_exit: inside */
+    ///         s->current = inside; /* sys_exit: outside */
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn call(&self, inside: bool) -> Result<Vec<Insn>, AsmError> {
         const SYSTEM: i32 = class::SYSTEM as i32;
         let enter = |a: &mut Assembler| _ = a.alu(Alu::Or, R8, SYSTEM);
@@ -216,7 +301,12 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// `R9` = the account of this CPU. Changes R0 to R5.
+    /// `R9` = the account of this CPU; goes to `out` if there is none. Changes R0 to R5.
+    ///
+    /// ```c
+    /// u32 cpu = bpf_get_smp_processor_id();
+    /// struct state *s = bpf_map_lookup_elem(&states, &cpu);
+    /// ```
     fn find_state(&self, a: &mut Assembler) {
         a.call(Helper::GetSmpProcessorId).store(Size::Word, R10, KEY, R0);
         lookup(a, self.states);
@@ -224,8 +314,40 @@ impl Programs<'_> {
     }
 
     /// `R8` = the class of the task in `R7`. A role's thread is in a system call when it
-    /// begins to run: that is where it left the CPU. One that was preempted outside is put
-    /// right by its next call.
+    /// begins to run: that is where it left the CPU. One that was preempted outside is corrected
+    /// by its next call.
+    ///
+    /// ```c
+    /// u64 classify(struct task_struct *task)
+    /// {
+    ///         u64 workers;
+    ///
+    ///         if (!task->pid)
+    ///                 return IDLE;
+    ///         if (!(task->flags & PF_KTHREAD)) {
+    ///                 if (task->tgid == OWN)
+    ///                         workers = URING_OF_ROLE;
+    ///                 else if (task->real_parent->tgid == PARENT)
+    ///                         workers = URING_OF_PEER;
+    ///                 else
+    ///                         return FOREIGN;
+    ///                 if (task->flags & (PF_IO_WORKER | PF_USER_WORKER))
+    ///                         return workers;
+    ///                 if (!strncmp(task->comm, "sender/", 7))
+    ///                         return SENDER + SYSTEM;
+    ///                 if (!strncmp(task->comm, "receiver", 8))
+    ///                         return RECEIVER + SYSTEM;
+    ///                 return FOREIGN;
+    ///         }
+    ///         if (!strncmp(task->comm, "ksoftirq", 8))
+    ///                 return KSOFTIRQD;
+    ///         if (!strncmp(task->comm, "napi/", 5))
+    ///                 return NAPI;
+    ///         if (!strncmp(task->comm, "kpktgend", 8))
+    ///                 return SENDER_URING;
+    ///         return FOREIGN;
+    /// }
+    /// ```
     fn classify(&self, a: &mut Assembler) {
         // include/linux/sched.h
         const PF_IO_WORKER: i32 = 0x10;
@@ -264,6 +386,16 @@ impl Programs<'_> {
 }
 
 /// Adds the time since the last event to the class in `R8`. Changes R0 to R5.
+///
+/// ```c
+/// void charge(struct state *s, u64 class)
+/// {
+///         u64 now = bpf_ktime_get_ns();
+///         u64 last = xchg(&s->last, now);
+///
+///         __sync_fetch_and_add(&s->sums[class & (ROOM - 1)], now - last);
+/// }
+/// ```
 fn charge(a: &mut Assembler) {
     a.call(Helper::KtimeGetNs).mov(R1, R0).atomic_exchange(R9, state::LAST, R1);
     a.alu(Alu::Sub, R0, R1);

@@ -8,100 +8,75 @@
 
 mod programs;
 
-use super::held::Held;
+use super::shared_source::SharedSource;
 use super::tallies::{ASKED, Maps, Names, Tallies, Tally, Task, WHOSE, ranked};
-use super::{Context, Meter, Output, Prepared, Reach, Running, bpf};
+use super::{Meter, Output, at_stop, bpf};
 use bytepath_profile::subsystem::Subsystem;
-use bytepath_record::{Attempt, Facts, Fault, Outcome, Role, Scope, Support, Unit};
+use bytepath_record::{Attempt, Fault, Outcome, Role, Scope, Unit};
 use bytepath_sys::Roots;
 use bytepath_sys::bpf::asm::{AsmError, Insn};
-use bytepath_sys::bpf::{Link, Map, MapKind};
+use bytepath_sys::bpf::{Map, MapKind};
 use programs::{Programs, SAMPLED, task_cpu, waking, what};
 use std::sync::Arc;
 
-/// The meter `handoffs`.
-pub(crate) static HANDOFFS: Handoffs = Handoffs { seen: Held::new() };
+/// Work handed over, machine-wide. In trials of its own: what it watches happens for each
+/// packet, some ten times.
+pub(crate) static METER: Meter = Meter {
+    name: "handoffs",
+    summary: "wake-ups, interrupts, frees across CPUs, by function; in profile trials, on request (BPF)",
+    usual: false,
+    apart: true,
+    attempt: |roots| {
+        let outcome = match Handoffs::load(roots) {
+            Ok(handoffs) => Outcome::Works(handoffs.absent.clone().unwrap_or_default()),
+            Err(fault) => Outcome::Missing(fault.message),
+        };
+        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
+    },
+    probe: |facts| facts.require(ATTEMPT, REMEDY),
+    // A fault is reported at the start.
+    prepare: |context| {
+        let _ = handoffs(&context.roots);
+        Ok(None)
+    },
+    start: |context| {
+        let handoffs = handoffs(&context.roots)?;
+        let links = handoffs.tallies.attach()?;
+        at_stop(move || {
+            drop(links);
+            handoffs.readings()
+        })
+    },
+    ..Meter::BASE
+};
 
-/// Work handed over, machine-wide.
-pub(crate) struct Handoffs {
-    /// The programs of this process, or why there are none.
-    seen: Held<Result<Seen, Fault>>,
-}
-
-/// What is tried of it on a host.
 const ATTEMPT: &str = "bpf.handoffs";
 const REMEDY: &str = "boot Linux 5.12 or later with CONFIG_DEBUG_INFO_BTF, and run as root or \
                       with CAP_BPF and CAP_PERFMON";
 
-impl Meter for Handoffs {
-    fn name(&self) -> &'static str {
-        "handoffs"
-    }
-
-    fn summary(&self) -> &'static str {
-        "wake-ups, interrupts, frees across CPUs, by function; in profile trials, on request (BPF)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Machine
-    }
-
-    /// What it watches happens for each packet, some ten times.
-    fn apart(&self) -> bool {
-        true
-    }
-
-    fn attempt(&self, roots: &Roots) -> Option<Attempt> {
-        let outcome = match Seen::load(roots) {
-            Ok(seen) => Outcome::Works(seen.absent.clone().unwrap_or_default()),
-            Err(fault) => Outcome::Missing(fault.message),
-        };
-        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
-    }
-
-    fn probe(&self, facts: &Facts) -> Support {
-        facts.require(ATTEMPT, REMEDY)
-    }
-
-    /// Loads the programs, once in a process: with the names of functions it takes some ten
-    /// milliseconds.
-    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
-        self.seen(&context.roots);
-        Ok(None)
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let seen = self.seen(&context.roots);
-        let links = match &*seen {
-            Ok(seen) => seen.tallies.attach()?,
-            Err(fault) => return Err(fault.clone()),
-        };
-        Ok(Box::new(Window { seen, links }))
-    }
-}
-
-impl Handoffs {
-    fn seen(&self, roots: &Roots) -> Arc<Result<Seen, Fault>> {
-        self.seen.get(&roots.proc, |_| Seen::load(roots))
-    }
+/// Loads the programs, once in a process: with the names of functions it takes some ten
+/// milliseconds.
+fn handoffs(roots: &Roots) -> Result<Arc<Handoffs>, Fault> {
+    static HANDOFFS: SharedSource<Result<Arc<Handoffs>, Fault>> = SharedSource::new();
+    HANDOFFS.get(&roots.proc, |_| Handoffs::load(roots).map(Arc::new))
 }
 
 /// The programs, and what is in flight.
-struct Seen {
+struct Handoffs {
     tallies: Tallies,
     wakings: Map,
     memory: Map,
-    /// What this kernel cannot report.
+    /// Which events this kernel does not report; `None` if it reports all.
     absent: Option<String>,
 }
 
-impl Seen {
+impl Handoffs {
     /// Threads that are woken at once.
     const WAKINGS: u32 = 4096;
-    /// Addresses that are followed; the one that was not seen for longest is given up.
+    /// Addresses that are followed; the least recently used is given up.
     const MEMORY: u32 = 16384;
 
-    fn load(roots: &Roots) -> Result<Seen, Fault> {
+    fn load(roots: &Roots) -> Result<Handoffs, Fault> {
         bpf::refuse_emulated(roots)?;
         let btf = bpf::types(roots)?;
         let map = |kind, name, value, entries| {
@@ -111,17 +86,16 @@ impl Seen {
         let wakings = map(MapKind::LruHash, "wakings", waking::SIZE, Self::WAKINGS)?;
         let memory = map(MapKind::LruHash, "memory", 8, Self::MEMORY)?;
         let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
-        let (memory_map, task_cpu) = (&memory, task_cpu(&btf)?);
-        let programs =
-            Programs { task, task_cpu, maps: &maps, wakings: &wakings, memory: memory_map };
-        let mut all = written(&programs);
+        let task_cpu = task_cpu(&btf)?;
+        let programs = Programs { task, task_cpu, maps: &maps, wakings: &wakings, memory: &memory };
+        let mut all = assemble(&programs);
         let missing = |name: &str| name.starts_with("ipi_") && !bpf::has_typed(&btf, name);
         let absent: Vec<_> = all.iter().map(|(name, _)| *name).filter(|n| missing(n)).collect();
         let absent = (!absent.is_empty()).then(|| {
             format!("interrupts to other CPUs are not counted by {} (Linux 6.4)", absent.join(", "))
         });
         all.retain(|(name, _)| !missing(name));
-        Ok(Seen { tallies: Tallies::load(&btf, names, maps, all)?, wakings, memory, absent })
+        Ok(Handoffs { tallies: Tallies::load(&btf, names, maps, all)?, wakings, memory, absent })
     }
 
     fn take(&self) -> Result<Vec<Tally>, Fault> {
@@ -132,10 +106,21 @@ impl Seen {
         let below = [Subsystem::Scheduler, Subsystem::Locks, Subsystem::PageAllocation];
         self.tallies.take(&below, Vec::new())
     }
+
+    fn readings(&self) -> Result<Output, Fault> {
+        let mut output = readings(self.take()?);
+        let lost = self.tallies.maps.take_lost()?;
+        output.add("handoffs.lost", Unit::Count, lost as f64, &Scope::Machine);
+        let lost = (lost > 0).then(|| format!("{lost} events did not fit and are not counted"));
+        let hidden = self.tallies.names.hidden().map(str::to_owned);
+        let warnings = [lost, hidden, self.absent.clone()].into_iter().flatten();
+        output.warnings.extend(warnings.map(|text| format!("handoffs: {text}")));
+        Ok(output)
+    }
 }
 
 /// The programs by their tracepoints, those that begin something after those that end it.
-fn written(programs: &Programs) -> Vec<(&'static str, Result<Vec<Insn>, AsmError>)> {
+fn assemble(programs: &Programs) -> Vec<(&'static str, Result<Vec<Insn>, AsmError>)> {
     const FIRST: i16 = 0;
     const SECOND: i16 = 8;
     vec![
@@ -152,28 +137,7 @@ fn written(programs: &Programs) -> Vec<(&'static str, Result<Vec<Insn>, AsmError
     ]
 }
 
-struct Window {
-    seen: Arc<Result<Seen, Fault>>,
-    links: Vec<Link>,
-}
-
-impl Running for Window {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        let Window { seen, links } = *self;
-        drop(links);
-        let seen = seen.as_ref().as_ref().map_err(Fault::clone)?;
-        let mut output = readings(seen.take()?);
-        let lost = seen.tallies.maps.take_lost()?;
-        output.add("handoffs.lost", Unit::Count, lost as f64, &Scope::Machine);
-        let lost = (lost > 0).then(|| format!("{lost} events did not fit and are not counted"));
-        let hidden = seen.tallies.names.hidden().map(str::to_owned);
-        let warnings = [lost, hidden, seen.absent.clone()].into_iter().flatten();
-        output.warnings.extend(warnings.map(|text| format!("handoffs: {text}")));
-        Ok(output)
-    }
-}
-
-/// Totals, and what is known of the functions with the most of each kind.
+/// Totals, and the functions with the most of each kind.
 fn readings(all: Vec<Tally>) -> Output {
     let mut output = Output::default();
     for (metric, kind, scale, asked) in [
@@ -187,14 +151,14 @@ fn readings(all: Vec<Tally>) -> Output {
             let count = rows.iter().map(|row| row.count).sum::<u64>() * scale;
             output.add(metric, Unit::Count, count as f64, scope);
         };
-        let own: Vec<Tally> = of(kind).collect();
-        enter(metric, &Scope::Machine, &own);
+        let ours: Vec<Tally> = of(kind).collect();
+        enter(metric, &Scope::Machine, &ours);
         if kind == what::FREE_HERE {
             continue;
         }
         let foreign: Vec<Tally> = of(kind | what::FOREIGN).collect();
         enter(&format!("{metric}.foreign"), &Scope::Machine, &foreign);
-        for mut row in ranked(own) {
+        for mut row in ranked(ours) {
             row.count *= asked;
             enter(metric, &Scope::Function(row.function.clone()), &[row]);
         }
@@ -227,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_up_handoffs_are_reported_by_kind_and_function_and_a_sample_is_scaled_up() {
+    fn reports_handoffs_by_kind_and_function_and_scales_samples_up() {
         let row = |what, function: &str, count| Tally {
             what,
             function: function.into(),
@@ -261,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_threads_of_an_end_are_reported_with_their_wakers() {
+    fn reports_threads_of_an_end_with_their_wakers() {
         let row = |woken: u32, by: u32, place, count| Tally {
             what: what::WOKEN | woken << what::WOKEN_AT | by << what::BY_AT,
             function: String::new(),

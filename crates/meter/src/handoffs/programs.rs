@@ -1,4 +1,12 @@
-//! The programs that see work go from one CPU to another.
+//! The programs that count work handed from one CPU to another.
+//!
+//! Above each program is the C that it stands for, with these types and the functions of
+//! `tallies`:
+//!
+//! ```c
+//! struct key { u32 what; s32 stack; u64 place; };
+//! struct waking { u64 cpu; struct key key; u64 by; };
+//! ```
 
 use crate::bpf;
 use crate::tallies::{Maps, Task, key};
@@ -76,8 +84,23 @@ const SCRATCH: i16 = WAKING - 16;
 const WOKEN: i16 = SCRATCH - key::SIZE;
 
 impl Programs<'_> {
-    /// For `sched_waking(struct task_struct *p)`, which runs where the waker does, before it
-    /// is known where the thread goes.
+    /// Runs where the waker does, before it is known where the thread goes.
+    ///
+    /// ```c
+    /// int sched_waking(struct task_struct *p)
+    /// {
+    ///         struct waking w;
+    ///
+    ///         w.key.what = what(WAKE_UP);
+    ///         w.key.stack = stack_of_some(context);
+    ///         w.key.place = 0;
+    ///         w.cpu = bpf_get_smp_processor_id();
+    ///         w.by = whose(bpf_get_current_task_btf());
+    ///         if (bpf_map_update_elem(&wakings, &p, &w, BPF_ANY))
+    ///                 count_lost();
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn waking(&self) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -96,7 +119,23 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// For `sched_wakeup(struct task_struct *p)`, which runs here or where the thread goes.
+    /// Runs where the waker does or where the thread goes.
+    ///
+    /// ```c
+    /// int sched_wakeup(struct task_struct *p)
+    /// {
+    ///         struct waking w, *found = bpf_map_lookup_elem(&wakings, &p);
+    ///
+    ///         if (!found)
+    ///                 return 0;
+    ///         w = *found;
+    ///         bpf_map_delete_elem(&wakings, &p);
+    ///         of_an_end(p, w.cpu, w.by);
+    ///         if (p->cpu != w.cpu)
+    ///                 add(&w.key, 1);
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn woken(&self) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -115,8 +154,23 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// Counts that the task in `R6` was woken, if it is of an end: from CPU `R8` by whom `R9`
-    /// says. Changes R0 to R5 and R7.
+    /// Counts that the task in `R6` was woken, if it is of an end: from CPU `R8`, by a thread of
+    /// `R9`. Changes R0 to R5, R7 and R9.
+    ///
+    /// ```c
+    /// void of_an_end(struct task_struct *p, u64 cpu, u64 by)
+    /// {
+    ///         u64 end = whose(p);
+    ///         struct key key = {
+    ///                 .what = end << WOKEN_AT | by << BY_AT | WOKEN,
+    ///                 .stack = NOT_TAKEN,
+    ///                 .place = p->cpu | cpu << 32,
+    ///         };
+    ///
+    ///         if (end)
+    ///                 add(&key, 1);
+    /// }
+    /// ```
     fn of_an_end(&self, a: &mut Assembler) {
         self.task.whose(a, R6, R7, "woken");
         a.jump_if(If::Eq, R7, 0, "of no end");
@@ -130,8 +184,16 @@ impl Programs<'_> {
         a.label("of no end");
     }
 
-    /// For `ipi_send_cpu(unsigned int cpu, unsigned long callsite, ...)` and
-    /// `ipi_send_cpumask(const struct cpumask *cpumask, unsigned long callsite, ...)`.
+    /// ```c
+    /// int ipi_send_cpu(unsigned int cpu, unsigned long callsite)
+    /// /* ipi_send_cpumask(const struct cpumask *cpumask, unsigned long callsite) */
+    /// {
+    ///         struct key key = { what(INTERRUPT), CALL_SITE, callsite };
+    ///
+    ///         add(&key, 1);
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn interrupt(&self) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -143,9 +205,19 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// When memory was taken: `kmalloc(unsigned long call_site, const void *ptr, ...)` and
-    /// `kmem_cache_alloc` have its address second, `mm_page_alloc(struct page *page, ...)` that
-    /// of its page first.
+    /// When memory was allocated. Its address is the second argument of `kmalloc` and
+    /// `kmem_cache_alloc`, and that of its page the first of `mm_page_alloc`.
+    ///
+    /// ```c
+    /// int kmalloc(unsigned long call_site, const void *ptr) /* mm_page_alloc(struct page *ptr) */
+    /// {
+    ///         u64 cpu = bpf_get_smp_processor_id();
+    ///
+    ///         if (sampled(ptr))
+    ///                 bpf_map_update_elem(&memory, &ptr, &cpu, BPF_ANY);
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn take(&self, argument: i16) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -156,9 +228,30 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// When it is freed: `kfree(unsigned long call_site, const void *ptr)`,
-    /// `kmem_cache_free`, and `mm_page_free(struct page *page, ...)`, whose caller its call
-    /// stack tells.
+    /// When it is freed, by `kfree`, `kmem_cache_free` or `mm_page_free`.
+    ///
+    /// ```c
+    /// int kfree(unsigned long call_site, const void *ptr) /* mm_page_free(struct page *ptr) */
+    /// {
+    ///         struct key key = { .what = FREE_HERE };
+    ///         u64 cpu, *allocated;
+    ///
+    ///         if (!sampled(ptr))
+    ///                 return 0;
+    ///         allocated = bpf_map_lookup_elem(&memory, &ptr);
+    ///         if (!allocated)
+    ///                 return 0;
+    ///         cpu = *allocated;
+    ///         bpf_map_delete_elem(&memory, &ptr);
+    ///         if (bpf_get_smp_processor_id() != cpu) {
+    ///                 key.what = what(FREE);
+    ///                 key.stack = CALL_SITE; /* mm_page_free: stack(context) */
+    ///                 key.place = call_site; /* mm_page_free: 0 */
+    ///         }
+    ///         add(&key, 1);
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn free(&self, argument: i16) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -186,7 +279,14 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// Begins a key on the stack: what it is and whose, at no place. Changes R0 to R5 and R9.
+    /// Begins a key on the stack, at no place. Changes R0 to R5 and R9.
+    ///
+    /// ```c
+    /// u32 what(u32 kind)
+    /// {
+    ///         return is_own(bpf_get_current_task_btf()) ? kind : kind | FOREIGN;
+    /// }
+    /// ```
     fn what(&self, a: &mut Assembler, key: i16, what: u32) {
         a.call(Helper::GetCurrentTaskBtf).mov(R1, R0).mov(R9, what as i32);
         self.task.is_own(a, R1, "own");
@@ -195,7 +295,7 @@ impl Programs<'_> {
         a.store(Size::Double, R10, key + key::PLACE, 0);
     }
 
-    /// The function is the one with this return address.
+    /// The function is the one that contains this return address.
     fn called_from(&self, a: &mut Assembler, address: Reg) {
         a.store(Size::Word, R10, SUM + key::STACK, key::CALL_SITE);
         a.store(Size::Double, R10, SUM + key::PLACE, address);
@@ -209,7 +309,14 @@ impl Programs<'_> {
 }
 
 /// Puts an address that is an argument of the tracepoint on the stack, or goes to `out` if
-/// it is none of the sample; `R6` = the context. Changes R0 to R5.
+/// it is not in the sample; `R6` = the context. Changes R0 to R5.
+///
+/// ```c
+/// bool sampled(const void *ptr)
+/// {
+///         return (u64)ptr * SPREAD >> (64 - SAMPLED_BITS) == 0;
+/// }
+/// ```
 fn sample(a: &mut Assembler, argument: i16) {
     /// Multiplied by it, addresses are spread over the upper bits (2^64 by the golden ratio).
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -11,80 +11,54 @@
 
 mod programs;
 
-use super::held::Held;
+use super::shared_source::SharedSource;
 use super::tallies::{ASKED, Entry, Maps, Names, Tallies, Tally, Task, ranked};
-use super::{Context, Meter, Output, Prepared, Reach, Running, bpf};
+use super::{Meter, Output, at_stop, bpf};
 use bytepath_profile::subsystem::Subsystem;
-use bytepath_record::{Attempt, Facts, Fault, Outcome, Scope, Support, Unit};
-use bytepath_sys::bpf::{Link, Map, MapKind};
+use bytepath_record::{Attempt, Fault, Outcome, Scope, Unit};
+use bytepath_sys::bpf::{Map, MapKind};
 use bytepath_sys::{Roots, clock};
 use programs::{Programs, flag, wait};
 use std::sync::Arc;
 
-/// The meter `locks`.
-pub(crate) static LOCKS: Locks = Locks { waits: Held::new() };
-
 /// Waits for locks, machine-wide.
-pub(crate) struct Locks {
-    /// The programs of this process, or why there are none.
-    waits: Held<Result<Waits, Fault>>,
-}
-
-/// What is tried of it on a host.
-const ATTEMPT: &str = "bpf.locks";
-const REMEDY: &str = "boot Linux 5.19 or later with CONFIG_DEBUG_INFO_BTF, and run as root or \
-                      with CAP_BPF and CAP_PERFMON";
-
-impl Meter for Locks {
-    fn name(&self) -> &'static str {
-        "locks"
-    }
-
-    fn summary(&self) -> &'static str {
-        "waits for the kernel's locks, by function; on request (BPF at contention)"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Machine
-    }
-
-    fn usual(&self) -> bool {
-        false
-    }
-
-    fn attempt(&self, roots: &Roots) -> Option<Attempt> {
+pub(crate) static METER: Meter = Meter {
+    name: "locks",
+    summary: "waits for the kernel's locks, by function; on request (BPF at contention)",
+    usual: false,
+    attempt: |roots| {
         let outcome = match Waits::load(roots) {
             Ok(_) => Outcome::Works(String::new()),
             Err(fault) => Outcome::Missing(fault.message),
         };
         Some(Attempt { name: ATTEMPT.to_owned(), outcome })
-    }
-
-    fn probe(&self, facts: &Facts) -> Support {
-        facts.require(ATTEMPT, REMEDY)
-    }
-
-    /// Loads the programs, once in a process: with the names of functions it takes some ten
-    /// milliseconds.
-    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
-        self.waits(&context.roots);
+    },
+    probe: |facts| facts.require(ATTEMPT, REMEDY),
+    // A fault is reported at the start.
+    prepare: |context| {
+        let _ = waits(&context.roots);
         Ok(None)
-    }
+    },
+    start: |context| {
+        let waits = waits(&context.roots)?;
+        let links = waits.tallies.attach()?;
+        at_stop(move || {
+            drop(links);
+            waits.readings()
+        })
+    },
+    ..Meter::BASE
+};
 
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let waits = self.waits(&context.roots);
-        let links = match &*waits {
-            Ok(waits) => waits.tallies.attach()?,
-            Err(fault) => return Err(fault.clone()),
-        };
-        Ok(Box::new(Window { waits, links }))
-    }
-}
+const ATTEMPT: &str = "bpf.locks";
+const REMEDY: &str = "boot Linux 5.19 or later with CONFIG_DEBUG_INFO_BTF, and run as root or \
+                      with CAP_BPF and CAP_PERFMON";
 
-impl Locks {
-    fn waits(&self, roots: &Roots) -> Arc<Result<Waits, Fault>> {
-        self.waits.get(&roots.proc, |_| Waits::load(roots))
-    }
+/// Loads the programs, once in a process: with the names of functions it takes some ten
+/// milliseconds.
+fn waits(roots: &Roots) -> Result<Arc<Waits>, Fault> {
+    static WAITS: SharedSource<Result<Arc<Waits>, Fault>> = SharedSource::new();
+    WAITS.get(&roots.proc, |_| Waits::load(roots).map(Arc::new))
 }
 
 /// The programs, and the waits that are under way.
@@ -94,7 +68,7 @@ struct Waits {
 }
 
 impl Waits {
-    /// Threads that wait at once, and waits whose end was not seen.
+    /// Threads that wait at once, and waits whose end was missed.
     const UNDER_WAY: u32 = 4096;
 
     fn load(roots: &Roots) -> Result<Waits, Fault> {
@@ -110,14 +84,27 @@ impl Waits {
         Ok(Waits { tallies: Tallies::load(&btf, names, maps, programs)?, under_way })
     }
 
-    /// What was waited for since the last time, until now by those who still sleep. A spin
-    /// takes microseconds: one that seems to last is one whose end was not seen.
+    /// Takes the waits since the last call, with those of threads that still sleep. A spin takes
+    /// microseconds: the end of one that seems to last was missed.
     fn take(&self, now: u64) -> Result<Vec<Tally>, Fault> {
         let fault = |e| Fault::system("cannot read the waits under way", &e);
         let waits = bpf::take(&self.under_way).map_err(fault)?;
         let waits = waits.iter().map(|(_, value)| until(now, value));
         let sleeping = waits.filter(|wait| wait.what & flag::SPIN == 0).collect();
         self.tallies.take(&[Subsystem::Locks], sleeping)
+    }
+
+    fn readings(&self) -> Result<Output, Fault> {
+        let names = &self.tallies.names;
+        let lock = |place: u64| names.object(place).map(str::to_owned);
+        let mut output = readings(self.take(clock::monotonic())?, lock);
+        let lost = self.tallies.maps.take_lost()?;
+        output.add("locks.lost", Unit::Count, lost as f64, &Scope::Machine);
+        if lost > 0 {
+            output.warnings.push(format!("locks: {lost} waits did not fit and are not counted"));
+        }
+        output.warnings.extend(names.hidden().map(|why| format!("locks: {why}")));
+        Ok(output)
     }
 }
 
@@ -128,31 +115,7 @@ fn until(now: u64, value: &[u8]) -> Entry {
     Entry { sum: now.saturating_sub(since), count: 1, ..Entry::decode(key, &[]) }
 }
 
-struct Window {
-    waits: Arc<Result<Waits, Fault>>,
-    links: Vec<Link>,
-}
-
-impl Running for Window {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        let Window { waits, links } = *self;
-        drop(links);
-        let now = clock::monotonic();
-        let waits = waits.as_ref().as_ref().map_err(Fault::clone)?;
-        let names = &waits.tallies.names;
-        let lock = |place: u64| names.object(place).map(str::to_owned);
-        let mut output = readings(waits.take(now)?, lock);
-        let lost = waits.tallies.maps.take_lost()?;
-        output.add("locks.lost", Unit::Count, lost as f64, &Scope::Machine);
-        if lost > 0 {
-            output.warnings.push(format!("locks: {lost} waits did not fit and are not counted"));
-        }
-        output.warnings.extend(names.hidden().map(|why| format!("locks: {why}")));
-        Ok(output)
-    }
-}
-
-/// Totals, and what is known of the functions and locks with the longest waits.
+/// Totals, and the functions and locks with the longest waits.
 fn readings(waits: Vec<Tally>, lock: impl Fn(u64) -> Option<String>) -> Output {
     let mut output = Output::default();
     let (foreign, own): (Vec<_>, Vec<_>) =
@@ -181,7 +144,7 @@ fn enter(output: &mut Output, metric: &str, scope: &Scope, waits: &[Tally]) {
     output.add(&format!("{metric}.waits"), Unit::Count, sum(|wait| wait.count), scope);
 }
 
-/// What the kernel's flags say of a lock.
+/// The kind of a lock by the kernel's flags.
 fn kind(flags: u32) -> &'static str {
     let is = |flag: u32| flags & flag != 0;
     match flags {
@@ -204,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_waits_are_reported_by_kind_and_function_and_spinning_from_sleeping() {
+    fn reports_waits_by_kind_and_function() {
         let waits = vec![
             wait(flag::SPIN, "tcp_v4_rcv", 0, 100_000, 1),
             wait(flag::SPIN, "", 0, 1_900_000, 4),
@@ -215,8 +178,8 @@ mod tests {
         ];
         let output = readings(waits, |place| (place == 0x99).then(|| "net_rwsem".into()));
         let read = |metric: &str, scope: &Scope| {
-            let found = output.readings.iter().find(|r| r.metric == metric && r.scope == *scope);
-            found.unwrap_or_else(|| panic!("{metric} of {scope:?}")).value
+            let reading = output.readings.iter().find(|r| r.metric == metric && r.scope == *scope);
+            reading.unwrap_or_else(|| panic!("{metric} of {scope:?}")).value
         };
         let of = |name: &str| Scope::Function(name.to_owned());
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} is not {b}");
@@ -232,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_up_wait_under_way_has_lasted_until_now() {
+    fn measures_waits_under_way_until_now() {
         let mut value = 1_000u64.to_ne_bytes().to_vec();
         value.extend(flag::MUTEX.to_ne_bytes());
         value.extend(7i32.to_ne_bytes());

@@ -5,6 +5,15 @@
 //! cannot be one for the same lock, which would never end. A mutex alone begins twice
 //! without an end between: when it goes from spinning to sleeping, or back
 //! (`__mutex_lock_common`, kernel/locking/mutex.c).
+//!
+//! Above each program is the C that it stands for, with these types and the functions of
+//! `tallies`:
+//!
+//! ```c
+//! struct who { struct task_struct *task; void *lock; };
+//! struct key { u32 what; s32 stack; u64 place; };
+//! struct wait { u64 since; struct key key; };
+//! ```
 
 use crate::bpf;
 use crate::tallies::{Maps, Task, key};
@@ -61,7 +70,25 @@ const SUM: i16 = WAIT - key::SIZE;
 const SCRATCH: i16 = SUM - 16;
 
 impl Programs<'_> {
-    /// For `contention_begin(void *lock, unsigned int flags)`.
+    /// ```c
+    /// int contention_begin(void *lock, unsigned int flags)
+    /// {
+    ///         struct who who = { bpf_get_current_task_btf(), lock };
+    ///         struct wait new, *old = bpf_map_lookup_elem(&waits, &who);
+    ///
+    ///         /* Of another kind it is a wait whose end was missed. */
+    ///         if (old && old->key.what & MUTEX)
+    ///                 charge(old);
+    ///         new.key.what = is_own(who.task) ? flags : flags | FOREIGN;
+    ///         new.key.stack = flags & SPIN ? stack_of_some(context) : stack(context);
+    ///         new.key.place = lock >= NAMED_START && lock < NAMED_END ? lock : 0;
+    ///         /* Last, so that this program's own time does not count as waiting. */
+    ///         new.since = bpf_ktime_get_ns();
+    ///         if (bpf_map_update_elem(&waits, &who, &new, BPF_ANY))
+    ///                 count_lost();
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn begin(&self) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -69,7 +96,6 @@ impl Programs<'_> {
         self.who(a);
         bpf::lookup(a, self.waits, WHO);
         a.jump_if(If::Eq, R0, 0, "new").mov(R9, R0);
-        // Of another kind it is a wait whose end was not seen.
         a.load(Size::Word, R1, R9, wait::KEY + key::WHAT);
         a.alu(Alu::And, R1, flag::MUTEX as i32).jump_if(If::Eq, R1, 0, "new");
         self.charge(a);
@@ -88,7 +114,6 @@ impl Programs<'_> {
         a.wide(R2, self.named.end).jump_if(If::Lt, R1, R2, "named");
         a.label("nameless").mov(R1, 0).label("named");
         a.store(Size::Double, R10, WAIT + wait::KEY + key::PLACE, R1);
-        // The clock last, so that this program's own time does not count as waiting.
         a.call(Helper::KtimeGetNs).store(Size::Double, R10, WAIT + wait::SINCE, R0);
         bpf::update(a, self.waits, WHO, WAIT, Update::Any);
         a.jump_if(If::Eq, R0, 0, "out");
@@ -97,7 +122,19 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// For `contention_end(void *lock, int ret)`.
+    /// ```c
+    /// int contention_end(void *lock, int ret)
+    /// {
+    ///         struct who who = { bpf_get_current_task_btf(), lock };
+    ///         struct wait *wait = bpf_map_lookup_elem(&waits, &who);
+    ///
+    ///         if (wait) {
+    ///                 charge(wait);
+    ///                 bpf_map_delete_elem(&waits, &who);
+    ///         }
+    ///         return 0;
+    /// }
+    /// ```
     pub(super) fn end(&self) -> Result<Vec<Insn>, AsmError> {
         let mut asm = Assembler::new();
         let a = &mut asm;
@@ -111,14 +148,18 @@ impl Programs<'_> {
         asm.finish()
     }
 
-    /// Puts the key of the wait of this task for the lock that the context in `R6` names on
-    /// the stack. Changes R0 to R5.
+    /// Puts the key of this task's wait for the lock in the context in `R6` on the stack.
+    /// Changes R0 to R5.
     fn who(&self, a: &mut Assembler) {
         a.call(Helper::GetCurrentTaskBtf).store(Size::Double, R10, WHO, R0);
         a.load(Size::Double, R1, R6, 0).store(Size::Double, R10, WHO + 8, R1);
     }
 
-    /// Adds the time of the wait in `R9` to what it counts for. Changes R0 to R5 and R7.
+    /// Adds the time of the wait in `R9` to its entry. Changes R0 to R5 and R7.
+    ///
+    /// ```c
+    /// add(&wait->key, bpf_ktime_get_ns() - wait->since);
+    /// ```
     fn charge(&self, a: &mut Assembler) {
         a.call(Helper::KtimeGetNs).mov(R7, R0).load(Size::Double, R1, R9, wait::SINCE);
         a.alu(Alu::Sub, R7, R1);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_counter_that_shows_less_than_its_parts_is_not_believed() {
+    fn rejects_platform_counters_below_their_parts() {
         let (joules, doubt) = total(&[part("psys", 3.0), part("package-0", 10.0)]);
         assert_eq!(joules, Some(10.0));
         assert!(doubt.unwrap().contains("less than the 10.0 J"));

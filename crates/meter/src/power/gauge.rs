@@ -19,7 +19,7 @@ pub(super) struct Measured {
     /// Length of the window that the source saw, seconds.
     pub seconds: f64,
     pub parts: Vec<Part>,
-    /// How many readings of power the energy was made of; none where the source counts
+    /// How many readings of power the energy was made of; `None` if the source counts
     /// energy itself.
     pub readings: Option<u32>,
     /// What the reader should know.

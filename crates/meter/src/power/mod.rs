@@ -1,10 +1,10 @@
 //! Energy and power of the machine, by whichever source it has.
 //!
 //! No two sources are ever added: each gives figures of parts of the machine
-//! (`power.package-0`), and by a rule of its own one figure that stands for the whole
-//! (`power.energy`, `power.watts`). What the sources see is not the same, so figures
-//! of different sources are not comparable: RAPL sees processors and memory, an external
-//! meter sees fans, disks and what the power supply loses.
+//! (`power.package-0`), and by its own rule one figure that stands for the whole
+//! (`power.energy`, `power.watts`). The sources do not cover the same parts, so their
+//! figures are not comparable: RAPL covers processors and memory, an external meter also fans,
+//! disks and the losses of the power supply.
 
 mod counters;
 mod domain;
@@ -14,7 +14,7 @@ mod sensors;
 
 pub use program::{dcmi_reading, printed_watts};
 
-use super::{Context, Meter, Output, Prepared, Reach, Running};
+use super::{Context, Meter, Output, Prepared, Running};
 use bytepath_record::{
     Facts, Fault, FaultKind, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit,
 };
@@ -25,57 +25,48 @@ use std::time::{Duration, Instant};
 /// Name of the meter in the catalogue.
 pub const NAME: &str = "power";
 
-/// The meter `power`.
-pub(crate) struct Power;
+pub(crate) static METER: Meter = Meter {
+    name: NAME,
+    summary: "energy of the machine and its parts: RAPL, perf, hwmon, ipmitool, a program or a log",
+    probe: |facts| support(facts, &PowerSource::Auto),
+    prepare,
+    start,
+    ..Meter::BASE
+};
 
-impl Meter for Power {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "energy of the machine and its parts: RAPL, perf, hwmon, ipmitool, a program or a log"
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Machine
-    }
-
-    fn probe(&self, facts: &Facts) -> Support {
-        support(facts, &PowerSource::Auto)
-    }
-
-    /// A program takes too long to start for the beginning of a window.
-    fn prepare(&self, context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
-        let choice = choice(context)?;
-        match &choice.source {
-            source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
-                let program = program::start(source)?;
-                Ok(Some(Box::new(Ready { program, rest: rest(&choice) })))
-            }
-            _ => Ok(None),
+/// A program takes too long to start for the beginning of a window.
+fn prepare(context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+    let choice = choice(context)?;
+    match &choice.source {
+        source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
+            let program = program::start(source)?;
+            let begin = move || -> Result<Box<dyn Running>, Fault> {
+                let gauge = Box::new(program.begin());
+                Ok(Box::new(Window { gauge, rest: rest(&choice) }))
+            };
+            Ok(Some(Box::new(begin)))
         }
-    }
-
-    fn start(&self, context: &Context) -> Result<Box<dyn Running>, Fault> {
-        let choice = choice(context)?;
-        let gauge = match &choice.source {
-            PowerSource::Csv { .. } => None,
-            source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
-                let program: Box<dyn Gauge> = Box::new(program::start(source)?.begin());
-                Some(program)
-            }
-            source => open(source, context)?,
-        };
-        Ok(match gauge {
-            Some(gauge) => Box::new(Window { gauge, rest: rest(&choice) }),
-            None => Box::new(Nothing),
-        })
+        _ => Ok(None),
     }
 }
 
-/// Whether a host has a source. What only a program or a file can show is tried when it
-/// is used.
+fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    let choice = choice(context)?;
+    let gauge: Option<Box<dyn Gauge>> = match &choice.source {
+        // The log is read after the study.
+        PowerSource::Csv { .. } => None,
+        source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
+            Some(Box::new(program::start(source)?.begin()))
+        }
+        source => open(source, context)?,
+    };
+    match gauge {
+        Some(gauge) => Ok(Box::new(Window { gauge, rest: rest(&choice) })),
+        None => (Meter::BASE.start)(context),
+    }
+}
+
+/// Whether a host has a source. Programs and files are only tried when they are used.
 pub fn support(facts: &Facts, source: &PowerSource) -> Support {
     let (rapl, perf, hwmon) = (of_rapl(facts), of_perf(facts), of_hwmon(facts));
     match source {
@@ -110,14 +101,13 @@ pub fn support(facts: &Facts, source: &PowerSource) -> Support {
     }
 }
 
-/// What the machine draws with nothing to do, watts, over this time.
+/// Measures the idle power of the machine over this time, watts.
 pub fn at_rest(context: &Context, time: Duration) -> Result<f64, Fault> {
     let choice = Choice { rest: Rest::Kept, ..choice(context)? };
     let context = Context { options: json!(choice), ..context.clone() };
-    let ready = Power.prepare(&context)?;
-    let mut running = match ready {
+    let mut running = match prepare(&context)? {
         Some(ready) => ready.start()?,
-        None => Power.start(&context)?,
+        None => start(&context)?,
     };
     let begin = Instant::now();
     while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
@@ -150,8 +140,9 @@ fn of_perf(facts: &Facts) -> Support {
     }
     let paranoid = facts.settings.get("kernel.perf_event_paranoid");
     let open = paranoid.and_then(|text| text.parse::<i64>().ok()).is_some_and(|p| p <= 0);
-    let held = ["PERFMON", "SYS_ADMIN"];
-    let may = facts.privileges.capabilities.iter().any(|name| held.contains(&name.as_str()));
+    let sufficient = ["PERFMON", "SYS_ADMIN"];
+    let capabilities = &facts.privileges.capabilities;
+    let may = capabilities.iter().any(|name| sufficient.contains(&name.as_str()));
     if open || may && !facts.privileges.user_namespace {
         Support::Yes
     } else {
@@ -169,8 +160,8 @@ fn of_hwmon(facts: &Facts) -> Support {
     }
 }
 
-/// Opens a source and begins to read it. `Auto` takes the first that can be opened, and
-/// none is not an error there.
+/// Opens a source and begins to read it. `Auto` takes the first that can be opened; `None` if
+/// there is none.
 fn open(source: &PowerSource, context: &Context) -> Result<Option<Box<dyn Gauge>>, Fault> {
     let sys = &context.roots.sys;
     match source {
@@ -193,27 +184,6 @@ fn rest(power: &Choice) -> Option<f64> {
         Rest::Given { watts } => Some(watts),
         // The study measures it before its first trial and then gives it.
         Rest::Kept | Rest::Measured => None,
-    }
-}
-
-struct Ready {
-    program: program::Program,
-    rest: Option<f64>,
-}
-
-impl Prepared for Ready {
-    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault> {
-        let gauge = Box::new(self.program.begin());
-        Ok(Box::new(Window { gauge, rest: self.rest }))
-    }
-}
-
-/// A machine without a source, or a log that is read later.
-struct Nothing;
-
-impl Running for Nothing {
-    fn stop(self: Box<Self>) -> Result<Output, Fault> {
-        Ok(Output::default())
     }
 }
 

@@ -57,7 +57,7 @@ fn run(argv: Vec<String>, asked: bool) -> Result<Program, Fault> {
     let first = spawn(&argv, &shared)?;
     let theirs = Arc::clone(&shared);
     let run = move || match asked {
-        true => ask_again_and_again(&argv, first, &theirs),
+        true => poll_loop(&argv, first, &theirs),
         false => read_lines(first, &theirs),
     };
     let thread = std::thread::Builder::new().name("power".into()).spawn(run);
@@ -201,7 +201,7 @@ fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
                     drop(state);
                     line.clear();
                 }
-                // What is longer than any reading is none; its end says so.
+                // What is longer than any reading is not kept: it is refused at its end.
                 byte if line.len() < LONGEST => line.push(*byte),
                 _ => {}
             }
@@ -216,7 +216,7 @@ fn read_lines((child, mut output): (Child, ChildStdout), shared: &Shared) {
 }
 
 /// One reading per answer, requested repeatedly.
-fn ask_again_and_again(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
+fn poll_loop(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
     let mut next = Some(first);
     loop {
         let asked = Instant::now();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_asked_again_and_again() {
+    fn polls_a_controller() {
         let program = run(argv(&format!("echo '{DCMI}'")), true).unwrap();
         until(&program, |state| state.readings.len() == 2);
         let state = program.shared.lock();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_not_waited_for() {
+    fn times_out_without_an_answer() {
         let shared = Shared::default();
         let (child, mut output) = spawn(&argv("sleep 600"), &shared).unwrap();
         let begin = Instant::now();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reading_makes_no_figure_and_nonsense_is_reported() {
+    fn reports_malformed_lines_and_too_few_readings() {
         let program = program("echo 50; echo volts; sleep 60");
         until(&program, |state| state.trouble.is_some());
         let reader = Reader { begin: Instant::now(), program };
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_dropped_ends_with_what_it_started() {
+    fn dropping_a_program_kills_its_process_group() {
         let program = program("echo $$; sleep 600 & echo $!; wait");
         until(&program, |state| state.readings.len() == 2);
         let pids: Vec<u32> = program.shared.lock().readings.iter().map(|r| r.1 as u32).collect();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn names_missing_programs() {
         let argv = vec!["no-such-program".to_owned()];
         let fault = start(&PowerSource::Command { argv }).err().unwrap();
         assert!(fault.to_string().contains("no-such-program"), "{fault}");

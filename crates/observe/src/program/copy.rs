@@ -26,20 +26,20 @@ use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, If, Insn, Reg, Size};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watched {
     pub name: &'static str,
-    pub says: Says,
+    pub effect: HookEffect,
     /// Whether there is no figure without it.
     pub needed: bool,
 }
 
-/// What a function says by its return, or by its beginning.
+/// What the call of a watched function means, at its return except for `Unchecked`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
-    /// From now on it is the data of the call that is copied from the program.
+pub(crate) enum HookEffect {
+    /// From now on the data of the call is copied from the program.
     Data,
     /// As many bytes as its second argument may be copied: to the program if the third
     /// is true.
     Checked,
-    /// By its beginning: until it returns, checks do not matter.
+    /// At its entry: until it returns, checks do not matter.
     Unchecked,
     /// From the program: its fourth argument, if it returns 0. Checks count again.
     FromProgramAll,
@@ -51,56 +51,104 @@ pub(crate) enum Says {
     FromProgram,
 }
 
-impl Says {
+impl HookEffect {
     /// What to attach a program to, at entry or return, by the function's number.
     pub(crate) fn hook(self, function: u32) -> Hook {
         match self {
-            Says::Unchecked => Hook::FunctionEntry(function),
+            HookEffect::Unchecked => Hook::FunctionEntry(function),
             _ => Hook::FunctionExit(function),
         }
     }
 }
 
-/// All of them. Those that are not needed are of Linux 6.13 and later, where they are
-/// not in lib/ any more.
+/// All watched functions. Those that are not needed can be watched since Linux 6.13, where
+/// they are no longer in lib/.
 pub(crate) const FUNCTIONS: &[Watched] = &[
-    Watched { name: "security_socket_sendmsg", says: Says::Data, needed: true },
-    Watched { name: "__check_object_size", says: Says::Checked, needed: true },
-    Watched { name: "skb_copy_datagram_from_iter", says: Says::Unchecked, needed: true },
-    Watched { name: "skb_copy_datagram_from_iter", says: Says::FromProgramAll, needed: true },
-    Watched { name: "skb_copy_datagram_iter", says: Says::ToProgram, needed: true },
-    Watched { name: "csum_and_copy_to_iter", says: Says::ToProgramResult, needed: false },
-    Watched { name: "csum_and_copy_from_iter_full", says: Says::FromProgram, needed: false },
+    watched("security_socket_sendmsg", HookEffect::Data, true),
+    watched("__check_object_size", HookEffect::Checked, true),
+    watched("skb_copy_datagram_from_iter", HookEffect::Unchecked, true),
+    watched("skb_copy_datagram_from_iter", HookEffect::FromProgramAll, true),
+    watched("skb_copy_datagram_iter", HookEffect::ToProgram, true),
+    watched("csum_and_copy_to_iter", HookEffect::ToProgramResult, false),
+    watched("csum_and_copy_from_iter_full", HookEffect::FromProgram, false),
 ];
+
+const fn watched(name: &'static str, effect: HookEffect, needed: bool) -> Watched {
+    Watched { name, effect, needed }
+}
 
 // Places on the stack.
 const KEY: i16 = -8;
 
-/// For a function that takes this many arguments.
+/// For a function that takes this many arguments; the result follows them.
+///
+/// ```c
+/// int program(u64 *context)
+/// {
+///         struct state *s = find_state();
+///         u32 index = FROM_PROGRAM;
+///         u64 bytes, *sum, result = context[ARGUMENTS];
+///
+///         /* Only within a call, and only one that concerns a socket. */
+///         if (!s || !s->start || !s->socket)
+///                 return 0;
+///         switch (EFFECT) {
+///         case DATA:
+///         case UNCHECKED:
+///                 s->data = EFFECT == DATA;
+///                 return 0;
+///         case CHECKED:
+///                 if (!(u32)s->data || (bool)context[2])
+///                         return 0;
+///                 bytes = context[1];
+///                 break;
+///         case FROM_PROGRAM_ALL:
+///                 s->data = 1;
+///                 fallthrough;
+///         case TO_PROGRAM:
+///                 if ((int)result)
+///                         return 0;
+///                 bytes = (u32)context[3];
+///                 break;
+///         case TO_PROGRAM_RESULT:
+///                 bytes = result;
+///                 break;
+///         case FROM_PROGRAM:
+///                 if (!(bool)result)
+///                         return 0;
+///                 bytes = context[1];
+///                 break;
+///         }
+///         if (EFFECT == TO_PROGRAM || EFFECT == TO_PROGRAM_RESULT)
+///                 index = TO_PROGRAM;
+///         sum = bpf_map_lookup_elem(&copies, &index);
+///         if (sum)
+///                 __sync_fetch_and_add(sum, bytes);
+///         return 0;
+/// }
+/// ```
 pub(crate) fn program(
     members: &Members,
     maps: &Maps,
-    says: Says,
+    effect: HookEffect,
     arguments: i16,
 ) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);
     find_state(a, members, maps, None, "out");
-    // Only within a call, and only one that concerns a socket.
     a.load(Size::Double, R1, R0, state::START).jump_if(If::Eq, R1, 0, "out");
     a.load(Size::Double, R1, R0, state::SOCKET).jump_if(If::Eq, R1, 0, "out");
-    // The result follows the arguments.
     let argument = |a: &mut Assembler, dst, n: i16| _ = a.load(Size::Double, dst, R6, 8 * n);
     let result = |a: &mut Assembler, dst| _ = a.load(Size::Double, dst, R6, 8 * arguments);
     let mut index = copies::TO_PROGRAM;
-    match says {
-        Says::Data | Says::Unchecked => {
-            a.store(Size::Word, R0, state::DATA, i32::from(says == Says::Data));
+    match effect {
+        HookEffect::Data | HookEffect::Unchecked => {
+            a.store(Size::Word, R0, state::DATA, i32::from(effect == HookEffect::Data));
             leave(a);
             return asm.finish();
         }
-        Says::Checked => {
+        HookEffect::Checked => {
             index = copies::FROM_PROGRAM;
             a.load(Size::Word, R1, R0, state::DATA).jump_if(If::Eq, R1, 0, "out");
             argument(a, R1, 2);
@@ -108,8 +156,8 @@ pub(crate) fn program(
             a.alu(Alu::And, R1, 1).jump_if(If::Ne, R1, 0, "out");
             argument(a, R7, 1);
         }
-        Says::ToProgram | Says::FromProgramAll => {
-            if says == Says::FromProgramAll {
+        HookEffect::ToProgram | HookEffect::FromProgramAll => {
+            if effect == HookEffect::FromProgramAll {
                 index = copies::FROM_PROGRAM;
                 a.store(Size::Word, R0, state::DATA, 1);
             }
@@ -119,8 +167,8 @@ pub(crate) fn program(
             argument(a, R7, 3);
             a.alu(Alu::Lsh, R7, 32).alu(Alu::Rsh, R7, 32);
         }
-        Says::ToProgramResult => result(a, R7),
-        Says::FromProgram => {
+        HookEffect::ToProgramResult => result(a, R7),
+        HookEffect::FromProgram => {
             index = copies::FROM_PROGRAM;
             result(a, R1);
             a.alu(Alu::And, R1, 1).jump_if(If::Eq, R1, 0, "out");

@@ -11,7 +11,36 @@ use std::os::fd::AsFd;
 const KEY: i16 = -8;
 const VALUE: i16 = -16 - thread::SIZE as i16;
 
-/// For `sched_process_exit(struct task_struct *task, ...)`. The task is the one that runs.
+/// The task is the current one.
+///
+/// ```c
+/// int sched_process_exit(struct task_struct *task)
+/// {
+///         u64 ids = bpf_get_current_pid_tgid();
+///         struct thread zero = {}, *thread;
+///         u32 tid = ids;
+///
+///         if (!find_state())
+///                 return 0;
+///         thread = bpf_map_lookup_elem(&threads, &tid);
+///         if (!thread) {
+///                 bpf_map_update_elem(&threads, &tid, &zero, BPF_ANY);
+///                 thread = bpf_map_lookup_elem(&threads, &tid);
+///                 if (!thread)
+///                         return 0;
+///         }
+///         thread->process = ids >> 32;
+///         thread->user = task->utime;
+///         thread->system = task->stime;
+///         thread->run = task->se.sum_exec_runtime;
+///         thread->voluntary = task->nvcsw;
+///         thread->involuntary = task->nivcsw;
+///         thread->wait = task->sched_info.run_delay; /* CONFIG_SCHED_INFO */
+///         bpf_get_current_comm(thread->name, 16);
+///         thread->end = bpf_ktime_get_ns();
+///         return 0;
+/// }
+/// ```
 pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;

@@ -25,7 +25,30 @@ const MSG_PEEK: i32 = libc::MSG_PEEK;
 const MSG_TRUNC: i32 = libc::MSG_TRUNC;
 const MSG_ZEROCOPY: i32 = libc::MSG_ZEROCOPY;
 
-/// For `sys_enter(struct pt_regs *regs, long id)`.
+/// ```c
+/// int sys_enter(struct pt_regs *regs, long id)
+/// {
+///         struct state *s = find_state();
+///         u32 kind;
+///
+///         if (!s)
+///                 return 0;
+///         if (s->until_exec) {
+///                 if (id != __NR_execve)
+///                         return 0;
+///                 s->until_exec = 0;
+///         }
+///         s->number = id;
+///         s->kind = 0;
+///         s->socket = 0;
+///         kind = find_kind(s, id);
+///         if (kind && find_way(s, kind, regs))
+///                 find_socket(s, kind, regs);
+///         /* Last, so that the time of this program is not the call's. */
+///         s->start = bpf_ktime_get_ns();
+///         return 0;
+/// }
+/// ```
 pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
@@ -41,11 +64,10 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     a.store(Size::Word, R9, state::KIND, 0);
     a.store(Size::Double, R9, state::SOCKET, 0);
     if ARGUMENTS {
-        what_is_known(a, maps);
-        which_way(a);
-        which_socket(a, &members.sockets, maps);
+        find_kind(a, maps);
+        find_way(a);
+        find_socket(a, &members.sockets, maps);
     }
-    // The clock last, so that the time this program took is not the call's.
     a.label("started").call(Helper::KtimeGetNs).store(Size::Double, R9, state::START, R0);
     leave(a);
     if ARGUMENTS {
@@ -56,9 +78,22 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     asm.finish()
 }
 
-/// R8 = what is known of the call; continues at `started` if that is nothing.
-/// R7 = its arguments.
-fn what_is_known(a: &mut Assembler, maps: &Maps) {
+/// R8 = the kind of the call; continues at `started` if it moves no bytes. R7 = its arguments.
+///
+/// ```c
+/// u32 find_kind(struct state *s, u32 number)
+/// {
+///         u32 *kind = bpf_map_lookup_elem(&kinds, &number);
+///
+///         if (!kind || !*kind)
+///                 return 0;
+///         s->kind = *kind;
+///         s->data = 0;
+///         s->way = *kind & (WAYS - 1);
+///         return *kind;
+/// }
+/// ```
+fn find_kind(a: &mut Assembler, maps: &Maps) {
     a.load(Size::Double, R7, R6, 0);
     a.store(Size::Word, R10, NUMBER, R8);
     lookup(a, &maps.kinds, NUMBER);
@@ -71,8 +106,40 @@ fn what_is_known(a: &mut Assembler, maps: &Maps) {
     a.store(Size::Double, R9, state::WAY, R1);
 }
 
-/// Looks at flags and options that decide what becomes of the bytes.
-fn which_way(a: &mut Assembler) {
+/// Reads the flags and options that decide what happens to the bytes; goes to `started` if
+/// getsockopt(2) moves none. `argument(n)` is from `regs`.
+///
+/// ```c
+/// bool find_way(struct state *s, u32 kind, struct pt_regs *regs)
+/// {
+///         u32 flags = 0;
+///
+///         if (kind & OPTION) {
+///                 if ((u32)argument(1) != IPPROTO_TCP
+///                     || (u32)argument(2) != TCP_ZEROCOPY_RECEIVE) {
+///                         s->kind = 0;
+///                         return false;
+///                 }
+///                 s->pointer = argument(3);
+///                 s->length = argument(4);
+///                 return true;
+///         }
+///         if (kind & MESSAGES)
+///                 s->pointer = argument(1);
+///         if (kind & FLAGS_THIRD)
+///                 flags = argument(2);
+///         else if (kind & FLAGS_FOURTH)
+///                 flags = argument(3);
+///         if (s->way == SENT && flags & MSG_ZEROCOPY)
+///                 s->way = ZERO_COPY;
+///         else if (s->way != SENT && flags & MSG_PEEK)
+///                 s->way = PEEKED;
+///         else if (s->way != SENT && flags & MSG_TRUNC)
+///                 s->way = DISCARDED;
+///         return true;
+/// }
+/// ```
+fn find_way(a: &mut Assembler) {
     let argument32 = |a: &mut Assembler, dst, n| argument(a, Size::Word, dst, n, R7);
     let argument64 = |a: &mut Assembler, dst, n| argument(a, Size::Double, dst, n, R7);
     let way = |a: &mut Assembler, way: Way| _ = a.store(Size::Double, R9, state::WAY, way as i32);
@@ -125,7 +192,29 @@ fn which_way(a: &mut Assembler) {
 }
 
 /// Finds the socket of the call, if it concerns one.
-fn which_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
+///
+/// ```c
+/// void find_socket(struct state *s, u32 kind, struct pt_regs *regs)
+/// {
+///         u64 inode = 0;
+///
+///         if (!(kind & DESCRIPTOR))
+///                 return;
+///         /* splice(from, ., to, ...): into a socket, or out of one. */
+///         if (kind & SPLICE && (inode = socket_of(argument(2))))
+///                 s->way = INTO;
+///         if (!inode && !(inode = socket_of(argument(0))))
+///                 return;
+///         s->socket = inode;
+///         /* A thread that keeps using the same socket needs no further look-up. */
+///         if (s->last == inode)
+///                 return;
+///         s->last = inode;
+///         s->slot = 0;
+///         describe(s, inode);
+/// }
+/// ```
+fn find_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
     a.label("descriptor");
     a.mov(R1, R8).alu(Alu::And, R1, kind::DESCRIPTOR as i32);
     a.jump_if(If::Eq, R1, 0, "started");
@@ -134,7 +223,6 @@ fn which_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
     a.store(Size::Double, R10, DESCRIPTOR, R1);
     a.mov(R1, R8).alu(Alu::And, R1, kind::SPLICE as i32);
     a.jump_if(If::Eq, R1, 0, "first");
-    // splice(from, ., to, ...): into a socket, or out of one.
     argument(a, Size::Word, R7, 2, R7);
     socket_of(a, members, "into", "first");
     a.store(Size::Double, R9, state::WAY, Way::Into as i32).jump("found");
@@ -143,7 +231,6 @@ fn which_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
     a.label("found");
     a.load(Size::Double, R7, R10, KEY);
     a.store(Size::Double, R9, state::SOCKET, R7);
-    // A thread that keeps using the same socket needs no further look.
     a.load(Size::Double, R1, R9, state::LAST);
     a.jump_if(If::Eq, R1, R7, "started");
     a.store(Size::Double, R9, state::LAST, R7);
@@ -157,7 +244,24 @@ fn which_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
 /// The kernel's own way: `task->files->fdt->fd[n]->f_inode` (`files_lookup_fd_raw`,
 /// include/linux/fdtable.h). The first steps are loads that the verifier checks
 /// by type; a table of pointers has no type it could follow, so from there on
-/// addresses are given one, or memory is read by a helper. Neither can fault.
+/// addresses are given one (`bpf_rdonly_cast`), or memory is read by a helper
+/// (`bpf_probe_read_kernel`). Neither can fault.
+///
+/// ```c
+/// u64 socket_of(u32 fd)
+/// {
+///         struct files_struct *files = bpf_get_current_task_btf()->files;
+///         struct inode *inode;
+///
+///         if (!files || !files->fdt || fd >= files->fdt->max_fds)
+///                 return 0;
+///         file = files->fdt->fd[fd]; /* used by describe() */
+///         if (!file)
+///                 return 0;
+///         inode = file->f_inode;
+///         return S_ISSOCK(inode->i_mode) ? inode->i_ino : 0;
+/// }
+/// ```
 fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
     a.load(Size::Double, R1, R10, TASK);
     a.load(Size::Double, R1, R1, m.task_files).jump_if(If::Eq, R1, 0, not);
@@ -188,8 +292,39 @@ fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
     read_kernel(a, KEY, 8, R7, m.inode_number);
 }
 
-/// Makes an entry for a socket that was not seen before: family, protocol,
-/// addresses. The state gets the index of its counts.
+/// Makes an entry for a new socket: family, protocol, addresses. The state gets the index of
+/// its counts.
+///
+/// ```c
+/// void describe(struct state *s, u64 inode)
+/// {
+///         struct socket *known = bpf_map_lookup_elem(&sockets, &inode), new = {};
+///         struct sock *sk;
+///
+///         if (!known) {
+///                 new.process = bpf_get_current_pid_tgid() >> 32;
+///                 new.slot = take_slot(SOCKETS);
+///                 sk = ((struct socket *)file->private_data)->sk;
+///                 new.family = sk->__sk_common.skc_family;
+///                 new.protocol = sk->sk_protocol;
+///                 new.local_port = sk->__sk_common.skc_num;
+///                 new.remote_port = sk->__sk_common.skc_dport;
+///                 new.local = sk->__sk_common.skc_rcv_saddr;
+///                 new.remote = sk->__sk_common.skc_daddr;
+///                 new.local6 = sk->__sk_common.skc_v6_rcv_saddr; /* CONFIG_IPV6 */
+///                 new.remote6 = sk->__sk_common.skc_v6_daddr;
+///                 /* If another thread was quicker, its index counts. */
+///                 if (bpf_map_update_elem(&sockets, &inode, &new, BPF_NOEXIST) == -E2BIG) {
+///                         count_lost(SOCKETS);
+///                         return;
+///                 }
+///                 known = bpf_map_lookup_elem(&sockets, &inode);
+///                 if (!known)
+///                         return;
+///         }
+///         s->slot = known->slot;
+/// }
+/// ```
 fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
     lookup(a, &maps.sockets, KEY);
     a.jump_if(If::Ne, R0, 0, "described");
@@ -217,7 +352,6 @@ fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
         field(socket::LOCAL6, 16, local);
         field(socket::REMOTE6, 16, remote);
     }
-    // Enters the value, unless another thread was quicker; then its index counts.
     a.map(R1, maps.sockets.as_fd());
     a.mov(R2, R10).add(R2, i32::from(KEY)).mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 1);
     a.call(Helper::MapUpdate).jump_if(If::Eq, R0, -libc::E2BIG, "full");

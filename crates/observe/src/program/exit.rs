@@ -24,14 +24,48 @@ const MESSAGE_LENGTH: i32 = 56;
 const ZEROCOPY_LENGTH: i32 = 8;
 const ZEROCOPY_COPIED: i32 = 32;
 
-/// For `sys_exit(struct pt_regs *regs, long result)`.
+/// ```c
+/// int sys_exit(struct pt_regs *regs, long result)
+/// {
+///         struct state *s = find_state();
+///         struct row *row;
+///         u64 start, took;
+///
+///         /* A call that began before the thread was followed has no start. */
+///         if (!s || !s->start)
+///                 return 0;
+///         start = s->start;
+///         s->start = 0;
+///         took = bpf_ktime_get_ns() - start;
+///         if (result == 0 && (s->number == __NR_execve || s->number == __NR_execveat))
+///                 memset(s->rows, 0, sizeof(s->rows));
+///         row = find_row(s);
+///         if (!row)
+///                 return 0;
+///         count(row, took);
+///         moments(row, took);
+///         histogram(row, took);
+///         if (result < 0) {
+///                 row->errors++;
+///                 return 0;
+///         }
+///         if (s->kind & BYTES)
+///                 ;
+///         else if (s->kind & MESSAGES)
+///                 result = messages(s, result);
+///         else if (!(s->kind & OPTION) || !mapped(s, row, &result))
+///                 return 0;
+///         row->bytes += result;
+///         to_socket(s, s->way, result);
+///         return 0;
+/// }
+/// ```
 pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
     a.mov(R6, R1);
     find_state(a, members, maps, None, "out");
     a.mov(R9, R0);
-    // A call that began before we looked has no start.
     a.load(Size::Double, R8, R9, state::START).jump_if(If::Eq, R8, 0, "out");
     a.store(Size::Double, R9, state::START, 0);
     // R8 = how long it took.
@@ -75,8 +109,43 @@ fn another_program(a: &mut Assembler) {
     a.label("same program");
 }
 
-/// R6 = the row of this thread and call, by its index; continues after `by hash`
-/// if there is no more room.
+/// R6 = the row of this thread and call, by its index; continues at `by hash`, where
+/// [`find_row`] begins, if there is no more room.
+///
+/// ```c
+/// struct row *find_row(struct state *s)
+/// {
+///         struct { u32 tid, number; } key = { bpf_get_current_pid_tgid(), s->number };
+///         struct row *row, *zeros;
+///         u32 slot, first = 0;
+///
+///         if (s->number < LIMIT) {
+///                 slot = s->rows[s->number];
+///                 if (slot)
+///                         return bpf_map_lookup_elem(&slots.rows, &slot);
+///                 slot = take_slot(ROWS);
+///                 if (slot) {
+///                         s->rows[s->number] = slot;
+///                         row = bpf_map_lookup_elem(&slots.rows, &slot);
+///                         if (row)
+///                                 row->key = key;
+///                         return row;
+///                 }
+///         }
+///         row = bpf_map_lookup_elem(&rows, &key);
+///         if (row)
+///                 return row;
+///         /* A row is larger than the stack, so it is started with one of zeros. */
+///         zeros = bpf_map_lookup_elem(&zero, &first);
+///         if (!zeros)
+///                 return NULL;
+///         bpf_map_update_elem(&rows, &key, zeros, BPF_ANY);
+///         row = bpf_map_lookup_elem(&rows, &key);
+///         if (!row)
+///                 count_lost(CALLS);
+///         return row;
+/// }
+/// ```
 fn find_slot(a: &mut Assembler, slots: &Slots) {
     a.load(Size::Word, R6, R9, state::NUMBER);
     a.jump_if(If::Ge, R6, calls::LIMIT as i32, "by hash");
@@ -97,13 +166,12 @@ fn find_slot(a: &mut Assembler, slots: &Slots) {
     a.label("by hash");
 }
 
-/// R6 = the row of this thread and call, made if it is the first.
+/// The second half of `find_row` above: R6 = the row, made if it is the first.
 fn find_row(a: &mut Assembler, maps: &Maps) {
     a.call(Helper::GetCurrentPidTgid).store(Size::Word, R10, KEY, R0);
     a.load(Size::Word, R1, R9, state::NUMBER).store(Size::Word, R10, KEY + 4, R1);
     lookup(a, &maps.rows, KEY);
     a.jump_if(If::Ne, R0, 0, "row");
-    // A row is larger than the stack, so it is started with one of zeros.
     a.store(Size::Word, R10, SCRATCH, 0);
     lookup(a, &maps.zero, SCRATCH);
     a.jump_if(If::Eq, R0, 0, "out");
@@ -116,6 +184,19 @@ fn find_row(a: &mut Assembler, maps: &Maps) {
 
 /// Number, total, shortest, longest. Only this thread writes to its rows, so
 /// nothing has to be atomic.
+///
+/// ```c
+/// void count(struct row *row, u64 took)
+/// {
+///         u64 calls = row->calls++;
+///
+///         row->total += took;
+///         if (!calls || took < row->min)
+///                 row->min = took;
+///         if (row->max < took)
+///                 row->max = took;
+/// }
+/// ```
 fn count(a: &mut Assembler) {
     a.load(Size::Double, R2, R6, row::CALLS).mov(R1, R2).add(R1, 1);
     a.store(Size::Double, R6, row::CALLS, R1);
@@ -131,6 +212,18 @@ fn count(a: &mut Assembler) {
 }
 
 /// Sums of squares: fine for short calls, coarse for long ones.
+///
+/// ```c
+/// void moments(struct row *row, u64 took)
+/// {
+///         u64 coarse = took >> LONG_UNIT_SHIFT;
+///
+///         if (took < LONG)
+///                 row->squares += took * took;
+///         else
+///                 row->long_squares += coarse * coarse;
+/// }
+/// ```
 fn moments(a: &mut Assembler) {
     a.mov(R1, R8).jump_if(If::Ge, R8, row::LONG as i32, "long");
     a.alu(Alu::Mul, R1, R1).load(Size::Double, R2, R6, row::SQUARES).add(R2, R1);
@@ -140,7 +233,11 @@ fn moments(a: &mut Assembler) {
     a.store(Size::Double, R6, row::LONG_SQUARES, R2);
 }
 
-/// R8's logarithm by halving, and one more in its bucket.
+/// One more in the bucket of R8's logarithm, which is found by halving.
+///
+/// ```c
+/// row->histogram[min(ilog2(took), BUCKETS - 1)]++;
+/// ```
 fn histogram(a: &mut Assembler) {
     a.label("histogram").mov(R1, R8).mov(R2, 0);
     for bits in [32, 16, 8, 4, 2, 1] {
@@ -154,7 +251,7 @@ fn histogram(a: &mut Assembler) {
     a.store(Size::Double, R3, row::HISTOGRAM, R1);
 }
 
-/// R7 = how many bytes the call moved; goes `out` if it is none that does.
+/// R7 = how many bytes the call moved; goes to `out` if it moves none.
 fn amount(a: &mut Assembler) {
     a.load(Size::Word, R1, R9, state::KIND);
     a.jump_if(If::Set, R1, kind::BYTES as i32, "amount");
@@ -165,6 +262,31 @@ fn amount(a: &mut Assembler) {
 
 /// Adds R7 bytes and a call to the socket, the way in R8. Other threads may do
 /// so too, so it is atomic.
+///
+/// ```c
+/// void to_socket(struct state *s, u64 way, u64 bytes)
+/// {
+///         struct socket_slot *slot;
+///         struct socket *socket;
+///
+///         if (!s->socket)
+///                 return;
+///         way &= WAYS - 1;
+///         if (s->slot) {
+///                 slot = bpf_map_lookup_elem(&slots.sockets, &s->slot);
+///                 if (slot) {
+///                         __sync_fetch_and_add(&slot->bytes[way], bytes);
+///                         __sync_fetch_and_add(&slot->calls[way], 1);
+///                 }
+///                 return;
+///         }
+///         socket = bpf_map_lookup_elem(&sockets, &s->socket);
+///         if (socket) {
+///                 __sync_fetch_and_add(&socket->bytes[way], bytes);
+///                 __sync_fetch_and_add(&socket->calls[way], 1);
+///         }
+/// }
+/// ```
 fn to_socket(a: &mut Assembler, maps: &Maps, tag: &str) {
     let end = format!("{tag} end");
     a.load(Size::Double, R1, R9, state::SOCKET).jump_if(If::Eq, R1, 0, end.clone());
@@ -185,6 +307,22 @@ fn to_socket(a: &mut Assembler, maps: &Maps, tag: &str) {
 
 /// recvmmsg and sendmmsg: the kernel has written the length of each message
 /// into the program's vector. R7 is the number of messages, then of bytes.
+///
+/// ```c
+/// u64 messages(struct state *s, u64 number)
+/// {
+///         struct mmsghdr *vector = s->pointer;
+///         u64 sum = 0, i;
+///         u32 length;
+///
+///         for (i = 0; i < number && i < UIO_MAXIOV; i++) {
+///                 if (bpf_probe_read_user(&length, 4, &vector[i].msg_len))
+///                         break;
+///                 sum += length;
+///         }
+///         return sum;
+/// }
+/// ```
 fn messages(a: &mut Assembler) {
     a.label("messages").store(Size::Double, R10, SUM, 0).mov(R8, 0);
     a.label("message").jump_if(If::Ge, R8, R7, "messages end");
@@ -201,19 +339,42 @@ fn messages(a: &mut Assembler) {
 
 /// TCP_ZEROCOPY_RECEIVE: the kernel has written how much it mapped, and, where
 /// the program's structure has room for it, how much it copied besides.
+///
+/// ```c
+/// bool mapped(struct state *s, struct row *row, u64 *bytes)
+/// {
+///         struct tcp_zerocopy_receive *z = s->pointer;
+///         u32 size, copied, length;
+///
+///         /* The length of the structure, as the kernel has left it. */
+///         if (bpf_probe_read_user(&size, 4, s->length))
+///                 return false;
+///         if (size >= offsetofend(struct tcp_zerocopy_receive, copybuf_len)) {
+///                 if (bpf_probe_read_user(&copied, 4, &z->copybuf_len))
+///                         return false;
+///                 /* A signed number. */
+///                 if (copied && copied <= INT_MAX) {
+///                         row->bytes += copied;
+///                         to_socket(s, RECEIVED, copied);
+///                 }
+///         }
+///         if (bpf_probe_read_user(&length, 4, &z->length))
+///                 return false;
+///         *bytes = length;
+///         return true;
+/// }
+/// ```
 fn mapped(a: &mut Assembler, maps: &Maps) {
     let read = |a: &mut Assembler, at: i32| {
         a.load(Size::Double, R3, R9, state::POINTER).add(R3, at);
         a.mov(R1, R10).add(R1, i32::from(SCRATCH)).mov(R2, 4).call(Helper::ProbeReadUser);
         a.jump_if(If::Ne, R0, 0, "out").load(Size::Word, R7, R10, SCRATCH);
     };
-    // The length of the structure, as the kernel has left it.
     a.label("mapped").load(Size::Double, R3, R9, state::LENGTH);
     a.mov(R1, R10).add(R1, i32::from(SCRATCH)).mov(R2, 4).call(Helper::ProbeReadUser);
     a.jump_if(If::Ne, R0, 0, "out").load(Size::Word, R1, R10, SCRATCH);
     a.jump_if(If::Lt, R1, ZEROCOPY_COPIED + 4, "only mapped");
     read(a, ZEROCOPY_COPIED);
-    // A signed number; no more than 31 bits are bytes.
     a.jump_if(If::Gt, R7, i32::MAX, "only mapped").jump_if(If::Eq, R7, 0, "only mapped");
     a.load(Size::Double, R1, R6, row::BYTES).add(R1, R7);
     a.store(Size::Double, R6, row::BYTES, R1).mov(R8, Way::Received as i32);

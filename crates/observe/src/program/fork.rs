@@ -11,7 +11,27 @@ use std::os::fd::AsFd;
 const CHILD: i16 = -8;
 const VALUE: i16 = -16 - thread::SIZE as i16;
 
-/// For `sched_process_fork(struct task_struct *parent, struct task_struct *child)`.
+/// ```c
+/// int sched_process_fork(struct task_struct *parent, struct task_struct *child)
+/// {
+///         struct thread thread = {};
+///         u32 tid = child->pid;
+///
+///         if (!find_state())
+///                 return 0;
+///         if (!bpf_task_storage_get(&state, child, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
+///                 count_lost(THREADS);
+///                 return 0;
+///         }
+///         thread.process = child->tgid;
+///         thread.parent = bpf_get_current_pid_tgid();
+///         thread.start = bpf_ktime_get_ns();
+///         /* It begins with its parent's name. */
+///         bpf_get_current_comm(thread.name, 16);
+///         bpf_map_update_elem(&threads, &tid, &thread, BPF_ANY);
+///         return 0;
+/// }
+/// ```
 pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Assembler::new();
     let a = &mut asm;
@@ -29,7 +49,6 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     a.store(Size::Word, R10, VALUE + thread::PROCESS, R1);
     a.call(Helper::GetCurrentPidTgid).store(Size::Word, R10, VALUE + thread::PARENT, R0);
     a.call(Helper::KtimeGetNs).store(Size::Double, R10, VALUE + thread::START, R0);
-    // It begins with its parent's name.
     a.mov(R1, R10).add(R1, i32::from(VALUE + thread::NAME)).mov(R2, 16);
     a.call(Helper::GetCurrentComm);
     a.map(R1, maps.threads.as_fd()).mov(R2, R10).add(R2, i32::from(CHILD));

@@ -10,6 +10,9 @@
 //! are most of it: each is left by a return that processors with mitigations take
 //! slowly. Look-ups in arrays are a few instructions, and so are loads that the
 //! verifier can check; both are used where there is a choice.
+//!
+//! Above each program is the C that it stands for. The modules of the layout are its
+//! structures: `state` is `struct state`.
 
 pub(crate) mod copy;
 pub(crate) mod end;
@@ -196,16 +199,26 @@ fn argument_offset(n: usize) -> i16 {
 
 /// `R0` = the state of this thread; goes to `out` if it is not followed.
 /// Changes R1 to R5. The stack has the task at `task`, if a place is given.
+///
+/// ```c
+/// struct state *find_state(void)
+/// {
+///         struct task_struct *task = bpf_get_current_task_btf();
+///
+///         /*
+///          * Most threads of a machine have nothing stored with them, and should not pay for
+///          * the look-up. No value to begin with, no flag to make one.
+///          */
+///         return task->bpf_storage ? bpf_task_storage_get(&state, task, NULL, 0) : NULL;
+/// }
+/// ```
 fn find_state(asm: &mut Assembler, members: &Members, maps: &Maps, task: Option<i16>, out: &str) {
     asm.call(Helper::GetCurrentTaskBtf);
-    // Most threads of a machine have nothing stored with them, and should
-    // not pay for the look-up.
     asm.load(Size::Double, R1, R0, members.storage).jump_if(If::Eq, R1, 0, out);
     if let Some(task) = task {
         asm.store(Size::Double, R10, task, R0);
     }
     asm.mov(R2, R0);
-    // No value to begin with, no flag to make one.
     asm.map(R1, maps.state.as_fd()).mov(R3, 0).mov(R4, 0).call(Helper::TaskStorageGet);
     asm.jump_if(If::Eq, R0, 0, out);
 }
@@ -217,6 +230,19 @@ fn lookup(asm: &mut Assembler, map: &Map, key: i16) {
 
 /// `dst` = the next unused index of a kind; goes to `none` if all are in use.
 /// Changes R0 to R5 and the last 4 bytes of the stack.
+///
+/// ```c
+/// u32 take_slot(u32 kind)
+/// {
+///         u64 next, *used = bpf_map_lookup_elem(&slots.used, &kind);
+///
+///         /* It is not counted on forever, so that it does not wrap. */
+///         if (!used || *used >= LIMIT - 1)
+///                 return 0;
+///         next = __sync_fetch_and_add(used, 1) + 1;
+///         return next < LIMIT ? next : 0;
+/// }
+/// ```
 fn take_slot(asm: &mut Assembler, slots: &Slots, kind: i32, dst: Reg, none: &str) {
     let limit = match kind {
         used::ROWS => Slots::ROWS,
@@ -225,13 +251,22 @@ fn take_slot(asm: &mut Assembler, slots: &Slots, kind: i32, dst: Reg, none: &str
     asm.store(Size::Word, R10, -4, kind);
     lookup(asm, &slots.used, -4);
     asm.jump_if(If::Eq, R0, 0, none);
-    // It is not counted on forever, so that it does not wrap.
     asm.load(Size::Double, R1, R0, 0).jump_if(If::Ge, R1, limit as i32 - 1, none);
     asm.mov(R1, 1).atomic_fetch_add(R0, 0, R1).add(R1, 1);
     asm.jump_if(If::Ge, R1, limit as i32, none).mov(dst, R1);
 }
 
-/// Counts one that got lost. Changes R0 to R5 and the last 4 bytes of the stack.
+/// Counts one that was lost. Changes R0 to R5 and the last 4 bytes of the stack.
+///
+/// ```c
+/// void count_lost(u32 which)
+/// {
+///         u64 *count = bpf_map_lookup_elem(&lost, &which);
+///
+///         if (count)
+///                 __sync_fetch_and_add(count, 1);
+/// }
+/// ```
 fn count_lost(asm: &mut Assembler, maps: &Maps, which: i32, out: &str) {
     asm.store(Size::Word, R10, -4, which);
     lookup(asm, &maps.lost, -4);

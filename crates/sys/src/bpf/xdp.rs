@@ -1,7 +1,7 @@
-//! Programs that see the frames of a network device before the kernel does
+//! Programs that get the frames of a network device before the kernel's stack does
 //! (Documentation/networking/af_xdp.rst, bpf-helpers(7)): one that counts and drops them,
-//! one that hands them to AF_XDP sockets, and one by which frames are made
-//! (Documentation/bpf/bpf_prog_run.rst).
+//! one that passes them to AF_XDP sockets, and one that sends copies of a frame
+//! (Documentation/bpf/bpf_prog_run.rst). Above each is the C that it stands for.
 
 use super::asm::{Alu, Assembler, Helper, If, Insn, Reg::*, Size};
 use super::{Hook, Link, Map, MapKind, Program, Refused, TestAttr, Update, check, make};
@@ -13,7 +13,7 @@ pub(super) const ATTACH_TYPE: u32 = 37;
 
 const LINK_CREATE: libc::c_int = 28;
 
-// Offsets in `struct xdp_md`, and answers of a program (uapi/linux/bpf.h).
+// Offsets in `struct xdp_md`, and return values of a program (uapi/linux/bpf.h).
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const QUEUE: i16 = 16;
@@ -122,9 +122,7 @@ impl Redirector {
 impl LiveFrames {
     /// Copies of this frame, by the device of an interface index of this namespace.
     pub fn new(device: u32, frame: &[u8]) -> Result<LiveFrames, Refused> {
-        let mut asm = Assembler::new();
-        asm.wide(R1, device.into()).mov(R2, 0).call(Helper::Redirect).exit();
-        let program = Program::load(Hook::Frames, "live", &finished(asm))?;
+        let program = Program::load(Hook::Frames, "live", &sending(device))?;
         Ok(LiveFrames { program, frame: frame.to_owned() })
     }
 
@@ -147,7 +145,7 @@ impl LiveFrames {
         };
         let size = size_of::<TestAttr>();
         let command = super::PROG_TEST_RUN;
-        // SAFETY: the kernel reads the frame, which is as long as it says, and reads and
+        // SAFETY: the kernel reads the frame, which is as long as given, and reads and
         // writes the structure; every other address is null.
         check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attr, size) }).map(drop)
     }
@@ -175,9 +173,18 @@ struct LinkAttr {
     flags: u32,
 }
 
-/// Goes on at `other` with a frame that is not marked. Leaves the context in `R6` and the
-/// bytes of the frame in `R7`.
-fn only_marked(asm: &mut Assembler, mark: Mark) {
+/// Goes to `other` if the frame is not marked. Leaves the context in `R6` and the size of the
+/// frame in `R7`.
+///
+/// ```c
+/// bool marked(struct xdp_md *context)
+/// {
+///         void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+///
+///         return data + AT + 4 <= end && *(u32 *)(data + AT) == MARK;
+/// }
+/// ```
+fn require_mark(asm: &mut Assembler, mark: Mark) {
     let at = mark.at as i16;
     asm.mov(R6, R1).load(Size::Word, R2, R6, DATA).load(Size::Word, R3, R6, DATA_END);
     asm.mov(R7, R3).alu(Alu::Sub, R7, R2);
@@ -186,24 +193,60 @@ fn only_marked(asm: &mut Assembler, mark: Mark) {
     asm.jump_if(If::Ne, R5, R4, "other");
 }
 
+/// ```c
+/// int drop(struct xdp_md *context)
+/// {
+///         u32 cpu = bpf_get_smp_processor_id();
+///         struct { u64 frames, bytes; } *count;
+///
+///         if (!marked(context))
+///                 return XDP_PASS;
+///         count = bpf_map_lookup_elem(&counts, &cpu);
+///         if (!count)
+///                 return XDP_PASS;
+///         /* This CPU handles no other frame meanwhile, so nothing has to be atomic. */
+///         count->frames++;
+///         count->bytes += context->data_end - context->data;
+///         return XDP_DROP;
+/// }
+/// ```
 fn dropping(mark: Mark, counts: BorrowedFd) -> Vec<Insn> {
     let mut asm = Assembler::new();
-    only_marked(&mut asm, mark);
+    require_mark(&mut asm, mark);
     asm.call(Helper::GetSmpProcessorId).store(Size::Word, R10, -4, R0);
     asm.map(R1, counts).mov(R2, R10).add(R2, -4).call(Helper::MapLookup);
     asm.jump_if(If::Eq, R0, 0, "other");
-    // No other frame is looked at on this CPU meanwhile, so nothing has to be locked.
     asm.load(Size::Double, R1, R0, 0).add(R1, 1).store(Size::Double, R0, 0, R1);
     asm.load(Size::Double, R1, R0, 8).alu(Alu::Add, R1, R7).store(Size::Double, R0, 8, R1);
     asm.mov(R0, DROP).exit().label("other").mov(R0, PASS).exit();
     finished(asm)
 }
 
+/// ```c
+/// int redirect(struct xdp_md *context)
+/// {
+///         if (!marked(context))
+///                 return XDP_PASS;
+///         return bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
+/// }
+/// ```
 fn redirecting(mark: Mark, sockets: BorrowedFd) -> Vec<Insn> {
     let mut asm = Assembler::new();
-    only_marked(&mut asm, mark);
+    require_mark(&mut asm, mark);
     asm.map(R1, sockets).load(Size::Word, R2, R6, QUEUE).mov(R3, PASS);
     asm.call(Helper::RedirectMap).exit().label("other").mov(R0, PASS).exit();
+    finished(asm)
+}
+
+/// ```c
+/// int live(struct xdp_md *context)
+/// {
+///         return bpf_redirect(DEVICE, 0);
+/// }
+/// ```
+fn sending(device: u32) -> Vec<Insn> {
+    let mut asm = Assembler::new();
+    asm.wide(R1, device.into()).mov(R2, 0).call(Helper::Redirect).exit();
     finished(asm)
 }
 
@@ -226,7 +269,7 @@ fn possible_cpus() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bed::{MARK, Port, frame, pair};
+    use crate::test_net::{MARK, Port, frame, pair};
     use bytepath_testing::skip;
     use std::time::{Duration, Instant};
 

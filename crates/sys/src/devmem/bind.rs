@@ -23,7 +23,7 @@ impl fmt::Debug for Binding {
     }
 }
 
-/// What the kernel says when it does not bind.
+/// What the kernel reports when it does not bind.
 #[derive(Debug)]
 pub struct Refusal {
     pub error: io::Error,

@@ -41,7 +41,7 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Its bytes in the memory that was bound under its number; none where the CPU
+    /// Its bytes in the memory that was bound under its number; `None` if the CPU
     /// cannot look at them, or the fragment does not lie within the memory.
     #[inline]
     pub fn bytes<'a>(&'a self, memory: &'a dyn Memory) -> Option<&'a [u8]> {
@@ -117,7 +117,7 @@ impl Held {
     /// is left, so call it until they are empty.
     ///
     /// EBADMSG: the kernel freed nothing, or more than requested: it does
-    /// not know these tokens. No token is requested twice unless the kernel said
+    /// not know these tokens. No token is requested twice unless the kernel reported
     /// that it has not freed it; no receive may come in between, because the
     /// kernel reuses the numbers of freed tokens.
     pub fn give_back(&mut self, kernel: &mut impl Freer) -> io::Result<usize> {

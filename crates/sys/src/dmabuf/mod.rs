@@ -43,7 +43,7 @@ pub trait Memory: Debug + Send + Sync {
     /// Whether the CPU can look at it.
     fn is_visible(&self) -> bool;
 
-    /// Bytes of it; none where the CPU cannot look at them, or the range ends
+    /// Bytes of it; `None` if the CPU cannot look at them, or the range ends
     /// beyond the memory. Between [`Memory::begin_read`] and [`Memory::end_read`]
     /// they are those that a device has written.
     ///

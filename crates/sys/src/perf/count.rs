@@ -37,7 +37,7 @@ pub struct ThreadCount {
     fd: OwnedFd,
 }
 
-/// What the kernel says of one event.
+/// What the kernel reports of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub count: u64,

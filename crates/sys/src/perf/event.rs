@@ -342,7 +342,7 @@ fn parse_format(text: &str) -> Option<(usize, Vec<u32>)> {
     Some((word, bits))
 }
 
-/// Puts the bits of a value where they belong; none if it has more bits.
+/// Puts the bits of a value where they belong; `None` if it has more bits.
 fn scatter(value: u64, bits: &[u32]) -> Option<u64> {
     let width = bits.len().min(64) as u32;
     if width < 64 && value >> width != 0 {

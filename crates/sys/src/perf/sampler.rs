@@ -47,7 +47,7 @@ pub struct Refused {
     /// Name of the event.
     pub event: String,
     pub cpu: u32,
-    /// What the kernel said.
+    /// What the kernel returned.
     pub error: io::Error,
 }
 
@@ -204,7 +204,7 @@ impl Sampler {
         Ok::<(), Malformed>(())
     }
 
-    /// What the kernel says of each CPU's event.
+    /// What the kernel reports of each CPU's event.
     pub fn tallies(&self) -> io::Result<Vec<Tally>> {
         let lost = |tally: Tally| Tally { lost: tally.lost.filter(|_| self.counts_lost), ..tally };
         self.control.events.iter().map(|event| tally(event.as_fd()).map(lost)).collect()

@@ -1,8 +1,8 @@
 //! What pktgen prints, and the real one where the kernel has it.
 
 use super::*;
-use crate::bed::pair;
 use crate::bpf::xdp::{Dropper, Mark, Mode};
+use crate::test_net::pair;
 use bytepath_testing::skip;
 use std::time::Instant;
 

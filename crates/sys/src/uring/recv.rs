@@ -211,7 +211,7 @@ impl RecvRing {
         let at = usize::from(self.next) * self.shape.buffer_size as usize + self.offset as usize;
         self.left -= len;
         self.offset += len;
-        // An incremental buffer is done with when the kernel says so; for the
+        // An incremental buffer is done with when the kernel marks it; for the
         // others, and for all but the last of a bundle, one filling is all.
         let full = self.offset == self.shape.buffer_size;
         let kept = self.shape.incremental && self.left == 0 && cqueue::buffer_more(self.flags);

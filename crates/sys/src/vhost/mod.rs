@@ -80,7 +80,7 @@ impl Step {
 #[error("{}: {error}", .step.words())]
 pub struct Refused {
     pub step: Step,
-    /// What the kernel said.
+    /// What the kernel returned.
     pub error: io::Error,
 }
 

@@ -1,9 +1,9 @@
 //! A real worker on a real tap, where the kernel has vhost-net; otherwise it is skipped and reported.
 
 use super::*;
-use crate::bed::{PROTOCOL, Port, apart, frame};
 use crate::netlink::Netlink;
 use crate::tap::Tap;
+use crate::test_net::{PROTOCOL, Port, apart, frame};
 use crate::{tap, thread};
 use bytepath_testing::skip;
 

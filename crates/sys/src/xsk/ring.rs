@@ -77,7 +77,7 @@ pub(super) struct Ring<T> {
 
 impl<T: Copy> Ring<T> {
     /// Maps a ring that was made with this many entries, a power of two. `offsets` are what
-    /// the kernel says of all four. Everything is checked to lie within the mapping.
+    /// the kernel reports of all four. Everything is checked to lie within the mapping.
     pub(super) fn map(
         socket: BorrowedFd,
         kind: Kind,

@@ -2,8 +2,8 @@
 //! is none.
 
 use super::*;
-use crate::bed::{MARK, Port, frame, pair};
 use crate::bpf::xdp::{Mode, Redirector};
+use crate::test_net::{MARK, Port, frame, pair};
 use bytepath_testing::skip;
 
 const TIMEOUT: Duration = Duration::from_millis(500);

@@ -127,7 +127,7 @@ impl RefillRing {
         count
     }
 
-    /// Fragments that the kernel says it has copied, and their bytes; none
+    /// Fragments that the kernel reports it has copied, and their bytes; none
     /// where it keeps no statistics (before Linux 7.2).
     pub(super) fn copied(&self) -> Option<(u64, u64)> {
         let at = self.stats?;

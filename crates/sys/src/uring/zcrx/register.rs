@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::slice;
 use std::sync::{Mutex, PoisonError};
 
-/// What the kernel says of its zero-copy receive (`IO_URING_QUERY_ZCRX`).
+/// What the kernel reports of its zero-copy receive (`IO_URING_QUERY_ZCRX`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// A queue without a device, into which the kernel copies (Linux 7.1).
@@ -77,14 +77,14 @@ pub enum AreaMemory {
 /// The required properties of a queue.
 #[derive(Debug)]
 pub struct QueueShape {
-    /// Index of the network device and of its receive queue; none for a queue
+    /// Index of the network device and of its receive queue; `None` for a queue
     /// without a device, into which the kernel copies.
     pub device: Option<(u32, u32)>,
     /// The memory that bytes arrive in, a whole number of pages.
     pub area: AreaMemory,
     /// Entries of the refill ring, 1 to 32768; rounded up to a power of two.
     pub entries: u32,
-    /// Bytes of a buffer: a power of two, at least a page; none for a page.
+    /// Bytes of a buffer: a power of two, at least a page; `None` for a page.
     pub buffer: Option<u32>,
     /// The kernel is to provide the memory of the refill ring.
     pub kernel_ring: bool,
@@ -217,7 +217,7 @@ impl Queue {
         Ok((queue, request.zcrx_id))
     }
 
-    /// Bytes of the area; none where the piece does not lie within it, or where the
+    /// Bytes of the area; `None` if the piece does not lie within it, or where the
     /// CPU cannot look.
     ///
     /// # Safety
@@ -267,7 +267,7 @@ impl Queue {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner).waiting()
     }
 
-    /// Fragments that the kernel has copied, and their bytes; none where it does
+    /// Fragments that the kernel has copied, and their bytes; `None` if it does
     /// not count them (before Linux 7.2).
     pub(super) fn copied(&self) -> Option<(u64, u64)> {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner).copied()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     /// One entry for each thread and call.
     pub rows: Vec<Row>,
     pub threads: Vec<Thread>,
@@ -166,7 +166,7 @@ impl Row {
     }
 
     /// Standard deviation of the mean as a part of the mean, as `perf trace -s`
-    /// has it; none for fewer than two calls or no time at all.
+    /// has it; `None` for fewer than two calls or no time at all.
     pub(crate) fn relative_deviation(&self) -> Option<f64> {
         let (n, total) = (self.calls as f64, self.total as f64);
         if self.calls < 2 || self.total == 0 {

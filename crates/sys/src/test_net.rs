@@ -76,7 +76,7 @@ impl Port {
         rustix::net::send(&self.0, frame, SendFlags::empty()).unwrap();
     }
 
-    /// The next frame; none if there is none for a while.
+    /// The next frame; `None` if there is none for a while.
     pub(crate) fn receive(&self) -> Option<Vec<u8>> {
         use std::os::fd::AsFd;
         let timeout = Duration::from_millis(500);

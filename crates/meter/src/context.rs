@@ -1,0 +1,79 @@
+//! What a meter is given to measure with.
+
+use bytepath_record::{Fault, FaultKind, Role, Work};
+use bytepath_sys::Roots;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+/// What a meter may read, and its options.
+#[derive(Clone)]
+pub struct Context {
+    /// Where `/proc` and `/sys` are.
+    pub roots: Roots,
+    /// The role this agent plays.
+    pub role: Role,
+    pub threads: Vec<ThreadTag>,
+    /// The connections, by flow.
+    pub flows: Arc<Vec<OwnedFd>>,
+    pub work: Work,
+    /// Work that a flow has done so far: bytes moved, or exchanges.
+    pub moved: Arc<dyn Fn(u32) -> u64 + Send + Sync>,
+    /// The network device of the link.
+    pub device: Option<String>,
+    /// Whether the host has no other role, so that this one measures its machine.
+    pub alone: bool,
+    /// See [`LastLook`].
+    pub last_look: LastLook,
+    /// This meter's options, in the form that it alone reads; null for its defaults.
+    pub options: Value,
+}
+
+impl Context {
+    /// The receiver's host without a stream: no threads, no connections, no device.
+    pub fn idle(roots: Roots) -> Context {
+        Context {
+            roots,
+            role: Role::Receiver,
+            threads: Vec::new(),
+            flows: Arc::new(Vec::new()),
+            work: Work::default(),
+            moved: Arc::new(|_| 0),
+            device: None,
+            alone: false,
+            last_look: Default::default(),
+            options: Value::Null,
+        }
+    }
+
+    /// The options as the meter's own type; `None` if nothing was set.
+    pub fn options<T: DeserializeOwned>(&self) -> Result<Option<T>, Fault> {
+        Option::deserialize(&self.options).map_err(|e| {
+            Fault::new(FaultKind::Usage, format!("the options cannot be read: {e}"))
+                .remedy("`bytepath meters` lists the options of each meter")
+        })
+    }
+}
+
+/// A thread to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadTag {
+    /// Thread id within this process.
+    pub tid: u32,
+    /// Name that reports show.
+    pub name: String,
+}
+
+/// The previous snapshot of the meter `steady`; `None` before the first.
+pub type LastLook = Arc<Mutex<Option<Snapshot>>>;
+
+/// What has to stay the same while bytes flow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    pub(crate) clock_source: Option<String>,
+    /// Throttle counts by CPU; only CPUs that count.
+    pub(crate) throttled: Vec<(u32, u64)>,
+    /// Settings of the link's device, by name.
+    pub(crate) link: Vec<(&'static str, String)>,
+}

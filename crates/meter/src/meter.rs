@@ -1,0 +1,102 @@
+//! The entry of a meter in the catalogue, and a meter at work.
+
+use super::{Context, Output};
+use bytepath_record::{Attempt, Facts, Fault, OptionSpec, Support};
+use bytepath_sys::Roots;
+use std::time::Duration;
+
+/// Describes a meter. An entry names what differs from [`Meter::BASE`].
+pub struct Meter {
+    /// Name in the catalogue, as the user types it.
+    pub name: &'static str,
+    /// One line: what it measures and from which source.
+    pub summary: &'static str,
+    pub reach: Reach,
+    /// Options of the form `key=value`, which the meter reads with [`Context::options`].
+    pub options: &'static [OptionSpec],
+    /// Whether a study that names no meters has it.
+    pub usual: bool,
+    /// Whether it runs in separate trials only, because it costs the stream
+    /// more than other meters do.
+    pub apart: bool,
+    /// Tries on a host whether it works there, if facts alone do not show that.
+    pub attempt: fn(&Roots) -> Option<Attempt>,
+    /// Whether it works on a host with these facts.
+    pub probe: fn(&Facts) -> Support,
+    /// Does what takes too long for the start of a window. Called before the bytes flow.
+    pub prepare: Prepare,
+    /// Begins to measure. Called at the start of the window, so it has to be quick (well
+    /// under a millisecond). Not called if `prepare` returned something to start.
+    pub start: fn(&Context) -> Result<Box<dyn Running>, Fault>,
+}
+
+/// See [`Meter::prepare`].
+pub(crate) type Prepare = fn(&Context) -> Result<Option<Box<dyn Prepared>>, Fault>;
+
+impl Meter {
+    /// A meter of every regular trial that works on every host, needs no preparation and
+    /// measures nothing by itself.
+    pub const BASE: Meter = Meter {
+        name: "",
+        summary: "",
+        reach: Reach::Machine,
+        options: &[],
+        usual: true,
+        apart: false,
+        attempt: |_| None,
+        probe: |_| Support::Yes,
+        prepare: |_| Ok(None),
+        start: |_| at_stop(|| Ok(Output::default())),
+    };
+}
+
+/// A meter that is ready to start.
+pub trait Prepared: Send {
+    /// Begins to measure, as quickly as [`Meter::start`].
+    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault>;
+}
+
+/// A meter between start and stop.
+pub trait Running: Send {
+    /// Called about every [`TICK`].
+    fn tick(&mut self) {}
+
+    /// Ends the window.
+    fn stop(self: Box<Self>) -> Result<Output, Fault>;
+}
+
+/// Closures are meters that are ready to start.
+impl<F: FnOnce() -> Result<Box<dyn Running>, Fault> + Send> Prepared for F {
+    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault> {
+        self()
+    }
+}
+
+/// A running meter without ticks: the function is called at the end of the window. Most
+/// meters read counters when they start, and subtract them there from what they read again.
+pub fn at_stop<F>(stop: F) -> Result<Box<dyn Running>, Fault>
+where
+    F: FnOnce() -> Result<Output, Fault> + Send + 'static,
+{
+    struct AtStop<F>(F);
+    impl<F: FnOnce() -> Result<Output, Fault> + Send> Running for AtStop<F> {
+        fn stop(self: Box<Self>) -> Result<Output, Fault> {
+            (self.0)()
+        }
+    }
+    Ok(Box::new(AtStop(stop)))
+}
+
+/// Time between two ticks of the agent's control thread.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// Where a meter runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It measures the whole machine: in one agent per machine.
+    Machine,
+    /// It measures the agent's network namespace and process: in every agent.
+    Agent,
+    /// The engine counts itself; the catalogue entry only switches it on.
+    Engine,
+}
