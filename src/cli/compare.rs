@@ -2,7 +2,7 @@
 //! other, and the thresholds of a build server.
 
 use super::exit::{THRESHOLD_FAILED, UNDECIDED};
-use super::printed::{Printed, WithPage};
+use super::output_args::OutputArgs;
 use super::published::published;
 use super::show::{WorkName, explained};
 use bytepath_profile::Explanation;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
-pub(super) struct CompareArguments {
+pub(super) struct CompareArgs {
     /// Folder of the study, or of the earlier one of two; or published:NAME
     ///
     /// published:NAME compares a published work's ratios with those of OTHER; published: alone
@@ -49,7 +49,7 @@ pub(super) struct CompareArguments {
     #[arg(long, requires = "other")]
     different_hosts: bool,
     #[command(flatten)]
-    printed: Printed<WithPage>,
+    output: OutputArgs<true>,
     /// Add system-call tables, sizes and rates over time (one study)
     #[arg(long, conflicts_with = "other")]
     details: bool,
@@ -103,10 +103,10 @@ impl<'a> Document<'a> {
 }
 
 /// Prints a comparison and checks the thresholds.
-pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
+pub(super) fn compare(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
     if let Some(name) = arguments.study.to_str().and_then(|name| name.strip_prefix(PUBLISHED)) {
         refuse_what_no_work_has(arguments)?;
-        published(name, arguments.other.as_deref(), &arguments.printed)?;
+        published(name, arguments.other.as_deref(), &arguments.output)?;
         return Ok(ExitCode::SUCCESS);
     }
     match &arguments.other {
@@ -116,8 +116,8 @@ pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
 }
 
 /// Limits and other baselines are those of studies.
-fn refuse_what_no_work_has(arguments: &CompareArguments) -> Result<(), Fault> {
-    let CompareArguments { baseline, fail_if, relative, details, per, .. } = arguments;
+fn refuse_what_no_work_has(arguments: &CompareArgs) -> Result<(), Fault> {
+    let CompareArgs { baseline, fail_if, relative, details, per, .. } = arguments;
     let given = [
         ("--baseline", baseline.is_some()),
         ("--fail-if", !fail_if.is_empty()),
@@ -135,7 +135,7 @@ fn refuse_what_no_work_has(arguments: &CompareArguments) -> Result<(), Fault> {
 }
 
 /// The cells of one study against its baseline, or against another.
-fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
+fn within(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
     let mut study = load(&arguments.study)?;
     if let Some(name) = &arguments.baseline {
         choose_baseline(&mut study, name)?;
@@ -155,12 +155,12 @@ fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
         print_results(&results, &style, out)
     };
     let page = |out: &mut dyn Write| report::study_page(&subject, &results, out);
-    arguments.printed.print_any(&document, text, page)?;
+    arguments.output.print_any(&document, text, page)?;
     Ok(exit(failed, &results))
 }
 
 /// Two studies with the same cells.
-fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault> {
+fn across(arguments: &CompareArgs, other: &Path) -> Result<ExitCode, Fault> {
     let (first, second) = (load(&arguments.study)?, load(other)?);
     let between = stats::between(&first, &second, arguments.relative);
     refuse_other_machines(arguments, &between)?;
@@ -179,7 +179,7 @@ fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault>
         print_results(&results, style, out)
     };
     let page = |out: &mut dyn Write| report::between_page(names, studies, &between, &results, out);
-    arguments.printed.print_any(&document, text, page)?;
+    arguments.output.print_any(&document, text, page)?;
     Ok(exit(failed, &results))
 }
 
@@ -205,7 +205,7 @@ fn names(study: &Study) -> Vec<&str> {
 }
 
 /// Numbers of two machines say nothing of what changed in software.
-fn refuse_other_machines(arguments: &CompareArguments, between: &Between) -> Result<(), Fault> {
+fn refuse_other_machines(arguments: &CompareArgs, between: &Between) -> Result<(), Fault> {
     if arguments.different_hosts {
         return Ok(());
     }
@@ -221,14 +221,14 @@ fn refuse_other_machines(arguments: &CompareArguments, between: &Between) -> Res
 }
 
 fn check(
-    arguments: &CompareArguments,
+    arguments: &CompareArgs,
     subjects: &[Subject],
     rules: &Rules,
 ) -> Result<Vec<ThresholdResult>, Fault> {
     stats::judge_thresholds(&arguments.fail_if, subjects, rules)
 }
 
-fn failed(arguments: &CompareArguments, results: &[ThresholdResult]) -> bool {
+fn failed(arguments: &CompareArgs, results: &[ThresholdResult]) -> bool {
     let any = |outcome| results.iter().any(|r| r.outcome == outcome);
     any(Outcome::Failed) || (arguments.strict && any(Outcome::Undecided))
 }

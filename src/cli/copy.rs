@@ -1,7 +1,7 @@
 //! `bytepath copy`: copy engines by themselves, compared with the CPU.
 
 use super::help::list;
-use super::printed::{Document, Printed};
+use super::output_args::{Document, OutputArgs};
 use bytepath_engine::copy::trial::{Load, Outcome, memories, on_cpu, run};
 use bytepath_engine::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
 use bytepath_record::{Fault, FaultKind, OptionKind, Options, unit};
@@ -13,12 +13,11 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use serde::Serialize;
-use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = after_help())]
-pub(super) struct CopyArguments {
+pub(super) struct CopyArgs {
     /// Engine, compared with the first; repeatable [default: all that work]
     ///
     /// With options: NAME[:key=value,...]. The default is cpu, thread, and dsa if it is set up.
@@ -53,7 +52,7 @@ pub(super) struct CopyArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
-    printed: Printed,
+    output: OutputArgs,
 }
 
 /// An engine as typed.
@@ -72,7 +71,7 @@ struct Found<'a> {
 }
 
 /// Measures copy engines.
-pub(super) fn copy(arguments: &CopyArguments) -> Result<ExitCode, Fault> {
+pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
     let engines = engines(&arguments.engines)?;
     let mut cells: Vec<(CopyCell, Vec<CopyTrial>)> = Vec::new();
     let mut plan: Vec<(usize, Load)> = Vec::new();
@@ -105,14 +104,13 @@ pub(super) fn copy(arguments: &CopyArguments) -> Result<ExitCode, Fault> {
     let (rows, found) = offload(&cells);
     let notes = notes(&engines);
     let content = Found { break_even: &found, cells: &rows, notes: &notes };
-    arguments.printed.print(&Document::new("bytepath-copy", content), |style, out| {
+    arguments.output.print(&Document::new("bytepath-copy", content), |style, out| {
         report::offload((&rows, &found), &notes, style, out)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Every combination of what was asked.
-fn loads(arguments: &CopyArguments) -> Vec<Load> {
+fn loads(arguments: &CopyArgs) -> Vec<Load> {
     let mut all = Vec::new();
     for memory in &arguments.memory {
         for (depth, batch) in arguments

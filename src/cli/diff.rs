@@ -1,11 +1,9 @@
 //! `bytepath diff`: the difference between two profiles.
 
 use super::help::values;
-use super::output::{print, print_json};
-use super::plan::LONGEST_TEXT;
-use super::printed::Document;
+use super::output::{file_fault, print, print_json, replace, style};
+use super::output_args::Document;
 use super::profile::{open, source};
-use super::show::{replace, style};
 use bytepath_profile::counts::{self, Counts};
 use bytepath_profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
 use bytepath_profile::flame::{BOXES, Flames, Widths, flames, label};
@@ -16,16 +14,14 @@ use bytepath_profile::{self as profile, Profile, WorkUnit};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_report as report;
 use bytepath_stats as stats;
-use bytepath_study::{ProfiledCell, ends, profiled_cell};
-use bytepath_sys::files;
+use bytepath_study::{ProfiledCell, ends, profiled_cell, read_text};
 use clap::{Args, ValueEnum};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = after_help())]
-pub(super) struct DiffArguments {
+pub(super) struct DiffArgs {
     /// Profile before the change: FILE,..., FILE@N, STUDY#CELL, or - for standard input
     ///
     /// Several files are repeated trials. FILE@N is the Nth table of a mail.
@@ -176,7 +172,7 @@ enum ExplainName {
 }
 
 /// Compares two profiles.
-pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
+pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     let rules = rules(arguments.rules.as_deref())?;
     if arguments.without == "-" && arguments.with == "-" {
         return Err(Fault::new(FaultKind::Usage, "only one side can be standard input")
@@ -201,7 +197,7 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
     }
     if let Some(form) = arguments.explain {
         explain(arguments, [&without, &with], &rules, form)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let options = Options {
         measure: if arguments.total { Measure::Total } else { Measure::SelfOnly },
@@ -238,7 +234,7 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
             style.width = arguments.width.unwrap_or(style.width);
             report::side_by_side(&found, &places, &style, out)
         })?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let top = arguments.top.or((format == FormatName::Text).then_some(TOP));
     found.keep(top, arguments.threshold / 100.0);
@@ -260,11 +256,11 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
             print_json(&Document::new("bytepath-diff", &found))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Prints counters side by side.
-fn counters(arguments: &DiffArguments, sides: [&Counts; 2]) -> Result<ExitCode, Fault> {
+fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
     if arguments.explain.is_some() || arguments.svg.is_some() || arguments.svg_before.is_some() {
         let what = "counters have no functions to explain or to draw";
         return Err(Fault::new(FaultKind::Usage, what).remedy("leave out --explain and --svg"));
@@ -285,12 +281,12 @@ fn counters(arguments: &DiffArguments, sides: [&Counts; 2]) -> Result<ExitCode, 
             report::counters(&found, &style, out)
         })?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Prints the steps from one side's cost to the other's.
 fn explain(
-    arguments: &DiffArguments,
+    arguments: &DiffArgs,
     sides: [&Side; 2],
     rules: &Rules,
     form: ExplainName,
@@ -393,7 +389,7 @@ fn notes(sides: [&Side; 2]) -> Vec<String> {
 }
 
 /// Both sides, read at the same time.
-fn sides(arguments: &DiffArguments) -> Result<[Side; 2], Fault> {
+fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
     let from = arguments.from;
     let (without, with) = std::thread::scope(|scope| {
         let with = scope.spawn(|| side(&arguments.with, from));
@@ -467,8 +463,7 @@ fn title(diff: &Diff) -> String {
 /// The built-in rules, and those of a file before them.
 fn rules(file: Option<&Path>) -> Result<Rules, Fault> {
     let Some(file) = file else { return Ok(Rules::built_in().clone()) };
-    let text = files::read_text(file, LONGEST_TEXT).map_err(|e| cannot("read", file, &e))?;
-    Rules::built_in().with(&file.display().to_string(), &text)
+    Rules::built_in().with(&file.display().to_string(), &read_text(file)?)
 }
 
 fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Result<(), Fault> {
@@ -481,11 +476,7 @@ fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Resul
         }
         _ => Fault::system("cannot draw the flame graph", &e),
     })?;
-    replace(file, &svg).map_err(|e| cannot("write", file, &e))
-}
-
-fn cannot(what: &str, path: &Path, error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot {what} {}: {error}", path.display()))
+    replace(file, &svg).map_err(|e| file_fault("write", file, &e))
 }
 
 /// One row a function. The first four columns are those of a hand-made list:

@@ -5,10 +5,9 @@ use bytepath_record::{Fault, FaultKind};
 use bytepath_study::merge as join;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-pub(super) struct MergeArguments {
+pub(super) struct MergeArgs {
     /// Study folders of the same experiment, each on a pair of hosts
     #[arg(value_name = "STUDY", required = true, num_args = 2..)]
     studies: Vec<PathBuf>,
@@ -24,14 +23,14 @@ pub(super) struct MergeArguments {
 }
 
 /// Merges studies; pairs of hosts are named after the folders.
-pub(super) fn merge(arguments: &MergeArguments) -> Result<ExitCode, Fault> {
+pub(super) fn merge(arguments: &MergeArgs) -> Result<(), Fault> {
     let named = |folder: &PathBuf| name(folder).map(|name| (name, folder.clone()));
     let folders = arguments.studies.iter().map(named).collect::<Result<Vec<_>, Fault>>()?;
     join(&folders, &arguments.out, arguments.different_hosts)?;
     if !arguments.quiet {
         say(format!("study: {}", arguments.out.display()));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn name(folder: &Path) -> Result<String, Fault> {

@@ -3,16 +3,15 @@
 use super::exit::{exit_code, explain};
 use super::help::values;
 use super::memory::bounded_while;
-use super::output::{self, json, taken};
-use super::printed::{Form, Printed, WithPage, keep};
+use super::output::{self, PAGE_WIDTH, file_fault, json, replace, taken, write_file};
+use super::output_args::{Format, OutputArgs};
 use super::profile::summary;
-use super::show::{PAGE, replace};
 use bytepath_host::survey;
 use bytepath_observe::{self as observe, Asked, Method, Observed, Request, Target};
 use bytepath_profile::flame::{self, Chart};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{self as profile, Profile, export};
-use bytepath_record::{Ending, Fault, FaultKind, unit};
+use bytepath_record::{Ending, Fault, unit};
 use bytepath_report::{self as report, Advice, Style};
 use bytepath_study::{ProgramSampler, copy_ceiling, load, of_program};
 use bytepath_sys::Roots;
@@ -26,7 +25,7 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n{}", values::<Count>("How calls are counted (--count):")))]
-pub(super) struct ObserveArguments {
+pub(super) struct ObserveArgs {
     /// Observe a running process until it ends or Ctrl-C
     ///
     /// Its threads and descendants are observed, too.
@@ -41,7 +40,7 @@ pub(super) struct ObserveArguments {
     #[arg(long = "for", value_name = "TIME", requires = "pid", value_parser = unit::parse_duration)]
     limit: Option<Duration>,
     #[command(flatten)]
-    printed: Printed<WithPage>,
+    output: OutputArgs<true>,
     /// Show every thread, every call, and histograms of durations
     ///
     /// The histograms are of calls, in powers of two.
@@ -131,7 +130,7 @@ be seen.
 ";
 
 /// Observes, and prints what was seen.
-pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
+pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
     // What is wrong with it is said before anything is run.
     let load = |study: &Path| bounded_while(|| load(study));
     let study = arguments.study.as_deref().map(load).transpose()?;
@@ -221,21 +220,21 @@ fn heed(asked: &Asked, process: bool) -> std::io::Result<()> {
 }
 
 fn write(
-    arguments: &ObserveArguments,
+    arguments: &ObserveArgs,
     observed: &Observed,
     advice: Option<&Advice>,
 ) -> Result<(), Fault> {
-    let terminal = arguments.printed.out.is_none() && std::io::stderr().is_terminal();
-    let colour = arguments.printed.out.is_none() && output::colours(&std::io::stderr());
+    let terminal = arguments.output.out.is_none() && std::io::stderr().is_terminal();
+    let colour = arguments.output.out.is_none() && output::colours(&std::io::stderr());
     let size = output::size(std::io::stderr()).filter(|_| terminal);
-    let width = size.map_or(PAGE, |(columns, _)| columns);
+    let width = size.map_or(PAGE_WIDTH, |(columns, _)| columns);
     let style = Style { width, colour, details: arguments.details };
     let mut text = Vec::new();
     let fault = |e: std::io::Error| Fault::system("cannot write the report", &e);
-    let form = arguments.printed.form();
-    if form == Form::Json {
+    let format = arguments.output.format();
+    if format == Format::Json {
         text = json(&observed.observation)?.into_bytes();
-    } else if form == Form::Html {
+    } else if format == Format::Html {
         let profiles = observed.profile.iter();
         let charts: Vec<Chart> =
             profiles.map(|profile| flame::chart(profile, Rules::built_in())).collect();
@@ -253,19 +252,18 @@ fn write(
     if let (Some(file), Some(profile)) = (&arguments.profile_out, &observed.profile) {
         keep_profile(profile, file)?;
     }
-    match &arguments.printed.out {
-        Some(file) => keep(file, &text),
+    match &arguments.output.out {
+        Some(file) => write_file(file, &text),
         None => taken("standard error", std::io::stderr().lock().write_all(&text)),
     }
 }
 
 /// Writes the profile in the format that the file's name implies.
 fn keep_profile(profile: &Profile, file: &Path) -> Result<(), Fault> {
-    let name = file.to_string_lossy();
+    let Some(format) = export::find_by_file_name(&file.to_string_lossy()) else { return Ok(()) };
     let mut content = Vec::new();
-    let written = match export::find_by_file_name(&name) {
-        Some(format) => format.write(profile, &mut content).and_then(|()| replace(file, &content)),
-        None => Ok(()),
-    };
-    written.map_err(|e| Fault::new(FaultKind::Storage, format!("cannot write {name}: {e}")))
+    format
+        .write(profile, &mut content)
+        .and_then(|()| replace(file, &content))
+        .map_err(|e| file_fault("write", file, &e))
 }

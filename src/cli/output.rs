@@ -5,13 +5,16 @@
 use anstream::AutoStream;
 use anstream::stream::RawStream;
 use bytepath_record::{Fault, FaultKind, visible, visible_json};
+use bytepath_sys::files::Folder;
 use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Display;
+use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 
 /// Sets when colours are used, here and in clap's help.
 pub(super) fn set_colours(when: ColorChoice) {
@@ -32,6 +35,35 @@ pub(super) fn colours<S: RawStream>(stream: &S) -> bool {
 pub(super) fn size(stream: impl AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0).then_some((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// Columns of text that is not for a terminal.
+pub(super) const PAGE_WIDTH: usize = 100;
+
+/// As wide as the terminal and coloured there, plain elsewhere.
+pub(super) fn style(details: bool) -> bytepath_report::Style {
+    let width = size(io::stdout()).map_or(PAGE_WIDTH, |(columns, _)| columns);
+    bytepath_report::Style { width, colour: colours(&io::stdout()), details }
+}
+
+/// Replaces a file atomically. What is not a regular file, such as a pipe, is written to as it
+/// is.
+pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+    if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
+        return fs::OpenOptions::new().write(true).open(file)?.write_all(content);
+    }
+    let (folder, name) = Folder::around(file)?;
+    folder.replace_shared(name, content)
+}
+
+/// Writes a result to a file, whole or not at all.
+pub(super) fn write_file(file: &Path, content: &[u8]) -> Result<(), Fault> {
+    replace(file, content).map_err(|e| file_fault("write", file, &e))
+}
+
+/// A file that could not be read or written.
+pub(super) fn file_fault(verb: &str, file: &Path, error: &io::Error) -> Fault {
+    Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", file.display()))
 }
 
 /// A value as JSON, with nothing in it that would steer a terminal.

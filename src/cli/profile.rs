@@ -1,9 +1,8 @@
 //! `bytepath profile`: one profile, shown or converted.
 
 use super::help::list;
-use super::output::{json, print};
-use super::printed::{Document, keep};
-use super::show::{replace, style};
+use super::output::{file_fault, json, print, replace, style, write_file};
+use super::output_args::Document;
 use bytepath_profile::import::{self, Content, Times, Wanted};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{Weight, export, summarise};
@@ -13,13 +12,12 @@ use clap::Args;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 pub(super) mod summary;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = formats_help())]
-pub(super) struct ProfileArguments {
+pub(super) struct ProfileArgs {
     /// Profile in any known format, gzipped or not, or - for standard input
     ///
     /// FILE@N is the Nth table of a mail.
@@ -46,7 +44,7 @@ pub(super) struct ProfileArguments {
 const TOP: usize = 20;
 
 /// Reads a profile and shows it, or writes it in another format.
-pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
+pub(super) fn profile(arguments: &ProfileArgs) -> Result<(), Fault> {
     if arguments.json {
         return summarised(arguments);
     }
@@ -66,27 +64,27 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
             format
                 .write(&profile, &mut content)
                 .and_then(|()| replace(file, &content))
-                .map_err(|e| unwritten(&file.display().to_string(), &e))?;
+                .map_err(|e| file_fault("write", file, &e))?;
         }
         (Some(format), None) => print(|out| format.write(&profile, out))?,
         (None, _) => {
             print(|out| summary::write(&profile, arguments.top.unwrap_or(TOP), &style(false), out))?
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Prints the summary of a profile as JSON.
-fn summarised(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
+fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
     let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
     let mut summary = summarise(&profile, Rules::built_in());
     summary.functions.truncate(arguments.top.unwrap_or(usize::MAX));
     let document = json(&Document::new("bytepath-profile-summary", summary))?;
     match &arguments.out {
-        Some(file) => keep(file, document.as_bytes())?,
+        Some(file) => write_file(file, document.as_bytes())?,
         None => print(|out| out.write_all(document.as_bytes()))?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Reads a file, a table of a mail (`FILE@N`), or standard input (`-`).
@@ -110,7 +108,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
 }
 
 /// What to write instead of printing, if anything.
-fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static export::Exporter>, Fault> {
+fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static export::Exporter>, Fault> {
     if let Some(name) = arguments.to {
         return Ok(export::find(name));
     }
@@ -122,10 +120,6 @@ fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static export::Expo
         Fault::new(FaultKind::Usage, format!("cannot infer the format from '{name}'"))
             .remedy(format!("use one of the suffixes {}, or add --to", endings.join(", ")))
     })
-}
-
-fn unwritten(what: &str, error: &std::io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot write {what}: {error}"))
 }
 
 /// A format that can be read.

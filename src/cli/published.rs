@@ -1,7 +1,7 @@
 //! `bytepath compare published:NAME [STUDY]`: the figures of a published work, and a study
 //! with its ratios.
 
-use super::printed::{Document, Formats, Printed};
+use super::output_args::{Document, OutputArgs};
 use bytepath_record::{Fault, Published};
 use bytepath_report as report;
 use bytepath_spec::{find_published, published_names};
@@ -36,32 +36,32 @@ struct Named<'a> {
 pub(super) fn published(
     name: &str,
     study: Option<&Path>,
-    printed: &Printed<impl Formats>,
+    output: &OutputArgs<true>,
 ) -> Result<(), Fault> {
     if name.is_empty() && study.is_none() {
-        return list(printed);
+        return list(output);
     }
     let work = find_published(name)?;
     let document = |beside| Document::new("bytepath-published", Shown { work: &work, beside });
     let Some(folder) = study else {
-        return printed.print(&document(None), |style, out| report::published(&work, style, out));
+        return output.print(&document(None), |style, out| report::published(&work, style, out));
     };
     let study = load(folder)?;
     let found = stats::compare_published(&work, &study, &Rules::of(&study.header));
-    printed.print(&document(Some(&found)), |style, out| {
+    output.print(&document(Some(&found)), |style, out| {
         let name = folder.display().to_string();
         report::published_comparison(&work, &name, &found, style, out)
     })
 }
 
-fn list(printed: &Printed<impl Formats>) -> Result<(), Fault> {
+fn list(output: &OutputArgs<true>) -> Result<(), Fault> {
     let names = published_names();
     let works = names.iter().map(|name| find_published(name)).collect::<Result<Vec<_>, _>>()?;
     let named = names.iter().zip(&works);
     let named =
         named.map(|(name, work)| Named { name, title: &work.title, figures: work.figures.len() });
     let list = List { works: named.collect() };
-    printed.print(&Document::new("bytepath-published-works", &list), |_, out| {
+    output.print(&Document::new("bytepath-published-works", &list), |_, out| {
         for Named { name, title, figures } in &list.works {
             writeln!(out, "{name:<14} {title}: {figures} figures")?;
         }

@@ -52,7 +52,7 @@ pub(super) struct Document {
     pub stop: Option<Placed<Stop>>,
     /// Time that the study may take: "2h"
     pub budget: Option<Placed<Time>>,
-    /// A meter, "usual", "all" or "none", or a list of them
+    /// A meter, "default", "all" or "none", or a list of them
     #[schemars(with = "Option<Value>")]
     pub meters: Option<Placed<Item>>,
     /// Profiles taken at the end: "none", "leading", "largest" or "all", with options as in leading:rate=499

@@ -41,7 +41,7 @@ pub struct Catalogues {
     pub testbeds: Vec<TestbedDeclaration>,
     /// Names of the meters.
     pub meters: Vec<&'static str>,
-    /// Those of them that a study has which names none.
+    /// Those of a study that names none.
     pub usual_meters: Vec<&'static str>,
     /// CPUs to choose from: those of this machine, or of the hosts of the testbed.
     pub cpus: Cpus,
@@ -172,7 +172,7 @@ fn title(title: &str) -> Result<String, Fault> {
 }
 
 fn meters(entry: Option<&Entry>, catalogues: &Catalogues) -> Result<Vec<String>, Fault> {
-    let Some(entry) = entry else { return catalogues.meters(["usual"]) };
+    let Some(entry) = entry else { return catalogues.meters(["default"]) };
     let words = entry.list();
     for meter in &words {
         let named = catalogues.meters([meter.one_word()?]);
@@ -184,7 +184,7 @@ fn meters(entry: Option<&Entry>, catalogues: &Catalogues) -> Result<Vec<String>,
 
 impl Catalogues {
     /// The meters that the words select, in the order of the words: each a meter's name,
-    /// `usual`, `all` or `none`.
+    /// `default`, `all` or `none`.
     pub fn meters<'a>(
         &self,
         words: impl IntoIterator<Item = &'a str>,
@@ -192,7 +192,8 @@ impl Catalogues {
         let mut chosen: Vec<String> = Vec::new();
         for word in words {
             let meant = match word {
-                "usual" => &self.usual_meters[..],
+                // Earlier files have `usual`.
+                "default" | "usual" => &self.usual_meters[..],
                 "all" => &self.meters,
                 "none" => &[],
                 name => match self.meters.iter().position(|known| *known == name) {

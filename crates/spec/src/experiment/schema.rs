@@ -18,7 +18,7 @@ pub fn experiment_schema(catalogues: &Catalogues) -> Value {
     let mut schema = schema.to_value();
     let testbeds = named(catalogues.testbeds.iter().map(|testbed| testbed.name), ":");
     schema["properties"]["testbed"]["pattern"] = testbeds.into();
-    let meters = [&["usual", "all", "none"], &catalogues.meters[..]].concat();
+    let meters = [&["default", "usual", "all", "none"], &catalogues.meters[..]].concat();
     let meter = json!({"enum": meters});
     schema["properties"]["meters"]["anyOf"] = json!([meter, list(&meter)]);
     schema
