@@ -6,9 +6,9 @@ use super::output_args::OutputArgs;
 use super::published::published;
 use super::show::{WorkName, explained};
 use bytepath_profile::Explanation;
-use bytepath_record::{CellId, Fault, FaultKind, Study};
+use bytepath_record::{CellId, Fault, Study};
 use bytepath_report as report;
-use bytepath_spec::{PUBLISHED, suggest};
+use bytepath_spec::{PUBLISHED, suggest, usage};
 use bytepath_stats::{
     self as stats, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult,
 };
@@ -71,7 +71,7 @@ Limits (--fail-if):
   or if the report makes no claim (see docs/statistics.md).";
 
 /// What `--json` prints.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Document<'a> {
     format: &'static str,
     schema: u32,
@@ -90,15 +90,7 @@ impl<'a> Document<'a> {
     /// One that has only thresholds.
     fn new(thresholds: &'a [ThresholdResult], failed: bool) -> Document<'a> {
         let format = "bytepath-comparison";
-        Document {
-            format,
-            schema: 1,
-            analysis: None,
-            explanation: None,
-            between: None,
-            thresholds,
-            failed,
-        }
+        Document { format, schema: 1, thresholds, failed, ..Document::default() }
     }
 }
 
@@ -128,7 +120,7 @@ fn refuse_what_no_work_has(arguments: &CompareArgs) -> Result<(), Fault> {
     match given.into_iter().find(|(_, given)| *given) {
         Some((name, _)) => {
             let what = format!("{name} does not apply to a published work");
-            Err(Fault::new(FaultKind::Usage, what).remedy("leave it out"))
+            Err(usage(what).remedy("leave it out"))
         }
         None => Ok(()),
     }
@@ -166,8 +158,7 @@ fn across(arguments: &CompareArgs, other: &Path) -> Result<ExitCode, Fault> {
     refuse_other_machines(arguments, &between)?;
     if between.pairings.is_empty() {
         let what = "the two studies have no cell in common";
-        return Err(Fault::new(FaultKind::Usage, what)
-            .remedy(format!("STUDY has {}", names(&first).join(", "))));
+        return Err(usage(what).remedy(format!("STUDY has {}", names(&first).join(", "))));
     }
     let results = check(arguments, &between.subjects(), &between.rules)?;
     let failed = failed(arguments, &results);
@@ -187,7 +178,7 @@ fn across(arguments: &CompareArgs, other: &Path) -> Result<ExitCode, Fault> {
 fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
     let names = names(study);
     if !names.contains(&name) {
-        let fault = Fault::new(FaultKind::Usage, format!("the study has no cell '{name}'"));
+        let fault = usage(format!("the study has no cell '{name}'"));
         return Err(suggest(fault, name, &names));
     }
     let declared = std::mem::replace(&mut study.header.baseline, CellId(name.to_owned()));
@@ -217,7 +208,7 @@ fn refuse_other_machines(arguments: &CompareArgs, between: &Between) -> Result<(
         return Ok(());
     }
     let what = format!("the studies are of different machines: {}", named.join(", "));
-    Err(Fault::new(FaultKind::Usage, what).remedy("compare them anyway with --different-hosts"))
+    Err(usage(what).remedy("compare them anyway with --different-hosts"))
 }
 
 fn check(

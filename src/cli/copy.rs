@@ -4,8 +4,9 @@ use super::help::list;
 use super::output_args::{Document, OutputArgs};
 use bytepath_engine::copy::trial::{Load, Outcome, memories, on_cpu, run};
 use bytepath_engine::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
-use bytepath_record::{Fault, FaultKind, OptionKind, Options, unit};
+use bytepath_record::{Fault, Options, unit};
 use bytepath_report as report;
+use bytepath_spec::usage;
 use bytepath_stats::{BreakEven, CopyAt, CopyCell, CopyRow, CopyTrial, offload};
 use bytepath_sys::{self as sys, Roots};
 use clap::Args;
@@ -84,8 +85,7 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
         }
     }
     if plan.is_empty() {
-        return Err(Fault::new(FaultKind::Usage, "every --batch is larger than every --depth")
-            .remedy("raise --depth"));
+        return Err(usage("every --batch is larger than every --depth").remedy("raise --depth"));
     }
     let every: Vec<Load> = plan.iter().map(|(_, load)| *load).collect();
     let memories = memories(&every)?;
@@ -159,9 +159,7 @@ fn engines(typed: &[String]) -> Result<Vec<Typed>, Fault> {
     let twice =
         typed.iter().enumerate().find(|(n, it)| typed[..*n].iter().any(|e| e.text == it.text));
     match twice {
-        Some((_, it)) => {
-            Err(Fault::new(FaultKind::Usage, format!("engine {} is given twice", it.text)))
-        }
+        Some((_, it)) => Err(usage(format!("engine {} is given twice", it.text))),
         None => Ok(typed),
     }
 }
@@ -176,13 +174,14 @@ fn notes(engines: &[Typed]) -> Vec<String> {
 }
 
 fn size(text: &str) -> Result<u32, String> {
-    match OptionKind::Size(1, 1 << 30).parse(text)? {
-        bytepath_record::OptionValue::Number(size) => {
-            u32::try_from(size).map_err(|e| e.to_string())
-        }
-        _ => Err(format!("'{text}' is not a size")),
+    match unit::parse_bytes(text)? {
+        bytes @ 1..=LARGEST => u32::try_from(bytes).map_err(|e| e.to_string()),
+        _ => Err(format!("'{text}' is outside 1 to {}", unit::bytes(LARGEST))),
     }
 }
+
+/// Bytes of the largest copy.
+const LARGEST: u64 = 1 << 30;
 
 fn after_help() -> String {
     let mut text =

@@ -11,8 +11,9 @@ use bytepath_profile::import::{Content, Times};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::Trials;
 use bytepath_profile::{self as profile, Profile, WorkUnit};
-use bytepath_record::{Fault, FaultKind};
-use bytepath_report as report;
+use bytepath_record::Fault;
+use bytepath_report::{self as report, Style};
+use bytepath_spec::usage;
 use bytepath_stats as stats;
 use bytepath_study::{ProfiledCell, ends, profiled_cell, read_text};
 use clap::{Args, ValueEnum};
@@ -89,6 +90,13 @@ pub(super) struct DiffArgs {
     /// Write one with the widths of BEFORE, which shows what vanished
     #[arg(long, value_name = "FILE")]
     svg_before: Option<PathBuf>,
+}
+
+impl DiffArgs {
+    fn style(&self) -> Style {
+        let style = style(false);
+        Style { width: self.width.unwrap_or(style.width), ..style }
+    }
 }
 
 const AFTER_HELP: &str = "\
@@ -175,29 +183,28 @@ enum ExplainName {
 pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     let rules = rules(arguments.rules.as_deref())?;
     if arguments.without == "-" && arguments.with == "-" {
-        return Err(Fault::new(FaultKind::Usage, "only one side can be standard input")
-            .remedy("name a file for the other"));
+        return Err(
+            usage("only one side can be standard input").remedy("name a file for the other")
+        );
     }
     let [without, with] = sides(arguments)?;
     match (&without, &with) {
         (Side::Counts(before), Side::Counts(after)) => return counters(arguments, [before, after]),
         (Side::Counts(_), _) | (_, Side::Counts(_)) => {
             let what = "one side holds counters and the other functions";
-            return Err(Fault::new(FaultKind::Usage, what)
-                .remedy("name two of the same kind; --from chooses if a mail has both"));
+            return Err(
+                usage(what).remedy("name two of the same kind; --from chooses if a mail has both")
+            );
         }
         _ if arguments.work.is_some() => {
-            return Err(Fault::new(
-                FaultKind::Usage,
-                "--work divides counters, and these have none",
-            )
-            .remedy("choose --per"));
+            return Err(
+                usage("--work divides counters, and these have none").remedy("choose --per")
+            );
         }
         _ => {}
     }
     if let Some(form) = arguments.explain {
-        explain(arguments, [&without, &with], &rules, form)?;
-        return Ok(());
+        return explain(arguments, [&without, &with], &rules, form);
     }
     let options = Options {
         measure: if arguments.total { Measure::Total } else { Measure::SelfOnly },
@@ -230,8 +237,7 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     if arguments.side_by_side {
         let places = diff::places(&found.rows, arguments.top.unwrap_or(TOP));
         print(|out| {
-            let mut style = style(false);
-            style.width = arguments.width.unwrap_or(style.width);
+            let style = arguments.style();
             report::side_by_side(&found, &places, &style, out)
         })?;
         return Ok(());
@@ -240,8 +246,7 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     found.keep(top, arguments.threshold / 100.0);
     match format {
         FormatName::Text => print(|out| {
-            let mut style = style(false);
-            style.width = arguments.width.unwrap_or(style.width);
+            let style = arguments.style();
             report::difference(&found, &style, out)
         })?,
         FormatName::Tsv => print(|out| tsv(&found, out))?,
@@ -263,11 +268,11 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
 fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
     if arguments.explain.is_some() || arguments.svg.is_some() || arguments.svg_before.is_some() {
         let what = "counters have no functions to explain or to draw";
-        return Err(Fault::new(FaultKind::Usage, what).remedy("leave out --explain and --svg"));
+        return Err(usage(what).remedy("leave out --explain and --svg"));
     }
     if arguments.format == FormatName::Html {
         let what = "counters have no functions to draw on a page";
-        return Err(Fault::new(FaultKind::Usage, what).remedy("choose --format text, tsv or json"));
+        return Err(usage(what).remedy("choose --format text, tsv or json"));
     }
     let found = counts::compare(sides, arguments.work);
     if arguments.json || arguments.format == FormatName::Json {
@@ -276,8 +281,7 @@ fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
         print(|out| report::counters_tsv(&found, out))?;
     } else {
         print(|out| {
-            let mut style = style(false);
-            style.width = arguments.width.unwrap_or(style.width);
+            let style = arguments.style();
             report::counters(&found, &style, out)
         })?;
     }
@@ -302,8 +306,9 @@ fn explain(
         Some(PerName::Packet) => WorkUnit::Packet,
         Some(_) => {
             let what = "the steps of --explain are costs of work";
-            return Err(Fault::new(FaultKind::Usage, what)
-                .remedy("choose --per gib or --per packet, or leave out --explain"));
+            return Err(
+                usage(what).remedy("choose --per gib or --per packet, or leave out --explain")
+            );
         }
     };
     let names = names([&arguments.without, &arguments.with]);
@@ -321,8 +326,7 @@ fn explain(
     let why = why.as_ref();
     match form {
         ExplainName::Text => print(|out| {
-            let mut style = style(false);
-            style.width = arguments.width.unwrap_or(style.width);
+            let style = arguments.style();
             report::explanation(&found, why, &style, out)
         }),
         ExplainName::Netdev => print(|out| report::explanation_for_mail(&found, why, out)),
@@ -418,9 +422,7 @@ fn side(argument: &str, format: Option<&str>) -> Result<Side, Fault> {
             Content::Counts(counts) if names.len() == 1 => return Ok(Side::Counts(counts)),
             Content::Counts(_) => {
                 let what = format!("{name} holds counters, which are compared one text with one");
-                return Err(
-                    Fault::new(FaultKind::Usage, what).remedy("name one file for each side")
-                );
+                return Err(usage(what).remedy("name one file for each side"));
             }
         }
     }
@@ -471,7 +473,7 @@ fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Resul
     flames.svg(title, widths, &mut svg).map_err(|e| match e.kind() {
         ErrorKind::InvalidData => {
             let side = if widths == Widths::With { "AFTER" } else { "BEFORE" };
-            Fault::new(FaultKind::Usage, format!("{side} has no sample to draw"))
+            usage(format!("{side} has no sample to draw"))
                 .remedy("draw the other direction, or neither")
         }
         _ => Fault::system("cannot draw the flame graph", &e),

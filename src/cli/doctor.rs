@@ -7,8 +7,9 @@ use super::testbed_args::TestbedArgs;
 use bytepath_engine::path;
 use bytepath_host::testbed;
 use bytepath_meter as meter;
-use bytepath_record::{Fault, FaultKind, Finding, Role, Severity, Support, Tls};
+use bytepath_record::{Fault, Finding, Role, Severity, Support, Tls};
 use bytepath_report as report;
+use bytepath_spec::usage;
 use bytepath_study::{examine_host, from_file, read_experiment};
 use clap::Args;
 use serde::Serialize;
@@ -77,7 +78,7 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
     let (facts, findings) = match &arguments.host {
         Some(name) => match TestbedArgs::with_receiver(name).resolve()? {
             Some(choice) => examine_host(name, choice)?,
-            None => return Err(Fault::new(FaultKind::Usage, "no host is named")),
+            None => return Err(usage("no host is named")),
         },
         None => {
             let facts = hosts.survey(true)?;

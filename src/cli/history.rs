@@ -2,9 +2,9 @@
 
 use super::output::warn;
 use super::output_args::{Document, OutputArgs};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_report as report;
-use bytepath_spec::suggest;
+use bytepath_spec::{suggest, usage};
 use bytepath_stats::{self as stats, Question, StudyPoints};
 use bytepath_study::read_studies;
 use clap::Args;
@@ -54,8 +54,7 @@ fn figure(
 ) -> Result<(String, Question), Fault> {
     let Some((_, newest)) = studies.iter().max_by_key(|(_, s)| s.started_ms) else {
         let what = format!("there is no study in {}", folder.display());
-        return Err(Fault::new(FaultKind::Usage, what)
-            .remedy("name the folder that contains the study folders"));
+        return Err(usage(what).remedy("name the folder that contains the study folders"));
     };
     let Some(asked) = asked else {
         return Ok((newest.baseline.clone(), Question::Rate));
@@ -76,6 +75,6 @@ fn figure(
     names.dedup();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let what = format!("no study in {} has the figure '{asked}'", folder.display());
-    let fault = Fault::new(FaultKind::Usage, what);
+    let fault = usage(what);
     Err(suggest(fault, asked, &names))
 }

@@ -1,6 +1,7 @@
 //! Memory for what is read from files, which may be anyone's.
 
 use bytepath_record::{Fault, FaultKind, unit, visible};
+use bytepath_spec::usage;
 use bytepath_sys::allowance::{Limit, limit};
 
 /// Unless the user allows another amount: enough for studies and profiles as they are.
@@ -21,8 +22,9 @@ pub(super) fn bounded_while<T>(read: impl FnOnce() -> Result<T, Fault>) -> Resul
 /// Until it is dropped, a command that takes more memory ends, and says so.
 pub(super) fn bounded() -> Result<Limit, Fault> {
     let most = match std::env::var(VARIABLE) {
-        Ok(text) => unit::parse_bytes(&text)
-            .map_err(|what| Fault::new(FaultKind::Usage, format!("{VARIABLE}: {what}")))?,
+        Ok(text) => {
+            unit::parse_bytes(&text).map_err(|what| usage(format!("{VARIABLE}: {what}")))?
+        }
         Err(_) => USUAL,
     };
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());

@@ -1,7 +1,8 @@
 //! `bytepath merge`: one study from several.
 
 use super::output::say;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
+use bytepath_spec::usage;
 use bytepath_study::merge as join;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ pub(super) fn merge(arguments: &MergeArgs) -> Result<(), Fault> {
 fn name(folder: &Path) -> Result<String, Fault> {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
     name.ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("{} has no name", folder.display()))
+        usage(format!("{} has no name", folder.display()))
             .remedy("name the folder of a study: the pairs of hosts are named after the folders")
     })
 }

@@ -153,7 +153,7 @@ pub fn parse(commit: Option<&str>) -> Arguments {
             error.exit();
         }
         // It repeats what was typed, which may be anything.
-        output::usage(error.render().to_string().trim_end());
+        output::clap_error(error.render().to_string().trim_end());
         std::process::exit(error.exit_code())
     })
 }

@@ -114,7 +114,7 @@ pub(super) fn warn(line: impl Display) {
 }
 
 /// Prints clap's error, which begins with this word.
-pub(super) fn usage(text: &str) {
+pub(super) fn clap_error(text: &str) {
     const LEAD: &str = "error:";
     match text.strip_prefix(LEAD) {
         Some(text) => led(LEAD, AnsiColor::Red, text.trim_start()),

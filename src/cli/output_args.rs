@@ -2,8 +2,9 @@
 //! standard output or into a file.
 
 use super::output::{PAGE_WIDTH, json, print, style, write_file};
-use bytepath_record::{Fault, FaultKind, visible};
+use bytepath_record::{Fault, visible};
 use bytepath_report::Style;
+use bytepath_spec::usage;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use schemars::JsonSchema;
@@ -98,8 +99,9 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
         text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Fault> {
         if self.format() == Format::Html {
-            return Err(Fault::new(FaultKind::Usage, "there is no page of this result")
-                .remedy("choose --format text or json"));
+            return Err(
+                usage("there is no page of this result").remedy("choose --format text or json")
+            );
         }
         self.print_any(document, text, |_| Ok(()))
     }

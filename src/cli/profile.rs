@@ -7,7 +7,7 @@ use bytepath_profile::import::{self, Content, Times, Wanted};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{Weight, export, summarise};
 use bytepath_record::{Fault, FaultKind};
-use bytepath_spec::suggest;
+use bytepath_spec::{suggest, usage};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal};
@@ -55,7 +55,7 @@ pub(super) fn profile(arguments: &ProfileArgs) -> Result<(), Fault> {
     {
         let what = format!("refusing to write binary {} to a terminal", format.name);
         let file = format!("name a file with --out FILE.{}", format.extension);
-        return Err(Fault::new(FaultKind::Usage, what).remedy(file));
+        return Err(usage(what).remedy(file));
     }
     let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
     match (format, &arguments.out) {
@@ -101,7 +101,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     };
     let opened = File::open(file).map_err(|e| unread(&e))?;
     if opened.metadata().is_ok_and(|m| m.is_dir()) {
-        return Err(Fault::new(FaultKind::Usage, format!("{file} is a folder"))
+        return Err(usage(format!("{file} is a folder"))
             .remedy(format!("name a cell of the study: {file}#CELL")));
     }
     import::open(name, wanted, &mut BufReader::with_capacity(256 << 10, opened))
@@ -117,7 +117,7 @@ fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static export::Exporter>
     export::find_by_file_name(&name).map(Some).ok_or_else(|| {
         let endings: Vec<String> =
             export::CATALOG.iter().map(|e| format!(".{}", e.extension)).collect();
-        Fault::new(FaultKind::Usage, format!("cannot infer the format from '{name}'"))
+        usage(format!("cannot infer the format from '{name}'"))
             .remedy(format!("use one of the suffixes {}, or add --to", endings.join(", ")))
     })
 }
@@ -140,8 +140,7 @@ fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
     if let Some(name) = names.iter().find(|name| **name == text) {
         return Ok(name);
     }
-    Err(suggest(Fault::new(FaultKind::Usage, format!("there is no format '{text}'")), text, names)
-        .to_string())
+    Err(suggest(usage(format!("there is no format '{text}'")), text, names).to_string())
 }
 
 /// Every format with what it is, and examples.

@@ -28,6 +28,7 @@ pub(super) struct ProgressArgs {
 }
 
 /// Shows the progress of a study.
+#[derive(Default)]
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
@@ -51,16 +52,7 @@ impl Progress {
             bar
         });
         let lines = !quiet && (arguments.verbose || bar.is_none());
-        Progress {
-            bar,
-            quiet,
-            lines,
-            trials: 0,
-            profiles: 0,
-            blocks: 0,
-            interleaved: false,
-            left: None,
-        }
+        Progress { bar, quiet, lines, ..Progress::default() }
     }
 
     /// One line that a quiet run leaves out.

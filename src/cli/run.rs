@@ -13,8 +13,8 @@ use super::signals::catch_signals;
 use super::testbed_args::TestbedArgs;
 use bytepath_engine::workload;
 use bytepath_host::testbed;
-use bytepath_record::{Design, Fault, FaultKind, OptionSpec, OptionValue, Study, TrialStatus};
-use bytepath_spec as spec;
+use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, TrialStatus};
+use bytepath_spec::{self as spec, usage};
 use bytepath_study::{
     Deployment, ExperimentRequest, Laboratory, PairedStudy, PathsRequest, RunRequest, conduct,
     is_begun, load, resume as resume_study,
@@ -186,7 +186,7 @@ impl RunArgs {
         let name = workload.split(':').next().unwrap_or_default().trim();
         if self.message_size.is_some() && !["", "stream"].contains(&name) {
             let text = format!("--message-size is for the workload stream, not for {name}");
-            return Err(Fault::new(FaultKind::Usage, text)
+            return Err(usage(text)
                 .remedy("choose --workload rr:request=SIZE,response=SIZE or packets:frame=SIZE"));
         }
         let flags = [("flows", self.flows.as_ref()), ("message-size", self.message_size.as_ref())];

@@ -3,9 +3,9 @@
 use super::help::list;
 use super::output::{self, PAGE_WIDTH, file_fault, style, write_file};
 use bytepath_profile::{Explanation, WorkUnit};
-use bytepath_record::{Fault, FaultKind, Study, Work};
+use bytepath_record::{Fault, Study, Work};
 use bytepath_report::{self as report, CATALOG, Report, Style, Subject};
-use bytepath_spec::suggest;
+use bytepath_spec::{suggest, usage};
 use bytepath_stats::{self as stats, Analysis};
 use bytepath_study::{explanation, load};
 use clap::{Args, ValueEnum};
@@ -62,7 +62,7 @@ pub(super) fn show(arguments: &ShowArgs) -> Result<(), Fault> {
     let format = report.named().or_else(by_suffix).ok_or_else(|| {
         let suffixes: Vec<String> = CATALOG.iter().map(|r| format!(".{}", r.extension)).collect();
         let what = format!("cannot infer the format from '{}'", file.display());
-        Fault::new(FaultKind::Usage, what)
+        usage(what)
             .remedy(format!("use one of the suffixes {}, or add --format", suffixes.join(", ")))
     })?;
     let style = Style { width: PAGE_WIDTH, colour: false, details: report.details };
@@ -85,11 +85,8 @@ pub(super) fn print(
     let format = arguments.named().unwrap_or(CATALOG[0]);
     if format.binary && std::io::stdout().is_terminal() {
         let name = format.name;
-        return Err(Fault::new(
-            FaultKind::Usage,
-            format!("refusing to write binary {name} to a terminal"),
-        )
-        .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
+        return Err(usage(format!("refusing to write binary {name} to a terminal"))
+            .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
     }
     let style = style(arguments.details);
     render(folder, study, format, per, |subject| {
@@ -133,7 +130,7 @@ pub(super) fn explained(
             .map(|explanation| explanation.notes.join("; "))
             .filter(|why| !why.is_empty());
         let what = format!("{} has nothing to explain", folder.display());
-        return Err(Fault::new(FaultKind::Usage, what).remedy(why.unwrap_or_else(|| {
+        return Err(usage(what).remedy(why.unwrap_or_else(|| {
             "profiles of two cells are needed: bytepath run --profile largest".to_owned()
         })));
     }
@@ -156,7 +153,7 @@ impl ReportArgs {
 fn format(text: &str) -> Result<&'static str, String> {
     report::find(text).map(|report| report.name).ok_or_else(|| {
         let names: Vec<&str> = CATALOG.iter().map(|r| r.name).collect();
-        let fault = Fault::new(FaultKind::Usage, format!("there is no format '{text}'"));
+        let fault = usage(format!("there is no format '{text}'"));
         suggest(fault, text, &names).to_string()
     })
 }

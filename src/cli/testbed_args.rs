@@ -1,7 +1,7 @@
 //! The options that name a testbed and its hosts.
 
-use bytepath_record::{Fault, FaultKind, Role};
-use bytepath_spec::TestbedChoice;
+use bytepath_record::{Fault, Role};
+use bytepath_spec::{TestbedChoice, usage};
 use bytepath_study::parse_testbed;
 use clap::Args;
 
@@ -44,7 +44,7 @@ impl TestbedArgs {
             let Some(host) = host else { continue };
             if host.contains('"') {
                 let text = format!("the {role}'s host cannot have double quotes: {host}");
-                return Err(Fault::new(FaultKind::Usage, text).remedy("use single quotes"));
+                return Err(usage(text).remedy("use single quotes"));
             }
             let text = text.get_or_insert_with(|| "hosts".to_owned());
             text.push(if text.contains(':') { ',' } else { ':' });

@@ -2,7 +2,7 @@
 
 use super::options::usage;
 use super::suggest;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -62,8 +62,7 @@ impl Inventory {
         toml::from_str(text).map_err(|e| {
             let line = e.span().map(|span| text[..span.start].lines().count().max(1));
             let place = line.map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
-            Fault::new(FaultKind::Usage, format!("{place}: {}", e.message()))
-                .remedy("docs/hosts.md describes the format")
+            usage(format!("{place}: {}", e.message())).remedy("docs/hosts.md describes the format")
         })
     }
 

@@ -28,7 +28,7 @@ pub use experiment::{
 pub use inventory::{Chosen, Inventory};
 pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
-pub use options::{resolve, split, suggest};
+pub use options::{resolve, split, suggest, usage};
 pub use order::order;
 pub use placement::{CoreSpec, Cpus, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};

@@ -199,22 +199,20 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     }
     let tap = settings.tap.unwrap_or_default();
     if tap.macvtap && tap.backpressure {
-        let text = "a macvtap has no back-pressure: it drops what its ring cannot hold".into();
+        let text = "a macvtap has no back-pressure: it drops what its ring cannot hold";
         return Err(usage(text).remedy(format!("choose --link {TAP}, or backpressure=off")));
     }
     if tap.uso && !tap.vnet_header {
         let text = "uso requires vnet-header, which carries the segment size";
-        return Err(usage(text.into()).remedy("add vnet-header=on"));
+        return Err(usage(text).remedy("add vnet-header=on"));
     }
     if settings.rps.is_some() && settings.threaded_napi {
-        return Err(usage("rps and threaded-napi both move the receive work".into())
+        return Err(usage("rps and threaded-napi both move the receive work")
             .remedy("choose one: add threaded-napi=off"));
     }
     if settings.threaded_napi && !settings.gro {
-        return Err(usage(
-            "threaded-napi requires gro: without it a veth has no NAPI to thread".into(),
-        )
-        .remedy("add threaded-napi=off"));
+        return Err(usage("threaded-napi requires gro: without it a veth has no NAPI to thread")
+            .remedy("add threaded-napi=off"));
     }
     Ok((settings, difference(preset, &of_preset, &given)))
 }

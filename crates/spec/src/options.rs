@@ -59,7 +59,7 @@ pub fn resolve(what: &str, declared: &[OptionSpec], given: &[Given]) -> Result<O
 /// Options that were renamed, with their new names.
 const RENAMED: &[(&str, &str)] = &[("patience", "timeout")];
 
-fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> Fault {
+pub(super) fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> Fault {
     let names: Vec<&str> = declared.iter().map(|spec| spec.name).collect();
     let fault = usage(format!("{what} has no option '{key}'"));
     if names.is_empty() {
@@ -117,7 +117,8 @@ pub(super) fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str
         .map(|(_, name)| name)
 }
 
-pub(super) fn usage(message: String) -> Fault {
+/// A request that makes no sense.
+pub fn usage(message: impl Into<String>) -> Fault {
     Fault::new(FaultKind::Usage, message)
 }
 

@@ -164,7 +164,7 @@ pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> 
 
 fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
     let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.thread(role)) else {
-        return Err(usage("this process may use no CPU at all".into()));
+        return Err(usage("this process may use no CPU at all"));
     };
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     let (base, parts) = split_base(text, &words)?;
@@ -180,7 +180,7 @@ fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
             Cpus::Shared(_) => Placement::pinned(sender, sender),
             Cpus::Apart(_) => {
                 let text = "two hosts cannot share a CPU, as 'one' requires";
-                return Err(usage(text.into()).remedy("write 'together': one CPU at each end"));
+                return Err(usage(text).remedy("write 'together': one CPU at each end"));
             }
         },
         Base::Short("together") => softirqs([Some(sender), Some(receiver)]),

@@ -1,5 +1,6 @@
 //! Which profiles a study takes, as typed: `WHAT[:key=value,...]`.
 
+use super::cells::typed;
 use super::options::{differing, resolve, split, usage};
 use super::suggest;
 use bytepath_record::{
@@ -45,7 +46,13 @@ pub const PROFILED_CELLS: &[(&str, &str)] = &[
     ("none", "none"),
 ];
 
-/// The profiles of a study whose flags say nothing of them.
+const NAMES: [(&str, ProfiledCells); 3] = [
+    ("leading", ProfiledCells::Leading),
+    ("largest", ProfiledCells::Largest),
+    ("all", ProfiledCells::All),
+];
+
+/// The profiles of a study whose flags name none.
 pub const DEFAULT_PROFILE: &str = "leading";
 
 /// Reads `leading`, `largest`, `all` or `none`, each but the last with options after a colon.
@@ -60,20 +67,19 @@ pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
         given.push(("rate".to_owned(), name.to_owned()));
         name = DEFAULT_PROFILE;
     }
-    let cells = match name {
-        "leading" => ProfiledCells::Leading,
-        "largest" => ProfiledCells::Largest,
-        "all" => ProfiledCells::All,
-        "none" if given.is_empty() => return Ok(None),
-        "none" => return Err(usage("'none' takes no options".into()).remedy("write none")),
-        other => {
-            let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
-            let fault = usage(format!("'{other}' does not select what to profile"));
-            return Err(suggest(fault, other, &names));
-        }
+    if name == "none" {
+        return match given.is_empty() {
+            true => Ok(None),
+            false => Err(usage("'none' takes no options").remedy("write none")),
+        };
+    }
+    let Some((_, cells)) = NAMES.iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
+        let fault = usage(format!("'{name}' does not select what to profile"));
+        return Err(suggest(fault, name, &names));
     };
     let options = resolve("profile", PROFILE_OPTIONS, &given)?;
-    Ok(Some(profiling(cells, &options)))
+    Ok(Some(profiling(*cells, &options)))
 }
 
 fn profiling(cells: ProfiledCells, options: &Options) -> Profiling {
@@ -98,11 +104,8 @@ pub fn most_profiled(profiling: &Profiling, cells: usize) -> usize {
 /// Writes profiles so that they are read again as the same.
 pub fn print_profile(profiling: Option<&Profiling>) -> String {
     let Some(profiling) = profiling else { return "none".to_owned() };
-    let name = match profiling.cells {
-        ProfiledCells::Leading => "leading",
-        ProfiledCells::Largest => "largest",
-        ProfiledCells::All => "all",
-    };
+    let name = NAMES.iter().find(|(_, cells)| *cells == profiling.cells);
+    let name = name.map_or(DEFAULT_PROFILE, |(name, _)| *name);
     let mut options = Options::default();
     for spec in PROFILE_OPTIONS {
         let text = match spec.name {
@@ -115,10 +118,7 @@ pub fn print_profile(profiling: Option<&Profiling>) -> String {
         let value = spec.kind.parse(text.as_deref().unwrap_or(spec.default));
         options.0.extend(value.ok().map(|value| (spec.name.to_owned(), value)));
     }
-    match differing(PROFILE_OPTIONS, &options).as_slice() {
-        [] => name.to_owned(),
-        some => format!("{name}:{}", some.join(",")),
-    }
+    typed(name, &differing(PROFILE_OPTIONS, &options))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! A testbed and its options: `vm:cpus=4,memory=2G`.
 
+use super::cells::typed;
 use super::options::{differing, resolve, split, suggest, usage};
 use super::placement::Cpus;
 use bytepath_record::{Fault, Implied, OptionSpec, Options, Role};
 
-/// A testbed of the catalogue, as far as a request has to know it.
+/// A testbed of the catalogue, as far as a request needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct TestbedDeclaration {
     /// Name in the catalogue.
@@ -76,11 +77,7 @@ pub fn parse_testbed(text: &str, known: &[TestbedDeclaration]) -> Result<Testbed
         }
     }
     let options = resolve(&format!("testbed {name}"), declared.options, &given)?;
-    let difference = differing(declared.options, &options);
-    let text = match difference.as_slice() {
-        [] => name,
-        some => format!("{name}:{}", some.join(",")),
-    };
+    let text = typed(&name, &differing(declared.options, &options));
     let TestbedDeclaration { name, boots_kernels, link, .. } = *declared;
     Ok(TestbedChoice { name, options, text, boots_kernels, link })
 }

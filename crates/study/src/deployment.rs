@@ -12,7 +12,7 @@ use bytepath_meter::{self as meter, Meter};
 use bytepath_record::{
     Cell, CellId, Facts, Fault, FaultKind, Finding, Kernel, Role, Severity, Support, Tls,
 };
-use bytepath_spec::{self as spec, Ask, Cpus, TestbedChoice};
+use bytepath_spec::{self as spec, Ask, Cpus, TestbedChoice, usage};
 use bytepath_sys::Roots;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -41,9 +41,8 @@ pub struct Deployment {
 impl Deployment {
     pub fn new(choice: TestbedChoice) -> Result<Deployment, Fault> {
         let declared = testbed::CATALOG.iter().copied().find(|bed| bed.name() == choice.name);
-        let declared = declared.ok_or_else(|| {
-            Fault::new(FaultKind::Usage, format!("there is no testbed '{}'", choice.name))
-        })?;
+        let declared =
+            declared.ok_or_else(|| usage(format!("there is no testbed '{}'", choice.name)))?;
         let configured = declared.configured(&choice.options)?;
         Ok(Deployment { choice, configured, declared })
     }
@@ -289,8 +288,7 @@ pub fn examine_host(name: &str, choice: TestbedChoice) -> Result<(HostFacts, Vec
     let findings = stewards.examine()?.into_iter();
     let findings = findings.filter(|(role, _)| *role == Some(Role::Receiver));
     let findings = findings.flat_map(|(_, findings)| findings).collect();
-    let facts = facts.ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("{name} is this machine")).remedy("leave out --host")
-    })?;
+    let facts =
+        facts.ok_or_else(|| usage(format!("{name} is this machine")).remedy("leave out --host"))?;
     Ok((HostFacts(Ok(vec![facts; 2])), findings))
 }

@@ -5,7 +5,7 @@ use bytepath_engine::path::{self, Wire};
 use bytepath_host as host;
 use bytepath_record::wire::Nic;
 use bytepath_record::{Fault, FaultKind, Role, WantedSetting};
-use bytepath_spec::{resolve, split};
+use bytepath_spec::{resolve, split, usage};
 use bytepath_sys::device;
 use std::net::IpAddr;
 
@@ -25,11 +25,11 @@ pub fn nic_settings(
 ) -> Result<NicSettings, Fault> {
     let (name, given) = split(text)?;
     let path = path::find(path::CATALOG, &name).ok_or_else(|| {
-        let fault = Fault::new(FaultKind::Usage, format!("there is no path '{name}'"));
+        let fault = usage(format!("there is no path '{name}'"));
         fault.remedy("'bytepath paths' lists them")
     })?;
     let half = path.half(role).ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("path '{name}' has no {role} half"))
+        usage(format!("path '{name}' has no {role} half"))
             .remedy("'bytepath paths' lists the halves")
     })?;
     let options = resolve(&format!("path {name}"), half.options(), &given)?;

@@ -5,7 +5,7 @@ use crate::deployment::{Deployment, parse_testbed};
 use crate::request::{RunRequest, read_text};
 use crate::{Blocks, Observer, Plan, conduct, load, merge};
 use bytepath_record::{Fault, FaultKind};
-use bytepath_spec::{Chosen, Inventory, parse_power};
+use bytepath_spec::{Chosen, Inventory, parse_power, usage};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -115,8 +115,4 @@ impl PairedStudy {
         }
         Ok(!measured.is_empty())
     }
-}
-
-fn usage(text: &str) -> Fault {
-    Fault::new(FaultKind::Usage, text)
 }

@@ -12,14 +12,14 @@ use bytepath_record::{
     Budget, Cell, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power, Profiling,
     Protocol, Schedule, Source, WantedSetting, unit,
 };
-use bytepath_spec::{self as spec, Ask, Catalogues, Cpus, Experiment, TestbedChoice};
+use bytepath_spec::{self as spec, Ask, Catalogues, Cpus, Experiment, TestbedChoice, usage};
 use bytepath_stats as stats;
 use bytepath_sys::{Roots, files};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A run as requested. What is `None` is left to the experiment file, or else to the default.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RunRequest {
     pub experiment: ExperimentRequest,
     pub testbed: Option<TestbedChoice>,
@@ -49,6 +49,12 @@ pub enum ExperimentRequest {
     Paths(PathsRequest),
 }
 
+impl Default for ExperimentRequest {
+    fn default() -> Self {
+        ExperimentRequest::Paths(PathsRequest::default())
+    }
+}
+
 /// Paths in words of the command line, as `bytepath_spec` reads them.
 #[derive(Clone, Debug, Default)]
 pub struct PathsRequest {
@@ -67,22 +73,7 @@ pub struct PathsRequest {
 impl RunRequest {
     /// The experiment of a file, as it is.
     pub fn of_file(file: PathBuf, folder: PathBuf) -> RunRequest {
-        RunRequest {
-            experiment: ExperimentRequest::File(file),
-            testbed: None,
-            blocks: None,
-            warm_up: None,
-            window: None,
-            design: None,
-            budget: None,
-            seed: None,
-            meters: None,
-            profiling: None,
-            power: None,
-            settings: Vec::new(),
-            link_is_unshared: false,
-            folder,
-        }
+        RunRequest { experiment: ExperimentRequest::File(file), folder, ..RunRequest::default() }
     }
 
     /// The plan, and where it runs.
@@ -192,7 +183,7 @@ fn choose_design(
         }
         _ => return Ok(design),
     };
-    Err(usage(text, "choose the design trials"))
+    Err(usage(text).remedy("choose the design trials"))
 }
 
 /// Frames as fast as they go are for devices that were made for them: what else is on an
@@ -206,8 +197,8 @@ fn refuse_flood(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
     if !exists || !floods {
         return Ok(());
     }
-    Err(usage(
-        format!("testbed {} has a link that bytepath did not create", testbed.name()),
+    let text = format!("testbed {} has a link that bytepath did not create", testbed.name());
+    Err(usage(text).remedy(
         "add --unshared-link if no one else uses it, or choose --testbed netns, whose link is \
          made for the study",
     ))
@@ -226,7 +217,7 @@ fn within_budget(
 ) -> Result<Schedule, Fault> {
     if schedule.stopping.is_some() {
         let text = "a budget and a stopping rule would each end the study";
-        return Err(usage(text, "leave one of them out"));
+        return Err(usage(text).remedy("leave one of them out"));
     }
     let trial = time_of_trial(&schedule) + OVERHEAD;
     let profiles = ProfileTrials::of(&schedule, cells, profiling);
@@ -242,7 +233,8 @@ fn within_budget(
             cells.len(),
             unit::seconds(least)
         );
-        usage(text, "use a longer budget, a shorter --window, --profile none, or fewer cells")
+        usage(text)
+            .remedy("use a longer budget, a shorter --window, --profile none, or fewer cells")
     })?;
     Ok(Schedule { blocks, budget: Some(Budget { seconds, profiles, first }), ..schedule })
 }
@@ -374,8 +366,4 @@ fn from_paths(
 /// A seed that can be written into an experiment file: TOML has no larger numbers.
 pub(crate) fn random_seed() -> u64 {
     rand::random::<u64>() >> 1
-}
-
-fn usage(text: impl Into<String>, remedy: &str) -> Fault {
-    Fault::new(FaultKind::Usage, text.into()).remedy(remedy)
 }

@@ -3,8 +3,8 @@
 //! a column and say what would be right there.
 
 use super::schema;
-use crate::suggest;
-use bytepath_record::{Fault, FaultKind, steers};
+use crate::{suggest, usage};
+use bytepath_record::{Fault, steers};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -236,7 +236,7 @@ impl<'a> Text<'a> {
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         let message = format!("{}:{line}:{column}: {}", self.name, message.as_ref());
-        Fault::new(FaultKind::Usage, one_line(&message))
+        usage(one_line(&message))
     }
 
     /// Puts the place in front of a fault that was found elsewhere.

@@ -7,8 +7,8 @@ use crate::kernel::parse_kernel;
 use crate::link::{LINK_OPTIONS, parse_link};
 use crate::placement::{PARTS, read_cores};
 use crate::stream::STREAM_OPTIONS;
-use crate::{PRESETS, suggest, wanted_settings};
-use bytepath_record::{Fault, FaultKind, OptionSpec, Role, WantedSetting};
+use crate::{suggest, usage, wanted_settings};
+use bytepath_record::{Fault, OptionSpec, Role, WantedSetting};
 use std::collections::HashMap;
 
 /// The factors that are not options of the stream or the link, and what they take.
@@ -254,7 +254,7 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
         Kind::StreamOption(spec) | Kind::LinkOption(spec) => {
             let parsed = spec.kind.parse(text);
             parsed.map(|value| spec.kind.print(&value)).map_err(|wrong| {
-                Fault::new(FaultKind::Usage, format!("factor '{}': {wrong}", spec.name))
+                usage(format!("factor '{}': {wrong}", spec.name))
                     .remedy(format!("it takes {}: {}", spec.kind, spec.help))
             })
         }
@@ -276,9 +276,4 @@ pub(super) fn name_of_settings(settings: &[WantedSetting]) -> String {
     };
     let all: Vec<String> = settings.iter().map(one).collect();
     if all.is_empty() { "none".to_owned() } else { all.join("+") }
-}
-
-/// Names of the link presets, for a schema.
-pub(super) fn preset_names() -> Vec<&'static str> {
-    PRESETS.iter().map(|preset| preset.name).collect()
 }

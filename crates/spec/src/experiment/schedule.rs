@@ -3,8 +3,8 @@
 
 use super::document::{Document, Placed, Share, Stop, Text, Time};
 use crate::stream::MEMORY_LIMIT;
-use crate::suggest;
-use bytepath_record::{Cell, Design, Fault, FaultKind, Judgement, Stopping, unit};
+use crate::{suggest, usage};
+use bytepath_record::{Cell, Design, Fault, Judgement, Stopping, unit};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -104,34 +104,30 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// Reads a measured window: [`unit::parse_duration`] within 100 ms, the
 /// shortest that a tick-based CPU figure means anything for, and one hour.
 pub fn parse_window(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(100), "a window lasts 100ms to 60m")
+    within(text, Duration::from_millis(100), LONGEST, "a window lasts 100ms to 60m")
 }
 
 /// Reads a warm-up: none, or at most one hour.
 pub fn parse_warm_up(text: &str) -> Result<Duration, String> {
-    between(text, Duration::ZERO, "a warm-up lasts at most 60m")
+    within(text, Duration::ZERO, LONGEST, "a warm-up lasts at most 60m")
 }
 
-/// Reads what a study may take: a second to a week.
+/// Reads the time that a study may take: a second to a week.
 pub fn parse_budget(text: &str) -> Result<Duration, String> {
-    let (least, most) = (Duration::from_secs(1), 24 * 7 * LONGEST);
-    within(text, least..=most, "a budget is from 1s to 168h")
-}
-
-fn between(text: &str, least: Duration, otherwise: &str) -> Result<Duration, String> {
-    within(text, least..=LONGEST, otherwise)
+    within(text, Duration::from_secs(1), 24 * 7 * LONGEST, "a budget is from 1s to 168h")
 }
 
 fn within(
     text: &str,
-    times: RangeInclusive<Duration>,
+    least: Duration,
+    most: Duration,
     otherwise: &str,
 ) -> Result<Duration, String> {
     let time = unit::parse_duration(text)?;
-    if !times.contains(&time) {
-        return Err(format!("'{text}': {otherwise}"));
+    match (least..=most).contains(&time) {
+        true => Ok(time),
+        false => Err(format!("'{text}': {otherwise}")),
     }
-    Ok(time)
 }
 
 /// Reads `trials`, `slices` or `slices:TIME`.
@@ -142,12 +138,15 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
     };
     match (kind, slice) {
         ("trials", None) => Ok(Design::Trials),
-        ("trials", Some(_)) => Err(usage("the design 'trials' has no slices".into())
-            .remedy("write slices:TIME, or just trials")),
+        ("trials", Some(_)) => {
+            Err(usage("the design 'trials' has no slices")
+                .remedy("write slices:TIME, or just trials"))
+        }
         ("slices", None) => Ok(Design::Slices { slice: DEFAULT_SLICE }),
         ("slices", Some(time)) => {
             let least = Duration::from_millis(10);
-            let slice = between(time, least, "a slice lasts at least 10ms").map_err(usage)?;
+            let slice =
+                within(time, least, LONGEST, "a slice lasts at least 10ms").map_err(usage)?;
             Ok(Design::Slices { slice: slice.as_secs_f64() })
         }
         _ => {
@@ -184,7 +183,7 @@ pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
     }
     if cells.iter().any(|cell| !cell.settings.is_empty()) {
         let text = "slices keep all cells open at once, and some need their own host settings";
-        return Err(usage(text.into()).remedy("choose the design trials"));
+        return Err(usage(text).remedy("choose the design trials"));
     }
     let memory = cells.iter().map(|cell| cell.stream.buffers()).fold(0, u64::saturating_add);
     let what = if cells.len() > MOST_LANES {
@@ -219,8 +218,4 @@ pub(super) fn judgement(text: Text, said: &Document) -> Result<Judgement, Fault>
         roi_throughput: text.within(throughput, 0.0..=10.0)?.unwrap_or(usual.roi_throughput),
         roi_power: text.within(power, 0.0..=10.0)?.unwrap_or(usual.roi_power),
     })
-}
-
-fn usage(message: String) -> Fault {
-    Fault::new(FaultKind::Usage, message)
 }

@@ -3,8 +3,9 @@
 
 use super::Catalogues;
 use super::document::Document;
-use super::factors::{OWN_FACTORS, preset_names};
-use crate::{LINK_OPTIONS, PARTS, POWER_SOURCES, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS};
+use super::factors::OWN_FACTORS;
+use crate::power::source_names;
+use crate::{LINK_OPTIONS, PARTS, PRESETS, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS};
 use bytepath_record::{OptionKind, OptionSpec};
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
@@ -36,8 +37,7 @@ pub(super) fn profile() -> String {
 
 /// The pattern of where readings of power come from.
 pub(super) fn power() -> String {
-    let stem = |name: &'static str| name.split('=').next().unwrap_or(name);
-    named(POWER_SOURCES.iter().map(|(name, _)| stem(name)), "=,")
+    named(source_names(), "=,")
 }
 
 pub(super) fn settings(_: &mut SchemaGenerator) -> Schema {
@@ -80,7 +80,8 @@ fn levels(wrap: impl Fn(&Value) -> Schema) -> Schema {
 fn own_level(name: &str) -> Value {
     match name {
         "link" => {
-            json!({"type": "string", "pattern": format!("^({})(:.*)?$", preset_names().join("|"))})
+            let pattern = named(PRESETS.iter().map(|preset| preset.name), ":");
+            json!({"type": "string", "pattern": pattern})
         }
         "cores" => {
             let part = json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]});

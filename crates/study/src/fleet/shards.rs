@@ -3,7 +3,8 @@
 use super::record::{Fleet, name, reached, studies};
 use super::slurm::{self, Task};
 use crate::{Reached, merge};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
+use bytepath_spec::usage;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -109,7 +110,7 @@ pub fn collect(
     }
     if !missing.is_empty() && (!partial || complete.is_empty()) {
         let text = format!("the fleet is not complete: {}", missing.join("; "));
-        return Err(Fault::new(FaultKind::Usage, text).remedy(match complete.is_empty() {
+        return Err(usage(text).remedy(match complete.is_empty() {
             true => format!("see bytepath fleet status {}", folder.display()),
             false => "merge the others without them with --partial".to_owned(),
         }));

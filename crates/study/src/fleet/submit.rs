@@ -6,8 +6,8 @@ use super::slurm::{self, JOB, JOB_TEXT};
 use crate::deployment::{own_program, parse_testbed};
 use crate::request::{RunRequest, catalogues, random_seed, read_experiment, read_text};
 use crate::{Reached, is_begun, load, refuse_used, storage};
-use bytepath_record::{Fault, FaultKind, Source};
-use bytepath_spec::{self as spec, Catalogues, Cpus, Experiment};
+use bytepath_record::{Fault, Source};
+use bytepath_spec::{self as spec, Catalogues, Cpus, Experiment, usage};
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -168,8 +168,4 @@ fn of_job(variable: &str) -> Result<String, Fault> {
 
 fn outside() -> Fault {
     usage("this is not a task of a Slurm job array").remedy("`bytepath fleet submit` makes one")
-}
-
-fn usage(text: impl Into<String>) -> Fault {
-    Fault::new(FaultKind::Usage, text)
 }
