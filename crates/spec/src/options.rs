@@ -122,6 +122,19 @@ pub fn usage(message: impl Into<String>) -> Fault {
     Fault::new(FaultKind::Usage, message)
 }
 
+/// The beginning of a text of the file, as far as an error repeats it.
+pub(crate) fn short(text: &str) -> String {
+    cut(text, 80)
+}
+
+/// At most so many characters of a text.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}\u{2026}", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

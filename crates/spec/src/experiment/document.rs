@@ -2,13 +2,16 @@
 //! validated later keeps its position, so that each error can point at a line and
 //! a column and say what would be right there.
 
+use super::catalogues::Catalogues;
 use super::schema;
+use crate::options::{cut, short};
 use crate::{suggest, usage};
 use bytepath_record::{Fault, steers};
-use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt;
 use std::ops::RangeInclusive;
 use toml::Spanned;
@@ -30,7 +33,7 @@ pub(super) struct Document {
     #[schemars(schema_with = "schema::baseline")]
     pub baseline: Option<Placed<Item>>,
     /// Passes over all cells, each in random order; with stop, the most
-    #[schemars(range(min = 1, max = super::MOST_BLOCKS))]
+    #[schemars(range(min = 1, max = MOST_BLOCKS))]
     pub blocks: Option<Placed<i64>>,
     /// Time that flows before the window
     pub warm_up: Option<Placed<Time>>,
@@ -74,6 +77,24 @@ pub(super) struct Document {
     pub exclude: Option<Placed<Item>>,
 }
 
+/// The schema of an experiment file, as far as a schema can say it: names of
+/// keys and factors, types, words. Ranges of sizes, and whether the whole makes sense, are
+/// checked by [`parse_experiment`](crate::parse_experiment) alone.
+pub fn experiment_schema(catalogues: &Catalogues) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
+    let generator = SchemaGenerator::new(settings);
+    let mut document = generator.into_root_schema_for::<Document>().to_value();
+    let testbeds = schema::named(catalogues.testbeds.iter().map(|testbed| testbed.name), ":");
+    document["properties"]["testbed"]["pattern"] = testbeds.into();
+    let meters = [&["default", "usual", "all", "none"], &catalogues.meters[..]].concat();
+    let meter = json!({"enum": meters});
+    document["properties"]["meters"]["anyOf"] = json!([meter, schema::list(&meter)]);
+    document
+}
+
+/// Most blocks of a study.
+pub const MOST_BLOCKS: u32 = 1000;
+
 /// Longest title, in characters: it heads a page of 72 columns.
 pub(super) const LONGEST_TITLE: usize = 200;
 
@@ -98,7 +119,7 @@ pub(super) struct Stop {
     /// How narrow every interval has to be
     pub within: Placed<Share>,
     /// Blocks that are run in any case
-    #[schemars(range(min = 2, max = super::MOST_BLOCKS))]
+    #[schemars(range(min = 2, max = MOST_BLOCKS))]
     pub at_least: Option<Placed<i64>>,
 }
 
@@ -401,20 +422,7 @@ impl<'a> Entry<'a> {
 /// Characters of a level.
 const LONGEST_LEVEL: usize = 200;
 
-/// The beginning of a text of the file, as far as an error repeats it.
-pub(super) fn short(text: &str) -> String {
-    cut(text, 80)
-}
-
-fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}\u{2026}", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// What a file says may be long and hold line breaks and escapes; an error is one
-/// plain line.
+/// A file may contain long texts, line breaks and escapes; an error is one plain line.
 fn one_line(text: &str) -> String {
     cut(text, 1000).chars().map(|c| if steers(c) { ' ' } else { c }).collect()
 }

@@ -1,36 +1,16 @@
 //! The axes of an experiment: factors, their levels, and choices among them.
 
-use super::Catalogues;
-use super::document::{Entry, Section, short};
+use super::catalogues::{Catalogues, factor_names};
+use super::document::{Entry, Section};
 use crate::cells::{activity, halves, one_half};
 use crate::kernel::parse_kernel;
 use crate::link::{LINK_OPTIONS, parse_link};
+use crate::options::short;
 use crate::placement::{PARTS, read_cores};
 use crate::stream::STREAM_OPTIONS;
 use crate::{suggest, usage, wanted_settings};
 use bytepath_record::{Fault, OptionSpec, Role, WantedSetting};
 use std::collections::HashMap;
-
-/// The factors that are not options of the stream or the link, and what they take.
-pub const OWN_FACTORS: &[(&str, &str)] = &[
-    ("path", "both halves of the path: PAIR[:key=value,...] or TX[:...]+RX[:...]"),
-    ("tx", "the sender's half of the path alone: TX[:key=value,...]"),
-    ("rx", "the receiver's half of the path alone: RX[:key=value,...]"),
-    ("workload", "workload: NAME[:key=value,...]"),
-    ("link", "the link: PRESET[:key=value,...]"),
-    (
-        "cores",
-        "CPU placement: two-cores, one-core, together, apart, unpinned, S,R, or parts (softirq=1)",
-    ),
-    ("kernel", "kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
-    ("settings", "host settings, as for --set, separated by semicolons; or none"),
-];
-
-/// The name of every factor that an experiment file may vary.
-pub fn factor_names() -> Vec<&'static str> {
-    let own = OWN_FACTORS.iter().map(|(name, _)| *name);
-    own.chain(STREAM_OPTIONS.iter().chain(LINK_OPTIONS).map(|spec| spec.name)).collect()
-}
 
 /// Most combinations of levels that a file may request. A study of that many
 /// cells would take a day with windows of a few seconds.

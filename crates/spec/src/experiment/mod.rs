@@ -6,6 +6,7 @@
 //! host cannot do (a path that needs a NIC, a CPU that is not there) is not an
 //! error here: its cells become rows with a reason when the hosts are known.
 
+mod catalogues;
 mod document;
 mod factors;
 mod product;
@@ -13,43 +14,22 @@ mod schedule;
 mod schema;
 mod settings;
 
-pub use factors::{MOST_CELLS, OWN_FACTORS, factor_names};
+pub use catalogues::{Catalogues, OWN_FACTORS, factor_names};
+pub use document::{MOST_BLOCKS, experiment_schema};
+pub use factors::MOST_CELLS;
 pub use schedule::{
-    DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, MOST_BLOCKS, check_design, check_lanes,
-    check_stopping, default_design, parse_budget, parse_design, parse_warm_up, parse_window,
+    DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, check_design, check_lanes, check_stopping,
+    default_design, parse_budget, parse_design, parse_warm_up, parse_window,
 };
-pub use schema::experiment_schema;
 
 use super::cells::activity;
 use super::options::usage;
-use super::{
-    Cpus, PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed,
-    suggest,
-};
+use super::{TestbedChoice, parse_power, parse_profile, parse_testbed};
 use bytepath_record::{
     Cell, CellId, Design, Fault, Judgement, Power, Profiling, Stopping, WantedSetting,
 };
-use document::{Entry, LONGEST_TITLE, Text, short};
+use document::{Entry, LONGEST_TITLE, Text};
 use std::time::Duration;
-
-/// What an experiment file may name.
-#[derive(Clone, Debug, Default)]
-pub struct Catalogues {
-    /// Paths and pairs.
-    pub paths: PathSpec,
-    /// The testbeds; the first is the default.
-    pub testbeds: Vec<TestbedDeclaration>,
-    /// Names of the meters.
-    pub meters: Vec<&'static str>,
-    /// Those of a study that names none.
-    pub usual_meters: Vec<&'static str>,
-    /// CPUs to choose from: those of this machine, or of the hosts of the testbed.
-    pub cpus: Cpus,
-    /// The testbed that was requested, whatever the experiment says.
-    pub testbed: Option<TestbedChoice>,
-    /// The workload of cells that name none; empty takes the first there is.
-    pub workload: String,
-}
 
 /// A validated experiment.
 #[derive(Clone, Debug, PartialEq)]
@@ -180,36 +160,6 @@ fn meters(entry: Option<&Entry>, catalogues: &Catalogues) -> Result<Vec<String>,
     }
     let words = words.iter().map(Entry::one_word).collect::<Result<Vec<_>, _>>()?;
     catalogues.meters(words)
-}
-
-impl Catalogues {
-    /// The meters that the words select, in the order of the words: each a meter's name,
-    /// `default`, `all` or `none`.
-    pub fn meters<'a>(
-        &self,
-        words: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Vec<String>, Fault> {
-        let mut chosen: Vec<String> = Vec::new();
-        for word in words {
-            let meant = match word {
-                // Earlier files have `usual`.
-                "default" | "usual" => &self.usual_meters[..],
-                "all" => &self.meters,
-                "none" => &[],
-                name => match self.meters.iter().position(|known| *known == name) {
-                    Some(at) => &self.meters[at..=at],
-                    None => {
-                        let fault = usage(format!("there is no meter '{}'", short(name)));
-                        return Err(suggest(fault, name, &self.meters));
-                    }
-                },
-            };
-            let fresh = meant.iter().filter(|name| !chosen.iter().any(|one| one == *name));
-            let fresh: Vec<String> = fresh.map(|name| (*name).to_owned()).collect();
-            chosen.extend(fresh);
-        }
-        Ok(chosen)
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! From factors to cells: their product, minus what is excluded.
 
-use super::Catalogues;
+use super::catalogues::Catalogues;
 use super::document::Entry;
 use super::factors::{Choice, Factor, Kind, Level, choice, name_of_settings, settings_of_level};
 use crate::cells::{cell, halves, null_of};

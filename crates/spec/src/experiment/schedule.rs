@@ -1,7 +1,7 @@
 //! How the trials of an experiment are laid out in time, and what its verdicts
 //! are to mean.
 
-use super::document::{Document, Placed, Share, Stop, Text, Time};
+use super::document::{Document, MOST_BLOCKS, Placed, Share, Stop, Text, Time};
 use crate::stream::MEMORY_LIMIT;
 use crate::{suggest, usage};
 use bytepath_record::{Cell, Design, Fault, Judgement, Stopping, unit};
@@ -10,9 +10,6 @@ use std::time::Duration;
 
 /// Blocks of a study that says nothing of them.
 pub const DEFAULT_BLOCKS: u32 = 10;
-
-/// Most blocks of a study.
-pub const MOST_BLOCKS: u32 = 1000;
 
 /// Warm-up and window of a study that says nothing of them.
 pub const DEFAULT_WARM_UP: Duration = Duration::from_secs(1);
