@@ -3,8 +3,7 @@
 
 use super::deployment_args::DeploymentArgs;
 use super::output_args::{Document, OutputArgs};
-use bytepath_engine::path;
-use bytepath_engine::path::DataPath;
+use bytepath_engine::path::{self, DataPath};
 use bytepath_meter as meter;
 use bytepath_record::{Fault, OptionSpec, Role, Support, Tls};
 use bytepath_study::HostFacts;
@@ -29,12 +28,6 @@ struct Paths<'a> {
     pairs: &'a [path::Pair],
     /// Who can encrypt here.
     tls: &'a [Entry],
-}
-
-/// What `meters --json` prints.
-#[derive(Serialize)]
-struct Meters<'a> {
-    meters: &'a [Entry],
 }
 
 /// One half of a path, or a meter, and whether it works here.
@@ -100,7 +93,7 @@ pub(super) fn meters(arguments: &CatalogArgs) -> Result<(), Fault> {
         options: meter.options().iter().map(option).collect(),
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
-    let document = Document::new("bytepath-meters", Meters { meters: &entries });
+    let document = Document::of("bytepath-meters", "meters", &entries);
     arguments.output.print_plain(&document, |out| write(&entries, out))
 }
 

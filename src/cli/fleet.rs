@@ -9,7 +9,6 @@ use super::show::ReportArgs;
 use bytepath_record::{Fault, unit};
 use bytepath_study::fleet::{self, MOST_SHARDS, Order, Shard, ShardState, ShardTask, Submitted};
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -121,12 +120,6 @@ fn submit(arguments: SubmitArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `status --json` prints.
-#[derive(Serialize)]
-struct Shards {
-    shards: Vec<Shard>,
-}
-
 /// The heading of the lines of shards.
 const HEADING: &str = "shard  state            nodes                   trials     left";
 
@@ -158,7 +151,7 @@ fn status(arguments: &StatusArgs) -> Result<ExitCode, Fault> {
         let is_active = has(ShardState::Active);
         let is_missing = shards.iter().any(|shard| shard.state.is_missing());
         let lines: Vec<String> = shards.iter().map(line).collect();
-        let document = Document::new("bytepath-fleet", Shards { shards });
+        let document = Document::of("bytepath-fleet", "shards", shards);
         arguments.output.print_plain(&document, |to| {
             if printed.is_empty() {
                 writeln!(to, "{HEADING}")?;

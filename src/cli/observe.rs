@@ -131,7 +131,7 @@ be seen.
 
 /// Observes, and prints what was seen.
 pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
-    // What is wrong with it is said before anything is run.
+    // Its errors are reported before anything is run.
     let load = |study: &Path| bounded_while(|| load(study));
     let study = arguments.study.as_deref().map(load).transpose()?;
     let target = match arguments.pid {

@@ -5,6 +5,7 @@
 use anstream::AutoStream;
 use anstream::stream::RawStream;
 use bytepath_record::{Fault, FaultKind, visible, visible_json};
+use bytepath_spec::usage;
 use bytepath_sys::files::Folder;
 use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style};
@@ -31,7 +32,7 @@ pub(super) fn colours<S: RawStream>(stream: &S) -> bool {
     AutoStream::choice(stream) != anstream::ColorChoice::Never
 }
 
-/// Columns and rows of the terminal that this stream is; none where it is not one.
+/// Columns and rows of the terminal that this stream is; `None` if it is none.
 pub(super) fn size(stream: impl AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0).then_some((size.ws_col.into(), size.ws_row.into()))
@@ -64,6 +65,17 @@ pub(super) fn write_file(file: &Path, content: &[u8]) -> Result<(), Fault> {
 /// A file that could not be read or written.
 pub(super) fn file_fault(verb: &str, file: &Path, error: &io::Error) -> Fault {
     Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", file.display()))
+}
+
+/// A file whose suffix implies no format, where an option could name it.
+pub(super) fn unknown_suffix<'a>(
+    file: impl Display,
+    extensions: impl Iterator<Item = &'a str>,
+    option: &str,
+) -> Fault {
+    let suffixes: Vec<String> = extensions.map(|extension| format!(".{extension}")).collect();
+    usage(format!("cannot infer the format from '{file}'"))
+        .remedy(format!("use one of the suffixes {}, or add {option}", suffixes.join(", ")))
 }
 
 /// A value as JSON, with nothing in it that would steer a terminal.

@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -79,6 +80,13 @@ impl<T> Document<T> {
     /// The first version of a document.
     pub(super) fn new(format: &'static str, content: T) -> Document<T> {
         Document { format, schema: 1, content }
+    }
+}
+
+impl<T> Document<BTreeMap<&'static str, T>> {
+    /// The first version of a document with one field.
+    pub(super) fn of(format: &'static str, field: &'static str, value: T) -> Self {
+        Document::new(format, BTreeMap::from([(field, value)]))
     }
 }
 

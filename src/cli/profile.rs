@@ -1,7 +1,7 @@
 //! `bytepath profile`: one profile, shown or converted.
 
 use super::help::list;
-use super::output::{file_fault, json, print, replace, style, write_file};
+use super::output::{file_fault, json, print, replace, style, unknown_suffix, write_file};
 use super::output_args::Document;
 use bytepath_profile::import::{self, Content, Times, Wanted};
 use bytepath_profile::subsystem::Rules;
@@ -114,12 +114,9 @@ fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static export::Exporter>
     }
     let Some(file) = &arguments.out else { return Ok(None) };
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    export::find_by_file_name(&name).map(Some).ok_or_else(|| {
-        let endings: Vec<String> =
-            export::CATALOG.iter().map(|e| format!(".{}", e.extension)).collect();
-        usage(format!("cannot infer the format from '{name}'"))
-            .remedy(format!("use one of the suffixes {}, or add --to", endings.join(", ")))
-    })
+    export::find_by_file_name(&name)
+        .map(Some)
+        .ok_or_else(|| unknown_suffix(&name, export::CATALOG.iter().map(|e| e.extension), "--to"))
 }
 
 /// A format that can be read.

@@ -39,7 +39,7 @@ pub(super) struct Progress {
     blocks: u32,
     /// Whether the cells of a block take turns in slices.
     interleaved: bool,
-    /// Time that is left, once it is known.
+    /// Time that is left; `None` if it is not known yet.
     left: Option<String>,
 }
 
@@ -133,7 +133,7 @@ impl Observer for Progress {
 
     fn block_ends(&mut self, study: &Study) {
         if let Some(bar) = &self.bar
-            && let Some(text) = so_far(study)
+            && let Some(text) = estimates(study)
         {
             bar.set_style(style(BAR_AND_ESTIMATES));
             bar.set_prefix(text);
@@ -242,8 +242,8 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// What was measured so far, as far as the terminal has lines for it; none if nothing was.
-fn so_far(study: &Study) -> Option<String> {
+/// Estimates as far as the terminal has lines for them; `None` if nothing was measured.
+fn estimates(study: &Study) -> Option<String> {
     let (width, height) = size(io::stderr()).unwrap_or((PAGE_WIDTH, 24));
     let look = Style { width, colour: colours(&io::stderr()), details: false };
     let mut table = Vec::new();

@@ -91,17 +91,8 @@ Examples:
 A run restores its settings on its own, even after an error or Ctrl-C. This is for a
 run that was killed. Exits with 1 if something could not be restored.";
 
-/// What `--json` prints of settings.
-#[derive(Serialize)]
-struct Settings<'a, T> {
-    settings: &'a [T],
-}
-
-impl<T> Settings<'_, T> {
-    fn new(settings: &[T]) -> Document<Settings<'_, T>> {
-        Document::new("bytepath-settings", Settings { settings })
-    }
-}
+/// The format of settings as JSON.
+const SETTINGS: &str = "bytepath-settings";
 
 /// One setting of a profile, and what it would change here.
 #[derive(Serialize)]
@@ -119,7 +110,9 @@ pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
     if let (Some(path), Some(own), Some(peer)) = (path, address, peer) {
         let NicSettings { device, wanted } = nic_settings(path, *role, [*own, *peer], *port)?;
         let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
-        return print(output, &Settings::new(&records), || required(&device, &records));
+        return print(output, &Document::of(SETTINGS, "settings", &records), || {
+            required(&device, &records)
+        });
     }
     let Some(name) = &arguments.profile else {
         return list(output);
@@ -136,7 +129,7 @@ pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
         .zip(reasons)
         .map(|(record, why)| Item { command: record.setting.command(), record, why })
         .collect();
-    print(output, &Settings::new(&items), || {
+    print(output, &Document::of(SETTINGS, "settings", &items), || {
         let mut text = format!("{}: {}\n", profile.name, profile.summary());
         for item in &items {
             // Writing to a String cannot fail.
@@ -175,22 +168,24 @@ pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
         Some(choice) => Deployment::new(choice)?.stewards()?.restore()?,
         None => engine::restore(&place, ThisMachine::new(Roots::real()))?,
     };
-    print(&arguments.output, &Settings::new(&rows), || match rows.is_empty() {
-        true => nothing(&place),
-        false => rows.iter().map(|row| format!("{row}\n")).collect(),
+    print(&arguments.output, &Document::of(SETTINGS, "settings", &rows), || {
+        match rows.is_empty() {
+            true => nothing_to_restore(&place),
+            false => rows.iter().map(|row| format!("{row}\n")).collect(),
+        }
     })?;
     let pending = rows.iter().any(RestorationRow::is_pending);
     Ok(if pending { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Reports which settings of this host this process would leave changed if it ended now.
-pub(super) fn report_what_stays() {
+pub(super) fn report_unrestored() {
     match Place::standard().read() {
         Ok(Some(chronicle))
             if chronicle.begin.as_ref().is_some_and(|b| b.pid == std::process::id()) =>
         {
             let set = chronicle.changes.iter().filter(|change| !change.undone);
-            let lines: String = set.map(|change| format!("\n  {}", changed(change))).collect();
+            let lines: String = set.map(|change| format!("\n  {}", describe(change))).collect();
             warn(format!("these settings stay; `bytepath restore` restores them:{lines}"));
         }
         Err(fault) => explain(&fault),
@@ -238,7 +233,7 @@ fn show(place: &Place, output: &OutputArgs) -> Result<(), Fault> {
     let chronicle = place.read()?;
     print(output, &Document::new("bytepath-journal", &chronicle), || match &chronicle {
         Some(chronicle) => journal(place, chronicle),
-        None => nothing(place),
+        None => nothing_to_restore(place),
     })
 }
 
@@ -252,10 +247,10 @@ fn journal(place: &Place, chronicle: &Chronicle) -> String {
     }
     for change in &chronicle.changes {
         let state = if change.undone { "back" } else { "set" };
-        let _ = writeln!(text, "  {:>3}  {state:<4}  {}", change.number, changed(change));
+        let _ = writeln!(text, "  {:>3}  {state:<4}  {}", change.number, describe(change));
     }
-    for Damage { line, text: says } in &chronicle.damaged {
-        let _ = writeln!(text, "  line {line} is damaged: {says}");
+    for Damage { line, text: content } in &chronicle.damaged {
+        let _ = writeln!(text, "  line {line} is damaged: {content}");
     }
     if chronicle.torn {
         text.push_str("  the last line is torn: the change it announces was not started\n");
@@ -264,12 +259,12 @@ fn journal(place: &Place, chronicle: &Chronicle) -> String {
 }
 
 /// `mtu eth0: 1500 -> 4148`
-fn changed(change: &Change) -> String {
+fn describe(change: &Change) -> String {
     let (part, before, set) = change.setting.differing(&change.before, &change.set);
     format!("{}{part}: {before} -> {set}", change.setting.subject())
 }
 
-fn nothing(place: &Place) -> String {
+fn nothing_to_restore(place: &Place) -> String {
     format!("nothing to restore: {} is empty\n", place.journal().display())
 }
 

@@ -1,7 +1,7 @@
 //! `bytepath show`: the report of a study, now or long after, in any format.
 
 use super::help::list;
-use super::output::{self, PAGE_WIDTH, file_fault, style, write_file};
+use super::output::{self, PAGE_WIDTH, file_fault, style, unknown_suffix, write_file};
 use bytepath_profile::{Explanation, WorkUnit};
 use bytepath_record::{Fault, Study, Work};
 use bytepath_report::{self as report, CATALOG, Report, Style, Subject};
@@ -60,10 +60,7 @@ pub(super) fn show(arguments: &ShowArgs) -> Result<(), Fault> {
     let Some(file) = out else { return print(folder, &study, report, *per) };
     let by_suffix = || report::find_by_extension(file.extension()?.to_str()?);
     let format = report.named().or_else(by_suffix).ok_or_else(|| {
-        let suffixes: Vec<String> = CATALOG.iter().map(|r| format!(".{}", r.extension)).collect();
-        let what = format!("cannot infer the format from '{}'", file.display());
-        usage(what)
-            .remedy(format!("use one of the suffixes {}, or add --format", suffixes.join(", ")))
+        unknown_suffix(file.display(), CATALOG.iter().map(|r| r.extension), "--format")
     })?;
     let style = Style { width: PAGE_WIDTH, colour: false, details: report.details };
     let mut content = Vec::new();

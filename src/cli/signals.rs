@@ -1,6 +1,6 @@
 //! Ctrl-C and similar signals: the first asks a study to end in order, the second ends it at once.
 
-use super::settings::report_what_stays;
+use super::settings::report_unrestored;
 use bytepath_record::Fault;
 use bytepath_sys::process::ignores;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -38,7 +38,7 @@ fn catch(stop: &Arc<AtomicBool>) -> io::Result<()> {
     let wait = move || {
         if let Some(signal) = second(caught.forever()) {
             speaking.store(true, Ordering::SeqCst);
-            report_what_stays();
+            report_unrestored();
             let _ = low_level::emulate_default_handler(signal);
         }
     };

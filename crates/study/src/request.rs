@@ -12,7 +12,9 @@ use bytepath_record::{
     Budget, Cell, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power, Profiling,
     Protocol, Schedule, Source, WantedSetting, unit,
 };
-use bytepath_spec::{self as spec, Ask, Catalogues, Cpus, Experiment, TestbedChoice, usage};
+use bytepath_spec::{
+    self as spec, Ask, Catalogues, Cpus, Experiment, Layout, TestbedChoice, usage,
+};
 use bytepath_stats as stats;
 use bytepath_sys::{Roots, files};
 use std::path::{Path, PathBuf};
@@ -128,20 +130,21 @@ impl RunRequest {
         testbed: &dyn Testbed,
         profiling: Option<&Profiling>,
     ) -> Result<Schedule, Fault> {
-        let (cells, window) = (&experiment.cells, self.window.unwrap_or(experiment.window));
-        let design = self.design.or(experiment.design);
+        let Experiment { layout, cells, .. } = experiment;
+        let window = self.window.unwrap_or(layout.window);
+        let design = self.design.or(layout.design);
         let design = choose_design(design, experiment, testbed, window)?;
         let schedule = Schedule {
-            blocks: self.blocks.unwrap_or(experiment.blocks),
-            warm_up: self.warm_up.unwrap_or(experiment.warm_up).as_secs_f64(),
+            blocks: self.blocks.unwrap_or(layout.blocks),
+            warm_up: self.warm_up.unwrap_or(layout.warm_up).as_secs_f64(),
             window: window.as_secs_f64(),
-            seed: self.seed.or(experiment.seed).unwrap_or_else(random_seed),
+            seed: self.seed.or(layout.seed).unwrap_or_else(random_seed),
             design: spec::check_design(design, window)?,
-            stopping: experiment.stopping,
+            stopping: layout.stopping,
             budget: None,
         };
         spec::check_lanes(cells, design)?;
-        let schedule = match self.budget.or(experiment.budget) {
+        let schedule = match self.budget.or(layout.budget) {
             Some(budget) => within_budget(budget, schedule, cells, profiling)?,
             None => schedule,
         };
@@ -347,13 +350,7 @@ fn from_paths(
         testbed,
         cells,
         baseline,
-        blocks: spec::DEFAULT_BLOCKS,
-        warm_up: spec::DEFAULT_WARM_UP,
-        window: spec::DEFAULT_WINDOW,
-        seed: None,
-        design: None,
-        stopping: None,
-        budget: None,
+        layout: Layout::default(),
         judgement: Judgement::default(),
         meters: catalogues.meters(["default"])?,
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,

@@ -228,8 +228,8 @@ impl<'a> Text<'a> {
         Document::deserialize(parsed).map_err(|e| self.unreadable(&e))
     }
 
-    /// What serde says of a text, in our words: the line, what is wrong with it,
-    /// what is allowed there.
+    /// A message of serde in our words: the line, what is wrong with it, what is allowed
+    /// there.
     fn unreadable(self, error: &toml::de::Error) -> Fault {
         let place = error.span().unwrap_or(0..0);
         let message = error.message().replace("string \"$__toml_private_datetime\"", "date");
@@ -266,30 +266,30 @@ impl<'a> Text<'a> {
         Fault { remedy: fault.remedy.map(|remedy| one_line(&remedy)), ..placed }
     }
 
-    /// What a function makes of a text of the file.
+    /// Reads a value by a function whose faults get its place.
     pub(super) fn read<T>(
         self,
-        said: Option<&Placed<String>>,
+        value: Option<&Placed<String>>,
         parse: impl FnOnce(&str) -> Result<T, Fault>,
     ) -> Result<Option<T>, Fault> {
-        let read = |said: &Placed<String>| parse(said.get()).map_err(|f| self.at(said.at(), f));
-        said.map(read).transpose()
+        let read = |value: &Placed<String>| parse(value.get()).map_err(|f| self.at(value.at(), f));
+        value.map(read).transpose()
     }
 
     /// A number within a range.
     pub(super) fn within<T: PartialOrd + Copy + fmt::Display>(
         self,
-        said: Option<&Placed<T>>,
+        value: Option<&Placed<T>>,
         range: RangeInclusive<T>,
     ) -> Result<Option<T>, Fault> {
-        let within = |said: &Placed<T>| match *said.get() {
+        let within = |value: &Placed<T>| match *value.get() {
             number if range.contains(&number) => Ok(number),
             number => {
                 let (min, max) = (range.start(), range.end());
-                Err(self.wrong(said.at(), format!("{number} is outside {min} to {max}")))
+                Err(self.wrong(value.at(), format!("{number} is outside {min} to {max}")))
             }
         };
-        said.map(within).transpose()
+        value.map(within).transpose()
     }
 }
 
@@ -334,9 +334,9 @@ impl<'a> Entry<'a> {
     pub(super) fn top(
         text: Text<'a>,
         key: &'a str,
-        said: &'a Option<Placed<Item>>,
+        value: &'a Option<Placed<Item>>,
     ) -> Option<Self> {
-        said.as_ref().map(|value| Entry { text, key, key_at: value.at(), value })
+        value.as_ref().map(|value| Entry { text, key, key_at: value.at(), value })
     }
 
     /// An error at the key.
@@ -359,7 +359,7 @@ impl<'a> Entry<'a> {
         self.text.at(self.value.at(), fault)
     }
 
-    /// A word, or none where the value is a list or a table.
+    /// A word; `None` if the value is a list or a table.
     pub(super) fn word(&self) -> Option<&'a str> {
         match self.value.get() {
             Item::Word(word) => Some(word),
@@ -367,7 +367,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A word, where nothing else is right.
+    /// A word; anything else is an error.
     pub(super) fn one_word(&self) -> Result<&'a str, Fault> {
         self.word().ok_or_else(|| {
             let fault = self.wrong(format!("'{}' takes one value here", short(self.key)));

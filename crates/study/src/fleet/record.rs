@@ -110,7 +110,7 @@ pub(super) fn name(shard: u32) -> String {
     format!("shard-{shard}")
 }
 
-/// How far a shard's study has come; none where it was not begun.
+/// Progress of a shard's study; `None` if it was not begun.
 pub(super) fn reached(folder: &Path, shard: u32) -> Result<Option<Reached>, Fault> {
     let folder = folder.join(name(shard));
     if !is_begun(&folder) {

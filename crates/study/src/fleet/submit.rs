@@ -75,7 +75,7 @@ fn parse(file: &Path, source: &Source) -> Result<Experiment, Fault> {
     let catalogues = Catalogues { testbed, cpus: Cpus::Apart([all.clone(), all]), ..catalogues() };
     let name = file.display().to_string();
     let experiment = spec::parse_experiment(&name, &source.text, &catalogues)?;
-    if experiment.stopping.is_some() || experiment.budget.is_some() {
+    if experiment.layout.stopping.is_some() || experiment.layout.budget.is_some() {
         return Err(usage(format!("{name}: shards that may stop early cannot be merged"))
             .remedy("leave out the keys stop and budget"));
     }
@@ -94,8 +94,8 @@ fn begin(
     fs::copy(own_program()?, &program).map_err(|e| storage("write", &program, &e))?;
     write(&folder.join(EXPERIMENT), source.text.as_bytes())?;
     write(&folder.join(JOB), JOB_TEXT.as_bytes())?;
-    let trials = experiment.cells.len() * experiment.blocks as usize;
-    let seed = experiment.seed.unwrap_or_else(random_seed);
+    let trials = experiment.cells.len() * experiment.layout.blocks as usize;
+    let seed = experiment.layout.seed.unwrap_or_else(random_seed);
     let addresses = order.addresses.iter().cloned().collect();
     let fleet = Fleet::new(order.shards, trials, seed, addresses);
     fleet.write(folder)?;
