@@ -56,8 +56,8 @@ pub(super) struct CopyArgs {
     output: OutputArgs,
 }
 
-/// An engine as typed.
-struct Typed {
+/// An engine with its options.
+struct Engine {
     text: String,
     kind: &'static EngineKind,
     options: Options,
@@ -65,7 +65,7 @@ struct Typed {
 
 /// What is printed as JSON.
 #[derive(Serialize)]
-struct Found<'a> {
+struct Measured<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
     notes: &'a [String],
@@ -101,15 +101,15 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
         }
         Ok(())
     })?;
-    let (rows, found) = offload(&cells);
+    let (rows, break_even) = offload(&cells);
     let notes = notes(&engines);
-    let content = Found { break_even: &found, cells: &rows, notes: &notes };
+    let content = Measured { break_even: &break_even, cells: &rows, notes: &notes };
     arguments.output.print(&Document::new("bytepath-copy", content), |style, out| {
-        report::offload((&rows, &found), &notes, style, out)
+        report::offload((&rows, &break_even), &notes, style, out)
     })
 }
 
-/// Every combination of what was asked.
+/// Every combination of sizes, depths, batches and memories.
 fn loads(arguments: &CopyArgs) -> Vec<Load> {
     let mut all = Vec::new();
     for memory in &arguments.memory {
@@ -128,10 +128,10 @@ fn loads(arguments: &CopyArgs) -> Vec<Load> {
     all
 }
 
-fn trial(engine: &Typed, memories: &Memories, load: &Load) -> Result<CopyTrial, Fault> {
-    let found = run((engine.kind, &engine.options), memories, load)
+fn trial(engine: &Engine, memories: &Memories, load: &Load) -> Result<CopyTrial, Fault> {
+    let outcome = run((engine.kind, &engine.options), memories, load)
         .map_err(|fault| fault.context(format!("{} at {} bytes", engine.text, load.size)))?;
-    let Outcome { copies, seconds, submitting, polling, polls, latency, events } = found;
+    let Outcome { copies, seconds, submitting, polling, polls, latency, events } = outcome;
     let each = |sum: f64| sum / copies as f64;
     Ok(CopyTrial {
         rate: copies as f64 * f64::from(load.size) / seconds,
@@ -143,7 +143,7 @@ fn trial(engine: &Typed, memories: &Memories, load: &Load) -> Result<CopyTrial, 
     })
 }
 
-fn engines(typed: &[String]) -> Result<Vec<Typed>, Fault> {
+fn engines(typed: &[String]) -> Result<Vec<Engine>, Fault> {
     let mut names = typed.to_vec();
     if names.is_empty() {
         names = vec!["cpu".into(), "thread".into()];
@@ -153,7 +153,7 @@ fn engines(typed: &[String]) -> Result<Vec<Typed>, Fault> {
     }
     let one = |text: &String| {
         let (kind, options) = engine(text)?;
-        Ok(Typed { text: text.clone(), kind, options })
+        Ok(Engine { text: text.clone(), kind, options })
     };
     let typed = names.iter().map(one).collect::<Result<Vec<_>, Fault>>()?;
     let twice =
@@ -164,7 +164,7 @@ fn engines(typed: &[String]) -> Result<Vec<Typed>, Fault> {
     }
 }
 
-fn notes(engines: &[Typed]) -> Vec<String> {
+fn notes(engines: &[Engine]) -> Vec<String> {
     let model = engines.iter().any(|engine| engine.kind.model);
     let counter = 1e-9 / sys::clock::tick_seconds();
     let cycles = format!("a nanosecond is {counter:.2} cycles of the time-stamp counter");

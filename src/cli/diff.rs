@@ -214,54 +214,58 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
         foreign: arguments.foreign,
         rules: &rules,
     };
-    let mut found = diff::diff(without.profiles(), with.profiles(), &options)?;
-    found.notes.extend(notes([&without, &with]));
+    let mut difference = diff::diff(without.profiles(), with.profiles(), &options)?;
+    difference.notes.extend(notes([&without, &with]));
     if without.functional() || with.functional() {
-        found.notes.push(
+        difference.notes.push(
             "the samples are of an emulated processor: they show what ran, not what \
              it would cost on a real one"
                 .to_owned(),
         );
     }
-    let format = if arguments.json { FormatName::Json } else { arguments.format };
     if arguments.svg.is_some() || arguments.svg_before.is_some() {
-        let flames = flames(without.profiles(), with.profiles(), &found, &rules);
+        let flames = flames(without.profiles(), with.profiles(), &difference, &rules);
         for (file, widths) in
             [(&arguments.svg, Widths::With), (&arguments.svg_before, Widths::Without)]
         {
             if let Some(file) = file {
-                write_svg(&flames, &title(&found), widths, file)?;
+                write_svg(&flames, &title(&difference), widths, file)?;
             }
         }
     }
     if arguments.side_by_side {
-        let places = diff::places(&found.rows, arguments.top.unwrap_or(TOP));
-        print(|out| {
-            let style = arguments.style();
-            report::side_by_side(&found, &places, &style, out)
-        })?;
-        return Ok(());
+        let places = diff::places(&difference.rows, arguments.top.unwrap_or(TOP));
+        let style = arguments.style();
+        return print(|out| report::side_by_side(&difference, &places, &style, out));
     }
+    print_difference(arguments, difference, [&without, &with], &rules)
+}
+
+/// Prints the functions that differ most, in the requested format.
+fn print_difference(
+    arguments: &DiffArgs,
+    mut difference: Diff,
+    [without, with]: [&Side; 2],
+    rules: &Rules,
+) -> Result<(), Fault> {
+    let format = if arguments.json { FormatName::Json } else { arguments.format };
     let top = arguments.top.or((format == FormatName::Text).then_some(TOP));
-    found.keep(top, arguments.threshold / 100.0);
+    difference.keep(top, arguments.threshold / 100.0);
     match format {
-        FormatName::Text => print(|out| {
+        FormatName::Text => {
             let style = arguments.style();
-            report::difference(&found, &style, out)
-        })?,
-        FormatName::Tsv => print(|out| tsv(&found, out))?,
+            print(|out| report::difference(&difference, &style, out))
+        }
+        FormatName::Tsv => print(|out| tsv(&difference, out)),
         FormatName::Html => {
-            let flames = flames(without.profiles(), with.profiles(), &found, &rules);
+            let flames = flames(without.profiles(), with.profiles(), &difference, rules);
             let names = names([&arguments.without, &arguments.with]);
             let mut charts = flames.charts([&names[0], &names[1]], BOXES).to_vec();
             charts.retain(|chart| !chart.boxes.is_empty());
-            print(|out| report::difference_page(&found, &charts, out))?
+            print(|out| report::difference_page(&difference, &charts, out))
         }
-        FormatName::Json => {
-            print_json(&Document::new("bytepath-diff", &found))?;
-        }
+        FormatName::Json => print_json(&Document::new("bytepath-diff", &difference)),
     }
-    Ok(())
 }
 
 /// Prints counters side by side.
@@ -274,15 +278,15 @@ fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
         let what = "counters have no functions to draw on a page";
         return Err(usage(what).remedy("choose --format text, tsv or json"));
     }
-    let found = counts::compare(sides, arguments.work);
+    let comparison = counts::compare(sides, arguments.work);
     if arguments.json || arguments.format == FormatName::Json {
-        print_json(&Document::new("bytepath-counters", &found))?;
+        print_json(&Document::new("bytepath-counters", &comparison))?;
     } else if arguments.format == FormatName::Tsv {
-        print(|out| report::counters_tsv(&found, out))?;
+        print(|out| report::counters_tsv(&comparison, out))?;
     } else {
         print(|out| {
             let style = arguments.style();
-            report::counters(&found, &style, out)
+            report::counters(&comparison, &style, out)
         })?;
     }
     Ok(())
@@ -313,25 +317,30 @@ fn explain(
     };
     let names = names([&arguments.without, &arguments.with]);
     let [before, after] = [0, 1].map(|at| Trials { cell: &names[at], ..sides[at].trials(unit) });
-    let mut found = profile::explain(&before, &[after], rules, unit)?;
-    found.notes.extend(notes(sides));
-    found.functional = sides.into_iter().any(Side::functional);
+    let mut explanation = profile::explain(&before, &[after], rules, unit)?;
+    explanation.notes.extend(notes(sides));
+    explanation.functional = sides.into_iter().any(Side::functional);
     if let Some(cells) = frames {
-        found.ends = ends(&cells, unit)?;
+        explanation.ends = ends(&cells, unit)?;
     }
     let why = frames.and_then(|cells| {
         let confidence = stats::Rules::default().confidence;
-        report::why(cells.map(|cell| &cell.row), Some(&found.ends), found.functional, confidence)
+        report::why(
+            cells.map(|cell| &cell.row),
+            Some(&explanation.ends),
+            explanation.functional,
+            confidence,
+        )
     });
     let why = why.as_ref();
     match form {
         ExplainName::Text => print(|out| {
             let style = arguments.style();
-            report::explanation(&found, why, &style, out)
+            report::explanation(&explanation, why, &style, out)
         }),
-        ExplainName::Netdev => print(|out| report::explanation_for_mail(&found, why, out)),
-        ExplainName::Html => print(|out| report::explanation_page(&found, why, out)),
-        ExplainName::Json => print_json(&Document::new("bytepath-explanation", &found)),
+        ExplainName::Netdev => print(|out| report::explanation_for_mail(&explanation, why, out)),
+        ExplainName::Html => print(|out| report::explanation_page(&explanation, why, out)),
+        ExplainName::Json => print_json(&Document::new("bytepath-explanation", &explanation)),
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn history(arguments: &HistoryArgs) -> Result<(), Fault> {
 
 /// The request, checked against what exists.
 fn figure(
-    asked: Option<&str>,
+    requested: Option<&str>,
     studies: &[(String, StudyPoints)],
     folder: &Path,
 ) -> Result<(String, Question), Fault> {
@@ -56,14 +56,14 @@ fn figure(
         let what = format!("there is no study in {}", folder.display());
         return Err(usage(what).remedy("name the folder that contains the study folders"));
     };
-    let Some(asked) = asked else {
+    let Some(requested) = requested else {
         return Ok((newest.baseline.clone(), Question::Rate));
     };
     let known = |cell: &str, question| {
         let mut all = studies.iter().flat_map(|(_, s)| &s.points);
         all.any(|p| p.cell == cell && p.question == question)
     };
-    if let Some((cell, question)) = Question::split(asked).filter(|(c, q)| known(c, *q)) {
+    if let Some((cell, question)) = Question::split(requested).filter(|(c, q)| known(c, *q)) {
         return Ok((cell.to_owned(), question));
     }
     let mut names: Vec<String> = studies
@@ -74,7 +74,7 @@ fn figure(
     names.sort();
     names.dedup();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let what = format!("no study in {} has the figure '{asked}'", folder.display());
+    let what = format!("no study in {} has the figure '{requested}'", folder.display());
     let fault = usage(what);
-    Err(suggest(fault, asked, &names))
+    Err(suggest(fault, requested, &names))
 }

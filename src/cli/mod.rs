@@ -1,5 +1,12 @@
-//! The command line: clap types turned into requests, and answers printed.
-//! What can be named comes from the catalogues; nothing is listed twice.
+//! The command line: it parses and prints, in the controller's process.
+//!
+//! Each command has a file. Its clap struct holds raw values; `resolve` turns them into values of
+//! other crates (a testbed, a request of a run, hosts to examine); what then happens is in
+//! `bytepath-study`, `-observe`, `-stats`, `-profile` and `-engine`, and what is printed is laid
+//! out by `bytepath-report`. `*_args` are options that several commands share, `output` is all
+//! that writes to standard output and standard error, `exit` has the exit codes. What can be
+//! named comes from the catalogues; nothing is listed twice. Agents are this program, too: they
+//! are started as `bytepath agent`.
 
 mod advise;
 mod catalogs;
@@ -142,7 +149,7 @@ Exit codes:
 pub fn parse(commit: Option<&str>) -> Arguments {
     // Help and errors come before options are known.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    output::set_colours(wanted_colours(words));
+    output::set_colours(requested_colours(words));
     let mut command =
         Arguments::command().long_version(version::long(commit)).term_width(help::width());
     let matches = command.try_get_matches_from_mut(std::env::args_os());
@@ -159,18 +166,18 @@ pub fn parse(commit: Option<&str>) -> Arguments {
 }
 
 /// The value of `--color` in a command line, if it has a valid one before any `--`.
-fn wanted_colours(words: impl Iterator<Item = String>) -> ColorChoice {
+fn requested_colours(words: impl Iterator<Item = String>) -> ColorChoice {
     let mut words = words.take_while(|word| word != "--");
-    let mut wanted = ColorChoice::Auto;
+    let mut when = ColorChoice::Auto;
     while let Some(word) = words.next() {
         let value = match word.strip_prefix("--color") {
             Some("") => words.next(),
             Some(rest) => rest.strip_prefix('=').map(str::to_owned),
             None => None,
         };
-        wanted = value.and_then(|value| value.parse().ok()).unwrap_or(wanted);
+        when = value.and_then(|value| value.parse().ok()).unwrap_or(when);
     }
-    wanted
+    when
 }
 
 /// Runs the command.

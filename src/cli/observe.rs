@@ -129,7 +129,7 @@ docs/observe.md describes how each figure is obtained, what that costs, and what
 be seen.
 ";
 
-/// Observes, and prints what was seen.
+/// Observes, and prints the report.
 pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
     // Its errors are reported before anything is run.
     let load = |study: &Path| bounded_while(|| load(study));
@@ -143,8 +143,8 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
         Count::TaskStorage => Method::TaskStorage,
         Count::None => Method::None,
     };
-    let asked = Asked::default();
-    heed(&asked, arguments.pid.is_some())
+    let signals = Asked::default();
+    catch_signals(&signals, arguments.pid.is_some())
         .map_err(|e| Fault::system("cannot install a signal handler", &e))?;
     let request = Request { target, method, limit: arguments.limit };
     let mut sampler = match arguments.sample {
@@ -153,7 +153,7 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
         Sampling::None => None,
     };
     let sampler = sampler.as_mut().map(|sampler| sampler as &mut dyn observe::Sampler);
-    let mut observed = observe::observe(&request, &asked, sampler)?;
+    let mut observed = observe::observe(&request, &signals, sampler)?;
     complete(&mut observed);
     observed.observation.host = Some(survey(&Roots::real()));
     observed.observation.limits = report::limits(&observed.observation);
@@ -181,11 +181,11 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
 /// and the part of it that is the program's own.
 fn complete(observed: &mut Observed) {
     let Some(profile) = observed.profile.take() else { return };
-    let seen = &observed.observation;
-    let mut own = of_program(&profile, &seen.pids());
-    own.header.title = seen.command.join(" ");
-    observed.observation.profile = Some(profile::summarise(&own, Rules::built_in()));
-    observed.profile = Some(own);
+    let observation = &observed.observation;
+    let mut program = of_program(&profile, &observation.pids());
+    program.header.title = observation.command.join(" ");
+    observed.observation.profile = Some(profile::summarise(&program, Rules::built_in()));
+    observed.profile = Some(program);
     // Without a measured bandwidth there is no estimate, and the report says so.
     if let Ok(ceiling) = copy_ceiling(None, COPIED_AT_ONCE, &AtomicBool::new(false)) {
         observed.estimate_copies((ceiling.memory / COLD, ceiling.workload));
@@ -206,14 +206,14 @@ const FUNCTIONS: usize = 15;
 /// A terminal sends Ctrl-C to the program too, so it is enough to survive
 /// it. What `kill` sends to us alone is passed on. What is ignored stays ignored,
 /// which the program inherits.
-fn heed(asked: &Asked, process: bool) -> std::io::Result<()> {
+fn catch_signals(signals: &Asked, process: bool) -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    let heeded = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter();
-    for signal in heeded.filter(|signal| !bytepath_sys::process::ignores(*signal)) {
-        signal_hook::flag::register(signal, asked.stop.clone())?;
+    let caught = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter();
+    for signal in caught.filter(|signal| !bytepath_sys::process::ignores(*signal)) {
+        signal_hook::flag::register(signal, signals.stop.clone())?;
         if !process && matches!(signal, SIGTERM | SIGHUP) {
             let number = signal.unsigned_abs() as usize;
-            signal_hook::flag::register_usize(signal, asked.pass_on.clone(), number)?;
+            signal_hook::flag::register_usize(signal, signals.pass_on.clone(), number)?;
         }
     }
     Ok(())
@@ -246,8 +246,8 @@ fn write(
             text.extend_from_slice(b"\nProfile of the program\n");
             summary::write(profile, FUNCTIONS, &style, &mut text).map_err(fault)?;
         }
-        let seen = &observed.observation;
-        report::advice_or_hint(advice, seen, &style, &mut text).map_err(fault)?;
+        let observation = &observed.observation;
+        report::advice_or_hint(advice, observation, &style, &mut text).map_err(fault)?;
     }
     if let (Some(file), Some(profile)) = (&arguments.profile_out, &observed.profile) {
         keep_profile(profile, file)?;

@@ -99,7 +99,7 @@ fn within_budget(plan: &Outline, budget: Budget) -> String {
     )
 }
 
-/// Prints preparations: what all cells have in common once, then what each has of its own.
+/// Prints preparations: what all cells have in common once, then the rest of each.
 fn write_prepared(all: &[Prepared], out: &mut dyn Write) -> io::Result<()> {
     let able = all.iter().filter_map(|one| match &one.settings {
         Preview::Settings(settings) => Some((one.cell.to_string(), settings.clone())),
@@ -109,9 +109,9 @@ fn write_prepared(all: &[Prepared], out: &mut dyn Write) -> io::Result<()> {
     if able.iter().any(|(_, settings)| !settings.is_empty()) {
         writeln!(out, "set before each trial and restored after it:")?;
     }
-    let (everywhere, own) = report::by_cells(&able);
+    let (everywhere, specific) = report::by_cells(&able);
     everywhere.iter().try_for_each(|text| writeln!(out, "  {text}"))?;
-    for (cells, settings) in own {
+    for (cells, settings) in specific {
         cells.iter().try_for_each(|cell| writeln!(out, "  for {cell}:"))?;
         settings.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
     }

@@ -92,9 +92,9 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     let numbered = name.rsplit_once('@').filter(|_| !Path::new(name).exists());
     let numbered = numbered.and_then(|(file, number)| Some((file, number.parse().ok()?)));
     let (file, table) = numbered.map_or((name, None), |(file, number)| (file, Some(number)));
-    let wanted = Wanted { format, table, times };
+    let request = Wanted { format, table, times };
     if file == "-" {
-        return import::open("standard input", wanted, &mut std::io::stdin().lock());
+        return import::open("standard input", request, &mut std::io::stdin().lock());
     }
     let unread = |e: &dyn std::fmt::Display| {
         Fault::new(FaultKind::Storage, format!("cannot read {file}: {e}"))
@@ -104,7 +104,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
         return Err(usage(format!("{file} is a folder"))
             .remedy(format!("name a cell of the study: {file}#CELL")));
     }
-    import::open(name, wanted, &mut BufReader::with_capacity(256 << 10, opened))
+    import::open(name, request, &mut BufReader::with_capacity(256 << 10, opened))
 }
 
 /// What to write instead of printing, if anything.

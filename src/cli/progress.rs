@@ -69,7 +69,7 @@ impl Progress {
         }
     }
 
-    /// One line, above the bar where there is one.
+    /// One line, above the bar if there is one.
     fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(visible(line)),

@@ -1,7 +1,7 @@
 //! From paths, workload, link and placement to cells with stable ids.
 
 use super::options::{
-    Given, did_you_mean, differing, resolve, split, suggest, unknown_option, usage,
+    TypedOption, did_you_mean, differing, resolve, split, suggest, unknown_option, usage,
 };
 use super::placement::CoreSpec;
 use super::stream::STREAM_OPTIONS;
@@ -156,14 +156,14 @@ pub(super) fn cell(
 /// Reads `NAME[:key=value,...]` into a workload and its difference from the default one, as
 /// typed.
 pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String), Fault> {
-    let (name, given) = split(text)?;
+    let (name, typed_options) = split(text)?;
     let names: Vec<&str> = spec.workloads.iter().map(|declared| declared.name).collect();
     let Some(default) = names.first() else { return Ok(Default::default()) };
     let name = if name.is_empty() { default } else { name.as_str() };
     let Some(declared) = spec.workloads.iter().find(|declared| declared.name == name) else {
         return Err(suggest(usage(format!("there is no workload '{name}'")), name, &names));
     };
-    let options = resolve(&format!("workload {name}"), declared.options, &given)?;
+    let options = resolve(&format!("workload {name}"), declared.options, &typed_options)?;
     let difference = differing(declared.options, &options);
     let as_typed = if name == *default && difference.is_empty() {
         String::new()
@@ -214,14 +214,14 @@ pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half)
         let tx = TypedHalf::read(Role::Sender, tx, spec)?;
         return finish(tx, TypedHalf::read(Role::Receiver, rx, spec)?, spec);
     }
-    let (name, given) = split(text)?;
+    let (name, typed_options) = split(text)?;
     let Some(pair) = spec.pairs.iter().find(|pair| pair.name == name) else {
         return Err(unknown_pair(&name, spec));
     };
     let declared = [options(Role::Sender, pair.tx, spec)?, options(Role::Receiver, pair.rx, spec)?];
     let declares = |specs: &[OptionSpec], key: &str| specs.iter().any(|s| s.name == key);
     if let Some((stray, _)) =
-        given.iter().find(|(key, _)| !declared.iter().any(|specs| declares(specs, key)))
+        typed_options.iter().find(|(key, _)| !declared.iter().any(|specs| declares(specs, key)))
     {
         return Err(unknown_option(&format!("path {name}"), &declared.concat(), stray));
     }
@@ -229,7 +229,11 @@ pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half)
     let half = |path: &str, declared: &'static [OptionSpec]| TypedHalf {
         path: path.to_owned(),
         declared,
-        given: given.iter().filter(|(key, _)| declares(declared, key)).cloned().collect(),
+        typed_options: typed_options
+            .iter()
+            .filter(|(key, _)| declares(declared, key))
+            .cloned()
+            .collect(),
     };
     finish(half(pair.tx, declared[0]), half(pair.rx, declared[1]), spec)
 }
@@ -251,19 +255,19 @@ pub(super) fn typed(name: &str, difference: &[String]) -> String {
 struct TypedHalf {
     path: String,
     declared: &'static [OptionSpec],
-    given: Vec<Given>,
+    typed_options: Vec<TypedOption>,
 }
 
 impl TypedHalf {
     fn read(role: Role, text: &str, spec: &PathSpec) -> Result<TypedHalf, Fault> {
-        let (path, given) = split(text)?;
+        let (path, typed_options) = split(text)?;
         let declared = options(role, &path, spec)?;
-        Ok(TypedHalf { path, declared, given })
+        Ok(TypedHalf { path, declared, typed_options })
     }
 
     /// The half with all of its options, and its canonical form.
     fn resolve(self) -> Result<(Half, String), Fault> {
-        let options = resolve(&format!("path {}", self.path), self.declared, &self.given)?;
+        let options = resolve(&format!("path {}", self.path), self.declared, &self.typed_options)?;
         let text = typed(&self.path, &differing(self.declared, &options));
         Ok((Half { path: self.path, options }, text))
     }

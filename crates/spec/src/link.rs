@@ -1,6 +1,6 @@
 //! The testbed's link as typed options on top of a named preset.
 
-use super::options::{Given, resolve, split, suggest, usage};
+use super::options::{TypedOption, resolve, split, suggest, usage};
 use bytepath_record::{Fault, LinkSettings, OptionKind, OptionSpec, Options, TapSettings};
 
 /// What can be set of the link.
@@ -51,7 +51,7 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         name: "wmem",
         kind: OptionKind::AutoSize(4096, 1 << 30),
         default: "768K",
-        help: "maximum size of an autotuned send buffer in bytes: bounds what is in flight",
+        help: "maximum size of an autotuned send buffer in bytes: limits the bytes in flight",
     },
     OptionSpec {
         name: "qdisc",
@@ -114,17 +114,17 @@ pub struct Preset {
     pub values: &'static [(&'static str, &'static str)],
 }
 
-/// The preset of a link that is not made.
+/// The preset of an existing link.
 const GIVEN: &str = "given";
 
 /// The preset of a link that ends in descriptors.
 const TAP: &str = "tap";
 
-/// Likewise, of a veth pair.
+/// The preset of a veth pair that ends in descriptors.
 const MACVTAP: &str = "macvtap";
 
-/// What only a tap has.
-const OF_A_TAP: [&str; 4] = ["queues", "backpressure", "vnet-header", "uso"];
+/// Options of taps alone.
+const TAP_OPTIONS: [&str; 4] = ["queues", "backpressure", "vnet-header", "uso"];
 
 /// The presets; the first is the default.
 pub const PRESETS: &[Preset] = &[
@@ -140,7 +140,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: GIVEN,
-        summary: "an existing link between hosts of yours: the given options are set on its devices",
+        summary: "an existing link between your hosts: the given options are set on its devices",
         values: &[("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
     },
     Preset {
@@ -182,17 +182,19 @@ pub const PRESETS: &[Preset] = &[
 /// Reads `PRESET[:key=value,...]`; also returns the part of the cell's id that
 /// says how the link differs from the default preset (empty for the default).
 pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
-    let (name, given) = split(text)?;
+    let (name, typed_options) = split(text)?;
     let preset = PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| unknown(&name))?;
-    let of_preset: Vec<Given> =
+    let of_preset: Vec<TypedOption> =
         preset.values.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-    let untouched = of_preset.iter().filter(|(key, _)| !given.iter().any(|(mine, _)| mine == key));
-    let all: Vec<Given> = given.iter().chain(untouched).cloned().collect();
+    let kept =
+        of_preset.iter().filter(|(key, _)| !typed_options.iter().any(|(mine, _)| mine == key));
+    let all: Vec<TypedOption> = typed_options.iter().chain(kept).cloned().collect();
     let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
-    let asked = (preset.name == GIVEN).then(|| given.iter().cloned().collect());
+    let asked = (preset.name == GIVEN).then(|| typed_options.iter().cloned().collect());
     let settings = LinkSettings { asked, ..settings(preset.name, &options) };
     let no_tap = settings.tap.is_none();
-    if let Some((key, _)) = given.iter().find(|(key, _)| no_tap && OF_A_TAP.contains(&key.as_str()))
+    if let Some((key, _)) =
+        typed_options.iter().find(|(key, _)| no_tap && TAP_OPTIONS.contains(&key.as_str()))
     {
         return Err(usage(format!("only tap links have {key}, and {name} is not one"))
             .remedy(format!("choose --link {TAP}:{key}=...")));
@@ -214,7 +216,7 @@ pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
         return Err(usage("threaded-napi requires gro: without it a veth has no NAPI to thread")
             .remedy("add threaded-napi=off"));
     }
-    Ok((settings, difference(preset, &of_preset, &given)))
+    Ok((settings, difference(preset, &of_preset, &typed_options)))
 }
 
 fn settings(preset: &str, options: &Options) -> LinkSettings {
@@ -249,17 +251,17 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
     }
 }
 
-/// What is given and differs from the preset, as one would type it.
-fn difference(preset: &Preset, of_preset: &[Given], given: &[Given]) -> String {
-    let mut parts: Vec<String> = given
+/// The typed options that differ from the preset, in canonical form.
+fn difference(preset: &Preset, of_preset: &[TypedOption], typed_options: &[TypedOption]) -> String {
+    let mut parts: Vec<String> = typed_options
         .iter()
         .filter_map(|(key, value)| {
             let spec = LINK_OPTIONS.iter().find(|spec| spec.name == key)?;
-            let usual = of_preset.iter().find(|(name, _)| name == key);
-            let usual = spec.kind.parse(usual.map_or(spec.default, |(_, value)| value)).ok()?;
+            let default = of_preset.iter().find(|(name, _)| name == key);
+            let default = spec.kind.parse(default.map_or(spec.default, |(_, value)| value)).ok()?;
             let value = spec.kind.parse(value).ok()?;
-            // Of a link that is there, nothing is usual.
-            let counts = value != usual || preset.name == GIVEN;
+            // An existing link has no defaults.
+            let counts = value != default || preset.name == GIVEN;
             counts.then(|| format!("{key}={}", spec.kind.print(&value)))
         })
         .collect();
@@ -299,11 +301,11 @@ mod tests {
         assert_eq!((settings.hds, &*difference), (Some(true), "link=nic,hds=on"));
         let (settings, difference) = parse_link("offload:mtu=1500,gro=yes,tso=0").unwrap();
         assert!(!settings.tso);
-        assert_eq!(difference, "link=offload,tso=off", "what the preset says has no name in ids");
+        assert_eq!(difference, "link=offload,tso=off", "values of the preset have no name in ids");
     }
 
     #[test]
-    fn of_a_link_that_is_there_only_what_is_named_is_meant() {
+    fn existing_link_uses_only_named_options() {
         let (as_it_is, none) = parse_link("given").unwrap();
         assert_eq!(none, "link=given");
         assert!(!as_it_is.is_asked("mtu") && as_it_is.asked == Some([].into()));
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_has_what_no_other_link_has() {
+    fn options_of_taps_are_refused_elsewhere() {
         let (settings, difference) =
             parse_link("tap:qdisc=fq_codel,backpressure=on,queue-length=1000").unwrap();
         let tap = settings.tap.unwrap();

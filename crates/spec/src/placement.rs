@@ -130,7 +130,7 @@ pub const SHORT_FORMS: &[(&str, &str, &str)] = &[
 pub const PARTS: [(&str, &str); 6] = [
     ("sender", "the sender's threads"),
     ("receiver", "the receiver's threads"),
-    ("sender-softirq", "the kernel's work for the sender's device, likewise"),
+    ("sender-softirq", "the kernel's work for the sender's device"),
     ("softirq", "the kernel's receive work: the link's polling thread, a NIC's interrupts, RPS"),
     ("io-wq", "io_uring's worker threads"),
     ("vhost", "the vhost thread of a virtual machine's device, and of the path vhost"),
@@ -295,7 +295,7 @@ fn put(placement: &mut Placement, requested: &RequestedPart) -> Result<(), Fault
 }
 
 /// How ids name a placement: `cores=0/1/softirq=1`. With commas in place of the
-/// slashes it is read as the same placement. What the base says already has no words.
+/// slashes it is read as the same placement. What follows from the base is left out.
 fn difference(placement: &Placement, base: Base, of_base: &Placement) -> String {
     let Placement { sender, receiver, io_wq, vhost, .. } = *placement;
     let mut words = vec![match (base, sender, receiver) {

@@ -58,17 +58,17 @@ pub const DEFAULT_PROFILE: &str = "leading";
 /// Reads `leading`, `largest`, `all` or `none`, each but the last with options after a colon.
 /// A number alone is `leading` at that rate.
 pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
-    let (name, mut given) = split(text)?;
+    let (name, mut typed_options) = split(text)?;
     let mut name = name.as_str();
     if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
-        if given.iter().any(|(key, _)| key == "rate") {
+        if typed_options.iter().any(|(key, _)| key == "rate") {
             return Err(usage(format!("the rate is given twice in '{text}'")));
         }
-        given.push(("rate".to_owned(), name.to_owned()));
+        typed_options.push(("rate".to_owned(), name.to_owned()));
         name = DEFAULT_PROFILE;
     }
     if name == "none" {
-        return match given.is_empty() {
+        return match typed_options.is_empty() {
             true => Ok(None),
             false => Err(usage("'none' takes no options").remedy("write none")),
         };
@@ -78,7 +78,7 @@ pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
         let fault = usage(format!("'{name}' does not select what to profile"));
         return Err(suggest(fault, name, &names));
     };
-    let options = resolve("profile", PROFILE_OPTIONS, &given)?;
+    let options = resolve("profile", PROFILE_OPTIONS, &typed_options)?;
     Ok(Some(profiling(*cells, &options)))
 }
 

@@ -89,7 +89,7 @@ impl SettingProfile {
 pub fn find_setting_profile(
     text: &str,
 ) -> Result<(&'static SettingProfile, Option<DeviceName>), Fault> {
-    let (name, given) = split(text)?;
+    let (name, typed_options) = split(text)?;
     let profile = SETTING_PROFILES.iter().find(|profile| profile.name == name);
     let profile = profile.ok_or_else(|| {
         let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();
@@ -97,7 +97,7 @@ pub fn find_setting_profile(
         suggest(fault, &name, &names)
     })?;
     let mut device = None;
-    for (key, value) in given {
+    for (key, value) in typed_options {
         match key.as_str() {
             "device" => device = Some(DeviceName::new(&value)?),
             other => {

@@ -121,11 +121,11 @@ pub fn stream_value(name: &str, text: &str) -> Result<OptionValue, String> {
 /// given both ways has to be the same.
 pub fn with_flags(text: &str, flags: &[(&str, Option<&OptionValue>)]) -> Result<String, Fault> {
     let mut all: Vec<String> = vec![text.to_owned()];
-    let given = split_values(text)?;
+    let typed_options = split_values(text)?;
     for (name, value) in flags {
         let (Some(value), Some(option)) = (value, declared(name)) else { continue };
         let printed = option.kind.print(value);
-        match given.iter().find(|(key, _)| key == name) {
+        match typed_options.iter().find(|(key, _)| key == name) {
             None => all.push(format!("{name}={printed}")),
             Some((_, other)) if option.kind.parse(other).is_ok_and(|other| other != **value) => {
                 let both = format!("--{name} {printed} contradicts --stream {name}={other}");

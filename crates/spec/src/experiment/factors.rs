@@ -157,12 +157,12 @@ pub(super) fn choice(
 }
 
 fn level_index(factor: &Factor, value: &Entry, catalogues: &Catalogues) -> Result<usize, Fault> {
-    let wanted = level(factor.kind, value, catalogues)?;
-    let found = factor.levels.iter().position(|level| level.canonical == wanted.canonical);
-    found.ok_or_else(|| {
+    let requested = level(factor.kind, value, catalogues)?;
+    let same = |level: &Level| level.canonical == requested.canonical;
+    factor.levels.iter().position(same).ok_or_else(|| {
         let known: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
-        let text = format!("'{}' is not a level of '{}' in [factors]", wanted.text, factor.name);
-        suggest(value.wrong(text), &wanted.text, &known)
+        let text = format!("'{}' is not a level of '{}' in [factors]", requested.text, factor.name);
+        suggest(value.wrong(text), &requested.text, &known)
     })
 }
 
@@ -218,17 +218,17 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
         Kind::Path => halves(text, &catalogues.paths).map(|(name, ..)| name),
         Kind::Half(role) => one_half(role, text, &catalogues.paths),
         Kind::Workload => activity(text, &catalogues.paths).map(|(workload, as_typed)| {
-            // The usual workload has no name in ids.
+            // The default workload has no name in ids.
             if as_typed.is_empty() { workload.name } else { as_typed }
         }),
         Kind::Link => parse_link(text).map(|(settings, difference)| {
-            // The usual preset has no name in ids.
+            // The default preset has no name in ids.
             if difference.is_empty() { settings.preset } else { difference }
         }),
         Kind::Cores => {
             read_cores(text, catalogues.cpus.clone()).map(|cores| format!("{:?}", cores.placement))
         }
-        // Two names of one kernel are two levels: noise has a look at itself so.
+        // Two names of one kernel are two levels: so a study measures its noise.
         Kind::Kernel => parse_kernel(text).map(|kernel| kernel.name),
         Kind::Settings => settings_of_level(text).map(|all| name_of_settings(&all)),
         Kind::StreamOption(spec) | Kind::LinkOption(spec) => {
@@ -250,9 +250,9 @@ pub(super) fn settings_of_level(text: &str) -> Result<Vec<WantedSetting>, Fault>
 
 /// How ids name what a cell sets: `rings/eth1/rx=4096`, or `none`.
 pub(super) fn name_of_settings(settings: &[WantedSetting]) -> String {
-    let one = |wanted: &WantedSetting| {
-        let host = wanted.host.map_or(String::new(), |role| format!("{role}:"));
-        format!("{host}{}", wanted.setting.to_string().replace(' ', "/"))
+    let one = |setting: &WantedSetting| {
+        let host = setting.host.map_or(String::new(), |role| format!("{role}:"));
+        format!("{host}{}", setting.setting.to_string().replace(' ', "/"))
     };
     let all: Vec<String> = settings.iter().map(one).collect();
     if all.is_empty() { "none".to_owned() } else { all.join("+") }
