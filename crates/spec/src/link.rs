@@ -1,106 +1,67 @@
 //! The testbed's link as typed options on top of a named preset.
 
-use super::options::{TypedOption, resolve, split, suggest, usage};
-use bytepath_record::{Fault, LinkSettings, OptionKind, OptionSpec, Options, TapSettings};
+use super::options::{TypedOption, option, resolve, split, suggest, usage};
+use bytepath_record::OptionKind::{AutoCount, AutoSize, Choice, Count, Flag, MaybeCount};
+use bytepath_record::{Fault, LinkSettings, OptionSpec, Options, TapSettings};
 
 /// What can be set of the link.
 pub const LINK_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "mtu",
-        kind: OptionKind::Count(576, 65535),
-        default: "4148",
-        help: "MTU in bytes (4148 carries 4096 bytes of payload)",
-    },
-    OptionSpec {
-        name: "tso",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "segmentation offload; off cuts packets to the MSS, as on a wire",
-    },
-    OptionSpec {
-        name: "gro",
-        kind: OptionKind::Flag,
-        default: "on",
-        help: "generic receive offload",
-    },
-    OptionSpec {
-        name: "hw-gro",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "GRO by the device (rx-gro-hw); no virtual device has it",
-    },
-    OptionSpec {
-        name: "hds",
-        kind: OptionKind::Choice(&["auto", "on", "off"]),
-        default: "auto",
-        help: "header split by the receiving NIC; auto: unchanged, or as a path of the study requires",
-    },
-    OptionSpec {
-        name: "gso-max",
-        kind: OptionKind::AutoSize(4096, 524_280),
-        default: "auto",
-        help: "largest packet before segmentation, bytes (above 64K: BIG TCP)",
-    },
-    OptionSpec {
-        name: "gro-max",
-        kind: OptionKind::AutoSize(4096, 524_280),
-        default: "auto",
-        help: "largest packet that GRO builds, bytes",
-    },
-    OptionSpec {
-        name: "wmem",
-        kind: OptionKind::AutoSize(4096, 1 << 30),
-        default: "768K",
-        help: "maximum size of an autotuned send buffer in bytes: limits the bytes in flight",
-    },
-    OptionSpec {
-        name: "qdisc",
-        kind: OptionKind::Choice(&["pfifo", "none", "fq_codel", "fq"]),
-        default: "pfifo",
-        help: "queue before the device; none (noqueue) drops what a full ring cannot take",
-    },
-    OptionSpec {
-        name: "queue-length",
-        kind: OptionKind::AutoCount(1, 65536),
-        default: "auto",
-        help: "txqueuelen, packets: the length of a pfifo, and of a tap's rings",
-    },
-    OptionSpec {
-        name: "queues",
-        kind: OptionKind::Count(1, 64),
-        default: "1",
-        help: "tap: number of queues, each with a ring and a sink thread",
-    },
-    OptionSpec {
-        name: "backpressure",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "tap: a full ring stops the queue instead of dropping (Linux 7.3)",
-    },
-    OptionSpec {
-        name: "vnet-header",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "tap: a virtio_net_hdr before each frame",
-    },
-    OptionSpec {
-        name: "uso",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states",
-    },
-    OptionSpec {
-        name: "threaded-napi",
-        kind: OptionKind::Flag,
-        default: "on",
-        help: "receive in a kernel thread on the receiver's CPU",
-    },
-    OptionSpec {
-        name: "rps",
-        kind: OptionKind::MaybeCount(0, 4095),
-        default: "none",
-        help: "CPU that receives packets by RPS at the receiver",
-    },
+    option("mtu", Count(576, 65535), "4148", "MTU in bytes (4148 carries 4096 bytes of payload)"),
+    option("tso", Flag, "off", "segmentation offload; off cuts packets to the MSS, as on a wire"),
+    option("gro", Flag, "on", "generic receive offload"),
+    option("hw-gro", Flag, "off", "GRO by the device (rx-gro-hw); no virtual device has it"),
+    option(
+        "hds",
+        Choice(&["auto", "on", "off"]),
+        "auto",
+        "header split by the receiving NIC; auto: unchanged, or as a path of the study requires",
+    ),
+    option(
+        "gso-max",
+        AutoSize(4096, 524_280),
+        "auto",
+        "largest packet before segmentation, bytes (above 64K: BIG TCP)",
+    ),
+    option("gro-max", AutoSize(4096, 524_280), "auto", "largest packet that GRO builds, bytes"),
+    option(
+        "wmem",
+        AutoSize(4096, 1 << 30),
+        "768K",
+        "maximum size of an autotuned send buffer in bytes: limits the bytes in flight",
+    ),
+    option(
+        "qdisc",
+        Choice(&["pfifo", "none", "fq_codel", "fq"]),
+        "pfifo",
+        "queue before the device; none (noqueue) drops what a full ring cannot take",
+    ),
+    option(
+        "queue-length",
+        AutoCount(1, 65536),
+        "auto",
+        "txqueuelen, packets: the length of a pfifo, and of a tap's rings",
+    ),
+    option(
+        "queues",
+        Count(1, 64),
+        "1",
+        "tap: number of queues, each with a ring and a sink thread",
+    ),
+    option(
+        "backpressure",
+        Flag,
+        "off",
+        "tap: a full ring stops the queue instead of dropping (Linux 7.3)",
+    ),
+    option("vnet-header", Flag, "off", "tap: a virtio_net_hdr before each frame"),
+    option(
+        "uso",
+        Flag,
+        "off",
+        "tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states",
+    ),
+    option("threaded-napi", Flag, "on", "receive in a kernel thread on the receiver's CPU"),
+    option("rps", MaybeCount(0, 4095), "none", "CPU that receives packets by RPS at the receiver"),
 ];
 
 /// A named set of link settings.

@@ -1,9 +1,19 @@
 //! The one grammar of typed options: `name:key=value,key=value`.
 
-use bytepath_record::{Fault, FaultKind, OptionSpec, Options};
+use bytepath_record::{Fault, FaultKind, OptionKind, OptionSpec, Options};
 
 /// A `key=value` as typed.
 pub(crate) type TypedOption = (String, String);
+
+/// One line of a table of options.
+pub(crate) const fn option(
+    name: &'static str,
+    kind: OptionKind,
+    default: &'static str,
+    help: &'static str,
+) -> OptionSpec {
+    OptionSpec { name, kind, default, help }
+}
 
 /// Splits `name:key=value,...` into the name and the options. A key without a value is a flag
 /// that is switched on.
@@ -143,7 +153,7 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{OptionKind, OptionValue};
+    use bytepath_record::OptionValue;
 
     #[test]
     fn commas_between_slashes_are_part_of_a_value() {
