@@ -1,6 +1,7 @@
 use super::*;
-use crate::{PairDeclaration, PathDeclaration, WorkloadDeclaration};
-use bytepath_record::{OptionKind, OptionSpec, steers};
+use crate::{PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration};
+use bytepath_record::{Design, OptionKind, OptionSpec, Stopping, steers};
+use std::time::Duration;
 
 const DEPTH: &[OptionSpec] = &[OptionSpec {
     name: "depth",
