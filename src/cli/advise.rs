@@ -1,17 +1,16 @@
 //! `bytepath advise`: what an observed program would spend if it moved its bytes in other ways.
 
-use super::printed::Printed;
+use super::output_args::OutputArgs;
 use bytepath_record::{Fault, FaultKind, Observation, SCHEMA_VERSION};
 use bytepath_report as report;
 use bytepath_study::load;
 use bytepath_sys::files;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct AdviseArguments {
+pub(super) struct AdviseArgs {
     /// File that `bytepath observe --json --out FILE` wrote
     #[arg(value_name = "OBSERVATION")]
     observation: PathBuf,
@@ -19,7 +18,7 @@ pub(super) struct AdviseArguments {
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     #[command(flatten)]
-    printed: Printed,
+    output: OutputArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -36,25 +35,24 @@ there is none (docs/observe.md).";
 const MOST: u64 = 64 << 20;
 
 /// Prints the advice.
-pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Fault> {
-    let seen = read(&arguments.observation)?;
-    let advice = report::advise(&seen, &load(&arguments.study)?);
-    arguments.printed.print(&advice, |style, out| report::advice(&advice, style, out))?;
-    Ok(ExitCode::SUCCESS)
+pub(super) fn advise(arguments: &AdviseArgs) -> Result<(), Fault> {
+    let observation = read(&arguments.observation)?;
+    let advice = report::advise(&observation, &load(&arguments.study)?);
+    arguments.output.print(&advice, |style, out| report::advice(&advice, style, out))
 }
 
 fn read(file: &Path) -> Result<Observation, Fault> {
     let name = file.display();
     let bytes = files::read(file, MOST)
         .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}")))?;
-    let seen: Observation = serde_json::from_slice(&bytes).map_err(|e| {
+    let observation: Observation = serde_json::from_slice(&bytes).map_err(|e| {
         Fault::new(FaultKind::Storage, format!("{name} is not an observation: {e}"))
             .remedy("make one with `bytepath observe --json --out FILE -- CMD`")
     })?;
-    if seen.schema > SCHEMA_VERSION {
-        let what = format!("{name} has schema {}, newer than {SCHEMA_VERSION}", seen.schema);
+    if observation.schema > SCHEMA_VERSION {
+        let what = format!("{name} has schema {}, newer than {SCHEMA_VERSION}", observation.schema);
         return Err(Fault::new(FaultKind::Unsupported, what)
             .remedy("read it with the bytepath that made it"));
     }
-    Ok(seen)
+    Ok(observation)
 }

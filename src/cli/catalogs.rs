@@ -1,23 +1,22 @@
 //! `bytepath paths` and `bytepath meters`: the catalogues with what this host
 //! supports.
 
-use super::place::{PlaceArguments, unknown};
-use super::printed::{Document, Printed};
-use bytepath_engine::path;
-use bytepath_engine::path::DataPath;
+use super::deployment_args::DeploymentArgs;
+use super::output_args::{Document, OutputArgs};
+use bytepath_engine::path::{self, DataPath};
 use bytepath_meter as meter;
-use bytepath_record::{Facts, Fault, OptionSpec, Role, Support, Tls};
+use bytepath_record::{Fault, OptionSpec, Role, Support, Tls};
+use bytepath_study::HostFacts;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-pub(super) struct CatalogArguments {
+pub(super) struct CatalogArgs {
     #[command(flatten)]
-    place: PlaceArguments,
+    deployment: DeploymentArgs,
     #[command(flatten)]
-    printed: Printed,
+    output: OutputArgs,
 }
 
 /// What `paths --json` prints.
@@ -29,12 +28,6 @@ struct Paths<'a> {
     pairs: &'a [path::Pair],
     /// Who can encrypt here.
     tls: &'a [Entry],
-}
-
-/// What `meters --json` prints.
-#[derive(Serialize)]
-struct Meters<'a> {
-    meters: &'a [Entry],
 }
 
 /// One half of a path, or a meter, and whether it works here.
@@ -64,8 +57,8 @@ const ENCRYPTION: [(Tls, &str, &str); 2] = [
 ];
 
 /// Lists the data paths.
-pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = arguments.place.facts(false)?;
+pub(super) fn paths(arguments: &CatalogArgs) -> Result<(), Fault> {
+    let facts = arguments.deployment.resolve()?.survey(false)?;
     let mut entries = Vec::new();
     for path in path::CATALOG {
         entries.extend(Role::ALL.into_iter().filter_map(|role| path_entry(path, role, &facts)));
@@ -75,15 +68,10 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
         summary: summary.to_owned(),
         role: None,
         options: Vec::new(),
-        support: match &facts {
-            Ok(facts) => {
-                facts.iter().map(|of| path::tls_support(tls, of)).fold(Support::Yes, Support::and)
-            }
-            Err(fault) => unknown(fault),
-        },
+        support: facts.supports_tls(tls),
     });
     let list = Paths { paths: &entries, pairs: path::PAIRS, tls: &tls };
-    arguments.printed.print_plain(&Document::new("bytepath-paths", list), |out| {
+    arguments.output.print_plain(&Document::new("bytepath-paths", list), |out| {
         write(&entries, out)?;
         writeln!(out, "pairs (TX+RX), as --path takes them:")?;
         path::PAIRS
@@ -91,39 +79,31 @@ pub(super) fn paths(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
             .try_for_each(|pair| writeln!(out, "  {:<14} {}+{}", pair.name, pair.tx, pair.rx))?;
         writeln!(out, "\nencryption, as --stream takes it:")?;
         write(&tls, out)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Lists the meters.
-pub(super) fn meters(arguments: &CatalogArguments) -> Result<ExitCode, Fault> {
-    let facts = arguments.place.facts(true)?;
+pub(super) fn meters(arguments: &CatalogArgs) -> Result<(), Fault> {
+    let facts = arguments.deployment.resolve()?.survey(true)?;
     let entry = |meter: &&meter::Meter| Entry {
         name: meter.name.to_owned(),
         summary: meter.summary.to_owned(),
         role: None,
-        support: match &facts {
-            Ok(facts) => (meter.probe)(&facts[Role::Receiver as usize]),
-            Err(fault) => unknown(fault),
-        },
+        support: facts.supports_meter(*meter),
         options: meter.options.iter().map(option).collect(),
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
-    let document = Document::new("bytepath-meters", Meters { meters: &entries });
-    arguments.printed.print_plain(&document, |out| write(&entries, out))?;
-    Ok(ExitCode::SUCCESS)
+    let document = Document::of("bytepath-meters", "meters", &entries);
+    arguments.output.print_plain(&document, |out| write(&entries, out))
 }
 
-fn path_entry(path: &DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>) -> Option<Entry> {
+fn path_entry(path: &DataPath, role: Role, facts: &HostFacts) -> Option<Entry> {
     Some(Entry {
         name: path.name.to_owned(),
         summary: path.summary.to_owned(),
         role: Some(role),
         options: path.half(role)?.options().iter().map(option).collect(),
-        support: match facts {
-            Ok(facts) => path.check(role, &facts[role as usize])?,
-            Err(fault) => unknown(fault),
-        },
+        support: facts.supports_half(path, role)?,
     })
 }
 

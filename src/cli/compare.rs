@@ -2,13 +2,13 @@
 //! other, and the thresholds of a build server.
 
 use super::exit::{THRESHOLD_FAILED, UNDECIDED};
-use super::printed::{Printed, WithPage};
+use super::output_args::OutputArgs;
 use super::published::published;
 use super::show::{WorkName, explained};
 use bytepath_profile::Explanation;
-use bytepath_record::{CellId, Fault, FaultKind, Study};
+use bytepath_record::{CellId, Fault, Study};
 use bytepath_report as report;
-use bytepath_spec::{PUBLISHED, suggest};
+use bytepath_spec::{PUBLISHED, suggest, usage};
 use bytepath_stats::{
     self as stats, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult,
 };
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
-pub(super) struct CompareArguments {
+pub(super) struct CompareArgs {
     /// Folder of the study, or of the earlier one of two; or published:NAME
     ///
     /// published:NAME compares a published work's ratios with those of OTHER; published: alone
@@ -49,7 +49,7 @@ pub(super) struct CompareArguments {
     #[arg(long, requires = "other")]
     different_hosts: bool,
     #[command(flatten)]
-    printed: Printed<WithPage>,
+    output: OutputArgs<true>,
     /// Add system-call tables, sizes and rates over time (one study)
     #[arg(long, conflicts_with = "other")]
     details: bool,
@@ -71,7 +71,7 @@ Limits (--fail-if):
   or if the report makes no claim (see docs/statistics.md).";
 
 /// What `--json` prints.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Document<'a> {
     format: &'static str,
     schema: u32,
@@ -90,23 +90,15 @@ impl<'a> Document<'a> {
     /// One that has only thresholds.
     fn new(thresholds: &'a [ThresholdResult], failed: bool) -> Document<'a> {
         let format = "bytepath-comparison";
-        Document {
-            format,
-            schema: 1,
-            analysis: None,
-            explanation: None,
-            between: None,
-            thresholds,
-            failed,
-        }
+        Document { format, schema: 1, thresholds, failed, ..Document::default() }
     }
 }
 
 /// Prints a comparison and checks the thresholds.
-pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
+pub(super) fn compare(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
     if let Some(name) = arguments.study.to_str().and_then(|name| name.strip_prefix(PUBLISHED)) {
         refuse_what_no_work_has(arguments)?;
-        published(name, arguments.other.as_deref(), &arguments.printed)?;
+        published(name, arguments.other.as_deref(), &arguments.output)?;
         return Ok(ExitCode::SUCCESS);
     }
     match &arguments.other {
@@ -116,8 +108,8 @@ pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
 }
 
 /// Limits and other baselines are those of studies.
-fn refuse_what_no_work_has(arguments: &CompareArguments) -> Result<(), Fault> {
-    let CompareArguments { baseline, fail_if, relative, details, per, .. } = arguments;
+fn refuse_what_no_work_has(arguments: &CompareArgs) -> Result<(), Fault> {
+    let CompareArgs { baseline, fail_if, relative, details, per, .. } = arguments;
     let given = [
         ("--baseline", baseline.is_some()),
         ("--fail-if", !fail_if.is_empty()),
@@ -128,14 +120,14 @@ fn refuse_what_no_work_has(arguments: &CompareArguments) -> Result<(), Fault> {
     match given.into_iter().find(|(_, given)| *given) {
         Some((name, _)) => {
             let what = format!("{name} does not apply to a published work");
-            Err(Fault::new(FaultKind::Usage, what).remedy("leave it out"))
+            Err(usage(what).remedy("leave it out"))
         }
         None => Ok(()),
     }
 }
 
 /// The cells of one study against its baseline, or against another.
-fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
+fn within(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
     let mut study = load(&arguments.study)?;
     if let Some(name) = &arguments.baseline {
         choose_baseline(&mut study, name)?;
@@ -155,19 +147,18 @@ fn within(arguments: &CompareArguments) -> Result<ExitCode, Fault> {
         print_results(&results, &style, out)
     };
     let page = |out: &mut dyn Write| report::study_page(&subject, &results, out);
-    arguments.printed.print_any(&document, text, page)?;
+    arguments.output.print_any(&document, text, page)?;
     Ok(exit(failed, &results))
 }
 
 /// Two studies with the same cells.
-fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault> {
+fn across(arguments: &CompareArgs, other: &Path) -> Result<ExitCode, Fault> {
     let (first, second) = (load(&arguments.study)?, load(other)?);
     let between = stats::between(&first, &second, arguments.relative);
     refuse_other_machines(arguments, &between)?;
     if between.pairings.is_empty() {
         let what = "the two studies have no cell in common";
-        return Err(Fault::new(FaultKind::Usage, what)
-            .remedy(format!("STUDY has {}", names(&first).join(", "))));
+        return Err(usage(what).remedy(format!("STUDY has {}", names(&first).join(", "))));
     }
     let results = check(arguments, &between.subjects(), &between.rules)?;
     let failed = failed(arguments, &results);
@@ -179,7 +170,7 @@ fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault>
         print_results(&results, style, out)
     };
     let page = |out: &mut dyn Write| report::between_page(names, studies, &between, &results, out);
-    arguments.printed.print_any(&document, text, page)?;
+    arguments.output.print_any(&document, text, page)?;
     Ok(exit(failed, &results))
 }
 
@@ -187,7 +178,7 @@ fn across(arguments: &CompareArguments, other: &Path) -> Result<ExitCode, Fault>
 fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
     let names = names(study);
     if !names.contains(&name) {
-        let fault = Fault::new(FaultKind::Usage, format!("the study has no cell '{name}'"));
+        let fault = usage(format!("the study has no cell '{name}'"));
         return Err(suggest(fault, name, &names));
     }
     let declared = std::mem::replace(&mut study.header.baseline, CellId(name.to_owned()));
@@ -205,7 +196,7 @@ fn names(study: &Study) -> Vec<&str> {
 }
 
 /// Numbers of two machines say nothing of what changed in software.
-fn refuse_other_machines(arguments: &CompareArguments, between: &Between) -> Result<(), Fault> {
+fn refuse_other_machines(arguments: &CompareArgs, between: &Between) -> Result<(), Fault> {
     if arguments.different_hosts {
         return Ok(());
     }
@@ -217,18 +208,18 @@ fn refuse_other_machines(arguments: &CompareArguments, between: &Between) -> Res
         return Ok(());
     }
     let what = format!("the studies are of different machines: {}", named.join(", "));
-    Err(Fault::new(FaultKind::Usage, what).remedy("compare them anyway with --different-hosts"))
+    Err(usage(what).remedy("compare them anyway with --different-hosts"))
 }
 
 fn check(
-    arguments: &CompareArguments,
+    arguments: &CompareArgs,
     subjects: &[Subject],
     rules: &Rules,
 ) -> Result<Vec<ThresholdResult>, Fault> {
     stats::judge_thresholds(&arguments.fail_if, subjects, rules)
 }
 
-fn failed(arguments: &CompareArguments, results: &[ThresholdResult]) -> bool {
+fn failed(arguments: &CompareArgs, results: &[ThresholdResult]) -> bool {
     let any = |outcome| results.iter().any(|r| r.outcome == outcome);
     any(Outcome::Failed) || (arguments.strict && any(Outcome::Undecided))
 }

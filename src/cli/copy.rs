@@ -1,11 +1,12 @@
 //! `bytepath copy`: copy engines by themselves, compared with the CPU.
 
 use super::help::list;
-use super::printed::{Document, Printed};
+use super::output_args::{Document, OutputArgs};
 use bytepath_engine::copy::trial::{Load, Outcome, memories, on_cpu, run};
 use bytepath_engine::copy::{CATALOG, EngineKind, Memories, Shape, dsa, engine};
-use bytepath_record::{Fault, FaultKind, OptionKind, Options, unit};
+use bytepath_record::{Fault, Options, unit};
 use bytepath_report as report;
+use bytepath_spec::usage;
 use bytepath_stats::{BreakEven, CopyAt, CopyCell, CopyRow, CopyTrial, offload};
 use bytepath_sys::{self as sys, Roots};
 use clap::Args;
@@ -13,12 +14,11 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use serde::Serialize;
-use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = after_help())]
-pub(super) struct CopyArguments {
+pub(super) struct CopyArgs {
     /// Engine, compared with the first; repeatable [default: all that work]
     ///
     /// With options: NAME[:key=value,...]. The default is cpu, thread, and dsa if it is set up.
@@ -53,11 +53,11 @@ pub(super) struct CopyArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
-    printed: Printed,
+    output: OutputArgs,
 }
 
-/// An engine as typed.
-struct Typed {
+/// An engine with its options.
+struct Engine {
     text: String,
     kind: &'static EngineKind,
     options: Options,
@@ -65,14 +65,14 @@ struct Typed {
 
 /// What is printed as JSON.
 #[derive(Serialize)]
-struct Found<'a> {
+struct Measured<'a> {
     break_even: &'a [BreakEven],
     cells: &'a [CopyRow],
     notes: &'a [String],
 }
 
 /// Measures copy engines.
-pub(super) fn copy(arguments: &CopyArguments) -> Result<ExitCode, Fault> {
+pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
     let engines = engines(&arguments.engines)?;
     let mut cells: Vec<(CopyCell, Vec<CopyTrial>)> = Vec::new();
     let mut plan: Vec<(usize, Load)> = Vec::new();
@@ -85,8 +85,7 @@ pub(super) fn copy(arguments: &CopyArguments) -> Result<ExitCode, Fault> {
         }
     }
     if plan.is_empty() {
-        return Err(Fault::new(FaultKind::Usage, "every --batch is larger than every --depth")
-            .remedy("raise --depth"));
+        return Err(usage("every --batch is larger than every --depth").remedy("raise --depth"));
     }
     let every: Vec<Load> = plan.iter().map(|(_, load)| *load).collect();
     let memories = memories(&every)?;
@@ -102,17 +101,16 @@ pub(super) fn copy(arguments: &CopyArguments) -> Result<ExitCode, Fault> {
         }
         Ok(())
     })?;
-    let (rows, found) = offload(&cells);
+    let (rows, break_even) = offload(&cells);
     let notes = notes(&engines);
-    let content = Found { break_even: &found, cells: &rows, notes: &notes };
-    arguments.printed.print(&Document::new("bytepath-copy", content), |style, out| {
-        report::offload((&rows, &found), &notes, style, out)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    let content = Measured { break_even: &break_even, cells: &rows, notes: &notes };
+    arguments.output.print(&Document::new("bytepath-copy", content), |style, out| {
+        report::offload((&rows, &break_even), &notes, style, out)
+    })
 }
 
-/// Every combination of what was asked.
-fn loads(arguments: &CopyArguments) -> Vec<Load> {
+/// Every combination of sizes, depths, batches and memories.
+fn loads(arguments: &CopyArgs) -> Vec<Load> {
     let mut all = Vec::new();
     for memory in &arguments.memory {
         for (depth, batch) in arguments
@@ -130,10 +128,10 @@ fn loads(arguments: &CopyArguments) -> Vec<Load> {
     all
 }
 
-fn trial(engine: &Typed, memories: &Memories, load: &Load) -> Result<CopyTrial, Fault> {
-    let found = run((engine.kind, &engine.options), memories, load)
+fn trial(engine: &Engine, memories: &Memories, load: &Load) -> Result<CopyTrial, Fault> {
+    let outcome = run((engine.kind, &engine.options), memories, load)
         .map_err(|fault| fault.context(format!("{} at {} bytes", engine.text, load.size)))?;
-    let Outcome { copies, seconds, submitting, polling, polls, latency, events } = found;
+    let Outcome { copies, seconds, submitting, polling, polls, latency, events } = outcome;
     let each = |sum: f64| sum / copies as f64;
     Ok(CopyTrial {
         rate: copies as f64 * f64::from(load.size) / seconds,
@@ -145,7 +143,7 @@ fn trial(engine: &Typed, memories: &Memories, load: &Load) -> Result<CopyTrial, 
     })
 }
 
-fn engines(typed: &[String]) -> Result<Vec<Typed>, Fault> {
+fn engines(typed: &[String]) -> Result<Vec<Engine>, Fault> {
     let mut names = typed.to_vec();
     if names.is_empty() {
         names = vec!["cpu".into(), "thread".into()];
@@ -155,20 +153,18 @@ fn engines(typed: &[String]) -> Result<Vec<Typed>, Fault> {
     }
     let one = |text: &String| {
         let (kind, options) = engine(text)?;
-        Ok(Typed { text: text.clone(), kind, options })
+        Ok(Engine { text: text.clone(), kind, options })
     };
     let typed = names.iter().map(one).collect::<Result<Vec<_>, Fault>>()?;
     let twice =
         typed.iter().enumerate().find(|(n, it)| typed[..*n].iter().any(|e| e.text == it.text));
     match twice {
-        Some((_, it)) => {
-            Err(Fault::new(FaultKind::Usage, format!("engine {} is given twice", it.text)))
-        }
+        Some((_, it)) => Err(usage(format!("engine {} is given twice", it.text))),
         None => Ok(typed),
     }
 }
 
-fn notes(engines: &[Typed]) -> Vec<String> {
+fn notes(engines: &[Engine]) -> Vec<String> {
     let model = engines.iter().any(|engine| engine.kind.model);
     let counter = 1e-9 / sys::clock::tick_seconds();
     let cycles = format!("a nanosecond is {counter:.2} cycles of the time-stamp counter");
@@ -178,13 +174,14 @@ fn notes(engines: &[Typed]) -> Vec<String> {
 }
 
 fn size(text: &str) -> Result<u32, String> {
-    match OptionKind::Size(1, 1 << 30).parse(text)? {
-        bytepath_record::OptionValue::Number(size) => {
-            u32::try_from(size).map_err(|e| e.to_string())
-        }
-        _ => Err(format!("'{text}' is not a size")),
+    match unit::parse_bytes(text)? {
+        bytes @ 1..=LARGEST => u32::try_from(bytes).map_err(|e| e.to_string()),
+        _ => Err(format!("'{text}' is outside 1 to {}", unit::bytes(LARGEST))),
     }
 }
+
+/// Bytes of the largest copy.
+const LARGEST: u64 = 1 << 30;
 
 fn after_help() -> String {
     let mut text =

@@ -1,11 +1,9 @@
 //! `bytepath diff`: the difference between two profiles.
 
 use super::help::values;
-use super::output::{print, print_json};
-use super::plan::LONGEST_TEXT;
-use super::printed::Document;
+use super::output::{file_fault, print, print_json, replace, style};
+use super::output_args::Document;
 use super::profile::{open, source};
-use super::show::{replace, style};
 use bytepath_profile::counts::{self, Counts};
 use bytepath_profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
 use bytepath_profile::flame::{BOXES, Flames, Widths, flames, label};
@@ -13,19 +11,18 @@ use bytepath_profile::import::{Content, Times};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::Trials;
 use bytepath_profile::{self as profile, Profile, WorkUnit};
-use bytepath_record::{Fault, FaultKind};
-use bytepath_report as report;
+use bytepath_record::Fault;
+use bytepath_report::{self as report, Style};
+use bytepath_spec::usage;
 use bytepath_stats as stats;
-use bytepath_study::{ProfiledCell, ends, profiled_cell};
-use bytepath_sys::files;
+use bytepath_study::{ProfiledCell, ends, profiled_cell, read_text};
 use clap::{Args, ValueEnum};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = after_help())]
-pub(super) struct DiffArguments {
+pub(super) struct DiffArgs {
     /// Profile before the change: FILE,..., FILE@N, STUDY#CELL, or - for standard input
     ///
     /// Several files are repeated trials. FILE@N is the Nth table of a mail.
@@ -93,6 +90,13 @@ pub(super) struct DiffArguments {
     /// Write one with the widths of BEFORE, which shows what vanished
     #[arg(long, value_name = "FILE")]
     svg_before: Option<PathBuf>,
+}
+
+impl DiffArgs {
+    fn style(&self) -> Style {
+        let style = style(false);
+        Style { width: self.width.unwrap_or(style.width), ..style }
+    }
 }
 
 const AFTER_HELP: &str = "\
@@ -176,32 +180,31 @@ enum ExplainName {
 }
 
 /// Compares two profiles.
-pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
+pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     let rules = rules(arguments.rules.as_deref())?;
     if arguments.without == "-" && arguments.with == "-" {
-        return Err(Fault::new(FaultKind::Usage, "only one side can be standard input")
-            .remedy("name a file for the other"));
+        return Err(
+            usage("only one side can be standard input").remedy("name a file for the other")
+        );
     }
     let [without, with] = sides(arguments)?;
     match (&without, &with) {
         (Side::Counts(before), Side::Counts(after)) => return counters(arguments, [before, after]),
         (Side::Counts(_), _) | (_, Side::Counts(_)) => {
             let what = "one side holds counters and the other functions";
-            return Err(Fault::new(FaultKind::Usage, what)
-                .remedy("name two of the same kind; --from chooses if a mail has both"));
+            return Err(
+                usage(what).remedy("name two of the same kind; --from chooses if a mail has both")
+            );
         }
         _ if arguments.work.is_some() => {
-            return Err(Fault::new(
-                FaultKind::Usage,
-                "--work divides counters, and these have none",
-            )
-            .remedy("choose --per"));
+            return Err(
+                usage("--work divides counters, and these have none").remedy("choose --per")
+            );
         }
         _ => {}
     }
     if let Some(form) = arguments.explain {
-        explain(arguments, [&without, &with], &rules, form)?;
-        return Ok(ExitCode::SUCCESS);
+        return explain(arguments, [&without, &with], &rules, form);
     }
     let options = Options {
         measure: if arguments.total { Measure::Total } else { Measure::SelfOnly },
@@ -211,86 +214,87 @@ pub(super) fn diff(arguments: &DiffArguments) -> Result<ExitCode, Fault> {
         foreign: arguments.foreign,
         rules: &rules,
     };
-    let mut found = diff::diff(without.profiles(), with.profiles(), &options)?;
-    found.notes.extend(notes([&without, &with]));
+    let mut difference = diff::diff(without.profiles(), with.profiles(), &options)?;
+    difference.notes.extend(notes([&without, &with]));
     if without.functional() || with.functional() {
-        found.notes.push(
+        difference.notes.push(
             "the samples are of an emulated processor: they show what ran, not what \
              it would cost on a real one"
                 .to_owned(),
         );
     }
-    let format = if arguments.json { FormatName::Json } else { arguments.format };
     if arguments.svg.is_some() || arguments.svg_before.is_some() {
-        let flames = flames(without.profiles(), with.profiles(), &found, &rules);
+        let flames = flames(without.profiles(), with.profiles(), &difference, &rules);
         for (file, widths) in
             [(&arguments.svg, Widths::With), (&arguments.svg_before, Widths::Without)]
         {
             if let Some(file) = file {
-                write_svg(&flames, &title(&found), widths, file)?;
+                write_svg(&flames, &title(&difference), widths, file)?;
             }
         }
     }
     if arguments.side_by_side {
-        let places = diff::places(&found.rows, arguments.top.unwrap_or(TOP));
-        print(|out| {
-            let mut style = style(false);
-            style.width = arguments.width.unwrap_or(style.width);
-            report::side_by_side(&found, &places, &style, out)
-        })?;
-        return Ok(ExitCode::SUCCESS);
+        let places = diff::places(&difference.rows, arguments.top.unwrap_or(TOP));
+        let style = arguments.style();
+        return print(|out| report::side_by_side(&difference, &places, &style, out));
     }
+    print_difference(arguments, difference, [&without, &with], &rules)
+}
+
+/// Prints the functions that differ most, in the requested format.
+fn print_difference(
+    arguments: &DiffArgs,
+    mut difference: Diff,
+    [without, with]: [&Side; 2],
+    rules: &Rules,
+) -> Result<(), Fault> {
+    let format = if arguments.json { FormatName::Json } else { arguments.format };
     let top = arguments.top.or((format == FormatName::Text).then_some(TOP));
-    found.keep(top, arguments.threshold / 100.0);
+    difference.keep(top, arguments.threshold / 100.0);
     match format {
-        FormatName::Text => print(|out| {
-            let mut style = style(false);
-            style.width = arguments.width.unwrap_or(style.width);
-            report::difference(&found, &style, out)
-        })?,
-        FormatName::Tsv => print(|out| tsv(&found, out))?,
+        FormatName::Text => {
+            let style = arguments.style();
+            print(|out| report::difference(&difference, &style, out))
+        }
+        FormatName::Tsv => print(|out| tsv(&difference, out)),
         FormatName::Html => {
-            let flames = flames(without.profiles(), with.profiles(), &found, &rules);
+            let flames = flames(without.profiles(), with.profiles(), &difference, rules);
             let names = names([&arguments.without, &arguments.with]);
             let mut charts = flames.charts([&names[0], &names[1]], BOXES).to_vec();
             charts.retain(|chart| !chart.boxes.is_empty());
-            print(|out| report::difference_page(&found, &charts, out))?
+            print(|out| report::difference_page(&difference, &charts, out))
         }
-        FormatName::Json => {
-            print_json(&Document::new("bytepath-diff", &found))?;
-        }
+        FormatName::Json => print_json(&Document::new("bytepath-diff", &difference)),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints counters side by side.
-fn counters(arguments: &DiffArguments, sides: [&Counts; 2]) -> Result<ExitCode, Fault> {
+fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
     if arguments.explain.is_some() || arguments.svg.is_some() || arguments.svg_before.is_some() {
         let what = "counters have no functions to explain or to draw";
-        return Err(Fault::new(FaultKind::Usage, what).remedy("leave out --explain and --svg"));
+        return Err(usage(what).remedy("leave out --explain and --svg"));
     }
     if arguments.format == FormatName::Html {
         let what = "counters have no functions to draw on a page";
-        return Err(Fault::new(FaultKind::Usage, what).remedy("choose --format text, tsv or json"));
+        return Err(usage(what).remedy("choose --format text, tsv or json"));
     }
-    let found = counts::compare(sides, arguments.work);
+    let comparison = counts::compare(sides, arguments.work);
     if arguments.json || arguments.format == FormatName::Json {
-        print_json(&Document::new("bytepath-counters", &found))?;
+        print_json(&Document::new("bytepath-counters", &comparison))?;
     } else if arguments.format == FormatName::Tsv {
-        print(|out| report::counters_tsv(&found, out))?;
+        print(|out| report::counters_tsv(&comparison, out))?;
     } else {
         print(|out| {
-            let mut style = style(false);
-            style.width = arguments.width.unwrap_or(style.width);
-            report::counters(&found, &style, out)
+            let style = arguments.style();
+            report::counters(&comparison, &style, out)
         })?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Prints the steps from one side's cost to the other's.
 fn explain(
-    arguments: &DiffArguments,
+    arguments: &DiffArgs,
     sides: [&Side; 2],
     rules: &Rules,
     form: ExplainName,
@@ -306,32 +310,37 @@ fn explain(
         Some(PerName::Packet) => WorkUnit::Packet,
         Some(_) => {
             let what = "the steps of --explain are costs of work";
-            return Err(Fault::new(FaultKind::Usage, what)
-                .remedy("choose --per gib or --per packet, or leave out --explain"));
+            return Err(
+                usage(what).remedy("choose --per gib or --per packet, or leave out --explain")
+            );
         }
     };
     let names = names([&arguments.without, &arguments.with]);
     let [before, after] = [0, 1].map(|at| Trials { cell: &names[at], ..sides[at].trials(unit) });
-    let mut found = profile::explain(&before, &[after], rules, unit)?;
-    found.notes.extend(notes(sides));
-    found.functional = sides.into_iter().any(Side::functional);
+    let mut explanation = profile::explain(&before, &[after], rules, unit)?;
+    explanation.notes.extend(notes(sides));
+    explanation.functional = sides.into_iter().any(Side::functional);
     if let Some(cells) = frames {
-        found.ends = ends(&cells, unit)?;
+        explanation.ends = ends(&cells, unit)?;
     }
     let why = frames.and_then(|cells| {
         let confidence = stats::Rules::default().confidence;
-        report::why(cells.map(|cell| &cell.row), Some(&found.ends), found.functional, confidence)
+        report::why(
+            cells.map(|cell| &cell.row),
+            Some(&explanation.ends),
+            explanation.functional,
+            confidence,
+        )
     });
     let why = why.as_ref();
     match form {
         ExplainName::Text => print(|out| {
-            let mut style = style(false);
-            style.width = arguments.width.unwrap_or(style.width);
-            report::explanation(&found, why, &style, out)
+            let style = arguments.style();
+            report::explanation(&explanation, why, &style, out)
         }),
-        ExplainName::Netdev => print(|out| report::explanation_for_mail(&found, why, out)),
-        ExplainName::Html => print(|out| report::explanation_page(&found, why, out)),
-        ExplainName::Json => print_json(&Document::new("bytepath-explanation", &found)),
+        ExplainName::Netdev => print(|out| report::explanation_for_mail(&explanation, why, out)),
+        ExplainName::Html => print(|out| report::explanation_page(&explanation, why, out)),
+        ExplainName::Json => print_json(&Document::new("bytepath-explanation", &explanation)),
     }
 }
 
@@ -393,7 +402,7 @@ fn notes(sides: [&Side; 2]) -> Vec<String> {
 }
 
 /// Both sides, read at the same time.
-fn sides(arguments: &DiffArguments) -> Result<[Side; 2], Fault> {
+fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
     let from = arguments.from;
     let (without, with) = std::thread::scope(|scope| {
         let with = scope.spawn(|| side(&arguments.with, from));
@@ -422,9 +431,7 @@ fn side(argument: &str, format: Option<&str>) -> Result<Side, Fault> {
             Content::Counts(counts) if names.len() == 1 => return Ok(Side::Counts(counts)),
             Content::Counts(_) => {
                 let what = format!("{name} holds counters, which are compared one text with one");
-                return Err(
-                    Fault::new(FaultKind::Usage, what).remedy("name one file for each side")
-                );
+                return Err(usage(what).remedy("name one file for each side"));
             }
         }
     }
@@ -467,8 +474,7 @@ fn title(diff: &Diff) -> String {
 /// The built-in rules, and those of a file before them.
 fn rules(file: Option<&Path>) -> Result<Rules, Fault> {
     let Some(file) = file else { return Ok(Rules::built_in().clone()) };
-    let text = files::read_text(file, LONGEST_TEXT).map_err(|e| cannot("read", file, &e))?;
-    Rules::built_in().with(&file.display().to_string(), &text)
+    Rules::built_in().with(&file.display().to_string(), &read_text(file)?)
 }
 
 fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Result<(), Fault> {
@@ -476,16 +482,12 @@ fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Resul
     flames.svg(title, widths, &mut svg).map_err(|e| match e.kind() {
         ErrorKind::InvalidData => {
             let side = if widths == Widths::With { "AFTER" } else { "BEFORE" };
-            Fault::new(FaultKind::Usage, format!("{side} has no sample to draw"))
+            usage(format!("{side} has no sample to draw"))
                 .remedy("draw the other direction, or neither")
         }
         _ => Fault::system("cannot draw the flame graph", &e),
     })?;
-    replace(file, &svg).map_err(|e| cannot("write", file, &e))
-}
-
-fn cannot(what: &str, path: &Path, error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot {what} {}: {error}", path.display()))
+    replace(file, &svg).map_err(|e| file_fault("write", file, &e))
 }
 
 /// One row a function. The first four columns are those of a hand-made list:

@@ -1,16 +1,16 @@
 //! `bytepath doctor`: what works on this host, and what would distort measurements.
 
+use super::deployment_args::DeploymentArgs;
 use super::exit::UNSUPPORTED;
-use super::place::{Place, PlaceArguments, of_host, unknown};
-use super::plan::{from_file, read};
-use super::printed::{Document, Printed};
+use super::output_args::{Document, OutputArgs};
+use super::testbed_args::TestbedArgs;
 use bytepath_engine::path;
-use bytepath_host as host;
-use bytepath_host::testbed::{self, Emulation};
+use bytepath_host::testbed;
 use bytepath_meter as meter;
-use bytepath_record::{Cell, CellId, Facts, Fault, Finding, Role, Severity, Support, Tls};
+use bytepath_record::{Fault, Finding, Role, Severity, Support, Tls};
 use bytepath_report as report;
-use bytepath_sys::Roots;
+use bytepath_spec::usage;
+use bytepath_study::{examine_host, from_file, read_experiment};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
-pub(super) struct DoctorArguments {
+pub(super) struct DoctorArgs {
     /// Also list the cells of this experiment file that cannot run here
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
@@ -28,9 +28,9 @@ pub(super) struct DoctorArguments {
     #[arg(long, value_name = "HOST", conflicts_with_all = ["experiment", "testbed", "sender", "receiver", "device", "kernel"])]
     host: Option<String>,
     #[command(flatten)]
-    place: PlaceArguments,
+    deployment: DeploymentArgs,
     #[command(flatten)]
-    printed: Printed,
+    output: OutputArgs,
 }
 
 const AFTER_HELP: &str = "\
@@ -64,118 +64,63 @@ struct Item {
     support: Support,
 }
 
-pub(super) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Fault> {
+impl Item {
+    fn new(name: impl Into<String>, support: Support) -> Item {
+        Item { name: name.into(), support }
+    }
+}
+
+pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
+    let hosts = arguments.deployment.resolve()?;
     // An error in the file is reported before anything is set up.
-    let experiment = arguments
-        .experiment
-        .as_deref()
-        .map(|file| from_file(file, &read(file)?.text, arguments.place.choice()?));
-    let experiment = experiment.transpose()?;
+    let read = |file| from_file(file, &read_experiment(file)?, arguments.deployment.testbed()?);
+    let experiment = arguments.experiment.as_deref().map(read).transpose()?;
     let (facts, findings) = match &arguments.host {
-        Some(name) => {
-            let (facts, findings) = of_host(name)?;
-            (Ok(vec![facts.clone(), facts]), findings)
-        }
+        Some(name) => match TestbedArgs::with_receiver(name).resolve()? {
+            Some(choice) => examine_host(name, choice)?,
+            None => return Err(usage("no host is named")),
+        },
         None => {
-            let (facts, found) = arguments.place.examined()?;
-            (facts, found.unwrap_or_else(|| findings(&Roots::real())))
+            let facts = hosts.survey(true)?;
+            let findings = hosts.findings(&facts)?;
+            (facts, findings)
         }
     };
-    let mut findings = findings;
-    if let (None, Ok([sender, receiver])) = (&arguments.host, facts.as_deref()) {
-        findings.extend(host::examine_pair([sender, receiver], &arguments.place.devices()?));
-        findings.sort_by_key(|finding| finding.severity);
+    let mut paths = Vec::new();
+    for path in path::CATALOG {
+        let halves = Role::ALL.map(|role| (role, facts.supports_half(path, role)));
+        paths.extend(halves.into_iter().filter_map(|(role, support)| {
+            Some(Item::new(format!("{} ({role})", path.name), support?))
+        }));
     }
-    let of = |role: Role| facts.as_ref().map(|facts| &facts[role as usize]);
-    let item = |name: &str, support: Support| Item { name: name.to_owned(), support };
-    let halves = path::CATALOG.iter().flat_map(|path| {
-        let there = Role::ALL.into_iter().filter(|role| path.half(*role).is_some());
-        there.map(move |role| (path, role))
+    let cells = experiment.map(|(experiment, deployment)| -> Result<Vec<Item>, Fault> {
+        let unable = hosts.unable(&deployment, &experiment.cells, &facts)?;
+        Ok(unable.into_iter().map(|(cell, support)| Item::new(cell.0, support)).collect())
     });
+    let meters = meter::CATALOG.iter();
     let examination = Examination {
-        testbeds: testbed::CATALOG.iter().map(|bed| item(bed.name(), bed.probe())).collect(),
-        paths: halves
-            .map(|(path, role)| {
-                let usual = |facts| path.check(role, facts).unwrap_or(Support::Yes);
-                item(&format!("{} ({role})", path.name), of(role).map_or_else(unknown, usual))
-            })
-            .collect(),
+        testbeds: testbed::CATALOG.iter().map(|bed| Item::new(bed.name(), bed.probe())).collect(),
+        paths,
         streams: [("tls=kernel", Tls::Kernel), ("tls=user", Tls::User)]
-            .map(|(name, tls)| {
-                let support = |role| of(role).map_or_else(unknown, |f| path::tls_support(tls, f));
-                item(name, support(Role::Sender).and(support(Role::Receiver)))
-            })
+            .map(|(name, tls)| Item::new(name, facts.supports_tls(tls)))
             .into(),
-        meters: meter::CATALOG
-            .iter()
-            .map(|meter| {
-                let support = of(Role::Receiver).map_or_else(unknown, |f| (meter.probe)(f));
-                item(meter.name, support)
-            })
-            .collect(),
+        meters: meters.map(|m| Item::new(m.name, facts.supports_meter(*m))).collect(),
         findings,
-        cells: experiment
-            .map(|(experiment, bed)| -> Result<Vec<Item>, Fault> {
-                let place = Place::on(experiment.testbed, bed);
-                let surveyed = match arguments.place.is_device() {
-                    true => Vec::new(),
-                    false => place.look_for(&experiment.cells),
-                };
-                // A device is there under one kernel, the running one.
-                let of = |cell: &Cell| match arguments.place.is_device() {
-                    true => Some(&facts),
-                    false => surveyed.iter().find(|(k, _)| *k == cell.kernel).map(|(_, f)| f),
-                };
-                let judged = |cell: &Cell| Some(able(cell, of(cell)?).and(place.preparable(cell)));
-                let cells = experiment.cells.iter().filter_map(|c| Some((&c.id, judged(c)?)));
-                let unable = cells.filter(|(_, support)| !support.is_yes());
-                Ok(unable.map(|(CellId(id), support)| item(id, support)).collect())
-            })
-            .transpose()?,
+        cells: cells.transpose()?,
     };
     let blocked = match &examination.cells {
         Some(cells) => !cells.is_empty(),
         None => examination.findings.iter().any(|f| f.severity == Severity::Blocks),
     };
-    print(&examination, &arguments.printed)?;
+    print(&examination, &arguments.output)?;
     Ok(if blocked { ExitCode::from(UNSUPPORTED) } else { ExitCode::SUCCESS })
 }
 
-/// What would distort measurements on this host, and testbeds that work
-/// here but measure no speed.
-fn findings(roots: &Roots) -> Vec<Finding> {
-    let mut all = host::examine(&host::survey(roots), &host::moment(roots));
-    all.extend(host::examine_dsa(roots));
-    for bed in testbed::CATALOG.iter().filter(|bed| bed.probe().is_yes()) {
-        all.extend(bed.findings());
-        if let Some(Emulation { because, .. }) = bed.emulation() {
-            all.push(Finding {
-                severity: Severity::Note,
-                what: format!("testbed {}: {because}", bed.name()),
-                effect: "its studies show that things work, not how fast".to_owned(),
-                command: "run it on the machine itself, or ask its host for nested virtualisation"
-                    .to_owned(),
-            });
-        }
-    }
-    all
-}
-
-fn able(cell: &Cell, facts: &Result<Vec<Facts>, Fault>) -> Support {
-    let facts = match facts {
-        Ok(facts) => facts,
-        Err(fault) => return unknown(fault),
-    };
-    let check =
-        |role: Role| bytepath_study::check(path::CATALOG, cell, role, &facts[role as usize]);
-    check(Role::Sender).and(check(Role::Receiver))
-}
-
-fn print(examination: &Examination, printed: &Printed) -> Result<(), Fault> {
+fn print(examination: &Examination, output: &OutputArgs) -> Result<(), Fault> {
     let pairs = |items: &[Item]| -> Vec<(String, Support)> {
         items.iter().map(|item| (item.name.clone(), item.support.clone())).collect()
     };
-    printed.print(&Document::new("bytepath-doctor", examination), |style, out| {
+    output.print(&Document::new("bytepath-doctor", examination), |style, out| {
         let mut groups = vec![
             ("Testbeds", pairs(&examination.testbeds)),
             ("Paths", pairs(&examination.paths)),

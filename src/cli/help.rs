@@ -1,14 +1,13 @@
 //! What clap leaves to us of `--help`: how wide it is, and lists of names that can be typed.
 
-use super::output::size;
-use super::show::PAGE;
+use super::output::{PAGE_WIDTH, size};
 use bytepath_report::wrap;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
 /// Columns of help: the terminal's, at most 100.
 pub(super) fn width() -> usize {
-    size(std::io::stdout()).map_or(PAGE, |(columns, _)| columns.min(PAGE))
+    size(std::io::stdout()).map_or(PAGE_WIDTH, |(columns, _)| columns.min(PAGE_WIDTH))
 }
 
 /// Names that stay on a line with what they mean have at most this many columns.

@@ -1,20 +1,18 @@
 //! `bytepath completions` and `bytepath man`: what a package installs with the program, from
 //! the clap types that the help comes from.
 
-use super::output::print;
-use super::show::replace;
-use bytepath_record::{Fault, FaultKind};
-use clap::{Args, Command, CommandFactory};
+use super::output::{file_fault, print, replace};
+use bytepath_record::Fault;
+use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = COMPLETIONS_HELP)]
-pub(super) struct CompletionsArguments {
+pub(super) struct CompletionsArgs {
     /// Shell to print the script for
     #[arg(value_name = "SHELL", value_enum)]
     shell: Shell,
@@ -22,7 +20,7 @@ pub(super) struct CompletionsArguments {
 
 #[derive(Debug, Args)]
 #[command(after_long_help = MAN_HELP)]
-pub(super) struct ManArguments {
+pub(super) struct ManArgs {
     /// Folder for the pages; it is created if it does not exist
     #[arg(value_name = "DIR")]
     folder: PathBuf,
@@ -45,24 +43,21 @@ One page for each command: bytepath.1, bytepath-run.1 and so on. The Debian pack
 installs them.";
 
 /// Prints a shell's completion script.
-pub(super) fn completions(arguments: &CompletionsArguments) -> Result<ExitCode, Fault> {
+pub(super) fn completions(arguments: &CompletionsArgs, mut command: Command) -> Result<(), Fault> {
     let mut script = Vec::new();
-    let mut command = super::Arguments::command();
     clap_complete::generate(arguments.shell, &mut command, "bytepath", &mut script);
-    print(|out| out.write_all(&script))?;
-    Ok(ExitCode::SUCCESS)
+    print(|out| out.write_all(&script))
 }
 
 /// Writes a page for each command.
-pub(super) fn man(arguments: &ManArguments) -> Result<ExitCode, Fault> {
+pub(super) fn man(arguments: &ManArgs, command: Command) -> Result<(), Fault> {
     let folder = &arguments.folder;
-    let mut command = super::Arguments::command().disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     let command = with_all_help(command);
     std::fs::create_dir_all(folder)
         .and_then(|()| write_pages(&command, folder))
-        .map_err(|e| Fault::new(FaultKind::Storage, cannot_write(folder, &e)))?;
-    Ok(ExitCode::SUCCESS)
+        .map_err(|e| file_fault("write man pages to", folder, &e))
 }
 
 /// clap_mangen leaves out the text of an option that the short help hides, unless it has a long
@@ -73,10 +68,6 @@ fn with_all_help(command: Command) -> Command {
         _ => argument,
     });
     command.mut_subcommands(with_all_help)
-}
-
-fn cannot_write(folder: &Path, error: &io::Error) -> String {
-    format!("cannot write man pages to {}: {error}", folder.display())
 }
 
 fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {

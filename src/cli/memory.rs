@@ -1,10 +1,11 @@
 //! Memory for what is read from files, which may be anyone's.
 
 use bytepath_record::{Fault, FaultKind, unit, visible};
+use bytepath_spec::usage;
 use bytepath_sys::allowance::{Limit, limit};
 
 /// Unless the user allows another amount: enough for studies and profiles as they are.
-const USUAL: u64 = 256 << 20;
+const DEFAULT_MEMORY: u64 = 256 << 20;
 
 /// The variable by which the user does.
 const VARIABLE: &str = "BYTEPATH_MEMORY";
@@ -18,12 +19,13 @@ pub(super) fn bounded_while<T>(read: impl FnOnce() -> Result<T, Fault>) -> Resul
     read()
 }
 
-/// Until it is dropped, a command that takes more memory ends, and says so.
+/// Until it is dropped, a command that takes more memory ends with a message.
 pub(super) fn bounded() -> Result<Limit, Fault> {
     let most = match std::env::var(VARIABLE) {
-        Ok(text) => unit::parse_bytes(&text)
-            .map_err(|what| Fault::new(FaultKind::Usage, format!("{VARIABLE}: {what}")))?,
-        Err(_) => USUAL,
+        Ok(text) => {
+            unit::parse_bytes(&text).map_err(|what| usage(format!("{VARIABLE}: {what}")))?
+        }
+        Err(_) => DEFAULT_MEMORY,
     };
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let line: Vec<String> = words.collect();

@@ -1,14 +1,14 @@
 //! `bytepath merge`: one study from several.
 
 use super::output::say;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
+use bytepath_spec::usage;
 use bytepath_study::merge as join;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-pub(super) struct MergeArguments {
+pub(super) struct MergeArgs {
     /// Study folders of the same experiment, each on a pair of hosts
     #[arg(value_name = "STUDY", required = true, num_args = 2..)]
     studies: Vec<PathBuf>,
@@ -24,20 +24,20 @@ pub(super) struct MergeArguments {
 }
 
 /// Merges studies; pairs of hosts are named after the folders.
-pub(super) fn merge(arguments: &MergeArguments) -> Result<ExitCode, Fault> {
+pub(super) fn merge(arguments: &MergeArgs) -> Result<(), Fault> {
     let named = |folder: &PathBuf| name(folder).map(|name| (name, folder.clone()));
     let folders = arguments.studies.iter().map(named).collect::<Result<Vec<_>, Fault>>()?;
     join(&folders, &arguments.out, arguments.different_hosts)?;
     if !arguments.quiet {
         say(format!("study: {}", arguments.out.display()));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn name(folder: &Path) -> Result<String, Fault> {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
     name.ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("{} has no name", folder.display()))
+        usage(format!("{} has no name", folder.display()))
             .remedy("name the folder of a study: the pairs of hosts are named after the folders")
     })
 }

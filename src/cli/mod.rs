@@ -1,11 +1,18 @@
-//! The command line: clap types turned into requests, and answers printed.
-//! What can be named comes from the catalogues; nothing is listed twice.
+//! The command line: it parses and prints, in the controller's process.
+//!
+//! Each command has a file. Its clap struct holds raw values; `resolve` turns them into values of
+//! other crates (a testbed, a request of a run, hosts to examine); what then happens is in
+//! `bytepath-study`, `-observe`, `-stats`, `-profile` and `-engine`, and what is printed is laid
+//! out by `bytepath-report`. `*_args` are options that several commands share, `output` is all
+//! that writes to standard output and standard error, `exit` has the exit codes. What can be
+//! named comes from the catalogues; nothing is listed twice. Agents are this program, too: they
+//! are started as `bytepath agent`.
 
 mod advise;
-mod bed;
 mod catalogs;
 mod compare;
 mod copy;
+mod deployment_args;
 mod diff;
 mod doctor;
 mod exit;
@@ -17,12 +24,9 @@ mod memory;
 mod merge;
 mod observe;
 mod output;
-mod pairs;
-mod place;
+mod output_args;
 mod plan;
 mod power;
-mod preparation;
-mod printed;
 mod profile;
 mod progress;
 mod published;
@@ -32,6 +36,7 @@ mod settings;
 mod show;
 mod signals;
 mod sizing;
+mod testbed_args;
 mod version;
 
 pub use exit::{exit_code, explain};
@@ -67,52 +72,52 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the data paths and compare them
-    Run(Box<run::RunArguments>),
+    Run(Box<run::RunArgs>),
     /// Resume an interrupted study
-    Resume(run::ResumeArguments),
+    Resume(run::ResumeArgs),
     /// Print the report of an earlier study
-    Show(show::ShowArguments),
+    Show(show::ShowArgs),
     /// Compare a study's paths, or two studies, and check limits
-    Compare(compare::CompareArguments),
+    Compare(compare::CompareArgs),
     /// Merge studies of one experiment from several pairs of hosts
-    Merge(merge::MergeArguments),
+    Merge(merge::MergeArgs),
     /// Run an experiment on many pairs of hosts with Slurm
-    Fleet(fleet::FleetArguments),
+    Fleet(fleet::FleetArgs),
     /// Attach the log of an external power meter to a study
-    Attach(power::AttachArguments),
+    Attach(power::AttachArgs),
     /// Show one figure over many studies and where it changed
-    History(history::HistoryArguments),
+    History(history::HistoryArgs),
     /// Rank the functions that differ between two profiles
-    Diff(diff::DiffArguments),
+    Diff(diff::DiffArgs),
     /// Show a profile or convert it to another format
-    Profile(profile::ProfileArguments),
+    Profile(profile::ProfileArgs),
     /// Observe a program: its system calls, its CPU time, its profile
-    Observe(observe::ObserveArguments),
+    Observe(observe::ObserveArgs),
     /// Predict from a study what an observed program would save with other calls
-    Advise(advise::AdviseArguments),
+    Advise(advise::AdviseArgs),
     /// Measure copy engines: the CPU, a helper core, a DMA engine
-    Copy(copy::CopyArguments),
+    Copy(copy::CopyArgs),
     /// Compute the required sizes of buffers, rings and limits
-    Size(sizing::SizeArguments),
+    Size(sizing::SizeArgs),
     /// Check this host and report what would distort measurements
-    Doctor(doctor::DoctorArguments),
+    Doctor(doctor::DoctorArgs),
     /// List settings of a host and what a profile would change here
-    Settings(settings::SettingsArguments),
+    Settings(settings::SettingsArgs),
     /// Restore host settings left behind by a killed run
-    Restore(settings::RestoreArguments),
+    Restore(settings::RestoreArgs),
     /// List the data paths and whether this host supports them
-    Paths(catalogs::CatalogArguments),
+    Paths(catalogs::CatalogArgs),
     /// List the meters and what this host supports
-    Meters(catalogs::CatalogArguments),
+    Meters(catalogs::CatalogArgs),
     /// Print the JSON Schema of a file that bytepath reads or writes
-    Schema(schema::SchemaArguments),
+    Schema(schema::SchemaArgs),
     /// Print the completion script of a shell
-    Completions(manual::CompletionsArguments),
+    Completions(manual::CompletionsArgs),
     /// Write the manual pages to a folder
-    Man(manual::ManArguments),
+    Man(manual::ManArgs),
     /// The agent, started by `run` and controlled over a pipe
     #[command(hide = true)]
-    Agent(AgentArguments),
+    Agent(AgentArgs),
 }
 
 const AFTER_HELP: &str = "\
@@ -144,7 +149,7 @@ Exit codes:
 pub fn parse(commit: Option<&str>) -> Arguments {
     // Help and errors come before options are known.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    output::set_colours(wanted_colours(words));
+    output::set_colours(requested_colours(words));
     let mut command =
         Arguments::command().long_version(version::long(commit)).term_width(help::width());
     let matches = command.try_get_matches_from_mut(std::env::args_os());
@@ -155,24 +160,24 @@ pub fn parse(commit: Option<&str>) -> Arguments {
             error.exit();
         }
         // It repeats what was typed, which may be anything.
-        output::usage(error.render().to_string().trim_end());
+        output::clap_error(error.render().to_string().trim_end());
         std::process::exit(error.exit_code())
     })
 }
 
 /// The value of `--color` in a command line, if it has a valid one before any `--`.
-fn wanted_colours(words: impl Iterator<Item = String>) -> ColorChoice {
+fn requested_colours(words: impl Iterator<Item = String>) -> ColorChoice {
     let mut words = words.take_while(|word| word != "--");
-    let mut wanted = ColorChoice::Auto;
+    let mut when = ColorChoice::Auto;
     while let Some(word) = words.next() {
         let value = match word.strip_prefix("--color") {
             Some("") => words.next(),
             Some(rest) => rest.strip_prefix('=').map(str::to_owned),
             None => None,
         };
-        wanted = value.and_then(|value| value.parse().ok()).unwrap_or(wanted);
+        when = value.and_then(|value| value.parse().ok()).unwrap_or(when);
     }
-    wanted
+    when
 }
 
 /// Runs the command.
@@ -180,30 +185,31 @@ pub fn dispatch(arguments: Arguments) -> Result<ExitCode, Fault> {
     output::set_colours(arguments.color);
     let _limit = arguments.command.only_reads().then(memory::bounded).transpose()?;
     match arguments.command {
-        Command::Run(arguments) => run::run(&arguments),
-        Command::Resume(arguments) => run::resume(&arguments),
+        Command::Run(arguments) => return run::run(&arguments),
+        Command::Resume(arguments) => return run::resume(&arguments),
         Command::Show(arguments) => show::show(&arguments),
-        Command::Compare(arguments) => compare::compare(&arguments),
+        Command::Compare(arguments) => return compare::compare(&arguments),
         Command::Merge(arguments) => merge::merge(&arguments),
-        Command::Fleet(arguments) => fleet::fleet(&arguments),
+        Command::Fleet(arguments) => return fleet::fleet(arguments),
         Command::Attach(arguments) => power::attach(&arguments),
         Command::History(arguments) => history::history(&arguments),
         Command::Diff(arguments) => diff::diff(&arguments),
         Command::Profile(arguments) => profile::profile(&arguments),
-        Command::Observe(arguments) => observe::observe(&arguments),
+        Command::Observe(arguments) => return observe::observe(&arguments),
         Command::Advise(arguments) => advise::advise(&arguments),
         Command::Copy(arguments) => copy::copy(&arguments),
         Command::Size(arguments) => sizing::size(&arguments),
-        Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Doctor(arguments) => return doctor::doctor(&arguments),
         Command::Settings(arguments) => settings::settings(&arguments),
-        Command::Restore(arguments) => settings::restore(&arguments),
+        Command::Restore(arguments) => return settings::restore(&arguments),
         Command::Paths(arguments) => catalogs::paths(&arguments),
         Command::Meters(arguments) => catalogs::meters(&arguments),
         Command::Schema(arguments) => schema::schema(&arguments),
-        Command::Completions(arguments) => manual::completions(&arguments),
-        Command::Man(arguments) => manual::man(&arguments),
+        Command::Completions(arguments) => manual::completions(&arguments, Arguments::command()),
+        Command::Man(arguments) => manual::man(&arguments, Arguments::command()),
         Command::Agent(arguments) => agent(&arguments),
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 impl Command {
@@ -239,7 +245,7 @@ pub fn guest_init() -> ExitCode {
 }
 
 #[derive(Debug, Args)]
-struct AgentArguments {
+struct AgentArgs {
     /// Print the build and exit
     #[arg(long)]
     build: bool,
@@ -248,10 +254,9 @@ struct AgentArguments {
     away: bool,
 }
 
-fn agent(arguments: &AgentArguments) -> Result<ExitCode, Fault> {
+fn agent(arguments: &AgentArgs) -> Result<(), Fault> {
     if arguments.build {
-        output::print(|out| writeln!(out, "{}", bytepath_host::own_build()))?;
-        return Ok(ExitCode::SUCCESS);
+        return output::print(|out| writeln!(out, "{}", bytepath_host::own_build()));
     }
     bytepath_sys::process::ignore_interrupts();
     // A parent that goes away with the connection must not take an agent along that has
@@ -259,12 +264,6 @@ fn agent(arguments: &AgentArguments) -> Result<ExitCode, Fault> {
     bytepath_sys::process::die_with_parent(!arguments.away)
         .map_err(|e| Fault::system("cannot tie the agent to its controller", &e))?;
     bytepath_sys::process::allow_many_files();
-    bytepath_study::agent::serve(
-        std::io::stdin(),
-        std::io::stdout(),
-        path::CATALOG,
-        meter::CATALOG,
-    )
-    .map_err(|e| Fault::system("cannot communicate with the controller", &e))?;
-    Ok(ExitCode::SUCCESS)
+    bytepath_study::agent::serve(std::io::stdin(), std::io::stdout(), path::CATALOG, meter::CATALOG)
+        .map_err(|e| Fault::system("cannot communicate with the controller", &e))
 }

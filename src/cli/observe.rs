@@ -3,16 +3,15 @@
 use super::exit::{exit_code, explain};
 use super::help::values;
 use super::memory::bounded_while;
-use super::output::{self, json, taken};
-use super::printed::{Form, Printed, WithPage, keep};
+use super::output::{self, PAGE_WIDTH, file_fault, json, replace, taken, write_file};
+use super::output_args::{Format, OutputArgs};
 use super::profile::summary;
-use super::show::{PAGE, replace};
 use bytepath_host::survey;
 use bytepath_observe::{self as observe, Asked, Method, Observed, Request, Target};
 use bytepath_profile::flame::{self, Chart};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{self as profile, Profile, export};
-use bytepath_record::{Ending, Fault, FaultKind, unit};
+use bytepath_record::{Ending, Fault, unit};
 use bytepath_report::{self as report, Advice, Style};
 use bytepath_study::{ProgramSampler, copy_ceiling, load, of_program};
 use bytepath_sys::Roots;
@@ -26,7 +25,7 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n{}", values::<Count>("How calls are counted (--count):")))]
-pub(super) struct ObserveArguments {
+pub(super) struct ObserveArgs {
     /// Observe a running process until it ends or Ctrl-C
     ///
     /// Its threads and descendants are observed, too.
@@ -41,7 +40,7 @@ pub(super) struct ObserveArguments {
     #[arg(long = "for", value_name = "TIME", requires = "pid", value_parser = unit::parse_duration)]
     limit: Option<Duration>,
     #[command(flatten)]
-    printed: Printed<WithPage>,
+    output: OutputArgs<true>,
     /// Show every thread, every call, and histograms of durations
     ///
     /// The histograms are of calls, in powers of two.
@@ -130,9 +129,9 @@ docs/observe.md describes how each figure is obtained, what that costs, and what
 be seen.
 ";
 
-/// Observes, and prints what was seen.
-pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
-    // What is wrong with it is said before anything is run.
+/// Observes, and prints the report.
+pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
+    // Its errors are reported before anything is run.
     let load = |study: &Path| bounded_while(|| load(study));
     let study = arguments.study.as_deref().map(load).transpose()?;
     let target = match arguments.pid {
@@ -144,8 +143,8 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
         Count::TaskStorage => Method::TaskStorage,
         Count::None => Method::None,
     };
-    let asked = Asked::default();
-    heed(&asked, arguments.pid.is_some())
+    let signals = Asked::default();
+    catch_signals(&signals, arguments.pid.is_some())
         .map_err(|e| Fault::system("cannot install a signal handler", &e))?;
     let request = Request { target, method, limit: arguments.limit };
     let mut sampler = match arguments.sample {
@@ -154,7 +153,7 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
         Sampling::None => None,
     };
     let sampler = sampler.as_mut().map(|sampler| sampler as &mut dyn observe::Sampler);
-    let mut observed = observe::observe(&request, &asked, sampler)?;
+    let mut observed = observe::observe(&request, &signals, sampler)?;
     complete(&mut observed);
     observed.observation.host = Some(survey(&Roots::real()));
     observed.observation.limits = report::limits(&observed.observation);
@@ -182,11 +181,11 @@ pub(super) fn observe(arguments: &ObserveArguments) -> Result<ExitCode, Fault> {
 /// and the part of it that is the program's own.
 fn complete(observed: &mut Observed) {
     let Some(profile) = observed.profile.take() else { return };
-    let seen = &observed.observation;
-    let mut own = of_program(&profile, &seen.pids());
-    own.header.title = seen.command.join(" ");
-    observed.observation.profile = Some(profile::summarise(&own, Rules::built_in()));
-    observed.profile = Some(own);
+    let observation = &observed.observation;
+    let mut program = of_program(&profile, &observation.pids());
+    program.header.title = observation.command.join(" ");
+    observed.observation.profile = Some(profile::summarise(&program, Rules::built_in()));
+    observed.profile = Some(program);
     // Without a measured bandwidth there is no estimate, and the report says so.
     if let Ok(ceiling) = copy_ceiling(None, COPIED_AT_ONCE, &AtomicBool::new(false)) {
         observed.estimate_copies((ceiling.memory / COLD, ceiling.workload));
@@ -207,35 +206,35 @@ const FUNCTIONS: usize = 15;
 /// A terminal sends Ctrl-C to the program too, so it is enough to survive
 /// it. What `kill` sends to us alone is passed on. What is ignored stays ignored,
 /// which the program inherits.
-fn heed(asked: &Asked, process: bool) -> std::io::Result<()> {
+fn catch_signals(signals: &Asked, process: bool) -> std::io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    let heeded = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter();
-    for signal in heeded.filter(|signal| !bytepath_sys::process::ignores(*signal)) {
-        signal_hook::flag::register(signal, asked.stop.clone())?;
+    let caught = [SIGINT, SIGQUIT, SIGTERM, SIGHUP].into_iter();
+    for signal in caught.filter(|signal| !bytepath_sys::process::ignores(*signal)) {
+        signal_hook::flag::register(signal, signals.stop.clone())?;
         if !process && matches!(signal, SIGTERM | SIGHUP) {
             let number = signal.unsigned_abs() as usize;
-            signal_hook::flag::register_usize(signal, asked.pass_on.clone(), number)?;
+            signal_hook::flag::register_usize(signal, signals.pass_on.clone(), number)?;
         }
     }
     Ok(())
 }
 
 fn write(
-    arguments: &ObserveArguments,
+    arguments: &ObserveArgs,
     observed: &Observed,
     advice: Option<&Advice>,
 ) -> Result<(), Fault> {
-    let terminal = arguments.printed.out.is_none() && std::io::stderr().is_terminal();
-    let colour = arguments.printed.out.is_none() && output::colours(&std::io::stderr());
+    let terminal = arguments.output.out.is_none() && std::io::stderr().is_terminal();
+    let colour = arguments.output.out.is_none() && output::colours(&std::io::stderr());
     let size = output::size(std::io::stderr()).filter(|_| terminal);
-    let width = size.map_or(PAGE, |(columns, _)| columns);
+    let width = size.map_or(PAGE_WIDTH, |(columns, _)| columns);
     let style = Style { width, colour, details: arguments.details };
     let mut text = Vec::new();
     let fault = |e: std::io::Error| Fault::system("cannot write the report", &e);
-    let form = arguments.printed.form();
-    if form == Form::Json {
+    let format = arguments.output.format();
+    if format == Format::Json {
         text = json(&observed.observation)?.into_bytes();
-    } else if form == Form::Html {
+    } else if format == Format::Html {
         let profiles = observed.profile.iter();
         let charts: Vec<Chart> =
             profiles.map(|profile| flame::chart(profile, Rules::built_in())).collect();
@@ -247,25 +246,24 @@ fn write(
             text.extend_from_slice(b"\nProfile of the program\n");
             summary::write(profile, FUNCTIONS, &style, &mut text).map_err(fault)?;
         }
-        let seen = &observed.observation;
-        report::advice_or_hint(advice, seen, &style, &mut text).map_err(fault)?;
+        let observation = &observed.observation;
+        report::advice_or_hint(advice, observation, &style, &mut text).map_err(fault)?;
     }
     if let (Some(file), Some(profile)) = (&arguments.profile_out, &observed.profile) {
         keep_profile(profile, file)?;
     }
-    match &arguments.printed.out {
-        Some(file) => keep(file, &text),
+    match &arguments.output.out {
+        Some(file) => write_file(file, &text),
         None => taken("standard error", std::io::stderr().lock().write_all(&text)),
     }
 }
 
 /// Writes the profile in the format that the file's name implies.
 fn keep_profile(profile: &Profile, file: &Path) -> Result<(), Fault> {
-    let name = file.to_string_lossy();
+    let Some(format) = export::find_by_file_name(&file.to_string_lossy()) else { return Ok(()) };
     let mut content = Vec::new();
-    let written = match export::find_by_file_name(&name) {
-        Some(format) => format.write(profile, &mut content).and_then(|()| replace(file, &content)),
-        None => Ok(()),
-    };
-    written.map_err(|e| Fault::new(FaultKind::Storage, format!("cannot write {name}: {e}")))
+    format
+        .write(profile, &mut content)
+        .and_then(|()| replace(file, &content))
+        .map_err(|e| file_fault("write", file, &e))
 }

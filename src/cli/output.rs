@@ -5,13 +5,17 @@
 use anstream::AutoStream;
 use anstream::stream::RawStream;
 use bytepath_record::{Fault, FaultKind, visible, visible_json};
+use bytepath_spec::usage;
+use bytepath_sys::files::Folder;
 use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Display;
+use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 
 /// Sets when colours are used, here and in clap's help.
 pub(super) fn set_colours(when: ColorChoice) {
@@ -28,10 +32,50 @@ pub(super) fn colours<S: RawStream>(stream: &S) -> bool {
     AutoStream::choice(stream) != anstream::ColorChoice::Never
 }
 
-/// Columns and rows of the terminal that this stream is; none where it is not one.
+/// Columns and rows of the terminal that this stream is; `None` if it is none.
 pub(super) fn size(stream: impl AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0).then_some((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// Columns of text that is not for a terminal.
+pub(super) const PAGE_WIDTH: usize = 100;
+
+/// As wide as the terminal and coloured there, plain elsewhere.
+pub(super) fn style(details: bool) -> bytepath_report::Style {
+    let width = size(io::stdout()).map_or(PAGE_WIDTH, |(columns, _)| columns);
+    bytepath_report::Style { width, colour: colours(&io::stdout()), details }
+}
+
+/// Replaces a file atomically. What is not a regular file, such as a pipe, is written to as it
+/// is.
+pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+    if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
+        return fs::OpenOptions::new().write(true).open(file)?.write_all(content);
+    }
+    let (folder, name) = Folder::around(file)?;
+    folder.replace_shared(name, content)
+}
+
+/// Writes a result to a file, whole or not at all.
+pub(super) fn write_file(file: &Path, content: &[u8]) -> Result<(), Fault> {
+    replace(file, content).map_err(|e| file_fault("write", file, &e))
+}
+
+/// A file that could not be read or written.
+pub(super) fn file_fault(verb: &str, file: &Path, error: &io::Error) -> Fault {
+    Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", file.display()))
+}
+
+/// A file whose suffix implies no format, where an option could name it.
+pub(super) fn unknown_suffix<'a>(
+    file: impl Display,
+    extensions: impl Iterator<Item = &'a str>,
+    option: &str,
+) -> Fault {
+    let suffixes: Vec<String> = extensions.map(|extension| format!(".{extension}")).collect();
+    usage(format!("cannot infer the format from '{file}'"))
+        .remedy(format!("use one of the suffixes {}, or add {option}", suffixes.join(", ")))
 }
 
 /// A value as JSON, with nothing in it that would steer a terminal.
@@ -82,7 +126,7 @@ pub(super) fn warn(line: impl Display) {
 }
 
 /// Prints clap's error, which begins with this word.
-pub(super) fn usage(text: &str) {
+pub(super) fn clap_error(text: &str) {
     const LEAD: &str = "error:";
     match text.strip_prefix(LEAD) {
         Some(text) => led(LEAD, AnsiColor::Red, text.trim_start()),

@@ -1,16 +1,15 @@
 //! `bytepath attach`: attaches the log of an external meter to a study that has ended.
 
-use super::show::{self, Form};
+use super::show::{self, ReportArgs};
 use bytepath_record::{Fault, Power, PowerSource, Role};
 use bytepath_spec as spec;
 use bytepath_study::import_power;
 use clap::Args;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
-pub(super) struct AttachArguments {
+pub(super) struct AttachArgs {
     /// Folder of the study
     #[arg(value_name = "STUDY")]
     study: PathBuf,
@@ -27,12 +26,12 @@ pub(super) struct AttachArguments {
     #[arg(long, value_name = "ROLE", value_parser = role)]
     role: Option<Role>,
     #[command(flatten)]
-    form: Form,
+    report: ReportArgs,
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    let found = Role::ALL.into_iter().find(|role| role.to_string() == text);
-    found.ok_or_else(|| "write sender or receiver".to_owned())
+    let role = Role::ALL.into_iter().find(|role| role.to_string() == text);
+    role.ok_or_else(|| "write sender or receiver".to_owned())
 }
 
 const AFTER_HELP: &str = "\
@@ -48,12 +47,11 @@ and a window that spans several readings. The result is kept with the study, in
 power.json, or in power-ROLE.json if it covers one host; no other file is changed.";
 
 /// Attaches a log to a study and prints the study's report.
-pub(super) fn attach(arguments: &AttachArguments) -> Result<ExitCode, Fault> {
+pub(super) fn attach(arguments: &AttachArgs) -> Result<(), Fault> {
     let clock = spec::read_clock(&arguments.clock)?;
     let rest = arguments.rest.as_deref().map(spec::read_rest).transpose()?.unwrap_or_default();
     let source = PowerSource::Csv { file: arguments.log.clone(), clock };
     let (study, _) =
         import_power(&arguments.study, &Power { source, rest, receiver: None }, arguments.role)?;
-    show::print(&arguments.study, &study, &arguments.form, None)?;
-    Ok(ExitCode::SUCCESS)
+    show::print(&arguments.study, &study, &arguments.report, None)
 }

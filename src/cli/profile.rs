@@ -1,25 +1,23 @@
 //! `bytepath profile`: one profile, shown or converted.
 
 use super::help::list;
-use super::output::{json, print};
-use super::printed::{Document, keep};
-use super::show::{replace, style};
+use super::output::{file_fault, json, print, replace, style, unknown_suffix, write_file};
+use super::output_args::Document;
 use bytepath_profile::import::{self, Content, Times, Wanted};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{Weight, export, summarise};
 use bytepath_record::{Fault, FaultKind};
-use bytepath_spec::suggest;
+use bytepath_spec::{suggest, usage};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 pub(super) mod summary;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = formats_help())]
-pub(super) struct ProfileArguments {
+pub(super) struct ProfileArgs {
     /// Profile in any known format, gzipped or not, or - for standard input
     ///
     /// FILE@N is the Nth table of a mail.
@@ -46,7 +44,7 @@ pub(super) struct ProfileArguments {
 const TOP: usize = 20;
 
 /// Reads a profile and shows it, or writes it in another format.
-pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
+pub(super) fn profile(arguments: &ProfileArgs) -> Result<(), Fault> {
     if arguments.json {
         return summarised(arguments);
     }
@@ -57,7 +55,7 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
     {
         let what = format!("refusing to write binary {} to a terminal", format.name);
         let file = format!("name a file with --out FILE.{}", format.extension);
-        return Err(Fault::new(FaultKind::Usage, what).remedy(file));
+        return Err(usage(what).remedy(file));
     }
     let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
     match (format, &arguments.out) {
@@ -66,27 +64,27 @@ pub(super) fn profile(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
             format
                 .write(&profile, &mut content)
                 .and_then(|()| replace(file, &content))
-                .map_err(|e| unwritten(&file.display().to_string(), &e))?;
+                .map_err(|e| file_fault("write", file, &e))?;
         }
         (Some(format), None) => print(|out| format.write(&profile, out))?,
         (None, _) => {
             print(|out| summary::write(&profile, arguments.top.unwrap_or(TOP), &style(false), out))?
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Prints the summary of a profile as JSON.
-fn summarised(arguments: &ProfileArguments) -> Result<ExitCode, Fault> {
+fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
     let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
     let mut summary = summarise(&profile, Rules::built_in());
     summary.functions.truncate(arguments.top.unwrap_or(usize::MAX));
     let document = json(&Document::new("bytepath-profile-summary", summary))?;
     match &arguments.out {
-        Some(file) => keep(file, document.as_bytes())?,
+        Some(file) => write_file(file, document.as_bytes())?,
         None => print(|out| out.write_all(document.as_bytes()))?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Reads a file, a table of a mail (`FILE@N`), or standard input (`-`).
@@ -94,38 +92,31 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     let numbered = name.rsplit_once('@').filter(|_| !Path::new(name).exists());
     let numbered = numbered.and_then(|(file, number)| Some((file, number.parse().ok()?)));
     let (file, table) = numbered.map_or((name, None), |(file, number)| (file, Some(number)));
-    let wanted = Wanted { format, table, times };
+    let request = Wanted { format, table, times };
     if file == "-" {
-        return import::open("standard input", wanted, &mut std::io::stdin().lock());
+        return import::open("standard input", request, &mut std::io::stdin().lock());
     }
     let unread = |e: &dyn std::fmt::Display| {
         Fault::new(FaultKind::Storage, format!("cannot read {file}: {e}"))
     };
     let opened = File::open(file).map_err(|e| unread(&e))?;
     if opened.metadata().is_ok_and(|m| m.is_dir()) {
-        return Err(Fault::new(FaultKind::Usage, format!("{file} is a folder"))
+        return Err(usage(format!("{file} is a folder"))
             .remedy(format!("name a cell of the study: {file}#CELL")));
     }
-    import::open(name, wanted, &mut BufReader::with_capacity(256 << 10, opened))
+    import::open(name, request, &mut BufReader::with_capacity(256 << 10, opened))
 }
 
 /// What to write instead of printing, if anything.
-fn exporter(arguments: &ProfileArguments) -> Result<Option<&'static export::Exporter>, Fault> {
+fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static export::Exporter>, Fault> {
     if let Some(name) = arguments.to {
         return Ok(export::find(name));
     }
     let Some(file) = &arguments.out else { return Ok(None) };
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    export::find_by_file_name(&name).map(Some).ok_or_else(|| {
-        let endings: Vec<String> =
-            export::CATALOG.iter().map(|e| format!(".{}", e.extension)).collect();
-        Fault::new(FaultKind::Usage, format!("cannot infer the format from '{name}'"))
-            .remedy(format!("use one of the suffixes {}, or add --to", endings.join(", ")))
-    })
-}
-
-fn unwritten(what: &str, error: &std::io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot write {what}: {error}"))
+    export::find_by_file_name(&name)
+        .map(Some)
+        .ok_or_else(|| unknown_suffix(&name, export::CATALOG.iter().map(|e| e.extension), "--to"))
 }
 
 /// A format that can be read.
@@ -146,8 +137,7 @@ fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
     if let Some(name) = names.iter().find(|name| **name == text) {
         return Ok(name);
     }
-    Err(suggest(Fault::new(FaultKind::Usage, format!("there is no format '{text}'")), text, names)
-        .to_string())
+    Err(suggest(usage(format!("there is no format '{text}'")), text, names).to_string())
 }
 
 /// Every format with what it is, and examples.

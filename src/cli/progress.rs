@@ -1,8 +1,7 @@
 //! Progress on standard error: on a terminal a bar, and below it what was measured so far;
 //! plain lines elsewhere.
 
-use super::output::{colours, say, size};
-use super::show::PAGE;
+use super::output::{PAGE_WIDTH, colours, say, size};
 use bytepath_record::{
     CellId, Design, Restoration, RestorationRow, SettingRecord, Study, StudyHeader, Trial,
     TrialStatus, visible,
@@ -12,11 +11,12 @@ use bytepath_study::{Observer, time_of_trial};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How much is said about the progress of a study.
-#[derive(Debug, Args)]
-pub(super) struct Talk {
+/// How much is printed about the progress of a study.
+#[derive(Debug, Default, Args)]
+pub(super) struct ProgressArgs {
     /// No progress: print only the report, warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -28,6 +28,7 @@ pub(super) struct Talk {
 }
 
 /// Shows the progress of a study.
+#[derive(Default)]
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
@@ -38,29 +39,20 @@ pub(super) struct Progress {
     blocks: u32,
     /// Whether the cells of a block take turns in slices.
     interleaved: bool,
-    /// Time that is left, once it is known.
+    /// Time that is left; `None` if it is not known yet.
     left: Option<String>,
 }
 
 impl Progress {
-    pub(super) fn new(talk: &Talk) -> Self {
-        let quiet = talk.quiet;
+    pub(super) fn new(arguments: &ProgressArgs) -> Self {
+        let quiet = arguments.quiet;
         let bar = (!quiet && io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(0);
             bar.set_style(style(BAR));
             bar
         });
-        let lines = !quiet && (talk.verbose || bar.is_none());
-        Progress {
-            bar,
-            quiet,
-            lines,
-            trials: 0,
-            profiles: 0,
-            blocks: 0,
-            interleaved: false,
-            left: None,
-        }
+        let lines = !quiet && (arguments.verbose || bar.is_none());
+        Progress { bar, quiet, lines, ..Progress::default() }
     }
 
     /// One line that a quiet run leaves out.
@@ -77,7 +69,7 @@ impl Progress {
         }
     }
 
-    /// One line, above the bar where there is one.
+    /// One line, above the bar if there is one.
     fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(visible(line)),
@@ -141,7 +133,7 @@ impl Observer for Progress {
 
     fn block_ends(&mut self, study: &Study) {
         if let Some(bar) = &self.bar
-            && let Some(text) = so_far(study)
+            && let Some(text) = estimates(study)
         {
             bar.set_style(style(BAR_AND_ESTIMATES));
             bar.set_prefix(text);
@@ -215,6 +207,33 @@ impl Observer for Progress {
     }
 }
 
+/// Prints which pair of hosts ran what.
+pub(super) struct PairProgress<'a> {
+    pub pair: String,
+    /// Trials of all pairs that have ended.
+    pub ended: &'a AtomicUsize,
+    pub trials: usize,
+    pub quiet: bool,
+}
+
+impl Observer for PairProgress<'_> {
+    fn begins(&mut self, _: &StudyHeader, _: usize) {}
+
+    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
+
+    fn trial_ends(&mut self, _: usize, trial: &Trial, _: Duration) {
+        let number = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
+        let (pair, total, cell) = (&self.pair, self.trials, &trial.cell);
+        if !self.quiet {
+            say(format!("[{number:>3}/{total}] {pair:<12} {cell:<28} {}", outcome(trial)));
+        }
+    }
+
+    fn host_changed(&mut self, remark: &str) {
+        say(format!("{}: {remark}", self.pair));
+    }
+}
+
 /// The bar alone, and with a text of several lines below it.
 const BAR: &str = "{bar:24} {pos}/{len}  {wide_msg}";
 const BAR_AND_ESTIMATES: &str = "{bar:24} {pos}/{len}  {wide_msg}\n{prefix}";
@@ -223,9 +242,9 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// What was measured so far, as far as the terminal has lines for it; none if nothing was.
-fn so_far(study: &Study) -> Option<String> {
-    let (width, height) = size(io::stderr()).unwrap_or((PAGE, 24));
+/// Estimates as far as the terminal has lines for them; `None` if nothing was measured.
+fn estimates(study: &Study) -> Option<String> {
+    let (width, height) = size(io::stderr()).unwrap_or((PAGE_WIDTH, 24));
     let look = Style { width, colour: colours(&io::stderr()), details: false };
     let mut table = Vec::new();
     report::estimates(study, &look, &mut table).ok()?;
@@ -246,7 +265,7 @@ fn so_far(study: &Study) -> Option<String> {
     Some(text)
 }
 
-pub(super) fn outcome(trial: &Trial) -> String {
+fn outcome(trial: &Trial) -> String {
     match (&trial.status, trial.rate()) {
         (TrialStatus::Rejected { events }, _) => format!("rejected: {}", events.join("; ")),
         (TrialStatus::Failed { fault }, _) => format!("failed: {fault}"),

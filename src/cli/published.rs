@@ -1,7 +1,7 @@
 //! `bytepath compare published:NAME [STUDY]`: the figures of a published work, and a study
 //! with its ratios.
 
-use super::printed::{Document, Formats, Printed};
+use super::output_args::{Document, OutputArgs};
 use bytepath_record::{Fault, Published};
 use bytepath_report as report;
 use bytepath_spec::{find_published, published_names};
@@ -12,20 +12,14 @@ use std::path::Path;
 
 /// What `--json` prints of a work.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct WorkDocument<'a> {
     work: &'a Published,
     #[serde(skip_serializing_if = "Option::is_none")]
     beside: Option<&'a PublishedComparison>,
 }
 
-/// What `--json` prints of all works.
 #[derive(Serialize)]
-struct List<'a> {
-    works: Vec<Named<'a>>,
-}
-
-#[derive(Serialize)]
-struct Named<'a> {
+struct WorkEntry<'a> {
     name: &'a str,
     title: &'a str,
     /// How many it has.
@@ -36,33 +30,36 @@ struct Named<'a> {
 pub(super) fn published(
     name: &str,
     study: Option<&Path>,
-    printed: &Printed<impl Formats>,
+    output: &OutputArgs<true>,
 ) -> Result<(), Fault> {
     if name.is_empty() && study.is_none() {
-        return list(printed);
+        return list(output);
     }
     let work = find_published(name)?;
-    let document = |beside| Document::new("bytepath-published", Shown { work: &work, beside });
+    let document =
+        |beside| Document::new("bytepath-published", WorkDocument { work: &work, beside });
     let Some(folder) = study else {
-        return printed.print(&document(None), |style, out| report::published(&work, style, out));
+        return output.print(&document(None), |style, out| report::published(&work, style, out));
     };
     let study = load(folder)?;
-    let found = stats::compare_published(&work, &study, &Rules::of(&study.header));
-    printed.print(&document(Some(&found)), |style, out| {
+    let comparison = stats::compare_published(&work, &study, &Rules::of(&study.header));
+    output.print(&document(Some(&comparison)), |style, out| {
         let name = folder.display().to_string();
-        report::published_comparison(&work, &name, &found, style, out)
+        report::published_comparison(&work, &name, &comparison, style, out)
     })
 }
 
-fn list(printed: &Printed<impl Formats>) -> Result<(), Fault> {
+fn list(output: &OutputArgs<true>) -> Result<(), Fault> {
     let names = published_names();
     let works = names.iter().map(|name| find_published(name)).collect::<Result<Vec<_>, _>>()?;
-    let named = names.iter().zip(&works);
-    let named =
-        named.map(|(name, work)| Named { name, title: &work.title, figures: work.figures.len() });
-    let list = List { works: named.collect() };
-    printed.print(&Document::new("bytepath-published-works", &list), |_, out| {
-        for Named { name, title, figures } in &list.works {
+    let entries = names.iter().zip(&works).map(|(name, work)| WorkEntry {
+        name,
+        title: &work.title,
+        figures: work.figures.len(),
+    });
+    let list: Vec<WorkEntry> = entries.collect();
+    output.print(&Document::of("bytepath-published-works", "works", &list), |_, out| {
+        for WorkEntry { name, title, figures } in &list {
             writeln!(out, "{name:<14} {title}: {figures} figures")?;
         }
         writeln!(out, "\nbytepath compare published:NAME [STUDY]")

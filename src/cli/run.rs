@@ -1,57 +1,60 @@
-//! `bytepath run` and `bytepath resume`.
+//! `bytepath run` and `bytepath resume`: arguments become a request, the request a plan, the plan
+//! a study, and the study a report.
 
-use super::bed::{BedArguments, choice, chosen};
 use super::exit::TRIAL_FAILED;
 use super::help::list;
 use super::memory;
 use super::output::say;
-use super::pairs;
-use super::place::laboratory;
 use super::plan;
-use super::progress::{Progress, Talk};
+use super::progress::{PairProgress, Progress, ProgressArgs};
 use super::settings;
-use super::show::{self, Form};
+use super::show::{self, ReportArgs};
 use super::signals::catch_signals;
+use super::testbed_args::TestbedArgs;
 use bytepath_engine::workload;
-use bytepath_host::testbed::{self, Testbed};
-use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, Trial, TrialStatus};
-use bytepath_spec as spec;
-use bytepath_study::{Laboratory, conduct, is_begun, load, resume as go_on};
+use bytepath_host::testbed;
+use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, TrialStatus};
+use bytepath_spec::{self as spec, usage};
+use bytepath_study::{
+    Deployment, ExperimentRequest, Laboratory, PairedStudy, PathsRequest, RunRequest, conduct,
+    is_begun, load, resume as resume_study,
+};
 use bytepath_sys as sys;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = run_options_help())]
-pub(super) struct RunArguments {
+pub(super) struct RunArgs {
     /// Experiment file [default: none; the options below say what to run]
     ///
     /// docs/experiments.md describes the format.
     #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "workload", "flows", "message_size", "stream", "link", "cores", "kernel"])]
-    pub file: Option<PathBuf>,
+    file: Option<PathBuf>,
     /// Path to run: PAIR or TX+RX; repeatable [default: all pairs]
     ///
     /// With options: PAIR[:key=value,...] or TX[:...]+RX[:...]. `bytepath paths` lists them.
     #[arg(long, value_name = "PATH")]
-    pub path: Vec<String>,
+    path: Vec<String>,
     /// Path that all others are compared with [default: the first]
     #[arg(long, hide_short_help = true, value_name = "PATH")]
-    pub baseline: Option<String>,
+    baseline: Option<String>,
     /// Workload: stream, rr or packets [default: stream]
     ///
     /// With options: rr[:key=value,...], packets[:key=value,...].
     #[arg(long, value_name = "WORKLOAD")]
-    pub workload: Option<String>,
+    workload: Option<String>,
     /// Connections, each with a thread at both ends [default: 1]
     #[arg(short = 'P', long, value_name = "N", value_parser = flows)]
-    pub flows: Option<OptionValue>,
+    flows: Option<OptionValue>,
     /// Size of a message: bytes, or with K, M or G [default: 1M]
     ///
     /// K, M and G are powers of 1024, as in all sizes. The sender's buffer is as large.
     #[arg(short = 'l', long, value_name = "SIZE", value_parser = message_size)]
-    pub message_size: Option<OptionValue>,
+    message_size: Option<OptionValue>,
     /// Further parameters of the connections, the same for all paths: key=value,...
     #[arg(
         long,
@@ -60,103 +63,159 @@ pub(super) struct RunArguments {
         value_name = "OPTIONS",
         default_value = ""
     )]
-    pub stream: String,
+    stream: String,
     /// Link: wire, offload, big-tcp or another preset [default: wire]
     ///
     /// With options: PRESET[:key=value,...]. The default is nic on the testbed ports.
     #[arg(long, value_name = "LINK")]
-    pub link: Option<String>,
+    link: Option<String>,
     #[command(flatten)]
-    pub bed: BedArguments,
+    testbed: TestbedArgs,
     /// Pairs of hosts to distribute the blocks over: NAME,... of the inventory
     #[arg(long, hide_short_help = true, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["testbed", "sender", "receiver", "dry_run", "kernel"])]
-    pub pairs: Vec<String>,
+    pairs: Vec<String>,
     /// Inventory: a file that lists hosts and pairs (see docs/hosts.md) [default: hosts.toml]
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "pairs")]
-    pub inventory: Option<PathBuf>,
+    inventory: Option<PathBuf>,
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
     #[arg(long, hide_short_help = true, value_name = "KERNEL")]
-    pub kernel: Vec<String>,
+    kernel: Vec<String>,
     /// CPUs: two, one, together, apart, unpinned, or S,R
     ///
     /// two, one: a CPU for each end, or one for both (also two-cores, one-core). together,
     /// apart: the softirqs of each end on the CPU of its threads, or on another. Parts by
     /// name: sender=0,receiver=1,softirq=1,io-wq=0.
     #[arg(long, value_name = "CORES", default_value = "two")]
-    pub cores: String,
-    /// Meters to run: usual, all, none, or names as in usual,locks [default: the file's, or usual]
+    cores: String,
+    /// Meters to run: default, all, none, or names as in default,locks [default: the file's, or default]
     #[arg(long, hide_short_help = true, value_name = "METERS")]
-    pub meters: Option<String>,
+    meters: Option<String>,
     /// Blocks; each runs all cells in random order [default: 10]
     ///
     /// The default with a file is the file's.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(spec::MOST_BLOCKS)))]
-    pub blocks: Option<u32>,
+    blocks: Option<u32>,
     /// Warm-up before the measured window, as in 500ms [default: the file's, or 1s]
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = spec::parse_warm_up)]
-    pub warm_up: Option<Duration>,
+    warm_up: Option<Duration>,
     /// Measured window, as in 2s or 500ms [default: 1500ms]
     ///
     /// The default with a file is the file's.
     #[arg(short = 't', long, value_name = "TIME", value_parser = spec::parse_window)]
-    pub window: Option<Duration>,
+    window: Option<Duration>,
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, hide_short_help = true, value_name = "DESIGN", value_parser = design)]
-    pub design: Option<Design>,
+    design: Option<Design>,
     /// Time limit for the study, as in 2h [default: none]
     ///
     /// The default with a file is the file's. A first pass over all cells, then further blocks of the comparisons that matter.
     #[arg(long, value_name = "TIME", value_parser = spec::parse_budget)]
-    pub budget: Option<Duration>,
+    budget: Option<Duration>,
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
-    pub seed: Option<u64>,
+    seed: Option<u64>,
     /// Profiles at the end: leading, largest, all or none [default: leading]
     ///
     /// With options: leading:rate=499,trials=5. The default with a file is the file's, or none.
     #[arg(long, value_name = "WHAT")]
-    pub profile: Option<String>,
+    profile: Option<String>,
     /// Source of power readings: SOURCE[=ARGUMENT][,rest=WATTS] [default: the file's, or auto]
     #[arg(long, hide_short_help = true, value_name = "SOURCE")]
-    pub power: Option<String>,
+    power: Option<String>,
     /// Profile of host settings to make for the study and restore afterwards: PROFILE[:device=NAME]; repeatable
     #[arg(long, hide_short_help = true, value_name = "PROFILE")]
-    pub settings: Vec<String>,
+    settings: Vec<String>,
     /// Single host setting, as `bytepath settings` lists them: "mtu eth0 4148", or "sender: mtu eth0 4148" for one host; repeatable
     #[arg(long, hide_short_help = true, value_name = "SETTING")]
-    pub set: Vec<String>,
+    set: Vec<String>,
     /// Folder for the study [default: bytepath-studies/DATE-TIME]
     #[arg(short, long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Let frame generators send into devices that bytepath did not create
-    #[arg(long, hide_short_help = true)]
-    pub i_own_this_link: bool,
+    out: Option<PathBuf>,
+    /// Assert that no one else uses an existing link: frame generators may fill it
+    #[arg(long, hide_short_help = true, alias = "i-own-this-link")]
+    unshared_link: bool,
     /// Run nothing; list cells, order, duration, and what would be set
     #[arg(long)]
-    pub dry_run: bool,
+    dry_run: bool,
     #[command(flatten)]
-    pub talk: Talk,
+    progress: ProgressArgs,
     #[command(flatten)]
-    pub form: Form,
+    report: ReportArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ResumeArguments {
+pub(super) struct ResumeArgs {
     /// Folder of the study
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     #[command(flatten)]
-    talk: Talk,
+    progress: ProgressArgs,
     #[command(flatten)]
-    form: Form,
+    report: ReportArgs,
 }
 
-impl RunArguments {
-    /// The name of the workload, unless it is the default.
-    pub(super) fn other_workload(&self) -> Option<&str> {
-        let name = self.workload.as_deref()?.split(':').next().unwrap_or_default().trim();
-        (!["", "stream"].contains(&name)).then_some(name)
+impl RunArgs {
+    /// What is requested, in the terms of a study.
+    fn resolve(&self) -> Result<RunRequest, Fault> {
+        Ok(RunRequest {
+            experiment: self.experiment()?,
+            testbed: self.testbed.resolve()?,
+            blocks: self.blocks,
+            warm_up: self.warm_up,
+            window: self.window,
+            design: self.design,
+            budget: self.budget,
+            seed: self.seed,
+            meters: self.meters.as_deref().map(words),
+            profiling: self.profile.as_deref().map(spec::parse_profile).transpose()?,
+            power: self.power.as_deref().map(spec::parse_power).transpose()?,
+            settings: spec::wanted_settings(
+                self.settings.iter().map(String::as_str),
+                self.set.iter().map(String::as_str),
+            )?,
+            link_is_unshared: self.unshared_link,
+            folder: self.out.clone().unwrap_or_else(default_folder),
+        })
     }
+
+    fn experiment(&self) -> Result<ExperimentRequest, Fault> {
+        if let Some(file) = &self.file {
+            return Ok(ExperimentRequest::File(file.clone()));
+        }
+        let workload = self.workload.clone().unwrap_or_default();
+        let name = workload.split(':').next().unwrap_or_default().trim();
+        if self.message_size.is_some() && !["", "stream"].contains(&name) {
+            let text = format!("--message-size is for the workload stream, not for {name}");
+            return Err(usage(text)
+                .remedy("choose --workload rr:request=SIZE,response=SIZE or packets:frame=SIZE"));
+        }
+        let flags = [("flows", self.flows.as_ref()), ("message-size", self.message_size.as_ref())];
+        let kernels = self.kernel.iter().map(|text| spec::parse_kernel(text));
+        Ok(ExperimentRequest::Paths(PathsRequest {
+            paths: self.path.clone(),
+            baseline: self.baseline.clone(),
+            workload,
+            stream: spec::with_flags(&self.stream, &flags)?,
+            link: self.link.clone(),
+            cores: self.cores.clone(),
+            kernels: kernels.collect::<Result<_, Fault>>()?,
+        }))
+    }
+}
+
+fn words(list: &str) -> Vec<String> {
+    list.split(',').map(|word| word.trim().to_owned()).collect()
+}
+
+fn default_folder() -> PathBuf {
+    let format = time::macros::format_description!("[year][month][day]-[hour][minute][second]");
+    let now = time::OffsetDateTime::now_utc();
+    let name = now.format(format).unwrap_or_else(|_| now.unix_timestamp().to_string());
+    let folder = PathBuf::from("bytepath-studies").join(&name);
+    // Two studies may begin within one second.
+    let others = (2..).map(|number| folder.with_file_name(format!("{name}-{number}")));
+    let mut candidates = std::iter::once(folder.clone()).chain(others);
+    candidates.find(|folder| !folder.exists()).unwrap_or(folder)
 }
 
 fn flows(text: &str) -> Result<OptionValue, String> {
@@ -172,67 +231,111 @@ fn design(text: &str) -> Result<Design, String> {
 }
 
 /// Runs a study and prints its report.
-pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Fault> {
-    if !arguments.pairs.is_empty() {
-        return pairs::run(arguments);
+pub(super) fn run(arguments: &RunArgs) -> Result<ExitCode, Fault> {
+    let RunArgs { pairs, inventory, progress, report, dry_run, .. } = arguments;
+    let request = arguments.resolve()?;
+    if !pairs.is_empty() {
+        let inventory = inventory.as_deref().unwrap_or(Path::new("hosts.toml"));
+        return run_pairs(&PairedStudy::plan(&request, inventory, pairs)?, progress, report);
     }
-    let (plan, testbed) = memory::bounded_while(|| plan::plan(arguments))?;
-    let testbed = testbed.as_ref();
-    if arguments.dry_run {
-        plan::print(&plan, testbed, arguments.form.is_json())?;
-        return Ok(ExitCode::SUCCESS);
+    if *dry_run {
+        let (plan, deployment) = memory::bounded_while(|| request.plan())?;
+        return plan::print(&plan, &deployment, report.is_json());
     }
-    let work =
-        |laboratory: &Laboratory, progress: &mut Progress| conduct(laboratory, &plan, progress);
-    watch(testbed, &plan.folder, &arguments.talk, &arguments.form, work)
+    run_request(&request, progress, report)
+}
+
+/// Runs what is requested and prints its report.
+pub(super) fn run_request(
+    request: &RunRequest,
+    progress: &ProgressArgs,
+    report: &ReportArgs,
+) -> Result<ExitCode, Fault> {
+    let (plan, deployment) = memory::bounded_while(|| request.plan())?;
+    let work = |laboratory: &Laboratory, shown: &mut Progress| conduct(laboratory, &plan, shown);
+    watch(&deployment, &plan.folder, progress, report, work)
 }
 
 /// Resumes an interrupted study and prints its report.
-pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Fault> {
-    let study = memory::bounded_while(|| load(&arguments.study))?;
-    let testbed = chosen(&choice(&study.header.testbed)?)?;
-    drop(study);
-    let testbed = testbed.as_ref();
-    let work = |laboratory: &Laboratory, progress: &mut Progress| {
-        go_on(laboratory, &arguments.study, progress)
-    };
-    watch(testbed, &arguments.study, &arguments.talk, &arguments.form, work)
+pub(super) fn resume(arguments: &ResumeArgs) -> Result<ExitCode, Fault> {
+    resume_folder(&arguments.study, &arguments.progress, &arguments.report)
+}
+
+pub(super) fn resume_folder(
+    study: &Path,
+    progress: &ProgressArgs,
+    report: &ReportArgs,
+) -> Result<ExitCode, Fault> {
+    let testbed = memory::bounded_while(|| Ok(load(study)?.header.testbed))?;
+    let deployment = Deployment::parse(&testbed)?;
+    let work =
+        |laboratory: &Laboratory, shown: &mut Progress| resume_study(laboratory, study, shown);
+    watch(&deployment, study, progress, report, work)
 }
 
 /// Runs trials with a progress bar and prints the report of the outcome,
 /// complete or not.
 fn watch(
-    testbed: &dyn Testbed,
+    deployment: &Deployment,
     folder: &Path,
-    talk: &Talk,
-    form: &Form,
+    progress: &ProgressArgs,
+    report: &ReportArgs,
     work: impl FnOnce(&Laboratory, &mut Progress) -> (Option<Study>, Result<(), Fault>),
 ) -> Result<ExitCode, Fault> {
     let stop = catch_signals()?;
     sys::process::report_file_size_limit();
-    let laboratory = laboratory(testbed, &stop)?;
+    let laboratory = deployment.laboratory(&stop)?;
     settings::report_left_behind();
-    let mut progress = Progress::new(talk);
+    let mut progress = Progress::new(progress);
     let (study, result) = work(&laboratory, &mut progress);
     progress.finish();
     let mut printed = Ok(());
     if let Some(study) = &study
         && !study.trials.is_empty()
     {
-        printed = show::print(folder, study, form, None);
+        printed = show::print(folder, study, report, None);
         progress.remark(&format!("study: {}", folder.display()));
     }
     if result.is_err() && study.is_some() && is_begun(folder) {
         say(format!("resume with: bytepath resume {}", folder.display()));
     }
     result.and(printed)?;
-    let failed = |trial: &Trial| matches!(trial.status, TrialStatus::Failed { .. });
-    let any_failed = study.is_some_and(|study| study.trials.iter().any(failed));
-    Ok(if any_failed { ExitCode::from(TRIAL_FAILED) } else { ExitCode::SUCCESS })
+    let mut trials = study.iter().flat_map(|study| &study.trials);
+    let failed = trials.any(|trial| matches!(trial.status, TrialStatus::Failed { .. }));
+    Ok(if failed { ExitCode::from(TRIAL_FAILED) } else { ExitCode::SUCCESS })
 }
 
-pub(super) fn own_program() -> Result<PathBuf, Fault> {
-    std::env::current_exe().map_err(|e| Fault::system("cannot find the bytepath binary", &e))
+/// Runs a study over pairs of hosts and prints the report of the merged study.
+fn run_pairs(
+    study: &PairedStudy,
+    progress: &ProgressArgs,
+    report: &ReportArgs,
+) -> Result<ExitCode, Fault> {
+    let stop = catch_signals()?;
+    sys::process::report_file_size_limit();
+    let (trials, quiet) = (study.trials, progress.quiet);
+    if !quiet {
+        say(format!("{trials} trials over {} pairs", study.count()));
+    }
+    let ended = AtomicUsize::new(0);
+    let observer =
+        |pair: &str| PairProgress { pair: pair.to_owned(), ended: &ended, trials, quiet };
+    let faults = study.run(&stop, observer);
+    for (pair, fault) in &faults {
+        say(format!("{pair}: {fault}"));
+    }
+    let mut printed = Ok(());
+    if study.merge()? {
+        let out = &study.folder;
+        printed = show::print(out, &load(out)?, report, None);
+        if !quiet {
+            say(format!("study: {}\nof each pair: {}", out.display(), study.parts.display()));
+        }
+    }
+    match faults.into_iter().next() {
+        Some((_, fault)) => Err(fault),
+        None => printed.map(|()| ExitCode::SUCCESS),
+    }
 }
 
 /// Examples, and the typed options of workload and link from their declarations.

@@ -2,22 +2,20 @@
 
 use super::help::values;
 use super::output::print_json;
-use super::plan::catalogues;
-use super::printed::Document;
+use super::output_args::Document;
 use bytepath_profile::Explanation;
 use bytepath_profile::counts::Compared;
 use bytepath_profile::diff::Diff;
 use bytepath_record::{Fault, Observation, PowerLog, StudyHeader, Trial};
 use bytepath_spec::experiment_schema;
-use bytepath_study::{Hosts, HostsAfter};
+use bytepath_study::{Hosts, HostsAfter, catalogues};
 use clap::{Args, ValueEnum};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::Value;
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = values::<Subject>("Documents:"))]
-pub(super) struct SchemaArguments {
+pub(super) struct SchemaArgs {
     /// Document to print the schema of, as in study or experiment
     #[arg(hide_possible_values = true, value_name = "FILE", value_enum, default_value_t = Subject::Trial)]
     subject: Subject,
@@ -49,7 +47,7 @@ enum Subject {
 }
 
 /// Prints one schema (draft 2020-12).
-pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
+pub(super) fn schema(arguments: &SchemaArgs) -> Result<(), Fault> {
     let schema = match arguments.subject {
         Subject::Trial => of::<Trial>(),
         Subject::Study => of::<StudyHeader>(),
@@ -60,10 +58,9 @@ pub(super) fn schema(arguments: &SchemaArguments) -> Result<ExitCode, Fault> {
         Subject::Diff => of::<Document<Diff>>(),
         Subject::Counters => of::<Document<Compared>>(),
         Subject::Explanation => of::<Document<Explanation>>(),
-        Subject::Experiment => experiment_schema(&catalogues()?),
+        Subject::Experiment => experiment_schema(&catalogues()),
     };
-    print_json(&schema)?;
-    Ok(ExitCode::SUCCESS)
+    print_json(&schema)
 }
 
 /// The schema of a record as it is written.

@@ -1,28 +1,26 @@
 //! `bytepath settings` and `bytepath restore`: what can be set on a host, and what
 //! an earlier run left changed.
 
-use super::bed::{BedArguments, chosen};
 use super::exit::explain;
-use super::output::{self, warn};
-use super::preparation::{self, PreparationArguments};
-use super::printed::{Document, Printed};
-use super::run::own_program;
-use bytepath_host::testbed::Site;
-use bytepath_record::{Fault, RestorationRow, SettingRecord, WantedSetting, setting_forms};
+use super::output::{print_text, warn};
+use super::output_args::{Document, OutputArgs};
+use super::testbed_args::TestbedArgs;
+use bytepath_record::{Fault, RestorationRow, Role, SettingRecord, WantedSetting, setting_forms};
 use bytepath_settings::journal::{Change, Chronicle, Damage};
 use bytepath_settings::{self as engine, Place, ThisMachine};
 use bytepath_spec::{SETTING_PROFILES, find_setting_profile};
-use bytepath_study::Stewards;
+use bytepath_study::{Deployment, NicSettings, nic_settings};
 use bytepath_sys::Roots;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = SETTINGS_HELP)]
-pub(super) struct SettingsArguments {
+pub(super) struct SettingsArgs {
     /// Profile to show: PROFILE[:device=NAME]; without it, all are listed
     #[arg(value_name = "PROFILE")]
     profile: Option<String>,
@@ -30,9 +28,36 @@ pub(super) struct SettingsArguments {
     #[arg(long, requires = "profile")]
     file: bool,
     #[command(flatten)]
-    printed: Printed,
+    output: OutputArgs,
     #[command(flatten)]
-    preparation: PreparationArguments,
+    path: PathArgs,
+}
+
+/// A path, and the addresses between which its flows go.
+#[derive(Debug, Args)]
+struct PathArgs {
+    /// Show what this path requires of the NIC with --address instead
+    ///
+    /// With options: PATH[:key=value,...].
+    #[arg(long, value_name = "PATH", requires = "address", requires = "peer")]
+    path: Option<String>,
+    /// Local address of the flows, on this host's NIC
+    #[arg(long, requires = "path")]
+    address: Option<IpAddr>,
+    /// Peer's address
+    #[arg(long, requires = "path")]
+    peer: Option<IpAddr>,
+    /// Port that the flows go to [default: all TCP from the peer]
+    #[arg(long, requires = "path")]
+    port: Option<u16>,
+    /// Role of this host: receiver or sender
+    #[arg(long, requires = "path", default_value = "receiver", value_parser = role)]
+    role: Role,
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let role = Role::ALL.into_iter().find(|role| role.to_string() == text);
+    role.ok_or_else(|| format!("'{text}' is not a role (receiver or sender)"))
 }
 
 const SETTINGS_HELP: &str = "\
@@ -47,14 +72,14 @@ Nothing is changed here. docs/settings.md describes how each setting is restored
 
 #[derive(Debug, Args)]
 #[command(after_long_help = RESTORE_HELP)]
-pub(super) struct RestoreArguments {
+pub(super) struct RestoreArgs {
     /// Print this machine's journal and change nothing
     #[arg(long, conflicts_with_all = ["testbed", "sender", "receiver"])]
     show: bool,
     #[command(flatten)]
-    bed: BedArguments,
+    testbed: TestbedArgs,
     #[command(flatten)]
-    printed: Printed,
+    output: OutputArgs,
 }
 
 const RESTORE_HELP: &str = "\
@@ -66,17 +91,8 @@ Examples:
 A run restores its settings on its own, even after an error or Ctrl-C. This is for a
 run that was killed. Exits with 1 if something could not be restored.";
 
-/// What `--json` prints of settings.
-#[derive(Serialize)]
-struct Settings<'a, T> {
-    settings: &'a [T],
-}
-
-impl<T> Settings<'_, T> {
-    fn new(settings: &[T]) -> Document<Settings<'_, T>> {
-        Document::new("bytepath-settings", Settings { settings })
-    }
-}
+/// The format of settings as JSON.
+const SETTINGS: &str = "bytepath-settings";
 
 /// One setting of a profile, and what it would change here.
 #[derive(Serialize)]
@@ -88,18 +104,22 @@ struct Item {
 }
 
 /// Lists profiles and forms, or shows one profile.
-pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault> {
-    let printed = &arguments.printed;
-    if let Some(asked) = preparation::preparation(&arguments.preparation)? {
-        return print(printed, &Settings::new(&asked.records), || preparation::text(&asked));
+pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
+    let output = &arguments.output;
+    let PathArgs { path, address, peer, port, role } = &arguments.path;
+    if let (Some(path), Some(own), Some(peer)) = (path, address, peer) {
+        let NicSettings { device, wanted } = nic_settings(path, *role, [*own, *peer], *port)?;
+        let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
+        return print(output, &Document::of(SETTINGS, "settings", &records), || {
+            required(&device, &records)
+        });
     }
     let Some(name) = &arguments.profile else {
-        return list(printed);
+        return list(output);
     };
     let (profile, device) = find_setting_profile(name)?;
     if arguments.file {
-        output::print_text(|out| out.write_all(profile.text.as_bytes()))?;
-        return Ok(ExitCode::SUCCESS);
+        return print_text(|out| out.write_all(profile.text.as_bytes()));
     }
     let (wanted, reasons): (Vec<WantedSetting>, Vec<String>) =
         profile.settings(device.as_ref())?.into_iter().unzip();
@@ -109,7 +129,7 @@ pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault>
         .zip(reasons)
         .map(|(record, why)| Item { command: record.setting.command(), record, why })
         .collect();
-    print(printed, &Settings::new(&items), || {
+    print(output, &Document::of(SETTINGS, "settings", &items), || {
         let mut text = format!("{}: {}\n", profile.name, profile.summary());
         for item in &items {
             // Writing to a String cannot fail.
@@ -120,35 +140,52 @@ pub(super) fn settings(arguments: &SettingsArguments) -> Result<ExitCode, Fault>
     })
 }
 
+/// What a path requires of a NIC here: each setting from what to what, and the option by which a
+/// run makes it.
+fn required(device: &str, records: &[SettingRecord]) -> String {
+    if records.is_empty() {
+        return format!("nothing needs to be set on {device} for this role\n");
+    }
+    let mut text = String::new();
+    for record in records {
+        let _ = writeln!(text, "  {record}\n    as   {}", record.setting.command());
+    }
+    text.push_str("\nA run makes and restores them with:\n");
+    for record in records {
+        let _ = writeln!(text, "  --set \"{}\" \\", record.setting);
+    }
+    text
+}
+
 /// Restores the settings that a killed run left behind.
-pub(super) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Fault> {
+pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
     let place = Place::standard();
     if arguments.show {
-        return show(&place, &arguments.printed);
+        show(&place, &arguments.output)?;
+        return Ok(ExitCode::SUCCESS);
     }
-    let rows = match arguments.bed.choice()? {
-        Some(choice) => {
-            let bed = chosen(&choice)?;
-            Stewards::at(bed.as_ref(), &Site::of(&own_program()?))?.restore()?
-        }
+    let rows = match arguments.testbed.resolve()? {
+        Some(choice) => Deployment::new(choice)?.stewards()?.restore()?,
         None => engine::restore(&place, ThisMachine::new(Roots::real()))?,
     };
-    print(&arguments.printed, &Settings::new(&rows), || match rows.is_empty() {
-        true => nothing(&place),
-        false => rows.iter().map(|row| format!("{row}\n")).collect(),
+    print(&arguments.output, &Document::of(SETTINGS, "settings", &rows), || {
+        match rows.is_empty() {
+            true => nothing_to_restore(&place),
+            false => rows.iter().map(|row| format!("{row}\n")).collect(),
+        }
     })?;
     let pending = rows.iter().any(RestorationRow::is_pending);
     Ok(if pending { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Reports which settings of this host this process would leave changed if it ended now.
-pub(super) fn report_what_stays() {
+pub(super) fn report_unrestored() {
     match Place::standard().read() {
         Ok(Some(chronicle))
             if chronicle.begin.as_ref().is_some_and(|b| b.pid == std::process::id()) =>
         {
             let set = chronicle.changes.iter().filter(|change| !change.undone);
-            let lines: String = set.map(|change| format!("\n  {}", changed(change))).collect();
+            let lines: String = set.map(|change| format!("\n  {}", describe(change))).collect();
             warn(format!("these settings stay; `bytepath restore` restores them:{lines}"));
         }
         Err(fault) => explain(&fault),
@@ -170,7 +207,7 @@ pub(super) fn report_left_behind() {
     ));
 }
 
-fn list(printed: &Printed) -> Result<ExitCode, Fault> {
+fn list(output: &OutputArgs) -> Result<(), Fault> {
     let profiles: Vec<(&str, String)> =
         SETTING_PROFILES.iter().map(|profile| (profile.name, profile.summary())).collect();
     let profile = |(name, summary): &(&str, String)| json!({ "name": name, "summary": summary });
@@ -179,7 +216,7 @@ fn list(printed: &Printed) -> Result<ExitCode, Fault> {
         "profiles": profiles.iter().map(profile).collect::<Vec<_>>(),
         "forms": setting_forms().map(form).collect::<Vec<_>>(),
     });
-    print(printed, &Document::new("bytepath-setting-names", names), || {
+    print(output, &Document::new("bytepath-setting-names", names), || {
         let mut text = "profiles, for --settings:\n".to_owned();
         for (name, summary) in profiles {
             let _ = writeln!(text, "  {name:<14} {summary}");
@@ -192,11 +229,11 @@ fn list(printed: &Printed) -> Result<ExitCode, Fault> {
     })
 }
 
-fn show(place: &Place, printed: &Printed) -> Result<ExitCode, Fault> {
+fn show(place: &Place, output: &OutputArgs) -> Result<(), Fault> {
     let chronicle = place.read()?;
-    print(printed, &Document::new("bytepath-journal", &chronicle), || match &chronicle {
+    print(output, &Document::new("bytepath-journal", &chronicle), || match &chronicle {
         Some(chronicle) => journal(place, chronicle),
-        None => nothing(place),
+        None => nothing_to_restore(place),
     })
 }
 
@@ -210,10 +247,10 @@ fn journal(place: &Place, chronicle: &Chronicle) -> String {
     }
     for change in &chronicle.changes {
         let state = if change.undone { "back" } else { "set" };
-        let _ = writeln!(text, "  {:>3}  {state:<4}  {}", change.number, changed(change));
+        let _ = writeln!(text, "  {:>3}  {state:<4}  {}", change.number, describe(change));
     }
-    for Damage { line, text: says } in &chronicle.damaged {
-        let _ = writeln!(text, "  line {line} is damaged: {says}");
+    for Damage { line, text: content } in &chronicle.damaged {
+        let _ = writeln!(text, "  line {line} is damaged: {content}");
     }
     if chronicle.torn {
         text.push_str("  the last line is torn: the change it announces was not started\n");
@@ -222,20 +259,19 @@ fn journal(place: &Place, chronicle: &Chronicle) -> String {
 }
 
 /// `mtu eth0: 1500 -> 4148`
-fn changed(change: &Change) -> String {
+fn describe(change: &Change) -> String {
     let (part, before, set) = change.setting.differing(&change.before, &change.set);
     format!("{}{part}: {before} -> {set}", change.setting.subject())
 }
 
-fn nothing(place: &Place) -> String {
+fn nothing_to_restore(place: &Place) -> String {
     format!("nothing to restore: {} is empty\n", place.journal().display())
 }
 
 fn print(
-    printed: &Printed,
+    output: &OutputArgs,
     document: &impl Serialize,
     text: impl FnOnce() -> String,
-) -> Result<ExitCode, Fault> {
-    printed.print_plain(document, |out| out.write_all(text().as_bytes()))?;
-    Ok(ExitCode::SUCCESS)
+) -> Result<(), Fault> {
+    output.print_plain(document, |out| out.write_all(text().as_bytes()))
 }

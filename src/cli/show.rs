@@ -1,28 +1,25 @@
 //! `bytepath show`: the report of a study, now or long after, in any format.
 
 use super::help::list;
-use super::output;
+use super::output::{self, PAGE_WIDTH, file_fault, style, unknown_suffix, write_file};
 use bytepath_profile::{Explanation, WorkUnit};
-use bytepath_record::{Fault, FaultKind, Study, Work};
+use bytepath_record::{Fault, Study, Work};
 use bytepath_report::{self as report, CATALOG, Report, Style, Subject};
-use bytepath_spec::suggest;
+use bytepath_spec::{suggest, usage};
 use bytepath_stats::{self as stats, Analysis};
 use bytepath_study::{explanation, load};
-use bytepath_sys::files::Folder;
 use clap::{Args, ValueEnum};
-use std::fs;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = formats_help())]
-pub(super) struct ShowArguments {
+pub(super) struct ShowArgs {
     /// Folder of the study
     #[arg(value_name = "STUDY")]
     study: PathBuf,
     #[command(flatten)]
-    form: Form,
+    report: ReportArgs,
     /// Unit of work for CPU time: gib or packet [default: gib]
     ///
     /// It is that of the explanation.
@@ -34,8 +31,8 @@ pub(super) struct ShowArguments {
 }
 
 /// How a report is printed.
-#[derive(Debug, Args)]
-pub(super) struct Form {
+#[derive(Debug, Default, Args)]
+pub(super) struct ReportArgs {
     /// Format: text, netdev, html, json, csv or parquet [default: text]
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<&'static str>,
@@ -56,17 +53,22 @@ pub(super) enum WorkName {
     Packet,
 }
 
-/// Columns of a page that is not a terminal.
-pub(super) const PAGE: usize = 100;
-
 /// Writes the report of a study folder to the requested place.
-pub(super) fn show(arguments: &ShowArguments) -> Result<ExitCode, Fault> {
-    let study = load(&arguments.study)?;
-    match &arguments.out {
-        Some(file) => write(arguments, &study, file)?,
-        None => print(&arguments.study, &study, &arguments.form, arguments.per)?,
-    }
-    Ok(ExitCode::SUCCESS)
+pub(super) fn show(arguments: &ShowArgs) -> Result<(), Fault> {
+    let ShowArgs { study: folder, report, per, out } = arguments;
+    let study = load(folder)?;
+    let Some(file) = out else { return print(folder, &study, report, *per) };
+    let by_suffix = || report::find_by_extension(file.extension()?.to_str()?);
+    let format = report.named().or_else(by_suffix).ok_or_else(|| {
+        unknown_suffix(file.display(), CATALOG.iter().map(|r| r.extension), "--format")
+    })?;
+    let style = Style { width: PAGE_WIDTH, colour: false, details: report.details };
+    let mut content = Vec::new();
+    render(folder, &study, format, *per, |subject| {
+        let rendered = format.render(subject, &style, &mut content);
+        rendered.map_err(|e| file_fault("write", file, &e))
+    })?;
+    write_file(file, &content)
 }
 
 /// Prints a report to standard output: coloured and as wide as the terminal
@@ -74,26 +76,35 @@ pub(super) fn show(arguments: &ShowArguments) -> Result<ExitCode, Fault> {
 pub(super) fn print(
     folder: &Path,
     study: &Study,
-    form: &Form,
+    arguments: &ReportArgs,
     per: Option<WorkName>,
 ) -> Result<(), Fault> {
-    let report = form.named().unwrap_or(CATALOG[0]);
-    if report.binary && std::io::stdout().is_terminal() {
-        let name = report.name;
-        return Err(Fault::new(
-            FaultKind::Usage,
-            format!("refusing to write binary {name} to a terminal"),
-        )
-        .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
+    let format = arguments.named().unwrap_or(CATALOG[0]);
+    if format.binary && std::io::stdout().is_terminal() {
+        let name = format.name;
+        return Err(usage(format!("refusing to write binary {name} to a terminal"))
+            .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
     }
-    let style = style(form.details);
-    let named = report.named(study);
+    let style = style(arguments.details);
+    render(folder, study, format, per, |subject| {
+        output::print(|out| format.render(subject, &style, out))
+    })
+}
+
+/// Analyses a study for a format, and passes it on.
+fn render(
+    folder: &Path,
+    study: &Study,
+    format: &Report,
+    per: Option<WorkName>,
+    write: impl FnOnce(&Subject) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let named = format.named(study);
     let analysis = stats::analyse(&named, &stats::Rules::of(&named.header));
     let explanation = explained(folder, &named, &analysis, per)?;
     let explanation = explanation.as_ref();
     let recorded = &study.header;
-    let subject = Subject { study: &named, recorded, analysis: &analysis, explanation };
-    output::print(|out| report.render(&subject, &style, out))
+    write(&Subject { study: &named, recorded, analysis: &analysis, explanation })
 }
 
 /// The explanation of a study. A fault if a unit was requested that its profiles
@@ -110,18 +121,20 @@ pub(super) fn explained(
         None | Some(WorkName::Gib) => WorkUnit::Gib,
         Some(WorkName::Packet) => WorkUnit::Packet,
     };
-    let found = explanation(folder, study, analysis, unit);
-    if per.is_some() && found.as_ref().is_none_or(|found| found.waterfalls.is_empty()) {
-        let why = found.map(|found| found.notes.join("; ")).filter(|why| !why.is_empty());
+    let explanation = explanation(folder, study, analysis, unit);
+    if per.is_some() && explanation.as_ref().is_none_or(|e| e.waterfalls.is_empty()) {
+        let why = explanation
+            .map(|explanation| explanation.notes.join("; "))
+            .filter(|why| !why.is_empty());
         let what = format!("{} has nothing to explain", folder.display());
-        return Err(Fault::new(FaultKind::Usage, what).remedy(why.unwrap_or_else(|| {
+        return Err(usage(what).remedy(why.unwrap_or_else(|| {
             "profiles of two cells are needed: bytepath run --profile largest".to_owned()
         })));
     }
-    Ok(found)
+    Ok(explanation)
 }
 
-impl Form {
+impl ReportArgs {
     /// Whether JSON was requested.
     pub(super) fn is_json(&self) -> bool {
         self.named().is_some_and(|report| report.name == "json")
@@ -133,46 +146,11 @@ impl Form {
     }
 }
 
-/// Writes a report to a file, whole or not at all.
-fn write(arguments: &ShowArguments, study: &Study, file: &Path) -> Result<(), Fault> {
-    let ShowArguments { study: folder, form, per, .. } = arguments;
-    let by_ending = || report::find_by_extension(file.extension()?.to_str()?);
-    let report = form.named().or_else(by_ending).ok_or_else(|| {
-        let endings: Vec<String> = CATALOG.iter().map(|r| format!(".{}", r.extension)).collect();
-        let what = format!("cannot infer the format from '{}'", file.display());
-        Fault::new(FaultKind::Usage, what)
-            .remedy(format!("use one of the suffixes {}, or add --format", endings.join(", ")))
-    })?;
-    let style = Style { width: PAGE, colour: false, details: form.details };
-    let storage = |e: std::io::Error| {
-        Fault::new(FaultKind::Storage, format!("cannot write {}: {e}", file.display()))
-    };
-    let named = report.named(study);
-    let analysis = stats::analyse(&named, &stats::Rules::of(&named.header));
-    let explanation = explained(folder, &named, &analysis, *per)?;
-    let explanation = explanation.as_ref();
-    let recorded = &study.header;
-    let subject = Subject { study: &named, recorded, analysis: &analysis, explanation };
-    let mut content = Vec::new();
-    report.render(&subject, &style, &mut content).map_err(storage)?;
-    replace(file, &content).map_err(storage)
-}
-
-/// Replaces a file atomically. What is not a regular file,
-/// such as a pipe, is written to as it is.
-pub(super) fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
-    if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
-        return fs::OpenOptions::new().write(true).open(file)?.write_all(content);
-    }
-    let (folder, name) = Folder::around(file)?;
-    folder.replace_shared(name, content)
-}
-
 /// A name of the catalogue.
 fn format(text: &str) -> Result<&'static str, String> {
     report::find(text).map(|report| report.name).ok_or_else(|| {
         let names: Vec<&str> = CATALOG.iter().map(|r| r.name).collect();
-        let fault = Fault::new(FaultKind::Usage, format!("there is no format '{text}'"));
+        let fault = usage(format!("there is no format '{text}'"));
         suggest(fault, text, &names).to_string()
     })
 }
@@ -183,10 +161,4 @@ fn formats_help() -> String {
     let mut text = list("Formats (--format):", formats);
     text.push_str("\ndocs/reports.md describes each of them.");
     text
-}
-
-/// As wide as the terminal and coloured there, plain elsewhere.
-pub(super) fn style(details: bool) -> Style {
-    let width = output::size(std::io::stdout()).map_or(PAGE, |(columns, _)| columns);
-    Style { width, colour: output::colours(&std::io::stdout()), details }
 }

@@ -1,6 +1,6 @@
 //! Ctrl-C and similar signals: the first asks a study to end in order, the second ends it at once.
 
-use super::settings::report_what_stays;
+use super::settings::report_unrestored;
 use bytepath_record::Fault;
 use bytepath_sys::process::ignores;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -24,21 +24,21 @@ pub(super) fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
 }
 
 fn catch(stop: &Arc<AtomicBool>) -> io::Result<()> {
-    let speaking = Arc::new(AtomicBool::new(false));
-    let heeded = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignores(*signal));
-    let heeded: Vec<i32> = heeded.collect();
-    for signal in &heeded {
-        // A third ends a process that cannot say its last words.
-        flag::register_conditional_default(*signal, speaking.clone())?;
+    let reporting = Arc::new(AtomicBool::new(false));
+    let all = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    let handled: Vec<i32> = all.filter(|signal| !ignores(*signal)).collect();
+    for signal in &handled {
+        // A third ends a process that cannot report.
+        flag::register_conditional_default(*signal, reporting.clone())?;
         flag::register(*signal, stop.clone())?;
     }
     // They are noted in memory, of which a child has a copy. A pipe with a byte for each is shared
     // with it until execve(2): Ctrl-C, which goes to the whole group, counted twice.
-    let mut caught = Signals::new(heeded)?;
+    let mut caught = Signals::new(handled)?;
     let wait = move || {
         if let Some(signal) = second(caught.forever()) {
-            speaking.store(true, Ordering::SeqCst);
-            report_what_stays();
+            reporting.store(true, Ordering::SeqCst);
+            report_unrestored();
             let _ = low_level::emulate_default_handler(signal);
         }
     };

@@ -1,20 +1,19 @@
 //! `bytepath size`: the required sizes of buffers, rings and limits.
 
-use super::printed::{Document, Printed};
+use super::output_args::{Document, OutputArgs};
 use bytepath_host as host;
-use bytepath_record::{Fault, FaultKind, unit};
+use bytepath_record::{Fault, unit};
 use bytepath_report as report;
 use bytepath_stats as stats;
 use bytepath_stats::{Goal, LARGEST_RING, Shortage, Sizing, Traffic};
 use bytepath_sys as sys;
 use clap::Args;
 use serde::Serialize;
-use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
-pub(super) struct SizeArguments {
+pub(super) struct SizeArgs {
     /// Payload rate in bits per second: 200G, 2.5G
     #[arg(long, value_parser = unit::parse_rate)]
     rate: f64,
@@ -37,7 +36,7 @@ pub(super) struct SizeArguments {
     #[arg(long, default_value = "4096", value_parser = buffer)]
     buffer: u32,
     #[command(flatten)]
-    printed: Printed,
+    output: OutputArgs,
 }
 
 const AFTER_HELP: &str = "\
@@ -54,7 +53,7 @@ struct Sizes {
     shortages: Vec<Shortage>,
 }
 
-pub(super) fn size(arguments: &SizeArguments) -> Result<ExitCode, Fault> {
+pub(super) fn size(arguments: &SizeArgs) -> Result<(), Fault> {
     let goal = Goal {
         rate: arguments.rate,
         rtt: arguments.rtt.as_secs_f64(),
@@ -68,20 +67,16 @@ pub(super) fn size(arguments: &SizeArguments) -> Result<ExitCode, Fault> {
     let traffic = stats::traffic(goal.rate);
     let shortages = stats::shortages(&host::survey(&sys::Roots::real()), &sizing);
     let document = Document::new("bytepath-size", Sizes { goal, sizing, traffic, shortages });
-    arguments.printed.print(&document, |style, out| {
+    arguments.output.print(&document, |style, out| {
         let Sizes { goal, sizing, traffic, shortages } = &document.content;
         report::sizing(goal, sizing, traffic, shortages, style, out)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 fn buffer(text: &str) -> Result<u32, String> {
     let bytes = unit::parse_bytes(text)?;
     match u32::try_from(bytes) {
         Ok(bytes) if (64..=1 << 24).contains(&bytes) => Ok(bytes),
-        _ => {
-            Err(Fault::new(FaultKind::Usage, "a receive buffer must have 64 bytes to 16M")
-                .to_string())
-        }
+        _ => Err("a receive buffer must have 64 bytes to 16M".to_owned()),
     }
 }

@@ -118,7 +118,7 @@ fn a_fleet_is_submitted_shown_submitted_again_and_collected() {
     assert!(cluster.words().contains(&"--array=1,2".to_owned()), "{:?}", cluster.words());
     let other = [&submit[..6], &["4"]].concat();
     let (code, _, errors) = cluster.bytepath(&other);
-    assert!(code == 2 && errors.contains("is another fleet"), "{errors}");
+    assert!(code == 2 && errors.contains("already holds a different fleet"), "{errors}");
 
     let (code, _, errors) = cluster.bytepath(&["fleet", "collect", fleet]);
     assert_eq!(code, 2, "{errors}");

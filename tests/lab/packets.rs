@@ -233,7 +233,7 @@ fn what_cannot_be_is_refused_by_name() {
         (&["--workload=packets:frame=1515", "--path=packet+tap", "--link=tap"], "an MTU of 1500"),
         (&["--workload=packets:frame=59", "--path=packet+tap", "--link=tap"], "frames of 59"),
         (&[packets, "--path=packet+tap", "--link=tap:queue-length=0"], "outside 1 to 65536"),
-        (&[packets, "--path=packet+packet-ring", ports], "--i-own-this-link"),
+        (&[packets, "--path=packet+packet-ring", ports], "--unshared-link"),
         (&[packets, "--path=packet+tap", "--link=macvtap:backpressure=on"], "no back-pressure"),
     ] {
         let said = refused(arguments);

@@ -1,6 +1,8 @@
 //! From paths, workload, link and placement to cells with stable ids.
 
-use super::options::{Given, did_you_mean, differing, resolve, split, usage};
+use super::options::{
+    TypedOption, did_you_mean, differing, resolve, split, suggest, unknown_option, usage,
+};
 use super::placement::CoreSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
@@ -9,14 +11,14 @@ use bytepath_record::{
 };
 use std::collections::BTreeMap;
 
-/// A path of the catalogue, as far as a request has to know it.
+/// A path of the catalogue, as far as a request needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct PathDeclaration {
     /// Name in the catalogue.
     pub name: &'static str,
-    /// Options of its sender half; none if it has no such half.
+    /// Options of its sender half; `None` if it has no such half.
     pub tx: Option<&'static [OptionSpec]>,
-    /// Options of its receiver half; none if it has no such half.
+    /// Options of its receiver half; `None` if it has no such half.
     pub rx: Option<&'static [OptionSpec]>,
 }
 
@@ -31,7 +33,7 @@ pub struct PairDeclaration {
     pub rx: &'static str,
 }
 
-/// A workload of the catalogue, as far as a request has to know it.
+/// A workload of the catalogue, as far as a request needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadDeclaration {
     /// Name in the catalogue.
@@ -64,14 +66,14 @@ pub struct Ask<'a> {
     pub link: &'a str,
     /// Placement.
     pub cores: &'a CoreSpec,
-    /// Kernels, each for every path; none leaves the kernel to the testbed.
+    /// Kernels, each for every path; empty leaves the kernel to the testbed.
     pub kernels: &'a [Kernel],
-    /// The path all others are compared with; none takes the first.
+    /// The path that all others are compared with; `None` takes the first.
     pub baseline: Option<&'a str>,
 }
 
 impl<'a> Ask<'a> {
-    /// The usual workload over the usual connections and link, by these paths.
+    /// The default workload over default connections and the link `wire`, by these paths.
     pub fn of(paths: &'a [String], cores: &'a CoreSpec) -> Self {
         let (workload, stream, link) = ("", "", "wire");
         Ask { paths, workload, stream, link, cores, kernels: &[], baseline: None }
@@ -93,7 +95,7 @@ pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
                 let what = kernel.map_or(String::new(), |k| format!(" with kernel '{}'", k.name));
                 return Err(usage(format!("path '{text}'{what} is requested twice")));
             }
-            // Two kernels are what such a study varies, and it says so.
+            // Such a study varies the kernel.
             if let (true, Some(kernel)) = (kernels.len() > 1, kernel) {
                 cell.levels.insert("kernel".into(), kernel.to_string());
             }
@@ -151,23 +153,19 @@ pub(super) fn cell(
     })
 }
 
-/// Reads `NAME[:key=value,...]` into a workload and what differs from the usual one, as
+/// Reads `NAME[:key=value,...]` into a workload and its difference from the default one, as
 /// typed.
 pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String), Fault> {
-    let (name, given) = split(text)?;
+    let (name, typed_options) = split(text)?;
     let names: Vec<&str> = spec.workloads.iter().map(|declared| declared.name).collect();
-    let Some(usual) = names.first() else { return Ok(Default::default()) };
-    let name = if name.is_empty() { usual } else { name.as_str() };
+    let Some(default) = names.first() else { return Ok(Default::default()) };
+    let name = if name.is_empty() { default } else { name.as_str() };
     let Some(declared) = spec.workloads.iter().find(|declared| declared.name == name) else {
-        let fault = usage(format!("there is no workload '{name}'"));
-        return Err(match did_you_mean(name, &names) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None => fault.remedy(format!("choose one of {}", names.join(", "))),
-        });
+        return Err(suggest(usage(format!("there is no workload '{name}'")), name, &names));
     };
-    let options = resolve(&format!("workload {name}"), declared.options, &given)?;
+    let options = resolve(&format!("workload {name}"), declared.options, &typed_options)?;
     let difference = differing(declared.options, &options);
-    let as_typed = if name == *usual && difference.is_empty() {
+    let as_typed = if name == *default && difference.is_empty() {
         String::new()
     } else {
         typed(name, &difference)
@@ -175,7 +173,7 @@ pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String)
     Ok((Activity { name: name.to_owned(), options }, as_typed))
 }
 
-/// Link and placement may both say where the kernel's receive work goes.
+/// Link and placement may both name the CPU of the kernel's receive work.
 fn agree(link: &LinkSettings, cores: &CoreSpec) -> Result<(), Fault> {
     let (Some(rps), softirq) = (link.rps, cores.placement.softirq) else { return Ok(()) };
     if softirq.is_link() || softirq.cpu() == Some(rps) {
@@ -213,96 +211,89 @@ fn two_halves(text: &str) -> Option<(&str, &str)> {
 /// Reads one path request into its canonical name and both halves.
 pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
     if let Some((tx, rx)) = two_halves(text) {
-        let (tx_name, tx_given) = split(tx)?;
-        let (rx_name, rx_given) = split(rx)?;
-        let tx_half = half(&tx_name, "sender", |d| d.tx, spec)?;
-        let rx_half = half(&rx_name, "receiver", |d| d.rx, spec)?;
-        return finish(spec, (&tx_name, tx_half, tx_given), (&rx_name, rx_half, rx_given));
+        let tx = TypedHalf::read(Role::Sender, tx, spec)?;
+        return finish(tx, TypedHalf::read(Role::Receiver, rx, spec)?, spec);
     }
-    let (name, given) = split(text)?;
+    let (name, typed_options) = split(text)?;
     let Some(pair) = spec.pairs.iter().find(|pair| pair.name == name) else {
         return Err(unknown_pair(&name, spec));
     };
-    let tx = half(pair.tx, "sender", |d| d.tx, spec)?;
-    let rx = half(pair.rx, "receiver", |d| d.rx, spec)?;
+    let declared = [options(Role::Sender, pair.tx, spec)?, options(Role::Receiver, pair.rx, spec)?];
     let declares = |specs: &[OptionSpec], key: &str| specs.iter().any(|s| s.name == key);
-    // An option of a pair goes to every half that declares it.
-    let pick = |specs: &[OptionSpec]| -> Vec<Given> {
-        given.iter().filter(|(key, _)| declares(specs, key)).cloned().collect()
-    };
-    if let Some((stray, _)) = given.iter().find(|(key, _)| !declares(tx, key) && !declares(rx, key))
+    if let Some((stray, _)) =
+        typed_options.iter().find(|(key, _)| !declared.iter().any(|specs| declares(specs, key)))
     {
-        let names: Vec<&str> = tx.iter().chain(rx).map(|s| s.name).collect();
-        let fault = usage(format!("path {name} has no option '{stray}'"));
-        return Err(match did_you_mean(stray, &names) {
-            Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-            None if names.is_empty() => fault.remedy("it has no options"),
-            None => fault.remedy(format!("it has: {}", names.join(", "))),
-        });
+        return Err(unknown_option(&format!("path {name}"), &declared.concat(), stray));
     }
-    finish(spec, (pair.tx, tx, pick(tx)), (pair.rx, rx, pick(rx)))
+    // An option of a pair goes to every half that declares it.
+    let half = |path: &str, declared: &'static [OptionSpec]| TypedHalf {
+        path: path.to_owned(),
+        declared,
+        typed_options: typed_options
+            .iter()
+            .filter(|(key, _)| declares(declared, key))
+            .cloned()
+            .collect(),
+    };
+    finish(half(pair.tx, declared[0]), half(pair.rx, declared[1]), spec)
 }
 
 /// Reads a request for one half alone (`uring:depth=8`) into its canonical form.
 pub(super) fn one_half(role: Role, text: &str, spec: &PathSpec) -> Result<String, Fault> {
-    let (name, given) = split(text)?;
-    let specs = match role {
-        Role::Sender => half(&name, "sender", |d| d.tx, spec)?,
-        Role::Receiver => half(&name, "receiver", |d| d.rx, spec)?,
-    };
-    let options = resolve(&format!("path {name}"), specs, &given)?;
-    Ok(typed(&name, &differing(specs, &options)))
+    Ok(TypedHalf::read(role, text, spec)?.resolve()?.1)
 }
 
-/// A half as one would type it: its name and what differs from the defaults.
-fn typed(name: &str, difference: &[String]) -> String {
+/// A name as one would type it with what differs from the defaults.
+pub(super) fn typed(name: &str, difference: &[String]) -> String {
     match difference {
         [] => name.to_owned(),
         some => format!("{name}:{}", some.join(",")),
     }
 }
 
-/// One half as typed: name, declared options, given options.
-type TypedHalf<'a> = (&'a str, &'static [OptionSpec], Vec<Given>);
+/// One half as typed.
+struct TypedHalf {
+    path: String,
+    declared: &'static [OptionSpec],
+    typed_options: Vec<TypedOption>,
+}
 
-fn finish(
-    spec: &PathSpec,
-    (tx_name, tx_specs, tx_given): TypedHalf,
-    (rx_name, rx_specs, rx_given): TypedHalf,
-) -> Result<(String, Half, Half), Fault> {
-    let tx_options = resolve(&format!("path {tx_name}"), tx_specs, &tx_given)?;
-    let rx_options = resolve(&format!("path {rx_name}"), rx_specs, &rx_given)?;
-    let tx_difference = differing(tx_specs, &tx_options);
-    let rx_difference = differing(rx_specs, &rx_options);
-    let pair = spec.pairs.iter().find(|pair| pair.tx == tx_name && pair.rx == rx_name);
-    let name = match pair {
-        Some(pair) if tx_difference.is_empty() && rx_difference.is_empty() => pair.name.to_owned(),
-        _ => format!("{}+{}", typed(tx_name, &tx_difference), typed(rx_name, &rx_difference)),
-    };
-    let tx = Half { path: tx_name.to_owned(), options: tx_options };
-    let rx = Half { path: rx_name.to_owned(), options: rx_options };
+impl TypedHalf {
+    fn read(role: Role, text: &str, spec: &PathSpec) -> Result<TypedHalf, Fault> {
+        let (path, typed_options) = split(text)?;
+        let declared = options(role, &path, spec)?;
+        Ok(TypedHalf { path, declared, typed_options })
+    }
+
+    /// The half with all of its options, and its canonical form.
+    fn resolve(self) -> Result<(Half, String), Fault> {
+        let options = resolve(&format!("path {}", self.path), self.declared, &self.typed_options)?;
+        let text = typed(&self.path, &differing(self.declared, &options));
+        Ok((Half { path: self.path, options }, text))
+    }
+}
+
+fn finish(tx: TypedHalf, rx: TypedHalf, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
+    let ((tx, tx_text), (rx, rx_text)) = (tx.resolve()?, rx.resolve()?);
+    let pair = spec.pairs.iter().find(|pair| pair.tx == tx_text && pair.rx == rx_text);
+    let name = pair.map_or_else(|| format!("{tx_text}+{rx_text}"), |pair| pair.name.to_owned());
     Ok((name, tx, rx))
 }
 
-fn half(
-    name: &str,
-    role: &str,
-    side: impl Fn(&PathDeclaration) -> Option<&'static [OptionSpec]>,
-    spec: &PathSpec,
-) -> Result<&'static [OptionSpec], Fault> {
-    let able: Vec<&str> = spec.paths.iter().filter(|d| side(d).is_some()).map(|d| d.name).collect();
-    match spec.paths.iter().find(|declared| declared.name == name) {
-        Some(declared) => side(declared).ok_or_else(|| {
-            usage(format!("path '{name}' has no {role} half"))
-                .remedy(format!("choose one of {}", able.join(", ")))
+/// The options of a role's half of a path.
+fn options(role: Role, path: &str, spec: &PathSpec) -> Result<&'static [OptionSpec], Fault> {
+    let half = |declared: &PathDeclaration| match role {
+        Role::Sender => declared.tx,
+        Role::Receiver => declared.rx,
+    };
+    let with_half = spec.paths.iter().filter(|declared| half(declared).is_some());
+    let names: Vec<&str> = with_half.map(|declared| declared.name).collect();
+    match spec.paths.iter().find(|declared| declared.name == path) {
+        Some(declared) => half(declared).ok_or_else(|| {
+            usage(format!("path '{path}' has no {role} half"))
+                .remedy(format!("choose from {}", names.join(", ")))
         }),
-        None => {
-            let fault = usage(format!("there is no path '{name}'"));
-            Err(match did_you_mean(name, &able) {
-                Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-                None => fault.remedy(format!("choose one of {}", able.join(", "))),
-            })
-        }
+        None => Err(suggest(usage(format!("there is no path '{path}'")), path, &names)),
     }
 }
 
@@ -319,7 +310,7 @@ fn unknown_pair(name: &str, spec: &PathSpec) -> Fault {
             fault.remedy(format!("give each path its own --path: {}", each.join(" ")))
         }
         Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-        None => fault.remedy(format!("choose one of {}, or TX+RX", names.join(", "))),
+        None => fault.remedy(format!("choose from {}, or TX+RX", names.join(", "))),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::options::usage;
 use super::suggest;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What a file lists.
+/// The hosts and pairs of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
@@ -23,9 +23,9 @@ pub struct Inventory {
 struct ListedHost {
     /// How it is reached, as `--sender` takes it.
     at: String,
-    /// Its address on the link; none leaves it to be found.
+    /// Its address on the link; `None` if it is to be found.
     address: Option<IpAddr>,
-    /// Its network device on the link; none takes the one with the address.
+    /// Its network device on the link; `None` takes the one with the address.
     device: Option<String>,
     /// How its power is measured, as `--power` takes it.
     power: Option<String>,
@@ -46,7 +46,7 @@ pub struct Chosen {
     pub name: String,
     /// Its testbed, as one types it.
     pub testbed: String,
-    /// How its power is measured, likewise; none leaves that to the experiment.
+    /// How its power is measured, as one types it; `None` leaves that to the experiment.
     pub power: Option<String>,
 }
 
@@ -62,8 +62,7 @@ impl Inventory {
         toml::from_str(text).map_err(|e| {
             let line = e.span().map(|span| text[..span.start].lines().count().max(1));
             let place = line.map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
-            Fault::new(FaultKind::Usage, format!("{place}: {}", e.message()))
-                .remedy("docs/hosts.md describes the format")
+            usage(format!("{place}: {}", e.message())).remedy("docs/hosts.md describes the format")
         })
     }
 
@@ -162,26 +161,26 @@ mod tests {
 
     #[test]
     fn a_pair_is_a_testbed() {
-        let found = chosen(&["a", "b"]).unwrap();
-        assert_eq!(found[0].name, "a");
-        assert_eq!(found[0].power.as_deref(), Some("sender=rapl,receiver=csv=a2.csv,rest=60"));
+        let pairs = chosen(&["a", "b"]).unwrap();
+        assert_eq!(pairs[0].name, "a");
+        assert_eq!(pairs[0].power.as_deref(), Some("sender=rapl,receiver=csv=a2.csv,rest=60"));
         assert_eq!(
-            found[0].testbed,
+            pairs[0].testbed,
             "hosts:sender=\"ssh://root@a1\",sender-address=10.0.0.1,sender-device=eth1,\
              receiver=\"exec:docker exec -i a2\""
         );
-        assert_eq!(found[1].testbed, "hosts:sender=\"here\",receiver=\"ssh://b2\"");
-        assert_eq!(found[1].power, None);
+        assert_eq!(pairs[1].testbed, "hosts:sender=\"here\",receiver=\"ssh://b2\"");
+        assert_eq!(pairs[1].power, None);
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
-        let said = |pairs: &[&str]| chosen(pairs).unwrap_err().to_string();
-        assert!(said(&["a", "mixed"]).contains("'a1' is in two pairs: a and mixed"));
-        assert!(said(&["twice"]).contains("has one host twice: 'b2'"));
-        assert!(said(&["nowhere"]).contains("there is no host 'c2'"));
-        assert!(said(&["mixed"]).contains("one host of the pair 'mixed'"));
-        assert!(said(&["mixe"]).contains("did you mean 'mixed'?"));
+    fn names_what_does_not_fit() {
+        let fault = |pairs: &[&str]| chosen(pairs).unwrap_err().to_string();
+        assert!(fault(&["a", "mixed"]).contains("'a1' is in two pairs: a and mixed"));
+        assert!(fault(&["twice"]).contains("has one host twice: 'b2'"));
+        assert!(fault(&["nowhere"]).contains("there is no host 'c2'"));
+        assert!(fault(&["mixed"]).contains("one host of the pair 'mixed'"));
+        assert!(fault(&["mixe"]).contains("did you mean 'mixed'?"));
         let wrong = |text: &str| Inventory::parse("hosts.toml", text).unwrap_err().to_string();
         assert!(wrong("[hosts.a]\nat = \"here\"\nport = 3\n").contains("hosts.toml:"));
         assert!(wrong("[hosts.a]\naddress = \"x\"\n").contains("hosts.toml:"));

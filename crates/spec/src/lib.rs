@@ -1,5 +1,13 @@
-//! From a user's request to validated cells. Pure: the catalogues come in as
-//! plain declarations, and the same request gives the same cells anywhere.
+//! What a user writes, and what it means: paths with options, links, placements, kernels,
+//! profiles, sources of power, settings of hosts, testbeds, whole experiment files.
+//!
+//! Text comes in; values of `bytepath-record` go out, above all the cells of a study with their
+//! stable ids. Everything is pure: what can be named comes in as declarations ([`PathSpec`],
+//! [`TestbedDeclaration`], [`Catalogues`]), CPUs as lists, and the same text gives the same cells
+//! anywhere. Whether a host can do what is requested is not decided here, but in
+//! `bytepath-study`, when the hosts are known. Quantities are read by `bytepath_record::unit`,
+//! typed options (`name:key=value,...`) by `options`, and nowhere else. All of it runs in the
+//! controller, before the first trial.
 
 #![forbid(unsafe_code)]
 
@@ -20,15 +28,14 @@ mod testbed;
 
 pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, WorkloadDeclaration, cells};
 pub use experiment::{
-    Catalogues, DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, Experiment, MOST_BLOCKS,
-    MOST_CELLS, OWN_FACTORS, check_design, check_lanes, check_stopping, default_design,
-    experiment_schema, factor_names, parse_budget, parse_design, parse_experiment, parse_warm_up,
-    parse_window,
+    Catalogues, Experiment, Layout, MOST_BLOCKS, MOST_CELLS, OWN_FACTORS, check_design,
+    check_lanes, check_stopping, default_design, experiment_schema, factor_names, parse_budget,
+    parse_design, parse_experiment, parse_warm_up, parse_window,
 };
 pub use inventory::{Chosen, Inventory};
 pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
-pub use options::{resolve, split, suggest};
+pub use options::{resolve, split, suggest, usage};
 pub use order::order;
 pub use placement::{CoreSpec, Cpus, PARTS, SHORT_FORMS, parse_cores, read_cores};
 pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};

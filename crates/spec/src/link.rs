@@ -1,106 +1,67 @@
 //! The testbed's link as typed options on top of a named preset.
 
-use super::options::{Given, resolve, split, suggest, usage};
-use bytepath_record::{Fault, LinkSettings, OptionKind, OptionSpec, Options, TapSettings};
+use super::options::{TypedOption, option, resolve, split, suggest, usage};
+use bytepath_record::OptionKind::{AutoCount, AutoSize, Choice, Count, Flag, MaybeCount};
+use bytepath_record::{Fault, LinkSettings, OptionSpec, Options, TapSettings};
 
 /// What can be set of the link.
 pub const LINK_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "mtu",
-        kind: OptionKind::Count(576, 65535),
-        default: "4148",
-        help: "MTU in bytes (4148 carries 4096 bytes of payload)",
-    },
-    OptionSpec {
-        name: "tso",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "segmentation offload; off cuts packets to the MSS, as on a wire",
-    },
-    OptionSpec {
-        name: "gro",
-        kind: OptionKind::Flag,
-        default: "on",
-        help: "generic receive offload",
-    },
-    OptionSpec {
-        name: "hw-gro",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "GRO by the device (rx-gro-hw); no virtual device has it",
-    },
-    OptionSpec {
-        name: "hds",
-        kind: OptionKind::Choice(&["auto", "on", "off"]),
-        default: "auto",
-        help: "header split by the receiving NIC; auto: unchanged, or as a path of the study requires",
-    },
-    OptionSpec {
-        name: "gso-max",
-        kind: OptionKind::AutoSize(4096, 524_280),
-        default: "auto",
-        help: "largest packet before segmentation, bytes (above 64K: BIG TCP)",
-    },
-    OptionSpec {
-        name: "gro-max",
-        kind: OptionKind::AutoSize(4096, 524_280),
-        default: "auto",
-        help: "largest packet that GRO builds, bytes",
-    },
-    OptionSpec {
-        name: "wmem",
-        kind: OptionKind::AutoSize(4096, 1 << 30),
-        default: "768K",
-        help: "maximum size of an autotuned send buffer in bytes: bounds what is in flight",
-    },
-    OptionSpec {
-        name: "qdisc",
-        kind: OptionKind::Choice(&["pfifo", "none", "fq_codel", "fq"]),
-        default: "pfifo",
-        help: "queue before the device; none (noqueue) drops what a full ring cannot take",
-    },
-    OptionSpec {
-        name: "queue-length",
-        kind: OptionKind::AutoCount(1, 65536),
-        default: "auto",
-        help: "txqueuelen, packets: the length of a pfifo, and of a tap's rings",
-    },
-    OptionSpec {
-        name: "queues",
-        kind: OptionKind::Count(1, 64),
-        default: "1",
-        help: "tap: number of queues, each with a ring and a sink thread",
-    },
-    OptionSpec {
-        name: "backpressure",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "tap: a full ring stops the queue instead of dropping (Linux 7.3)",
-    },
-    OptionSpec {
-        name: "vnet-header",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "tap: a virtio_net_hdr before each frame",
-    },
-    OptionSpec {
-        name: "uso",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states",
-    },
-    OptionSpec {
-        name: "threaded-napi",
-        kind: OptionKind::Flag,
-        default: "on",
-        help: "receive in a kernel thread on the receiver's CPU",
-    },
-    OptionSpec {
-        name: "rps",
-        kind: OptionKind::MaybeCount(0, 4095),
-        default: "none",
-        help: "CPU that receives packets by RPS at the receiver",
-    },
+    option("mtu", Count(576, 65535), "4148", "MTU in bytes (4148 carries 4096 bytes of payload)"),
+    option("tso", Flag, "off", "segmentation offload; off cuts packets to the MSS, as on a wire"),
+    option("gro", Flag, "on", "generic receive offload"),
+    option("hw-gro", Flag, "off", "GRO by the device (rx-gro-hw); no virtual device has it"),
+    option(
+        "hds",
+        Choice(&["auto", "on", "off"]),
+        "auto",
+        "header split by the receiving NIC; auto: unchanged, or as a path of the study requires",
+    ),
+    option(
+        "gso-max",
+        AutoSize(4096, 524_280),
+        "auto",
+        "largest packet before segmentation, bytes (above 64K: BIG TCP)",
+    ),
+    option("gro-max", AutoSize(4096, 524_280), "auto", "largest packet that GRO builds, bytes"),
+    option(
+        "wmem",
+        AutoSize(4096, 1 << 30),
+        "768K",
+        "maximum size of an autotuned send buffer in bytes: limits the bytes in flight",
+    ),
+    option(
+        "qdisc",
+        Choice(&["pfifo", "none", "fq_codel", "fq"]),
+        "pfifo",
+        "queue before the device; none (noqueue) drops what a full ring cannot take",
+    ),
+    option(
+        "queue-length",
+        AutoCount(1, 65536),
+        "auto",
+        "txqueuelen, packets: the length of a pfifo, and of a tap's rings",
+    ),
+    option(
+        "queues",
+        Count(1, 64),
+        "1",
+        "tap: number of queues, each with a ring and a sink thread",
+    ),
+    option(
+        "backpressure",
+        Flag,
+        "off",
+        "tap: a full ring stops the queue instead of dropping (Linux 7.3)",
+    ),
+    option("vnet-header", Flag, "off", "tap: a virtio_net_hdr before each frame"),
+    option(
+        "uso",
+        Flag,
+        "off",
+        "tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states",
+    ),
+    option("threaded-napi", Flag, "on", "receive in a kernel thread on the receiver's CPU"),
+    option("rps", MaybeCount(0, 4095), "none", "CPU that receives packets by RPS at the receiver"),
 ];
 
 /// A named set of link settings.
@@ -114,17 +75,17 @@ pub struct Preset {
     pub values: &'static [(&'static str, &'static str)],
 }
 
-/// The preset of a link that is not made.
+/// The preset of an existing link.
 const GIVEN: &str = "given";
 
 /// The preset of a link that ends in descriptors.
 const TAP: &str = "tap";
 
-/// Likewise, of a veth pair.
+/// The preset of a veth pair that ends in descriptors.
 const MACVTAP: &str = "macvtap";
 
-/// What only a tap has.
-const OF_A_TAP: [&str; 4] = ["queues", "backpressure", "vnet-header", "uso"];
+/// Options of taps alone.
+const TAP_OPTIONS: [&str; 4] = ["queues", "backpressure", "vnet-header", "uso"];
 
 /// The presets; the first is the default.
 pub const PRESETS: &[Preset] = &[
@@ -140,7 +101,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: GIVEN,
-        summary: "an existing link between hosts of yours: the given options are set on its devices",
+        summary: "an existing link between your hosts: the given options are set on its devices",
         values: &[("tso", "on"), ("threaded-napi", "off"), ("qdisc", "none"), ("wmem", "auto")],
     },
     Preset {
@@ -182,41 +143,41 @@ pub const PRESETS: &[Preset] = &[
 /// Reads `PRESET[:key=value,...]`; also returns the part of the cell's id that
 /// says how the link differs from the default preset (empty for the default).
 pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
-    let (name, given) = split(text)?;
+    let (name, typed_options) = split(text)?;
     let preset = PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| unknown(&name))?;
-    let of_preset: Vec<Given> =
+    let of_preset: Vec<TypedOption> =
         preset.values.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-    let untouched = of_preset.iter().filter(|(key, _)| !given.iter().any(|(mine, _)| mine == key));
-    let all: Vec<Given> = given.iter().chain(untouched).cloned().collect();
+    let kept =
+        of_preset.iter().filter(|(key, _)| !typed_options.iter().any(|(mine, _)| mine == key));
+    let all: Vec<TypedOption> = typed_options.iter().chain(kept).cloned().collect();
     let options = resolve(&format!("link {name}"), LINK_OPTIONS, &all)?;
-    let asked = (preset.name == GIVEN).then(|| given.iter().cloned().collect());
+    let asked = (preset.name == GIVEN).then(|| typed_options.iter().cloned().collect());
     let settings = LinkSettings { asked, ..settings(preset.name, &options) };
     let no_tap = settings.tap.is_none();
-    if let Some((key, _)) = given.iter().find(|(key, _)| no_tap && OF_A_TAP.contains(&key.as_str()))
+    if let Some((key, _)) =
+        typed_options.iter().find(|(key, _)| no_tap && TAP_OPTIONS.contains(&key.as_str()))
     {
         return Err(usage(format!("only tap links have {key}, and {name} is not one"))
             .remedy(format!("choose --link {TAP}:{key}=...")));
     }
     let tap = settings.tap.unwrap_or_default();
     if tap.macvtap && tap.backpressure {
-        let text = "a macvtap has no back-pressure: it drops what its ring cannot hold".into();
+        let text = "a macvtap has no back-pressure: it drops what its ring cannot hold";
         return Err(usage(text).remedy(format!("choose --link {TAP}, or backpressure=off")));
     }
     if tap.uso && !tap.vnet_header {
         let text = "uso requires vnet-header, which carries the segment size";
-        return Err(usage(text.into()).remedy("add vnet-header=on"));
+        return Err(usage(text).remedy("add vnet-header=on"));
     }
     if settings.rps.is_some() && settings.threaded_napi {
-        return Err(usage("rps and threaded-napi both move the receive work".into())
+        return Err(usage("rps and threaded-napi both move the receive work")
             .remedy("choose one: add threaded-napi=off"));
     }
     if settings.threaded_napi && !settings.gro {
-        return Err(usage(
-            "threaded-napi requires gro: without it a veth has no NAPI to thread".into(),
-        )
-        .remedy("add threaded-napi=off"));
+        return Err(usage("threaded-napi requires gro: without it a veth has no NAPI to thread")
+            .remedy("add threaded-napi=off"));
     }
-    Ok((settings, difference(preset, &of_preset, &given)))
+    Ok((settings, difference(preset, &of_preset, &typed_options)))
 }
 
 fn settings(preset: &str, options: &Options) -> LinkSettings {
@@ -251,17 +212,17 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
     }
 }
 
-/// What is given and differs from the preset, as one would type it.
-fn difference(preset: &Preset, of_preset: &[Given], given: &[Given]) -> String {
-    let mut parts: Vec<String> = given
+/// The typed options that differ from the preset, in canonical form.
+fn difference(preset: &Preset, of_preset: &[TypedOption], typed_options: &[TypedOption]) -> String {
+    let mut parts: Vec<String> = typed_options
         .iter()
         .filter_map(|(key, value)| {
             let spec = LINK_OPTIONS.iter().find(|spec| spec.name == key)?;
-            let usual = of_preset.iter().find(|(name, _)| name == key);
-            let usual = spec.kind.parse(usual.map_or(spec.default, |(_, value)| value)).ok()?;
+            let default = of_preset.iter().find(|(name, _)| name == key);
+            let default = spec.kind.parse(default.map_or(spec.default, |(_, value)| value)).ok()?;
             let value = spec.kind.parse(value).ok()?;
-            // Of a link that is there, nothing is usual.
-            let counts = value != usual || preset.name == GIVEN;
+            // An existing link has no defaults.
+            let counts = value != default || preset.name == GIVEN;
             counts.then(|| format!("{key}={}", spec.kind.print(&value)))
         })
         .collect();
@@ -301,11 +262,11 @@ mod tests {
         assert_eq!((settings.hds, &*difference), (Some(true), "link=nic,hds=on"));
         let (settings, difference) = parse_link("offload:mtu=1500,gro=yes,tso=0").unwrap();
         assert!(!settings.tso);
-        assert_eq!(difference, "link=offload,tso=off", "what the preset says has no name in ids");
+        assert_eq!(difference, "link=offload,tso=off", "values of the preset have no name in ids");
     }
 
     #[test]
-    fn of_a_link_that_is_there_only_what_is_named_is_meant() {
+    fn existing_link_uses_only_named_options() {
         let (as_it_is, none) = parse_link("given").unwrap();
         assert_eq!(none, "link=given");
         assert!(!as_it_is.is_asked("mtu") && as_it_is.asked == Some([].into()));
@@ -318,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_has_what_no_other_link_has() {
+    fn options_of_taps_are_refused_elsewhere() {
         let (settings, difference) =
             parse_link("tap:qdisc=fq_codel,backpressure=on,queue-length=1000").unwrap();
         let tap = settings.tap.unwrap();

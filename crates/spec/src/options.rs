@@ -1,20 +1,30 @@
 //! The one grammar of typed options: `name:key=value,key=value`.
 
-use bytepath_record::{Fault, FaultKind, OptionSpec, Options};
+use bytepath_record::{Fault, FaultKind, OptionKind, OptionSpec, Options};
 
 /// A `key=value` as typed.
-pub(crate) type Given = (String, String);
+pub(crate) type TypedOption = (String, String);
 
-/// Splits `name:key=value,...` into the name and what is given. A key without
-/// a value is a flag that is switched on.
-pub fn split(text: &str) -> Result<(String, Vec<Given>), Fault> {
+/// One line of a table of options.
+pub(crate) const fn option(
+    name: &'static str,
+    kind: OptionKind,
+    default: &'static str,
+    help: &'static str,
+) -> OptionSpec {
+    OptionSpec { name, kind, default, help }
+}
+
+/// Splits `name:key=value,...` into the name and the options. A key without a value is a flag
+/// that is switched on.
+pub fn split(text: &str) -> Result<(String, Vec<TypedOption>), Fault> {
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
     Ok((name.trim().to_owned(), split_values(rest)?))
 }
 
 /// Splits `key=value,...`.
-pub(crate) fn split_values(text: &str) -> Result<Vec<Given>, Fault> {
-    let mut given: Vec<Given> = Vec::new();
+pub(crate) fn split_values(text: &str) -> Result<Vec<TypedOption>, Fault> {
+    let mut typed_options: Vec<TypedOption> = Vec::new();
     // A comma between slashes is part of a value: the event cpu/event=1,umask=2/. So is
     // everything between double quotes.
     let (mut between, mut quoted) = (false, false);
@@ -26,27 +36,32 @@ pub(crate) fn split_values(text: &str) -> Result<Vec<Given>, Fault> {
     for part in text.split(comma).map(str::trim).filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, "on"));
         let (key, value) = (key.trim(), value.trim());
-        let within = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
-        let value = within.unwrap_or(value);
-        if given.iter().any(|(known, _)| known == key) {
+        let unquoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        let value = unquoted.unwrap_or(value);
+        if typed_options.iter().any(|(known, _)| known == key) {
             return Err(usage(format!("option '{key}' is given twice in '{text}'")));
         }
-        given.push((key.to_owned(), value.to_owned()));
+        typed_options.push((key.to_owned(), value.to_owned()));
     }
-    Ok(given)
+    Ok(typed_options)
 }
 
-/// Checks what is given against what is declared and fills in the defaults.
+/// Checks typed options against those declared and fills in the defaults.
 /// `what` names the owner of the options in errors: "path uring".
-pub fn resolve(what: &str, declared: &[OptionSpec], given: &[Given]) -> Result<Options, Fault> {
-    for (key, _) in given {
+pub fn resolve(
+    what: &str,
+    declared: &[OptionSpec],
+    typed_options: &[TypedOption],
+) -> Result<Options, Fault> {
+    for (key, _) in typed_options {
         if !declared.iter().any(|spec| spec.name == key) {
             return Err(unknown_option(what, declared, key));
         }
     }
     let mut options = Options::default();
     for spec in declared {
-        let value = given.iter().find(|(key, _)| key == spec.name).map(|(_, value)| value.as_str());
+        let value =
+            typed_options.iter().find(|(key, _)| key == spec.name).map(|(_, value)| value.as_str());
         let parsed = spec.kind.parse(value.unwrap_or(spec.default)).map_err(|wrong| {
             usage(format!("option '{}' of {what}: {wrong}", spec.name))
                 .remedy(format!("it takes {}: {}", spec.kind, spec.help))
@@ -59,7 +74,7 @@ pub fn resolve(what: &str, declared: &[OptionSpec], given: &[Given]) -> Result<O
 /// Options that were renamed, with their new names.
 const RENAMED: &[(&str, &str)] = &[("patience", "timeout")];
 
-fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> Fault {
+pub(super) fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> Fault {
     let names: Vec<&str> = declared.iter().map(|spec| spec.name).collect();
     let fault = usage(format!("{what} has no option '{key}'"));
     if names.is_empty() {
@@ -117,21 +132,35 @@ pub(super) fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str
         .map(|(_, name)| name)
 }
 
-pub(super) fn usage(message: String) -> Fault {
+/// A request that makes no sense.
+pub fn usage(message: impl Into<String>) -> Fault {
     Fault::new(FaultKind::Usage, message)
+}
+
+/// The beginning of a text, for an error that repeats it.
+pub(crate) fn short(text: &str) -> String {
+    cut(text, 80)
+}
+
+/// At most so many characters of a text.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}\u{2026}", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{OptionKind, OptionValue};
+    use bytepath_record::OptionValue;
 
     #[test]
     fn commas_between_slashes_are_part_of_a_value() {
-        let given = split_values("a=x/y=1,z/,b=2").unwrap();
-        assert_eq!(given, [("a".into(), "x/y=1,z/".into()), ("b".into(), "2".into())]);
-        let given = split_values("a=\"x/y, z=1\",b=2").unwrap();
-        assert_eq!(given, [("a".into(), "x/y, z=1".into()), ("b".into(), "2".into())]);
+        let typed_options = split_values("a=x/y=1,z/,b=2").unwrap();
+        assert_eq!(typed_options, [("a".into(), "x/y=1,z/".into()), ("b".into(), "2".into())]);
+        let typed_options = split_values("a=\"x/y, z=1\",b=2").unwrap();
+        assert_eq!(typed_options, [("a".into(), "x/y, z=1".into()), ("b".into(), "2".into())]);
     }
 
     const DECLARED: &[OptionSpec] = &[
@@ -151,8 +180,8 @@ mod tests {
     ];
 
     fn resolved(text: &str) -> Result<Options, Fault> {
-        let (name, given) = split(text)?;
-        resolve(&format!("path {name}"), DECLARED, &given)
+        let (name, typed_options) = split(text)?;
+        resolve(&format!("path {name}"), DECLARED, &typed_options)
     }
 
     #[test]

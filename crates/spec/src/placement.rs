@@ -22,7 +22,7 @@ pub enum Cpus {
 }
 
 impl Cpus {
-    /// Those of the host of a role.
+    /// CPUs of a role's host.
     pub fn of(&self, role: Role) -> &[u32] {
         match self {
             Cpus::Shared(cpus) => cpus,
@@ -30,9 +30,8 @@ impl Cpus {
         }
     }
 
-    /// Of the hosts with these facts, whose devices these are, if they are known: those that
-    /// both may use, where they are two places of one machine. CPUs on the NUMA node of a
-    /// role's device come first.
+    /// CPUs of the hosts with these facts and devices (`None` if not known). If both are on one
+    /// machine, those that both may use. CPUs on the NUMA node of a role's device come first.
     pub fn of_hosts(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Cpus {
         let [sender, receiver] = [0, 1].map(|at| by_preference(facts[at], devices[at].as_deref()));
         let both: Vec<u32> = sender.iter().filter(|cpu| receiver.contains(cpu)).copied().collect();
@@ -73,7 +72,8 @@ impl Cpus {
         }
     }
 
-    fn has(&self, placement: &Placement) -> Result<(), (&'static str, u32, &[u32])> {
+    /// The first part of a placement on a CPU that its host does not have is the error.
+    fn check(&self, placement: &Placement) -> Result<(), (&'static str, u32, &[u32])> {
         for role in Role::ALL {
             let cpus = self.of(role);
             if let Some((part, cpu)) = placement.named_at(role).find(|(_, cpu)| !cpus.contains(cpu))
@@ -111,7 +111,7 @@ impl<T: AsRef<[u32]>> From<T> for Cpus {
     }
 }
 
-/// One of these CPUs; one more than there are goes by the next number. None of none.
+/// One of these CPUs; beyond the last, the next numbers. `None` if there are none.
 fn nth(cpus: &[u32], at: usize) -> Option<u32> {
     let past = |last: &u32| last.saturating_add((at + 1).saturating_sub(cpus.len()) as u32);
     cpus.get(at).copied().or_else(|| cpus.iter().max().map(past))
@@ -130,8 +130,8 @@ pub const SHORT_FORMS: &[(&str, &str, &str)] = &[
 pub const PARTS: [(&str, &str); 6] = [
     ("sender", "the sender's threads"),
     ("receiver", "the receiver's threads"),
-    ("sender-softirq", "the kernel's work for the sender's device, likewise"),
-    ("softirq", "the kernel's receive work: the link's polling thread, a card's interrupts, RPS"),
+    ("sender-softirq", "the kernel's work for the sender's device"),
+    ("softirq", "the kernel's receive work: the link's polling thread, a NIC's interrupts, RPS"),
     ("io-wq", "io_uring's worker threads"),
     ("vhost", "the vhost thread of a virtual machine's device, and of the path vhost"),
 ];
@@ -144,7 +144,7 @@ pub const PARTS: [(&str, &str); 6] = [
 pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> {
     let cpus = cpus.into();
     let cores = place(text, &cpus)?;
-    let Err((part, cpu, usable)) = cpus.has(&cores.placement) else { return Ok(cores) };
+    let Err((part, cpu, usable)) = cpus.check(&cores.placement) else { return Ok(cores) };
     if let Some((short, ..)) =
         SHORT_FORMS.iter().find(|(short, other, _)| [*short, *other].contains(&text.trim()))
     {
@@ -164,7 +164,7 @@ pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> 
 
 fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
     let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.thread(role)) else {
-        return Err(usage("this process may use no CPU at all".into()));
+        return Err(usage("this process may use no CPU at all"));
     };
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     let (base, parts) = split_base(text, &words)?;
@@ -180,7 +180,7 @@ fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
             Cpus::Shared(_) => Placement::pinned(sender, sender),
             Cpus::Apart(_) => {
                 let text = "two hosts cannot share a CPU, as 'one' requires";
-                return Err(usage(text.into()).remedy("write 'together': one CPU at each end"));
+                return Err(usage(text).remedy("write 'together': one CPU at each end"));
             }
         },
         Base::Short("together") => softirqs([Some(sender), Some(receiver)]),
@@ -188,21 +188,21 @@ fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
         Base::Short(_) | Base::Nothing => Placement::default(),
         Base::Pair(sender, receiver) => Placement::pinned(sender, receiver),
     };
-    let mut asked: Vec<Asked> = Vec::new();
+    let mut requested: Vec<RequestedPart> = Vec::new();
     for part in parts {
-        let asked_part = read_part(text, part)?;
-        if asked.iter().any(|known| known.part == asked_part.part) {
-            return Err(usage(format!("'{}' is given twice in '{text}'", asked_part.part)));
+        let part = read_part(text, part)?;
+        if requested.iter().any(|other| other.part == part.part) {
+            return Err(usage(format!("'{}' is given twice in '{text}'", part.part)));
         }
-        asked.push(asked_part);
+        requested.push(part);
     }
-    let of_roles = asked.iter().any(|asked| matches!(asked.part, "sender" | "receiver"));
+    let of_roles = requested.iter().any(|one| matches!(one.part, "sender" | "receiver"));
     let (base, of_base) =
         if of_roles { (Base::Nothing, Placement::default()) } else { (base, placement) };
     // The threads first: other parts may go where they are.
-    asked.sort_by_key(|asked| PARTS.iter().position(|(name, _)| *name == asked.part));
-    for asked in &asked {
-        put(&mut placement, asked)?;
+    requested.sort_by_key(|one| PARTS.iter().position(|(name, _)| *name == one.part));
+    for one in &requested {
+        put(&mut placement, one)?;
     }
     let difference = difference(&placement, base, &of_base);
     Ok(CoreSpec { placement, difference })
@@ -234,21 +234,21 @@ fn split_base<'a>(text: &str, words: &'a [&'a str]) -> Result<(Base, &'a [&'a st
     }
 }
 
-/// A part as requested.
-struct Asked {
+/// A part of the work and its CPU, as requested.
+struct RequestedPart {
     part: &'static str,
-    at: At,
+    at: CpuChoice,
 }
 
 #[derive(Clone, Copy)]
-enum At {
+enum CpuChoice {
     Cpu(u32),
     Free,
     Sender,
     Receiver,
 }
 
-fn read_part(text: &str, word: &str) -> Result<Asked, Fault> {
+fn read_part(text: &str, word: &str) -> Result<RequestedPart, Fault> {
     let (name, value) = word.split_once('=').ok_or_else(|| wrong(text))?;
     let (name, value) = (name.trim(), value.trim());
     let Some((part, _)) = PARTS.iter().find(|(part, _)| *part == name) else {
@@ -257,31 +257,31 @@ fn read_part(text: &str, word: &str) -> Result<Asked, Fault> {
         return Err(suggest(fault, name, &names));
     };
     let at = match value {
-        "free" => At::Free,
-        "sender" if *part != "sender" => At::Sender,
-        "receiver" if *part != "receiver" => At::Receiver,
-        number => At::Cpu(number.parse().map_err(|_| {
+        "free" => CpuChoice::Free,
+        "sender" if *part != "sender" => CpuChoice::Sender,
+        "receiver" if *part != "receiver" => CpuChoice::Receiver,
+        number => CpuChoice::Cpu(number.parse().map_err(|_| {
             usage(format!("'{value}' in '{text}' is not a place for '{part}'"))
                 .remedy("write a CPU number, free, sender or receiver")
         })?),
     };
-    Ok(Asked { part, at })
+    Ok(RequestedPart { part, at })
 }
 
-fn put(placement: &mut Placement, asked: &Asked) -> Result<(), Fault> {
+fn put(placement: &mut Placement, requested: &RequestedPart) -> Result<(), Fault> {
     let role = |cpu: Option<u32>, role: &str| {
         cpu.map(Some).ok_or_else(|| {
-            let text = format!("{} cannot go with the {role}, which has no CPU", asked.part);
-            usage(text).remedy(format!("give the {role} a CPU, or {} a number", asked.part))
+            let text = format!("{} cannot go with the {role}, which has no CPU", requested.part);
+            usage(text).remedy(format!("give the {role} a CPU, or {} a number", requested.part))
         })
     };
-    let cpu = match asked.at {
-        At::Cpu(cpu) => Some(cpu),
-        At::Free => None,
-        At::Sender => role(placement.sender, "sender")?,
-        At::Receiver => role(placement.receiver, "receiver")?,
+    let cpu = match requested.at {
+        CpuChoice::Cpu(cpu) => Some(cpu),
+        CpuChoice::Free => None,
+        CpuChoice::Sender => role(placement.sender, "sender")?,
+        CpuChoice::Receiver => role(placement.receiver, "receiver")?,
     };
-    match asked.part {
+    match requested.part {
         "sender" => placement.sender = cpu,
         "receiver" => placement.receiver = cpu,
         "sender-softirq" => {
@@ -295,7 +295,7 @@ fn put(placement: &mut Placement, asked: &Asked) -> Result<(), Fault> {
 }
 
 /// How ids name a placement: `cores=0/1/softirq=1`. With commas in place of the
-/// slashes it is read as the same placement. What the base says already has no words.
+/// slashes it is read as the same placement. What follows from the base is left out.
 fn difference(placement: &Placement, base: Base, of_base: &Placement) -> String {
     let Placement { sender, receiver, io_wq, vhost, .. } = *placement;
     let mut words = vec![match (base, sender, receiver) {
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_on_the_node_of_the_card_come_first() {
+    fn cpus_near_the_nic_come_first() {
         let machine = |name: &str| Facts {
             machine: name.into(),
             cpus: (0..8).collect(),
@@ -449,7 +449,7 @@ mod tests {
             Cpus::Apart([near_1.clone(), near_0.clone()])
         );
         assert_eq!(of(&a, &a, [on("eth1"), on("eth1")]), Cpus::Shared(near_1));
-        // A card on each node of one machine: each end has CPUs of its own.
+        // A NIC on each node of one machine: each end has CPUs of its own.
         let both = of(&a, &a, [on("eth0"), on("eth1")]);
         assert_eq!(both, Cpus::Shared(vec![0, 4, 1, 5, 3, 6, 2, 7]));
         let apart = parse_cores("apart", both).unwrap().placement;

@@ -15,6 +15,20 @@ pub const POWER_SOURCES: &[(&str, &str)] = &[
     ("csv=FILE", "an external meter's log of times and watts, read after the study"),
 ];
 
+/// The sources without an argument.
+const PLAIN: [(&str, PowerSource); 5] = [
+    ("auto", PowerSource::Auto),
+    ("rapl", PowerSource::Rapl),
+    ("perf", PowerSource::Perf),
+    ("hwmon", PowerSource::Hwmon),
+    ("ipmi", PowerSource::Ipmi),
+];
+
+/// The names of all sources, without their arguments.
+pub(crate) fn source_names() -> impl Iterator<Item = &'static str> {
+    POWER_SOURCES.iter().map(|(form, _)| form.split('=').next().unwrap_or(form))
+}
+
 /// What can be set of power, and what it means.
 pub const POWER_OPTIONS: &[(&str, &str)] = &[
     ("sender=...,receiver=...", "for hosts that each have their own source, with its options"),
@@ -29,7 +43,7 @@ pub const POWER_OPTIONS: &[(&str, &str)] = &[
 pub fn parse_power(text: &str) -> Result<Power, Fault> {
     let Some(both) = text.trim().strip_prefix("sender=") else { return parse_one(text) };
     let (sender, receiver) = both.split_once(",receiver=").ok_or_else(|| {
-        usage("the sender's source of power is given, and the receiver's is not".to_owned())
+        usage("the sender's source of power is given, and the receiver's is not")
             .remedy("sender=SOURCE,receiver=SOURCE")
     })?;
     Ok(Power { receiver: Some(Box::new(parse_one(receiver)?)), ..parse_one(sender)? })
@@ -69,17 +83,14 @@ fn parse_one(text: &str) -> Result<Power, Fault> {
         _ if argument.is_some() => {
             return Err(usage(format!("the source '{name}' takes no argument")));
         }
-        "auto" => PowerSource::Auto,
-        "rapl" => PowerSource::Rapl,
-        "perf" => PowerSource::Perf,
-        "hwmon" => PowerSource::Hwmon,
-        "ipmi" => PowerSource::Ipmi,
-        other => {
-            let stem = |name: &'static str| name.split('=').next().unwrap_or(name);
-            let names: Vec<&str> = POWER_SOURCES.iter().map(|(name, _)| stem(name)).collect();
-            let fault = usage(format!("there is no source of power '{other}'"));
-            return Err(suggest(fault, other, &names));
-        }
+        other => match PLAIN.iter().find(|(name, _)| *name == other) {
+            Some((_, source)) => source.clone(),
+            None => {
+                let names: Vec<&str> = source_names().collect();
+                let fault = usage(format!("there is no source of power '{other}'"));
+                return Err(suggest(fault, other, &names));
+            }
+        },
     };
     if clock.is_some() {
         return Err(usage(format!("the source '{name}' has no clock of its own"))
@@ -98,13 +109,12 @@ pub fn print_power(power: &Power) -> String {
 
 fn print_one(power: &Power) -> String {
     let mut text = match &power.source {
-        PowerSource::Auto => "auto".to_owned(),
-        PowerSource::Rapl => "rapl".to_owned(),
-        PowerSource::Perf => "perf".to_owned(),
-        PowerSource::Hwmon => "hwmon".to_owned(),
-        PowerSource::Ipmi => "ipmi".to_owned(),
         PowerSource::Command { argv } => format!("command={}", argv.join(" ")),
         PowerSource::Csv { file, .. } => format!("csv={file}"),
+        plain => {
+            let name = PLAIN.iter().find(|(_, source)| source == plain);
+            name.map_or_else(String::new, |(name, _)| (*name).to_owned())
+        }
     };
     if let PowerSource::Csv { clock: LogClock::Offset { seconds }, .. } = power.source {
         text += &format!(",clock={seconds}s");

@@ -1,10 +1,10 @@
 //! Which profiles a study takes, as typed: `WHAT[:key=value,...]`.
 
-use super::options::{differing, resolve, split, usage};
+use super::cells::typed;
+use super::options::{differing, option, resolve, split, usage};
 use super::suggest;
-use bytepath_record::{
-    Fault, OptionKind, OptionSpec, Options, ProfiledCells, Profiling, SAMPLING_OPTIONS,
-};
+use bytepath_record::OptionKind::{Count, Time};
+use bytepath_record::{Fault, OptionSpec, Options, ProfiledCells, Profiling, SAMPLING_OPTIONS};
 
 /// Most profile trials of a cell.
 pub const MOST_PROFILES: u64 = 1000;
@@ -13,24 +13,14 @@ pub const MOST_PROFILES: u64 = 1000;
 pub const PROFILE_OPTIONS: &[OptionSpec] = &[
     SAMPLING_OPTIONS[0],
     SAMPLING_OPTIONS[1],
-    OptionSpec {
-        name: "trials",
-        kind: OptionKind::Count(1, MOST_PROFILES),
-        default: "5",
-        help: "profile trials of each cell",
-    },
-    OptionSpec {
-        name: "retakes",
-        kind: OptionKind::Count(0, MOST_PROFILES),
-        default: "3",
-        help: "more of them, at most, one for each that is rejected",
-    },
-    OptionSpec {
-        name: "window",
-        kind: OptionKind::Time(100, 3_600_000),
-        default: "2s",
-        help: "sampled time of each",
-    },
+    option("trials", Count(1, MOST_PROFILES), "5", "profile trials of each cell"),
+    option(
+        "retakes",
+        Count(0, MOST_PROFILES),
+        "3",
+        "more of them, at most, one for each that is rejected",
+    ),
+    option("window", Time(100, 3_600_000), "2s", "sampled time of each"),
 ];
 
 /// Of which cells, and what it means.
@@ -45,35 +35,40 @@ pub const PROFILED_CELLS: &[(&str, &str)] = &[
     ("none", "none"),
 ];
 
-/// The profiles of a study whose flags say nothing of them.
+const NAMES: [(&str, ProfiledCells); 3] = [
+    ("leading", ProfiledCells::Leading),
+    ("largest", ProfiledCells::Largest),
+    ("all", ProfiledCells::All),
+];
+
+/// The profiles of a study whose flags name none.
 pub const DEFAULT_PROFILE: &str = "leading";
 
 /// Reads `leading`, `largest`, `all` or `none`, each but the last with options after a colon.
 /// A number alone is `leading` at that rate.
 pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
-    let (name, mut given) = split(text)?;
+    let (name, mut typed_options) = split(text)?;
     let mut name = name.as_str();
     if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
-        if given.iter().any(|(key, _)| key == "rate") {
+        if typed_options.iter().any(|(key, _)| key == "rate") {
             return Err(usage(format!("the rate is given twice in '{text}'")));
         }
-        given.push(("rate".to_owned(), name.to_owned()));
+        typed_options.push(("rate".to_owned(), name.to_owned()));
         name = DEFAULT_PROFILE;
     }
-    let cells = match name {
-        "leading" => ProfiledCells::Leading,
-        "largest" => ProfiledCells::Largest,
-        "all" => ProfiledCells::All,
-        "none" if given.is_empty() => return Ok(None),
-        "none" => return Err(usage("'none' takes no options".into()).remedy("write none")),
-        other => {
-            let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
-            let fault = usage(format!("'{other}' does not select what to profile"));
-            return Err(suggest(fault, other, &names));
-        }
+    if name == "none" {
+        return match typed_options.is_empty() {
+            true => Ok(None),
+            false => Err(usage("'none' takes no options").remedy("write none")),
+        };
+    }
+    let Some((_, cells)) = NAMES.iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
+        let fault = usage(format!("'{name}' does not select what to profile"));
+        return Err(suggest(fault, name, &names));
     };
-    let options = resolve("profile", PROFILE_OPTIONS, &given)?;
-    Ok(Some(profiling(cells, &options)))
+    let options = resolve("profile", PROFILE_OPTIONS, &typed_options)?;
+    Ok(Some(profiling(*cells, &options)))
 }
 
 fn profiling(cells: ProfiledCells, options: &Options) -> Profiling {
@@ -98,11 +93,8 @@ pub fn most_profiled(profiling: &Profiling, cells: usize) -> usize {
 /// Writes profiles so that they are read again as the same.
 pub fn print_profile(profiling: Option<&Profiling>) -> String {
     let Some(profiling) = profiling else { return "none".to_owned() };
-    let name = match profiling.cells {
-        ProfiledCells::Leading => "leading",
-        ProfiledCells::Largest => "largest",
-        ProfiledCells::All => "all",
-    };
+    let name = NAMES.iter().find(|(_, cells)| *cells == profiling.cells);
+    let name = name.map_or(DEFAULT_PROFILE, |(name, _)| *name);
     let mut options = Options::default();
     for spec in PROFILE_OPTIONS {
         let text = match spec.name {
@@ -115,10 +107,7 @@ pub fn print_profile(profiling: Option<&Profiling>) -> String {
         let value = spec.kind.parse(text.as_deref().unwrap_or(spec.default));
         options.0.extend(value.ok().map(|value| (spec.name.to_owned(), value)));
     }
-    match differing(PROFILE_OPTIONS, &options).as_slice() {
-        [] => name.to_owned(),
-        some => format!("{name}:{}", some.join(",")),
-    }
+    typed(name, &differing(PROFILE_OPTIONS, &options))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Published works that ship with bytepath, as data: what `published:NAME` names.
 
-use super::suggest;
+use super::{suggest, usage};
 use bytepath_record::{Fault, FaultKind, Published};
 
 /// The prefix of the name of a work in place of a study.
@@ -22,7 +22,7 @@ pub fn published_names() -> Vec<&'static str> {
 /// The work of a name.
 pub fn find_published(name: &str) -> Result<Published, Fault> {
     let Some((_, text)) = WORKS.iter().find(|(known, _)| *known == name) else {
-        let fault = Fault::new(FaultKind::Usage, format!("there is no published work '{name}'"));
+        let fault = usage(format!("there is no published work '{name}'"));
         return Err(suggest(fault, name, &published_names()));
     };
     toml::from_str(text).map_err(|e| Fault::new(FaultKind::System, format!("{name}: {e}")))

@@ -39,7 +39,7 @@ struct File {
 struct Line {
     /// As [`Setting`] is typed.
     set: String,
-    /// What it is good for.
+    /// Its benefit.
     why: String,
     /// True: a host that cannot do it is not an error.
     #[serde(default)]
@@ -52,8 +52,8 @@ impl SettingProfile {
         self.file().map(|file| file.summary).unwrap_or_default()
     }
 
-    /// Its settings in the order in which they are made, each with what it is good
-    /// for. Without a device, those of a device carry an obstacle.
+    /// Its settings in the order in which they are made, each with its
+    /// benefit. Without a device, those of a device carry an obstacle.
     pub fn settings(
         &self,
         device: Option<&DeviceName>,
@@ -89,7 +89,7 @@ impl SettingProfile {
 pub fn find_setting_profile(
     text: &str,
 ) -> Result<(&'static SettingProfile, Option<DeviceName>), Fault> {
-    let (name, given) = split(text)?;
+    let (name, typed_options) = split(text)?;
     let profile = SETTING_PROFILES.iter().find(|profile| profile.name == name);
     let profile = profile.ok_or_else(|| {
         let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();
@@ -97,7 +97,7 @@ pub fn find_setting_profile(
         suggest(fault, &name, &names)
     })?;
     let mut device = None;
-    for (key, value) in given {
+    for (key, value) in typed_options {
         match key.as_str() {
             "device" => device = Some(DeviceName::new(&value)?),
             other => {
@@ -109,8 +109,8 @@ pub fn find_setting_profile(
     Ok((profile, device))
 }
 
-/// Everything that profiles and single lines request: profiles first, so that a
-/// line may say otherwise. A single setting is mandatory: it was requested by name.
+/// The settings that profiles and single lines request: profiles first, so that a
+/// line may override them. A single setting is mandatory: it was requested by name.
 pub fn wanted_settings<'t>(
     profiles: impl IntoIterator<Item = &'t str>,
     lines: impl IntoIterator<Item = &'t str>,
@@ -168,12 +168,12 @@ mod tests {
         let wanted = wanted_settings(["battle-of-zcs"], ["mtu eth9 9000"]).unwrap();
         let named = ["eth1", "eth2"].map(|name| Some(DeviceName::new(name).unwrap()));
         let filled = on_devices(wanted.clone(), &named).unwrap();
-        let said: Vec<String> = filled
+        let on_both: Vec<String> = filled
             .iter()
             .filter(|want| want.setting.to_string().contains(" 4148"))
             .map(|want| format!("{}: {}", want.host.unwrap(), want.setting))
             .collect();
-        assert_eq!(said, ["sender: mtu eth1 4148", "receiver: mtu eth2 4148"]);
+        assert_eq!(on_both, ["sender: mtu eth1 4148", "receiver: mtu eth2 4148"]);
         assert!(filled.iter().all(|want| want.obstacle.is_none()));
         assert_eq!(filled.last(), wanted.last(), "what names its device keeps it");
         assert_eq!(on_devices(wanted.clone(), &[None, None]), Ok(wanted));

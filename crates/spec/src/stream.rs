@@ -1,72 +1,56 @@
 //! The `stream` workload as typed options.
 
-use super::options::{resolve, split_values, usage};
-use bytepath_record::{
-    Fault, OptionKind, OptionSpec, OptionValue, Options, Protocol, Stream, Tls, Touch,
-};
+use super::options::{option, resolve, split_values, usage};
+use bytepath_record::OptionKind::{AutoSize, Choice, Count, Name, Size};
+use bytepath_record::{Fault, OptionSpec, OptionValue, Options, Protocol, Stream, Tls, Touch};
 
 /// What can be set of a stream; the same for every path.
 pub const STREAM_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "protocol",
-        kind: OptionKind::Choice(&["tcp", "udp"]),
-        default: "tcp",
-        help: "transport protocol; with UDP each message is a datagram, and a lost one fails the trial",
-    },
-    OptionSpec {
-        name: "flows",
-        kind: OptionKind::Count(1, 256),
-        default: "1",
-        help: "connections, each with a thread at both ends",
-    },
-    OptionSpec {
-        name: "message-size",
-        kind: OptionKind::Size(1, 1 << 30),
-        default: "1M",
-        help: "bytes of one application message, and of the sender's buffer",
-    },
-    OptionSpec {
-        name: "read-size",
-        kind: OptionKind::Size(1, 1 << 30),
-        default: "1M",
-        help: "bytes requested per read",
-    },
-    OptionSpec {
-        name: "read-memory",
-        kind: OptionKind::AutoSize(1, 1 << 30),
-        default: "auto",
-        help: "bytes of receiver memory that reads fill in turn; auto is one read",
-    },
-    OptionSpec {
-        name: "touch",
-        kind: OptionKind::Choice(&["none", "read", "verify"]),
-        default: "none",
-        help: "what the receiver does with each byte",
-    },
-    OptionSpec {
-        name: "congestion",
-        kind: OptionKind::Name,
-        default: "cubic",
-        help: "TCP congestion control of both ends",
-    },
-    OptionSpec {
-        name: "send-buffer",
-        kind: OptionKind::AutoSize(4096, 1 << 30),
-        default: "auto",
-        help: "SO_SNDBUF in bytes; auto leaves the kernel's tuning on",
-    },
-    OptionSpec {
-        name: "receive-buffer",
-        kind: OptionKind::AutoSize(4096, 1 << 30),
-        default: "auto",
-        help: "SO_RCVBUF in bytes; auto leaves the kernel's tuning on",
-    },
-    OptionSpec {
-        name: "tls",
-        kind: OptionKind::Choice(&["none", "user", "kernel"]),
-        default: "none",
-        help: "who encrypts (TLS 1.3, AES-128-GCM): no one, the program, or the kernel (kTLS)",
-    },
+    option(
+        "protocol",
+        Choice(&["tcp", "udp"]),
+        "tcp",
+        "transport protocol; with UDP each message is a datagram, and a lost one fails the trial",
+    ),
+    option("flows", Count(1, 256), "1", "connections, each with a thread at both ends"),
+    option(
+        "message-size",
+        Size(1, 1 << 30),
+        "1M",
+        "bytes of one application message, and of the sender's buffer",
+    ),
+    option("read-size", Size(1, 1 << 30), "1M", "bytes requested per read"),
+    option(
+        "read-memory",
+        AutoSize(1, 1 << 30),
+        "auto",
+        "bytes of receiver memory that reads fill in turn; auto is one read",
+    ),
+    option(
+        "touch",
+        Choice(&["none", "read", "verify"]),
+        "none",
+        "what the receiver does with each byte",
+    ),
+    option("congestion", Name, "cubic", "TCP congestion control of both ends"),
+    option(
+        "send-buffer",
+        AutoSize(4096, 1 << 30),
+        "auto",
+        "SO_SNDBUF in bytes; auto leaves the kernel's tuning on",
+    ),
+    option(
+        "receive-buffer",
+        AutoSize(4096, 1 << 30),
+        "auto",
+        "SO_RCVBUF in bytes; auto leaves the kernel's tuning on",
+    ),
+    option(
+        "tls",
+        Choice(&["none", "user", "kernel"]),
+        "none",
+        "who encrypts (TLS 1.3, AES-128-GCM): no one, the program, or the kernel (kTLS)",
+    ),
 ];
 
 /// Memory that all buffers of one trial may take together, bytes.
@@ -121,11 +105,11 @@ pub fn stream_value(name: &str, text: &str) -> Result<OptionValue, String> {
 /// given both ways has to be the same.
 pub fn with_flags(text: &str, flags: &[(&str, Option<&OptionValue>)]) -> Result<String, Fault> {
     let mut all: Vec<String> = vec![text.to_owned()];
-    let given = split_values(text)?;
+    let typed_options = split_values(text)?;
     for (name, value) in flags {
         let (Some(value), Some(option)) = (value, declared(name)) else { continue };
         let printed = option.kind.print(value);
-        match given.iter().find(|(key, _)| key == name) {
+        match typed_options.iter().find(|(key, _)| key == name) {
             None => all.push(format!("{name}={printed}")),
             Some((_, other)) if option.kind.parse(other).is_ok_and(|other| other != **value) => {
                 let both = format!("--{name} {printed} contradicts --stream {name}={other}");

@@ -1,10 +1,11 @@
 //! A testbed and its options: `vm:cpus=4,memory=2G`.
 
+use super::cells::typed;
 use super::options::{differing, resolve, split, suggest, usage};
 use super::placement::Cpus;
 use bytepath_record::{Fault, Implied, OptionSpec, Options, Role};
 
-/// A testbed of the catalogue, as far as a request has to know it.
+/// A testbed of the catalogue, as far as a request needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct TestbedDeclaration {
     /// Name in the catalogue.
@@ -63,24 +64,20 @@ impl TestbedChoice {
 
 /// Reads `NAME[:key=value,...]`.
 pub fn parse_testbed(text: &str, known: &[TestbedDeclaration]) -> Result<TestbedChoice, Fault> {
-    let (name, mut given) = split(text)?;
+    let (name, mut typed_options) = split(text)?;
     let Some(declared) = known.iter().find(|declared| declared.name == name) else {
         let names: Vec<&str> = known.iter().map(|declared| declared.name).collect();
         let fault = usage(format!("there is no testbed '{name}'"));
         return Err(suggest(fault, &name, &names));
     };
     for Implied { given: (option, value), then: (other, default) } in declared.implied {
-        let is_given = |name: &str| given.iter().find(|(key, _)| key == name);
+        let is_given = |name: &str| typed_options.iter().find(|(key, _)| key == name);
         if is_given(option).is_some_and(|(_, typed)| typed == value) && is_given(other).is_none() {
-            given.push(((*other).to_owned(), (*default).to_owned()));
+            typed_options.push(((*other).to_owned(), (*default).to_owned()));
         }
     }
-    let options = resolve(&format!("testbed {name}"), declared.options, &given)?;
-    let difference = differing(declared.options, &options);
-    let text = match difference.as_slice() {
-        [] => name,
-        some => format!("{name}:{}", some.join(",")),
-    };
+    let options = resolve(&format!("testbed {name}"), declared.options, &typed_options)?;
+    let text = typed(&name, &differing(declared.options, &options));
     let TestbedDeclaration { name, boots_kernels, link, .. } = *declared;
     Ok(TestbedChoice { name, options, text, boots_kernels, link })
 }

@@ -24,10 +24,10 @@ pub(in crate::cli) fn write(
     }
     owners(profile, total, out)?;
     functions(profile, total, top, out)?;
-    let seen = symptoms(profile, &Classes::of(profile, Rules::built_in()));
-    if !seen.is_empty() {
+    let symptoms = symptoms(profile, &Classes::of(profile, Rules::built_in()));
+    if !symptoms.is_empty() {
         writeln!(out)?;
-        report::symptoms(&seen, style, out)?;
+        report::symptoms(&symptoms, style, out)?;
     }
     Ok(())
 }

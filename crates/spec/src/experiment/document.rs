@@ -2,13 +2,16 @@
 //! validated later keeps its position, so that each error can point at a line and
 //! a column and say what would be right there.
 
+use super::catalogues::Catalogues;
 use super::schema;
-use crate::suggest;
-use bytepath_record::{Fault, FaultKind, steers};
-use schemars::JsonSchema;
+use crate::options::{cut, short};
+use crate::{suggest, usage};
+use bytepath_record::{Fault, steers};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt;
 use std::ops::RangeInclusive;
 use toml::Spanned;
@@ -30,7 +33,7 @@ pub(super) struct Document {
     #[schemars(schema_with = "schema::baseline")]
     pub baseline: Option<Placed<Item>>,
     /// Passes over all cells, each in random order; with stop, the most
-    #[schemars(range(min = 1, max = super::MOST_BLOCKS))]
+    #[schemars(range(min = 1, max = MOST_BLOCKS))]
     pub blocks: Option<Placed<i64>>,
     /// Time that flows before the window
     pub warm_up: Option<Placed<Time>>,
@@ -52,7 +55,7 @@ pub(super) struct Document {
     pub stop: Option<Placed<Stop>>,
     /// Time that the study may take: "2h"
     pub budget: Option<Placed<Time>>,
-    /// A meter, "usual", "all" or "none", or a list of them
+    /// A meter, "default", "all" or "none", or a list of them
     #[schemars(with = "Option<Value>")]
     pub meters: Option<Placed<Item>>,
     /// Profiles taken at the end: "none", "leading", "largest" or "all", with options as in leading:rate=499
@@ -73,6 +76,24 @@ pub(super) struct Document {
     #[schemars(schema_with = "schema::exclude")]
     pub exclude: Option<Placed<Item>>,
 }
+
+/// The schema of an experiment file, as far as a schema can say it: names of
+/// keys and factors, types, words. Ranges of sizes, and whether the whole makes sense, are
+/// checked by [`parse_experiment`](crate::parse_experiment) alone.
+pub fn experiment_schema(catalogues: &Catalogues) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
+    let generator = SchemaGenerator::new(settings);
+    let mut document = generator.into_root_schema_for::<Document>().to_value();
+    let testbeds = schema::named(catalogues.testbeds.iter().map(|testbed| testbed.name), ":");
+    document["properties"]["testbed"]["pattern"] = testbeds.into();
+    let meters = [&["default", "usual", "all", "none"], &catalogues.meters[..]].concat();
+    let meter = json!({"enum": meters});
+    document["properties"]["meters"]["anyOf"] = json!([meter, schema::list(&meter)]);
+    document
+}
+
+/// Most blocks of a study.
+pub const MOST_BLOCKS: u32 = 1000;
 
 /// Longest title, in characters: it heads a page of 72 columns.
 pub(super) const LONGEST_TITLE: usize = 200;
@@ -98,7 +119,7 @@ pub(super) struct Stop {
     /// How narrow every interval has to be
     pub within: Placed<Share>,
     /// Blocks that are run in any case
-    #[schemars(range(min = 2, max = super::MOST_BLOCKS))]
+    #[schemars(range(min = 2, max = MOST_BLOCKS))]
     pub at_least: Option<Placed<i64>>,
 }
 
@@ -207,8 +228,8 @@ impl<'a> Text<'a> {
         Document::deserialize(parsed).map_err(|e| self.unreadable(&e))
     }
 
-    /// What serde says of a text, in our words: the line, what is wrong with it,
-    /// what is allowed there.
+    /// A message of serde in our words: the line, what is wrong with it, what is allowed
+    /// there.
     fn unreadable(self, error: &toml::de::Error) -> Fault {
         let place = error.span().unwrap_or(0..0);
         let message = error.message().replace("string \"$__toml_private_datetime\"", "date");
@@ -236,7 +257,7 @@ impl<'a> Text<'a> {
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         let message = format!("{}:{line}:{column}: {}", self.name, message.as_ref());
-        Fault::new(FaultKind::Usage, one_line(&message))
+        usage(one_line(&message))
     }
 
     /// Puts the place in front of a fault that was found elsewhere.
@@ -245,30 +266,30 @@ impl<'a> Text<'a> {
         Fault { remedy: fault.remedy.map(|remedy| one_line(&remedy)), ..placed }
     }
 
-    /// What a function makes of a text of the file.
+    /// Reads a value by a function whose faults get its place.
     pub(super) fn read<T>(
         self,
-        said: Option<&Placed<String>>,
+        value: Option<&Placed<String>>,
         parse: impl FnOnce(&str) -> Result<T, Fault>,
     ) -> Result<Option<T>, Fault> {
-        let read = |said: &Placed<String>| parse(said.get()).map_err(|f| self.at(said.at(), f));
-        said.map(read).transpose()
+        let read = |value: &Placed<String>| parse(value.get()).map_err(|f| self.at(value.at(), f));
+        value.map(read).transpose()
     }
 
     /// A number within a range.
     pub(super) fn within<T: PartialOrd + Copy + fmt::Display>(
         self,
-        said: Option<&Placed<T>>,
+        value: Option<&Placed<T>>,
         range: RangeInclusive<T>,
     ) -> Result<Option<T>, Fault> {
-        let within = |said: &Placed<T>| match *said.get() {
+        let within = |value: &Placed<T>| match *value.get() {
             number if range.contains(&number) => Ok(number),
             number => {
                 let (min, max) = (range.start(), range.end());
-                Err(self.wrong(said.at(), format!("{number} is outside {min} to {max}")))
+                Err(self.wrong(value.at(), format!("{number} is outside {min} to {max}")))
             }
         };
-        said.map(within).transpose()
+        value.map(within).transpose()
     }
 }
 
@@ -313,9 +334,9 @@ impl<'a> Entry<'a> {
     pub(super) fn top(
         text: Text<'a>,
         key: &'a str,
-        said: &'a Option<Placed<Item>>,
+        value: &'a Option<Placed<Item>>,
     ) -> Option<Self> {
-        said.as_ref().map(|value| Entry { text, key, key_at: value.at(), value })
+        value.as_ref().map(|value| Entry { text, key, key_at: value.at(), value })
     }
 
     /// An error at the key.
@@ -338,7 +359,7 @@ impl<'a> Entry<'a> {
         self.text.at(self.value.at(), fault)
     }
 
-    /// A word, or none where the value is a list or a table.
+    /// A word; `None` if the value is a list or a table.
     pub(super) fn word(&self) -> Option<&'a str> {
         match self.value.get() {
             Item::Word(word) => Some(word),
@@ -346,7 +367,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A word, where nothing else is right.
+    /// A word; anything else is an error.
     pub(super) fn one_word(&self) -> Result<&'a str, Fault> {
         self.word().ok_or_else(|| {
             let fault = self.wrong(format!("'{}' takes one value here", short(self.key)));
@@ -401,20 +422,7 @@ impl<'a> Entry<'a> {
 /// Characters of a level.
 const LONGEST_LEVEL: usize = 200;
 
-/// The beginning of a text of the file, as far as an error repeats it.
-pub(super) fn short(text: &str) -> String {
-    cut(text, 80)
-}
-
-fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}\u{2026}", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// What a file says may be long and hold line breaks and escapes; an error is one
-/// plain line.
+/// A file may contain long texts, line breaks and escapes; an error is one plain line.
 fn one_line(text: &str) -> String {
     cut(text, 1000).chars().map(|c| if steers(c) { ' ' } else { c }).collect()
 }

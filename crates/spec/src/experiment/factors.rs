@@ -1,36 +1,16 @@
 //! The axes of an experiment: factors, their levels, and choices among them.
 
-use super::Catalogues;
-use super::document::{Entry, Section, short};
+use super::catalogues::{Catalogues, factor_names};
+use super::document::{Entry, Section};
 use crate::cells::{activity, halves, one_half};
 use crate::kernel::parse_kernel;
 use crate::link::{LINK_OPTIONS, parse_link};
+use crate::options::short;
 use crate::placement::{PARTS, read_cores};
 use crate::stream::STREAM_OPTIONS;
-use crate::{PRESETS, suggest, wanted_settings};
-use bytepath_record::{Fault, FaultKind, OptionSpec, Role, WantedSetting};
+use crate::{suggest, usage, wanted_settings};
+use bytepath_record::{Fault, OptionSpec, Role, WantedSetting};
 use std::collections::HashMap;
-
-/// The factors that are not options of the stream or the link, and what they take.
-pub const OWN_FACTORS: &[(&str, &str)] = &[
-    ("path", "both halves of the path: PAIR[:key=value,...] or TX[:...]+RX[:...]"),
-    ("tx", "the sender's half of the path alone: TX[:key=value,...]"),
-    ("rx", "the receiver's half of the path alone: RX[:key=value,...]"),
-    ("workload", "workload: NAME[:key=value,...]"),
-    ("link", "the link: PRESET[:key=value,...]"),
-    (
-        "cores",
-        "CPU placement: two-cores, one-core, together, apart, unpinned, S,R, or parts (softirq=1)",
-    ),
-    ("kernel", "kernel that hosts boot: [NAME=]SOURCE [COMMAND LINE]"),
-    ("settings", "host settings, as for --set, separated by semicolons; or none"),
-];
-
-/// The name of every factor that an experiment file may vary.
-pub fn factor_names() -> Vec<&'static str> {
-    let own = OWN_FACTORS.iter().map(|(name, _)| *name);
-    own.chain(STREAM_OPTIONS.iter().chain(LINK_OPTIONS).map(|spec| spec.name)).collect()
-}
 
 /// Most combinations of levels that a file may request. A study of that many
 /// cells would take a day with windows of a few seconds.
@@ -177,12 +157,12 @@ pub(super) fn choice(
 }
 
 fn level_index(factor: &Factor, value: &Entry, catalogues: &Catalogues) -> Result<usize, Fault> {
-    let wanted = level(factor.kind, value, catalogues)?;
-    let found = factor.levels.iter().position(|level| level.canonical == wanted.canonical);
-    found.ok_or_else(|| {
+    let requested = level(factor.kind, value, catalogues)?;
+    let same = |level: &Level| level.canonical == requested.canonical;
+    factor.levels.iter().position(same).ok_or_else(|| {
         let known: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
-        let text = format!("'{}' is not a level of '{}' in [factors]", wanted.text, factor.name);
-        suggest(value.wrong(text), &wanted.text, &known)
+        let text = format!("'{}' is not a level of '{}' in [factors]", requested.text, factor.name);
+        suggest(value.wrong(text), &requested.text, &known)
     })
 }
 
@@ -238,23 +218,23 @@ fn canonical(kind: Kind, text: &str, catalogues: &Catalogues) -> Result<String, 
         Kind::Path => halves(text, &catalogues.paths).map(|(name, ..)| name),
         Kind::Half(role) => one_half(role, text, &catalogues.paths),
         Kind::Workload => activity(text, &catalogues.paths).map(|(workload, as_typed)| {
-            // The usual workload has no name in ids.
+            // The default workload has no name in ids.
             if as_typed.is_empty() { workload.name } else { as_typed }
         }),
         Kind::Link => parse_link(text).map(|(settings, difference)| {
-            // The usual preset has no name in ids.
+            // The default preset has no name in ids.
             if difference.is_empty() { settings.preset } else { difference }
         }),
         Kind::Cores => {
             read_cores(text, catalogues.cpus.clone()).map(|cores| format!("{:?}", cores.placement))
         }
-        // Two names of one kernel are two levels: noise has a look at itself so.
+        // Two names of one kernel are two levels: so a study measures its noise.
         Kind::Kernel => parse_kernel(text).map(|kernel| kernel.name),
         Kind::Settings => settings_of_level(text).map(|all| name_of_settings(&all)),
         Kind::StreamOption(spec) | Kind::LinkOption(spec) => {
             let parsed = spec.kind.parse(text);
             parsed.map(|value| spec.kind.print(&value)).map_err(|wrong| {
-                Fault::new(FaultKind::Usage, format!("factor '{}': {wrong}", spec.name))
+                usage(format!("factor '{}': {wrong}", spec.name))
                     .remedy(format!("it takes {}: {}", spec.kind, spec.help))
             })
         }
@@ -270,15 +250,10 @@ pub(super) fn settings_of_level(text: &str) -> Result<Vec<WantedSetting>, Fault>
 
 /// How ids name what a cell sets: `rings/eth1/rx=4096`, or `none`.
 pub(super) fn name_of_settings(settings: &[WantedSetting]) -> String {
-    let one = |wanted: &WantedSetting| {
-        let host = wanted.host.map_or(String::new(), |role| format!("{role}:"));
-        format!("{host}{}", wanted.setting.to_string().replace(' ', "/"))
+    let one = |setting: &WantedSetting| {
+        let host = setting.host.map_or(String::new(), |role| format!("{role}:"));
+        format!("{host}{}", setting.setting.to_string().replace(' ', "/"))
     };
     let all: Vec<String> = settings.iter().map(one).collect();
     if all.is_empty() { "none".to_owned() } else { all.join("+") }
-}
-
-/// Names of the link presets, for a schema.
-pub(super) fn preset_names() -> Vec<&'static str> {
-    PRESETS.iter().map(|preset| preset.name).collect()
 }

@@ -6,6 +6,7 @@
 //! host cannot do (a path that needs a NIC, a CPU that is not there) is not an
 //! error here: its cells become rows with a reason when the hosts are known.
 
+mod catalogues;
 mod document;
 mod factors;
 mod product;
@@ -13,43 +14,19 @@ mod schedule;
 mod schema;
 mod settings;
 
-pub use factors::{MOST_CELLS, OWN_FACTORS, factor_names};
+pub use catalogues::{Catalogues, OWN_FACTORS, factor_names};
+pub use document::{MOST_BLOCKS, experiment_schema};
+pub use factors::MOST_CELLS;
 pub use schedule::{
-    DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW, MOST_BLOCKS, check_design, check_lanes,
-    check_stopping, default_design, parse_budget, parse_design, parse_warm_up, parse_window,
+    Layout, check_design, check_lanes, check_stopping, default_design, parse_budget, parse_design,
+    parse_warm_up, parse_window,
 };
-pub use schema::experiment_schema;
 
 use super::cells::activity;
 use super::options::usage;
-use super::{
-    Cpus, PathSpec, TestbedChoice, TestbedDeclaration, parse_power, parse_profile, parse_testbed,
-    suggest,
-};
-use bytepath_record::{
-    Cell, CellId, Design, Fault, Judgement, Power, Profiling, Stopping, WantedSetting,
-};
-use document::{Entry, LONGEST_TITLE, Text, short};
-use std::time::Duration;
-
-/// What an experiment file may name.
-#[derive(Clone, Debug, Default)]
-pub struct Catalogues {
-    /// Paths and pairs.
-    pub paths: PathSpec,
-    /// The testbeds; the first is the default.
-    pub testbeds: Vec<TestbedDeclaration>,
-    /// Names of the meters.
-    pub meters: Vec<&'static str>,
-    /// Those of them that a study has which names none.
-    pub usual_meters: Vec<&'static str>,
-    /// CPUs to choose from: those of this machine, or of the hosts of the testbed.
-    pub cpus: Cpus,
-    /// The testbed that was requested, whatever the experiment says.
-    pub testbed: Option<TestbedChoice>,
-    /// The workload of cells that name none; empty takes the first there is.
-    pub workload: String,
-}
+use super::{TestbedChoice, parse_power, parse_profile, parse_testbed};
+use bytepath_record::{Cell, CellId, Fault, Judgement, Power, Profiling, WantedSetting};
+use document::{Entry, LONGEST_TITLE, Text};
 
 /// A validated experiment.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,26 +40,13 @@ pub struct Experiment {
     pub cells: Vec<Cell>,
     /// The cell that all others are compared with.
     pub baseline: CellId,
-    /// Passes over all cells; the most, where there is a stopping rule.
-    pub blocks: u32,
-    /// Time that flows before a window.
-    pub warm_up: Duration,
-    /// The measured window.
-    pub window: Duration,
-    /// Seed of the random order; none leaves it to chance.
-    pub seed: Option<u64>,
-    /// How the cells of a block share its time; none leaves it to
-    /// [`default_design`].
-    pub design: Option<Design>,
-    /// When to stop before all blocks are run.
-    pub stopping: Option<Stopping>,
-    /// The time that the study may take.
-    pub budget: Option<Duration>,
+    /// How its trials are laid out in time.
+    pub layout: Layout,
     /// What the verdicts are to mean.
     pub judgement: Judgement,
     /// Names of the meters to run.
     pub meters: Vec<String>,
-    /// Which profiles are taken; none if none are.
+    /// Which profiles are taken; `None` if none are.
     pub profiling: Option<Profiling>,
     /// How power is measured.
     pub power: Power,
@@ -101,13 +65,13 @@ pub fn parse_experiment(
     catalogues: &Catalogues,
 ) -> Result<Experiment, Fault> {
     let text = Text { name, text };
-    let said = text.parse()?;
-    let workload = text.read(said.workload.as_ref(), |name: &str| {
+    let document = text.parse()?;
+    let workload = text.read(document.workload.as_ref(), |name: &str| {
         activity(name, &catalogues.paths).map(|_| name.to_owned())
     })?;
-    let title = text.read(said.title.as_ref(), title)?.unwrap_or_default();
+    let title = text.read(document.title.as_ref(), title)?.unwrap_or_default();
     let there = |name: &str| parse_testbed(name, &catalogues.testbeds);
-    let testbed = match text.read(said.testbed.as_ref(), there)? {
+    let testbed = match text.read(document.testbed.as_ref(), there)? {
         Some(testbed) => testbed,
         None => there(catalogues.testbeds.first().map_or("", |testbed| testbed.name))?,
     };
@@ -119,15 +83,15 @@ pub fn parse_experiment(
         workload: workload.unwrap_or_default(),
         ..catalogues.clone()
     };
-    let layout = schedule::layout(text, &said)?;
-    let judgement = schedule::judgement(text, &said)?;
-    let meters = meters(Entry::top(text, "meters", &said.meters).as_ref(), catalogues)?;
-    let profiling = text.read(said.profile.as_ref(), parse_profile)?.flatten();
-    let power = text.read(said.power.as_ref(), parse_power)?.unwrap_or_default();
-    let settings = Entry::top(text, "settings", &said.settings);
+    let layout = schedule::layout(text, &document)?;
+    let judgement = schedule::judgement(text, &document)?;
+    let meters = meters(Entry::top(text, "meters", &document.meters).as_ref(), catalogues)?;
+    let profiling = text.read(document.profile.as_ref(), parse_profile)?.flatten();
+    let power = text.read(document.power.as_ref(), parse_power)?.unwrap_or_default();
+    let settings = Entry::top(text, "settings", &document.settings);
     let settings = settings.map(|entry| settings::settings(&entry)).transpose()?;
 
-    let varied = Entry::top(text, "factors", &said.factors).ok_or_else(|| {
+    let varied = Entry::top(text, "factors", &document.factors).ok_or_else(|| {
         let fault = text.wrong(0, "the experiment has no 'factors'");
         fault.remedy("write [factors] with path = [\"socket\", \"uring\"]")
     })?;
@@ -135,25 +99,20 @@ pub fn parse_experiment(
     if let Some(kernels) = factors::kernels(&varied)? {
         testbed.check_kernels(true).map_err(|fault| kernels.fault_at_key(fault))?;
     }
-    let excludes = Entry::top(text, "exclude", &said.exclude).map(|e| e.list()).unwrap_or_default();
+    let excludes =
+        Entry::top(text, "exclude", &document.exclude).map(|e| e.list()).unwrap_or_default();
     let product = product::product(&varied, &factors, &excludes, catalogues)?;
     let (cells, baseline) =
-        product.finish(Entry::top(text, "baseline", &said.baseline).as_ref(), catalogues)?;
-    if let (Some(design), Some(said)) = (layout.design, &said.design) {
-        schedule::check_lanes(&cells, design).map_err(|fault| text.at(said.at(), fault))?;
+        product.finish(Entry::top(text, "baseline", &document.baseline).as_ref(), catalogues)?;
+    if let (Some(design), Some(typed)) = (layout.design, &document.design) {
+        schedule::check_lanes(&cells, design).map_err(|fault| text.at(typed.at(), fault))?;
     }
     Ok(Experiment {
         title,
         testbed,
         cells,
         baseline,
-        blocks: layout.blocks,
-        warm_up: layout.warm_up,
-        window: layout.window,
-        seed: layout.seed,
-        design: layout.design,
-        stopping: layout.stopping,
-        budget: layout.budget,
+        layout,
         judgement,
         meters,
         profiling,
@@ -172,7 +131,7 @@ fn title(title: &str) -> Result<String, Fault> {
 }
 
 fn meters(entry: Option<&Entry>, catalogues: &Catalogues) -> Result<Vec<String>, Fault> {
-    let Some(entry) = entry else { return catalogues.meters(["usual"]) };
+    let Some(entry) = entry else { return catalogues.meters(["default"]) };
     let words = entry.list();
     for meter in &words {
         let named = catalogues.meters([meter.one_word()?]);
@@ -180,35 +139,6 @@ fn meters(entry: Option<&Entry>, catalogues: &Catalogues) -> Result<Vec<String>,
     }
     let words = words.iter().map(Entry::one_word).collect::<Result<Vec<_>, _>>()?;
     catalogues.meters(words)
-}
-
-impl Catalogues {
-    /// The meters that the words select, in the order of the words: each a meter's name,
-    /// `usual`, `all` or `none`.
-    pub fn meters<'a>(
-        &self,
-        words: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Vec<String>, Fault> {
-        let mut chosen: Vec<String> = Vec::new();
-        for word in words {
-            let meant = match word {
-                "usual" => &self.usual_meters[..],
-                "all" => &self.meters,
-                "none" => &[],
-                name => match self.meters.iter().position(|known| *known == name) {
-                    Some(at) => &self.meters[at..=at],
-                    None => {
-                        let fault = usage(format!("there is no meter '{}'", short(name)));
-                        return Err(suggest(fault, name, &self.meters));
-                    }
-                },
-            };
-            let fresh = meant.iter().filter(|name| !chosen.iter().any(|one| one == *name));
-            let fresh: Vec<String> = fresh.map(|name| (*name).to_owned()).collect();
-            chosen.extend(fresh);
-        }
-        Ok(chosen)
-    }
 }
 
 #[cfg(test)]

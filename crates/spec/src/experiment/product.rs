@@ -1,6 +1,6 @@
 //! From factors to cells: their product, minus what is excluded.
 
-use super::Catalogues;
+use super::catalogues::Catalogues;
 use super::document::Entry;
 use super::factors::{Choice, Factor, Kind, Level, choice, name_of_settings, settings_of_level};
 use crate::cells::{cell, halves, null_of};
@@ -86,18 +86,19 @@ impl Product<'_, '_> {
 
     fn baseline(&self, entry: &Entry, catalogues: &Catalogues) -> Result<usize, Fault> {
         let example = "{ path = \"socket\", gro = \"on\" }";
-        let (open, found): (Vec<&str>, Vec<usize>) = if let Some(path) = entry.word() {
-            let wanted = halves(path, &catalogues.paths).map_err(|fault| entry.fault(fault))?;
+        let (open, cells): (Vec<&str>, Vec<usize>) = if let Some(path) = entry.word() {
+            let (_, tx, rx) =
+                halves(path, &catalogues.paths).map_err(|fault| entry.fault(fault))?;
             let is_path = |kind| matches!(kind, Kind::Path | Kind::Half(_));
             let open = self.factors.iter().filter(|f| f.levels.len() > 1 && !is_path(f.kind));
-            let same = |cell: &Cell| (&cell.tx, &cell.rx) == (&wanted.1, &wanted.2);
+            let same = |cell: &Cell| (&cell.tx, &cell.rx) == (&tx, &rx);
             (open.map(|f| f.name).collect(), self.positions(|_, cell| same(cell)))
         } else {
             let section = entry.section("the baseline", example)?;
             let choice = choice(&section, self.factors, catalogues)?;
             (choice.leaves_open(self.factors), self.positions(|picks, _| choice.holds(picks)))
         };
-        match found.as_slice() {
+        match cells.as_slice() {
             [one] => Ok(*one),
             [] => Err(entry
                 .wrong("the baseline is not among the cells")
@@ -111,9 +112,9 @@ impl Product<'_, '_> {
         }
     }
 
-    fn positions(&self, wanted: impl Fn(&[usize], &Cell) -> bool) -> Vec<usize> {
+    fn positions(&self, is_one: impl Fn(&[usize], &Cell) -> bool) -> Vec<usize> {
         let all = self.cells.iter().enumerate();
-        all.filter(|(_, (picks, cell))| wanted(picks, cell)).map(|(index, _)| index).collect()
+        all.filter(|(_, (picks, cell))| is_one(picks, cell)).map(|(index, _)| index).collect()
     }
 }
 
@@ -130,10 +131,10 @@ fn picks(factors: &[Factor], mut number: usize) -> Vec<usize> {
 fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result<Cell, Fault> {
     let (mut path, mut halves) = (None, [String::new(), String::new()]);
     let (mut stream, mut link_options) = (Vec::new(), Vec::new());
-    let usual = catalogues.testbed.as_ref().map_or(PRESETS[0].name, |testbed| testbed.link);
+    let default = catalogues.testbed.as_ref().map_or(PRESETS[0].name, |testbed| testbed.link);
     let mut workload = catalogues.workload.as_str();
     let cpus = &catalogues.cpus;
-    let (mut link, mut cores, mut kernel, mut settings) = (usual, None, None, Vec::new());
+    let (mut link, mut cores, mut kernel, mut settings) = (default, None, None, Vec::new());
     for (factor, level) in chosen(factors, picks) {
         match factor.kind {
             Kind::Path => path = Some(level.text.clone()),

@@ -1,89 +1,98 @@
 //! How the trials of an experiment are laid out in time, and what its verdicts
 //! are to mean.
 
-use super::document::{Document, Placed, Share, Stop, Text, Time};
+use super::document::{Document, MOST_BLOCKS, Placed, Share, Stop, Text, Time};
 use crate::stream::MEMORY_LIMIT;
-use crate::suggest;
-use bytepath_record::{Cell, Design, Fault, FaultKind, Judgement, Stopping, unit};
+use crate::{suggest, usage};
+use bytepath_record::{Cell, Design, Fault, Judgement, Stopping, unit};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Blocks of a study that says nothing of them.
-pub const DEFAULT_BLOCKS: u32 = 10;
-
-/// Most blocks of a study.
-pub const MOST_BLOCKS: u32 = 1000;
-
-/// Warm-up and window of a study that says nothing of them.
-pub const DEFAULT_WARM_UP: Duration = Duration::from_secs(1);
-/// See [`DEFAULT_WARM_UP`].
-pub const DEFAULT_WINDOW: Duration = Duration::from_millis(1500);
-
 /// One slice of the design `slices`, in seconds. Of the lengths that were tried
-/// it saw the smallest effect in a given time (docs/journal/0002-slices.md).
+/// it showed the smallest effect in a given time (docs/journal/0002-slices.md).
 const DEFAULT_SLICE: f64 = 0.1;
 
-/// Blocks before the stopping rule is asked for the first time. Fewer give no
+/// Blocks before the stopping rule is applied for the first time. Fewer give no
 /// variance to base an interval on.
 const DEFAULT_AT_LEAST: u32 = 5;
 
 /// Most cells that a sliced block keeps open at once.
 const MOST_LANES: usize = 64;
 
-/// Blocks, warm-up, window, seed, design and stopping rule of a file.
-#[derive(Clone, Debug)]
-pub(super) struct Layout {
+/// How the trials of an experiment are laid out in time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    /// Passes over all cells; with a stopping rule, the most.
     pub blocks: u32,
+    /// Time that flows before a window.
     pub warm_up: Duration,
     pub window: Duration,
+    /// Seed of the random order; `None` leaves it to chance.
     pub seed: Option<u64>,
+    /// How the cells of a block share its time; `None` leaves it to [`default_design`].
     pub design: Option<Design>,
     pub stopping: Option<Stopping>,
+    /// The time that the study may take.
     pub budget: Option<Duration>,
 }
 
-pub(super) fn layout(text: Text, said: &Document) -> Result<Layout, Fault> {
-    let blocks = text.within(said.blocks.as_ref(), 1..=MOST_BLOCKS.into())?;
-    let blocks = blocks.map_or(DEFAULT_BLOCKS, |n| n as u32);
-    let seed = text.within(said.seed.as_ref(), 0..=i64::MAX)?.map(|n| n as u64);
-    let warm_up = time(text, said.warm_up.as_ref(), parse_warm_up)?.unwrap_or(DEFAULT_WARM_UP);
-    let window = time(text, said.window.as_ref(), parse_window)?.unwrap_or(DEFAULT_WINDOW);
-    let design = text.read(said.design.as_ref(), |design| {
+impl Default for Layout {
+    fn default() -> Layout {
+        Layout {
+            blocks: 10,
+            warm_up: Duration::from_secs(1),
+            window: Duration::from_millis(1500),
+            seed: None,
+            design: None,
+            stopping: None,
+            budget: None,
+        }
+    }
+}
+
+pub(super) fn layout(text: Text, document: &Document) -> Result<Layout, Fault> {
+    let default = Layout::default();
+    let blocks = text.within(document.blocks.as_ref(), 1..=MOST_BLOCKS.into())?;
+    let blocks = blocks.map_or(default.blocks, |n| n as u32);
+    let seed = text.within(document.seed.as_ref(), 0..=i64::MAX)?.map(|n| n as u64);
+    let warm_up = time(text, document.warm_up.as_ref(), parse_warm_up)?.unwrap_or(default.warm_up);
+    let window = time(text, document.window.as_ref(), parse_window)?.unwrap_or(default.window);
+    let design = text.read(document.design.as_ref(), |design| {
         parse_design(design).and_then(|design| check_design(design, window))
     })?;
-    let stopping = said.stop.as_ref().map(|stop| stopping(text, stop, blocks)).transpose()?;
-    let budget = time(text, said.budget.as_ref(), parse_budget)?;
+    let stopping = document.stop.as_ref().map(|stop| stopping(text, stop, blocks)).transpose()?;
+    let budget = time(text, document.budget.as_ref(), parse_budget)?;
     Ok(Layout { blocks, warm_up, window, seed, design, stopping, budget })
 }
 
 fn time(
     text: Text,
-    said: Option<&Placed<Time>>,
+    value: Option<&Placed<Time>>,
     parse: fn(&str) -> Result<Duration, String>,
 ) -> Result<Option<Duration>, Fault> {
-    let read = |said: &Placed<Time>| {
-        let time = match said.get() {
+    let read = |value: &Placed<Time>| {
+        let time = match value.get() {
             Time::Text(time) => parse(time),
             Time::Number(number) => parse(&number.to_string()),
         };
-        time.map_err(|wrong| text.wrong(said.at(), wrong))
+        time.map_err(|wrong| text.wrong(value.at(), wrong))
     };
-    said.map(read).transpose()
+    value.map(read).transpose()
 }
 
-fn stopping(text: Text, said: &Placed<Stop>, blocks: u32) -> Result<Stopping, Fault> {
-    let at_least = text.within(said.get().at_least.as_ref(), 2..=MOST_BLOCKS.into())?;
+fn stopping(text: Text, value: &Placed<Stop>, blocks: u32) -> Result<Stopping, Fault> {
+    let at_least = text.within(value.get().at_least.as_ref(), 2..=MOST_BLOCKS.into())?;
     let rule = Stopping {
-        within: share(text, &said.get().within, 0.01..=50.0)?,
+        within: share(text, &value.get().within, 0.01..=50.0)?,
         at_least: at_least.map_or(DEFAULT_AT_LEAST, |n| n as u32),
     };
-    check_stopping(rule, blocks).map_err(|fault| text.at(said.at(), fault))?;
+    check_stopping(rule, blocks).map_err(|fault| text.at(value.at(), fault))?;
     Ok(rule)
 }
 
 /// A share within a range of percent.
-fn share(text: Text, said: &Placed<Share>, percent: RangeInclusive<f64>) -> Result<f64, Fault> {
-    let share = match said.get() {
+fn share(text: Text, value: &Placed<Share>, percent: RangeInclusive<f64>) -> Result<f64, Fault> {
+    let share = match value.get() {
         Share::Part(part) => Some(*part),
         Share::Text(text) => {
             let number = text.trim().strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok());
@@ -93,45 +102,41 @@ fn share(text: Text, said: &Placed<Share>, percent: RangeInclusive<f64>) -> Resu
     // The bounds are of percent; dividing them would make 5 % miss itself.
     share.filter(|share| percent.contains(&(share * 100.0))).ok_or_else(|| {
         let (min, max) = (percent.start(), percent.end());
-        let fault = text.wrong(said.at(), format!("this is not a share from {min}% to {max}%"));
+        let fault = text.wrong(value.at(), format!("this is not a share from {min}% to {max}%"));
         fault.remedy(format!("write \"{}%\"", min.max(2.0)))
     })
 }
 
-/// The longest time that anything may be asked to last.
+/// The longest time that a part of a trial may last.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Reads a measured window: [`unit::parse_duration`] within 100 ms, the
 /// shortest that a tick-based CPU figure means anything for, and one hour.
 pub fn parse_window(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(100), "a window lasts 100ms to 60m")
+    within(text, Duration::from_millis(100), LONGEST, "a window lasts 100ms to 60m")
 }
 
 /// Reads a warm-up: none, or at most one hour.
 pub fn parse_warm_up(text: &str) -> Result<Duration, String> {
-    between(text, Duration::ZERO, "a warm-up lasts at most 60m")
+    within(text, Duration::ZERO, LONGEST, "a warm-up lasts at most 60m")
 }
 
-/// Reads what a study may take: a second to a week.
+/// Reads the time that a study may take: a second to a week.
 pub fn parse_budget(text: &str) -> Result<Duration, String> {
-    let (least, most) = (Duration::from_secs(1), 24 * 7 * LONGEST);
-    within(text, least..=most, "a budget is from 1s to 168h")
-}
-
-fn between(text: &str, least: Duration, otherwise: &str) -> Result<Duration, String> {
-    within(text, least..=LONGEST, otherwise)
+    within(text, Duration::from_secs(1), 24 * 7 * LONGEST, "a budget is from 1s to 168h")
 }
 
 fn within(
     text: &str,
-    times: RangeInclusive<Duration>,
+    least: Duration,
+    most: Duration,
     otherwise: &str,
 ) -> Result<Duration, String> {
     let time = unit::parse_duration(text)?;
-    if !times.contains(&time) {
-        return Err(format!("'{text}': {otherwise}"));
+    match (least..=most).contains(&time) {
+        true => Ok(time),
+        false => Err(format!("'{text}': {otherwise}")),
     }
-    Ok(time)
 }
 
 /// Reads `trials`, `slices` or `slices:TIME`.
@@ -142,12 +147,15 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
     };
     match (kind, slice) {
         ("trials", None) => Ok(Design::Trials),
-        ("trials", Some(_)) => Err(usage("the design 'trials' has no slices".into())
-            .remedy("write slices:TIME, or just trials")),
+        ("trials", Some(_)) => {
+            Err(usage("the design 'trials' has no slices")
+                .remedy("write slices:TIME, or just trials"))
+        }
         ("slices", None) => Ok(Design::Slices { slice: DEFAULT_SLICE }),
         ("slices", Some(time)) => {
             let least = Duration::from_millis(10);
-            let slice = between(time, least, "a slice lasts at least 10ms").map_err(usage)?;
+            let slice =
+                within(time, least, LONGEST, "a slice lasts at least 10ms").map_err(usage)?;
             Ok(Design::Slices { slice: slice.as_secs_f64() })
         }
         _ => {
@@ -184,7 +192,7 @@ pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
     }
     if cells.iter().any(|cell| !cell.settings.is_empty()) {
         let text = "slices keep all cells open at once, and some need their own host settings";
-        return Err(usage(text.into()).remedy("choose the design trials"));
+        return Err(usage(text).remedy("choose the design trials"));
     }
     let memory = cells.iter().map(|cell| cell.stream.buffers()).fold(0, u64::saturating_add);
     let what = if cells.len() > MOST_LANES {
@@ -197,7 +205,7 @@ pub fn check_lanes(cells: &[Cell], design: Design) -> Result<(), Fault> {
     Err(usage(what).remedy("choose the design trials, or fewer cells"))
 }
 
-/// The blocks must allow what the rule wants.
+/// The blocks must allow the rule's minimum.
 pub fn check_stopping(rule: Stopping, blocks: u32) -> Result<(), Fault> {
     if rule.at_least <= blocks {
         return Ok(());
@@ -206,21 +214,19 @@ pub fn check_stopping(rule: Stopping, blocks: u32) -> Result<(), Fault> {
     Err(usage(text).remedy("blocks is the maximum that is run: raise it, or lower at-least"))
 }
 
-pub(super) fn judgement(text: Text, said: &Document) -> Result<Judgement, Fault> {
-    let usual = Judgement::default();
-    let share = |said: &Option<Placed<Share>>, percent| {
-        said.as_ref().map(|said| share(text, said, percent)).transpose()
+pub(super) fn judgement(text: Text, document: &Document) -> Result<Judgement, Fault> {
+    let default = Judgement::default();
+    let share = |value: &Option<Placed<Share>>, percent| {
+        value.as_ref().map(|value| share(text, value, percent)).transpose()
     };
-    let (throughput, power) =
-        said.roi.as_ref().map_or((None, None), |roi| (roi.throughput.as_ref(), roi.power.as_ref()));
+    let (throughput, power) = document
+        .roi
+        .as_ref()
+        .map_or((None, None), |roi| (roi.throughput.as_ref(), roi.power.as_ref()));
     Ok(Judgement {
-        margin: share(&said.margin, 0.01..=50.0)?.unwrap_or(usual.margin),
-        confidence: share(&said.confidence, 50.0..=99.99)?.unwrap_or(usual.confidence),
-        roi_throughput: text.within(throughput, 0.0..=10.0)?.unwrap_or(usual.roi_throughput),
-        roi_power: text.within(power, 0.0..=10.0)?.unwrap_or(usual.roi_power),
+        margin: share(&document.margin, 0.01..=50.0)?.unwrap_or(default.margin),
+        confidence: share(&document.confidence, 50.0..=99.99)?.unwrap_or(default.confidence),
+        roi_throughput: text.within(throughput, 0.0..=10.0)?.unwrap_or(default.roi_throughput),
+        roi_power: text.within(power, 0.0..=10.0)?.unwrap_or(default.roi_power),
     })
-}
-
-fn usage(message: String) -> Fault {
-    Fault::new(FaultKind::Usage, message)
 }

@@ -1,31 +1,15 @@
-//! The JSON Schema of an experiment file, from the types and the declarations
-//! that its reader uses. Editors for TOML use it for completion and checks.
+//! Parts of the JSON Schema of an experiment file, from the declarations that its reader uses.
+//! Editors for TOML use it for completion and checks.
 
-use super::Catalogues;
-use super::document::Document;
-use super::factors::{OWN_FACTORS, preset_names};
-use crate::{LINK_OPTIONS, PARTS, POWER_SOURCES, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS};
+use super::catalogues::OWN_FACTORS;
+use crate::power::source_names;
+use crate::{LINK_OPTIONS, PARTS, PRESETS, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS};
 use bytepath_record::{OptionKind, OptionSpec};
-use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
-/// The schema of an experiment file, as far as a schema can say it: names of
-/// keys and factors, types, words. Ranges of sizes and the sense of the whole
-/// are checked by [`parse_experiment`](super::parse_experiment) alone.
-pub fn experiment_schema(catalogues: &Catalogues) -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
-    let schema = SchemaGenerator::new(settings).into_root_schema_for::<Document>();
-    let mut schema = schema.to_value();
-    let testbeds = named(catalogues.testbeds.iter().map(|testbed| testbed.name), ":");
-    schema["properties"]["testbed"]["pattern"] = testbeds.into();
-    let meters = [&["usual", "all", "none"], &catalogues.meters[..]].concat();
-    let meter = json!({"enum": meters});
-    schema["properties"]["meters"]["anyOf"] = json!([meter, list(&meter)]);
-    schema
-}
-
 /// The pattern of one of these names and what may come after it.
-fn named<'a>(names: impl Iterator<Item = &'a str>, after: &str) -> String {
+pub(super) fn named<'a>(names: impl Iterator<Item = &'a str>, after: &str) -> String {
     format!("^({})([{after}].*)?$", names.collect::<Vec<_>>().join("|"))
 }
 
@@ -36,8 +20,7 @@ pub(super) fn profile() -> String {
 
 /// The pattern of where readings of power come from.
 pub(super) fn power() -> String {
-    let stem = |name: &'static str| name.split('=').next().unwrap_or(name);
-    named(POWER_SOURCES.iter().map(|(name, _)| stem(name)), "=,")
+    named(source_names(), "=,")
 }
 
 pub(super) fn settings(_: &mut SchemaGenerator) -> Schema {
@@ -80,7 +63,8 @@ fn levels(wrap: impl Fn(&Value) -> Schema) -> Schema {
 fn own_level(name: &str) -> Value {
     match name {
         "link" => {
-            json!({"type": "string", "pattern": format!("^({})(:.*)?$", preset_names().join("|"))})
+            let pattern = named(PRESETS.iter().map(|preset| preset.name), ":");
+            json!({"type": "string", "pattern": pattern})
         }
         "cores" => {
             let part = json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]});
@@ -121,7 +105,7 @@ fn one_or_several(value: &Value) -> Schema {
     json_schema!({"anyOf": [value, list(value)]})
 }
 
-fn list(element: &Value) -> Value {
+pub(super) fn list(element: &Value) -> Value {
     json!({"type": "array", "items": element, "minItems": 1})
 }
 

@@ -1,6 +1,7 @@
 use super::*;
-use crate::{PairDeclaration, PathDeclaration, WorkloadDeclaration};
-use bytepath_record::{OptionKind, OptionSpec, steers};
+use crate::{PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration};
+use bytepath_record::{Design, OptionKind, OptionSpec, Stopping, steers};
+use std::time::Duration;
 
 const DEPTH: &[OptionSpec] = &[OptionSpec {
     name: "depth",
@@ -108,10 +109,14 @@ cores = ["one"]
 fn a_file_is_read() {
     let x = read(FULL).unwrap();
     assert_eq!((x.title.as_str(), x.testbed.text.as_str()), ("GRO and the core layout", "netns"));
-    assert_eq!((x.blocks, x.seed), (12, Some(7)));
-    assert_eq!((x.warm_up, x.window), (Duration::from_millis(500), Duration::from_secs(2)));
-    assert_eq!(x.design, Some(Design::Slices { slice: 0.25 }));
-    assert_eq!(x.stopping, Some(Stopping { within: 0.01, at_least: 6 }));
+    let layout = &x.layout;
+    assert_eq!((layout.blocks, layout.seed), (12, Some(7)));
+    assert_eq!(
+        (layout.warm_up, layout.window),
+        (Duration::from_millis(500), Duration::from_secs(2))
+    );
+    assert_eq!(layout.design, Some(Design::Slices { slice: 0.25 }));
+    assert_eq!(layout.stopping, Some(Stopping { within: 0.01, at_least: 6 }));
     let j = x.judgement;
     assert_eq!((j.margin, j.confidence, j.roi_throughput, j.roi_power), (0.03, 0.9, 1.5, 2.0));
     assert_eq!(x.meters, ["cpu", "calls"]);
@@ -139,8 +144,7 @@ fn a_file_is_read() {
 #[test]
 fn what_is_left_out_has_the_same_default_as_a_flag() {
     let x = read("factors = { path = 'socket' }").unwrap();
-    assert_eq!((x.blocks, x.warm_up, x.window), (DEFAULT_BLOCKS, DEFAULT_WARM_UP, DEFAULT_WINDOW));
-    assert_eq!((x.seed, x.design, x.stopping), (None, None, None));
+    assert_eq!(x.layout, Layout::default());
     assert_eq!(x.judgement, Judgement::default());
     assert_eq!(x.meters, ["cpu", "calls", "tcp-info"]);
     assert_eq!(x.profiling, None, "profiles have to be asked for");

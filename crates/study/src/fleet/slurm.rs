@@ -1,13 +1,23 @@
 //! Slurm's programs, started by argument vector, and what they print: sbatch(1), squeue(1),
 //! scontrol(1), srun(1) of Slurm 22.05. Neither slurmdbd nor sacct is needed.
 
-use super::JOB;
 use bytepath_record::{Fault, FaultKind};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::Command;
+
+/// Name of what Slurm starts.
+pub(super) const JOB: &str = "job.sh";
+
+/// What Slurm starts. What differs between fleets and shards comes by files and environment.
+pub(super) const JOB_TEXT: &str = "\
+#!/bin/sh
+# A shard of a fleet of bytepath. Slurm starts it in the fleet's folder on the first of two
+# nodes, once for each task of the array, and again after a requeue.
+exec ./bytepath fleet shard
+";
 
 /// A task of a job array, as squeue knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

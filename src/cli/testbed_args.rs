@@ -1,13 +1,12 @@
-//! The testbed that a command names, and its hosts.
+//! The options that name a testbed and its hosts.
 
-use bytepath_host::testbed::{self, Testbed};
-use bytepath_record::{Fault, FaultKind, Role};
-use bytepath_spec::{self as spec, TestbedChoice};
-use bytepath_study::testbed_spec;
+use bytepath_record::{Fault, Role};
+use bytepath_spec::{TestbedChoice, usage};
+use bytepath_study::parse_testbed;
 use clap::Args;
 
 #[derive(Debug, Args)]
-pub(super) struct BedArguments {
+pub(super) struct TestbedArgs {
     /// Where roles run: netns, ports, vm or hosts [default: netns]
     ///
     /// The default with a file is the file's. With options: ports:sender=DEVICE,receiver=DEVICE, vm[:key=value,...],
@@ -27,28 +26,25 @@ pub(super) struct BedArguments {
     receiver: Option<String>,
 }
 
-/// The default testbed.
-pub(super) const USUAL: &str = "netns";
-
-impl BedArguments {
+impl TestbedArgs {
     /// This machine and another one.
-    pub(super) fn with_receiver(host: &str) -> BedArguments {
-        BedArguments { testbed: None, sender: None, receiver: Some(host.to_owned()) }
+    pub(super) fn with_receiver(host: &str) -> TestbedArgs {
+        TestbedArgs { testbed: None, sender: None, receiver: Some(host.to_owned()) }
     }
 
-    /// The testbed that was named, if one was.
-    pub(super) fn choice(&self) -> Result<Option<TestbedChoice>, Fault> {
-        self.text()?.as_deref().map(choice).transpose()
+    /// The testbed that was named; `None` if none was.
+    pub(super) fn resolve(&self) -> Result<Option<TestbedChoice>, Fault> {
+        self.text()?.as_deref().map(parse_testbed).transpose()
     }
 
-    /// As it would be typed for `--testbed` alone.
+    /// As `--testbed` alone would take it.
     fn text(&self) -> Result<Option<String>, Fault> {
         let mut text = self.testbed.clone();
         for (role, host) in Role::ALL.into_iter().zip([&self.sender, &self.receiver]) {
             let Some(host) = host else { continue };
             if host.contains('"') {
-                let said = format!("the {role}'s host cannot have double quotes: {host}");
-                return Err(Fault::new(FaultKind::Usage, said).remedy("use single quotes"));
+                let text = format!("the {role}'s host cannot have double quotes: {host}");
+                return Err(usage(text).remedy("use single quotes"));
             }
             let text = text.get_or_insert_with(|| "hosts".to_owned());
             text.push(if text.contains(':') { ',' } else { ':' });
@@ -58,48 +54,18 @@ impl BedArguments {
     }
 }
 
-/// A testbed, from the catalogue or with options of its own.
-pub(super) enum Bed {
-    Catalogue(&'static dyn Testbed),
-    Configured(Box<dyn Testbed>),
-}
-
-impl Bed {
-    pub(super) fn as_ref(&self) -> &dyn Testbed {
-        match self {
-            Bed::Catalogue(testbed) => *testbed,
-            Bed::Configured(testbed) => testbed.as_ref(),
-        }
-    }
-}
-
-/// The testbed that was chosen, with its options.
-pub(super) fn chosen(choice: &TestbedChoice) -> Result<Bed, Fault> {
-    let known = testbed::CATALOG.iter().copied().find(|testbed| testbed.name() == choice.name);
-    let known = known.ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("there is no testbed '{}'", choice.name))
-    })?;
-    let configured = known.configured(&choice.options)?;
-    Ok(configured.map_or(Bed::Catalogue(known), Bed::Configured))
-}
-
-/// Parses a testbed.
-pub(super) fn choice(text: &str) -> Result<TestbedChoice, Fault> {
-    spec::parse_testbed(text, &testbed_spec(testbed::CATALOG))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn text(testbed: Option<&str>, sender: Option<&str>, receiver: Option<&str>) -> String {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        let arguments = BedArguments {
+        let arguments = TestbedArgs {
             testbed: owned(testbed),
             sender: owned(sender),
             receiver: owned(receiver),
         };
-        match arguments.choice() {
+        match arguments.resolve() {
             Ok(choice) => choice.map_or_else(String::new, |choice| choice.text),
             Err(fault) => fault.to_string(),
         }

@@ -1,0 +1,294 @@
+//! A testbed as a user names it, and what can run on its hosts. Commands that examine hosts
+//! (`doctor`, `paths`, `meters`) and the request of a run begin here; a study itself gets the
+//! testbed alone.
+
+use crate::{
+    Laboratory, Stewards, check, path_spec, preparable, survey, survey_device, testbed_spec,
+};
+use bytepath_engine::path::{self, DataPath};
+use bytepath_host::testbed::{self, Emulation, Site, Testbed};
+use bytepath_host::{self as host};
+use bytepath_meter::{self as meter, Meter};
+use bytepath_record::{
+    Cell, CellId, Facts, Fault, FaultKind, Finding, Kernel, Role, Severity, Support, Tls,
+};
+use bytepath_spec::{self as spec, Ask, Cpus, TestbedChoice, usage};
+use bytepath_sys::Roots;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+/// The testbed of a command that names none.
+pub const DEFAULT_TESTBED: &str = "netns";
+
+/// Reads `NAME[:key=value,...]` of the catalogue.
+pub fn parse_testbed(text: &str) -> Result<TestbedChoice, Fault> {
+    spec::parse_testbed(text, &testbed_spec(testbed::CATALOG))
+}
+
+/// The program that agents are started from: this one.
+pub fn own_program() -> Result<PathBuf, Fault> {
+    std::env::current_exe().map_err(|e| Fault::system("cannot find the bytepath binary", &e))
+}
+
+/// A testbed with its options. Nothing is raised.
+pub struct Deployment {
+    choice: TestbedChoice,
+    /// `None` if the one of the catalogue has nothing to configure.
+    configured: Option<Box<dyn Testbed>>,
+    declared: &'static dyn Testbed,
+}
+
+impl Deployment {
+    pub fn new(choice: TestbedChoice) -> Result<Deployment, Fault> {
+        let declared = testbed::CATALOG.iter().copied().find(|bed| bed.name() == choice.name);
+        let declared =
+            declared.ok_or_else(|| usage(format!("there is no testbed '{}'", choice.name)))?;
+        let configured = declared.configured(&choice.options)?;
+        Ok(Deployment { choice, configured, declared })
+    }
+
+    /// The testbed of a study's header, or of an option.
+    pub fn parse(text: &str) -> Result<Deployment, Fault> {
+        Deployment::new(parse_testbed(text)?)
+    }
+
+    pub fn testbed(&self) -> &dyn Testbed {
+        self.configured.as_deref().unwrap_or(self.declared)
+    }
+
+    /// This program with everything that it can measure, on this testbed.
+    pub fn laboratory<'a>(&'a self, stop: &'a AtomicBool) -> Result<Laboratory<'a>, Fault> {
+        Ok(Laboratory {
+            paths: path::CATALOG,
+            meters: meter::CATALOG,
+            testbed: self.testbed(),
+            program: own_program()?,
+            stop,
+        })
+    }
+
+    pub fn stewards(&self) -> Result<Stewards, Fault> {
+        Stewards::at(self.testbed(), &Site::of(&own_program()?))
+    }
+
+    /// CPUs of its hosts, the best first: of named hosts, which are queried, or near the devices
+    /// that it takes of this one; `None` if any CPU of this machine is as good.
+    pub(crate) fn host_cpus(&self) -> Result<Option<Cpus>, Fault> {
+        let testbed = self.testbed();
+        let devices = testbed.named_devices();
+        if testbed.properties().link_is_given {
+            let facts = self.stewards()?.facts()?;
+            return Ok(
+                facts.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver], &devices))
+            );
+        }
+        Ok(testbed.devices().map(|_| {
+            let own = host::survey(&Roots::real());
+            Cpus::of_hosts([&own, &own], &devices)
+        }))
+    }
+
+    /// Facts of both hosts under this kernel, with the default link. With `meters`, what those
+    /// need is tried, too.
+    fn survey(&self, kernel: Option<&Kernel>, meters: bool) -> HostFacts {
+        HostFacts(self.try_survey(kernel, meters))
+    }
+
+    fn try_survey(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
+        if let Some(devices) = self.testbed().devices() {
+            if let Support::No { reason, remedy } = self.testbed().probe() {
+                return Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy));
+            }
+            return Ok(devices.iter().map(|device| survey_over(device, meters)).collect());
+        }
+        let stop = AtomicBool::new(false);
+        let laboratory = self.laboratory(&stop)?;
+        let allowed = bytepath_sys::thread::allowed().unwrap_or_default();
+        let cores = spec::parse_cores("none", self.choice.cpus(&allowed.into()))?;
+        let paths = [path::PAIRS[0].name.to_owned()];
+        let kernels: Vec<Kernel> = kernel.cloned().into_iter().collect();
+        let ask = Ask { link: self.choice.link, kernels: &kernels, ..Ask::of(&paths, &cores) };
+        let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
+        survey(&laboratory, &cells[0], meters)
+    }
+
+    /// What would distort measurements on hosts that the user named; `None` if the hosts are
+    /// this machine's.
+    fn findings(&self) -> Result<Option<Vec<Finding>>, Fault> {
+        if !self.testbed().properties().link_is_given {
+            return Ok(None);
+        }
+        let marked = |(role, findings): (Option<Role>, Vec<Finding>)| {
+            findings.into_iter().map(move |finding| match role {
+                Some(role) => Finding { what: format!("{role}: {}", finding.what), ..finding },
+                None => finding,
+            })
+        };
+        Ok(Some(self.stewards()?.examine()?.into_iter().flat_map(marked).collect()))
+    }
+}
+
+/// Facts of this host over a device.
+fn survey_over(device: &str, meters: bool) -> Facts {
+    let tried: &[&'static Meter] = if meters { meter::CATALOG } else { &[] };
+    survey_device(path::CATALOG, tried, Some(device))
+}
+
+/// Facts of the sender's host and of the receiver's, or why the testbed cannot be set up.
+pub struct HostFacts(pub Result<Vec<Facts>, Fault>);
+
+impl HostFacts {
+    fn support(&self, judge: impl FnOnce(&[Facts]) -> Support) -> Support {
+        match &self.0 {
+            Ok(facts) => judge(facts),
+            Err(fault) => Support::no(
+                format!("unknown, because the testbed cannot be set up: {}", fault.message),
+                fault.remedy.clone().unwrap_or_default(),
+            ),
+        }
+    }
+
+    /// Whether a half of a path works; `None` if the path has no such half.
+    pub fn supports_half(&self, path: &DataPath, role: Role) -> Option<Support> {
+        path.half(role)?;
+        let check = |facts: &[Facts]| path.check(role, &facts[role as usize]);
+        Some(self.support(|facts| check(facts).unwrap_or(Support::Yes)))
+    }
+
+    pub fn supports_tls(&self, tls: Tls) -> Support {
+        self.support(|facts| {
+            facts.iter().map(|host| path::tls_support(tls, host)).fold(Support::Yes, Support::and)
+        })
+    }
+
+    /// Whether a meter works on the receiver's host.
+    pub fn supports_meter(&self, meter: &Meter) -> Support {
+        self.support(|facts| (meter.probe)(&facts[Role::Receiver as usize]))
+    }
+
+    fn supports_cell(&self, cell: &Cell) -> Support {
+        let of = |facts: &[Facts], role| check(path::CATALOG, cell, role, &facts[role as usize]);
+        self.support(|facts| of(facts, Role::Sender).and(of(facts, Role::Receiver)))
+    }
+}
+
+/// The hosts that a command examines.
+pub enum HostSelection {
+    /// This host, for both roles, over a network device.
+    Device(String),
+    /// Those of a testbed, under a kernel if it boots one.
+    Testbed(Box<Deployment>, Option<Kernel>),
+}
+
+impl HostSelection {
+    /// Refuses a kernel if the testbed boots none.
+    pub fn on(choice: TestbedChoice, kernel: Option<Kernel>) -> Result<HostSelection, Fault> {
+        choice.check_kernels(kernel.is_some())?;
+        Ok(HostSelection::Testbed(Box::new(Deployment::new(choice)?), kernel))
+    }
+
+    /// Facts of both hosts. Fails only if what the user named is not there.
+    pub fn survey(&self, meters: bool) -> Result<HostFacts, Fault> {
+        match self {
+            HostSelection::Device(device) => {
+                bytepath_sys::device::index(device)
+                    .map_err(|e| Fault::system(format_args!("the network device {device}"), &e))?;
+                Ok(HostFacts(Ok(vec![survey_over(device, meters); 2])))
+            }
+            HostSelection::Testbed(deployment, kernel) => {
+                let named = deployment.testbed().properties().link_is_given;
+                match deployment.survey(kernel.as_ref(), meters) {
+                    HostFacts(Err(fault)) if named || fault.kind == FaultKind::Usage => Err(fault),
+                    facts => Ok(facts),
+                }
+            }
+        }
+    }
+
+    /// What would distort measurements between the hosts.
+    pub fn findings(&self, facts: &HostFacts) -> Result<Vec<Finding>, Fault> {
+        let (findings, devices) = match self {
+            HostSelection::Device(device) => (None, [Some(device.clone()), Some(device.clone())]),
+            HostSelection::Testbed(deployment, _) => {
+                (deployment.findings()?, deployment.testbed().named_devices())
+            }
+        };
+        let mut findings = findings.unwrap_or_else(|| local_findings(&Roots::real()));
+        if let Ok([sender, receiver]) = facts.0.as_deref() {
+            findings.extend(host::examine_pair([sender, receiver], &devices));
+            findings.sort_by_key(|finding| finding.severity);
+        }
+        Ok(findings)
+    }
+
+    /// The cells of an experiment that cannot run, and why; `facts` are those of the device, if
+    /// there is one.
+    pub fn unable(
+        &self,
+        experiment: &Deployment,
+        cells: &[Cell],
+        facts: &HostFacts,
+    ) -> Result<Vec<(CellId, Support)>, Fault> {
+        let program = own_program()?;
+        let mut kernels: Vec<(&Option<Kernel>, HostFacts)> = Vec::new();
+        let mut unable = Vec::new();
+        for cell in cells {
+            let runs = match self {
+                // A device is there under one kernel, the running one.
+                HostSelection::Device(_) => facts.supports_cell(cell),
+                HostSelection::Testbed(..) => {
+                    if !kernels.iter().any(|(kernel, _)| **kernel == cell.kernel) {
+                        let facts = experiment.survey(cell.kernel.as_ref(), false);
+                        kernels.push((&cell.kernel, facts));
+                    }
+                    let known = kernels.iter().find(|(kernel, _)| **kernel == cell.kernel);
+                    known.map_or(Support::Yes, |(_, facts)| facts.supports_cell(cell))
+                }
+            };
+            let nics = preparable(path::CATALOG, experiment.testbed(), &program, cell);
+            let prepared = nics.map_or_else(
+                |fault| Support::no(fault.message, fault.remedy.unwrap_or_default()),
+                |()| Support::Yes,
+            );
+            let support = runs.and(prepared);
+            if !support.is_yes() {
+                unable.push((cell.id.clone(), support));
+            }
+        }
+        Ok(unable)
+    }
+}
+
+/// What would distort measurements on this host, and testbeds that work here but measure no
+/// speed.
+fn local_findings(roots: &Roots) -> Vec<Finding> {
+    let mut all = host::examine(&host::survey(roots), &host::moment(roots));
+    all.extend(host::examine_dsa(roots));
+    for bed in testbed::CATALOG.iter().filter(|bed| bed.probe().is_yes()) {
+        all.extend(bed.findings());
+        if let Some(Emulation { because, .. }) = bed.emulation() {
+            all.push(Finding {
+                severity: Severity::Note,
+                what: format!("testbed {}: {because}", bed.name()),
+                effect: "its studies show that things work, not how fast".to_owned(),
+                command: "run it on the machine itself, or ask its host for nested virtualisation"
+                    .to_owned(),
+            });
+        }
+    }
+    all
+}
+
+/// Facts of the receiver's host of a testbed, which is not this machine, and what would distort
+/// measurements there. `name` is the host as the user typed it.
+pub fn examine_host(name: &str, choice: TestbedChoice) -> Result<(HostFacts, Vec<Finding>), Fault> {
+    let deployment = Deployment::new(choice)?;
+    let mut stewards = deployment.stewards()?;
+    let facts = stewards.survey(Role::Receiver)?;
+    let findings = stewards.examine()?.into_iter();
+    let findings = findings.filter(|(role, _)| *role == Some(Role::Receiver));
+    let findings = findings.flat_map(|(_, findings)| findings).collect();
+    let facts =
+        facts.ok_or_else(|| usage(format!("{name} is this machine")).remedy("leave out --host"))?;
+    Ok((HostFacts(Ok(vec![facts; 2])), findings))
+}

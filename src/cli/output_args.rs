@@ -1,0 +1,156 @@
+//! The options of every command that prints a result: as text, JSON and perhaps a page, to
+//! standard output or into a file.
+
+use super::output::{PAGE_WIDTH, json, print, style, write_file};
+use bytepath_record::{Fault, visible};
+use bytepath_report::Style;
+use bytepath_spec::usage;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// `PAGE` is true for a command whose result may be an HTML page.
+#[derive(Debug, Args)]
+pub(super) struct OutputArgs<const PAGE: bool = false> {
+    #[arg(long, value_name = "NAME", hide_possible_values = true, hide_short_help = true, value_parser = formats(PAGE), help = formats_help(PAGE))]
+    format: Option<Format>,
+    /// Print JSON (same as --format json)
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// Write to this file instead of printing
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For a terminal or a mail
+    Text,
+    /// A page with figures, for a browser
+    Html,
+    /// Everything, for programs
+    Json,
+}
+
+impl Format {
+    fn suffix(self) -> &'static str {
+        match self {
+            Format::Text => "txt",
+            Format::Html => "html",
+            Format::Json => "json",
+        }
+    }
+
+    fn all(page: bool) -> impl Iterator<Item = Format> {
+        [Format::Text, Format::Html, Format::Json]
+            .into_iter()
+            .filter(move |format| page || *format != Format::Html)
+    }
+}
+
+fn formats(page: bool) -> impl TypedValueParser<Value = Format> {
+    let names = Format::all(page).filter_map(|format| format.to_possible_value());
+    PossibleValuesParser::new(names).try_map(|name| Format::from_str(&name, false))
+}
+
+fn formats_help(page: bool) -> &'static str {
+    match page {
+        true => "Format: text, html or json [default: by the suffix of --out, else text]",
+        false => "Format: text or json [default: json if --out ends in .json, else text]",
+    }
+}
+
+/// What is printed as JSON.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Document<T> {
+    /// Identifies the document wherever it is found: `bytepath-diff`, `bytepath-explanation`.
+    pub format: &'static str,
+    /// Version of the content. It grows when a field changes its name or meaning, not
+    /// when one is added.
+    pub schema: u32,
+    #[serde(flatten)]
+    pub content: T,
+}
+
+impl<T> Document<T> {
+    /// The first version of a document.
+    pub(super) fn new(format: &'static str, content: T) -> Document<T> {
+        Document { format, schema: 1, content }
+    }
+}
+
+impl<T> Document<BTreeMap<&'static str, T>> {
+    /// The first version of a document with one field.
+    pub(super) fn of(format: &'static str, field: &'static str, value: T) -> Self {
+        Document::new(format, BTreeMap::from([(field, value)]))
+    }
+}
+
+impl<const PAGE: bool> OutputArgs<PAGE> {
+    pub(super) fn format(&self) -> Format {
+        let suffix = || self.out.as_deref()?.extension()?.to_str();
+        let implied = || Format::all(PAGE).find(|format| suffix() == Some(format.suffix()));
+        match self.json {
+            true => Format::Json,
+            false => self.format.or_else(implied).unwrap_or(Format::Text),
+        }
+    }
+
+    /// Prints a result that has no page: JSON from the document, or text.
+    pub(super) fn print(
+        &self,
+        document: &impl Serialize,
+        text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), Fault> {
+        if self.format() == Format::Html {
+            return Err(
+                usage("there is no page of this result").remedy("choose --format text or json")
+            );
+        }
+        self.print_any(document, text, |_| Ok(()))
+    }
+
+    /// Prints a result that has a page, too.
+    pub(super) fn print_any(
+        &self,
+        document: &impl Serialize,
+        text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
+        page: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), Fault> {
+        let mut content = Vec::new();
+        let style = match self.out {
+            Some(_) => Style { width: PAGE_WIDTH, colour: false, details: false },
+            None => style(false),
+        };
+        match self.format() {
+            Format::Json => {
+                content = json(document)?.into_bytes();
+                Ok(())
+            }
+            Format::Text => text(&style, &mut content),
+            Format::Html => page(&mut content),
+        }
+        .map_err(|e| Fault::system("cannot write the report", &e))?;
+        match &self.out {
+            Some(file) => write_file(file, &content),
+            None => print(|out| out.write_all(&content)),
+        }
+    }
+
+    /// Prints a result without a page, as text in which nothing may steer a terminal.
+    pub(super) fn print_plain(
+        &self,
+        document: &impl Serialize,
+        text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), Fault> {
+        self.print(document, |_, out| {
+            let mut plain = Vec::new();
+            text(&mut plain)?;
+            out.write_all(visible(&String::from_utf8_lossy(&plain)).as_bytes())
+        })
+    }
+}
