@@ -49,7 +49,7 @@ pub use link::await_carrier;
 pub use namespace::{pair_of_agents, remedy};
 pub use nic::nic;
 pub use process_host::ProcessHost;
-pub use steward::Steward;
+pub use steward::{LocalSteward, Steward};
 pub use sysctl::set_sysctls;
 pub use tail::Tail;
 

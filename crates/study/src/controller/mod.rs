@@ -1,0 +1,53 @@
+//! What decides: the controller, which plans a study, raises testbeds and makes agents run its
+//! trials. It runs in the process of the command, `bytepath run` for example.
+//!
+//! In comes a `Plan` (or the folder of a study to resume) and a `Laboratory`; out go the folder
+//! of the study (`crate::store`) and notices to an `Observer`. Start reading at `study`: it
+//! reads like a story, `run` has its state, `blocks` and `profiles` its steps. `preflight` checks
+//! what can run; `guard` keeps the hosts as required, through `stewards`; `trial` raises one
+//! deployment, and `stream` runs one stream over it.
+//!
+//! All talk with hosts goes through `agents` (calls and replies, lost hosts, cancellation) and
+//! `remote` (a deployment with its two agents). No byte of a stream is moved or counted here.
+
+mod addresses;
+mod agents;
+mod blocks;
+mod clocks;
+mod existing_link;
+mod frames;
+mod guard;
+mod laboratory;
+mod line;
+mod lost;
+mod metering;
+mod nics;
+mod open_testbed;
+mod passes;
+mod plan;
+mod power;
+mod preflight;
+mod preparation;
+mod profiles;
+mod progress;
+mod reach;
+mod remote;
+mod run;
+mod secrets;
+mod slices;
+mod stewards;
+mod stream;
+mod study;
+mod trial;
+mod window;
+
+pub use laboratory::{Laboratory, path_spec, testbed_spec};
+pub use metering::{meter_requests, meters_for_header};
+pub use open_testbed::OpenTestbed;
+pub use plan::{Blocks, Observer, Plan};
+pub use preflight::{check, survey};
+pub use preparation::{preparable, previewed};
+pub use progress::Progress;
+pub use slices::time_of_trial;
+pub use stewards::Stewards;
+pub use study::{resume_study, run_study};
