@@ -95,73 +95,79 @@ fn refuse_own(ends: &[End; 2]) -> Result<(), Fault> {
 
 /// Judges by what both ends observed.
 fn verdict(ends: &[End; 2], port: u16, contact: &Contact, met: &Met) -> Result<RouteReport, Fault> {
-    let [sender, receiver] = ends;
-    let (from, to) = (sender.address, receiver.address);
-    let fault = |text: String| Fault::new(FaultKind::Unsupported, text);
-    let firewall = || {
-        format!(
-            "let TCP and UDP from {from} to {to} through the firewalls of both hosts and on the \
-             way; ports=LOW-HIGH of the testbed keeps the receiver to ports that are open"
-        )
+    let Contact::Made { forth, back, mtu } = contact else {
+        return Err(no_contact(ends, port, contact, met));
     };
-    let at = format!("{to}, TCP port {port}");
-    let seconds = CONNECTING.as_secs();
-    match contact {
-        Contact::Made { forth, back, mtu } => {
-            for (passage, end) in [(forth, sender), (back, receiver)] {
-                if let Passage::UpTo(largest) = passage {
-                    return Err(black_hole(end, ends, *largest));
-                }
-            }
-            let path = [*mtu, met.mtu.unwrap_or(receiver.route.mtu)];
-            Ok(RouteReport {
-                facts: [0, 1].map(|at| facts(&ends[at], path[at])),
-                remarks: remarks(ends, path),
-            })
+    for (passage, end) in [forth, back].into_iter().zip(ends) {
+        if let Passage::UpTo(largest) = passage {
+            return Err(black_hole(end, ends, *largest));
         }
-        Contact::Refused => Err(fault(format!(
-            "the connection from {from} to {at}, is refused although the receiver's agent \
-             listens there: a firewall rejects it"
-        ))
-        .remedy(firewall())),
-        Contact::Silent if met.half_open => Err(fault(format!(
-            "one-way: what the sender ({from}) sends arrives at {at}, but the receiver's \
-             answers by {} do not come back",
-            receiver.route()
-        ))
-        .remedy(format!(
-            "find out what drops them: a firewall that lets only one direction through, a wrong \
-             entry of `ip neigh` at the receiver, rp_filter of {} at the sender",
-            sender.route.device
-        ))),
-        Contact::Silent => Err(fault(format!(
-            "no answer from {at}, within {seconds} s, and nothing arrived there: what the sender \
-             ({from}) sends through {} is dropped on the way",
-            sender.route()
-        ))
-        .remedy(format!(
-            "{}; otherwise check the VLANs, `ip neigh` at the sender, and rp_filter of {} at the receiver",
-            firewall(),
-            receiver.route.device
-        ))),
-        Contact::Failed { error } => Err(fault(format!(
-            "the sender cannot connect to {at}, by {}: {error}",
-            sender.route()
-        ))
-        .remedy(
-            "no host on the link has that address (is it up, is the cable plugged in, is \
-             the VLAN the same?), or a router on the way refuses",
-        )),
-        Contact::Mute if met.accepted == 0 => Err(fault(format!(
-            "a connection to {at}, is established, but not with the receiver's agent: \
-             something in between answers in its place"
-        ))
-        .remedy("remove the proxy or load balancer, or use other addresses")),
-        Contact::Mute => Err(fault(format!(
-            "a connection to {at}, is established, but nothing sent over it is answered"
-        ))
-        .remedy("find out what on the way drops packets with data: a firewall that tracks connections")),
     }
+    let path = [*mtu, met.mtu.unwrap_or(ends[1].route.mtu)];
+    let facts = [0, 1].map(|at| facts(&ends[at], path[at]));
+    Ok(RouteReport { facts, remarks: remarks(ends, path) })
+}
+
+/// Why there is no contact, as far as both ends can know.
+fn no_contact([sender, receiver]: &[End; 2], port: u16, contact: &Contact, met: &Met) -> Fault {
+    let (from, to) = (sender.address, receiver.address);
+    let at = format!("{to}, TCP port {port}");
+    let firewall = format!(
+        "let TCP and UDP from {from} to {to} through the firewalls of both hosts and on the \
+         way; ports=LOW-HIGH of the testbed keeps the receiver to ports that are open"
+    );
+    let (sender_route, receiver_route) = (sender.route(), receiver.route());
+    let (text, remedy) = match contact {
+        Contact::Refused => (
+            format!(
+                "the connection from {from} to {at}, is refused although the receiver's agent \
+                 listens there: a firewall rejects it"
+            ),
+            firewall,
+        ),
+        Contact::Silent if met.half_open => (
+            format!(
+                "one-way: what the sender ({from}) sends arrives at {at}, but the receiver's \
+                 answers by {receiver_route} do not come back"
+            ),
+            format!(
+                "find out what drops them: a firewall that lets only one direction through, a \
+                 wrong entry of `ip neigh` at the receiver, rp_filter of {} at the sender",
+                sender.route.device
+            ),
+        ),
+        Contact::Silent => (
+            format!(
+                "no answer from {at}, within {} s, and nothing arrived there: what the sender \
+                 ({from}) sends through {sender_route} is dropped on the way",
+                CONNECTING.as_secs()
+            ),
+            format!(
+                "{firewall}; otherwise check the VLANs, `ip neigh` at the sender, and rp_filter \
+                 of {} at the receiver",
+                receiver.route.device
+            ),
+        ),
+        Contact::Failed { error } => (
+            format!("the sender cannot connect to {at}, by {sender_route}: {error}"),
+            "no host on the link has that address (is it up, is the cable plugged in, is the VLAN \
+             the same?), or a router on the way refuses"
+                .into(),
+        ),
+        _ if met.accepted == 0 => (
+            format!(
+                "a connection to {at}, is established, but not with the receiver's agent: \
+                 something in between answers in its place"
+            ),
+            "remove the proxy or load balancer, or use other addresses".into(),
+        ),
+        _ => (
+            format!("a connection to {at}, is established, but nothing sent over it is answered"),
+            "find out what on the way drops packets with data: a firewall that tracks connections"
+                .into(),
+        ),
+    };
+    Fault::new(FaultKind::Unsupported, text).remedy(remedy)
 }
 
 fn black_hole(end: &End, ends: &[End; 2], largest: u32) -> Fault {
