@@ -3,10 +3,7 @@
 //! an older format hardly reaches new fields.
 
 use crate::{made_up, rr};
-use bytepath::record::wire::{
-    HostAddress, LinkEnd, MeterRequest, Nic, Reply, Request, Secret, StewardReply, StewardRequest,
-    Token,
-};
+use bytepath::record::wire::*;
 use bytepath::record::*;
 use bytepath::stats::{self, StudyPoints};
 use bytepath::study::StudyWriter;
@@ -157,79 +154,80 @@ fn requests() -> Vec<Request> {
     let token = || Token("00112233445566778899aabbccddeeff".into());
     let address = "10.0.0.1".parse().expect("an address");
     let sampling = Sampling { event: "cycles".into(), rate: 999, cpus: vec![0, 1] };
+    let end = LinkEnd {
+        peer: Some(("bp1".into(), 4242)),
+        settings: settings(),
+        softirq_cpu: Some(1),
+        softirq_required: true,
+        ..LinkEnd::plain("bp0", address, 24)
+    };
+    let listen = Listen {
+        cell: Box::new(cell()),
+        address,
+        device: None,
+        token: token(),
+        ports: Some(Ports { low: 5000, high: 5009 }),
+        secret: Some(Secret([[1; 28], [2; 28]])),
+    };
+    let connect = Connect {
+        cell: Box::new(cell()),
+        peer: (address, 40_000).into(),
+        device: Some("bp0".into()),
+        token: token(),
+        ports: None,
+        secret: None,
+    };
+    let profile = MeterRequest { name: "profile".into(), options: json!(sampling) };
+    let pack = PackProfile {
+        title: "socket".into(),
+        bytes: 1 << 30,
+        packets: Some(1e6),
+        agents: [Some(4242), None],
+        placement: Placement::pinned(0, 1),
+    };
     vec![
-        Request::Hello,
-        Request::Link(Box::new(LinkEnd {
-            peer: Some(("bp1".into(), 4242)),
-            settings: settings(),
-            softirq_cpu: Some(1),
-            softirq_required: true,
-            ..LinkEnd::plain("bp0", address, 24)
-        })),
-        Request::Addresses,
-        Request::Survey { device: Some("bp0".into()), meters: true },
-        Request::Ceiling { cpu: None, size: 1 << 20 },
-        Request::Listen {
-            cell: Box::new(cell()),
-            address,
-            device: None,
-            token: token(),
-            ports: Some(Ports { low: 5000, high: 5009 }),
-            secret: Some(Secret([[1; 28], [2; 28]])),
-        },
-        Request::Connect {
-            cell: Box::new(cell()),
-            peer: (address, 40_000).into(),
-            device: Some("bp0".into()),
-            token: token(),
-            ports: None,
-            secret: None,
-        },
-        Request::Accept,
-        Request::Start {
-            meters: vec![
-                "cpu".into(),
-                MeterRequest { name: "profile".into(), options: json!(sampling) },
-            ],
-            alone: true,
-        },
-        Request::Pace { hold: false },
-        Request::Pass { seconds: 0.25 },
-        Request::WindowBegin { at: Some(1 << 40) },
-        Request::WindowEnd { at: None },
-        Request::Stop,
-        Request::Finish { timeout: 2.5 },
-        Request::Clock,
-        Request::Route { to: "fd00::1".parse().expect("an address") },
-        Request::Reach(ReachRequest::Listen { address, ports: None, token: token() }),
-        Request::Reach(ReachRequest::Connect {
-            address,
-            port: 5001,
-            token: token(),
-            mtu: [1500, 9000],
-        }),
-        Request::Reach(ReachRequest::Met),
-        Request::Ping,
-        Request::Device { address },
-        Request::Nic { device: "eth0".into() },
-        Request::AwaitCarrier { device: "eth0".into(), timeout: 10.0 },
-        Request::Sysctls {
-            values: vec![(SysctlName::new("net.core.rmem_max").unwrap(), "1".into())],
-        },
-        Request::Facts,
-        Request::AwaitWindow { timeout: 2.0 },
-        Request::Hops { device: "bp0".into() },
-        Request::SamplePrice { event: Some("cycles".into()), cpu: None },
-        Request::Profile {
-            title: "socket".into(),
-            bytes: 1 << 30,
-            packets: Some(1e6),
-            agents: [Some(4242), None],
-            placement: Placement::pinned(0, 1),
-        },
-        Request::Part { at: 1 << 22 },
-        Request::Steward(StewardRequest::Apply { wanted: wanted() }),
-        Request::Steward(StewardRequest::Undo),
+        Hello {}.into(),
+        SetUpLink { end: Box::new(end) }.into(),
+        ListAddresses {}.into(),
+        Survey { device: Some("bp0".into()), meters: true }.into(),
+        MeasureCeiling { cpu: None, size: 1 << 20 }.into(),
+        listen.into(),
+        connect.into(),
+        Accept {}.into(),
+        Start { meters: vec!["cpu".into(), profile], alone: true }.into(),
+        Pace { hold: false }.into(),
+        Pass { seconds: 0.25 }.into(),
+        OpenWindow { at: Some(1 << 40) }.into(),
+        CloseWindow { at: None }.into(),
+        Stop {}.into(),
+        Finish { timeout: 2.5 }.into(),
+        ReadClock {}.into(),
+        FindRoute { to: "fd00::1".parse().expect("an address") }.into(),
+        ListenForProbe { address, ports: None, token: token() }.into(),
+        Probe { address, port: 5001, token: token(), mtu: [1500, 9000] }.into(),
+        EndProbe {}.into(),
+        Ping {}.into(),
+        FindDevice { address }.into(),
+        FindNic { device: "eth0".into() }.into(),
+        AwaitCarrier { device: "eth0".into(), timeout: 10.0 }.into(),
+        SetSysctls { values: vec![(SysctlName::new("net.core.rmem_max").unwrap(), "1".into())] }
+            .into(),
+        ReadFacts {}.into(),
+        AwaitWindow { timeout: 2.0 }.into(),
+        CountFrames { device: "bp0".into() }.into(),
+        PriceSample { event: Some("cycles".into()), cpu: None }.into(),
+        pack.into(),
+        FetchPart { at: 1 << 22 }.into(),
+        ApplySettings { settings: wanted() }.into(),
+        UndoAll {}.into(),
+        PrepareSettings { settings: wanted() }.into(),
+        UndoPrepared {}.into(),
+        RestoreLeftBehind {}.into(),
+        CheckSettings { settings: wanted() }.into(),
+        PreviewSettings { settings: wanted() }.into(),
+        ReadFingerprint {}.into(),
+        Examine {}.into(),
+        HoldGpu {}.into(),
     ]
 }
 
@@ -377,69 +375,62 @@ fn fault() -> Fault {
 
 fn replies() -> Vec<Reply> {
     vec![
-        Reply::Hello { schema: SCHEMA_VERSION, build: "0.1.0".into(), pid: 4242 },
-        Reply::Done,
-        Reply::Facts(Box::new(facts())),
-        Reply::Ceiling(CopyCeiling {
+        Reply::Hello(Identity { schema: SCHEMA_VERSION, build: "0.1.0".into(), pid: 4242 }),
+        Reply::Accept(()),
+        Reply::Survey(Box::new(facts())),
+        Reply::MeasureCeiling(CopyCeiling {
             workload: 5e10,
             workload_size: 1 << 20,
             memory: 1.25e10,
             memory_size: 1 << 28,
         }),
-        Reply::Listening { address: "10.0.0.1:40000".parse().unwrap() },
-        Reply::Window {
+        Reply::Listen("10.0.0.1:40000".parse().unwrap()),
+        Reply::CloseWindow(WindowRecord {
             readings: readings(),
             series: series(),
             threads: threads(),
             warnings: vec!["softnet: CPU 1 dropped 3 packets".into()],
             edges: [1 << 40, u64::MAX],
-        },
-        Reply::Finished {
+        }),
+        Reply::Finish(RoleEnd {
             record: Box::new(role_record()),
             witness: Some(ProvenWitness::Shared),
             readings: Vec::new(),
-        },
+        }),
         Reply::Failed(fault()),
         Reply::Lost(fault()),
-        Reply::Clock { monotonic: 1 << 40, realtime: u64::MAX },
-        Reply::Route(Route {
+        Reply::ReadClock(ClockReading { monotonic: 1 << 40, realtime: u64::MAX }),
+        Reply::FindRoute(Route {
             device: "eth0".into(),
             source: Some("10.0.0.2".parse().expect("an address")),
             gateway: None,
             mtu: 1500,
             own: false,
         }),
-        Reply::Reach(ReachReply::Listening { port: 5001 }),
-        Reply::Reach(ReachReply::Contact(Contact::Made {
-            forth: Passage::Whole,
-            back: Passage::UpTo(1400),
-            mtu: 1500,
+        Reply::ListenForProbe(5001),
+        Reply::Probe(Contact::Made { forth: Passage::Whole, back: Passage::UpTo(1400), mtu: 1500 }),
+        Reply::Probe(Contact::Failed { error: "no route".into() }),
+        Reply::EndProbe(Met { half_open: true, accepted: 1, mtu: Some(1500) }),
+        Reply::Ping(()),
+        Reply::FindDevice("bp0".into()),
+        Reply::ListAddresses(vec![HostAddress {
+            device: "lo".into(),
+            address: "127.0.0.1".parse().unwrap(),
+            prefix: 8,
+        }]),
+        Reply::FindNic(Some(Nic {
+            device: "eth0".into(),
+            driver: "mlx5_core".into(),
+            queues: 8,
+            interrupts: vec![40, 41],
         })),
-        Reply::Reach(ReachReply::Contact(Contact::Failed { error: "no route".into() })),
-        Reply::Reach(ReachReply::Met(Met { half_open: true, accepted: 1, mtu: Some(1500) })),
-        Reply::Pong,
-        Reply::Device { name: "bp0".into() },
-        Reply::Addresses {
-            all: vec![HostAddress {
-                device: "lo".into(),
-                address: "127.0.0.1".parse().unwrap(),
-                prefix: 8,
-            }],
-        },
-        Reply::Nic {
-            nic: Some(Nic {
-                device: "eth0".into(),
-                driver: "mlx5_core".into(),
-                queues: 8,
-                interrupts: vec![40, 41],
-            }),
-        },
-        Reply::Linked { notes: vec!["no RPS".into()] },
-        Reply::Hops(hops()),
-        Reply::Profile { size: 12, samples: 3, lost: 0, notes: Vec::new() },
-        Reply::Part { bytes: Bytes(vec![0, 255, 16]) },
-        Reply::Steward(StewardReply::Applied { records: vec![record()], rows: vec![row()] }),
-        Reply::Steward(StewardReply::Done),
+        Reply::FindNic(None),
+        Reply::SetUpLink(vec!["no RPS".into()]),
+        Reply::CountFrames(hops()),
+        Reply::PackProfile(ProfileSize { bytes: 12, samples: 3, lost: 0, notes: Vec::new() }),
+        Reply::FetchPart(Bytes(vec![0, 255, 16])),
+        Reply::ApplySettings((vec![record()], vec![row()])),
+        Reply::HoldGpu(()),
     ]
 }
 

@@ -6,7 +6,7 @@ use crate::isolated::{isolated, text};
 use crate::places::Place;
 use crate::running::{Running, await_that, signal};
 use crate::ssh::{Host, Lab, failure};
-use bytepath::record::wire::{Reply, Request, Token};
+use bytepath::record::wire::{Accept, Call, Connect, Finish, Listen, Request, Start, Token};
 use bytepath::record::{Cell, Half, TrialStatus};
 use bytepath::study::{agent, load};
 use bytepath::{meter, path};
@@ -239,7 +239,7 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
     let [mut sender, mut receiver] = [(); 2].map(|()| Agent::start());
     let cell = Cell::new("socket", Half::plain("socket"), Half::plain("socket"));
     let (address, token) = (Ipv4Addr::LOCALHOST.into(), Token("0".repeat(32)));
-    let listen = Request::Listen {
+    let listen = Listen {
         cell: Box::new(cell.clone()),
         address,
         device: None,
@@ -247,17 +247,13 @@ fn an_agent_ends_with_its_controller_while_a_stream_drains() {
         ports: None,
         secret: None,
     };
-    let Reply::Listening { address: peer } = receiver.ask(&listen) else {
-        panic!("it does not listen")
-    };
+    let peer = receiver.call(listen);
     let cell = Box::new(cell);
-    let connect = Request::Connect { cell, peer, device: None, token, ports: None, secret: None };
-    assert!(matches!(sender.ask(&connect), Reply::Done));
-    assert!(matches!(receiver.ask(&Request::Accept), Reply::Done));
-    let start = Request::Start { meters: vec![], alone: false };
-    assert!(matches!(receiver.ask(&start), Reply::Done));
+    sender.call(Connect { cell, peer, device: None, token, ports: None, secret: None });
+    receiver.call(Accept {});
+    receiver.call(Start { meters: vec![], alone: false });
     // The sender, which is never started, ends nothing; and someone reads the answers.
-    receiver.tell(&Request::Finish { timeout: 60.0 });
+    receiver.send(Finish { timeout: 60.0 });
     sleep(Duration::from_millis(100));
     drop(receiver.to_agent);
     let ended = || receiver.thread.is_finished();
@@ -286,15 +282,16 @@ impl Agent {
         Agent { to_agent, from_agent, thread }
     }
 
-    fn tell(&mut self, request: &Request) {
-        writeln!(self.to_agent, "{}", serde_json::to_string(request).unwrap()).unwrap();
+    fn send<C: Call>(&mut self, call: C) {
+        let request: Request = call.into();
+        writeln!(self.to_agent, "{}", serde_json::to_string(&request).unwrap()).unwrap();
     }
 
-    fn ask(&mut self, request: &Request) -> Reply {
-        self.tell(request);
+    fn call<C: Call>(&mut self, call: C) -> C::Reply {
+        self.send(call);
         let mut line = String::new();
         self.from_agent.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
+        C::receive(serde_json::from_str(&line).unwrap()).expect("the reply of this call")
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::threads::{self, Silent, made_up, socket};
 use bytepath::connection::Connection;
-use bytepath::host::Steward;
+use bytepath::host::LocalSteward;
 use bytepath::path::{DataPath, HalfPath, RxPath, TxPath, Wire};
 use bytepath::record::wire::Nic;
 use bytepath::record::{
@@ -185,7 +185,7 @@ impl Testbed for OneCard {
     }
     fn stewardship(&self, _: &Site) -> Result<Stewardship, Fault> {
         let state = Place::at(CARD.path().join("state"));
-        Ok(Stewardship::Shared(Box::new(Steward::at(state, Roots::recorded(CARD.path())))))
+        Ok(Stewardship::Shared(Box::new(LocalSteward::at(state, Roots::recorded(CARD.path())))))
     }
     fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
         assert_eq!(card(), ("1500".into(), "0".into()), "a testbed is raised unprepared");

@@ -53,6 +53,6 @@ pub use namespace::{pair_of_agents, remedy};
 pub use nic::nic;
 pub use parent_thread::LocalAgent;
 pub use process_host::ProcessHost;
-pub use steward::Steward;
+pub use steward::{LocalSteward, Steward};
 pub use sysctl::set_sysctls;
 pub use tail::Tail;

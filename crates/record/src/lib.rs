@@ -59,7 +59,7 @@ pub use published::{
     Levels, Ours, Published, PublishedColumn, PublishedFactor, PublishedFigure, PublishedRow,
     ReadFrom,
 };
-pub use reach::{Contact, Met, Passage, Ports, ReachReply, ReachRequest, Route};
+pub use reach::{Contact, Met, Passage, Ports, Route};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, PacketLimits,

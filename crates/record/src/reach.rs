@@ -1,7 +1,6 @@
-//! The route of the bytes between two hosts, and whether they arrive: what agents are asked
-//! before the first trial, and what they find.
+//! The route of the bytes between two hosts, and whether they arrive: what agents find out
+//! before the first trial.
 
-use super::wire::Token;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -27,50 +26,6 @@ pub struct Route {
     pub mtu: u32,
     /// Whether the address is one of the host's own.
     pub own: bool,
-}
-
-/// What is asked of an agent to find out whether bytes arrive.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "do")]
-pub enum ReachRequest {
-    /// Receiver: answer connections that show the token, until asked for `Met`. Answered
-    /// by `Listening`.
-    Listen {
-        /// Own address.
-        address: IpAddr,
-        /// Ports to choose from; none leaves it to the kernel.
-        ports: Option<Ports>,
-        /// What the sender will show.
-        token: Token,
-    },
-    /// Sender: connect, and send and fetch data in large packets. Answered by `Contact`.
-    Connect {
-        /// The receiver's address.
-        address: IpAddr,
-        /// The receiver's port.
-        port: u16,
-        /// What to show it.
-        token: Token,
-        /// MTU in bytes of the devices that the routes go by: the sender's, the receiver's.
-        mtu: [u32; 2],
-    },
-    /// Receiver: what arrived? Ends listening. Answered by `Met`.
-    Met,
-}
-
-/// What an agent found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "did")]
-pub enum ReachReply {
-    /// It listens.
-    Listening {
-        /// TCP port.
-        port: u16,
-    },
-    /// What the sender found.
-    Contact(Contact),
-    /// What the receiver saw.
-    Met(Met),
 }
 
 /// How far the sender came.

@@ -1,20 +1,29 @@
-//! The messages between controller and agent: one JSON object per line, over
-//! the agent's standard input and output. The agent begins with [`SYNC`]; then the
-//! controller asks and the agent answers once; only `Reply::Lost` may come unsolicited,
-//! `Reply::Pong` and `Reply::Clock` at any time.
+//! The messages between controller and agent: one JSON object per line, over the agent's
+//! standard input and output.
+//!
+//! The agent begins with [`SYNC`]. Then the controller sends a [`Request`], which is one of the
+//! calls below, and the agent sends one [`Reply`]: the reply of that call, or [`Reply::Failed`].
+//! [`Ping`] and [`ReadClock`] are answered at once, also while another call runs;
+//! [`Reply::Lost`] may come unsolicited.
+//!
+//! [`Call`] ties each call to the type of its reply, so that neither side can mistake one for
+//! another. Both ends are the same build ([`Hello`] makes sure), so this format may change freely.
 
 use super::{
-    Bytes, Cell, CopyCeiling, Facts, Fault, Finding, Hops, LinkSettings, Placement, Ports,
-    ProvenWitness, ReachReply, ReachRequest, Reading, RestorationRow, RoleRecord, Route,
-    SamplePrice, Series, SettingRecord, SysctlName, ThreadTime, WantedSetting,
+    Bytes, Cell, Contact, CopyCeiling, Facts, Fault, Finding, Hops, LinkSettings, Met, Placement,
+    Ports, ProvenWitness, Reading, RestorationRow, RoleRecord, Route, SamplePrice, Series,
+    SettingRecord, SysctlName, ThreadTime, WantedSetting,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::{self, BufRead, Read};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// Longest line either side accepts, in bytes.
-pub const MAX_LINE: usize = 16 << 20;
+const MAX_LINE: usize = 16 << 20;
 
 /// The end of the first line that an agent writes. What comes before it was printed by
 /// whatever started the agent, a login shell for example, and is skipped.
@@ -22,6 +31,27 @@ pub const SYNC: &str = "bytepath agent begins";
 
 /// Most bytes that may come before [`SYNC`].
 pub const LONGEST_PREFACE: u64 = 64 << 10;
+
+/// Most bytes of one part of a profile: well below [`MAX_LINE`] in digits.
+pub const LARGEST_PART: usize = 4 << 20;
+
+/// How long an agent may take to open one end of one flow: memory is touched page by page, and
+/// first touches can be slow.
+pub const OPENING: Duration = Duration::from_secs(60);
+
+/// One line without its end; `None` at end of file. Longer lines than 16 MiB are an error.
+pub fn read_line(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    input.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
+    if line.len() > MAX_LINE {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "line too long"));
+    }
+    match line.pop() {
+        Some(b'\n') => Ok(Some(line)),
+        // A torn line means that the writer died in the middle of it.
+        Some(_) | None => Ok(None),
+    }
+}
 
 /// Secret that a data connection must show first: 32 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,200 +71,324 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// What the controller asks of an agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "ask")]
-pub enum Request {
-    /// First message: who are you? Answered by `Hello`.
-    Hello,
-    /// Are you there? Answered by `Pong`, also while another request is being worked on.
-    Ping,
-    /// What do your clocks say? Answered by `Clock`, likewise.
-    Clock,
-    /// Which route would packets to this address take? Answered by `Route`.
-    Route {
-        /// The address.
-        to: IpAddr,
-    },
-    /// Something about whether bytes arrive. Answered by `Reach`.
-    Reach(ReachRequest),
-    /// Something about this host's settings. Answered by `Steward`.
-    Steward(StewardRequest),
-    /// Which device has this address? Answered by `Device`.
-    Device {
-        /// The address.
+/// A request that the controller sends to an agent.
+pub trait Call: Into<Request> {
+    /// What the agent replies if it succeeds.
+    type Reply: Serialize + DeserializeOwned;
+
+    /// The reply as it is sent.
+    fn reply(reply: Self::Reply) -> Reply;
+
+    /// The reply as it was received. The error is a reply to another call.
+    fn receive(reply: Reply) -> Result<Self::Reply, Reply>;
+}
+
+/// Declares calls with their arguments and replies, and the two enums of all of them.
+macro_rules! calls {
+    ($(
+        $(#[$doc:meta])*
+        $call:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? } -> $reply:ty;
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+            pub struct $call { $($(#[$field_doc])* pub $field: $type),* }
+
+            impl From<$call> for Request {
+                fn from(call: $call) -> Request {
+                    Request::$call(call)
+                }
+            }
+
+            impl Call for $call {
+                type Reply = $reply;
+
+                fn reply(reply: $reply) -> Reply {
+                    Reply::$call(reply)
+                }
+
+                fn receive(reply: Reply) -> Result<$reply, Reply> {
+                    match reply {
+                        Reply::$call(reply) => Ok(reply),
+                        other => Err(other),
+                    }
+                }
+            }
+        )*
+
+        /// What the controller sends.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case", tag = "call")]
+        pub enum Request { $($call($call)),* }
+
+        /// What the agent sends.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case", tag = "reply", content = "value")]
+        pub enum Reply {
+            $($call($reply),)*
+            /// The call failed.
+            Failed(Fault),
+            /// Unsolicited: an engine stopped too early.
+            Lost(Fault),
+        }
+    };
+}
+
+calls! {
+    /// Opens the conversation.
+    Hello {} -> Identity;
+
+    /// Checks that the agent lives, even while another call runs.
+    Ping {} -> ();
+
+    /// Reads the clocks of the host, even while another call runs.
+    ReadClock {} -> ClockReading;
+
+    /// The route that packets to an address would take.
+    FindRoute { to: IpAddr } -> Route;
+
+    /// Receiver: answers connections that show the token, until [`EndProbe`]. `ports` are those to
+    /// choose from, any if `None`. The reply is the TCP port.
+    ListenForProbe { address: IpAddr, ports: Option<Ports>, token: Token } -> u16;
+
+    /// Sender: connects to the receiver's address, and sends and fetches data in large packets.
+    Probe {
         address: IpAddr,
-    },
-    /// Which addresses has this host? Answered by `Addresses`.
-    Addresses,
-    /// Which hardware is this device? Answered by `Nic`.
-    Nic {
-        /// Its name.
-        device: String,
-    },
-    /// Wait until a device can send, at most this long. Answered by `Done`.
-    AwaitCarrier {
-        /// Its name.
-        device: String,
-        /// Seconds to wait.
-        timeout: f64,
-    },
-    /// Set up this end of the testbed's link. Answered by `Linked`.
-    Link(Box<LinkEnd>),
-    /// Sets kernel parameters where the agent's sockets are: each namespace has its own of
-    /// many. Those that it has not are every namespace's, and were set where they are.
-    Sysctls {
-        /// Their dotted names and their values.
-        values: Vec<(SysctlName, String)>,
-    },
-    /// Facts of this host; nothing is tried. Answered by `Facts`.
-    Facts,
-    /// What is this host? Answered by `Facts`. The device, if given, is the
-    /// one that attempts which need a device are made on.
+        port: u16,
+        token: Token,
+        /// MTU in bytes of the devices that the routes go by: the sender's, the receiver's.
+        mtu: [u32; 2],
+    } -> Contact;
+
+    /// Receiver: ends listening; what arrived?
+    EndProbe {} -> Met;
+
+    /// The name of the device that has an address.
+    FindDevice { address: IpAddr } -> String;
+
+    /// All addresses of the host, those of the loopback device too.
+    ListAddresses {} -> Vec<HostAddress>;
+
+    /// The hardware of a device; `None` if it is all software.
+    FindNic { device: String } -> Option<Nic>;
+
+    /// Waits until a device can send, for at most so many seconds.
+    AwaitCarrier { device: String, timeout: f64 } -> ();
+
+    /// Sets up this end of the testbed's link. The reply lists what was optional and not
+    /// available.
+    SetUpLink { end: Box<LinkEnd> } -> Vec<String>;
+
+    /// Sets kernel parameters in the agent's network namespace. Those that are not per namespace
+    /// were set on the host.
+    SetSysctls { values: Vec<(SysctlName, String)> } -> ();
+
+    /// Facts of the host; nothing is tried.
+    ReadFacts {} -> Box<Facts>;
+
+    /// Facts of the host, and what its paths can do.
     Survey {
-        /// Name of the network device.
+        /// The network device for attempts that need one.
         device: Option<String>,
         /// Whether to try what meters need, too: it takes half a second.
         meters: bool,
-    },
-    /// Measure memory copies on the given CPU. Answered by `Ceiling`.
-    Ceiling {
-        /// CPU to run on.
-        cpu: Option<u32>,
-        /// Size of the workload's buffers in bytes.
-        size: u64,
-    },
-    /// Receiver: listen for the cell's flows. Answered by `Listening`.
+    } -> Box<Facts>;
+
+    /// Measures memory copies on a CPU with buffers of so many bytes.
+    MeasureCeiling { cpu: Option<u32>, size: u64 } -> CopyCeiling;
+
+    /// Receiver: listens for the cell's flows. The reply is the address, which need not be the
+    /// host's, and the port.
     Listen {
-        /// The cell to play.
         cell: Box<Cell>,
         /// Own address on the link.
         address: IpAddr,
         /// The network device of the link.
         device: Option<String>,
-        /// What the peer will show.
         token: Token,
-        /// Ports to choose from; none leaves it to the kernel.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        /// Ports to choose from; any if `None`.
         ports: Option<Ports>,
         /// What the connections are encrypted with, if they are.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         secret: Option<Secret>,
-    },
-    /// Sender: connect all flows, open the path, send the witness page.
-    /// Answered by `Done`.
+    } -> SocketAddr;
+
+    /// Sender: connects all flows, opens the path, sends the witness page.
     Connect {
-        /// The cell to play.
         cell: Box<Cell>,
         /// Where the receiver listens.
         peer: SocketAddr,
         /// The network device of the link at this end.
         device: Option<String>,
-        /// What to show it.
         token: Token,
-        /// Ports to connect from, one a flow, in their order; none leaves it to the kernel.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        /// Ports to connect from, one a flow, in their order; any if `None`.
         ports: Option<Ports>,
         /// What the connections are encrypted with, if they are.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         secret: Option<Secret>,
-    },
-    /// Receiver: take the connections, open the path. Answered by `Done`.
-    Accept,
-    /// Be ready to move bytes; a sender waits for `Pace`. Answered by `Done`.
+    } -> ();
+
+    /// Receiver: accepts the connections, opens the path.
+    Accept {} -> ();
+
+    /// Gets ready to move bytes; a sender waits for [`Pace`].
     Start {
         /// Meters to run in this agent.
         meters: Vec<MeterRequest>,
-        /// True where the host has no other role: what is of its machine is seen here.
+        /// True if the host has no other role, so that this agent measures its machine.
         alone: bool,
-    },
-    /// Sender: sleep after the message in hand, or continue. Answered by `Done`.
-    Pace {
-        /// True to sleep.
-        hold: bool,
-    },
-    /// Let time pass by this host's own clock. Answered by `Done` when it has.
-    Pass {
-        /// How long, in seconds.
-        seconds: f64,
-    },
-    /// The measured window begins. Answered by `Done`.
-    WindowBegin {
-        /// When: nanoseconds of this host's CLOCK_MONOTONIC. None, or a moment that has
-        /// passed, is now.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        at: Option<u64>,
-    },
-    /// The measured window ends. Answered by `Window`.
-    WindowEnd {
-        /// When, likewise; sent before the window begins, it disturbs no window.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        at: Option<u64>,
-    },
-    /// Sender of a workload that ends by itself: wait until every engine has closed its
-    /// window. Answered by `Done`.
-    AwaitWindow {
-        /// Seconds that may pass without anything being moved.
-        timeout: f64,
-    },
-    /// What have this device and its queueing discipline dropped so far, and what waits
-    /// there? Answered by `Hops`.
-    Hops {
-        /// Its name.
-        device: String,
-    },
-    /// Sender: stop, and send end of stream; a sink of frames: take what is left. Answered
-    /// by `Done`.
-    Stop,
-    /// Wait until the stream has drained, at most this long. Answered by `Finished`.
-    Finish {
-        /// Seconds to wait before the flow is cut.
-        timeout: f64,
-    },
-    /// What does one sample cost? Answered by `SamplePrice`.
-    SamplePrice {
-        /// The event; none takes the best that there is.
-        event: Option<String>,
-        /// CPU to measure on; none takes any.
-        cpu: Option<u32>,
-    },
-    /// Name and pack the samples of the last window. Answered by `Profile`.
-    Profile {
-        /// Name for people.
+    } -> ();
+
+    /// Sender: sleeps after the message in hand if `hold`, or continues.
+    Pace { hold: bool } -> ();
+
+    /// Lets so many seconds pass by this host's own clock.
+    Pass { seconds: f64 } -> ();
+
+    /// Opens the measured window, at a time in nanoseconds of this host's CLOCK_MONOTONIC; at
+    /// once if it is `None` or has passed.
+    OpenWindow { at: Option<u64> } -> ();
+
+    /// Closes the measured window, likewise. Sent before the window opens, it disturbs none.
+    CloseWindow { at: Option<u64> } -> WindowRecord;
+
+    /// Sender of a workload that ends by itself: waits until every engine has closed its window.
+    /// So many seconds may pass without progress.
+    AwaitWindow { timeout: f64 } -> ();
+
+    /// What a device and its qdisc have dropped since they exist, and what is queued there.
+    CountFrames { device: String } -> Hops;
+
+    /// Sender: stops, and sends end of stream; a sink of frames: takes what is left.
+    Stop {} -> ();
+
+    /// Waits until the stream has drained; after so many seconds the flow is cut.
+    Finish { timeout: f64 } -> RoleEnd;
+
+    /// The cost of one sample of an event (the best there is if `None`) on a CPU (any if `None`).
+    PriceSample { event: Option<String>, cpu: Option<u32> } -> SamplePrice;
+
+    /// Symbolizes and packs the samples of the last window.
+    PackProfile {
         title: String,
         /// Bytes that the receiver got in the window.
         bytes: u64,
-        /// Packets that its device took in meanwhile, where a meter counted them.
+        /// Packets that its device received meanwhile, if a meter counted them.
         packets: Option<f64>,
-        /// Process ids of the sender's and of the receiver's agent, as far as they run on
-        /// this machine.
+        /// Process ids of the sender's and of the receiver's agent; `None` if it runs on another
+        /// machine.
         agents: [Option<u32>; 2],
         /// The CPUs of the roles.
         placement: Placement,
-    },
-    /// A part of the packed profile. Answered by `Part`.
-    Part {
-        /// Where it begins, in bytes.
-        at: u64,
-    },
+    } -> ProfileSize;
+
+    /// The part of the packed profile that begins at this byte.
+    FetchPart { at: u64 } -> Bytes;
+
+    /// Makes settings, after restoring what an earlier run that died has left: the records of the
+    /// former, the rows of the latter. They are restored at the latest when the agent ends.
+    ApplySettings { settings: Vec<WantedSetting> } -> (Vec<SettingRecord>, Vec<RestorationRow>);
+
+    /// Makes more settings until [`UndoPrepared`].
+    PrepareSettings { settings: Vec<WantedSetting> } -> Vec<SettingRecord>;
+
+    /// Restores what was prepared.
+    UndoPrepared {} -> Vec<RestorationRow>;
+
+    /// Restores everything.
+    UndoAll {} -> Vec<RestorationRow>;
+
+    /// Restores what a run that died has left.
+    RestoreLeftBehind {} -> Vec<RestorationRow>;
+
+    /// Fails if these settings could not be made. Nothing is changed.
+    CheckSettings { settings: Vec<WantedSetting> } -> ();
+
+    /// What these settings would change. Nothing is changed.
+    PreviewSettings { settings: Vec<WantedSetting> } -> Vec<SettingRecord>;
+
+    /// What the host is set to, by name.
+    ReadFingerprint {} -> BTreeMap<String, String>;
+
+    /// What would distort a measurement on the host, what blocks something first.
+    Examine {} -> Vec<Finding>;
+
+    /// Keeps the first GPU awake, if there is one, until the agent ends.
+    HoldGpu {} -> ();
 }
 
 impl Request {
-    /// The moment that it is for; none means at once.
-    pub fn moment(&self) -> Option<u64> {
+    /// The time that it is for (see [`OpenWindow`]); `None` if it is for now.
+    pub fn at(&self) -> Option<u64> {
         match self {
-            Request::WindowBegin { at } | Request::WindowEnd { at } => *at,
+            Request::OpenWindow(OpenWindow { at }) | Request::CloseWindow(CloseWindow { at }) => {
+                *at
+            }
             _ => None,
         }
     }
 }
 
-/// An address that a host has.
+/// Who an agent is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// `SCHEMA_VERSION` of the agent.
+    pub schema: u32,
+    /// Version and build id of its binary.
+    pub build: String,
+    /// Its process id.
+    pub pid: u32,
+}
+
+/// The clocks of a host, read one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockReading {
+    /// CLOCK_MONOTONIC in nanoseconds.
+    pub monotonic: u64,
+    /// CLOCK_REALTIME in nanoseconds since the Unix epoch.
+    pub realtime: u64,
+}
+
+/// What the meters of an agent measured in a window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WindowRecord {
+    pub readings: Vec<Reading>,
+    pub series: Vec<Series>,
+    /// Run time of the engine's threads.
+    pub threads: Vec<ThreadTime>,
+    /// Warnings for the report.
+    pub warnings: Vec<String>,
+    /// When it opened and closed: nanoseconds of this host's CLOCK_MONOTONIC.
+    pub edges: [u64; 2],
+}
+
+/// How a role ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoleEnd {
+    /// What it counted; thread times are in the [`WindowRecord`].
+    pub record: Box<RoleRecord>,
+    /// Receiver: the witness page of the sender, if it was sent one.
+    pub witness: Option<ProvenWitness>,
+    /// What the path itself counted, over the whole stream.
+    pub readings: Vec<Reading>,
+}
+
+/// A packed profile, which is fetched in parts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileSize {
+    /// Size of the packed profile in bytes.
+    pub bytes: u64,
+    /// Samples in it.
+    pub samples: u64,
+    /// Samples that were lost.
+    pub lost: u64,
+    /// Warnings for the report.
+    pub notes: Vec<String>,
+}
+
+/// An address of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostAddress {
     /// Name of the device that has it.
     pub device: String,
-    /// The address.
     pub address: IpAddr,
     /// Length of its network's prefix in bits.
     pub prefix: u8,
@@ -257,193 +411,7 @@ impl<T: Into<String>> From<T> for MeterRequest {
     }
 }
 
-/// Most bytes of one part of a profile: well below [`MAX_LINE`] in digits.
-pub const LARGEST_PART: usize = 4 << 20;
-
-/// What the agent answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "reply")]
-pub enum Reply {
-    /// Who it is.
-    Hello {
-        /// `SCHEMA_VERSION` of the agent.
-        schema: u32,
-        /// Version and build id of its binary.
-        build: String,
-        /// Its process id.
-        pid: u32,
-    },
-    /// It is there.
-    Pong,
-    /// Its clocks, read one after the other.
-    Clock {
-        /// CLOCK_MONOTONIC in nanoseconds.
-        monotonic: u64,
-        /// CLOCK_REALTIME in nanoseconds since the Unix epoch.
-        realtime: u64,
-    },
-    /// The route that packets would take.
-    Route(Route),
-    /// What was found of whether bytes arrive.
-    Reach(ReachReply),
-    /// What the steward says.
-    Steward(StewardReply),
-    /// The device that was requested.
-    Device {
-        /// Its name.
-        name: String,
-    },
-    /// The addresses of the host.
-    Addresses {
-        /// All of them, those of the loopback device too.
-        all: Vec<HostAddress>,
-    },
-    /// The hardware of a device.
-    Nic {
-        /// None where it is all software.
-        nic: Option<Nic>,
-    },
-    /// It is done.
-    Done,
-    /// The link is up.
-    Linked {
-        /// What was requested as optional and not available.
-        notes: Vec<String>,
-    },
-    /// What the host is.
-    Facts(Box<Facts>),
-    /// Memory-copy bandwidth.
-    Ceiling(CopyCeiling),
-    /// Where it listens.
-    Listening {
-        /// The address, which need not be the host's, and the port.
-        address: SocketAddr,
-    },
-    /// What the meters said of the window.
-    Window {
-        /// Numbers.
-        readings: Vec<Reading>,
-        /// Numbers over time.
-        series: Vec<Series>,
-        /// Run time of the engine's threads.
-        threads: Vec<ThreadTime>,
-        /// What the reader should know.
-        warnings: Vec<String>,
-        /// When it opened and closed: nanoseconds of this host's CLOCK_MONOTONIC.
-        edges: [u64; 2],
-    },
-    /// What was dropped at a device and its queueing discipline since there are both.
-    Hops(Hops),
-    /// The end of a role.
-    Finished {
-        /// What it saw; thread times are in `Window`.
-        record: Box<RoleRecord>,
-        /// Receiver: what it saw of the sender's witness page.
-        witness: Option<ProvenWitness>,
-        /// What the path itself counted, over the whole stream.
-        #[serde(default)]
-        readings: Vec<Reading>,
-    },
-    /// What one sample costs.
-    SamplePrice(SamplePrice),
-    /// The samples of the last window are named and packed.
-    Profile {
-        /// Size of the packed profile in bytes.
-        size: u64,
-        /// Samples in it.
-        samples: u64,
-        /// Samples that were lost.
-        lost: u64,
-        /// What the reader should know.
-        notes: Vec<String>,
-    },
-    /// Part of a packed profile.
-    Part {
-        /// The bytes.
-        bytes: Bytes,
-    },
-    /// The request failed.
-    Failed(Fault),
-    /// Unsolicited: the engine stopped before it was asked to.
-    Lost(Fault),
-}
-
-/// What is asked of the steward of a host: the part of an agent that reads, writes
-/// down, changes, verifies and restores settings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "do")]
-pub enum StewardRequest {
-    /// Make these, after what an earlier run that died has left was restored. Answered
-    /// by `Applied`. What is made is restored at the latest when the agent ends.
-    Apply {
-        /// The settings.
-        wanted: Vec<WantedSetting>,
-    },
-    /// Make more for a while. Answered by `Records`.
-    Prepare {
-        /// The settings.
-        wanted: Vec<WantedSetting>,
-    },
-    /// Restore what was prepared. Answered by `Rows`.
-    Unprepare,
-    /// Restore everything. Answered by `Rows`.
-    Undo,
-    /// Could these be made? Nothing is changed. Answered by `Done`.
-    Feasible {
-        /// The settings.
-        wanted: Vec<WantedSetting>,
-    },
-    /// What would these change? Nothing is changed. Answered by `Records`.
-    Preview {
-        /// The settings.
-        wanted: Vec<WantedSetting>,
-    },
-    /// What is this host set to? Answered by `Fingerprint`.
-    Fingerprint,
-    /// Restore what a run that died has left. Answered by `Rows`.
-    Restore,
-    /// What would distort a measurement here? Answered by `Findings`.
-    Examine,
-    /// Hold the first GPU, if there is one, until the agent ends. Answered by `Done`.
-    HoldGpu,
-}
-
-/// What a steward answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "did")]
-pub enum StewardReply {
-    /// The settings are made.
-    Applied {
-        /// From what to what.
-        records: Vec<SettingRecord>,
-        /// What an earlier run had left.
-        rows: Vec<RestorationRow>,
-    },
-    /// Settings, from what to what.
-    Records {
-        /// One a setting.
-        records: Vec<SettingRecord>,
-    },
-    /// What was restored.
-    Rows {
-        /// One a setting.
-        rows: Vec<RestorationRow>,
-    },
-    /// What the host is set to, by name.
-    Fingerprint {
-        /// As the host prints it.
-        settings: BTreeMap<String, String>,
-    },
-    /// What would distort a measurement.
-    Findings {
-        /// Those that block something first.
-        findings: Vec<Finding>,
-    },
-    /// It can be done.
-    Done,
-}
-
-/// A network card, as far as paths prepare it.
+/// A network interface card, as far as paths prepare it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
     /// Name of the device.
@@ -452,8 +420,8 @@ pub struct Nic {
     pub driver: String,
     /// Receive queues in use.
     pub queues: u32,
-    /// Numbers of the interrupts of its queues, as `/proc/interrupts` has them; none
-    /// where they are not known.
+    /// Numbers of the interrupts of its queues, as `/proc/interrupts` lists them; empty
+    /// if they are not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<u32>,
 }
@@ -465,16 +433,17 @@ pub struct LinkEnd {
     /// and steers what it receives.
     #[serde(default)]
     pub second: bool,
-    /// Device to make (with a peer) or to wait for.
+    /// Device to create (with a peer) or to wait for.
     pub device: String,
-    /// Where a pair is made: the peer's device and the process whose namespace it goes to.
+    /// The peer's device and the process whose namespace it goes to; `None` if no pair is
+    /// created.
     pub peer: Option<(String, u32)>,
-    /// Where the link is a tap, and this is the end of its descriptors: the process into
-    /// whose namespace the device goes.
+    /// The process into whose namespace the device of a tap goes, if this is the end with its
+    /// descriptors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap_for: Option<u32>,
-    /// Where the link is a veth pair that ends in a macvtap, and this is the end of its
-    /// descriptors: the device of the pair that it is put on.
+    /// The device of a veth pair that a macvtap is put on, if this is the end with its
+    /// descriptors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub macvtap_on: Option<String>,
     /// Own address.
@@ -489,8 +458,8 @@ pub struct LinkEnd {
     /// may pin kernel threads.
     #[serde(default)]
     pub softirq_required: bool,
-    /// Whether the interrupts of its card are moved there, by its host's steward: RPS is
-    /// not needed.
+    /// Whether the steward of its host moves the interrupts of its NIC there: RPS is not
+    /// needed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupts_there: bool,
     /// Seconds that the carrier may take to come. A cable's two ends agree for some.

@@ -1,129 +1,34 @@
-//! The life of a study: survey the hosts, run the trials in random
-//! blocks, store each one when it ends. [`agent`] is the other end.
+//! The life of a study: survey the hosts, run the trials in random blocks, store each one when it
+//! ends. Three rooms, by where their code runs:
+//!
+//! - [`agent`] is what runs on a host: one process for each role, started by the testbed.
+//! - `controller` is what decides: it runs in the user's process, raises testbeds and makes their
+//!   agents run trials.
+//! - `store` is what is on disk: the folder of a study, written while it runs and read by reports.
+//!
+//! Agent and controller know nothing of each other but the messages of `bytepath_record::wire`. A
+//! trial crosses all three: the controller plans and raises it, the agents move and count bytes,
+//! and the store appends the record. [`fleet`] shards one study over many pairs of hosts. How
+//! bytes move, what is metered and which verdict follows is decided in the crates for these.
 
 #![forbid(unsafe_code)]
 
-mod addresses;
 pub mod agent;
-mod build;
-mod ceiling;
-mod clocks;
-mod conduct;
-mod deployment;
-mod encryption;
-mod engine;
-mod explanation;
+mod controller;
 pub mod fleet;
-mod given;
-mod guard;
-mod history;
-mod line;
-mod load;
-mod lost;
-mod merge;
-mod metering;
-mod nic_settings;
-mod observing;
-mod outline;
-mod outlook;
-mod pairs;
-mod passes;
-mod plan;
-mod power;
-mod preparation;
-mod profiles;
-mod reach;
-mod remote;
-mod request;
-mod samples;
-mod seen;
-mod session;
-mod slices;
-mod stand;
-mod stewards;
+mod sampling_rate;
 mod store;
-mod trial;
-mod waits;
 
-pub use agent::survey as survey_device;
-pub use ceiling::measure as copy_ceiling;
-pub use conduct::{Reached, conduct, resume};
-pub use deployment::{
-    DEFAULT_TESTBED, Deployment, HostFacts, HostSelection, examine_host, own_program, parse_testbed,
+pub use agent::{ProgramSampler, copy_ceiling, of_program, survey as survey_device};
+pub use controller::{
+    Blocks, DEFAULT_TESTBED, Deployment, ExperimentRequest, HostFacts, HostSelection, Laboratory,
+    NicSettings, Observer, OpenTestbed as Stand, Outline, PairedStudy, PathsRequest, Plan,
+    Prepared, Preview, Progress as Reached, RunRequest, Stewards, catalogues, check, examine_host,
+    from_file, meter_requests, meters_for_header, nic_settings, own_program, parse_testbed,
+    path_spec, preparable, previewed, read_experiment, read_text, resume_study as resume,
+    run_study as conduct, survey, testbed_spec, time_of_trial,
 };
-pub use explanation::{ProfiledCell, ends, explanation, profiled_cell};
-pub use history::{Studies, read_studies};
-pub use load::load;
-pub use merge::merge;
-pub use metering::{for_header as meters_for_header, requests as meter_requests};
-pub use nic_settings::{NicSettings, nic_settings};
-pub use observing::{ProgramSampler, of_program};
-pub use outline::{Outline, Prepared, Preview};
-pub use outlook::{check, survey};
-pub use pairs::PairedStudy;
-pub use plan::{Blocks, Observer, Plan};
-pub use power::import as import_power;
-pub use preparation::{preparable, previewed};
-pub use request::{
-    ExperimentRequest, PathsRequest, RunRequest, catalogues, from_file, read_experiment, read_text,
+pub use store::{
+    Hosts, HostsAfter, ProfiledCell, Studies, StudyWriter, ends, explanation, import_power,
+    is_begun, load, merge, profiled_cell, read_studies, refuse_used, storage,
 };
-pub use slices::time_of_trial;
-pub use stand::Stand;
-pub use stewards::Stewards;
-pub use store::{Hosts, HostsAfter, StudyWriter, is_begun, refuse_used, storage};
-
-use bytepath_engine::path::{DataPath, Pair};
-use bytepath_engine::workload::{self, Workload};
-use bytepath_host::testbed::Testbed;
-use bytepath_meter::Meter;
-use bytepath_spec::{
-    PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration,
-};
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-
-/// What a run works with: the catalogues (or a test's fakes) and the flag that
-/// asks it to stop.
-pub struct Laboratory<'a> {
-    /// Data paths that cells may name.
-    pub paths: &'static [&'static DataPath],
-    /// Meters that can be requested.
-    pub meters: &'static [&'static Meter],
-    /// Where the roles run.
-    pub testbed: &'a dyn Testbed,
-    /// The binary that agents are started from.
-    pub program: PathBuf,
-    /// Set by a signal handler: end the trial at once, keep what was measured.
-    pub stop: &'a AtomicBool,
-}
-
-/// The catalogue of testbeds as a request sees it.
-pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration> {
-    let declare = |testbed: &&'static dyn Testbed| TestbedDeclaration {
-        name: testbed.name(),
-        options: testbed.options(),
-        implied: testbed.implied(),
-        boots_kernels: testbed.properties().boots_kernels,
-        link: testbed.properties().usual_link,
-    };
-    testbeds.iter().map(declare).collect()
-}
-
-/// The catalogues of paths and workloads as a request sees them.
-pub fn path_spec(paths: &[&'static DataPath], pairs: &[Pair]) -> PathSpec {
-    let path = |path: &&'static DataPath| PathDeclaration {
-        name: path.name,
-        tx: path.tx.map(|tx| tx.options()),
-        rx: path.rx.map(|rx| rx.options()),
-    };
-    let pair = |pair: &Pair| PairDeclaration { name: pair.name, tx: pair.tx, rx: pair.rx };
-    let workload = |workload: &&'static dyn Workload| WorkloadDeclaration {
-        name: workload.name(),
-        options: workload.options(),
-    };
-    PathSpec {
-        workloads: workload::CATALOG.iter().map(workload).collect(),
-        paths: paths.iter().map(path).collect(),
-        pairs: pairs.iter().map(pair).collect(),
-    }
-}

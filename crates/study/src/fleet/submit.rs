@@ -3,8 +3,8 @@
 use super::record::{EXPERIMENT, Fleet, PROGRAM, name, set_aside, write};
 use super::shards::shards_of;
 use super::slurm::{self, JOB, JOB_TEXT};
-use crate::deployment::{own_program, parse_testbed};
-use crate::request::{RunRequest, catalogues, random_seed, read_experiment, read_text};
+use crate::controller::{RunRequest, catalogues, random_seed, read_experiment, read_text};
+use crate::controller::{own_program, parse_testbed};
 use crate::{Reached, is_begun, load, refuse_used, storage};
 use bytepath_record::{Fault, Source};
 use bytepath_spec::{self as spec, Catalogues, Cpus, Experiment, usage};

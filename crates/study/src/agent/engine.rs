@@ -1,0 +1,208 @@
+//! One engine: a thread that opens one end of one flow and plays its actor.
+
+use bytepath_engine::connection::{Connection, read_witness};
+use bytepath_engine::path::DataPath;
+use bytepath_engine::workload::{
+    self, Actor, Detail, Direction, FlowEnd, Gate, Group, Progress, Recorder, Workload,
+};
+use bytepath_record::wire::{OPENING, Request};
+use bytepath_record::{Cell, Fault, FaultKind, ProvenWitness, Role};
+use bytepath_sys::{thread, uring};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+
+/// An engine that is open and waits for [`Engine::start`], or runs.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub tid: u32,
+    start: Sender<Detail>,
+}
+
+/// What reaches the agent's main loop.
+pub(super) enum Event {
+    /// A line from the controller.
+    Request(Result<Request, Fault>),
+    /// The controller is gone.
+    HungUp,
+    /// The engine of a flow has returned.
+    EngineEnded { flow: u32, result: EngineResult },
+}
+
+/// What an engine's actor counted, and at the receiver's first flow the witness page.
+pub(super) type EngineResult = Result<Box<(FlowEnd, Option<ProvenWitness>)>, Fault>;
+
+/// Everything a thread needs to become an engine.
+pub(super) struct Assignment {
+    pub halves: Halves,
+    pub role: Role,
+    pub cell: Arc<Cell>,
+    pub connection: Arc<dyn Connection>,
+    /// What the flows of the session share, by direction.
+    pub groups: Arc<[Group; 2]>,
+    pub gate: Arc<Gate>,
+    pub progress: Arc<Progress>,
+    pub events: Sender<Event>,
+}
+
+/// The paths of both directions of a cell, and what is done with them.
+#[derive(Clone, Copy)]
+pub(super) struct Halves {
+    pub workload: &'static dyn Workload,
+    pub tx: &'static DataPath,
+    pub rx: &'static DataPath,
+}
+
+impl Engine {
+    /// Starts the thread and waits until its end of the path is open. The ring
+    /// of an io_uring belongs to the thread that made it, and memory to the
+    /// CPU that touched it first, so everything happens on that thread.
+    pub(crate) fn open(assignment: Assignment) -> Result<Engine, Fault> {
+        let (opened, wait_open) = channel();
+        let (start, wait_start) = channel();
+        let name = format!("{}/{}", assignment.role, assignment.connection.index());
+        std::thread::Builder::new()
+            .name(name.clone())
+            .spawn(move || life(assignment, &opened, &wait_start))
+            .map_err(|e| Fault::system(format!("cannot start thread {name}"), &e))?;
+        match wait_open.recv_timeout(OPENING) {
+            Ok(Ok(tid)) => Ok(Engine { tid, start }),
+            Ok(Err(fault)) => Err(fault),
+            Err(RecvTimeoutError::Timeout) => Err(Fault::new(
+                FaultKind::System,
+                format!("thread {name} did not open its path within {} s", OPENING.as_secs()),
+            )),
+            Err(RecvTimeoutError::Disconnected) => Err(Fault::new(
+                FaultKind::System,
+                format!("thread {name} panicked while it opened its path"),
+            )
+            .remedy("report this as a bug, with its output")),
+        }
+    }
+
+    /// Lets the bytes flow.
+    pub(crate) fn start(&self, detail: Detail) {
+        // The end of an engine that is gone is an event already.
+        let _ = self.start.send(detail);
+    }
+}
+
+type Opened = Result<u32, Fault>;
+
+fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<Detail>) {
+    let (events, flow) = (assignment.events.clone(), assignment.connection.index());
+    let result = catch_unwind(AssertUnwindSafe(|| play(assignment, opened, start)));
+    let result = match result {
+        Ok(None) => return,
+        Ok(Some(result)) => result,
+        Err(panic) => Err(Fault::new(
+            FaultKind::System,
+            format!("the engine panicked: {}", panic_text(panic.as_ref())),
+        )),
+    };
+    // The agent receives no more events only if it is ending anyway.
+    let _ = events.send(Event::EngineEnded { flow, result });
+}
+
+/// Opens, waits, plays. `None` if it never got to play; then the caller that waited for it to
+/// open has the reason.
+fn play(
+    assignment: Assignment,
+    opened: &Sender<Opened>,
+    start: &Receiver<Detail>,
+) -> Option<EngineResult> {
+    let open = match Open::of(&assignment) {
+        Ok(open) => open,
+        Err(fault) => {
+            let _ = opened.send(Err(fault));
+            return None;
+        }
+    };
+    opened.send(Ok(thread::id())).ok()?;
+    let detail = start.recv().ok()?;
+    let connection = assignment.connection.clone();
+    let result = open.play(assignment, detail);
+    // The peer waits for this end to close. The session holds the connection (to read
+    // its state), so letting go of ours would not be enough.
+    match result {
+        Ok(_) => connection.close(),
+        Err(_) => connection.cut(),
+    }
+    Some(result)
+}
+
+/// Both halves, as far as the workload needs them here.
+#[derive(Default)]
+struct Open {
+    tx: Option<Box<dyn workload::Tx>>,
+    rx: Option<Box<dyn workload::Rx>>,
+}
+
+impl Open {
+    fn of(assignment: &Assignment) -> Result<Open, Fault> {
+        let Assignment { halves, role, cell, connection, groups, .. } = assignment;
+        let uses_io_uring = halves.tx.uses_io_uring || halves.rx.uses_io_uring;
+        if let Some(cpu) = cell.placement.cpu(*role) {
+            thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
+        }
+        if let Some(cpu) = cell.placement.io_wq.filter(|_| uses_io_uring) {
+            uring::pin_workers(cpu).map_err(|e| {
+                Fault::system(format!("cannot pin io_uring's workers to CPU {cpu}"), &e).remedy(
+                    "leave out io-wq; it requires Linux 5.14 and a CPU available to this process",
+                )
+            })?;
+        }
+        let (mut open, connection) = (Open::default(), connection.as_ref());
+        for &direction in halves.workload.halves(*role) {
+            let job = halves.workload.job(cell, *role, direction);
+            let group = &groups[direction as usize];
+            match direction {
+                Direction::Send => {
+                    let path = halves.tx.tx.ok_or_else(|| lacks(halves.tx, direction))?;
+                    open.tx = Some(path.open(&job, connection, group)?);
+                }
+                Direction::Receive => {
+                    let path = halves.rx.rx.ok_or_else(|| lacks(halves.rx, direction))?;
+                    open.rx = Some(path.open(&job, connection, group)?);
+                }
+            }
+        }
+        let witness = halves.workload.has_witness(cell) && connection.index() == 0;
+        if let (Role::Sender, true, Some(tx)) = (role, witness, &mut open.tx) {
+            tx.witness()?;
+        }
+        Ok(open)
+    }
+
+    fn play(self, assignment: Assignment, detail: Detail) -> EngineResult {
+        let Assignment { halves, role, cell, connection, gate, progress, .. } = assignment;
+        let expected = halves.workload.has_witness(&cell) && connection.index() == 0;
+        let witness = match (role, expected) {
+            (Role::Receiver, true) => Some(read_witness(connection.as_ref())?),
+            _ => None,
+        };
+        let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);
+        let Open { tx, rx } = self;
+        let end = halves.workload.play(Actor { role, cell, connection, tx, rx, recorder })?;
+        let (entered, moved) = (end.account.ledger.delivered, end.bytes);
+        if entered != moved {
+            return Err(Fault::new(
+                FaultKind::System,
+                format!("the ledger has {entered} bytes, but {moved} were moved"),
+            ));
+        }
+        Ok(Box::new((end, witness)))
+    }
+}
+
+/// A cell names only halves that are there; see `spec`.
+fn lacks(path: &DataPath, direction: Direction) -> Fault {
+    let text = format!("path '{}' has no half that can {direction:?}", path.name);
+    Fault::new(FaultKind::Usage, text)
+        .remedy("choose another path for that direction; 'bytepath paths' lists them")
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
+}

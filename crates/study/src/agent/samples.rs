@@ -1,0 +1,412 @@
+//! From what the kernel delivered for a window to a profile that opens anywhere: names
+//! for addresses, names and owners for threads. Done by the agent right after the
+//! window, while the sampled processes and files still exist.
+
+use bytepath_meter::Capture;
+use bytepath_profile::attribution::{Stream, owner};
+use bytepath_profile::export::PPROF;
+use bytepath_profile::symbols::{
+    KernelSymbols, Mapping, Processes, UserSymbols, kernel_build_id, parse_maps,
+};
+use bytepath_profile::{
+    Builder, FrameId, FrameKind, Header, Profile, Sample, Thread, Weight, Work,
+};
+use bytepath_record::wire::ProfileSize;
+use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::Roots;
+use bytepath_sys::perf::{self, Call, Record, Task, Unit, records};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Symbolizes what was captured and packs it as a file.
+pub(super) fn pack(
+    capture: &Capture,
+    title: String,
+    work: Work,
+    stream: &Stream,
+) -> Result<(Vec<u8>, ProfileSize), Fault> {
+    let mut profile = profile(capture, stream, &Roots::real())?;
+    profile.header.title = title;
+    profile.header.work = work;
+    let mut packed = Vec::new();
+    PPROF
+        .write(&profile, &mut packed)
+        .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profile: {e}")))?;
+    let (samples, bytes) = (profile.count(), packed.len() as u64);
+    let Header { lost, notes, .. } = profile.header;
+    Ok((packed, ProfileSize { bytes, samples, lost, notes }))
+}
+
+/// The profile of a window.
+pub(super) fn profile(capture: &Capture, stream: &Stream, roots: &Roots) -> Result<Profile, Fault> {
+    let read = |path: &std::path::Path| std::fs::read(path).unwrap_or_default();
+    let kallsyms = String::from_utf8_lossy(&read(&roots.proc.join("kallsyms"))).into_owned();
+    let modules = String::from_utf8_lossy(&read(&roots.proc.join("modules"))).into_owned();
+    let mut kernel = KernelSymbols::parse(kallsyms).with_modules(&modules);
+    kernel.build_id = kernel_build_id(&read(&roots.sys.join("kernel/notes"))).unwrap_or_default();
+
+    let header = header(capture, kernel.hidden());
+    let world = World::of(capture)?;
+    let names = Names {
+        kernel,
+        user: UserSymbols::default(),
+        roots,
+        known: HashMap::new(),
+        functions: HashMap::new(),
+    };
+    build(capture, stream, &world, names, header)
+}
+
+fn header(capture: &Capture, hidden: Option<&str>) -> Header {
+    let sampling = &capture.sampling;
+    let mut notes = vec![format!("sampled at {} Hz on each CPU", sampling.rate)];
+    notes.extend(hidden.map(str::to_owned));
+    if capture.throttled > 0 {
+        notes.push(format!(
+            "the kernel stopped sampling {} times because it took too long \
+             (kernel.perf_cpu_time_max_percent)",
+            capture.throttled
+        ));
+    }
+    if capture.counted < 0.99 {
+        notes.push(format!(
+            "the event was counted for {:.0}% of the window only, because others shared the \
+             counters",
+            capture.counted * 100.0
+        ));
+    }
+    Header {
+        event: sampling.event.clone(),
+        weight: match capture.unit {
+            Unit::Nanoseconds => Weight::Nanoseconds,
+            Unit::Events => Weight::Events,
+        },
+        // The kernel turns the rate of a clock into a period once and for all; that
+        // of other events it adjusts as it goes.
+        period: (capture.unit == Unit::Nanoseconds).then(|| (1e9 / sampling.rate as f64).floor()),
+        seconds: Some(capture.seconds),
+        cpus: Some(sampling.cpus.len() as u32),
+        // The number of samples lost in a pause is unknown; at least one.
+        lost: capture.lost + capture.throttled,
+        notes,
+        ..Header::default()
+    }
+}
+
+/// What the records say of threads and processes, whatever was sampled.
+struct World {
+    processes: Processes,
+    threads: HashMap<u32, Thread>,
+}
+
+impl World {
+    /// A thread is called what it was called last. What a process has mapped is
+    /// what it had at the end of the window; of one that was gone by then, what
+    /// the records contain.
+    fn of(capture: &Capture) -> Result<World, Fault> {
+        let mut processes = Processes::default();
+        for (pid, text) in &capture.maps {
+            parse_maps(text).into_iter().for_each(|mapping| processes.map(*pid, mapping));
+        }
+        let mut threads: HashMap<u32, Thread> = HashMap::new();
+        for (pid, tid, name) in &capture.threads {
+            threads.insert(*tid, Thread { name: name.clone(), pid: *pid, tid: *tid });
+        }
+        for record in capture.records.iter().flat_map(|bytes| records(bytes)) {
+            match record.map_err(malformed)? {
+                Record::Comm(task, name, _) => {
+                    let name = String::from_utf8_lossy(name).into_owned();
+                    threads.insert(task.tid, Thread { name, pid: task.pid, tid: task.tid });
+                }
+                Record::Fork(task, parent) => {
+                    let name = threads.get(&parent.tid).map(|thread| thread.name.clone());
+                    let name = name.unwrap_or_default();
+                    let thread = Thread { name, pid: task.pid, tid: task.tid };
+                    threads.entry(task.tid).or_insert(thread);
+                    processes.fork(task.pid, parent.pid);
+                }
+                Record::Mmap(map) if !capture.maps.contains_key(&map.task.pid) => {
+                    let Some(end) = map.start.checked_add(map.len) else { continue };
+                    let path = String::from_utf8_lossy(map.path);
+                    // What the kernel calls memory without a file.
+                    let path = path.strip_prefix("//anon").unwrap_or(&path).to_owned();
+                    let mapping = Mapping { start: map.start, end, offset: map.offset, path };
+                    processes.map(map.task.pid, mapping);
+                }
+                _ => {}
+            }
+        }
+        Ok(World { processes, threads })
+    }
+
+    fn thread(&self, task: Task, cpu: u32) -> Thread {
+        let Task { pid, tid } = task;
+        if (pid, tid) == (0, 0) {
+            // One idle task a CPU, all with the same id; /proc shows none of them.
+            return Thread { name: format!("swapper/{cpu}"), pid, tid };
+        }
+        let unknown = Thread { name: String::new(), pid, tid };
+        self.threads.get(&tid).filter(|thread| thread.pid == pid).cloned().unwrap_or(unknown)
+    }
+}
+
+/// Finds frames for addresses and remembers them.
+struct Names<'a> {
+    kernel: KernelSymbols,
+    user: UserSymbols,
+    roots: &'a Roots,
+    known: HashMap<(u32, Call), Option<Rc<[FrameId]>>>,
+    /// Names of the kernel's functions that reveal owners.
+    functions: HashMap<FrameId, String>,
+}
+
+impl Names<'_> {
+    /// The frames of a line of a chain; none where it cannot be true.
+    fn frames(
+        &mut self,
+        builder: &mut Builder,
+        processes: &Processes,
+        pid: u32,
+        call: Call,
+    ) -> Option<Rc<[FrameId]>> {
+        let key = (if call.in_kernel { 0 } else { pid }, call);
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        // A return address may be the first of the next function.
+        let address = if call.exact { call.address } else { call.address.saturating_sub(1) };
+        let frames = if call.in_kernel {
+            Some(vec![self.kernel.frame(address)])
+        } else {
+            self.user.frames(processes, &self.roots.proc, pid, address)
+        };
+        let ids = frames.map(|frames| {
+            let id = |frame: bytepath_profile::Frame| {
+                let name = (frame.kind == FrameKind::Kernel).then(|| frame.function.clone());
+                let id = builder.frame(frame);
+                self.functions.extend(name.map(|name| (id, name)));
+                id
+            };
+            frames.into_iter().map(id).collect::<Rc<[FrameId]>>()
+        });
+        self.known.insert(key, ids.clone());
+        ids
+    }
+}
+
+fn build(
+    capture: &Capture,
+    stream: &Stream,
+    world: &World,
+    mut names: Names,
+    header: Header,
+) -> Result<Profile, Fault> {
+    let mut samples: Vec<perf::Sample> = Vec::new();
+    for record in capture.records.iter().flat_map(|bytes| records(bytes)) {
+        if let Record::Sample(sample) = record.map_err(malformed)? {
+            samples.push(sample);
+        }
+    }
+    samples.sort_by_key(|sample| sample.time);
+    let mut builder = Builder::new(header);
+    let mut stack: Vec<FrameId> = Vec::new();
+    let mut last: HashMap<u32, u64> = HashMap::new();
+    for sample in &samples {
+        let weight = match capture.unit {
+            Unit::Nanoseconds => {
+                elapsed(sample.time, sample.period, last.insert(sample.cpu, sample.time))
+            }
+            Unit::Events => sample.period,
+        };
+        stack.clear();
+        // Where the kernel could not walk the stack there is the address alone.
+        let alone = Call { address: sample.ip, in_kernel: sample.in_kernel, exact: true };
+        let none = sample.chain.calls().next().is_none();
+        for call in sample.chain.calls().chain(none.then_some(alone)) {
+            let frames = names.frames(&mut builder, &world.processes, sample.task.pid, call);
+            // After an address where no code is, a chain is guesswork: the program
+            // keeps no frame pointers.
+            let Some(frames) = frames else { break };
+            stack.extend(frames.iter());
+        }
+        let thread = world.thread(sample.task, sample.cpu);
+        let functions = stack.iter().filter_map(|id| names.functions.get(id));
+        let owner = owner(stream, &thread, Some(sample.cpu), functions.map(String::as_str));
+        let sample = Sample {
+            stack: builder.stack(&stack),
+            thread: builder.thread(thread),
+            owner,
+            cpu: Some(sample.cpu),
+            time: Some(sample.time.saturating_sub(capture.begin) as f64 * 1e-9),
+            count: 1,
+            weight: weight as f64,
+        };
+        builder.add(sample);
+    }
+    Ok(builder.build())
+}
+
+/// The weight of a clock sample: the periods since the previous one on its CPU.
+/// A timer that comes late, because interrupts were off or the hypervisor had the
+/// CPU, gives one sample for all the periods it missed (`perf_swevent_hrtimer`,
+/// kernel/events/core.c); counted as one each, a fifth of the time and more was lost
+/// on a virtual machine.
+fn elapsed(time: u64, period: u64, before: Option<u64>) -> u64 {
+    let gap = before.map_or(0, |before| time.saturating_sub(before));
+    let period = period.max(1);
+    ((gap + period / 2) / period).max(1).saturating_mul(period)
+}
+
+fn malformed(error: perf::Malformed) -> Fault {
+    Fault::new(FaultKind::System, error.to_string())
+        .remedy("please report this, with the kernel version")
+}
+
+#[cfg(all(test, target_endian = "little"))]
+mod tests {
+    use super::*;
+    use bytepath_profile::Owner;
+    use bytepath_record::{Placement, Role, Sampling};
+    use std::collections::BTreeMap;
+
+    /// What Linux 6.18 wrote while /bin/true was started and ended.
+    const EXEC: &[u8] = include_bytes!("../../../../tests/data/perf/exec-6.18.records");
+    const PERIOD: u64 = 1_001_001;
+
+    fn capture(records: Vec<Vec<u8>>, threads: &[(u32, u32, &str)]) -> Capture {
+        let thread = |(pid, tid, name): &(u32, u32, &str)| (*pid, *tid, (*name).to_owned());
+        Capture {
+            sampling: Sampling { event: "cpu-clock".into(), rate: 999, cpus: vec![0, 1] },
+            unit: Unit::Nanoseconds,
+            records,
+            begin: 1_000_000_000,
+            seconds: 2.0,
+            lost: 3,
+            throttled: 0,
+            counted: 1.0,
+            threads: threads.iter().map(thread).collect(),
+            maps: BTreeMap::new(),
+        }
+    }
+
+    /// A sample as the kernel writes it; kernel addresses have their upper half set.
+    fn sample(task: (u32, u32), time: u64, cpu: u32, chain: &[u64]) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut marked: Vec<u64> = Vec::new();
+        let mut last = None;
+        for address in chain {
+            let kernel = *address >> 63 == 1;
+            if last != Some(kernel) {
+                // PERF_CONTEXT_KERNEL and PERF_CONTEXT_USER.
+                marked.push(if kernel { -128i64 as u64 } else { -512i64 as u64 });
+                last = Some(kernel);
+            }
+            marked.push(*address);
+        }
+        body.extend(0x1234u64.to_ne_bytes());
+        body.extend(task.0.to_ne_bytes());
+        body.extend(task.1.to_ne_bytes());
+        body.extend(time.to_ne_bytes());
+        body.extend(cpu.to_ne_bytes());
+        body.extend(0u32.to_ne_bytes());
+        body.extend(PERIOD.to_ne_bytes());
+        body.extend((marked.len() as u64).to_ne_bytes());
+        body.extend(marked.iter().flat_map(|word| word.to_ne_bytes()));
+        let mut record = 9u32.to_ne_bytes().to_vec();
+        record.extend(2u16.to_ne_bytes());
+        record.extend((8 + body.len() as u16).to_ne_bytes());
+        record.extend(body);
+        record
+    }
+
+    fn roots(kallsyms: &str) -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("proc")).unwrap();
+        std::fs::write(dir.path().join("proc/kallsyms"), kallsyms).unwrap();
+        let roots = Roots::recorded(dir.path());
+        (dir, roots)
+    }
+
+    const KALLSYMS: &str = "\
+ffffffff81000000 T tcp_sendmsg
+ffffffff81000100 T do_syscall_64
+ffffffff81000200 T net_rx_action
+ffffffff81000300 T default_idle
+";
+
+    #[test]
+    fn samples_get_names_owners_and_an_order() {
+        let (_dir, roots) = roots(KALLSYMS);
+        let kernel = |offset: u64| 0xffff_ffff_8100_0000 + offset;
+        let ms = |ms: u64| 1_000_000_000 + ms * 1_000_000;
+        // The return address 0x200 is after a call at the very end of do_syscall_64,
+        // and nothing was called by net_rx_action.
+        let first = sample((10, 12), ms(2), 0, &[kernel(0x10), kernel(0x200)]);
+        let earlier = sample((20, 22), ms(1), 1, &[kernel(0x204), kernel(0x102)]);
+        let idle = sample((0, 0), ms(3), 1, &[kernel(0x300)]);
+        let bare = sample((10, 12), ms(4), 0, &[]);
+        let records = vec![[first, bare].concat(), [earlier, idle].concat()];
+        let capture = capture(records, &[(10, 12, "sender/0"), (20, 22, "receiver/0")]);
+        let placement = Placement::pinned(0, 1);
+        let stream = Stream { agents: [Some(10), Some(20)], placement };
+        let profile = profile(&capture, &stream, &roots).unwrap();
+        let seen: Vec<(Owner, String, Vec<&str>)> = profile
+            .samples()
+            .iter()
+            .map(|s| {
+                let stack = profile.stack(s.stack).iter();
+                let stack = stack.map(|id| profile.frame(*id).function.as_str()).collect();
+                (s.owner, profile.thread(s.thread).name.clone(), stack)
+            })
+            .collect();
+        let (tx, rx) = (Role::Sender, Role::Receiver);
+        let expected = [
+            (Owner::Softirq(Some(rx)), "receiver/0".into(), vec!["net_rx_action", "do_syscall_64"]),
+            (Owner::Role(tx), "sender/0".into(), vec!["tcp_sendmsg", "do_syscall_64"]),
+            (Owner::Idle, "swapper/1".into(), vec!["default_idle"]),
+            // No chain, an address of the program, and nothing known of its files.
+            (Owner::Role(tx), "sender/0".into(), vec![]),
+        ];
+        assert_eq!(seen, expected);
+        let header = &profile.header;
+        assert_eq!((header.lost, header.period, header.cpus), (3, Some(1_001_001.0), Some(2)));
+        assert_eq!((header.weight, profile.total()), (Weight::Nanoseconds, 6.0 * PERIOD as f64));
+        let times: Vec<f64> = profile.samples().iter().map(|s| s.time.unwrap()).collect();
+        assert!(times.is_sorted() && (times[0] - 0.001).abs() < 1e-9, "{times:?}");
+    }
+
+    #[test]
+    fn a_program_that_was_gone_has_its_name_from_the_records() {
+        let (_dir, roots) = roots("0000000000000000 T hidden\n");
+        let mut capture = capture(vec![EXEC.to_vec()], &[]);
+        (capture.throttled, capture.counted) = (2, 0.5);
+        let profile = profile(&capture, &Stream::default(), &roots).unwrap();
+        let [one] = profile.samples() else { panic!("{:?}", profile.samples()) };
+        assert_eq!(profile.thread(one.thread).name, "true");
+        assert_eq!(one.owner, Owner::Foreign);
+        let stack = profile.stack(one.stack);
+        assert!(stack.iter().any(|id| profile.frame(*id).module == "[kernel]"));
+        let notes = profile.header.notes.join("; ");
+        for part in ["kptr_restrict", "2 times", "50%"] {
+            assert!(notes.contains(part), "{notes}");
+        }
+        assert_eq!(profile.header.lost, 5, "a pause is a loss");
+    }
+
+    #[test]
+    fn bytes_that_are_not_records_are_a_fault() {
+        let (_dir, roots) = roots("");
+        let fault = profile(&capture(vec![vec![1; 24]], &[]), &Stream::default(), &roots);
+        assert!(fault.unwrap_err().message.contains("malformed"));
+    }
+
+    #[test]
+    fn a_late_sample_stands_for_the_periods_it_missed() {
+        let weight = |before| elapsed(10_000, 1_000, before);
+        assert_eq!(weight(None), 1_000);
+        assert_eq!(weight(Some(9_000)), 1_000);
+        assert_eq!(weight(Some(9_600)), 1_000, "never less than one");
+        assert_eq!(weight(Some(6_950)), 3_000);
+        assert_eq!(weight(Some(20_000)), 1_000, "clocks that go back");
+    }
+}

@@ -1,0 +1,432 @@
+//! One session as an agent sees it: its connections, engines and meters.
+
+use super::encryption::Encryption;
+use super::engine::{Assignment, Engine, EngineResult, Event, Halves};
+use bytepath_engine::connection::{Connection, Listener, Terms, Transport};
+use bytepath_engine::path::{self, DataPath};
+use bytepath_engine::workload::{self, Detail, Direction, Gate, Group, Phase, Progress};
+use bytepath_meter::{
+    self as meter, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag,
+};
+use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
+use bytepath_record::{
+    Cell, Fault, FaultKind, Hops, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
+};
+use bytepath_stats::ENGINE_RUN;
+use bytepath_sys::{Roots, clock};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// How long an engine may take to notice the end of a window.
+const NOTICE: Duration = Duration::from_millis(250);
+
+/// How long meters are taken to need before a window opens, until that was seen.
+const STARTING: Duration = Duration::from_millis(3);
+
+/// A session in one of its states, from listening to finished.
+pub(super) struct Session {
+    cell: Arc<Cell>,
+    role: Role,
+    halves: Halves,
+    listener: Option<(Box<dyn Listener>, Token)>,
+    secret: Option<Secret>,
+    /// What is known of the kernel's TLS, if it has to encrypt.
+    encryption: Option<Encryption>,
+    gate: Arc<Gate>,
+    progress: Arc<Vec<Arc<Progress>>>,
+    connections: Vec<Arc<dyn Connection>>,
+    /// The kernel's sockets among them, for meters.
+    sockets: Arc<Vec<OwnedFd>>,
+    engines: Vec<Engine>,
+    ends: Vec<Option<EngineResult>>,
+    meters: Vec<Chosen>,
+    device: Option<String>,
+    /// Whether the host has no other role.
+    alone: bool,
+    last_look: meter::LastLook,
+    prepared: Vec<(&'static str, Box<dyn Prepared>)>,
+    running: Vec<(&'static str, Box<dyn Running>)>,
+    costs: Vec<Reading>,
+    capture: Option<Box<Capture>>,
+    /// When the last window was opened, by [`clock::monotonic`].
+    opened: u64,
+    /// How long the meters need before a window opens.
+    starting: Duration,
+}
+
+impl Session {
+    /// Receiver: listens for the cell's flows. `queues` are those of a tap, if the link is one.
+    pub(super) fn listen(
+        paths: &[&'static DataPath],
+        call: Listen,
+        queues: &[Arc<OwnedFd>],
+    ) -> Result<Self, Fault> {
+        let Listen { cell, address, device, token, ports, secret } = call;
+        let mut session = Session::new(paths, *cell, Role::Receiver, device, secret)?;
+        let terms = Terms { ports, queues, ..session.terms() };
+        let listener = session.transport()?.listen(address, &terms)?;
+        session.listener = Some((listener, token));
+        Ok(session)
+    }
+
+    pub(super) fn address(&self) -> Result<SocketAddr, Fault> {
+        let (listener, _) =
+            self.listener.as_ref().ok_or_else(|| protocol_error("not listening"))?;
+        listener.address()
+    }
+
+    /// Sender: connects all flows to a peer, opens the path, sends the witness page.
+    pub(super) fn connect(
+        paths: &[&'static DataPath],
+        call: Connect,
+        events: Sender<Event>,
+    ) -> Result<Self, Fault> {
+        let Connect { cell, peer, device, token, ports, secret } = call;
+        let mut session = Session::new(paths, *cell, Role::Sender, device, secret)?;
+        let (transport, terms) = (session.transport()?, Terms { ports, ..session.terms() });
+        let connect = |index| transport.connect(peer, &terms, &token, index);
+        let connections = (0..terms.contract.flows).map(connect).collect::<Result<_, _>>()?;
+        session.open(connections, events)?;
+        Ok(session)
+    }
+
+    /// Receiver: takes the connections that show the token and opens the path.
+    pub(super) fn accept(&mut self, events: Sender<Event>) -> Result<(), Fault> {
+        let (listener, token) =
+            self.listener.take().ok_or_else(|| protocol_error("not listening"))?;
+        let connections = listener.accept(&token, self.cell.stream.flows)?;
+        self.open(connections, events)
+    }
+
+    fn new(
+        paths: &[&'static DataPath],
+        cell: Cell,
+        role: Role,
+        device: Option<String>,
+        secret: Option<Secret>,
+    ) -> Result<Self, Fault> {
+        let cell = path::of_end(paths, &cell, role);
+        let find = |role: Role| {
+            let name = &cell.half(role).path;
+            path::find(paths, name)
+                .ok_or_else(|| Fault::new(FaultKind::Usage, format!("there is no path '{name}'")))
+        };
+        let halves = Halves {
+            workload: workload::of(&cell)?,
+            tx: find(Role::Sender)?,
+            rx: find(Role::Receiver)?,
+        };
+        let by_kernel = cell.stream.tls == Tls::Kernel;
+        Ok(Session {
+            encryption: by_kernel.then(Encryption::before).transpose()?,
+            secret,
+            cell: Arc::new(cell),
+            role,
+            halves,
+            listener: None,
+            gate: Arc::default(),
+            progress: Arc::default(),
+            connections: Vec::new(),
+            sockets: Arc::default(),
+            engines: Vec::new(),
+            ends: Vec::new(),
+            meters: Vec::new(),
+            device,
+            alone: false,
+            last_look: meter::LastLook::default(),
+            prepared: Vec::new(),
+            running: Vec::new(),
+            costs: Vec::new(),
+            capture: None,
+            opened: 0,
+            starting: STARTING,
+        })
+    }
+
+    fn transport(&self) -> Result<&'static dyn Transport, Fault> {
+        let Halves { workload, tx, rx } = self.halves;
+        path::transport(workload, &self.cell, self.role, [tx, rx])
+    }
+
+    fn terms(&self) -> Terms<'_> {
+        let (contract, link) = (&self.cell.stream, &self.cell.link);
+        let (device, options) = (self.device.as_deref(), &self.cell.half(self.role).options);
+        let secret = self.secret.as_ref();
+        Terms { contract, link, device, ports: None, queues: &[], options, secret }
+    }
+
+    fn open(
+        &mut self,
+        connections: Vec<Arc<dyn Connection>>,
+        events: Sender<Event>,
+    ) -> Result<(), Fault> {
+        if let Some(encryption) = &mut self.encryption {
+            encryption.begun()?;
+        }
+        let groups: Arc<[Group; 2]> = Arc::default();
+        // A transport whose flows end in a device has none to accept.
+        self.progress = Arc::new(connections.iter().map(|_| Arc::default()).collect());
+        self.ends = connections.iter().map(|_| None).collect();
+        for (index, connection) in connections.iter().enumerate() {
+            self.engines.push(Engine::open(Assignment {
+                halves: self.halves,
+                role: self.role,
+                cell: self.cell.clone(),
+                connection: connection.clone(),
+                groups: groups.clone(),
+                gate: self.gate.clone(),
+                progress: self.progress[index].clone(),
+                events: events.clone(),
+            })?);
+        }
+        let sockets = connections.iter().filter_map(|connection| connection.socket());
+        let sockets = sockets.map(|socket| socket.try_clone_to_owned()).collect::<Result<_, _>>();
+        let sockets = sockets.map_err(|e| Fault::system("cannot duplicate a socket", &e))?;
+        (self.connections, self.sockets) = (connections, Arc::new(sockets));
+        Ok(())
+    }
+
+    /// Gets the meters ready and lets the bytes flow.
+    pub(super) fn start(&mut self, meters: Vec<Chosen>, alone: bool) -> Result<(), Fault> {
+        self.alone = alone;
+        let requested = |name| meters.iter().any(|chosen| chosen.meter.name == name);
+        let detail =
+            Detail { calls: requested(meter::SYSCALLS.name), sizes: requested(meter::SIZES.name) };
+        self.meters = meters;
+        let mut context = self.context();
+        for Chosen { meter, options, .. } in &self.meters {
+            context.options.clone_from(options);
+            let prepared = (meter.prepare)(&context);
+            let prepared = prepared.map_err(|fault| cannot_start(*meter, fault))?;
+            self.prepared.extend(prepared.map(|ready| (meter.name, ready)));
+        }
+        for engine in &self.engines {
+            engine.start(detail);
+        }
+        Ok(())
+    }
+
+    /// Holds the sender, or lets it continue without counting.
+    pub(super) fn pace(&self, hold: bool) {
+        self.gate.set(if hold { Phase::Hold } else { Phase::WarmUp });
+    }
+
+    /// Starts the meters, the first one last, then the window: so what the first ones
+    /// read is closest to it. Gives the moment at which it opened, by CLOCK_MONOTONIC.
+    pub(super) fn window_begin(&mut self) -> Result<u64, Fault> {
+        let begun = Instant::now();
+        let mut context = self.context();
+        for Chosen { meter, options, .. } in self.meters.iter().rev() {
+            context.options.clone_from(options);
+            let begin = Instant::now();
+            let ready = self.prepared.iter().position(|(name, _)| *name == meter.name);
+            let running = match ready {
+                Some(at) => self.prepared.swap_remove(at).1.start(),
+                None => (meter.start)(&context),
+            };
+            let running = running.map_err(|fault| cannot_start(*meter, fault))?;
+            self.running.push((meter.name, running));
+            self.costs.push(cost(self.role, meter.name, begin.elapsed()));
+        }
+        self.gate.set(Phase::Window);
+        self.opened = clock::monotonic();
+        // One start that was held up is not what the next one takes.
+        self.starting = (self.starting + begun.elapsed()) / 2;
+        Ok(self.opened)
+    }
+
+    /// When to begin so that the window opens at a moment.
+    pub(super) fn begin_for(&self, opens: u64) -> u64 {
+        opens.saturating_sub(self.starting.as_nanos() as u64)
+    }
+
+    /// Ends the window, then the meters, in their order.
+    pub(super) fn window_end(&mut self) -> Result<WindowRecord, Fault> {
+        self.gate.set(Phase::Drain);
+        let edges = [self.opened, clock::monotonic()];
+        let mut sum = Output::default();
+        for (name, running) in std::mem::take(&mut self.running).into_iter().rev() {
+            let begin = Instant::now();
+            let output =
+                running.stop().map_err(|fault| fault.context(format!("meter {name} failed")))?;
+            sum.readings.extend(output.readings);
+            sum.series.extend(output.series);
+            sum.threads.extend(output.threads);
+            sum.warnings.extend(output.warnings);
+            self.capture = output.capture.or(self.capture.take());
+            self.costs.push(cost(self.role, name, begin.elapsed()));
+        }
+        self.await_notice(Phase::Drain);
+        sum.readings.extend(add_up(std::mem::take(&mut self.costs)));
+        Ok(WindowRecord {
+            readings: sum.readings,
+            series: sum.series,
+            threads: sum.threads,
+            warnings: sum.warnings,
+            edges,
+        })
+    }
+
+    /// What was sampled in the last window, once.
+    pub(super) fn take_capture(&mut self) -> Option<Box<Capture>> {
+        self.capture.take()
+    }
+
+    /// Waits until every engine has noticed the end of its window. An engine
+    /// looks when bytes come, so the sender must not be held before that: a
+    /// window whose end brings no bytes would last until the next slice. A stream
+    /// that stalls is not waited for; the length of its window shows it.
+    fn await_notice(&self, phase: Phase) {
+        let deadline = Instant::now() + NOTICE;
+        let noticed = || self.progress.iter().all(|flow| flow.has_noticed(phase));
+        while !noticed() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// Whether every engine has closed its window, and how much all have moved so far.
+    pub(super) fn is_done(&self) -> (bool, u64) {
+        let done = self.progress.iter().all(|flow| flow.has_noticed(Phase::Drain));
+        (done, self.progress.iter().map(|flow| flow.total()).sum())
+    }
+
+    /// Sender: ends the stream; a sink of frames takes what is left.
+    pub(super) fn stop(&self) {
+        self.gate.set(Phase::Stop);
+    }
+
+    /// Called every [`meter::TICK`].
+    pub(super) fn tick(&mut self) {
+        for (_, running) in &mut self.running {
+            running.tick();
+        }
+    }
+
+    /// Notes how the engine of a flow ended. The fault is that it was not meant to end yet.
+    pub(super) fn engine_ended(&mut self, flow: u32, result: EngineResult) -> Result<(), Fault> {
+        let early = !matches!(self.gate.phase(), Phase::Drain | Phase::Stop);
+        let fault = match &result {
+            Err(fault) => Err(fault.clone()),
+            Ok(_) if early => Err(Fault::new(
+                FaultKind::PeerLost,
+                format!("the {}'s stream ended before the window did", self.role),
+            )),
+            Ok(_) => Ok(()),
+        };
+        if let Some(slot) = self.ends.get_mut(flow as usize) {
+            *slot = Some(result);
+        }
+        fault
+    }
+
+    /// True when no engine runs any more.
+    pub(super) fn all_ended(&self) -> bool {
+        self.ends.iter().all(Option::is_some)
+    }
+
+    /// Cuts all connections, so that every engine returns.
+    pub(super) fn cut(&self) {
+        self.connections.iter().for_each(|connection| connection.cut());
+    }
+
+    /// The record of this role, once all engines have returned.
+    pub(super) fn finish(&mut self) -> Result<RoleEnd, Fault> {
+        let (mut ledger, mut tally) = (Ledger::default(), workload::TallyEnd::default());
+        let (mut total_bytes, mut hops) = (0, Hops::default());
+        let (mut readings, mut notes, mut witness) = (Vec::new(), Vec::new(), None);
+        for end in self.ends.iter_mut().map(Option::take) {
+            let (end, page) = *end.ok_or_else(|| protocol_error("an engine still runs"))??;
+            ledger.add(&end.account.ledger);
+            notes.extend(end.account.notes);
+            readings.extend(end.account.readings);
+            witness = witness.or(page);
+            total_bytes += end.bytes;
+            hops.add(&end.account.hops);
+            tally.add(end.tally);
+        }
+        readings.extend(self.account_for_encryption(&mut ledger)?);
+        let run = Duration::from_nanos(tally.window.run).as_secs_f64();
+        let scope = Scope::Role(self.role);
+        readings.push(Reading::sum(ENGINE_RUN.to_owned(), Unit::Seconds, run, scope));
+        let record = RoleRecord {
+            role: self.role,
+            total_bytes,
+            count: tally.window.count,
+            window: tally.window.seconds(),
+            ledger,
+            calls: tally.rows(),
+            sizes: tally.size_distribution(),
+            fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
+            latency: tally.latency,
+            hops: (self.halves.workload.protocol(&self.cell) == Protocol::Frames).then_some(hops),
+            threads: Vec::new(),
+            witness: None,
+            notes,
+        };
+        Ok(RoleEnd { record: Box::new(record), witness, readings })
+    }
+
+    /// Enters in the ledger who encrypted; the readings are the kernel's counters.
+    fn account_for_encryption(&self, ledger: &mut Ledger) -> Result<Vec<Reading>, Fault> {
+        let sends = self.halves.workload.halves(self.role).contains(&Direction::Send);
+        match (&self.encryption, self.cell.stream.tls) {
+            (Some(encryption), _) => {
+                return encryption.ended(self.role, sends, self.connections.len(), ledger);
+            }
+            (None, Tls::User) if self.role == Role::Sender => {
+                ledger.mode = "TLS by the program".into()
+            }
+            _ => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn context(&self) -> Context {
+        let progress = self.progress.clone();
+        let threads = self.engines.iter().enumerate().map(|(index, engine)| ThreadTag {
+            tid: engine.tid,
+            name: format!("{}/{index}", self.role),
+        });
+        Context {
+            roots: Roots::real(),
+            role: self.role,
+            threads: threads.collect(),
+            flows: self.sockets.clone(),
+            work: self.halves.workload.work(),
+            moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
+            device: self.device.clone(),
+            alone: self.alone,
+            last_look: self.last_look.clone(),
+            options: Value::Null,
+        }
+    }
+}
+
+fn cannot_start(meter: &Meter, fault: Fault) -> Fault {
+    fault.context(format!("meter {} cannot start", meter.name))
+}
+
+fn cost(role: Role, meter: &str, time: Duration) -> Reading {
+    Reading::sum(format!("cost.{meter}"), Unit::Seconds, time.as_secs_f64(), Scope::Role(role))
+}
+
+/// Adds up the readings of one metric.
+fn add_up(readings: Vec<Reading>) -> Vec<Reading> {
+    let mut sums: Vec<Reading> = Vec::new();
+    for reading in readings {
+        match sums.iter_mut().find(|sum| sum.metric == reading.metric) {
+            Some(sum) => sum.value += reading.value,
+            None => sums.push(reading),
+        }
+    }
+    sums
+}
+
+/// What cannot happen unless controller and agent disagree on whose turn it is.
+pub(super) fn protocol_error(what: &str) -> Fault {
+    Fault::new(FaultKind::System, format!("controller and agent are out of step: {what}"))
+}

@@ -1,0 +1,293 @@
+//! The conversation with agents: call, wait, and notice at once when an agent is lost or the
+//! user cancels.
+
+use super::line::{AgentEvent, Line};
+use bytepath_host::testbed::Deployment;
+use bytepath_host::{Host, build_of, own_build};
+use bytepath_record::wire::{Call, Hello, Ping, Reply};
+use bytepath_record::{Fault, FaultKind, Role, SCHEMA_VERSION};
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How often a wait checks the stop flag.
+const POLL: Duration = Duration::from_millis(20);
+
+/// After one agent reports a lost peer, how long the notice that the other one
+/// died may take; its death is the better explanation.
+const CAUSE: Duration = Duration::from_millis(300);
+
+/// How long a reply may take before the hosts are pinged, and how often they are then. Nothing is
+/// pinged during windows, so that it disturbs no measurement.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// Time an agent has to reply to anything that does not wait for its engines.
+pub(super) const PROMPT: Duration = Duration::from_secs(30);
+
+/// The hosts that agents run on.
+pub(super) trait Hosts {
+    fn of(&mut self, role: Role) -> &mut dyn Host;
+}
+
+impl Hosts for Deployment {
+    fn of(&mut self, role: Role) -> &mut dyn Host {
+        self.host(role)
+    }
+}
+
+impl Hosts for Box<dyn Host> {
+    fn of(&mut self, _: Role) -> &mut dyn Host {
+        self.as_mut()
+    }
+}
+
+/// The agents of one or both roles, and their hosts. Dropping it ends the agents.
+pub(super) struct Agents<'a, H> {
+    /// How many times as long these hosts take.
+    pub slowness: f64,
+    /// Whether they are stewards.
+    stewards: bool,
+    stop: &'a AtomicBool,
+    inbox: Receiver<(Role, AgentEvent)>,
+    lines: Vec<(Role, Line)>,
+    /// Replies that came while another was awaited.
+    early: VecDeque<(Role, Reply)>,
+    /// Since when a ping has been unanswered.
+    pinged: [Option<Instant>; 2],
+    /// Dropped last, as hosts wait for their agents to end, and these for the end of their pipes.
+    pub hosts: H,
+}
+
+impl<'a, H: Hosts> Agents<'a, H> {
+    pub(super) fn open(
+        mut hosts: H,
+        roles: &[Role],
+        stewards: bool,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, Fault> {
+        let (events, inbox) = channel();
+        let mut open =
+            |role| Ok((role, Line::open(hosts.of(role).take_pipe(), role, events.clone())?));
+        let lines = roles.iter().map(|role| open(*role)).collect::<Result<_, Fault>>()?;
+        let (early, pinged) = (VecDeque::new(), [None; 2]);
+        Ok(Agents { slowness: 1.0, stewards, stop, inbox, lines, early, pinged, hosts })
+    }
+
+    /// Checks that an agent is of the same build as a program; returns its process id.
+    pub(super) fn greet(&mut self, role: Role, program: &Path) -> Result<u32, Fault> {
+        let identity = self.call(role, Hello {})?;
+        let ours = build_of(program).unwrap_or_else(|| own_build().to_owned());
+        if identity.schema == SCHEMA_VERSION && identity.build == ours {
+            return Ok(identity.pid);
+        }
+        let text = format!(
+            "the {role}'s agent is bytepath {} (records v{}), this is {ours} (v{SCHEMA_VERSION})",
+            identity.build, identity.schema
+        );
+        Err(Fault::new(FaultKind::Unsupported, text).remedy("install the same build at both ends"))
+    }
+
+    /// How long these hosts may take for what takes others so long.
+    pub(super) fn timeout(&self, usual: Duration) -> Duration {
+        usual.mul_f64(self.slowness)
+    }
+
+    /// Calls one agent and waits for its reply.
+    pub(super) fn call<C: Call>(&mut self, role: Role, call: C) -> Result<C::Reply, Fault> {
+        self.call_within(role, call, PROMPT)
+    }
+
+    /// The same for a call that may take longer.
+    pub(super) fn call_within<C: Call>(
+        &mut self,
+        role: Role,
+        call: C,
+        timeout: Duration,
+    ) -> Result<C::Reply, Fault> {
+        self.send(role, call)?;
+        self.receive::<C>(role, timeout)
+    }
+
+    /// Sends without waiting for the reply.
+    pub(super) fn send<C: Call>(&mut self, role: Role, call: C) -> Result<(), Fault> {
+        let line = self.lines.iter_mut().find(|(of, _)| *of == role);
+        let (_, line) = line.ok_or_else(|| Fault::new(FaultKind::System, "no such agent"))?;
+        line.send(&call.into())?.map_err(|_| self.gone(role))
+    }
+
+    /// Sends to both agents at the same time.
+    pub(super) fn send_both<C: Call>(&mut self, call: impl Fn(Role) -> C) -> Result<(), Fault> {
+        Role::ALL.into_iter().try_for_each(|role| self.send(role, call(role)))
+    }
+
+    /// Waits for the replies of both agents.
+    pub(super) fn receive_both<C: Call>(&mut self) -> Result<[C::Reply; 2], Fault> {
+        let sender = self.receive::<C>(Role::Sender, PROMPT)?;
+        Ok([sender, self.receive::<C>(Role::Receiver, PROMPT)?])
+    }
+
+    /// Waits for the reply of one agent, on slow hosts accordingly longer; that
+    /// of the other is kept.
+    pub(super) fn receive<C: Call>(
+        &mut self,
+        role: Role,
+        timeout: Duration,
+    ) -> Result<C::Reply, Fault> {
+        match self.await_reply(role, timeout)? {
+            // A peer that was lost may have a cause.
+            Reply::Failed(fault) => Err(self.root_cause(fault.context(role))),
+            reply => C::receive(reply).map_err(|other| self.unexpected(role, &other)),
+        }
+    }
+
+    fn await_reply(&mut self, role: Role, timeout: Duration) -> Result<Reply, Fault> {
+        if let Some(at) = self.early.iter().position(|(of, _)| *of == role)
+            && let Some((_, reply)) = self.early.remove(at)
+        {
+            return Ok(reply);
+        }
+        let timeout = self.timeout(timeout);
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.next_reply(deadline.min(Instant::now() + WATCH))? {
+                Some((of, reply)) if of == role => return Ok(reply),
+                Some(other) => self.early.push_back(other),
+                None if Instant::now() >= deadline => return Err(self.silent(role, timeout)),
+                None => self.ping_all()?,
+            }
+        }
+    }
+
+    /// Lets time pass. Fails at once if an agent is lost or replies, or the user cancels.
+    pub(super) fn pass(&mut self, time: Duration) -> Result<(), Fault> {
+        match self.next_reply(Instant::now() + time)? {
+            None => Ok(()),
+            Some((role, reply)) => Err(self.unexpected(role, &reply)),
+        }
+    }
+
+    /// The same until a given time; a reply that comes before it is kept.
+    pub(super) fn pass_until(&mut self, end: Instant) -> Result<(), Fault> {
+        while let Some(reply) = self.next_reply(end)? {
+            self.early.push_back(reply);
+        }
+        Ok(())
+    }
+
+    /// The next reply of any agent; `None` at the deadline.
+    fn next_reply(&mut self, deadline: Instant) -> Result<Option<(Role, Reply)>, Fault> {
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (role, event) = match self.inbox.recv_timeout(left.min(POLL)) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return Err(self.gone(self.lines[0].0)),
+            };
+            self.pinged[role as usize] = None;
+            match event {
+                AgentEvent::Reply(Reply::Ping(())) => {}
+                AgentEvent::Reply(Reply::Lost(fault)) => {
+                    return Err(self.root_cause(lost_stream(role, fault)));
+                }
+                AgentEvent::Reply(reply) => return Ok(Some((role, reply))),
+                AgentEvent::Malformed(what) => {
+                    let text = format!(
+                        "{} sent no valid reply: {what}",
+                        title(self.stewards, role, "agent")
+                    );
+                    return Err(Fault::new(FaultKind::System, text));
+                }
+                AgentEvent::Disconnected => return Err(self.gone(role)),
+            }
+        }
+    }
+
+    /// Notices a host that hangs. It need not be that of the agent whose reply is awaited: that
+    /// one may be waiting itself, for its peer.
+    fn ping_all(&mut self) -> Result<(), Fault> {
+        for (role, line) in &mut self.lines {
+            let host = self.hosts.of(*role);
+            let since = &mut self.pinged[*role as usize];
+            let answers = match since {
+                Some(since) => since.elapsed() < host.silence(),
+                None => {
+                    *since = Some(Instant::now());
+                    // A pipe that accepts nothing any more counts as silent; one that is closed
+                    // brings another event.
+                    let sent = line.send(&Ping {}.into())?.map_err(|e| e.kind());
+                    !matches!(sent, Err(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+                }
+            };
+            if !answers {
+                let how = host.give_up();
+                let text = format!("{} is lost: {how}", title(self.stewards, *role, "host"));
+                return Err(Fault::new(FaultKind::PeerLost, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// A lost peer is an effect. The death of the other agent, or the fault of its
+    /// engine, explains it better.
+    fn root_cause(&mut self, effect: Fault) -> Fault {
+        if effect.kind != FaultKind::PeerLost {
+            return effect;
+        }
+        let deadline = Instant::now() + CAUSE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(left) {
+                Ok((role, AgentEvent::Disconnected)) => return self.gone(role),
+                Ok((role, AgentEvent::Reply(Reply::Lost(fault))))
+                    if fault.kind != FaultKind::PeerLost =>
+                {
+                    return lost_stream(role, fault);
+                }
+                Ok(_) => {}
+                Err(_) => return effect,
+            }
+        }
+    }
+
+    fn silent(&mut self, role: Role, timeout: Duration) -> Fault {
+        let title = title(self.stewards, role, "agent");
+        let mut text = format!("{title} did not answer within {} s", timeout.as_secs());
+        if let Some(console) = self.hosts.of(role).console() {
+            text.push_str(&format!("; its host's console shows: {console}"));
+        }
+        Fault::new(FaultKind::PeerLost, text)
+    }
+
+    fn gone(&mut self, role: Role) -> Fault {
+        let how = self.hosts.of(role).last_words();
+        Fault::new(
+            FaultKind::PeerLost,
+            format!("{} is gone: {how}", title(self.stewards, role, "agent")),
+        )
+    }
+
+    fn unexpected(&self, role: Role, reply: &Reply) -> Fault {
+        let reply: String = serde_json::to_string(reply).unwrap_or_default();
+        let reply: String = reply.chars().take(80).collect();
+        let text = format!("{} answered out of turn: {reply}", title(self.stewards, role, "agent"));
+        Fault::new(FaultKind::System, text)
+    }
+}
+
+fn title(is_steward: bool, role: Role, noun: &str) -> String {
+    match is_steward {
+        true => format!("the steward on the {role}'s host"),
+        false => format!("the {role}'s {noun}"),
+    }
+}
+
+fn lost_stream(role: Role, fault: Fault) -> Fault {
+    fault.context(format!("{role} lost its stream"))
+}

@@ -1,0 +1,80 @@
+//! Where the frames of a trial are: sent, dropped on the way, received, or still queued.
+
+use super::remote::Remotes;
+use bytepath_record::{Cell, Fault, Hops, Role, RoleRecord};
+use std::time::{Duration, Instant};
+
+/// How long the sender's device may take to forward frames, and how often it is checked.
+const FORWARDED: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(10);
+
+/// What the devices of the link count of frames: the sender's what it sent and dropped, the
+/// receiver's what it dropped on arrival. The two ends of a veth pair count the same drop.
+pub(super) fn count(remotes: &mut Remotes, cell: &Cell) -> Result<Hops, Fault> {
+    let is_macvtap = cell.link.tap.is_some_and(|tap| tap.macvtap);
+    let counts_arrivals = is_macvtap || remotes.properties.has_cable;
+    let sent = remotes.count_frames(Role::Sender)?;
+    let arrival_dropped = match counts_arrivals {
+        true => remotes.count_frames(Role::Receiver)?.arrival_dropped,
+        false => 0,
+    };
+    Ok(Hops { arrival_dropped, ..sent })
+}
+
+/// What the devices count once the sender's has sent or dropped what its generator handed it,
+/// or a while has passed: a process that forwards frames from there, as a guest's qemu, may have to
+/// wait for a CPU, and a notified sink takes silence for the end.
+pub(super) fn wait_until_forwarded(
+    remotes: &mut Remotes,
+    cell: &Cell,
+    before: &Hops,
+    roles: &[RoleRecord],
+) -> Result<Hops, Fault> {
+    let own = roles.first().and_then(|sender| sender.hops).unwrap_or_default();
+    let end = Instant::now() + remotes.agents.timeout(FORWARDED);
+    loop {
+        let now = count(remotes, cell)?;
+        let Hops { qdisc_dropped, device_dropped, device_sent, .. } = hop_deltas(before, &now, own);
+        let dropped = Hops { qdisc_dropped, device_dropped, ..own };
+        let is_forwarded = dropped.lost() + device_sent >= dropped.generated();
+        if is_forwarded || own.drops_untold || !remotes.properties.has_cable || Instant::now() > end
+        {
+            return Ok(now);
+        }
+        remotes.pass(POLL)?;
+    }
+}
+
+/// What the devices have counted since before the first frame, and what waits there, in the
+/// generator's frames.
+fn hop_deltas(before: &Hops, now: &Hops, own: Hops) -> Hops {
+    let each = own.merged.max(1);
+    Hops {
+        qdisc_dropped: now.qdisc_dropped.saturating_sub(before.qdisc_dropped),
+        qdisc_queued: now.qdisc_queued,
+        device_sent: now.device_sent.saturating_sub(before.device_sent) * each,
+        device_dropped: now.device_dropped.saturating_sub(before.device_dropped) * each,
+        arrival_dropped: now.arrival_dropped.saturating_sub(before.arrival_dropped) * each,
+        ..Hops::default()
+    }
+}
+
+/// Where all frames are, from what both ends counted and what the devices did before the first
+/// frame, after the generator's last, and after the sink's last.
+pub(super) fn account_for(roles: &mut [RoleRecord], [before, left, after]: &[Hops; 3]) -> Hops {
+    let mut own = Hops::default();
+    roles.iter_mut().filter_map(|role| role.hops.take()).for_each(|one| own.add(&one));
+    let mut hops = hop_deltas(before, after, own);
+    hops.add(&own);
+    hops.arrival_dropped = hops.arrival_dropped.saturating_sub(hops.dropped_as_asked);
+    if hops.drops_untold {
+        let sent = hops.device_sent.saturating_sub(hops.strays);
+        hops.device_dropped = hops.offered.saturating_sub(sent);
+    }
+    // A sink that does not read is emptied to be counted, and what waited in the qdisc comes
+    // after what was in the ring.
+    let moved = hops.ring_queued.min(left.qdisc_queued.saturating_sub(after.qdisc_queued));
+    hops.ring_queued -= moved;
+    hops.qdisc_queued += moved;
+    hops
+}

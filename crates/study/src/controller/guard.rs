@@ -1,0 +1,184 @@
+//! The hosts while a study runs: settings that are made before the first deployment is
+//! raised and restored after the last, and a check for what else changes meanwhile.
+
+use super::laboratory::Laboratory;
+use super::nics::Common;
+use super::stewards::{Fingerprints, Stewards};
+use bytepath_host::{Fingerprint, differences};
+use bytepath_record::{
+    Cell, Facts, Fault, FaultKind, Reading, Restoration, RestorationRow, Role, Scope,
+    SettingRecord, Trial, TrialStatus, Unit, WantedSetting,
+};
+use std::time::{Duration, Instant};
+
+/// How long a queue may be held after the process that had it ended: the kernel takes
+/// rings and bindings apart in the background.
+const RELEASE: Duration = Duration::from_secs(5);
+
+/// Keeps the hosts as the study requires. Dropping it restores everything.
+pub(super) struct Guard {
+    /// `None` while hosts are lost.
+    stewards: Option<Stewards>,
+    wanted: Vec<WantedSetting>,
+    records: Vec<SettingRecord>,
+    last: Fingerprints,
+    /// The roles that use a GPU.
+    gpus: Vec<Role>,
+    /// What the NICs of all cells have in common.
+    pub common: Common,
+}
+
+/// Whether a role's half of a cell keeps its payload in memory of a GPU.
+fn uses_gpu(cell: &Cell, role: Role) -> bool {
+    cell.half(role).options.word("memory") == "gpu"
+}
+
+/// What changed on a host, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    host: Option<Role>,
+    what: String,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.host {
+            Some(role) => write!(f, "{role}: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl Guard {
+    /// Makes the settings, and those without which the testbed cannot be raised; the rows
+    /// report what an earlier run that died had left behind. Without settings nothing is
+    /// touched, no journal and no lock.
+    pub(super) fn begin(
+        laboratory: &Laboratory,
+        wanted: &[WantedSetting],
+        cells: &[Cell],
+    ) -> Result<(Guard, Vec<RestorationRow>), Fault> {
+        let wanted = [wanted, &laboratory.testbed.settings()].concat();
+        let gpus = Role::ALL.into_iter().filter(|role| cells.iter().any(|c| uses_gpu(c, *role)));
+        let gpus: Vec<Role> = gpus.collect();
+        let mut stewards = Stewards::of(laboratory)?;
+        gpus.iter().try_for_each(|role| stewards.hold_gpu(*role))?;
+        let (records, rows) = stewards.apply(&wanted)?;
+        let last = stewards.fingerprints()?;
+        let common = Common::default();
+        Ok((Guard { stewards: Some(stewards), wanted, records, last, gpus, common }, rows))
+    }
+
+    /// Whether every steward still answers.
+    pub(super) fn holds(&mut self) -> bool {
+        self.stewards().is_ok_and(|stewards| stewards.fingerprints().is_ok())
+    }
+
+    /// Begins again with hosts that were lost. A steward restores its host when its pipe
+    /// ends, so all is set once more; what the hosts were set to before stays what they are
+    /// compared with. Returns their facts now, and what a host that went down had left set.
+    pub(super) fn begin_again(
+        &mut self,
+        laboratory: &Laboratory,
+    ) -> Result<(Option<[Facts; 2]>, Vec<RestorationRow>), Fault> {
+        // The steward of a host that was not lost holds its journal, and has to go, too.
+        self.stewards = None;
+        let mut stewards = Stewards::of(laboratory)?;
+        self.gpus.iter().try_for_each(|role| stewards.hold_gpu(*role))?;
+        let facts = stewards.facts()?;
+        let (records, rows) = stewards.apply(&self.wanted)?;
+        self.records = records;
+        self.stewards = Some(stewards);
+        Ok((facts, rows))
+    }
+
+    fn stewards(&mut self) -> Result<&mut Stewards, Fault> {
+        let lost = || Fault::new(FaultKind::PeerLost, "the stewards of the hosts are lost");
+        self.stewards.as_mut().ok_or_else(lost)
+    }
+
+    /// What was set, from what to what.
+    pub(super) fn records(&self) -> &[SettingRecord] {
+        &self.records
+    }
+
+    /// Sets what a cell's paths require of their NICs, until [`Guard::undo_prepared`]. On a fault
+    /// these alone are restored.
+    pub(super) fn prepare(
+        &mut self,
+        wanted: &[WantedSetting],
+    ) -> Result<Vec<SettingRecord>, Fault> {
+        let prepared = self.stewards().and_then(|stewards| stewards.prepare(wanted));
+        if prepared.is_err() {
+            // One host may be prepared although the other one refused.
+            self.undo_prepared()?;
+        }
+        prepared
+    }
+
+    /// Restores what was prepared. What an agent that has just ended still holds is
+    /// tried until the kernel has released it. A fault ends the study, because the
+    /// next cell would run on a NIC that another one had prepared.
+    pub(super) fn undo_prepared(&mut self) -> Result<Vec<RestorationRow>, Fault> {
+        let deadline = Instant::now() + RELEASE;
+        let mut all = Vec::new();
+        loop {
+            let rows = self.stewards()?.undo_prepared()?;
+            let (failed, done): (Vec<_>, Vec<_>) =
+                rows.into_iter().partition(|row| row.outcome == Restoration::Failed);
+            all.extend(done);
+            match failed.first() {
+                None => return Ok(all),
+                Some(row) if Instant::now() > deadline => {
+                    return Err(Fault::new(FaultKind::System, row.to_string())
+                        .remedy("`bytepath restore` tries again; the study itself is complete"));
+                }
+                Some(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// What the hosts were set to when last checked. If each has a machine of its own,
+    /// names begin with the role.
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let named = |(host, settings): &(Option<Role>, Fingerprint)| -> Vec<(String, String)> {
+            let prefix = host.map_or(String::new(), |role| format!("{role}: "));
+            let named = settings.iter();
+            named.map(|(name, value)| (format!("{prefix}{name}"), value.clone())).collect()
+        };
+        self.last.iter().flat_map(named).collect()
+    }
+
+    /// What was changed since the last check.
+    pub(super) fn check_for_changes(&mut self) -> Result<Vec<Change>, Fault> {
+        let now = self.stewards()?.fingerprints()?;
+        let mut changes = Vec::new();
+        for ((host, before), (_, now)) in self.last.iter().zip(&now) {
+            let what = differences(before, now).into_iter();
+            changes.extend(what.map(|what| Change { host: *host, what }));
+        }
+        self.last = now;
+        Ok(changes)
+    }
+
+    /// Restores everything and reports the outcome of each.
+    pub(super) fn end(&mut self) -> Result<Vec<RestorationRow>, Fault> {
+        self.stewards()?.undo()
+    }
+}
+
+/// Notes in trials that have just ended what was changed on the hosts meanwhile:
+/// the rules of `stats::judge_events` reject them by it.
+pub(super) fn note_changes(trials: &mut [Trial], changes: &[Change]) {
+    for trial in trials.iter_mut().filter(|trial| trial.status == TrialStatus::Measured) {
+        for host in [None, Some(Role::Sender), Some(Role::Receiver)] {
+            let count = changes.iter().filter(|change| change.host == host).count();
+            if count == 0 {
+                continue;
+            }
+            let scope = host.map_or(Scope::Machine, Scope::MachineOf);
+            trial.readings.push(Reading::sum("host.changes", Unit::Count, count as f64, scope));
+        }
+        trial.warnings.extend(changes.iter().map(|change| format!("host: {change}")));
+    }
+}

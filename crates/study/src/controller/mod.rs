@@ -1,0 +1,71 @@
+//! What decides: the controller, which plans a study, raises testbeds and makes agents run its
+//! trials. It runs in the process of the command, `bytepath run` for example.
+//!
+//! In comes a `Plan` (or the folder of a study to resume) and a `Laboratory`; out go the folder
+//! of the study (`crate::store`) and notices to an `Observer`. Start reading at `study`: it
+//! reads like a story, `run` has its state, `blocks` and `profiles` its steps. `preflight` checks
+//! what can run; `guard` keeps the hosts as required, through `stewards`; `trial` raises one
+//! deployment, and `stream` runs one stream over it.
+//!
+//! Before it stands what the user requested: `request` turns it into a plan, `deployment` finds the
+//! testbed and its hosts, `outline` prints a plan without running it, `pairs` runs one on many pairs.
+//!
+//! All talk with hosts goes through `agents` (calls and replies, lost hosts, cancellation) and
+//! `remote` (a deployment with its two agents). No byte of a stream is moved or counted here.
+
+mod addresses;
+mod agents;
+mod blocks;
+mod clocks;
+mod deployment;
+mod existing_link;
+mod frames;
+mod guard;
+mod laboratory;
+mod line;
+mod lost;
+mod metering;
+mod nic_settings;
+mod nics;
+mod open_testbed;
+mod outline;
+mod pairs;
+mod passes;
+mod plan;
+mod power;
+mod preflight;
+mod preparation;
+mod profiles;
+mod progress;
+mod reach;
+mod remote;
+mod request;
+mod run;
+mod secrets;
+mod slices;
+mod stewards;
+mod stream;
+mod study;
+mod trial;
+mod window;
+
+pub use deployment::{
+    DEFAULT_TESTBED, Deployment, HostFacts, HostSelection, examine_host, own_program, parse_testbed,
+};
+pub use laboratory::{Laboratory, path_spec, testbed_spec};
+pub use metering::{meter_requests, meters_for_header};
+pub use nic_settings::{NicSettings, nic_settings};
+pub use open_testbed::OpenTestbed;
+pub use outline::{Outline, Prepared, Preview};
+pub use pairs::PairedStudy;
+pub use plan::{Blocks, Observer, Plan};
+pub use preflight::{check, survey};
+pub use preparation::{preparable, previewed};
+pub use progress::Progress;
+pub(crate) use request::random_seed;
+pub use request::{
+    ExperimentRequest, PathsRequest, RunRequest, catalogues, from_file, read_experiment, read_text,
+};
+pub use slices::time_of_trial;
+pub use stewards::Stewards;
+pub use study::{resume_study, run_study};

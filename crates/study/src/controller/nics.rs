@@ -1,0 +1,267 @@
+//! The NICs of a deployment, and the settings that a cell's paths require of them. Pure, once
+//! the devices are known.
+
+use super::existing_link;
+use super::remote::Remotes;
+use bytepath_engine::path::{self, DataPath, HalfPath, OwnQueues, Wire};
+use bytepath_engine::workload::{self, Direction, Job};
+use bytepath_host as host;
+use bytepath_host::testbed::Testbed;
+use bytepath_record::wire::Nic;
+use bytepath_record::{
+    Cell, DeviceName, Fault, FaultKind, HW_GRO, Protocol, Rings, Role, Setting, Split,
+    WantedSetting,
+};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// The devices of a deployment, the NICs among them, and the addresses that flows go
+/// between.
+#[derive(Clone, Debug)]
+pub(super) struct Nics {
+    devices: [Option<String>; 2],
+    nics: [Option<Nic>; 2],
+    addresses: [IpAddr; 2],
+    /// Whether the link was there before.
+    given: bool,
+    /// Whether what a cell asks of the link is set like other settings. Where the link is
+    /// made, its ends do it; before it is, a preview shows it so.
+    sets_link: bool,
+}
+
+/// What the paths of a study ask of the NIC of each role that changes how any flow comes by it:
+/// all of its cells get it, or a difference between paths would be one of queues or of headers.
+pub(super) type Common = [Shared; 2];
+
+/// What they ask of one NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// Receive queues that all flows come by; none leaves it to the NIC.
+    queues: Option<OwnQueues>,
+    /// Headers are in buffers of their own.
+    splits: bool,
+}
+
+impl Nics {
+    /// Those of a deployment that is up.
+    pub(super) fn of(remotes: &mut Remotes) -> Result<Nics, Fault> {
+        Ok(Nics {
+            devices: Role::ALL.map(|role| remotes.device(role)),
+            nics: [remotes.nic(Role::Sender)?, remotes.nic(Role::Receiver)?],
+            addresses: Role::ALL.map(|role| remotes.address(role)),
+            given: remotes.properties.link_is_given,
+            sets_link: remotes.properties.link_is_given,
+        })
+    }
+
+    /// Those of a testbed's devices before it is raised.
+    pub(super) fn at(
+        testbed: &dyn Testbed,
+        [sender, receiver]: [String; 2],
+        sets_link: bool,
+    ) -> Result<Nics, Fault> {
+        Ok(Nics {
+            nics: [host::nic(&sender)?, host::nic(&receiver)?],
+            devices: [Some(sender), Some(receiver)],
+            addresses: Role::ALL.map(|role| testbed.address(role)),
+            given: false,
+            sets_link,
+        })
+    }
+
+    /// What has to be set for a cell, in this order. The fault is why its paths can
+    /// never run over these NICs. The listening port is not known before the ends are
+    /// opened; no other flows are on the link that could be taken for ours.
+    pub(super) fn wanted(
+        &self,
+        paths: &[&'static DataPath],
+        cell: &Cell,
+        common: &Common,
+    ) -> Result<Vec<WantedSetting>, Fault> {
+        let mut all = cell.settings.clone();
+        for role in Role::ALL {
+            let here = |setting| WantedSetting { host: Some(role), ..WantedSetting::from(setting) };
+            let address = self.addresses[role as usize];
+            if let Some(device) = self.devices[role as usize].as_ref().filter(|_| self.sets_link) {
+                let link = existing_link::settings(cell, role, device, address.is_ipv6())?;
+                all.extend(link.into_iter().map(here));
+            }
+            all.extend(self.interrupts(cell, role)?.into_iter().map(here));
+            let Some(nic) = &self.nics[role as usize] else {
+                match cell.link.hds == Some(true) && receives(cell, role)? {
+                    true => return Err(no_nic_to_split(self.devices[role as usize].as_deref())),
+                    false => continue,
+                }
+            };
+            let common = &common[role as usize];
+            let wire = Wire {
+                device: &nic.device,
+                driver: &nic.driver,
+                queues: nic.queues,
+                own: address,
+                peer: self.addresses[role.peer() as usize],
+                port: None,
+                flows: cell.stream.flows,
+                connects: role == Role::Sender,
+            };
+            let mut settings = Vec::new();
+            for (half, job) in halves(paths, cell, role)? {
+                settings.extend(half.preparation(&job.options, &wire)?);
+            }
+            split_headers(cell, role, common.splits, &wire, &mut settings)?;
+            let meant = cell.link.hw_gro && cell.link.is_asked("hw-gro");
+            if !meant && settings.iter().any(turns_merging_on) {
+                return Err(splits_by_merging(nic));
+            }
+            if let Some(queues) = common.queues.filter(|_| steered(&settings).is_none()) {
+                settings.extend(path::steering(queues, &wire)?);
+            }
+            all.extend(settings.into_iter().map(here));
+        }
+        Ok(all)
+    }
+
+    /// What the paths of a cell ask of the NICs that its flows come by.
+    pub(super) fn requested(&self, paths: &[&'static DataPath], cell: &Cell) -> Common {
+        let mut cell = cell.clone();
+        // That is asked by the cell, for itself.
+        cell.link.hds = None;
+        let wanted = self.wanted(paths, &cell, &Common::default()).unwrap_or_default();
+        Role::ALL.map(|role| {
+            let here = wanted.iter().filter(|wanted| wanted.host == Some(role));
+            let here: Vec<Setting> = here.map(|wanted| wanted.setting.clone()).collect();
+            Shared { queues: steered(&here), splits: here.iter().any(splits) }
+        })
+    }
+
+    /// What brings the softirqs of a role's device to the CPU that its cell names: the
+    /// interrupts of all queues of a NIC, since acknowledgements and the end of
+    /// transmissions choose theirs by a hash. Where there are none it is RPS, which the agent
+    /// of a link that is ours to make sets up with it.
+    fn interrupts(&self, cell: &Cell, role: Role) -> Result<Vec<Setting>, Fault> {
+        let Some(cpu) = cell.placement.softirq(role).cpu() else { return Ok(Vec::new()) };
+        if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
+            return if self.given {
+                Err(existing_link::no_polling_thread(cpu))
+            } else {
+                Ok(Vec::new())
+            };
+        }
+        let interrupts = self.nics[role as usize].as_ref().map_or(&[][..], |nic| &nic.interrupts);
+        if let (true, true, Some(device)) =
+            (interrupts.is_empty(), self.sets_link, &self.devices[role as usize])
+        {
+            return Ok(vec![existing_link::receive_on(DeviceName::new(device)?, cpu)?]);
+        }
+        let at = |irq: &u32| Ok(Setting::IrqAffinity { irq: *irq, cpus: existing_link::one(cpu)? });
+        interrupts.iter().map(at).collect()
+    }
+}
+
+/// The queues that these settings steer flows to.
+fn steered(settings: &[Setting]) -> Option<OwnQueues> {
+    let queues = settings.iter().filter_map(|setting| match setting {
+        Setting::Flow { rule, .. } => Some(rule.queue),
+        _ => None,
+    });
+    let queues: BTreeSet<u32> = queues.collect();
+    queues.first().map(|first| OwnQueues { first: *first, count: queues.len() as u32 })
+}
+
+fn splits(setting: &Setting) -> bool {
+    matches!(setting, Setting::Rings { rings, .. } if rings.tcp_data_split == Some(Split::On))
+}
+
+fn receives(cell: &Cell, role: Role) -> Result<bool, Fault> {
+    Ok(workload::of(cell)?.halves(role).contains(&Direction::Receive))
+}
+
+/// Adds what makes a NIC split headers, or not, as the cell's link has it; where that says
+/// nothing, as the study's other cells need it (`common`).
+fn split_headers(
+    cell: &Cell,
+    role: Role,
+    common: bool,
+    wire: &Wire,
+    settings: &mut Vec<Setting>,
+) -> Result<(), Fault> {
+    let split_already = settings.iter().any(splits);
+    if !receives(cell, role)? {
+        return Ok(());
+    }
+    match cell.link.hds.filter(|_| cell.link.is_asked("hds")) {
+        Some(false) if split_already => {
+            let text = "the path requires header split, and the cell's link has hds=off";
+            Err(Fault::new(FaultKind::Unsupported, text)
+                .remedy("leave hds at auto for this path, or compare paths with hds=on"))
+        }
+        Some(false) => {
+            let rings = Rings { tcp_data_split: Some(Split::Off), ..Rings::default() };
+            settings.insert(0, Setting::Rings { device: DeviceName::new(wire.device)?, rings });
+            Ok(())
+        }
+        // Where it takes hardware GRO, it is left to cells that have that.
+        None if !common || (path::splits_by_merging(wire.driver) && !cell.link.hw_gro) => Ok(()),
+        _ if split_already => Ok(()),
+        _ => {
+            settings.splice(0..0, path::header_split(wire)?);
+            Ok(())
+        }
+    }
+}
+
+fn no_nic_to_split(device: Option<&str>) -> Fault {
+    let device = device.unwrap_or("the device");
+    let text = format!("hds=on: {device} is not a NIC that splits headers");
+    Fault::new(FaultKind::Unsupported, text)
+        .remedy("leave hds at auto; `--testbed vm:nic=zcnic` has software NICs that can")
+}
+
+/// Whether it makes a NIC merge received packets.
+fn turns_merging_on(setting: &Setting) -> bool {
+    match setting {
+        Setting::Feature { feature, on, .. } => *on && feature.as_str() == HW_GRO,
+        _ => false,
+    }
+}
+
+/// A cell that says "software GRO" must not run with the NIC's.
+fn splits_by_merging(nic: &Nic) -> Fault {
+    let text = format!(
+        "{} splits headers only by hardware GRO ({}), which the cell does not request",
+        nic.driver, nic.device
+    );
+    Fault::new(FaultKind::Unsupported, text)
+        .remedy("add hw-gro=on to the link, also for the cells it is compared with")
+}
+
+/// The halves of a cell's paths that the actor of a role opens, each with its job.
+pub(super) fn halves(
+    paths: &[&'static DataPath],
+    cell: &Cell,
+    role: Role,
+) -> Result<Vec<(&'static dyn HalfPath, Job)>, Fault> {
+    let cell = &path::of_end(paths, cell, role);
+    let workload = workload::of(cell)?;
+    workload.check(cell)?;
+    let protocol = workload.protocol(cell);
+    if cell.link.tap.is_some() && protocol != Protocol::Frames {
+        let text = format!("a tap does not carry {protocol}: its other end is descriptors");
+        let remedy = "choose another --link, or --workload packets";
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    }
+    let find = |role: Role| path::find(paths, &cell.half(role).path);
+    if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
+        path::transport(workload, cell, role, [tx, rx])?.check(cell)?;
+    }
+    let open = workload.halves(role).iter().map(|&direction| {
+        let name = &cell.half(direction.role()).path;
+        let half = find(direction.role()).and_then(|path| path.half(direction.role()));
+        let lacks = || {
+            let text = format!("path '{name}' has no {} half", direction.role());
+            Fault::new(FaultKind::Usage, text).remedy("'bytepath paths' lists the halves")
+        };
+        Ok((half.ok_or_else(lacks)?, workload.job(cell, role, direction)))
+    });
+    open.collect()
+}

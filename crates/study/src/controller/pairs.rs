@@ -1,0 +1,118 @@
+//! One experiment on several pairs of hosts at once: each pair runs the next block when it has
+//! ended one, so that none waits for another. Then the studies of all pairs are merged.
+
+use super::deployment::{Deployment, parse_testbed};
+use super::request::{RunRequest, read_text};
+use crate::{Blocks, Observer, Plan, conduct, load, merge};
+use bytepath_record::{Fault, FaultKind};
+use bytepath_spec::{Chosen, Inventory, parse_power, usage};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A study over pairs of hosts that was not started yet.
+pub struct PairedStudy {
+    pairs: Vec<Pair>,
+    /// Folder for the merged study.
+    pub folder: PathBuf,
+    /// Folder for the studies of the pairs, next to the merged one.
+    pub parts: PathBuf,
+    /// Trials of all pairs.
+    pub trials: usize,
+}
+
+struct Pair {
+    name: String,
+    plan: Plan,
+    deployment: Deployment,
+}
+
+impl PairedStudy {
+    /// Plans a run on these pairs of an inventory.
+    pub fn plan(
+        request: &RunRequest,
+        inventory: &Path,
+        names: &[String],
+    ) -> Result<PairedStudy, Fault> {
+        let text = read_text(inventory)?;
+        let inventory = Inventory::parse(&inventory.display().to_string(), &text)?;
+        let mut pairs = Vec::new();
+        for Chosen { name, testbed, power } in inventory.chosen(names)? {
+            let testbed = Some(parse_testbed(&testbed)?);
+            let power = match (&request.power, power) {
+                (None, Some(power)) => Some(parse_power(&power)?),
+                (requested, _) => requested.clone(),
+            };
+            let (plan, deployment) = RunRequest { testbed, power, ..request.clone() }.plan()?;
+            pairs.push(Pair { name, plan, deployment });
+        }
+        let Some(first) = pairs.first() else { return Err(usage("no pair is named")) };
+        // A trial is read by the CPUs of its cell, which is one for all pairs.
+        if let Some(other) = pairs.iter().find(|pair| pair.plan.cells != first.plan.cells) {
+            let (first, other) = (&first.name, &other.name);
+            let text =
+                format!("the hosts of {first} and {other} differ in the CPUs to choose from");
+            return Err(usage(&text).remedy(
+                "name some that all have: --cores sender=2,receiver=3; or --cores unpinned",
+            ));
+        }
+        let (folder, schedule) = (first.plan.folder.clone(), first.plan.schedule.clone());
+        if schedule.stopping.is_some() || schedule.budget.is_some() {
+            return Err(usage("a study over several pairs has a fixed number of blocks")
+                .remedy("leave out the stopping rule and the budget"));
+        }
+        let trials = schedule.blocks as usize * first.plan.cells.len();
+        let mut parts = folder.file_name().unwrap_or_default().to_owned();
+        parts.push("-pairs");
+        let parts = folder.with_file_name(parts);
+        let blocks = Arc::new(Blocks::new(schedule.blocks));
+        let seeds = (0..).map(|number| schedule.seed.wrapping_add(number) & i64::MAX as u64);
+        for (pair, seed) in pairs.iter_mut().zip(seeds) {
+            pair.plan.schedule.seed = seed;
+            pair.plan.folder = parts.join(&pair.name);
+            pair.plan.shared = Some(blocks.clone());
+        }
+        Ok(PairedStudy { pairs, folder, parts, trials })
+    }
+
+    /// The number of pairs.
+    pub fn count(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Runs all pairs, each in a thread and with its own observer. Returns the faults of pairs by
+    /// name.
+    pub fn run<O: Observer>(
+        &self,
+        stop: &AtomicBool,
+        observer: impl Fn(&str) -> O + Sync,
+    ) -> Vec<(String, Fault)> {
+        let run = |pair: &Pair| {
+            let laboratory = pair.deployment.laboratory(stop)?;
+            conduct(&laboratory, &pair.plan, &mut observer(&pair.name)).1
+        };
+        let panicked = |_| Err(Fault::new(FaultKind::System, "a thread of a pair ended early"));
+        let results: Vec<Result<(), Fault>> = std::thread::scope(|scope| {
+            let started: Vec<_> = self.pairs.iter().map(|pair| scope.spawn(|| run(pair))).collect();
+            started.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+        });
+        let named = self.pairs.iter().zip(results);
+        named.filter_map(|(pair, result)| Some((pair.name.clone(), result.err()?))).collect()
+    }
+
+    /// Merges what the pairs have measured. False if they measured nothing.
+    pub fn merge(&self) -> Result<bool, Fault> {
+        // One that never began has no folder.
+        let has_trials =
+            |plan: &Plan| load(&plan.folder).is_ok_and(|study| !study.trials.is_empty());
+        let measured = self.pairs.iter().filter(|pair| has_trials(&pair.plan));
+        let measured: Vec<(String, PathBuf)> =
+            measured.map(|pair| (pair.name.clone(), pair.plan.folder.clone())).collect();
+        if !measured.is_empty() {
+            // What differs between the hosts is in the study's remarks: each comparison is made
+            // on one pair.
+            merge(&measured, &self.folder, true)?;
+        }
+        Ok(!measured.is_empty())
+    }
+}

@@ -1,0 +1,89 @@
+//! Power at the edges of a study: whether the source exists, the machine's
+//! idle power, and the log of an external meter at the end.
+
+use super::run::Run;
+use crate::store::power_log;
+use bytepath_meter::{self as meter, Context};
+use bytepath_record::{Facts, Fault, FaultKind, Power, PowerSource, Rest, Role, Support};
+use bytepath_sys::Roots;
+use serde_json::json;
+use std::time::Duration;
+
+/// How long the idle power is measured.
+const AT_REST: Duration = Duration::from_secs(5);
+
+/// Power as a study will measure it, before its first trial. Fails if a named source is missing;
+/// measures the idle power if requested, with a remark. `apart` is whether the testbed's hosts do
+/// not share this machine.
+pub(super) fn settle(
+    requested: &Power,
+    facts: &[Facts],
+    apart: bool,
+) -> Result<(Power, Option<String>), Fault> {
+    if requested.is_default() {
+        return Ok((requested.clone(), None));
+    }
+    if requested.receiver.is_some() && !apart {
+        return Err(power_log::shared());
+    }
+    // A machine's hosts share its sources; the receiver's agent reads them.
+    for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
+        if let Some(facts) = facts.get(role as usize)
+            && let Support::No { reason, remedy } =
+                meter::power_support(facts, &requested.of(role).source)
+        {
+            let fault = Fault::new(FaultKind::Unsupported, format!("{role}: power: {reason}"));
+            return Err(if remedy.is_empty() { fault } else { fault.remedy(remedy) });
+        }
+    }
+    let mut measures_rest = false;
+    for power in Role::ALL.map(|role| requested.of(role)) {
+        match &power.source {
+            // An error in its name is better reported before the study than after it. Its idle
+            // power is in the log.
+            PowerSource::Csv { file, .. } => drop(power_log::read_text(file)?),
+            _ => measures_rest |= power.rest == Rest::Measured,
+        }
+    }
+    if !measures_rest {
+        return Ok((requested.clone(), None));
+    }
+    if apart {
+        let text = "rest=measured: each host is a machine of its own, with its own idle power";
+        return Err(Fault::new(FaultKind::Unsupported, text).remedy("leave out rest"));
+    }
+    let watts = meter::at_rest(&context(requested), AT_REST)?;
+    let remark = format!(
+        "idle, the machine drew {watts:.1} W over {} s before the first trial; that is \
+         subtracted from every power reading",
+        AT_REST.as_secs()
+    );
+    Ok((Power { rest: Rest::Given { watts }, ..requested.clone() }, Some(remark)))
+}
+
+fn context(power: &Power) -> Context {
+    Context { options: json!(power), ..Context::idle(Roots::real()) }
+}
+
+impl Run<'_, '_> {
+    /// Reads the logs of external meters, if the study names some. A log that does not fit
+    /// costs its figures and not the study: it can be aligned again.
+    pub(super) fn power_log(&mut self) -> Result<(), Fault> {
+        for requested in power_log::logs(&self.opened.study.header.power) {
+            match power_log::read(&self.opened.study, &requested) {
+                Ok(log) => {
+                    self.opened.writer.power_log(&log)?;
+                    power_log::enter(&mut self.opened.study, &log);
+                }
+                Err(fault) => {
+                    let role =
+                        requested.0.map_or_else(String::new, |role| format!(" --role {role}"));
+                    self.remark(format!(
+                        "no power figures: {fault}; `bytepath attach STUDY LOG{role}` tries again"
+                    ))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,349 @@
+//! Checks before the first trial what each host can run: by facts, by what its paths report, and
+//! by actually trying links and preparations.
+
+use super::clocks;
+use super::guard::Guard;
+use super::laboratory::Laboratory;
+use super::nics::{Common, Nics, halves};
+use super::preparation;
+use super::reach;
+use super::stream::connect;
+use super::trial::deploy;
+use bytepath_engine::path::{self, DataPath};
+use bytepath_record::wire::{MeasureCeiling, Survey};
+use bytepath_record::{
+    Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
+    SoftirqCpu, Stream, Support, WantedSetting,
+};
+
+/// Largest message and read of a probe, bytes: what is tried is the link
+/// and the sockets, not the memory.
+const PROBE_SIZE: u64 = 64 << 10;
+
+/// Surveys both hosts of a testbed, with a link of these settings; with `meters` also
+/// what meters need.
+pub fn survey(laboratory: &Laboratory, cell: &Cell, meters: bool) -> Result<Vec<Facts>, Fault> {
+    Ok(survey_host_pair(laboratory, cell, meters, false)?.facts)
+}
+
+/// Both hosts.
+struct HostSurvey {
+    facts: Vec<Facts>,
+    nics: Nics,
+    /// Memory-copy bandwidth of the receiver, if it was requested.
+    ceiling: Option<CopyCeiling>,
+    /// Remarks for the report.
+    remarks: Vec<String>,
+}
+
+fn survey_host_pair(
+    laboratory: &Laboratory,
+    cell: &Cell,
+    meters: bool,
+    measure: bool,
+) -> Result<HostSurvey, Fault> {
+    let (mut remotes, _) = deploy(laboratory, None, cell)?;
+    let route = reach::examine(&mut remotes)?;
+    let mut remarks = route.remarks;
+    remarks.extend(clocks::read(&mut remotes)?.iter().flat_map(clocks::remarks));
+    let mut all = Vec::new();
+    for (role, of_route) in Role::ALL.into_iter().zip(route.facts) {
+        let device = remotes.device(role);
+        let mut facts = *remotes.agents.call(role, Survey { device, meters })?;
+        let deployment = &remotes.agents.hosts;
+        let link = deployment.link_facts.iter();
+        facts.settings.extend(link.map(|(name, value)| ((*name).to_owned(), value.clone())));
+        facts.settings.extend(of_route);
+        facts.booted = deployment.hosts[role as usize].booted().map(|time| time.as_secs_f64());
+        all.push(facts);
+    }
+    let nics = Nics::of(&mut remotes)?;
+    let size = cell.stream.message_size.max(cell.stream.read_memory());
+    let call = MeasureCeiling { cpu: cell.placement.receiver, size };
+    let ceiling = measure.then(|| remotes.agents.call(Role::Receiver, call)).transpose()?;
+    Ok(HostSurvey { facts: all, nics, ceiling, remarks })
+}
+
+/// Why a cell cannot run here.
+#[derive(Clone, Debug)]
+pub(super) struct Obstacle {
+    pub kind: FaultKind,
+    pub reason: String,
+    pub remedy: String,
+}
+
+impl Obstacle {
+    /// Of a fault; the error is cancellation.
+    fn of(fault: Fault) -> Result<Obstacle, Fault> {
+        if fault.kind == FaultKind::Interrupted {
+            return Err(fault);
+        }
+        let Fault { kind, message, remedy } = fault;
+        Ok(Obstacle { kind, reason: message, remedy: remedy.unwrap_or_default() })
+    }
+
+    /// The fault of requesting such a cell by name.
+    pub(super) fn fault(self, cell: &Cell) -> Fault {
+        let message = format!("path {} cannot run here: {}", cell.id, self.reason);
+        let fault = Fault::new(self.kind, message);
+        if self.remedy.is_empty() { fault } else { fault.remedy(self.remedy) }
+    }
+}
+
+/// What cells share so that one probe serves all.
+#[derive(PartialEq)]
+struct ProbeKey {
+    kernel: Option<Kernel>,
+    link: LinkSettings,
+    softirqs: [SoftirqCpu; 2],
+    congestion: String,
+}
+
+/// What is set at the NICs, and under which kernel and link.
+type PreparationKey = (Option<Kernel>, LinkSettings, Vec<WantedSetting>);
+
+/// Determines the obstacles of cells. Links and congestion controls are
+/// actually tried, each combination once, with the baseline's path, because the
+/// result depends on devices, modules and privileges in ways that no fact shows.
+pub(super) struct Feasibility {
+    surveyed: Vec<Surveyed>,
+    baseline: Cell,
+    probed: Vec<(ProbeKey, Option<Obstacle>)>,
+    prepared: Vec<(PreparationKey, Option<Obstacle>)>,
+}
+
+/// The hosts under one kernel: their facts, or why there are none.
+#[derive(Clone, Debug)]
+pub(super) struct Surveyed {
+    pub kernel: Option<Kernel>,
+    pub facts: Result<Vec<Facts>, Obstacle>,
+    /// `None` if there are no facts.
+    pub nics: Option<Nics>,
+    /// Remarks for the report.
+    pub remarks: Vec<String>,
+}
+
+/// Surveys the hosts under every kernel that cells name, the baseline's first.
+/// A kernel that does not come up is an obstacle of its cells, unless it is the
+/// baseline's, without which there is nothing to compare.
+pub(super) fn survey_hosts(
+    laboratory: &Laboratory,
+    cells: &[Cell],
+    baseline: &Cell,
+    measure: bool,
+) -> Result<(Vec<Surveyed>, Option<CopyCeiling>), Fault> {
+    let HostSurvey { facts, nics, ceiling, remarks } =
+        survey_host_pair(laboratory, baseline, false, measure)?;
+    let kernel = baseline.kernel.clone();
+    let mut all = vec![Surveyed { kernel, facts: Ok(facts), nics: Some(nics), remarks }];
+    for Cell { kernel, .. } in cells {
+        if all.iter().any(|surveyed| surveyed.kernel == *kernel) {
+            continue;
+        }
+        let cell = Cell { kernel: kernel.clone(), ..baseline.clone() };
+        let (facts, nics, remarks) = match survey_host_pair(laboratory, &cell, false, false) {
+            Ok(survey) => (Ok(survey.facts), Some(survey.nics), survey.remarks),
+            Err(fault) => (Err(Obstacle::of(fault)?), None, Vec::new()),
+        };
+        all.push(Surveyed { kernel: kernel.clone(), facts, nics, remarks });
+    }
+    Ok((all, ceiling))
+}
+
+/// What a study's header stores: the baseline's facts, and those of every
+/// kernel that has a name.
+pub(super) fn facts_for_header(surveyed: &[Surveyed]) -> (Vec<Facts>, Vec<KernelHosts>) {
+    let facts = surveyed.first().and_then(|first| first.facts.clone().ok()).unwrap_or_default();
+    let named = |one: &Surveyed| {
+        let (kernel, facts) = (one.kernel.clone()?, one.facts.clone().ok()?);
+        Some(KernelHosts { kernel, facts })
+    };
+    (facts, surveyed.iter().filter_map(named).collect())
+}
+
+impl Feasibility {
+    /// Of cells on hosts that have been surveyed.
+    pub(super) fn of(surveyed: Vec<Surveyed>, baseline: &Cell) -> Self {
+        let (probed, prepared) = (Vec::new(), Vec::new());
+        Feasibility { surveyed, baseline: baseline.clone(), probed, prepared }
+    }
+
+    /// What the first of these cells that can run requires of the NICs its flows come by: all
+    /// others get the same.
+    pub(super) fn common_nic_setup(
+        &mut self,
+        laboratory: &Laboratory,
+        guard: &mut Guard,
+        cells: &[Cell],
+    ) -> Result<Common, Fault> {
+        for cell in cells {
+            let Some(nics) = self.surveyed(cell).and_then(|one| one.nics.as_ref()) else {
+                continue;
+            };
+            let requested = nics.requested(laboratory.paths, cell);
+            if requested != Common::default() && self.obstacle(laboratory, guard, cell)?.is_none() {
+                return Ok(requested);
+            }
+        }
+        Ok(Common::default())
+    }
+
+    fn surveyed(&self, cell: &Cell) -> Option<&Surveyed> {
+        self.surveyed.iter().find(|one| one.kernel == cell.kernel)
+    }
+
+    /// The obstacle of a cell, if there is one. The error is cancellation.
+    pub(super) fn obstacle(
+        &mut self,
+        laboratory: &Laboratory,
+        guard: &mut Guard,
+        cell: &Cell,
+    ) -> Result<Option<Obstacle>, Fault> {
+        let facts = match self.surveyed(cell).map(|one| one.facts.as_ref()) {
+            Some(Err(obstacle)) => return Ok(Some(obstacle.clone())),
+            facts => facts.and_then(Result::ok).map_or(&[][..], Vec::as_slice),
+        };
+        for role in Role::ALL {
+            if let Support::No { reason, remedy } = probe(laboratory, cell, role, facts) {
+                return Ok(Some(Obstacle { kind: FaultKind::Unsupported, reason, remedy }));
+            }
+        }
+        if let Some(obstacle) = other_link(laboratory, cell) {
+            return Ok(Some(obstacle));
+        }
+        match self.link_obstacle(laboratory, guard, cell)? {
+            None => self.preparation_obstacle(laboratory, guard, cell),
+            obstacle => Ok(obstacle),
+        }
+    }
+
+    /// Why the link of a cell cannot be set up or connected over, by a small stream of the
+    /// baseline's path.
+    fn link_obstacle(
+        &mut self,
+        laboratory: &Laboratory,
+        guard: &mut Guard,
+        cell: &Cell,
+    ) -> Result<Option<Obstacle>, Fault> {
+        let [sender_softirq, softirq] = Role::ALL.map(|role| cell.placement.softirq(role));
+        let key = ProbeKey {
+            kernel: cell.kernel.clone(),
+            link: cell.link.clone(),
+            softirqs: [sender_softirq, softirq],
+            congestion: cell.stream.congestion.clone(),
+        };
+        if let Some((_, obstacle)) = self.probed.iter().find(|(known, _)| *known == key) {
+            return Ok(obstacle.clone());
+        }
+        let stream = &self.baseline.stream;
+        let small = Cell {
+            kernel: cell.kernel.clone(),
+            link: cell.link.clone(),
+            placement: Placement { sender_softirq, softirq, ..self.baseline.placement },
+            stream: Stream {
+                flows: 1,
+                message_size: stream.message_size.min(PROBE_SIZE),
+                read_size: stream.read_size.min(PROBE_SIZE),
+                read_memory: None,
+                congestion: cell.stream.congestion.clone(),
+                ..stream.clone()
+            },
+            ..self.baseline.clone()
+        };
+        let obstacle = attempt(laboratory, guard, &small, true)?;
+        self.probed.push((key, obstacle.clone()));
+        Ok(obstacle)
+    }
+
+    /// Why the NICs cannot be prepared for a cell: what its paths require of
+    /// them is set and restored once, because only the driver knows.
+    fn preparation_obstacle(
+        &mut self,
+        laboratory: &Laboratory,
+        guard: &mut Guard,
+        cell: &Cell,
+    ) -> Result<Option<Obstacle>, Fault> {
+        let Some(nics) = self.surveyed(cell).and_then(|one| one.nics.as_ref()) else {
+            return Ok(None);
+        };
+        let wanted = match nics.wanted(laboratory.paths, cell, &guard.common) {
+            Ok(wanted) if wanted.is_empty() => return Ok(None),
+            Ok(wanted) => wanted,
+            Err(fault) => return Obstacle::of(fault).map(Some),
+        };
+        let key = (cell.kernel.clone(), cell.link.clone(), wanted);
+        if let Some((_, obstacle)) = self.prepared.iter().find(|(known, _)| *known == key) {
+            return Ok(obstacle.clone());
+        }
+        let obstacle = attempt(laboratory, guard, cell, false)?;
+        self.prepared.push((key, obstacle.clone()));
+        Ok(obstacle)
+    }
+}
+
+/// Sets up the link of a cell and prepares its NICs, and connects over it if requested.
+fn attempt(
+    laboratory: &Laboratory,
+    guard: &mut Guard,
+    cell: &Cell,
+    connects: bool,
+) -> Result<Option<Obstacle>, Fault> {
+    let attempt = deploy(laboratory, None, cell).and_then(|(mut remotes, _)| {
+        preparation::prepare(laboratory, guard, &mut remotes, cell)?;
+        if connects { connect(&mut remotes, cell) } else { Ok(()) }
+    });
+    guard.undo_prepared()?;
+    attempt.err().map(Obstacle::of).transpose()
+}
+
+/// A link that already exists is not created from a preset, and no other link can be left as it is.
+fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
+    let (testbed, preset) = (laboratory.testbed, &cell.link.preset);
+    if cell.link.tap.is_some() && !testbed.properties().holds_taps {
+        return Some(Obstacle {
+            kind: FaultKind::Usage,
+            reason: format!("testbed {} has no tap between its hosts", testbed.name()),
+            remedy: "choose --testbed netns, or vm with one guest and no NICs".into(),
+        });
+    }
+    let given = testbed.properties().link_is_given;
+    let (verb, usual) = if given { ("takes", "given") } else { ("makes", "wire") };
+    (given != cell.link.asked.is_some()).then(|| Obstacle {
+        kind: FaultKind::Usage,
+        reason: format!("testbed {} {verb} its link, which is not '{preset}'", testbed.name()),
+        remedy: format!("choose only what is to be set, such as --link {usual}:mtu=4148"),
+    })
+}
+
+fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> Support {
+    let Some(facts) = facts.get(role as usize) else {
+        return Support::no("there are no facts about its host", "report this as a bug");
+    };
+    if let Some(vhost) = cell.placement.vhost.filter(|_| !path::has_vhost_worker(&cell.rx.path)) {
+        return Support::no(
+            format!("vhost={vhost}: no path of this cell has a vhost thread to place"),
+            "leave out vhost, or receive by the path vhost; vhost threads \
+             of guests are not pinned",
+        );
+    }
+    let mut named = cell.placement.named_at(role);
+    if let Some((part, cpu)) = named.find(|(_, cpu)| !facts.cpus.contains(cpu)) {
+        let usable: Vec<String> = facts.cpus.iter().map(u32::to_string).collect();
+        return Support::no(
+            format!("the {part}'s CPU {cpu} does not exist or may not be used"),
+            format!("this process may use {}", usable.join(", ")),
+        );
+    }
+    check(laboratory.paths, cell, role, facts)
+}
+
+/// Whether the halves that the actor of a role opens can do their jobs on this host.
+pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts) -> Support {
+    match halves(paths, cell, role) {
+        Ok(halves) => halves
+            .iter()
+            .fold(Support::Yes, |support, (half, job)| support.and(half.check(job, facts)))
+            .and(path::encrypts(cell, facts)),
+        Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+    }
+}

@@ -1,0 +1,109 @@
+//! What a cell's paths require of the NICs that its flows use: made when the link is
+//! up, before the ends are opened, and restored when the agents are gone.
+//!
+//! Made for each trial, not once for a block: the next cell in the random order
+//! may be one that runs unprepared, and a link's settings may contradict a preparation
+//! (hardware GRO, which some NICs split headers by). If the NIC loses its carrier,
+//! the run waits for it.
+
+use super::guard::Guard;
+use super::laboratory::Laboratory;
+use super::nics::{Common, Nics};
+use super::remote::Remotes;
+use super::stewards::Stewards;
+use bytepath_engine::path::{self, DataPath};
+use bytepath_host::testbed::{Site, Testbed};
+use bytepath_record::wire::SetSysctls;
+use bytepath_record::{Cell, Fault, Ports, Role, Setting, SettingRecord, WantedSetting};
+use std::path::Path;
+
+/// Whether the devices of a testbed could be prepared for a cell, as far as can be known before it
+/// is raised. Nothing is changed.
+pub fn preparable(
+    paths: &[&'static DataPath],
+    testbed: &dyn Testbed,
+    program: &Path,
+    cell: &Cell,
+) -> Result<(), Fault> {
+    let Some(devices) = testbed.devices() else { return Ok(()) };
+    let wanted = Nics::at(testbed, devices, false)?.wanted(paths, cell, &Common::default())?;
+    Stewards::at(testbed, &Site::of(program))?.feasible(&wanted)
+}
+
+/// What would be set for the trials of each cell, from what to what, or why it cannot. Empty
+/// if the testbed creates its devices. Nothing is changed.
+pub fn previewed(
+    laboratory: &Laboratory,
+    cells: &[Cell],
+) -> Result<Vec<Result<Vec<SettingRecord>, Fault>>, Fault> {
+    let Laboratory { paths, testbed, program, .. } = laboratory;
+    let nics = match testbed.devices() {
+        Some(devices) => Nics::at(*testbed, devices, true)?,
+        None if testbed.properties().link_is_given => {
+            Nics::of(&mut Remotes::raise(laboratory, None)?)?
+        }
+        None => return Ok(Vec::new()),
+    };
+    let mut requested = cells.iter().map(|cell| nics.requested(paths, cell));
+    let common = requested.find(|common| *common != Common::default()).unwrap_or_default();
+    let mut stewards = Stewards::at(*testbed, &Site::of(program))?;
+    let preview = |cell| stewards.preview(&nics.wanted(paths, cell, &common)?);
+    Ok(cells.iter().map(preview).collect())
+}
+
+/// Kernel parameters of the network that the study or the cell sets: where an agent is in a
+/// namespace of its own, or in a guest, they are to hold there. The hosts' stewards have
+/// set them where those are. Before the link is set up, which may say otherwise.
+pub(super) fn set_sysctls(remotes: &mut Remotes, guard: &Guard, cell: &Cell) -> Result<(), Fault> {
+    if remotes.properties.link_is_given {
+        return Ok(());
+    }
+    for role in Role::ALL {
+        let of_study = guard.records().iter().filter(|record| record.skipped.is_none());
+        let of_study = of_study.map(|record| (&record.setting, record.host));
+        let of_cell = cell.settings.iter().map(|wanted| (&wanted.setting, wanted.host));
+        let mut values = Vec::new();
+        for (setting, host) in of_study.chain(of_cell) {
+            if let Setting::Sysctl { name, value } = setting
+                && name.is_of_namespace()
+                && host.is_none_or(|host| host == role)
+            {
+                values.push((name.clone(), value.clone()));
+            }
+        }
+        if !values.is_empty() {
+            remotes.agents.call(role, SetSysctls { values })?;
+        }
+    }
+    Ok(())
+}
+
+/// Prepares the nics of a deployment whose link is up. The caller has the guard restore
+/// them once it is down: a queue cannot be returned while an agent holds it.
+pub(super) fn prepare(
+    laboratory: &Laboratory,
+    guard: &mut Guard,
+    remotes: &mut Remotes,
+    cell: &Cell,
+) -> Result<Vec<SettingRecord>, Fault> {
+    let wanted = Nics::of(remotes)?.wanted(laboratory.paths, cell, &guard.common)?;
+    remotes.connect_from = connect_from(&wanted, cell);
+    let records = match remotes.properties.cards_are_new {
+        true => remotes.prepare(&wanted)?,
+        false => guard.prepare(&wanted)?,
+    };
+    if !records.is_empty() || !remotes.properties.link_is_given {
+        remotes.await_carriers()?;
+    }
+    Ok(records)
+}
+
+/// The ports that flows have to connect from, if settings distinguish them by these.
+fn connect_from(wanted: &[WantedSetting], cell: &Cell) -> Option<Ports> {
+    let spread = wanted.iter().any(|wanted| match (&wanted.setting, wanted.host) {
+        (Setting::Flow { rule, .. }, Some(Role::Receiver)) => rule.source_port.is_some(),
+        (Setting::Flow { rule, .. }, Some(Role::Sender)) => rule.destination_port.is_some(),
+        _ => false,
+    });
+    spread.then(|| path::spread_ports(cell.stream.flows))
+}

@@ -1,0 +1,409 @@
+//! Profiles are taken after the last block, in separate trials: the same
+//! stream once more, sampled. They are stored in the study next to the trials that
+//! count, each with the name of its file.
+
+use super::laboratory::Laboratory;
+use super::lost::lost_peer;
+use super::metering;
+use super::remote::Remotes;
+use super::run::{Countdown, Run, judged};
+use super::stream::seconds;
+use super::trial::{Position, TrialRunner, empty_trial, fail};
+use crate::sampling_rate::affordable_rate;
+use crate::store::{LARGEST_PROFILE, profile_file};
+use bytepath_meter::Chosen;
+use bytepath_profile::Profile;
+use bytepath_profile::export;
+use bytepath_profile::import::{PPROF, Times};
+use bytepath_record::wire::{FetchPart, PackProfile, PriceSample};
+use bytepath_record::{
+    Cell, CellId, Design, Fault, FaultKind, Placement, ProfileRecord, ProfiledCells, Profiling,
+    Role, SamplePrice, Sampling, Schedule, SoftirqCpu, Study, StudyHeader, Trial, TrialStatus,
+    Work,
+};
+use bytepath_spec as spec;
+use bytepath_stats as stats;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How long an agent may take to symbolize a profile: programs with much debug
+/// information take their time.
+const SYMBOLIZING: Duration = Duration::from_secs(300);
+
+/// The beginning of the remark with the reason why there are no profiles.
+const NONE: &str = "no profiles: ";
+
+/// Profile trials that a study still lacks, in the order in which they are taken: as in
+/// blocks, every cell once in random order, then every cell again; then those that replace
+/// rejected ones.
+pub(super) fn missing(study: &Study) -> Vec<(CellId, u32)> {
+    let Some(profiling) = &study.header.profiling else { return Vec::new() };
+    if study.remarks.iter().any(|remark| remark.starts_with(NONE)) {
+        return Vec::new();
+    }
+    lacking(study, profiling, &stats::cells_to_profile(study, profiling.cells))
+}
+
+fn lacking(study: &Study, profiling: &Profiling, cells: &[CellId]) -> Vec<(CellId, u32)> {
+    let taken = |cell: &CellId, number: u32| {
+        let number_of = |trial: &Trial| trial.profile.as_ref().map(|profile| profile.number);
+        study.profiles.iter().any(|trial| trial.cell == *cell && number_of(trial) == Some(number))
+    };
+    // What failed would fail again.
+    let is_rejected = |trial: &Trial| matches!(trial.status, TrialStatus::Rejected { .. });
+    let turns = |cell: &CellId| {
+        let of_cell = study.profiles.iter().filter(|trial| trial.cell == *cell);
+        let rejected = of_cell.filter(|trial| is_rejected(trial)).count() as u32;
+        profiling.trials + rejected.min(profiling.retakes)
+    };
+    // An order of its own, and the same one after an interruption.
+    let most = profiling.trials.saturating_add(profiling.retakes);
+    let order = spec::order(cells.len(), most, !study.header.schedule.seed).into_iter();
+    order
+        .map(|(turn, index)| (cells[index].clone(), turn + 1))
+        .filter(|(cell, number)| *number <= turns(cell) && !taken(cell, *number))
+        .collect()
+}
+
+impl Run<'_, '_> {
+    /// Takes every profile that is missing. If the host allows none, a remark of the study gives
+    /// the reason, and it is complete without.
+    pub(super) fn profiles(&mut self) -> Result<(), Fault> {
+        let missing = missing(&self.opened.study);
+        let header = self.opened.study.header.clone();
+        if self.has_nothing_to_profile() {
+            return self.remark(format!("{NONE}too few cells were measured"));
+        }
+        let (Some(profiling), false) = (&header.profiling, missing.is_empty()) else {
+            return Ok(());
+        };
+        match self.sampling(&header, profiling, &missing) {
+            Ok(sampling) => self.take_profiles(&header, profiling, &sampling, missing),
+            Err(fault) if fault.kind == FaultKind::Interrupted => Err(fault),
+            Err(fault) => self.remark(format!("{NONE}{fault}")),
+        }
+    }
+
+    fn take_profiles(
+        &mut self,
+        header: &StudyHeader,
+        profiling: &Profiling,
+        sampling: &Sampling,
+        mut missing: Vec<(CellId, u32)>,
+    ) -> Result<(), Fault> {
+        let schedule = Schedule {
+            blocks: profiling.trials,
+            window: profiling.window,
+            design: Design::Trials,
+            stopping: None,
+            budget: None,
+            ..header.schedule.clone()
+        };
+        let each = seconds(schedule.warm_up + schedule.window);
+        self.observer.profiles_begin(missing.len(), each);
+        let cells = stats::cells_to_profile(&self.opened.study, profiling.cells);
+        let mut clock = Countdown { begin: Instant::now(), done: 0, total: missing.len() };
+        while let Some((id, number)) = missing.first().cloned() {
+            let cell = header.cells.iter().find(|cell| cell.id == id);
+            let cell = cell.ok_or_else(|| {
+                Fault::new(FaultKind::Storage, format!("'{id}' is not a cell of this study"))
+            })?;
+            self.observer.profile_begins(clock.done + 1, clock.total, &id);
+            let position = Position { block: number - 1, ..self.position(0) };
+            let meters = self.sampling_meters(cell, sampling);
+            let mut runner = self.runner(&meters, &schedule);
+            let (mut trial, packed) = profile_trial(&mut runner, cell, sampling, number, position)?;
+            self.watch_host(std::slice::from_mut(&mut trial))?;
+            let (before, functional) = (&self.opened.study.profiles, header.functional.is_some());
+            let mut trial = judged(trial, cell, &schedule, functional, before);
+            let ran = !matches!(trial.status, TrialStatus::Failed { .. });
+            if let Some(profile) = trial.profile.as_mut().filter(|_| ran) {
+                profile.file = self.opened.writer.profile(&profile_file(&id, number), &packed)?;
+            }
+            self.opened.writer.append(std::slice::from_ref(&trial))?;
+            let lost = lost_peer(&trial);
+            self.opened.study.profiles.push(trial);
+            missing = lacking(&self.opened.study, profiling, &cells);
+            clock.done += 1;
+            clock.total = clock.done + missing.len();
+            if let Some(trial) = self.opened.study.profiles.last() {
+                self.observer.profile_ends(clock.done, trial, clock.left());
+            }
+            self.wait_for_host(lost)?;
+        }
+        Ok(())
+    }
+
+    /// The meters of the study, and those that sample what a cell's stream runs on.
+    fn sampling_meters(&self, cell: &Cell, sampling: &Sampling) -> Vec<Chosen> {
+        let mut meters = self.meters();
+        let apart = self.laboratory.testbed.properties().hosts_apart;
+        for role in sampled_at(apart) {
+            let cpus = cpus(cell, &self.opened.study, *role, apart);
+            let sampling = Sampling { cpus, ..sampling.clone() };
+            meters.extend(metering::profile(self.laboratory.meters, *role, &sampling));
+        }
+        meters
+    }
+
+    /// Whether profiles were requested of cells that were all run without success.
+    fn has_nothing_to_profile(&self) -> bool {
+        let study = &self.opened.study;
+        let Some(profiling) = &study.header.profiling else { return false };
+        let cells = study.header.cells.iter().filter(|cell| !cell.null).count();
+        let is_requested = match profiling.cells {
+            ProfiledCells::Leading | ProfiledCells::Largest => cells > 1,
+            ProfiledCells::All => true,
+        };
+        let is_noted = study.remarks.iter().any(|remark| remark.starts_with(NONE));
+        is_requested && !is_noted && stats::cells_to_profile(study, profiling.cells).is_empty()
+    }
+
+    /// What to sample, and how often; a remark of the study has the cost of that.
+    fn sampling(
+        &mut self,
+        header: &StudyHeader,
+        profiling: &Profiling,
+        missing: &[(CellId, u32)],
+    ) -> Result<Sampling, Fault> {
+        // A resumed study keeps to what it began with.
+        let before = self.opened.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
+        if let Some(ProfileRecord { event, rate, .. }) = before {
+            return Ok(Sampling { event: event.clone(), rate: *rate, cpus: Vec::new() });
+        }
+        let cell = missing.first().and_then(|(id, _)| header.cells.iter().find(|c| c.id == *id));
+        let price = price(self.laboratory, cell, profiling.event.clone())?;
+        let rate = profiling.rate.unwrap_or_else(|| affordable_rate(price.seconds));
+        self.remark(describe(&price, rate))?;
+        Ok(Sampling { event: price.event, rate, cpus: Vec::new() })
+    }
+}
+
+/// The remark on what a sample costs.
+fn describe(price: &SamplePrice, rate: u64) -> String {
+    let event = &price.event;
+    match price.seconds {
+        Some(seconds) => format!(
+            "profiles: {event} at {rate} Hz; a sample takes {:.1} us, all together {:.1}% of a CPU",
+            seconds * 1e6,
+            seconds * rate as f64 * 100.0
+        ),
+        None => format!("profiles: {event} at {rate} Hz; the time per sample is unknown"),
+    }
+}
+
+/// The ends whose machines are sampled: the receiver's alone where both share one.
+fn sampled_at(apart: bool) -> &'static [Role] {
+    if apart { &Role::ALL } else { &[Role::Receiver] }
+}
+
+/// The event that every sampled host has, and what a sample costs where it costs most.
+fn price(
+    laboratory: &Laboratory,
+    cell: Option<&Cell>,
+    event: Option<String>,
+) -> Result<SamplePrice, Fault> {
+    let mut remotes = Remotes::raise(laboratory, cell.and_then(|cell| cell.kernel.as_ref()))?;
+    let apart = remotes.properties.hosts_apart;
+    let mut at = |role, event| {
+        let cpu = cell.and_then(|cell| cell.placement.cpu(role));
+        price_at(&mut remotes, role, event, cpu)
+    };
+    let mut price = at(Role::Receiver, event)?;
+    if apart {
+        let event = Some(price.event.clone());
+        let sender = at(Role::Sender, event).map_err(|fault| {
+            fault.remedy("choose an event that both hosts have: --profile largest:event=cpu-clock")
+        })?;
+        let costs = price.seconds.zip(sender.seconds);
+        price.seconds = costs.map(|(one, other)| one.max(other));
+    }
+    Ok(price)
+}
+
+/// The price at an agent of a testbed that is up.
+pub(super) fn price_at(
+    remotes: &mut Remotes,
+    role: Role,
+    event: Option<String>,
+    cpu: Option<u32>,
+) -> Result<SamplePrice, Fault> {
+    remotes.agents.call(role, PriceSample { event, cpu })
+}
+
+/// The CPUs of the host of a role that a cell's stream runs on: those that were named, and
+/// those that took part in its trials. All there are where any of it is left to the
+/// scheduler.
+fn cpus(cell: &Cell, study: &Study, role: Role, apart: bool) -> Vec<u32> {
+    let here = || Role::ALL.into_iter().filter(move |of| !apart || *of == role);
+    let placement = &cell.placement;
+    let free =
+        here().any(|of| placement.cpu(of).is_none() || placement.softirq(of) == SoftirqCpu::Free);
+    if free {
+        let facts = study.header.facts_of(cell).get(role as usize);
+        return facts.map(|facts| facts.cpus.clone()).unwrap_or_default();
+    }
+    let named: Vec<u32> = match apart {
+        true => placement.named_at(role).map(|(_, cpu)| cpu).collect(),
+        false => placement.named().map(|(_, cpu)| cpu).collect(),
+    };
+    let rps = cell.link.rps.filter(|_| !apart || role == Role::Receiver);
+    let of_cell = study.trials.iter().filter(|trial| trial.cell == cell.id);
+    let softirqs =
+        of_cell.flat_map(|trial| here().flat_map(|of| stats::softirq_cpus(cell, trial, of)));
+    let all: BTreeSet<u32> = named.into_iter().chain(rps).chain(softirqs).collect();
+    all.into_iter().collect()
+}
+
+/// One profile trial and its packed profile. A flow that dies is a failed trial
+/// without a profile; only cancellation is an error.
+fn profile_trial(
+    runner: &mut TrialRunner,
+    cell: &Cell,
+    sampling: &Sampling,
+    number: u32,
+    position: Position,
+) -> Result<(Trial, Vec<u8>), Fault> {
+    let record = ProfileRecord {
+        number,
+        file: String::new(),
+        event: sampling.event.clone(),
+        rate: sampling.rate,
+        samples: 0,
+        lost: 0,
+    };
+    let mut trial = Trial { profile: Some(record), ..empty_trial(cell, position) };
+    let measured = runner.measure(cell, &mut trial);
+    let packed = measured.and_then(|mut remotes| fetch(&mut remotes, cell, &mut trial));
+    match runner.restore(packed)? {
+        Ok((packed, _)) => {
+            trial.status = TrialStatus::Measured;
+            Ok((trial, packed))
+        }
+        Err(fault) => {
+            fail(&mut trial, fault);
+            Ok((trial, Vec::new()))
+        }
+    }
+}
+
+/// Fetches the samples of each sampled host, as one profile.
+fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8>, Fault> {
+    let mut parts = Vec::new();
+    for role in sampled_at(remotes.properties.hosts_apart) {
+        parts.push(fetch_from(remotes, *role, cell, trial)?);
+    }
+    if parts.len() == 1 {
+        return Ok(parts.swap_remove(0));
+    }
+    let read = |packed: &Vec<u8>| PPROF.read("a profile", Times::LeftOut, &mut packed.as_slice());
+    let parts = parts.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut packed = Vec::new();
+    export::PPROF
+        .write(&Profile::joined(parts), &mut packed)
+        .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profiles: {e}")))?;
+    Ok(packed)
+}
+
+/// Has an agent symbolize its samples, and fetches them.
+fn fetch_from(
+    remotes: &mut Remotes,
+    role: Role,
+    cell: &Cell,
+    trial: &mut Trial,
+) -> Result<Vec<u8>, Fault> {
+    let number = trial.profile.as_ref().map_or(0, |profile| profile.number);
+    // Process ids and CPUs of the other machine mean nothing on this one.
+    let apart = remotes.properties.hosts_apart;
+    let agents = Role::ALL.map(|of| (!apart || of == role).then(|| remotes.pid(of)));
+    let placement = match (apart, role) {
+        (false, _) => cell.placement,
+        (true, Role::Sender) => {
+            let Placement { sender, sender_softirq, io_wq, .. } = cell.placement;
+            Placement { sender, sender_softirq, io_wq, ..Placement::default() }
+        }
+        (true, Role::Receiver) => {
+            Placement { sender: None, sender_softirq: SoftirqCpu::Link, ..cell.placement }
+        }
+    };
+    let call = PackProfile {
+        title: format!("{} ({number})", cell.id),
+        bytes: if trial.work == Work::Bytes { trial.count } else { 0 },
+        packets: match trial.work {
+            Work::Packets => Some(trial.count as f64),
+            Work::Bytes | Work::Exchanges => trial.packets(),
+        },
+        agents,
+        placement,
+    };
+    let size = remotes.agents.call_within(role, call, SYMBOLIZING)?;
+    if let Some(profile) = &mut trial.profile {
+        profile.samples = profile.samples.saturating_add(size.samples);
+        profile.lost = profile.lost.saturating_add(size.lost);
+    }
+    trial.warnings.extend(size.notes.into_iter().map(|note| format!("profile: {note}")));
+    if size.bytes > LARGEST_PROFILE {
+        let text = format!("the profile takes {} MiB", size.bytes >> 20);
+        return Err(
+            Fault::new(FaultKind::System, text).remedy("choose a lower rate or a shorter window")
+        );
+    }
+    let mut packed = Vec::new();
+    while (packed.len() as u64) < size.bytes {
+        let part = remotes.agents.call(role, FetchPart { at: packed.len() as u64 })?;
+        if part.0.is_empty() {
+            return Err(Fault::new(FaultKind::System, "a part of the profile is missing"));
+        }
+        packed.extend(part.0);
+    }
+    Ok(packed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load;
+    use std::path::Path;
+
+    #[test]
+    fn retakes_rejected_profiles_but_not_failed_ones() {
+        let data =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/studies/first-edition");
+        let mut study = load(&data).unwrap();
+        let profiling = spec::parse_profile("all:trials=2,retakes=1").unwrap().unwrap();
+        let cells = ["a", "b"].map(|id| CellId(id.into()));
+        // What is missing of each cell, by its number.
+        let missing = |study: &Study| {
+            let lacking = lacking(study, &profiling, &cells);
+            let of = |cell: &CellId| -> Vec<u32> {
+                lacking.iter().filter(|(id, _)| id == cell).map(|(_, number)| *number).collect()
+            };
+            [of(&cells[0]), of(&cells[1])]
+        };
+        let rejected = TrialStatus::Rejected { events: Vec::new() };
+        let failed = TrialStatus::Failed { fault: Fault::new(FaultKind::System, "") };
+        let any = study.trials[0].clone();
+        let mut take = |cell: &str, number: u32, status: &TrialStatus| {
+            let profile = ProfileRecord {
+                number,
+                file: String::new(),
+                event: String::new(),
+                rate: 99,
+                samples: 0,
+                lost: 0,
+            };
+            study.profiles.push(Trial {
+                cell: CellId(cell.into()),
+                profile: Some(profile),
+                status: status.clone(),
+                ..any.clone()
+            });
+            missing(&study)
+        };
+        assert_eq!(take("a", 1, &TrialStatus::Measured), [vec![2], vec![1, 2]]);
+        assert_eq!(take("b", 1, &failed), [vec![2], vec![2]]);
+        assert_eq!(take("a", 2, &rejected), [vec![3], vec![2]]);
+        assert_eq!(take("a", 3, &rejected), [Vec::new(), vec![2]]);
+        assert_eq!(take("b", 2, &failed), [Vec::<u32>::new(), Vec::new()]);
+    }
+}

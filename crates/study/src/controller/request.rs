@@ -1,0 +1,366 @@
+//! What a user requests of a run, and how it becomes a [`Plan`]: an experiment file or paths,
+//! with everything else that the command line may override. It is checked here as far as that is
+//! possible without raising the testbed.
+
+use super::deployment::{DEFAULT_TESTBED, Deployment, parse_testbed};
+use crate::{Plan, meter_requests, path_spec, testbed_spec, time_of_trial};
+use bytepath_engine::{path, workload};
+use bytepath_host as host;
+use bytepath_host::testbed::{self, Testbed};
+use bytepath_meter as meter;
+use bytepath_record::{
+    Budget, Cell, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power, Profiling,
+    Protocol, Schedule, Source, WantedSetting, unit,
+};
+use bytepath_spec::{
+    self as spec, Ask, Catalogues, Cpus, Experiment, Layout, TestbedChoice, usage,
+};
+use bytepath_stats as stats;
+use bytepath_sys::{Roots, files};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A run as requested. What is `None` is left to the experiment file, or else to the default.
+#[derive(Clone, Debug, Default)]
+pub struct RunRequest {
+    pub experiment: ExperimentRequest,
+    pub testbed: Option<TestbedChoice>,
+    pub blocks: Option<u32>,
+    pub warm_up: Option<Duration>,
+    pub window: Option<Duration>,
+    pub design: Option<Design>,
+    pub budget: Option<Duration>,
+    pub seed: Option<u64>,
+    /// Names of meters, `default`, `all` or `none`.
+    pub meters: Option<Vec<String>>,
+    /// Which profiles are taken; `Some(None)` is none at all.
+    pub profiling: Option<Option<Profiling>>,
+    pub power: Option<Power>,
+    /// Settings of the hosts, after those of the file, which they override.
+    pub settings: Vec<WantedSetting>,
+    /// True if no one else uses the link, so that frame generators may fill it.
+    pub link_is_unshared: bool,
+    /// Folder for the study.
+    pub folder: PathBuf,
+}
+
+/// What a run compares.
+#[derive(Clone, Debug)]
+pub enum ExperimentRequest {
+    File(PathBuf),
+    Paths(PathsRequest),
+}
+
+impl Default for ExperimentRequest {
+    fn default() -> Self {
+        ExperimentRequest::Paths(PathsRequest::default())
+    }
+}
+
+/// Paths in words of the command line, as `bytepath_spec` reads them.
+#[derive(Clone, Debug, Default)]
+pub struct PathsRequest {
+    /// Every pair of the catalogue if empty.
+    pub paths: Vec<String>,
+    pub baseline: Option<String>,
+    /// The first of the catalogue if empty.
+    pub workload: String,
+    pub stream: String,
+    /// `None` takes the testbed's.
+    pub link: Option<String>,
+    pub cores: String,
+    pub kernels: Vec<Kernel>,
+}
+
+impl RunRequest {
+    /// The experiment of a file, as it is.
+    pub fn of_file(file: PathBuf, folder: PathBuf) -> RunRequest {
+        RunRequest { experiment: ExperimentRequest::File(file), folder, ..RunRequest::default() }
+    }
+
+    /// The plan, and where it runs.
+    pub fn plan(&self) -> Result<(Plan, Deployment), Fault> {
+        let (experiment, deployment, source) = match &self.experiment {
+            ExperimentRequest::File(file) => {
+                let source = read_experiment(file)?;
+                let (experiment, deployment) = from_file(file, &source, self.testbed.clone())?;
+                (experiment, deployment, Some(source))
+            }
+            ExperimentRequest::Paths(paths) => {
+                let (experiment, deployment) = from_paths(paths, self.testbed.clone())?;
+                (experiment, deployment, None)
+            }
+        };
+        let testbed = deployment.testbed();
+        let profiling = self.profiling.clone().unwrap_or_else(|| experiment.profiling.clone());
+        let schedule = self.schedule(&experiment, testbed, profiling.as_ref())?;
+        if !self.link_is_unshared {
+            refuse_flood(&experiment.cells, testbed)?;
+        }
+        let names =
+            self.meters.as_ref().map(|names| catalogues().meters(names.iter().map(String::as_str)));
+        let names = names.transpose()?.unwrap_or(experiment.meters);
+        let power = self.power.as_ref().unwrap_or(&experiment.power);
+        let named = |name: Option<String>| name.map(|name| DeviceName::new(&name)).transpose();
+        let [sender, receiver] = testbed.named_devices().map(named);
+        let settings = [experiment.settings, self.settings.clone()].concat();
+        let all_paths =
+            matches!(&self.experiment, ExperimentRequest::Paths(p) if p.paths.is_empty());
+        let plan = Plan {
+            settings: spec::on_devices(settings, &[sender?, receiver?])?,
+            title: experiment.title,
+            cells: experiment.cells,
+            baseline: experiment.baseline,
+            schedule,
+            judgement: experiment.judgement,
+            meters: meter_requests(names, power, profiling.as_ref())?,
+            mandatory: source.is_none() && !all_paths,
+            source,
+            profiling,
+            testbed: experiment.testbed.text,
+            folder: self.folder.clone(),
+            shared: None,
+        };
+        Ok((plan, deployment))
+    }
+
+    fn schedule(
+        &self,
+        experiment: &Experiment,
+        testbed: &dyn Testbed,
+        profiling: Option<&Profiling>,
+    ) -> Result<Schedule, Fault> {
+        let Experiment { layout, cells, .. } = experiment;
+        let window = self.window.unwrap_or(layout.window);
+        let design = self.design.or(layout.design);
+        let design = choose_design(design, experiment, testbed, window)?;
+        let schedule = Schedule {
+            blocks: self.blocks.unwrap_or(layout.blocks),
+            warm_up: self.warm_up.unwrap_or(layout.warm_up).as_secs_f64(),
+            window: window.as_secs_f64(),
+            seed: self.seed.or(layout.seed).unwrap_or_else(random_seed),
+            design: spec::check_design(design, window)?,
+            stopping: layout.stopping,
+            budget: None,
+        };
+        spec::check_lanes(cells, design)?;
+        let schedule = match self.budget.or(layout.budget) {
+            Some(budget) => within_budget(budget, schedule, cells, profiling)?,
+            None => schedule,
+        };
+        if let Some(rule) = schedule.stopping {
+            spec::check_stopping(rule, schedule.blocks)?;
+        }
+        Ok(schedule)
+    }
+}
+
+/// The requested design, or the one that suits the cells and the testbed.
+fn choose_design(
+    requested: Option<Design>,
+    experiment: &Experiment,
+    testbed: &dyn Testbed,
+    window: Duration,
+) -> Result<Design, Fault> {
+    // Short turns are there to see small differences; where none is judged, whole
+    // trials show the same and strain the hosts less.
+    let mut slices_suit = true;
+    for cell in &experiment.cells {
+        slices_suit &= workload::of(cell)?.suits_slices();
+    }
+    let holds_several = testbed.properties().holds_several;
+    let design = match requested {
+        Some(design) => design,
+        None if slices_suit && holds_several && testbed.emulation().is_none() => {
+            spec::default_design(&experiment.cells, window)
+        }
+        None => Design::Trials,
+    };
+    let text = match design {
+        Design::Trials => return Ok(design),
+        _ if !holds_several => {
+            format!("testbed {} cannot hold several cells at once", experiment.testbed.text)
+        }
+        _ if !slices_suit => {
+            "a workload of this study measures single events, which slices would cut short".into()
+        }
+        _ => return Ok(design),
+    };
+    Err(usage(text).remedy("choose the design trials"))
+}
+
+/// Frames as fast as they go are for devices that were made for them: what else is on an
+/// existing link would hardly get through.
+fn refuse_flood(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
+    let exists = testbed.properties().link_is_given || testbed.devices().is_some();
+    let mut floods = false;
+    for cell in cells {
+        floods |= workload::of(cell)?.protocol(cell) == Protocol::Frames;
+    }
+    if !exists || !floods {
+        return Ok(());
+    }
+    let text = format!("testbed {} has a link that bytepath did not create", testbed.name());
+    Err(usage(text).remedy(
+        "add --unshared-link if no one else uses it, or choose --testbed netns, whose link is \
+         made for the study",
+    ))
+}
+
+/// Seconds that a trial takes besides its window and warm-up, until a first pass has shown it:
+/// to raise the hosts, to connect, to drain.
+pub(crate) const OVERHEAD: f64 = 1.0;
+
+/// The schedule of a study with a given duration.
+fn within_budget(
+    budget: Duration,
+    schedule: Schedule,
+    cells: &[Cell],
+    profiling: Option<&Profiling>,
+) -> Result<Schedule, Fault> {
+    if schedule.stopping.is_some() {
+        let text = "a budget and a stopping rule would each end the study";
+        return Err(usage(text).remedy("leave one of them out"));
+    }
+    let trial = time_of_trial(&schedule) + OVERHEAD;
+    let profiles = ProfileTrials::of(&schedule, cells, profiling);
+    let each = profiles.seconds_each + OVERHEAD;
+    let (seconds, profiles) = (budget.as_secs_f64(), (profiles.trials + profiles.retakes) * each);
+    let allotted = stats::allot(seconds - profiles, trial, cells.len(), schedule.blocks);
+    let (blocks, first) = allotted.ok_or_else(|| {
+        let least = Duration::from_secs_f64((2.0 * trial * cells.len() as f64).ceil());
+        let text = format!(
+            "a budget of {} is too short for two blocks of {} cells, which take about {} without \
+             profiles",
+            unit::seconds(budget),
+            cells.len(),
+            unit::seconds(least)
+        );
+        usage(text)
+            .remedy("use a longer budget, a shorter --window, --profile none, or fewer cells")
+    })?;
+    Ok(Schedule { blocks, budget: Some(Budget { seconds, profiles, first }), ..schedule })
+}
+
+/// Profile trials after the last block.
+#[derive(Default)]
+pub(crate) struct ProfileTrials {
+    /// At most.
+    pub(crate) trials: f64,
+    /// At most, in place of rejected ones.
+    pub(crate) retakes: f64,
+    pub(crate) seconds_each: f64,
+}
+
+impl ProfileTrials {
+    pub(crate) fn of(
+        schedule: &Schedule,
+        cells: &[Cell],
+        profiling: Option<&Profiling>,
+    ) -> ProfileTrials {
+        let Some(profiling) = profiling else { return ProfileTrials::default() };
+        let measured = cells.iter().filter(|cell| !cell.null).count();
+        let cells = spec::most_profiled(profiling, measured) as f64;
+        ProfileTrials {
+            trials: cells * f64::from(profiling.trials),
+            retakes: cells * f64::from(profiling.retakes),
+            seconds_each: schedule.warm_up + profiling.window,
+        }
+    }
+}
+
+/// What an experiment file may name here.
+pub fn catalogues() -> Catalogues {
+    let own = host::survey(&Roots::real());
+    Catalogues {
+        paths: path_spec(path::CATALOG, path::PAIRS),
+        testbeds: testbed_spec(testbed::CATALOG),
+        meters: meter::selectable().map(|meter| meter.name).collect(),
+        usual_meters: meter::regular().map(|meter| meter.name).collect(),
+        cpus: Cpus::of_hosts([&own, &own], &[None, None]),
+        testbed: None,
+        workload: String::new(),
+    }
+}
+
+/// Most bytes that are read of a file that a user has written.
+const LONGEST_TEXT: u64 = 16 << 20;
+
+/// Reads a file that a user has written.
+pub fn read_text(file: &Path) -> Result<String, Fault> {
+    files::read_text(file, LONGEST_TEXT)
+        .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", file.display())))
+}
+
+pub fn read_experiment(file: &Path) -> Result<Source, Fault> {
+    let text = read_text(file).map_err(|fault| {
+        fault.remedy("name an experiment file; docs/experiments.md describes the format")
+    })?;
+    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+    Ok(Source { name, text })
+}
+
+/// The experiment of a file on a testbed, its own if `None`. An error in the file is reported
+/// before any host is queried.
+pub fn from_file(
+    file: &Path,
+    source: &Source,
+    testbed: Option<TestbedChoice>,
+) -> Result<(Experiment, Deployment), Fault> {
+    let name = file.display().to_string();
+    let catalogues = Catalogues { testbed, ..catalogues() };
+    let experiment = spec::parse_experiment(&name, &source.text, &catalogues)?;
+    let deployment = Deployment::new(experiment.testbed.clone())?;
+    match deployment.host_cpus()? {
+        None => Ok((experiment, deployment)),
+        Some(cpus) => {
+            let catalogues = Catalogues { cpus, ..catalogues };
+            Ok((spec::parse_experiment(&name, &source.text, &catalogues)?, deployment))
+        }
+    }
+}
+
+fn from_paths(
+    request: &PathsRequest,
+    testbed: Option<TestbedChoice>,
+) -> Result<(Experiment, Deployment), Fault> {
+    let catalogues = catalogues();
+    let testbed = testbed.map_or_else(|| parse_testbed(DEFAULT_TESTBED), Ok)?;
+    let deployment = Deployment::new(testbed.clone())?;
+    testbed.check_kernels(!request.kernels.is_empty())?;
+    let cpus = deployment.host_cpus()?.unwrap_or_else(|| testbed.cpus(&catalogues.cpus));
+    let cores = match request.cores.as_str() {
+        "two" | "two-cores" => cpus.usual(),
+        other => other,
+    };
+    let cores = spec::parse_cores(cores, cpus)?;
+    let all: Vec<String> = path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect();
+    let ask = Ask {
+        paths: if request.paths.is_empty() { &all } else { &request.paths },
+        workload: &request.workload,
+        stream: &request.stream,
+        link: request.link.as_deref().unwrap_or(testbed.link),
+        cores: &cores,
+        kernels: &request.kernels,
+        baseline: request.baseline.as_deref(),
+    };
+    let (cells, baseline) = spec::cells(&ask, &catalogues.paths)?;
+    let experiment = Experiment {
+        title: String::new(),
+        testbed,
+        cells,
+        baseline,
+        layout: Layout::default(),
+        judgement: Judgement::default(),
+        meters: catalogues.meters(["default"])?,
+        profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,
+        power: Power::default(),
+        settings: Vec::new(),
+    };
+    Ok((experiment, deployment))
+}
+
+/// A seed that can be written into an experiment file: TOML has no larger numbers.
+pub(crate) fn random_seed() -> u64 {
+    rand::random::<u64>() >> 1
+}

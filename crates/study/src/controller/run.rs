@@ -1,0 +1,168 @@
+//! A study that is under way: its state, and what every step of it does.
+
+use super::guard::{Guard, note_changes};
+use super::laboratory::Laboratory;
+use super::metering;
+use super::plan::{Blocks, Observer};
+use super::preflight::Feasibility;
+use super::trial::{Position, TrialRunner, fail};
+use crate::store::{HostsAfter, StudyWriter};
+use bytepath_meter::Chosen;
+use bytepath_record::{
+    Cell, Fault, FaultKind, Restoration, SCHEMA_VERSION, Schedule, Study, Trial, TrialStatus,
+};
+use bytepath_stats as stats;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A study that is ready to run.
+pub(super) struct Opened {
+    pub study: Study,
+    pub writer: StudyWriter,
+    pub guard: Guard,
+    pub feasibility: Feasibility,
+    /// The blocks that it shares with others, if it does.
+    pub shared: Option<Arc<Blocks>>,
+}
+
+/// A study that is under way.
+pub(super) struct Run<'r, 'a> {
+    pub laboratory: &'r Laboratory<'a>,
+    pub observer: &'r mut dyn Observer,
+    pub opened: Opened,
+}
+
+impl<'a> Run<'_, 'a> {
+    /// What runs trials with these meters.
+    pub(super) fn runner<'t>(
+        &'t mut self,
+        meters: &'t [Chosen],
+        schedule: &'t Schedule,
+    ) -> TrialRunner<'t, 'a> {
+        let (laboratory, guard) = (self.laboratory, &mut self.opened.guard);
+        TrialRunner { laboratory, guard, meters, schedule }
+    }
+
+    /// The meters that were requested.
+    pub(super) fn meters(&self) -> Vec<Chosen> {
+        metering::of_trial(self.laboratory.meters, &self.opened.study.header)
+    }
+
+    /// The position of the next trial.
+    pub(super) fn position(&self, block: u32) -> Position {
+        let study = &self.opened.study;
+        Position { block, order: (study.trials.len() + study.profiles.len()) as u32 }
+    }
+
+    /// Writes a remark for the reader of the study.
+    pub(super) fn remark(&mut self, remark: String) -> Result<(), Fault> {
+        self.opened.writer.remark(&remark)?;
+        self.opened.study.remarks.push(remark);
+        Ok(())
+    }
+
+    /// Foreign changes to the host while these trials ran, noted in them and
+    /// in the study.
+    pub(super) fn watch_host(&mut self, trials: &mut [Trial]) -> Result<(), Fault> {
+        if !trials.iter().any(|trial| trial.status == TrialStatus::Measured) {
+            return Ok(());
+        }
+        let changes = match self.opened.guard.check_for_changes() {
+            // What changed on a host that is lost is unknown.
+            Err(lost) if lost.kind == FaultKind::PeerLost => {
+                trials.iter_mut().for_each(|trial| fail(trial, lost.clone()));
+                return Ok(());
+            }
+            changes => changes?,
+        };
+        note_changes(trials, &changes);
+        let Some(first) = trials.first().filter(|_| !changes.is_empty()) else { return Ok(()) };
+        let remark = format!(
+            "the host changed during block {} ({}): {}; trials before and after it were not \
+             run on the same host",
+            first.block + 1,
+            first.cell,
+            changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        );
+        self.observer.host_changed(&remark);
+        self.remark(remark)
+    }
+
+    /// Judges trials and writes them to the study.
+    pub(super) fn store(&mut self, mut trials: Vec<Trial>) -> Result<(), Fault> {
+        self.watch_host(&mut trials)?;
+        let header = &self.opened.study.header;
+        let before = &self.opened.study.trials;
+        let judge = |trial: Trial| match header.cells.iter().find(|cell| cell.id == trial.cell) {
+            Some(cell) => {
+                judged(trial, cell, &header.schedule, header.functional.is_some(), before)
+            }
+            None => trial,
+        };
+        let trials: Vec<Trial> = trials.into_iter().map(judge).collect();
+        self.opened.writer.append(&trials)?;
+        self.opened.study.trials.extend(trials);
+        Ok(())
+    }
+
+    /// The host as the run leaves it: what it was set to at the end, and what
+    /// became of the study's own settings.
+    pub(super) fn end(&mut self) -> Result<(), Fault> {
+        let changes = self.opened.guard.check_for_changes();
+        let fingerprint = self.opened.guard.fingerprint();
+        let settings = self.opened.guard.end()?;
+        let changes = changes?;
+        for change in changes {
+            self.remark(format!("the host changed after the last trial: {change}"))?;
+        }
+        self.observer.put_back(&settings);
+        for row in settings.iter().filter(|row| row.outcome != Restoration::Restored) {
+            self.remark(format!("settings of the host: {row}"))?;
+        }
+        let pending = settings.iter().find(|row| row.is_pending()).map(ToString::to_string);
+        let schema = SCHEMA_VERSION;
+        self.opened.writer.after(&HostsAfter { schema, fingerprint, settings })?;
+        match pending {
+            None => Ok(()),
+            Some(row) => Err(Fault::new(FaultKind::System, row)
+                .remedy("`bytepath restore` tries again; the study itself is complete")),
+        }
+    }
+}
+
+/// A trial that an event invalidated is marked regardless of its value.
+/// Where no speed is measured, events invalidate nothing and are only reported. `before` are the
+/// study's trials of its kind up to now, of all cells.
+pub(super) fn judged(
+    mut trial: Trial,
+    cell: &Cell,
+    schedule: &Schedule,
+    functional: bool,
+    before: &[Trial],
+) -> Trial {
+    let of_cell = |t: &&Trial| t.cell == cell.id && t.status == TrialStatus::Measured;
+    let earlier: Vec<&Trial> = before.iter().filter(of_cell).collect();
+    let events = stats::judge_events(&trial, cell, schedule, &earlier);
+    if functional {
+        trial.warnings.extend(events);
+        return trial;
+    }
+    if events.is_empty() {
+        return trial;
+    }
+    Trial { status: TrialStatus::Rejected { events }, ..trial }
+}
+
+/// How long the rest will take, by what is done.
+pub(super) struct Countdown {
+    pub begin: Instant,
+    pub done: usize,
+    pub total: usize,
+}
+
+impl Countdown {
+    pub(super) fn left(&self) -> Duration {
+        let each = self.begin.elapsed().div_f64(self.done.max(1) as f64);
+        each * self.total.saturating_sub(self.done) as u32
+    }
+}

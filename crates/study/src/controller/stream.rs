@@ -1,0 +1,338 @@
+//! One stream over a link that is up, from its handshake to its ledger.
+
+use super::agents::PROMPT;
+use super::clocks::{self, Apart, Appointment, Clock};
+use super::frames;
+use super::remote::Remotes;
+use super::secrets::{new_secret, new_token};
+use super::window::WindowResult;
+use bytepath_engine::workload::{self, Workload};
+use bytepath_meter::{Chosen, Reach};
+use bytepath_record::wire::{
+    Accept, AwaitWindow, CloseWindow, Connect, Finish, Listen, MeterRequest, OPENING, OpenWindow,
+    Pace, Start, Stop, WindowRecord,
+};
+use bytepath_record::{
+    Cell, Fault, FaultKind, Hops, Protocol, ProvenWitness, Reading, Role, RoleRecord, Schedule,
+    Scope, Series, TimeSpan, Tls, Trial,
+};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long a stream may take to drain after its sender was told to stop.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long a workload that ends by itself may take, as long as something moves.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// Runs one stream and enters its results in the trial.
+pub(super) fn run(
+    remotes: &mut Remotes,
+    cell: &Cell,
+    meters: &[Chosen],
+    schedule: &Schedule,
+    trial: &mut Trial,
+) -> Result<(), Fault> {
+    let stream = Stream::begin(remotes, cell, meters)?;
+    let result = match workload::of(cell)?.ends_by_itself(cell) {
+        true => run_to_completion(remotes)?,
+        false => {
+            start_senders(remotes)?;
+            stream.measure(remotes, seconds(schedule.warm_up), schedule.window)?
+        }
+    };
+    stream.end(remotes, cell, schedule, trial, result)
+}
+
+/// Connects every flow and opens both ends of the path; no byte flows yet.
+pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
+    let token = new_token()?;
+    let [sender_device, receiver_device] = Role::ALL.map(|role| remotes.device(role));
+    let secret = (cell.stream.tls != Tls::None).then(new_secret).transpose()?;
+    let listen = Listen {
+        cell: Box::new(cell.clone()),
+        address: remotes.address(Role::Receiver),
+        device: receiver_device,
+        token: token.clone(),
+        ports: remotes.ports(),
+        secret: secret.clone(),
+    };
+    let peer = remotes.agents.call(Role::Receiver, listen)?;
+    let connect = Connect {
+        cell: Box::new(cell.clone()),
+        peer,
+        device: sender_device,
+        token,
+        ports: remotes.connect_from,
+        secret,
+    };
+    let timeout = PROMPT + OPENING * cell.stream.flows;
+    remotes.agents.call_within(Role::Sender, connect, timeout)?;
+    remotes.agents.call_within(Role::Receiver, Accept {}, timeout)
+}
+
+/// Lets the sender send.
+pub(super) fn start_senders(remotes: &mut Remotes) -> Result<(), Fault> {
+    let mut start = |role| remotes.agents.call(role, Pace { hold: false });
+    start(Role::Receiver).and_then(|()| start(Role::Sender))
+}
+
+/// A stream that is open, with what was read before its first byte.
+pub(super) struct Stream {
+    /// What the link's devices had counted; `None` unless the workload is one of frames.
+    frames: Option<Hops>,
+    /// `None` unless each host has its own.
+    clocks: Option<[Clock; 2]>,
+}
+
+impl Stream {
+    /// Opens both ends and starts them, both at once; the sender does not send yet.
+    pub(super) fn begin(
+        remotes: &mut Remotes,
+        cell: &Cell,
+        meters: &[Chosen],
+    ) -> Result<Stream, Fault> {
+        connect(remotes, cell)?;
+        let frames = match workload::of(cell)?.protocol(cell) {
+            Protocol::Frames => Some(frames::count(remotes, cell)?),
+            _ => None,
+        };
+        let clocks = clocks::read(remotes)?;
+        let apart = remotes.properties.hosts_apart;
+        let start = |role| Start { meters: meters_of(role, meters, apart), alone: apart };
+        remotes.agents.send_both(start)?;
+        remotes.agents.receive_both::<Start>()?;
+        Ok(Stream { frames, clocks })
+    }
+
+    /// Measures a window of a stream that flows, after some time that is not measured. Ends that
+    /// have clocks of their own are given its opening and closing times in advance, so that it
+    /// does not depend on how long a request takes, and nothing is sent while it is open but
+    /// the reply that it has opened.
+    pub(super) fn measure(
+        &self,
+        remotes: &mut Remotes,
+        before: Duration,
+        length: f64,
+    ) -> Result<WindowResult, Fault> {
+        let length = seconds(length);
+        let Some(clocks) = &self.clocks else {
+            remotes.pass(before)?;
+            remotes.agents.send_both(|_| OpenWindow { at: None })?;
+            remotes.agents.receive_both::<OpenWindow>()?;
+            let begin = now_seconds();
+            remotes.pass(length)?;
+            remotes.agents.send_both(|_| CloseWindow { at: None })?;
+            return collect(remotes, begin).map(|(result, _)| result);
+        };
+        let Appointment { at, here: [opens, closes] } = Appointment::make(clocks, before, length);
+        let agents = &mut remotes.agents;
+        agents.send_both(|role| OpenWindow { at: Some(at[role as usize][0]) })?;
+        agents.send_both(|role| CloseWindow { at: Some(at[role as usize][1]) })?;
+        agents.pass_until(opens)?;
+        agents.receive_both::<OpenWindow>()?;
+        let begin = now_seconds();
+        agents.pass_until(closes)?;
+        let (mut result, edges) = collect(remotes, begin)?;
+        result.apart = Apart::of(clocks, edges);
+        Ok(result)
+    }
+
+    /// Ends a stream and enters the results in the trial.
+    pub(super) fn end(
+        &self,
+        remotes: &mut Remotes,
+        cell: &Cell,
+        schedule: &Schedule,
+        trial: &mut Trial,
+        result: WindowResult,
+    ) -> Result<(), Fault> {
+        remotes.agents.call(Role::Sender, Stop {})?;
+        trial.readings.extend(result.readings);
+        trial.series.extend(result.series);
+        trial.warnings.extend(result.warnings);
+        trial.spans.extend(result.spans);
+        let witness = self.drain(remotes, cell, trial)?;
+        let workload = workload::of(cell)?;
+        reconcile(trial, workload, witness, remotes.properties.has_cable)?;
+        match workload.ends_by_itself(cell) {
+            true => take_sender_window(trial)?,
+            false => check_window(trial, workload.counted_by(), schedule)?,
+        }
+        let mut threads = result.threads;
+        for record in &mut trial.roles {
+            record.threads = std::mem::take(&mut threads[record.role as usize]);
+        }
+        if let Some(before) = self.clocks
+            && let Some(after) = clocks::read(remotes)?
+        {
+            trial.clocks = Some(clocks::record(&before, &after, result.apart));
+        }
+        Ok(())
+    }
+
+    /// Waits until both ends have ended, and enters their records; returns the witness page.
+    fn drain(
+        &self,
+        remotes: &mut Remotes,
+        cell: &Cell,
+        trial: &mut Trial,
+    ) -> Result<Option<ProvenWitness>, Fault> {
+        // What drains slowly because its hosts are slow is not stuck.
+        let timeout = remotes.agents.timeout(DRAIN).as_secs_f64();
+        remotes.agents.send(Role::Sender, Finish { timeout })?;
+        if self.frames.is_none() {
+            remotes.agents.send(Role::Receiver, Finish { timeout })?;
+        }
+        let (mut witness, mut left) = (None, Hops::default());
+        for role in Role::ALL {
+            // Frames have no end that a sink could see: it is stopped once the generator has ended.
+            if let (Role::Receiver, Some(before)) = (role, &self.frames) {
+                left = frames::wait_until_forwarded(remotes, cell, before, &trial.roles)?;
+                remotes.agents.call(role, Stop {})?;
+                remotes.agents.send(role, Finish { timeout })?;
+            }
+            let end = remotes.agents.receive::<Finish>(role, DRAIN + PROMPT)?;
+            trial.readings.extend(end.readings);
+            trial.roles.push(*end.record);
+            witness = witness.or(end.witness);
+        }
+        if let Some(before) = self.frames {
+            let after = frames::count(remotes, cell)?;
+            trial.hops = Some(frames::account_for(&mut trial.roles, &[before, left, after]));
+        }
+        Ok(witness)
+    }
+}
+
+/// A window as long as a workload that ends by itself: the receiver's is open before the first
+/// unit of work, which the sender begins with its own.
+fn run_to_completion(remotes: &mut Remotes) -> Result<WindowResult, Fault> {
+    let agents = &mut remotes.agents;
+    agents.call(Role::Receiver, OpenWindow { at: None })?;
+    agents.call(Role::Sender, OpenWindow { at: None })?;
+    let begin = now_seconds();
+    let timeout = agents.timeout(DRAIN).as_secs_f64();
+    agents.call_within(Role::Sender, AwaitWindow { timeout }, LONGEST)?;
+    agents.send_both(|_| CloseWindow { at: None })?;
+    collect(remotes, begin).map(|(result, _)| result)
+}
+
+/// Collects the window that just ended from both agents, and when each was open by its host's
+/// clock.
+fn collect(remotes: &mut Remotes, begin: f64) -> Result<(WindowResult, [[u64; 2]; 2]), Fault> {
+    let span = TimeSpan { begin, length: (now_seconds() - begin).max(0.0) };
+    let mut result = WindowResult { spans: vec![span], ..WindowResult::default() };
+    let mut edges_of = [[0; 2]; 2];
+    let apart = remotes.properties.hosts_apart;
+    // Machine-scoped readings refer to the agent's own host if the hosts are separate.
+    let at = |scope: Scope, role| if apart { scope.at_host(role) } else { scope };
+    let windows = remotes.agents.receive_both::<CloseWindow>()?;
+    for (role, window) in Role::ALL.into_iter().zip(windows) {
+        let WindowRecord { readings, series, threads, warnings, edges } = window;
+        let readings = readings.into_iter();
+        result.readings.extend(readings.map(|r| Reading { scope: at(r.scope, role), ..r }));
+        let series = series.into_iter();
+        result.series.extend(series.map(|s| Series { scope: at(s.scope, role), ..s }));
+        result.threads[role as usize] = threads;
+        result.warnings.extend(warnings.into_iter().map(|w| format!("{role}: {w}")));
+        edges_of[role as usize] = edges;
+    }
+    Ok((result, edges_of))
+}
+
+/// A meter of the whole machine runs at the receiver alone if the hosts share one; otherwise
+/// (`apart`) at both ends.
+fn meters_of(role: Role, meters: &[Chosen], apart: bool) -> Vec<MeterRequest> {
+    let here = |chosen: &&Chosen| match chosen.role {
+        Some(only) => only == role,
+        None => chosen.meter.reach != Reach::Machine || role == Role::Receiver || apart,
+    };
+    let request = |Chosen { meter, options, .. }: &Chosen| MeterRequest {
+        name: meter.name.to_owned(),
+        options: options.clone(),
+    };
+    meters.iter().filter(here).map(request).collect()
+}
+
+/// The count and the window of a workload that ended by itself: everything that arrived, in
+/// the time that its sender took.
+fn take_sender_window(trial: &mut Trial) -> Result<(), Fault> {
+    let [sender, receiver] = trial.roles.as_mut_slice() else { return Ok(()) };
+    receiver.window = sender.window;
+    receiver.count = trial.hops.map_or(receiver.count, |hops| hops.received);
+    (trial.window, trial.count) = (receiver.window, receiver.count);
+    match trial.window > 0.0 {
+        true => Ok(()),
+        false => Err(Fault::new(FaultKind::System, "the generator's window never opened")),
+    }
+}
+
+/// Reconciles the two ends: their byte counts must agree, and the witness
+/// page has the last word on the sender's ledger, unless it went by a wire.
+fn reconcile(
+    trial: &mut Trial,
+    workload: &dyn Workload,
+    witness: Option<ProvenWitness>,
+    has_cable: bool,
+) -> Result<(), Fault> {
+    let [sender, receiver] = trial.roles.as_mut_slice() else {
+        return Err(Fault::new(FaultKind::System, "a role has no record"));
+    };
+    workload.settle(sender, receiver, trial.hops.as_ref())?;
+    sender.witness = witness.filter(|_| !has_cable);
+    sender.ledger = match has_cable {
+        true => workload::untested(&sender.ledger),
+        false => workload::after_witness(&sender.ledger, witness),
+    };
+    trial.label = workload::label(trial.work, &sender.ledger, &receiver.ledger);
+    let counts = match workload.counted_by() {
+        Role::Sender => &mut *sender,
+        Role::Receiver => &mut *receiver,
+    };
+    (trial.window, trial.count) = (counts.window, counts.count);
+    trial.latency = counts.latency.take();
+    for role in [&*sender, &*receiver] {
+        trial.warnings.extend(notes(role));
+    }
+    Ok(())
+}
+
+fn notes(record: &RoleRecord) -> impl Iterator<Item = String> + '_ {
+    record.notes.iter().map(move |note| format!("{}: {note}", record.role))
+}
+
+/// An engine notices the edges of the window between two calls. A call that
+/// takes long there makes the window longer: still a true rate, but of another
+/// window than requested, which is reported.
+fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result<(), Fault> {
+    let actor = trial.work.actor(counted);
+    if trial.window <= 0.0 {
+        let text = format!("the {actor} did not see the window start and end: nothing moved");
+        return Err(Fault::new(FaultKind::System, text));
+    }
+    if trial.window < 0.8 * schedule.window {
+        let text = format!(
+            "the {actor} saw only {:.2} s of the {:.2} s window: nothing moved",
+            trial.window, schedule.window
+        );
+        return Err(Fault::new(FaultKind::System, text));
+    }
+    let off = (trial.window - schedule.window).abs();
+    if off > 0.1 * schedule.window {
+        trial.warnings.push(format!(
+            "the window was {:.2} s long instead of {:.2} s: a call took long at its edge",
+            trial.window, schedule.window
+        ));
+    }
+    Ok(())
+}
+
+/// A duration of so many seconds; zero if there is none.
+pub(super) fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value).unwrap_or_default()
+}
+
+/// Seconds since the Unix epoch.
+fn now_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}

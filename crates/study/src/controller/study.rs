@@ -1,0 +1,245 @@
+//! Runs or resumes a study: check the hosts, run its blocks, profile, restore the hosts.
+
+use super::guard::Guard;
+use super::laboratory::Laboratory;
+use super::lost::host_difference;
+use super::metering;
+use super::passes::{CompletedTrials, first_pass, second_pass};
+use super::plan::{Observer, Plan};
+use super::power;
+use super::preflight::{Feasibility, Surveyed, facts_for_header, survey_hosts};
+use super::profiles;
+use super::progress::stopped_early;
+use super::run::{Opened, Run};
+use super::trial::now_ms;
+use crate::store::StudyWriter;
+use bytepath_host::{VERSION, differences};
+use bytepath_record::{
+    Cell, Fault, FaultKind, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting,
+};
+use std::path::Path;
+
+/// Runs a study. On error or cancellation, returns the trials completed so far (already on disk)
+/// with the fault.
+pub fn run_study(
+    laboratory: &Laboratory,
+    plan: &Plan,
+    observer: &mut dyn Observer,
+) -> (Option<Study>, Result<(), Fault>) {
+    match begin(laboratory, plan, observer) {
+        Ok(opened) => Run { laboratory, observer, opened }.finish(),
+        Err(fault) => (None, Err(fault)),
+    }
+}
+
+/// Resumes a study that was interrupted: the trials that are missing, in
+/// the order in which they would have come. Nothing that has ended, however it
+/// ended, is repeated.
+///
+/// Refuses a study that is complete, and one that was started on another kernel,
+/// another CPU or by another version of bytepath, because its trials would not
+/// compare with those to come.
+pub fn resume_study(
+    laboratory: &Laboratory,
+    folder: &Path,
+    observer: &mut dyn Observer,
+) -> (Option<Study>, Result<(), Fault>) {
+    match reopen(laboratory, folder, observer) {
+        Ok(opened) => Run { laboratory, observer, opened }.finish(),
+        Err(fault) => (None, Err(fault)),
+    }
+}
+
+impl Run<'_, '_> {
+    fn finish(mut self) -> (Option<Study>, Result<(), Fault>) {
+        let result = self.run_all().and_then(|()| self.power_log());
+        // Whatever happened, the hosts are restored.
+        let end = self.end();
+        (Some(self.opened.study), result.and(end))
+    }
+
+    /// Runs every trial that is missing.
+    fn run_all(&mut self) -> Result<(), Fault> {
+        self.note_unavailable()?;
+        if stopped_early(&self.opened.study).is_none() {
+            self.run_blocks(first_pass)?;
+            // Its cells are chosen by the results of the first one.
+            self.run_blocks(second_pass)?;
+        }
+        self.profiles()
+    }
+}
+
+/// Makes the settings, surveys the hosts, checks what can run on them, and creates the folder.
+fn begin(
+    laboratory: &Laboratory,
+    plan: &Plan,
+    observer: &mut dyn Observer,
+) -> Result<Opened, Fault> {
+    let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
+    let baseline =
+        baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
+    let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
+    observer.settings(guard.records(), &left_behind);
+    let (surveyed, header, remarks) = header(laboratory, plan, baseline, &guard)?;
+    let mut feasibility = Feasibility::of(surveyed, baseline);
+    guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
+    // What is requested by name must run, and so must the baseline.
+    for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
+        if let Some(obstacle) = feasibility.obstacle(laboratory, &mut guard, cell)? {
+            return Err(obstacle.fault(cell));
+        }
+    }
+    let mut writer = StudyWriter::create(&plan.folder, &header)?;
+    for remark in &remarks {
+        writer.remark(remark)?;
+    }
+    let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks };
+    Ok(Opened { study, writer, guard, feasibility, shared: plan.shared.clone() })
+}
+
+/// The header of a study, with the survey of its hosts that it is based on, and remarks.
+fn header(
+    laboratory: &Laboratory,
+    plan: &Plan,
+    baseline: &Cell,
+    guard: &Guard,
+) -> Result<(Vec<Surveyed>, StudyHeader, Vec<String>), Fault> {
+    // What an emulated processor copies bounds nothing.
+    let emulation = laboratory.testbed.emulation();
+    let (surveyed, ceiling) = survey_hosts(laboratory, &plan.cells, baseline, emulation.is_none())?;
+    let (facts, kernels) = facts_for_header(&surveyed);
+    let (meters, power) = metering::meters_for_header(&plan.meters)?;
+    let apart = laboratory.testbed.properties().hosts_apart;
+    let (power, idle) = power::settle(&power, &facts, apart)?;
+    let remarks = surveyed.iter().flat_map(|one| one.remarks.clone()).chain(idle).collect();
+    let header = StudyHeader {
+        schema: SCHEMA_VERSION,
+        bytepath: VERSION.to_owned(),
+        title: plan.title.clone(),
+        started_ms: now_ms(),
+        testbed: plan.testbed.clone(),
+        instructions_per_second: emulation.as_ref().and_then(|one| one.instructions_per_second),
+        functional: emulation.map(|emulation| emulation.because),
+        cells: plan.cells.clone(),
+        baseline: plan.baseline.clone(),
+        schedule: plan.schedule.clone(),
+        judgement: plan.judgement,
+        meters,
+        source: plan.source.clone(),
+        profiling: plan.profiling.clone(),
+        power,
+        facts,
+        kernels,
+        ceiling,
+        settings: guard.records().to_vec(),
+        fingerprint: guard.fingerprint(),
+    };
+    Ok((surveyed, header, remarks))
+}
+
+/// Opens the folder of a study that lacks trials, and checks that the hosts are the same.
+fn reopen(
+    laboratory: &Laboratory,
+    folder: &Path,
+    observer: &mut dyn Observer,
+) -> Result<Opened, Fault> {
+    let (mut writer, mut study) = StudyWriter::reopen(folder)?;
+    refuse_complete(folder, &study, &mut writer)?;
+    let header = &study.header;
+    let baseline = header.cells.iter().find(|cell| cell.id == header.baseline);
+    let baseline = baseline.ok_or_else(|| {
+        let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
+        Fault::new(FaultKind::Storage, text)
+    })?;
+    let settings = settings_to_reapply(&header.settings);
+    let (mut guard, left_behind) = Guard::begin(laboratory, &settings, &header.cells)?;
+    observer.settings(guard.records(), &left_behind);
+    let (surveyed, _) = survey_hosts(laboratory, &header.cells, baseline, false)?;
+    if let Some(difference) = difference(header, &surveyed) {
+        let text = format!("cannot resume the study {} here: {difference}", folder.display());
+        return Err(Fault::new(FaultKind::Unsupported, text)
+            .remedy("resume it where it was started, or start a new study"));
+    }
+    let mut feasibility = Feasibility::of(surveyed, baseline);
+    guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
+    for remark in resume_remarks(&study, &guard) {
+        writer.remark(&remark)?;
+        study.remarks.push(remark);
+    }
+    Ok(Opened { study, writer, guard, feasibility, shared: None })
+}
+
+fn refuse_complete(folder: &Path, study: &Study, writer: &mut StudyWriter) -> Result<(), Fault> {
+    let folder = folder.display();
+    if study.trials.iter().any(|trial| trial.pair.is_some()) {
+        let text = format!("the study {folder} was merged from several");
+        return Err(Fault::new(FaultKind::Usage, text).remedy("resume those it was merged from"));
+    }
+    let completed = CompletedTrials::of(study);
+    let missing = completed.missing(study);
+    // A study that ran every block was stopped by nothing.
+    let stopped = stopped_early(study).filter(|_| missing > 0);
+    if let Some(why) = &stopped
+        && !study.remarks.iter().any(|remark| remark.contains(why))
+    {
+        writer.remark(&format!("stopped early: {why}"))?;
+    }
+    let why = match stopped {
+        _ if !profiles::missing(study).is_empty() => return Ok(()),
+        Some(why) => why,
+        None if missing == 0 => format!("all {} trials have ended", completed.trials.len()),
+        None => return Ok(()),
+    };
+    Err(Fault::new(FaultKind::Usage, format!("the study {folder} is complete: {why}"))
+        .remedy("`bytepath show` prints its report"))
+}
+
+/// Remarks on the interruption, and on what changed on the hosts meanwhile.
+fn resume_remarks(study: &Study, guard: &Guard) -> Vec<String> {
+    let completed = CompletedTrials::of(study);
+    let count = completed.trials.len();
+    let mut remarks = vec![match study.profiles.len() {
+        0 => {
+            let total = count + completed.missing(study);
+            format!("interrupted and resumed after {count} of {total} trials")
+        }
+        profiles => format!("interrupted and resumed after {count} trials and {profiles} profiles"),
+    }];
+    let before = &study.header.fingerprint;
+    // The first studies have no fingerprint to compare with.
+    if !before.is_empty() {
+        let changes = differences(before, &guard.fingerprint()).into_iter();
+        remarks.extend(changes.map(|change| format!("when the study was resumed, {change}")));
+    }
+    remarks
+}
+
+/// The settings of a study, to be made again, but for those that its testbed makes by
+/// itself. What could not be set then is not an error if it cannot be now.
+fn settings_to_reapply(records: &[SettingRecord]) -> Vec<WantedSetting> {
+    let want = |record: &SettingRecord| WantedSetting {
+        setting: record.setting.clone(),
+        profile: record.profile.clone(),
+        optional: record.skipped.is_some(),
+        obstacle: None,
+        host: record.host,
+    };
+    records.iter().filter(|record| !record.setting.is_of_testbed()).map(want).collect()
+}
+
+/// What differs between the hosts a study was started on and these, if it matters.
+fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
+    if header.bytepath != VERSION {
+        return Some(format!("bytepath was {} and is {VERSION}", header.bytepath));
+    }
+    now.iter().find_map(|now| {
+        let named = header.kernels.iter().find(|hosts| now.kernel.as_ref() == Some(&hosts.kernel));
+        let then = named.map_or(&header.facts, |hosts| &hosts.facts);
+        let difference = host_difference(then, now.facts.as_deref().unwrap_or_default())?;
+        match &now.kernel {
+            Some(kernel) => Some(format!("with kernel {}, {difference}", kernel.name)),
+            None => Some(difference),
+        }
+    })
+}

@@ -1,0 +1,127 @@
+//! The files of a study's folder: their names, those of their records that are of no other use,
+//! and what it means that one cannot be read or written.
+
+use bytepath_record::{
+    CellId, CopyCeiling, Facts, Fault, FaultKind, KernelHosts, RestorationRow, Role, SettingRecord,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+pub(super) const EXPERIMENT: &str = "experiment.toml";
+pub(super) const HOSTS: &str = "hosts.json";
+pub(super) const AFTER: &str = "hosts-after.json";
+pub(super) const TRIALS: &str = "trials.jsonl";
+pub(super) const REMARKS: &str = "remarks.txt";
+pub(super) const PROFILES: &str = "profiles";
+
+/// Most bytes that are read of any file but `trials.jsonl`.
+pub(super) const MOST: u64 = 64 << 20;
+
+/// Largest profile that a study takes, bytes.
+pub(crate) const LARGEST_PROFILE: u64 = 1 << 30;
+
+/// `hosts.json`: what the hosts are.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Hosts {
+    /// Version of this record.
+    pub schema: u32,
+    /// Facts of the sender's and of the receiver's host.
+    pub facts: Vec<Facts>,
+    /// The same for every kernel that cells name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelHosts>,
+    /// Memory-copy bandwidth of one core, measured at the start.
+    pub ceiling: Option<CopyCeiling>,
+    /// Settings of the host that were made for the study, from what to what.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<SettingRecord>,
+    /// What the controller's host was set to when the first trial began.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fingerprint: BTreeMap<String, String>,
+}
+
+/// `hosts-after.json`: what the hosts were when the run ended, however it ended.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct HostsAfter {
+    /// Version of this record.
+    pub schema: u32,
+    /// What the controller's host was set to after the last trial, before the
+    /// study's own settings were restored.
+    pub fingerprint: BTreeMap<String, String>,
+    /// The outcome of the study's own settings, the last one first.
+    pub settings: Vec<RestorationRow>,
+}
+
+/// The hosts that a log may be of: both, or a role's.
+pub(super) const LOGS: [Option<Role>; 3] = [None, Some(Role::Sender), Some(Role::Receiver)];
+
+/// The file of what such a log says.
+pub(super) fn power_file(role: Option<Role>) -> String {
+    match role {
+        Some(role) => format!("power-{role}.json"),
+        None => "power.json".to_owned(),
+    }
+}
+
+/// A file or folder of a study, or of a fleet, that could not be had.
+pub fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
+    let fault =
+        Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", path.display()));
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            fault.remedy("free some space; the trials before this one are kept")
+        }
+        io::ErrorKind::PermissionDenied => fault.remedy("choose another folder with --out"),
+        _ => fault,
+    }
+}
+
+/// Longest stem of a file's name, bytes: with number and ending it has to stay
+/// below the 255 that file systems allow.
+const LONGEST_STEM: usize = 180;
+
+/// `CELL-N.pb.gz`, the cell's id such that no two have the same and none leads out
+/// of its folder: a blank is `_`, anything else unusual `%` and its code.
+pub(crate) fn profile_file(cell: &CellId, number: u32) -> String {
+    let mut stem = String::new();
+    for (at, byte) in cell.0.bytes().enumerate() {
+        match byte {
+            b' ' => stem.push('_'),
+            b'.' if at > 0 => stem.push('.'),
+            b'+' | b'-' | b'=' | b',' => stem.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => stem.push(char::from(byte)),
+            _ => stem.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if stem.len() > LONGEST_STEM {
+        stem.truncate(LONGEST_STEM - 17);
+        stem.push_str(&format!("-{:016x}", fnv(cell.0.as_bytes())));
+    }
+    format!("{stem}-{number}.pb.gz")
+}
+
+/// FNV-1a: the same on every machine and in every version.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_have_distinct_file_names() {
+        let name = |cell: &str| profile_file(&CellId(cell.into()), 3);
+        assert_eq!(name("uring:depth=8+uring mtu=9000"), "uring%3Adepth=8+uring_mtu=9000-3.pb.gz");
+        assert_eq!(name("../../etc"), "%2E.%2F..%2Fetc-3.pb.gz");
+        assert_ne!(name("a b"), name("a_b"));
+        let long = |last: char| name(&format!("{}{last}", "x/".repeat(400)));
+        assert!(long('a').len() < 255 && long('a') != long('b'));
+        assert!(name("é\n").is_ascii());
+    }
+}

@@ -1,0 +1,27 @@
+//! What is on disk: the folder of a study. Its process is the one of the command that runs, merges
+//! or reports a study; no agent opens it.
+//!
+//! In come the header when a study begins, trials, profiles and remarks as they end (`writer`);
+//! what goes out is a `Study`, read and validated (`load`), several of them as one (`merge`), the
+//! trials' power by the log of an external meter (`power_log`), and the profiles of cells, named
+//! and compared (`explanation`). `layout` has the names of the files.
+//!
+//! Trials and remarks are only appended, and other files replaced whole, so a folder is readable
+//! after a crash at any byte. It knows no host and runs nothing.
+
+mod explanation;
+mod history;
+mod layout;
+mod load;
+mod merge;
+pub(crate) mod power_log;
+mod waits;
+mod writer;
+
+pub use explanation::{ProfiledCell, ends, explanation, profiled_cell};
+pub use history::{Studies, read_studies};
+pub use layout::{Hosts, HostsAfter, storage};
+pub(crate) use layout::{LARGEST_PROFILE, profile_file};
+pub use load::load;
+pub use merge::merge;
+pub use writer::{StudyWriter, import_power, is_begun, refuse_used};

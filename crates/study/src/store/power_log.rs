@@ -1,0 +1,171 @@
+//! The log of an external power meter: aligned with the trials of a study, and entered into them.
+
+use bytepath_record::{
+    Fault, FaultKind, LogClock, LoggedTrial, Power, PowerLog, PowerSource, Reading, Rest, Role,
+    SCHEMA_VERSION, Scope, Study, TimeSpan, Trial, TrialStatus, Unit,
+};
+use bytepath_stats::power_log::{Alignment, LONGEST_LOG, Log, align};
+use std::io::Read;
+use std::path::Path;
+
+/// Fewest readings of a log in a window that make a figure.
+const FEWEST: u32 = 2;
+
+/// A log that is requested: of which role's host, if it is of one, and how it is read.
+pub(crate) type LogRequest = (Option<Role>, Power);
+
+/// The logs that a study names.
+pub(crate) fn logs(power: &Power) -> Vec<LogRequest> {
+    let all = match power.receiver {
+        Some(_) => Role::ALL.map(|role| (Some(role), power.of(role).clone())).to_vec(),
+        None => vec![(None, power.clone())],
+    };
+    all.into_iter().filter(|(_, power)| matches!(power.source, PowerSource::Csv { .. })).collect()
+}
+
+/// What such a log says of the trials of a study.
+pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog, Fault> {
+    let PowerSource::Csv { file, clock } = &power.source else {
+        return Err(Fault::new(
+            FaultKind::Usage,
+            "only a log can be attached to a study that has ended",
+        )
+        .remedy("csv=FILE"));
+    };
+    let wrong = |cause: String| Fault::new(FaultKind::Storage, format!("{file}: {cause}"));
+    let log = Log::parse(&read_text(file)?).map_err(wrong)?;
+    let trials: Vec<&Trial> = study.trials.iter().chain(&study.profiles).collect();
+    let alignment = match clock {
+        LogClock::Offset { seconds } => Alignment { offset: *seconds, explained: f64::NAN },
+        LogClock::Steps => {
+            let flowed =
+                trials.iter().filter_map(|trial| flow(trial, study.header.schedule.warm_up));
+            align(&log, &flowed.collect::<Vec<_>>()).map_err(|cause| {
+                wrong(cause).remedy("give the offset of its clock, if known: clock=SECONDS")
+            })?
+        }
+    };
+    let offset = alignment.offset;
+    let rest = match power.rest {
+        Rest::Kept => None,
+        Rest::Given { watts } => Some(watts),
+        Rest::Measured => {
+            let first = trials.iter().map(|trial| trial.started_ms).min().unwrap_or_default();
+            let mean = log.mean_before(first as f64 * 1e-3 - offset);
+            let mean = mean.filter(|(_, count)| *count >= FEWEST as usize).map(|(mean, _)| mean);
+            Some(mean.ok_or_else(|| {
+                wrong("the log starts with the study, so it does not show the idle power".into())
+                    .remedy("give it: rest=WATTS")
+            })?)
+        }
+    };
+    let ran = trials.iter().filter(|trial| !trial.spans.is_empty());
+    let (mut logged, mut without) = (Vec::new(), 0);
+    for trial in ran {
+        match of_trial(&log, trial, offset, rest.unwrap_or(0.0)) {
+            Some(entry) => logged.push(entry),
+            None => without += 1,
+        }
+    }
+    let mut remarks = Vec::new();
+    if without > 0 {
+        remarks.push(format!(
+            "power: the log has fewer than {FEWEST} readings in some window of {without} \
+             trials, which therefore have no power figure (a reading every {:.1} s)",
+            log.interval()
+        ));
+    }
+    Ok(PowerLog {
+        schema: SCHEMA_VERSION,
+        role: *role,
+        file: Path::new(file).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        offset,
+        explained: Some(alignment.explained).filter(|explained| explained.is_finite()),
+        rest,
+        trials: logged,
+        remarks,
+    })
+}
+
+/// From the first byte of the warm-up to the end of the window.
+fn flow(trial: &Trial, warm_up: f64) -> Option<TimeSpan> {
+    let (first, last) = (trial.spans.first()?, trial.spans.last()?);
+    let begin = first.begin - warm_up;
+    Some(TimeSpan { begin, length: last.begin + last.length - begin })
+}
+
+fn of_trial(log: &Log, trial: &Trial, offset: f64, rest: f64) -> Option<LoggedTrial> {
+    let mut sum = LoggedTrial { order: trial.order, joules: 0.0, seconds: 0.0, readings: 0 };
+    for span in &trial.spans {
+        let begin = span.begin - offset;
+        let (joules, readings) = log.energy(begin, begin + span.length)?;
+        if readings < FEWEST {
+            return None;
+        }
+        sum.joules += joules - rest * span.length;
+        sum.seconds += span.length;
+        sum.readings = sum.readings.saturating_add(readings);
+    }
+    Some(sum).filter(|sum| sum.seconds > 0.0)
+}
+
+/// Enters what a log says into the trials that it covers.
+pub(crate) fn enter(study: &mut Study, log: &PowerLog) {
+    let ran = |trial: &&mut Trial| {
+        matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. })
+    };
+    for trial in study.trials.iter_mut().chain(&mut study.profiles).filter(ran) {
+        let Some(logged) = log.trials.iter().find(|logged| logged.order == trial.order) else {
+            continue;
+        };
+        let scope = log.role.map_or(Scope::Machine, Scope::MachineOf);
+        let replaced = |r: &Reading| {
+            r.metric.starts_with("power.") && (log.role.is_none() || r.scope == scope)
+        };
+        trial.readings.retain(|reading| !replaced(reading));
+        let sum = |metric, unit, value| Reading::sum(metric, unit, value, scope.clone());
+        let watts = |metric, value| Reading::mean(metric, Unit::Watts, value, scope.clone());
+        trial.readings.extend([
+            sum("power.energy", Unit::Joules, logged.joules),
+            watts("power.watts", logged.joules / logged.seconds),
+            sum("power.readings", Unit::Count, f64::from(logged.readings)),
+        ]);
+        trial.readings.extend(log.rest.map(|rest| watts("power.rest", rest)));
+    }
+    let how = match log.explained {
+        Some(explained) => format!(
+            "found from the trials' start and end times, which explain {:.0}% of it",
+            explained * 100.0
+        ),
+        None => "as given".to_owned(),
+    };
+    let of = log.role.map_or_else(String::new, |role| format!(" of the {role}'s host"));
+    study.remarks.push(format!(
+        "power{of} is from the log {}, {} trials; its clock is {:+.2} s off, {how}",
+        log.file,
+        log.trials.len(),
+        -log.offset
+    ));
+    study.remarks.extend(log.remarks.iter().cloned());
+}
+
+pub(crate) fn read_text(file: &str) -> Result<String, Fault> {
+    let fault = |e: &std::io::Error| {
+        Fault::new(FaultKind::Storage, format!("cannot read the log {file}: {e}"))
+            .remedy("give a file of times and watts: --power csv=FILE")
+    };
+    let mut bytes = Vec::new();
+    let open = std::fs::File::open(file).map_err(|e| fault(&e))?;
+    open.take(LONGEST_LOG + 1).read_to_end(&mut bytes).map_err(|e| fault(&e))?;
+    if bytes.len() as u64 > LONGEST_LOG {
+        let text = format!("the log {file} is larger than {} MiB", LONGEST_LOG >> 20);
+        return Err(Fault::new(FaultKind::Storage, text).remedy("cut it to the time of the study"));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A log of one role's host where both share one.
+pub(crate) fn shared() -> Fault {
+    let text = "a source of power for each role: their hosts share a machine";
+    Fault::new(FaultKind::Usage, text).remedy("give one source for both")
+}

@@ -1,0 +1,232 @@
+//! The study folder: `experiment.toml`, `hosts.json`, and two files that only
+//! ever grow, each line fsynced: `trials.jsonl` and `remarks.txt`. Readable after
+//! a crash at any byte.
+
+use super::layout::{
+    AFTER, EXPERIMENT, HOSTS, Hosts, HostsAfter, LOGS, MOST, PROFILES, REMARKS, TRIALS, power_file,
+    storage,
+};
+use super::load::{lines, load};
+use super::power_log;
+use bytepath_record::{Fault, FaultKind, Power, PowerLog, Role, Study, StudyHeader, Trial};
+use bytepath_sys::files::{self, Folder};
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Appends trials to a study folder. While it lives, no other process can.
+#[derive(Debug)]
+pub struct StudyWriter {
+    path: PathBuf,
+    folder: Folder,
+    trials: File,
+}
+
+impl StudyWriter {
+    /// Makes the folder, which must not exist or be empty, and writes down
+    /// what is asked and where. Where that fails, nothing of it stays.
+    pub fn create(folder: &Path, header: &StudyHeader) -> Result<Self, Fault> {
+        let absent = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let made: Vec<&Path> = folder.ancestors().take_while(absent).collect();
+        fs::create_dir_all(folder).map_err(|e| storage("make", folder, &e))?;
+        refuse_used(folder)?;
+        let opened = Folder::open(folder).map_err(|e| storage("write", folder, &e))?;
+        Self::begin(folder, opened, header).inspect_err(|_| {
+            // The first error is the one that matters.
+            for name in [EXPERIMENT, HOSTS, TRIALS] {
+                let _ = fs::remove_file(folder.join(name));
+            }
+            made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+        })
+    }
+
+    fn begin(path: &Path, folder: Folder, header: &StudyHeader) -> Result<Self, Fault> {
+        // What the hosts are is in a separate file.
+        let asked = StudyHeader {
+            facts: Vec::new(),
+            kernels: Vec::new(),
+            ceiling: None,
+            settings: Vec::new(),
+            fingerprint: BTreeMap::new(),
+            ..header.clone()
+        };
+        let experiment = toml::to_string(&asked);
+        let experiment = experiment.map_err(|e| encoding(EXPERIMENT, &e))?;
+        let hosts = serde_json::to_string_pretty(&Hosts {
+            schema: header.schema,
+            facts: header.facts.clone(),
+            kernels: header.kernels.clone(),
+            ceiling: header.ceiling,
+            settings: header.settings.clone(),
+            fingerprint: header.fingerprint.clone(),
+        });
+        let hosts = hosts.map_err(|e| encoding(HOSTS, &e))?;
+        for (name, text) in [(EXPERIMENT, experiment), (HOSTS, hosts)] {
+            let put = folder.replace(name, text.as_bytes());
+            put.map_err(|e| storage("write", &path.join(name), &e))?;
+        }
+        let trials = folder.create(TRIALS).and_then(|trials| {
+            // The names of the files have to outlive a crash too.
+            folder.sync().map(|()| trials)
+        });
+        let trials = trials.map_err(|e| storage("write", &path.join(TRIALS), &e))?;
+        lock(path, &trials)?;
+        Ok(StudyWriter { path: path.to_owned(), folder, trials })
+    }
+
+    /// Opens a folder to resume its study. Torn last lines are cut off.
+    pub fn reopen(path: &Path) -> Result<(Self, Study), Fault> {
+        // Whatever is wrong with the folder, `load` says it better.
+        load(path)?;
+        let folder = Folder::open(path).map_err(|e| storage("write", path, &e))?;
+        let fault = |name: &str, e: &io::Error| storage("write", &path.join(name), e);
+        let trials = folder.appender(TRIALS, false).map_err(|e| fault(TRIALS, &e))?;
+        lock(path, &trials)?;
+        let whole = lines(folder.reader(TRIALS).map_err(|e| fault(TRIALS, &e))?)?.whole;
+        cut(&trials, whole).map_err(|e| fault(TRIALS, &e))?;
+        cut_remarks(&folder).map_err(|e| fault(REMARKS, &e))?;
+        // Of a study that lacks no trial, it is not written again.
+        folder.remove_part(AFTER).map_err(|e| fault(AFTER, &e))?;
+        let study = load(path)?;
+        Ok((StudyWriter { path: path.to_owned(), folder, trials }, study))
+    }
+
+    /// Appends trials, all in one write; when this returns, they are on disk.
+    pub fn append(&mut self, trials: &[Trial]) -> Result<(), Fault> {
+        let mut lines = Vec::new();
+        for trial in trials {
+            serde_json::to_writer(&mut lines, trial).map_err(|e| encoding(TRIALS, &e))?;
+            lines.push(b'\n');
+        }
+        let written = self.trials.write_all(&lines).and_then(|()| self.trials.sync_data());
+        written.map_err(|e| self.fault(TRIALS, &e))?;
+        if self.folder.still_has(TRIALS, &self.trials).map_err(|e| self.fault(TRIALS, &e))? {
+            return Ok(());
+        }
+        let path = self.path.join(TRIALS);
+        let text = format!("{} was removed or replaced while the study ran", path.display());
+        Err(Fault::new(FaultKind::Storage, text)
+            .remedy("its trials are lost except for what is printed; run the study again"))
+    }
+
+    /// Writes a profile, whole or not at all, and gives its name below the folder
+    /// of the study.
+    pub fn profile(&mut self, name: &str, packed: &[u8]) -> Result<String, Fault> {
+        let put = self.folder.make(PROFILES).and_then(|folder| folder.replace(name, packed));
+        let name = format!("{PROFILES}/{name}");
+        put.map_err(|e| self.fault(&name, &e)).map(|()| name)
+    }
+
+    /// Writes the trials' power by an external meter's log, whole or not at all. What was
+    /// there of both hosts is not kept next to what is of one, nor the other way round.
+    pub fn power_log(&mut self, log: &PowerLog) -> Result<(), Fault> {
+        let name = power_file(log.role);
+        self.put(&name, log)?;
+        for other in LOGS.into_iter().filter(|other| other.is_none() != log.role.is_none()) {
+            let name = power_file(other);
+            let removed = self.folder.remove(&name);
+            removed.map_err(|e| storage("remove", &self.path.join(&name), &e))?;
+        }
+        Ok(())
+    }
+
+    /// Writes down what the hosts were at the end of the run.
+    pub fn after(&mut self, after: &HostsAfter) -> Result<(), Fault> {
+        self.put(AFTER, after)
+    }
+
+    /// Appends what the reader of the study should know, one line.
+    pub fn remark(&mut self, remark: &str) -> Result<(), Fault> {
+        let file = self.folder.appender(REMARKS, true);
+        let append = file.and_then(|mut file| {
+            file.write_all(format!("{remark}\n").as_bytes())?;
+            file.sync_data()
+        });
+        append.map_err(|e| self.fault(REMARKS, &e))
+    }
+
+    fn put(&self, name: &str, value: &impl Serialize) -> Result<(), Fault> {
+        let text = serde_json::to_vec_pretty(value).map_err(|e| encoding(name, &e))?;
+        self.folder.replace(name, &text).map_err(|e| self.fault(name, &e))
+    }
+
+    fn fault(&self, name: &str, error: &io::Error) -> Fault {
+        storage("write", &self.path.join(name), error)
+    }
+}
+
+/// Refuses a folder that has something in it; one that is not there will do.
+pub fn refuse_used(folder: &Path) -> Result<(), Fault> {
+    let used = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+        entries => entries.map_err(|e| storage("write", folder, &e))?.next().is_some(),
+    };
+    if !used {
+        return Ok(());
+    }
+    let text = format!("the folder {} is not empty", folder.display());
+    Err(Fault::new(FaultKind::Storage, text).remedy("choose another one with --out"))
+}
+
+/// Whether a study was started in a folder: all of its files are there.
+pub fn is_begun(folder: &Path) -> bool {
+    folder.join(TRIALS).exists()
+}
+
+/// Keeps other processes from writing to the same study. A file system without
+/// locks has to do without.
+fn lock(folder: &Path, trials: &File) -> Result<(), Fault> {
+    match flock(trials, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Fault::new(
+            FaultKind::Storage,
+            format!("the study {} is being run by another process", folder.display()),
+        )
+        .remedy("wait until it has ended")),
+        _ => Ok(()),
+    }
+}
+
+/// Cuts off a last remark without its end, to which the next would be appended.
+fn cut_remarks(folder: &Folder) -> io::Result<()> {
+    let mut remarks = match folder.appender(REMARKS, false) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        remarks => remarks?,
+    };
+    let text = files::bounded(&mut remarks, MOST)?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at as u64 + 1);
+    cut(&remarks, whole)
+}
+
+/// Leaves this many bytes of a file.
+fn cut(file: &File, whole: u64) -> io::Result<()> {
+    if file.metadata()?.len() > whole {
+        file.set_len(whole)?;
+        file.sync_data()?;
+    }
+    Ok(())
+}
+
+fn encoding(name: &str, error: &dyn std::fmt::Display) -> Fault {
+    Fault::new(FaultKind::System, format!("cannot encode {name}: {error}"))
+}
+
+/// Aligns the log of an external meter with a study that has ended, and stores the
+/// result with the study. It is of a role's host, or of both; a log of the same that was there
+/// before is replaced.
+pub fn import_power(
+    folder: &Path,
+    power: &Power,
+    role: Option<Role>,
+) -> Result<(Study, PowerLog), Fault> {
+    let (mut writer, study) = StudyWriter::reopen(folder)?;
+    if role.is_some() && !study.trials.iter().any(Trial::has_hosts_apart) {
+        return Err(power_log::shared());
+    }
+    let log = power_log::read(&study, &(role, power.clone()))?;
+    writer.power_log(&log)?;
+    // Read again, because the study may hold what an older log said.
+    Ok((load(folder)?, log))
+}
