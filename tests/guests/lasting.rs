@@ -1,7 +1,7 @@
 //! A guest carries nothing from trial to trial: what it holds after many is what it held after a
 //! few, by count. Without qemu or a kernel these tests are skipped and reported.
 
-use crate::guests::able_alone;
+use crate::guests::able;
 use bytepath::guest::{Errand, Errands, in_one_guest};
 use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Study, StudyHeader, Support, Trial};
 use bytepath::study::{Laboratory, Observer, Plan, conduct};
@@ -27,7 +27,7 @@ fn a_guest_carries_nothing_from_trial_to_trial() {
 
 /// Runs a few trials in a guest, and so many more, and compares what it holds.
 fn lasts(more: u32) {
-    let Some(_machine) = able_alone() else { return };
+    let Some(_machine) = able() else { return };
     let double = bytepath_testing::double();
     let program = Path::new(env!("CARGO_BIN_EXE_bytepath"));
     let guest = Errands::boot("debian:newest", program, &[(DOUBLE, &double)], false).unwrap();
