@@ -1,20 +1,20 @@
 # The first two targets are all a newcomer needs: `make run`, `make test`.
-# Each says what it installs and installs what is missing.
+# Each names what it installs and installs what is missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 FUZZ_SECONDS ?= 5
 FAULTS_SECONDS ?= 180
 MUSL := $(shell uname -m)-unknown-linux-musl
-# What `bytepath --version` says of the source: commit, date, and whether it was changed.
-COMMIT = $(shell said=$$(git log -1 --abbrev=12 --format='%h of %cs' 2>/dev/null) && { git diff --quiet HEAD && echo "$$said" || echo "$$said, changed"; })
+# What `bytepath --version` prints about the source: commit, date, and whether it was changed.
+COMMIT = $(shell commit=$$(git log -1 --abbrev=12 --format='%h of %cs' 2>/dev/null) && { git diff --quiet HEAD && echo "$$commit" || echo "$$commit, changed"; })
 # Programs that tests start; tools/need knows their Debian packages.
 TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
 # Servers: they are installed only on request, not by `make test`, which then
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
+.PHONY: run test test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -47,22 +47,28 @@ package: tools-build
 
 ## test: everything that needs no special hardware; ends with "N passed, N failed, N skipped"
 test: tools-tests
-	@$(MAKE) --no-print-directory lint unit
+	@tools/unit --lint
 
 ## test-fleet: hosts by ssh, pairs of hosts, and a fleet on a Slurm of two nodes that the test starts (as root)
 test-fleet: tools-build tools-fleet
 	cargo test --locked --test lab -- --nocapture ssh:: slurm:: pairs:: hosts:: lost:: given::
 
+## lint: format, clippy and documentation of all but the benchmarks; `make test` does it beside the tests
 lint:
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --workspace --lib --bins --tests --examples -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+
+## lint-benches: clippy of the benchmarks and the fault campaign
+lint-benches:
+	cargo clippy --locked --workspace --benches -- -D warnings
 
 ## deny: licences, known vulnerabilities and sources of what is used; needs the network
 deny:
 	@tools/need cargo-deny
 	cargo deny --locked check
 
+## unit: the tests without lint; `tools/unit lab` runs one group of unit, it, lab, guests and doc
 unit:
 	@tools/unit
 
@@ -79,7 +85,7 @@ fuzz: tools-build
 faults: tools-build
 	FAULTS_SECONDS=$(FAULTS_SECONDS) cargo bench --locked --bench faults
 
-## truth: studies whose truth is known, for BENCH_MINUTES (60) minutes
+## truth: studies whose true result is known, for BENCH_MINUTES (60) minutes
 truth: tools-build
 	cargo bench --locked --bench truth
 
@@ -111,11 +117,11 @@ observe-examples: build tools-observe
 tools-observe:
 	@tools/need iperf3 nginx wrk redis-server redis-benchmark redis-cli ss strace perf
 
-# First what will be installed, then the installing. Without TEST_PROGRAMS, readers or
+# First lists what will be installed, then installs it. Without TEST_PROGRAMS, readers or
 # kernels the tests that need them are skipped.
 tools-tests:
-	@tools/need --say cargo cc $(TEST_PROGRAMS)
-	@tools/readers --say
+	@tools/need --list cargo cc $(TEST_PROGRAMS)
+	@tools/readers --list
 	@echo "make test keeps two Debian kernels for guests, and a compiler for one of them, in the user's cache, not installed"
 	@tools/need cargo cc
 	@tools/need $(TEST_PROGRAMS) || true

@@ -1,51 +1,30 @@
 //! What tests that boot guests share: turns at the machine, a study as a user would run
-//! it, and whether anything of it is left.
+//! it, and checks that nothing of it is left.
 
 use bytepath::record::Support;
 use bytepath::testbed::{self, Testbed};
-use bytepath_testing::skip;
+use bytepath_testing::{GUESTS, Share, skip};
 use rustix::process::Pid;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Tests that run at a time. An emulated guest keeps little more than one CPU busy.
-const TURNS: u32 = 2;
-
-/// Turns that are free.
-static FREE: Mutex<u32> = Mutex::new(TURNS);
-static FREED: Condvar = Condvar::new();
-
-/// Turns at the machine. Dropping it gives them back.
-pub struct Turn(u32);
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *FREE.lock().unwrap_or_else(PoisonError::into_inner) += self.0;
-        FREED.notify_all();
-    }
-}
-
-/// A turn at the machine, if guests can be booted on it.
-pub fn able() -> Option<Turn> {
+/// A turn at the machine, if it can boot guests.
+pub fn able() -> Option<Share> {
     turns(1)
 }
 
 /// All turns, for a test whose guests are children of this process or become orphans, so
 /// that they are not taken for another test's.
-pub fn able_alone() -> Option<Turn> {
-    turns(TURNS)
+pub fn able_alone() -> Option<Share> {
+    turns(GUESTS)
 }
 
-fn turns(wanted: u32) -> Option<Turn> {
+fn turns(count: usize) -> Option<Share> {
     if let Support::No { reason, .. } = testbed().probe() {
         skip!("{reason}");
         return None;
     }
-    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-    let enough = FREED.wait_while(free, |free| *free < wanted);
-    *enough.unwrap_or_else(PoisonError::into_inner) -= wanted;
-    Some(Turn(wanted))
+    Some(bytepath_testing::guests(count))
 }
 
 /// The testbed of guests, with every option at its default.

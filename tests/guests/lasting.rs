@@ -2,7 +2,7 @@
 //! few, by count. Without qemu or a kernel these tests are skipped and reported.
 
 use crate::command::CommandRunner;
-use crate::guests::able_alone;
+use crate::guests::able;
 use bytepath::guest::{GuestCommand, in_one_guest};
 use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Study, StudyHeader, Support, Trial};
 use bytepath::study::{Laboratory, Observer, Plan, conduct};
@@ -28,7 +28,7 @@ fn a_guest_carries_nothing_from_trial_to_trial() {
 
 /// Runs a few trials in a guest, and so many more, and compares what it holds.
 fn lasts(more: u32) {
-    let Some(_machine) = able_alone() else { return };
+    let Some(_machine) = able() else { return };
     let double = bytepath_testing::double();
     let program = Path::new(env!("CARGO_BIN_EXE_bytepath"));
     let guest = CommandRunner::boot("debian:newest", program, &[(DOUBLE, &double)], false).unwrap();

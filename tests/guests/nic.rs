@@ -3,13 +3,13 @@
 //! with trouble on demand. Without qemu, or without the module, these are skipped and reported.
 
 use crate::command::CommandRunner;
-use crate::guests::{Turn, able, leftovers, shown};
+use crate::guests::{able, leftovers, shown};
 use bytepath::guest::GuestCommand;
 use bytepath::record::{Scope, Study, Support, Trial, TrialStatus};
 use bytepath::spec;
 use bytepath::study::{load, testbed_spec};
 use bytepath::testbed;
-use bytepath_testing::skip;
+use bytepath_testing::{Share, skip};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -324,7 +324,7 @@ fn said(guest: &CommandRunner, line: &str) -> String {
 }
 
 /// A turn at the machine, if guests can have cards on it.
-fn able_with_cards() -> Option<Turn> {
+fn able_with_cards() -> Option<Share> {
     let machine = able()?;
     let choice = spec::parse_testbed(BED, &testbed_spec(testbed::CATALOG)).unwrap();
     let bed = crate::guests::testbed().configured(&choice.options).unwrap().unwrap();

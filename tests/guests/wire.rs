@@ -2,11 +2,11 @@
 //! queues, packets that cross whole, and nothing left behind. Without qemu, a kernel
 //! or taps each of these is skipped and reported.
 
-use crate::guests::{Turn, able, able_alone, guests_of, leftovers, shown, testbed};
+use crate::guests::{able, able_alone, guests_of, leftovers, shown, testbed};
 use bytepath::record::{Role, Scope, Study, TrialStatus};
 use bytepath::study::{load, testbed_spec};
 use bytepath::{spec, testbed};
-use bytepath_testing::skip;
+use bytepath_testing::{Share, skip};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -159,7 +159,7 @@ fn vhost_that_is_requested_and_missing_is_named() {
 }
 
 /// Turns at the machine, if guests can be booted and joined like this.
-fn joined(bed: &str, turns: fn() -> Option<Turn>) -> Option<Turn> {
+fn joined(bed: &str, turns: fn() -> Option<Share>) -> Option<Share> {
     let machine = turns()?;
     if let Some(why) = unable(bed) {
         skip!("{why}");

@@ -6,7 +6,7 @@ use crate::running::{Running, await_that, signal};
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
 use bytepath::stats::{Question, Rules, Verdict, analyse};
 use bytepath::study::load;
-use bytepath_testing::{alone, skip};
+use bytepath_testing::{shared, skip};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -29,7 +29,7 @@ const MEASURABLE: &[&str] = &["socket", "sendfile", "splice", "msg-zerocopy", "u
 
 #[test]
 fn every_path_delivers_verified_bytes() {
-    let _alone = alone();
+    let _shared = shared();
     for link in ["wire", "offload", "wire:mtu=9000,threaded-napi=off"] {
         let study = run_paths(MEASURABLE, &["--stream", "touch=verify", "--link", link]);
         for trial in &study.trials {
@@ -46,7 +46,7 @@ fn every_path_delivers_verified_bytes() {
 
 #[test]
 fn every_combination_of_halves_delivers_verified_bytes() {
-    let _alone = alone();
+    let _shared = shared();
     let senders = ["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
     let receivers = ["socket", "tcp-zerocopy-receive", "uring"];
     let pairs: Vec<String> = senders
@@ -64,7 +64,7 @@ fn every_combination_of_halves_delivers_verified_bytes() {
 
 #[test]
 fn zero_copy_is_proven_and_silent_copies_are_found() {
-    let _alone = alone();
+    let _shared = shared();
     let study = run_paths(MEASURABLE, &[]);
     let by_name = |name: &str| study.trials.iter().find(|t| t.cell.0 == name).unwrap();
     let share = |name: &str, role| by_name(name).role(role).unwrap().ledger.not_copied_share();
@@ -98,7 +98,7 @@ fn zero_copy_is_proven_and_silent_copies_are_found() {
 
 #[test]
 fn a_receiver_that_cannot_map_says_copied() {
-    let _alone = alone();
+    let _shared = shared();
     // An MTU whose segments are not whole pages: nothing can be mapped.
     let study = run_paths(&["splice"], &["--link", "wire:mtu=1500"]);
     let receiver = study.trials[0].role(Role::Receiver).unwrap();
@@ -108,7 +108,7 @@ fn a_receiver_that_cannot_map_says_copied() {
 
 #[test]
 fn what_is_discarded_is_counted_and_compared_with_nothing_that_is_delivered() {
-    let _alone = alone();
+    let _shared = shared();
     let study = run_paths(&["socket", "splice+discard"], &["--blocks", "2"]);
     for trial in study.trials.iter().filter(|t| t.cell.0 == "splice+discard") {
         assert_measured(trial);
@@ -127,7 +127,7 @@ fn what_is_discarded_is_counted_and_compared_with_nothing_that_is_delivered() {
 
 #[test]
 fn exchanges_whose_bytes_are_discarded_are_still_counted() {
-    let _alone = alone();
+    let _shared = shared();
     let rr = ["--workload", "rr:request=100,response=20000,outstanding=4"];
     let study = run_paths(&["socket+discard"], &rr);
     for trial in &study.trials {
@@ -156,7 +156,7 @@ fn bytes_that_are_discarded_cannot_be_verified_and_that_is_said_before_the_study
 
 #[test]
 fn without_root_the_same_paths_run() {
-    let _alone = alone();
+    let _shared = shared();
     if !rustix::process::geteuid().is_root() {
         skip!("already unprivileged, see the other tests");
         return;
@@ -185,7 +185,7 @@ fn without_root_the_same_paths_run() {
 
 #[test]
 fn the_default_study_has_rows_for_what_cannot_run() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let output = bytepath(&out, &[]).args(["--json"]).output().unwrap();
@@ -214,7 +214,7 @@ fn the_default_study_has_rows_for_what_cannot_run() {
 
 #[test]
 fn ctrl_c_keeps_what_was_measured_and_leaves_nothing() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = bytepath(&out, &["--path", "socket", "--blocks", "50"]);
@@ -231,7 +231,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing() {
 
 #[test]
 fn a_quiet_run_says_nothing_but_its_report() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let said = |name: &str, more: &[&str]| {
         let arguments = [&["--path", "socket"], more].concat();
@@ -249,7 +249,7 @@ fn a_quiet_run_says_nothing_but_its_report() {
 
 #[test]
 fn sigkill_leaves_nothing_and_a_readable_study() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = bytepath(&out, &["--path", "socket", "--blocks", "50"]);
@@ -264,7 +264,7 @@ fn sigkill_leaves_nothing_and_a_readable_study() {
 
 #[test]
 fn a_killed_peer_is_a_failed_trial_with_its_reason() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let long = ["--path", "socket", "--blocks", "1", "--window", "20s"];
@@ -287,7 +287,7 @@ fn a_killed_peer_is_a_failed_trial_with_its_reason() {
 
 #[test]
 fn a_full_disk_is_named_and_what_was_written_stays() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let command = bytepath(&out, &["--path", "socket", "--blocks", "20"]);

@@ -8,7 +8,7 @@ use bytepath::spec::{
 };
 use bytepath::study::{load, path_spec, testbed_spec};
 use bytepath::{meter, path, testbed};
-use bytepath_testing::alone;
+use bytepath_testing::shared;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -83,7 +83,7 @@ fn the_documentation_names_every_key_and_factor_and_its_example_loads() {
 
 #[test]
 fn small_experiments_run_for_real() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     for name in ["battle-quick", "gro", "one-core-two-cores", "null"] {
         let file = root().join("experiments").join(format!("{name}.toml"));
@@ -116,7 +116,7 @@ fn small_experiments_run_for_real() {
 
 #[test]
 fn what_this_host_cannot_do_is_a_row_with_its_reason() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let file = write(
         folder.path(),
@@ -147,7 +147,7 @@ fn what_this_host_cannot_do_is_a_row_with_its_reason() {
 
 #[test]
 fn a_baseline_that_cannot_run_is_an_error() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     for factors in [
@@ -167,7 +167,7 @@ const LONG: &str = "design = 'trials'\nblocks = 3\nseed = 5\nwarm-up = '50ms'\nw
 
 #[test]
 fn a_study_that_was_killed_continues_to_the_same_set_of_trials() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
     let out = folder.path().join("study");
@@ -200,7 +200,7 @@ fn a_study_that_was_killed_continues_to_the_same_set_of_trials() {
 /// A sliced block is all or nothing.
 #[test]
 fn a_sliced_study_continues_with_the_block_that_was_lost() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &LONG.replace("'trials'", "'slices:100ms'"));
     let out = folder.path().join("study");
@@ -216,7 +216,7 @@ fn a_sliced_study_continues_with_the_block_that_was_lost() {
 
 #[test]
 fn ctrl_c_says_how_to_go_on() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
     let out = folder.path().join("study");
@@ -232,7 +232,7 @@ fn ctrl_c_says_how_to_go_on() {
 
 #[test]
 fn a_study_continues_only_where_it_was_begun() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);
     let out = folder.path().join("study");
@@ -274,7 +274,7 @@ fn a_study_continues_only_where_it_was_begun() {
 /// for: an interval up to fifty times the ratio.
 #[test]
 fn a_stopping_rule_ends_a_study_and_says_what_it_saved() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let first = "design = 'slices:100ms'\nblocks = 1\nseed = 5\nwarm-up = '50ms'\n\
                  window = '300ms'\nmeters = 'none'\n[factors]\npath = ['socket', 'uring']\n";
@@ -321,7 +321,7 @@ fn more_blocks(study: &Path, from: u32, to: u32, rule: &str) {
 /// Resuming applies the rule to the present state of the study, and finds it satisfied.
 #[test]
 fn a_study_that_its_rule_had_ended_is_complete() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), &LONG.replace("'200ms'", "'100ms'"));
     let out = folder.path().join("study");

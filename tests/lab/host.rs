@@ -109,7 +109,7 @@ impl Host {
 
     /// A study of a moment.
     pub fn quick(&self, name: &str, lines: &[&str]) -> Output {
-        self.study_command(name, ("1", "100ms"), lines).output().unwrap()
+        self.study_command(name, ("1", "400ms"), lines).output().unwrap()
     }
 
     /// A study that goes on until it is stopped, or for a good while.

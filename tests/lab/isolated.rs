@@ -1,12 +1,11 @@
-//! Tests that need a machine of their own: each starts itself again in a network and a
-//! mount namespace (unshare(1)) that has no devices, mounts or settings but its own.
+//! Tests that need a host of their own: each starts itself again in a new network and mount
+//! namespace (unshare(1)), whose devices, mounts and settings are not the machine's.
 
-use bytepath_testing::skip;
+use bytepath_testing::{HAS_SHARE, beside, skip};
 use std::process::{Command, Output};
 
-/// Runs the ignored test `name` of the same module in new namespaces. Settings that it
-/// makes are journalled in a folder of its own. Skipped, with the reason, without root,
-/// unshare or namespaces.
+/// Runs the ignored test `name` of the same module in new namespaces. The settings that it
+/// makes are journalled in a folder of its own. Skipped without root, unshare or namespaces.
 pub fn isolated(module: &str, name: &str) {
     isolated_by(Command::new("unshare").args(["--net", "--mount"]), module, name);
 }
@@ -20,8 +19,11 @@ pub fn isolated_by(command: &mut Command, module: &str, name: &str) {
     let name = format!("{}::{name}", module.split_once("::").unwrap().1);
     let test = std::env::current_exe().unwrap();
     let state = tempfile::tempdir().unwrap();
+    // Most of these wait: for a timeout, or for what they started.
+    let _beside = beside();
     let run = command
         .env("BYTEPATH_STATE", state.path())
+        .env(HAS_SHARE, "")
         .arg(test)
         .args([&name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .output();
@@ -38,7 +40,7 @@ pub fn isolated_by(command: &mut Command, module: &str, name: &str) {
     }
 }
 
-/// All that a program wrote.
+/// What a program wrote to both of its outputs.
 pub fn text(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&both).into_owned()

@@ -1,7 +1,7 @@
 //! What a terminal shows while a study runs. The terminal is one of script(1).
 
 use bytepath::study::load;
-use bytepath_testing::{alone, skip};
+use bytepath_testing::{shared, skip};
 use std::path::Path;
 use std::process::Command;
 
@@ -22,7 +22,7 @@ const STUDY: &[&str] = &[
 
 #[test]
 fn a_terminal_shows_what_was_measured_so_far() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let Some(shown) = on_a_terminal(folder.path(), "usual", &[]) else { return };
     for part in ["block 1 of 3: all cells interleaved", "block 3 of 3", " left  ", "6/9"] {

@@ -5,7 +5,7 @@
 
 use crate::calls::{FAILURES, READS, SIZE, WRITES};
 use bytepath::record::{CpuSource, Ending, Manner, Observation, ObservedCall};
-use bytepath_testing::skip;
+use bytepath_testing::{shared, skip};
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -170,6 +170,7 @@ fn ctrl_c_is_for_the_program_and_the_report_follows() {
 
 #[test]
 fn a_process_that_runs_is_watched_with_all_its_threads() {
+    let _shared = shared();
     if !works() {
         return;
     }

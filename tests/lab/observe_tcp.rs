@@ -7,7 +7,7 @@ use crate::places::Place;
 use bytepath::record::{Connection, Ending, Observation};
 use bytepath::sys::packet;
 use bytepath::sys::tap::{self, Tap};
-use bytepath_testing::skip;
+use bytepath_testing::{shared, skip};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -53,6 +53,7 @@ fn retransmissions_are_the_first_thing_said_of_a_lossy_link() {
 
 #[test]
 fn a_small_receive_buffer_is_what_the_sender_waited_for() {
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let Some(wire) = Wire::new(folder.path(), u64::MAX) else { return };
     let small = "echo 4096 8192 16384 > /proc/sys/net/ipv4/tcp_rmem";

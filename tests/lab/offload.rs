@@ -5,7 +5,7 @@ use crate::running::said;
 use crate::testbed::unavailable;
 use bytepath::record::{Role, Scope, Trial, TrialStatus};
 use bytepath::study::load;
-use bytepath_testing::alone;
+use bytepath_testing::{alone, shared};
 use std::process::Command;
 
 /// Runs paths towards a kernel's TCP that verifies every byte, and gives their trials without the
@@ -51,7 +51,7 @@ fn every_engine_copies_every_byte_with_any_writer() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     let engines = ["cpu:method=best", "thread", "dsa-model", "dsa-model:fault-every=3,shared=on"];
     for writer in ["same", "thread", "lock-free"] {
         let paths = engines.map(|engine| {

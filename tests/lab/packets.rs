@@ -7,7 +7,7 @@ use bytepath::record::{Hops, Role, Scope, Study, Trial, TrialStatus};
 use bytepath::study::load;
 use bytepath::sys::namespace::privileged;
 use bytepath::sys::netlink::Netlink;
-use bytepath_testing::{alone, skip};
+use bytepath_testing::{shared, skip};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -52,7 +52,7 @@ fn every_frame_is_found_again_under_overload() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     // Readers that stop early are overloaded on any machine.
     for (workload, path, link, flows) in [
         ("packets", "packet+tap", "tap", 1),
@@ -86,7 +86,7 @@ fn frames_cross_a_veth_pair_into_rings() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     for (path, link, flows) in [
         ("packet+packet-ring", "offload:qdisc=pfifo", 1),
         ("packet-ring+packet-ring:slots=64", "offload", 2),
@@ -104,7 +104,7 @@ fn what_a_sink_leaves_is_where_it_was_left() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     let link = "tap:qdisc=pfifo,queue-length=32";
     let (_, _, hops) = run("packets", "packet+tap:stop-after=0", link, 1);
     assert_eq!((hops.received, hops.ring_queued), (0, 32), "{hops:?}");
@@ -116,7 +116,7 @@ fn a_trial_by_count_ends_with_the_last_frame() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     let (_, trial, hops) = run("packets:count=30001", "packet+tap", "tap", 2);
     assert_eq!(hops.sent(), 30_001, "{hops:?}");
     assert_eq!(trial.count, hops.received);
@@ -133,7 +133,7 @@ fn reports_say_where_frames_went() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let arguments = ["--workload=packets", "--path=packet+tap", "--link=tap", "--stream=flows=2"];
@@ -158,7 +158,7 @@ fn counters_sleeps_and_profiles_of_both_ends_explain_the_rate() {
     if !privileged() {
         return skip!("threads are counted by root alone");
     }
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
@@ -215,7 +215,7 @@ fn what_cannot_be_is_refused_by_name() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let refused = |arguments: &[&str]| {
         let (code, _, stderr) = said(&mut command(&folder.path().join("none"), arguments));
@@ -265,7 +265,7 @@ fn vanishes(path: &str, link: &str) {
     if !privileged() {
         return skip!("another's namespace is entered by root alone");
     }
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let path = format!("--path={path}");

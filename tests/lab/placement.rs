@@ -9,11 +9,10 @@ use bytepath::stats::ReceiveWork;
 use bytepath::study::{Laboratory, Stand, path_spec};
 use bytepath::sys::Roots;
 use bytepath::{meter, path, sys, testbed};
-use bytepath_testing::{alone, skip};
+use bytepath_testing::{Share, alone, skip};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::RwLockWriteGuard;
 use std::sync::atomic::AtomicBool;
 
 #[test]
@@ -209,9 +208,9 @@ const SHORT: &[&str] = &[
     "none",
 ];
 
-/// Whether this host can do what a test needs, and the right to do it alone: places of
-/// two tests at once would be in each other's way.
-fn able(what: &str) -> Option<RwLockWriteGuard<'static, ()>> {
+/// Whether this host can do what a test needs, and the machine for the test alone: polling
+/// threads are recognised by the name of their device, which is the same in every test.
+fn able(what: &str) -> Option<Share> {
     let support = testbed::CATALOG[0].probe();
     if let Support::No { reason, .. } = support {
         skip!("it {what}: {reason}");

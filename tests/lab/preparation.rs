@@ -17,6 +17,7 @@ use bytepath::study::{Laboratory, Plan, conduct};
 use bytepath::sys::Roots;
 use bytepath::testbed::{Deployment, Site, Stewardship, Testbed};
 use bytepath::workload::{Group, Job, Rx, Tx};
+use bytepath_testing::shared;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -77,6 +78,7 @@ fn a_baseline_that_requires_something_is_rehearsed_with_it() {
 
 /// A study with the card at the receiver.
 fn conducted(plan: &Plan) -> Study {
+    let _shared = shared();
     let stop = AtomicBool::new(false);
     let laboratory = Laboratory {
         paths: PATHS,

@@ -16,7 +16,7 @@ use bytepath::study::{Laboratory, Observer, Plan, conduct, load, path_spec, resu
 use bytepath::sys::Roots;
 use bytepath::sys::perf::{Event, LARGEST_SAMPLE, Rate, Record, Request, Sampler, records};
 use bytepath::testbed::{self, Testbed};
-use bytepath_testing::{alone, skip};
+use bytepath_testing::{alone, shared, skip};
 use serde_json::json;
 use std::fs::File;
 use std::io::BufReader;
@@ -46,7 +46,7 @@ fn unavailable() -> bool {
 
 #[test]
 fn a_profile_trial_of_a_socket_stream() {
-    let _alone = alone();
+    let _shared = shared();
     if unavailable() {
         return;
     }
@@ -101,7 +101,7 @@ fn a_profile_trial_of_a_socket_stream() {
 /// records and by the kernel.
 #[test]
 fn losses_are_counted() {
-    let _alone = alone();
+    let _shared = shared();
     if unavailable() {
         return;
     }
@@ -172,7 +172,7 @@ fn deep(levels: u32) -> u32 {
 
 #[test]
 fn profiles_that_were_interrupted_are_gone_on_with() {
-    let _alone = alone();
+    let _shared = shared();
     if unavailable() {
         return;
     }
@@ -220,7 +220,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
 
 #[test]
 fn an_event_that_cannot_be_sampled_is_a_remark_and_no_failure() {
-    let _alone = alone();
+    let _shared = shared();
     if unavailable() {
         return;
     }
@@ -240,7 +240,7 @@ fn an_event_that_cannot_be_sampled_is_a_remark_and_no_failure() {
 /// Every thread that the sampler finds on the CPUs can be distinguished from the others.
 #[test]
 fn a_profile_knows_the_kernel_s_threads() {
-    let _alone = alone();
+    let _shared = shared();
     if unavailable() {
         return;
     }

@@ -16,7 +16,7 @@ use bytepath::sys::bpf::xdp::{Dropper, Mark, Mode};
 use bytepath::sys::namespace::privileged;
 use bytepath::sys::netlink::{Netlink, Veth};
 use bytepath::workload::{self, Direction, Group};
-use bytepath_testing::{alone, skip};
+use bytepath_testing::{alone, shared, skip};
 use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -30,7 +30,7 @@ fn a_macvtap_hands_over_every_frame_or_says_that_it_dropped_it() {
     if !privileged() {
         return skip!("the device file of a macvtap is root's to make");
     }
-    let _alone = alone();
+    let _shared = shared();
     for (path, link, flows) in [
         ("packet+tap", "macvtap:vnet-header=on", 1),
         ("packet-ring+tap:by=uring", "macvtap:queues=2,queue-length=32", 2),
@@ -49,7 +49,7 @@ fn messages_that_are_not_cut_are_counted_by_frame() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     let uncut = "tap:vnet-header=on,uso=on";
     for (workload, path, link) in [
         ("packets:frame=1000", "udp-gso+tap", uncut),
@@ -114,7 +114,7 @@ fn a_sink_that_stops_fills_its_own_queue() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     for path in
         ["packet+packet:buffer=64K,stop-after=100", "packet+packet-ring:slots=64,stop-after=100"]
     {

@@ -6,7 +6,7 @@ use crate::places::{assert_shaped_like_embedded, ran};
 use crate::running::await_that;
 use bytepath::record::{Fault, FaultKind, Role, Scope, TrialStatus};
 use bytepath::study::load;
-use bytepath_testing::{alone, skip};
+use bytepath_testing::{shared, skip};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -32,7 +32,7 @@ fn a_fleet_runs_on_slurm_and_a_shard_that_is_requeued_continues() {
     if let Some(name) = PROGRAMS.iter().find(missing) {
         return skip!("no {name}; `make tools-fleet` installs it");
     }
-    let _alone = alone();
+    let _shared = shared();
     let slurm = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/slurm");
     isolated_by(&mut Command::new(slurm), module_path!(), "inside_a_fleet_runs");
 }

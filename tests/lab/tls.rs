@@ -3,13 +3,13 @@
 
 use bytepath::record::{Study, TrialStatus};
 use bytepath::study::load;
-use bytepath_testing::{alone, skip};
+use bytepath_testing::{shared, skip};
 use std::path::Path;
 use std::process::{Command, Output};
 
 #[test]
 fn the_program_encrypts_streams_and_exchanges() {
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     for (name, workload, stream) in [
         ("stream", "stream", "tls=user,touch=verify,flows=2,message-size=100001,read-size=5000"),

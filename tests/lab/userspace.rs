@@ -13,7 +13,7 @@ use bytepath::record::{
 };
 use bytepath::study::load;
 use bytepath::sys::tcp;
-use bytepath_testing::{alone, shared};
+use bytepath_testing::shared;
 use std::io::{ErrorKind, Write};
 use std::process::Command;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn one_frame_stands_for_many_segments() {
     if unavailable() {
         return;
     }
-    let _alone = alone();
+    let _shared = shared();
     for (path, end) in [("userspace+socket", "out"), ("socket+userspace", "in")] {
         let trial = run(path, &["--link=offload:mtu=1500"]);
         let of = |what: &str| counted(&trial, &format!("userspace.{what}-{end}"));

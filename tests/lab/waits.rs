@@ -5,7 +5,7 @@ use crate::cpu::{cell, trial};
 use bytepath::meter::{self, Context, Meter, Output};
 use bytepath::record::{Cell, Design, FaultKind, Reading, Role, Schedule, Scope, Trial};
 use bytepath::sys::{self, Roots};
-use bytepath_testing::{alone, skip};
+use bytepath_testing::{alone, shared, skip};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ fn two_threads_at_one_pipe_wait_for_its_mutex_and_others_do_not_count() {
 
 #[test]
 fn waits_of_a_stream_fit_into_its_window() {
-    let _alone = alone();
+    let _shared = shared();
     let Some(trial) = run("locks", &cell("two-cores")) else { return };
     let wall = trial.reading("cpu.wall", &Scope::Machine).unwrap();
     let spun = value(&trial.readings, "locks.spin");
@@ -99,7 +99,7 @@ fn a_stream_of_two_cpus_wakes_and_frees_across_them_and_one_of_one_cpu_hardly_do
 
 #[test]
 fn who_wakes_a_thread_of_an_end_is_known_with_both_cpus() {
-    let _alone = alone();
+    let _shared = shared();
     const TIMES: usize = 200;
     let Some(output) = measure("handoffs", || wake("sender/0", "receiver/0", TIMES)) else {
         return;

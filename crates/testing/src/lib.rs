@@ -1,15 +1,27 @@
-//! What the tests of all crates share: the one way to skip a test, the machine to
-//! oneself, and the double, a program for tests to start.
+//! What the tests of all crates share: how a test is skipped, how tests share the machine, and
+//! where the double is, a program that tests start.
+//!
+//! Tests run side by side, in one program and in several (`tools/unit`), so they share the
+//! machine by locks on files, which the kernel releases when a test ends in any way:
+//!
+//! - [`alone`]: for a test that measures time, rates or another CPU's work. Nothing else runs.
+//! - [`shared`]: for a test that keeps CPUs busy and checks bytes, ledgers or messages.
+//!   As many run at a time as there are CPUs.
+//! - [`beside`]: for a test that mostly waits. Any number of them.
+//! - [`guests`]: for a test that boots guests. [`GUESTS`] at a time.
 #![forbid(unsafe_code)]
 
 use std::env;
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
-/// Says that this test cannot do its work here, and why: `skip!("no {program}")`. The test
-/// then returns. `tools/unit` finds the line, counts the test as skipped and not as
-/// passed, and prints the reason.
+/// Skips a test, which then returns: `skip!("no {program}")`. `tools/unit` counts it as skipped
+/// and not as passed, and prints the reason.
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)+) => {
@@ -17,30 +29,101 @@ macro_rules! skip {
     };
 }
 
-/// What [`skip!`] does: one line, whatever the reason looks like.
+/// Implements [`skip!`]: prints one line, even if the reason has several.
 #[expect(clippy::print_stdout, reason = "tools/unit reads it")]
 pub fn skipped(reason: &str) {
     println!("SKIP: {}", reason.split_whitespace().collect::<Vec<_>>().join(" "));
 }
 
-static MACHINE: RwLock<()> = RwLock::new(());
+/// A share of the machine; dropping it gives it back.
+#[must_use]
+pub struct Share(#[expect(dead_code, reason = "the locks of open files")] Vec<File>);
 
-/// The machine to oneself: streams that run side by side would starve each other.
-pub fn alone() -> RwLockWriteGuard<'static, ()> {
-    // A test that failed holding the lock has spoiled nothing.
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+/// Tests that boot guests at a time. An emulated guest keeps little more than one CPU busy.
+pub const GUESTS: usize = 2;
+
+/// Set for tests that another test starts and that run under its share.
+pub const HAS_SHARE: &str = "BYTEPATH_TEST_HAS_SHARE";
+
+/// The whole machine. Those who share it go first: tests that need it alone wait until the others
+/// have ended, so that the others do not wait for them one by one.
+pub fn alone() -> Share {
+    share(|| {
+        let machine = lock_file("machine");
+        machine.lock().expect("a lock");
+        vec![machine]
+    })
 }
 
-/// The machine with others that time nothing either.
-pub fn shared() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+/// A part of the machine, beside others that measure nothing either.
+pub fn shared() -> Share {
+    share(|| {
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let mut locks = slots("busy", cpus.max(2), 1);
+        locks.push(shared_machine());
+        locks
+    })
+}
+
+/// A part of the machine for a test that mostly waits.
+pub fn beside() -> Share {
+    share(|| vec![shared_machine()])
+}
+
+/// The right to boot guests: `count` of [`GUESTS`] turns. All of them are for a test that must
+/// not mistake another test's guests for its own.
+pub fn guests(count: usize) -> Share {
+    share(|| {
+        let mut locks = slots("guests", GUESTS, count);
+        locks.push(shared_machine());
+        locks
+    })
+}
+
+fn share(lock: impl FnOnce() -> Vec<File>) -> Share {
+    Share(if env::var_os(HAS_SHARE).is_some() { Vec::new() } else { lock() })
+}
+
+fn shared_machine() -> File {
+    let machine = lock_file("machine");
+    machine.lock_shared().expect("a lock");
+    machine
+}
+
+/// Locks `count` of `all` files. Only one test at a time tries to, so that tests that need several
+/// never wait for each other.
+fn slots(name: &str, all: usize, count: usize) -> Vec<File> {
+    let queue = lock_file(&format!("{name}-queue"));
+    queue.lock().expect("a lock");
+    let mut locked = Vec::new();
+    let mut free: Vec<File> = (0..all).map(|slot| lock_file(&format!("{name}-{slot}"))).collect();
+    while locked.len() < count {
+        let is_free = |file: &mut File| match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(e)) => panic!("a lock: {e}"),
+        };
+        match free.iter_mut().position(is_free) {
+            Some(at) => locked.push(free.swap_remove(at)),
+            None => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    locked
+}
+
+/// Opens a lock of this user, in a folder that `tools/unit` knows as well.
+fn lock_file(name: &str) -> File {
+    let user = fs::metadata("/proc/self").map_or(0, |process| process.uid());
+    let folder = env::temp_dir().join(format!("bytepath-tests-{user}"));
+    fs::create_dir_all(&folder).expect("a folder for locks");
+    File::create(folder.join(format!("{name}.lock"))).expect("a file to lock")
 }
 
 /// Where a copy of the double is, if not where Cargo puts it.
 pub const DOUBLE: &str = "BYTEPATH_TEST_DOUBLE";
 
-/// The program in `tests/double`, which plays the parts that tests give it. It is built
-/// if need be: Cargo does not do that for the tests of one file.
+/// The program in `tests/double`, which does what tests tell it to. It is built if need be:
+/// Cargo does not do that for the tests of one file.
 pub fn double() -> PathBuf {
     static BUILT: Mutex<bool> = Mutex::new(false);
     if let Some(copy) = env::var_os(DOUBLE) {

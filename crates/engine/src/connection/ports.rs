@@ -68,7 +68,8 @@ mod tests {
 
     /// The first of two neighbouring ports is taken, the second one free.
     fn check<T>(transport: &dyn Transport, take: impl Fn(u16) -> io::Result<T>) {
-        let _one_at_a_time = bytepath_testing::alone();
+        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _one_at_a_time = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Below those that the kernel gives to others.
         let free = |low: &u16| take(*low).is_ok() && take(*low + 1).is_ok();
         let low = (20_000..30_000).step_by(2).find(free).unwrap();
