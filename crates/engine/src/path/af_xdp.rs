@@ -3,8 +3,8 @@
 //! can do without: the bind mode is queried from the kernel, and reported.
 
 use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support,
@@ -17,18 +17,22 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The `af-xdp` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "af-xdp",
     summary: "AF_XDP sockets at both ends: copied or zero-copy, depending on the bind mode",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
-    tx: Some(&Send),
-    rx: Some(&Receive),
+    tx: Some(HalfPath {
+        options: TX_OPTIONS,
+        transports: &[FRAMES],
+        ..HalfPath::new(check_tx, open_tx)
+    }),
+    rx: Some(HalfPath {
+        options: RX_OPTIONS,
+        transports: &[FRAMES],
+        ..HalfPath::new(check_rx, open_rx)
+    }),
 };
-
-struct Send;
-struct Receive;
 
 const RING: OptionSpec = OptionSpec {
     name: "ring",
@@ -62,32 +66,12 @@ const RX_OPTIONS: &[OptionSpec] = &[
 /// Frames that are taken at once.
 const TURN: usize = 64;
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        TX_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        super::fits(ring(job))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_tx(job: &Job, _: &Facts) -> Support {
+    super::fits(ring(job))
 }
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        RX_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::on_a_device(job).and(super::fits(ring(job)))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_rx(job: &Job, _: &Facts) -> Support {
+    frames::on_a_device(job).and(super::fits(ring(job)))
 }
 
 /// Entries of its rings, where the job's frames fit into its memory.
@@ -127,23 +111,16 @@ fn refused(at: &Attached, error: &io::Error) -> Fault {
     }
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let (plan, flow) = (frames::plan(job)?, connection.index());
-        let all = plan.all(flow);
-        let frames: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
-        let entries = ring(job)?.max(frames.len().next_power_of_two() as u32);
-        let sender = Sender::bind(at.device()?, flow, entries, binding(job), &frames);
-        let sender = sender.map_err(|e| refused(&at, &e))?;
-        let (burst, hops) = (plan.burst, Hops::default());
-        Ok(Box::new(Generator { at, sender, flow, burst, hops, bytes: 0 }))
-    }
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let (plan, flow) = (frames::plan(job)?, connection.index());
+    let all = plan.all(flow);
+    let frames: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+    let entries = ring(job)?.max(frames.len().next_power_of_two() as u32);
+    let sender = Sender::bind(at.device()?, flow, entries, binding(job), &frames);
+    let sender = sender.map_err(|e| refused(&at, &e))?;
+    let (burst, hops) = (plan.burst, Hops::default());
+    Ok(Box::new(Generator { at, sender, flow, burst, hops, bytes: 0 }))
 }
 
 struct Generator {
@@ -241,26 +218,19 @@ impl Generator {
     }
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let (at, flow) = (Attached::of(connection)?, connection.index());
-        let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
-        let receiver = receiver.map_err(|e| refused(&at, &e))?;
-        let redirector = group.share(|| {
-            let mode = frames::mode(job);
-            Redirector::attach(at.device()?, FramePlan::MARK, job.flows, mode)
-                .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
-        })?;
-        let served = redirector.serve(flow, receiver.as_fd());
-        served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
-        let intake = Intake::of(job, 0);
-        Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, intake }))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let (at, flow) = (Attached::of(connection)?, connection.index());
+    let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
+    let receiver = receiver.map_err(|e| refused(&at, &e))?;
+    let redirector = group.share(|| {
+        let mode = frames::mode(job);
+        Redirector::attach(at.device()?, FramePlan::MARK, job.flows, mode)
+            .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
+    })?;
+    let served = redirector.serve(flow, receiver.as_fd());
+    served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
+    let intake = Intake::of(job, 0);
+    Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, intake }))
 }
 
 struct Queue {

@@ -2,7 +2,7 @@
 //! discards them without a copy (tcp(7); `tcp_recvmsg_locked` in net/ipv4/tcp.c). No
 //! application sees them: an upper bound for receive paths.
 
-use super::{DataPath, HalfPath, RxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, Job, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support, Touch};
@@ -11,17 +11,14 @@ use bytepath_sys::tcp;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// The `discard` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "discard",
     summary: "recv with MSG_TRUNC: discarded unread in the kernel, an upper bound",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
     tx: None,
-    rx: Some(&Discard),
+    rx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
 };
-
-struct Discard;
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "lowat",
@@ -30,39 +27,26 @@ const OPTIONS: &[OptionSpec] = &[OptionSpec {
     help: "SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)",
 }];
 
-impl HalfPath for Discard {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        match job.touch {
-            Touch::None => super::reads_into_kernel_memory(job, PATH.name)
-                .and(super::waits_within_messages(job, job.options.number("lowat"))),
-            Touch::Read | Touch::Verify => Support::no(
-                "discard drops the bytes in the kernel, so they cannot \
-                 be read or verified",
-                "choose touch=none, or a receiver that delivers them, such as socket",
-            ),
-        }
+fn check(job: &Job, _: &Facts) -> Support {
+    match job.touch {
+        Touch::None => super::reads_into_kernel_memory(job, PATH.name)
+            .and(super::waits_within_messages(job, job.options.number("lowat"))),
+        Touch::Read | Touch::Verify => Support::no(
+            "discard drops the bytes in the kernel, so they cannot \
+             be read or verified",
+            "choose touch=none, or a receiver that delivers them, such as socket",
+        ),
     }
 }
 
-impl RxPath for Discard {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let lowat = job.options.number("lowat").map(|bytes| bytes.min(job.read_size));
-        Ok(Box::new(Discarder {
-            flow: connection.kernel()?,
-            room: super::buffer("the read buffer", job.read_size, false)?,
-            lowat: lowat.map(|bytes| i32::try_from(bytes).unwrap_or(i32::MAX)),
-            calls: 0,
-        }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let lowat = job.options.number("lowat").map(|bytes| bytes.min(job.read_size));
+    Ok(Box::new(Discarder {
+        flow: connection.kernel()?,
+        room: super::buffer("the read buffer", job.read_size, false)?,
+        lowat: lowat.map(|bytes| i32::try_from(bytes).unwrap_or(i32::MAX)),
+        calls: 0,
+    }))
 }
 
 struct Discarder {

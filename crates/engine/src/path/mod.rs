@@ -54,17 +54,17 @@ pub struct DataPath {
     /// Whether it works by io_uring, and may have worker threads therefore.
     pub uses_io_uring: bool,
     /// Its sending half, if it has one.
-    pub tx: Option<&'static dyn TxPath>,
+    pub tx: Option<HalfPath<OpenTx>>,
     /// Its receiving half, if it has one.
-    pub rx: Option<&'static dyn RxPath>,
+    pub rx: Option<HalfPath<OpenRx>>,
 }
 
 impl DataPath {
     /// The half that a role is named after: the sender's sends.
-    pub fn half(&self, role: Role) -> Option<&'static dyn HalfPath> {
+    pub fn half(&self, role: Role) -> Option<HalfPath> {
         match role {
-            Role::Sender => self.tx.map(|tx| tx as &dyn HalfPath),
-            Role::Receiver => self.rx.map(|rx| rx as &dyn HalfPath),
+            Role::Sender => self.tx.map(HalfPath::description),
+            Role::Receiver => self.rx.map(HalfPath::description),
         }
     }
 
@@ -74,66 +74,51 @@ impl DataPath {
         let half = self.half(role)?;
         let default =
             |spec: &OptionSpec| Some((spec.name.to_owned(), spec.kind.parse(spec.default).ok()?));
-        let options = Options(half.options().iter().filter_map(default).collect());
+        let options = Options(half.options.iter().filter_map(default).collect());
         let usual = Cell::new(self.name, Half::plain(self.name), Half::plain(self.name));
         let mut job = Job { options, ..Job::stream(&usual, role) };
-        if half.transports().iter().all(|transport| transport.name() == FRAMES.name())
+        if half.transports.iter().all(|transport| transport.name() == FRAMES.name())
             && let Ok(frames) = FramePlan::parse("60", 32)
         {
             (job.message_size, job.frames) = (frames.largest().into(), Some(frames));
         }
-        Some(half.check(&job, facts))
+        Some((half.check)(&job, facts))
     }
 }
 
-/// What both kinds of halves have.
-pub trait HalfPath: Sync {
-    /// What can be set.
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
-    }
-
-    /// Whether this job can be done on a host of which this is known, values that do not
-    /// fit together included. Pure.
-    fn check(&self, job: &Job, facts: &Facts) -> Support;
-
-    /// What has to be set on a NIC before this half with these options can be opened
-    /// over it, in this order. Pure; nothing is set here, and nothing is requested on a
-    /// virtual device.
-    fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
-        let _ = (options, wire);
-        Ok(Vec::new())
-    }
-
+/// One half of a path. `Open` is [`OpenTx`] or [`OpenRx`]; where only the rest matters it is
+/// left out.
+#[derive(Clone, Copy)]
+pub struct HalfPath<Open = ()> {
+    pub options: &'static [OptionSpec],
     /// How this half can meet its peer.
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP]
+    pub transports: &'static [&'static dyn Transport],
+    /// Whether a host with these facts can do this, and whether the values fit together. Pure.
+    pub check: fn(&Job, &Facts) -> Support,
+    /// What has to be set on a NIC before this half with these options can be opened over it, in
+    /// this order. Pure; nothing is set here, and nothing is requested on a virtual device.
+    pub prepare: fn(&Options, &Wire) -> Result<Vec<Setting>, Fault>,
+    /// Opens it for one flow: all memory is taken and touched here.
+    pub open: Open,
+}
+
+pub type OpenTx = fn(&Job, &dyn Connection, &Group) -> Result<Box<dyn Tx>, Fault>;
+pub type OpenRx = fn(&Job, &dyn Connection, &Group) -> Result<Box<dyn Rx>, Fault>;
+
+impl<Open> HalfPath<Open> {
+    /// A half without options, over the kernel's TCP.
+    pub const fn new(check: fn(&Job, &Facts) -> Support, open: Open) -> Self {
+        let prepare = |_: &Options, _: &Wire| Ok(Vec::new());
+        HalfPath { options: &[], transports: &[KERNEL_TCP], check, prepare, open }
+    }
+
+    fn description(self) -> HalfPath {
+        let HalfPath { options, transports, check, prepare, .. } = self;
+        HalfPath { options, transports, check, prepare, open: () }
     }
 }
 
-/// The sending half of a path.
-pub trait TxPath: HalfPath {
-    /// Opens it for one flow: all memory is taken and touched here.
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Tx>, Fault>;
-}
-
-/// The receiving half of a path.
-pub trait RxPath: HalfPath {
-    /// As [`TxPath::open`].
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Rx>, Fault>;
-}
-
-/// The NIC that flows come by, for [`HalfPath::preparation`].
+/// The NIC that flows come by, for [`HalfPath::prepare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire<'a> {
     /// Name of the device.
@@ -236,7 +221,7 @@ pub fn transport(
     let opened = directions.iter().map(|direction| {
         let path = if *direction == Direction::Send { tx } else { rx };
         let half = path.half(direction.role());
-        (path.name, half.map_or(&[][..], |half| half.transports()))
+        (path.name, half.map_or(&[][..], |half| half.transports))
     });
     let opened: Vec<_> = opened.collect();
     let protocol = workload.protocol(cell);

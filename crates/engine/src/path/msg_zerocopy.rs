@@ -7,7 +7,7 @@
 //! COPIED flag is not proof: with XDP on a local peer the kernel copies later. So the witness page decides.
 
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, Job, Recorder, Tx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
@@ -17,17 +17,14 @@ use bytepath_sys::tcp::{self, Ready};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The `msg-zerocopy` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "msg-zerocopy",
     summary: "send with MSG_ZEROCOPY: pages pinned, completions on the error queue",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
     uses_io_uring: false,
-    tx: Some(&Send),
+    tx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
     rx: None,
 };
-
-struct Send;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -47,27 +44,14 @@ const OPTIONS: &[OptionSpec] = &[
 /// What is tried on a host.
 const ATTEMPT: &str = "so-zerocopy";
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, _: &Job, facts: &Facts) -> Support {
-        facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory")
-    }
+fn check(_: &Job, facts: &Facts) -> Support {
+    facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory")
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let message = super::message(job.message_size, job.options.flag("huge"))?;
-        let reap = job.options.number("reap").map_or(16, |n| n as u32);
-        Ok(Box::new(Sender(ZerocopySender::new(connection.kernel()?, Message(message), reap)?)))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let message = super::message(job.message_size, job.options.flag("huge"))?;
+    let reap = job.options.number("reap").map_or(16, |n| n as u32);
+    Ok(Box::new(Sender(ZerocopySender::new(connection.kernel()?, Message(message), reap)?)))
 }
 
 /// The message in memory of ours.

@@ -2,8 +2,8 @@
 //! copies each into a buffer of its own, and from there to the sink.
 
 use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::packet::{self, Frames};
@@ -11,18 +11,22 @@ use bytepath_sys::packet_batch::Receiver;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// The `packet` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "packet",
     summary: "frames by packet sockets, sendmmsg and recvmmsg: copied at both ends",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
-    tx: Some(&Generate),
-    rx: Some(&Take),
+    tx: Some(HalfPath {
+        options: OPTIONS,
+        transports: &[FRAMES],
+        ..HalfPath::new(check_tx, open_tx)
+    }),
+    rx: Some(HalfPath {
+        options: TAKE_OPTIONS,
+        transports: &[FRAMES],
+        ..HalfPath::new(check_rx, open_rx)
+    }),
 };
-
-struct Generate;
-struct Take;
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "bypass",
@@ -31,45 +35,27 @@ const OPTIONS: &[OptionSpec] = &[OptionSpec {
     help: "PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline",
 }];
 
-impl HalfPath for Generate {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_tx(_: &Job, _: &Facts) -> Support {
+    Support::Yes
 }
 
-impl TxPath for Generate {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let plan = frames::plan(job)?;
-        let socket = packet::sender(at.device()?).map_err(|e| {
-            at.fault("opening a packet socket", &e).remedy("run as root, or with CAP_NET_RAW")
-        })?;
-        if job.options.flag("bypass") {
-            packet::bypass_qdisc(socket.as_fd())
-                .map_err(|e| at.fault("PACKET_QDISC_BYPASS", &e))?;
-        }
-        let frames = plan.frames(connection.index());
-        Ok(Box::new(Generator {
-            at,
-            socket,
-            frames,
-            burst: plan.burst,
-            handed: frames::Handed::default(),
-        }))
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let plan = frames::plan(job)?;
+    let socket = packet::sender(at.device()?).map_err(|e| {
+        at.fault("opening a packet socket", &e).remedy("run as root, or with CAP_NET_RAW")
+    })?;
+    if job.options.flag("bypass") {
+        packet::bypass_qdisc(socket.as_fd()).map_err(|e| at.fault("PACKET_QDISC_BYPASS", &e))?;
     }
+    let frames = plan.frames(connection.index());
+    Ok(Box::new(Generator {
+        at,
+        socket,
+        frames,
+        burst: plan.burst,
+        handed: frames::Handed::default(),
+    }))
 }
 
 struct Generator {
@@ -142,37 +128,20 @@ const BATCH: usize = 64;
 /// Room for a frame that is larger than any of the generator's, which is another's.
 const ROOM: usize = 2048;
 
-impl HalfPath for Take {
-    fn options(&self) -> &'static [OptionSpec] {
-        TAKE_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::on_a_device(job)
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_rx(job: &Job, _: &Facts) -> Support {
+    frames::on_a_device(job)
 }
 
-impl RxPath for Take {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let at = Attached::of(connection)?;
-        let room = ROOM.max(frames::plan(job)?.largest() as usize);
-        let (group, buffer) = (frames::group(job), job.options.number("buffer"));
-        let opened = Receiver::open(at.device()?, frames::ETHERTYPE, [BATCH, room], group, buffer);
-        let receiver = opened.map_err(|e| {
-            at.fault("opening a packet socket", &e)
-                .remedy("run as root, or with CAP_NET_RAW and, for a buffer, CAP_NET_ADMIN")
-        })?;
-        Ok(Box::new(Taker { at, receiver, intake: Intake::of(job, 0) }))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let at = Attached::of(connection)?;
+    let room = ROOM.max(frames::plan(job)?.largest() as usize);
+    let (group, buffer) = (frames::group(job), job.options.number("buffer"));
+    let opened = Receiver::open(at.device()?, frames::ETHERTYPE, [BATCH, room], group, buffer);
+    let receiver = opened.map_err(|e| {
+        at.fault("opening a packet socket", &e)
+            .remedy("run as root, or with CAP_NET_RAW and, for a buffer, CAP_NET_ADMIN")
+    })?;
+    Ok(Box::new(Taker { at, receiver, intake: Intake::of(job, 0) }))
 }
 
 struct Taker {

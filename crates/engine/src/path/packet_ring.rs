@@ -2,25 +2,29 @@
 //! send(2) passes many; what is received is already in the ring.
 
 use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::packet;
 use bytepath_sys::packet_ring::{Receiver, Sender};
 
-/// The `packet-ring` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "packet-ring",
     summary: "frames in rings of packet sockets (PACKET_TX_RING, PACKET_RX_RING), many per call",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
-    tx: Some(&Generate),
-    rx: Some(&Take),
+    tx: Some(HalfPath {
+        options: GENERATE_OPTIONS,
+        transports: &[FRAMES],
+        ..HalfPath::new(check_tx, open_tx)
+    }),
+    rx: Some(HalfPath {
+        options: TAKE_OPTIONS,
+        transports: &[FRAMES],
+        ..HalfPath::new(check_rx, open_rx)
+    }),
 };
-
-struct Generate;
-struct Take;
 
 const SLOTS: OptionSpec = OptionSpec {
     name: "slots",
@@ -41,58 +45,31 @@ const GENERATE_OPTIONS: &[OptionSpec] = &[
 
 const TAKE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::WAIT, frames::STOP_AFTER];
 
-impl HalfPath for Generate {
-    fn options(&self) -> &'static [OptionSpec] {
-        GENERATE_OPTIONS
-    }
-
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_tx(_: &Job, _: &Facts) -> Support {
+    Support::Yes
 }
 
-impl HalfPath for Take {
-    fn options(&self) -> &'static [OptionSpec] {
-        TAKE_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::on_a_device(job)
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_rx(job: &Job, _: &Facts) -> Support {
+    frames::on_a_device(job)
 }
 
 fn slots(job: &Job) -> usize {
     job.options.number("slots").unwrap_or(0) as usize
 }
 
-impl TxPath for Generate {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let plan = frames::plan(job)?;
-        let ring = Sender::open(at.device()?, &plan.all(connection.index()), slots(job));
-        let ring = ring.map_err(|e| {
-            at.fault("making a ring to send from", &e)
-                .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
-        })?;
-        if job.options.flag("bypass") {
-            packet::bypass_qdisc(ring.socket()).map_err(|e| at.fault("PACKET_QDISC_BYPASS", &e))?;
-        }
-        let burst = plan.burst.into();
-        Ok(Box::new(Generator { at, ring, burst, handed: frames::Handed::default() }))
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let plan = frames::plan(job)?;
+    let ring = Sender::open(at.device()?, &plan.all(connection.index()), slots(job));
+    let ring = ring.map_err(|e| {
+        at.fault("making a ring to send from", &e)
+            .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
+    })?;
+    if job.options.flag("bypass") {
+        packet::bypass_qdisc(ring.socket()).map_err(|e| at.fault("PACKET_QDISC_BYPASS", &e))?;
     }
+    let burst = plan.burst.into();
+    Ok(Box::new(Generator { at, ring, burst, handed: frames::Handed::default() }))
 }
 
 struct Generator {
@@ -143,29 +120,17 @@ impl Tx for Generator {
     }
 }
 
-impl RxPath for Take {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let at = Attached::of(connection)?;
-        let plan = frames::plan(job)?;
-        let largest = plan.largest() as usize;
-        let ring = Receiver::open(
-            at.device()?,
-            frames::ETHERTYPE,
-            largest,
-            slots(job),
-            frames::group(job),
-        );
-        let ring = ring.map_err(|e| {
-            at.fault("making a ring to receive into", &e)
-                .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
-        })?;
-        Ok(Box::new(Taker { at, ring, intake: Intake::of(job, 0) }))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let at = Attached::of(connection)?;
+    let plan = frames::plan(job)?;
+    let largest = plan.largest() as usize;
+    let ring =
+        Receiver::open(at.device()?, frames::ETHERTYPE, largest, slots(job), frames::group(job));
+    let ring = ring.map_err(|e| {
+        at.fault("making a ring to receive into", &e)
+            .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
+    })?;
+    Ok(Box::new(Taker { at, ring, intake: Intake::of(job, 0) }))
 }
 
 struct Taker {

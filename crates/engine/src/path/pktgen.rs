@@ -1,8 +1,8 @@
 //! `pktgen`: the kernel's own packet generator, driven through its files. The frames are made
 //! by a kernel thread on each CPU and handed to the device past its queueing discipline.
 
-use super::{DataPath, HalfPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, Job, Recorder, Tx, share};
 use bytepath_record::{
     Attempt, Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Outcome, Support,
@@ -14,17 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The `pktgen` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "pktgen",
     summary: "frames by the kernel's packet generator, bypassing the queueing discipline",
     attempt,
     uses_io_uring: false,
-    tx: Some(&Generate),
+    tx: Some(HalfPath { options: OPTIONS, transports: &[FRAMES], ..HalfPath::new(check, open) }),
     rx: None,
 };
-
-struct Generate;
 
 const ATTEMPT: &str = "pktgen";
 
@@ -64,40 +61,23 @@ fn attempt(_: Option<&str>) -> Vec<Attempt> {
     vec![Attempt { name: ATTEMPT.to_owned(), outcome }]
 }
 
-impl HalfPath for Generate {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        frames::of_one_size(job, PATH.name)
-            .and(frames::cannot_verify(job, "pktgen chooses what is in its frames"))
-            .and(facts.require(ATTEMPT, REMEDY))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    frames::of_one_size(job, PATH.name)
+        .and(frames::cannot_verify(job, "pktgen chooses what is in its frames"))
+        .and(facts.require(ATTEMPT, REMEDY))
 }
 
-impl TxPath for Generate {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let plan = frames::plan(job)?;
-        let all = group.share(|| Threads::new(job, plan, &at))?;
-        Ok(Box::new(Flow {
-            at,
-            all,
-            flow: connection.index(),
-            size: plan.largest().into(),
-            seen: Progress::default(),
-        }))
-    }
+fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let plan = frames::plan(job)?;
+    let all = group.share(|| Threads::new(job, plan, &at))?;
+    Ok(Box::new(Flow {
+        at,
+        all,
+        flow: connection.index(),
+        size: plan.largest().into(),
+        seen: Progress::default(),
+    }))
 }
 
 /// The threads of all flows: they are started and stopped together.

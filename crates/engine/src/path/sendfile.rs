@@ -5,7 +5,7 @@
 //! in `ethtool -k`; `tcp_sendmsg_locked`, net/ipv4/tcp.c), and nothing in the
 //! call shows it. The witness page does: it takes the same path.
 
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{Facts, Fault, FaultKind, Manner, Support};
@@ -13,42 +13,30 @@ use bytepath_sys::memory::MemoryFile;
 use bytepath_sys::tcp;
 use std::io::{self, ErrorKind};
 
-/// The `sendfile` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "sendfile",
     summary: "sendfile from a file in memory: its pages are sent by reference",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
     uses_io_uring: false,
-    tx: Some(&Send),
+    tx: Some(HalfPath::new(check, open)),
     rx: None,
 };
-
-struct Send;
 
 /// What is tried on a host.
 const ATTEMPT: &str = "memfd";
 
-impl HalfPath for Send {
-    fn check(&self, _: &Job, facts: &Facts) -> Support {
-        facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
-    }
+fn check(_: &Job, facts: &Facts) -> Support {
+    facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let (flow, size) = (connection.kernel()?, job.message_size);
-        flow.reset_on_death()?;
-        let file = file(size).map_err(|e| {
-            Fault::system(format_args!("a memory file of {size} bytes"), &e)
-                .remedy("choose a smaller message size, or fewer flows")
-        })?;
-        Ok(Box::new(Sender { flow, file, size, at: 0, calls: 0 }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let (flow, size) = (connection.kernel()?, job.message_size);
+    flow.reset_on_death()?;
+    let file = file(size).map_err(|e| {
+        Fault::system(format_args!("a memory file of {size} bytes"), &e)
+            .remedy("choose a smaller message size, or fewer flows")
+    })?;
+    Ok(Box::new(Sender { flow, file, size, at: 0, calls: 0 }))
 }
 
 struct Sender {

@@ -3,10 +3,8 @@
 
 mod tls;
 
-use super::{DataPath, HalfPath, RxPath, TxPath};
-use crate::connection::{
-    Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN, WitnessPage,
-};
+use super::{DataPath, HalfPath};
+use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
@@ -16,18 +14,22 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// The `socket` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "socket",
     summary: "send and recv: copied from and to user memory",
     attempt: super::nothing_to_try,
     uses_io_uring: false,
-    tx: Some(&Send),
-    rx: Some(&Receive),
+    tx: Some(HalfPath {
+        options: SEND_OPTIONS,
+        transports: &[KERNEL_TCP, KERNEL_UDP],
+        ..HalfPath::new(check_tx, open_tx)
+    }),
+    rx: Some(HalfPath {
+        options: RECEIVE_OPTIONS,
+        transports: &[KERNEL_TCP, KERNEL_UDP],
+        ..HalfPath::new(check_rx, open_rx)
+    }),
 };
-
-struct Send;
-struct Receive;
 
 const SEND_OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "notsent-lowat",
@@ -63,93 +65,59 @@ const RECEIVE_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        SEND_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP, KERNEL_UDP]
-    }
+fn check_tx(job: &Job, _: &Facts) -> Support {
+    super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let flow = connection.kernel()?;
-        flow.reset_on_death()?;
-        if let Some(bytes) = job.options.number("notsent-lowat") {
-            tcp::set_int(flow.fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, clamp(bytes))
-                .map_err(|e| flow.fault("TCP_NOTSENT_LOWAT", &e))?;
-        }
-        if let Some(keys) = flow.keys {
-            return Ok(Box::new(tls::Sender::open(job, flow, &keys)?));
-        }
-        let message = super::message(job.message_size, false)?;
-        Ok(Box::new(Sender { flow, message, at: 0, calls: 0 }))
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let flow = connection.kernel()?;
+    flow.reset_on_death()?;
+    if let Some(bytes) = job.options.number("notsent-lowat") {
+        tcp::set_int(flow.fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, clamp(bytes))
+            .map_err(|e| flow.fault("TCP_NOTSENT_LOWAT", &e))?;
     }
+    if let Some(keys) = flow.keys {
+        return Ok(Box::new(tls::Sender::open(job, flow, &keys)?));
+    }
+    let message = super::message(job.message_size, false)?;
+    Ok(Box::new(Sender { flow, message, at: 0, calls: 0 }))
 }
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        RECEIVE_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        let lowat = job.options.number("lowat");
-        let waitall = job.options.flag("waitall").then_some(job.read_size);
-        super::needs_stream(job, "lowat", lowat.is_some())
-            .and(super::needs_stream(job, "waitall", waitall.is_some()))
-            .and(super::waits_within_messages(job, lowat.max(waitall)))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP, KERNEL_UDP]
-    }
+fn check_rx(job: &Job, _: &Facts) -> Support {
+    let lowat = job.options.number("lowat");
+    let waitall = job.options.flag("waitall").then_some(job.read_size);
+    super::needs_stream(job, "lowat", lowat.is_some())
+        .and(super::needs_stream(job, "waitall", waitall.is_some()))
+        .and(super::waits_within_messages(job, lowat.max(waitall)))
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let (flow, options) = (connection.kernel()?, &job.options);
-        match options.number("busy-poll") {
-            None | Some(0) => {}
-            Some(microseconds) => busy_poll(&flow, microseconds)?,
-        }
-        if let Some(keys) = flow.keys {
-            return Ok(Box::new(tls::Receiver::open(job, flow, &keys)?));
-        }
-        let wait = match options.word("wait") {
-            "epoll" => Wait::Epoll(Epoll::of(&flow)?),
-            "spin" => Wait::Spin,
-            _ => Wait::Block,
-        };
-        let waitall = if options.flag("waitall") { libc::MSG_WAITALL } else { 0 };
-        let dontwait = if matches!(wait, Wait::Block) { 0 } else { libc::MSG_DONTWAIT };
-        Ok(Box::new(Receiver {
-            buffer: super::buffer("the read buffer", job.read_memory, false)?,
-            read_size: job.read_size as usize,
-            at: 0,
-            toucher: Toucher::new(job.touch, job.message_size),
-            flags: waitall | dontwait,
-            wait,
-            lowat: options.number("lowat").map(|bytes| bytes.min(job.read_size)),
-            calls: 0,
-            flow,
-        }))
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let (flow, options) = (connection.kernel()?, &job.options);
+    match options.number("busy-poll") {
+        None | Some(0) => {}
+        Some(microseconds) => busy_poll(&flow, microseconds)?,
     }
+    if let Some(keys) = flow.keys {
+        return Ok(Box::new(tls::Receiver::open(job, flow, &keys)?));
+    }
+    let wait = match options.word("wait") {
+        "epoll" => Wait::Epoll(Epoll::of(&flow)?),
+        "spin" => Wait::Spin,
+        _ => Wait::Block,
+    };
+    let waitall = if options.flag("waitall") { libc::MSG_WAITALL } else { 0 };
+    let dontwait = if matches!(wait, Wait::Block) { 0 } else { libc::MSG_DONTWAIT };
+    Ok(Box::new(Receiver {
+        buffer: super::buffer("the read buffer", job.read_memory, false)?,
+        read_size: job.read_size as usize,
+        at: 0,
+        toucher: Toucher::new(job.touch, job.message_size),
+        flags: waitall | dontwait,
+        wait,
+        lowat: options.number("lowat").map(|bytes| bytes.min(job.read_size)),
+        calls: 0,
+        flow,
+    }))
 }
 
 struct Sender {

@@ -22,7 +22,7 @@
 //! The kernel copies anyway if the device cannot gather, and nothing in
 //! the calls shows it; the witness page does.
 
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{
@@ -33,17 +33,14 @@ use bytepath_sys::tcp;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 
-/// The `splice` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "splice",
     summary: "tee and splice from pipes filled once: their pages are sent by reference",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
     uses_io_uring: false,
-    tx: Some(&Send),
+    tx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
     rx: None,
 };
-
-struct Send;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -69,40 +66,27 @@ const DEFAULT_PIPE: usize = 1 << 20;
 const REMEDY: &str = "choose a smaller pipe or fewer flows, or raise sysctl fs.pipe-max-size \
                       and fs.pipe-user-pages-soft";
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, _: &Job, facts: &Facts) -> Support {
-        facts.require(ATTEMPT, REMEDY)
-    }
+fn check(_: &Job, facts: &Facts) -> Support {
+    facts.require(ATTEMPT, REMEDY)
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let flow = connection.kernel()?;
-        flow.reset_on_death()?;
-        let wanted = job.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);
-        let refused = |e: io::Error| {
-            let size = unit::bytes(wanted as u64);
-            Fault::system(format_args!("a pipe of {size} bytes"), &e).remedy(REMEDY)
-        };
-        let through = Pipe::new(wanted).map_err(refused)?;
-        let sources = Sources::new(job.message_size, wanted).map_err(refused)?;
-        let pattern = Pattern::new(job.message_size);
-        // Where the peer answers each message, nothing may wait for more to come. TLS makes records of
-        // full length without being told, would keep the last one, and nobody maps ciphertext.
-        let bulk = job.batch > 1 && job.tls == Tls::None;
-        let align = bulk && job.options.flag("align");
-        let stand = Stand::default();
-        Ok(Box::new(Sender { flow, sources, through, pattern, bulk, align, stand }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let flow = connection.kernel()?;
+    flow.reset_on_death()?;
+    let wanted = job.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);
+    let refused = |e: io::Error| {
+        let size = unit::bytes(wanted as u64);
+        Fault::system(format_args!("a pipe of {size} bytes"), &e).remedy(REMEDY)
+    };
+    let through = Pipe::new(wanted).map_err(refused)?;
+    let sources = Sources::new(job.message_size, wanted).map_err(refused)?;
+    let pattern = Pattern::new(job.message_size);
+    // Where the peer answers each message, nothing may wait for more to come. TLS makes records of
+    // full length without being told, would keep the last one, and nobody maps ciphertext.
+    let bulk = job.batch > 1 && job.tls == Tls::None;
+    let align = bulk && job.options.flag("align");
+    let stand = Stand::default();
+    Ok(Box::new(Sender { flow, sources, through, pattern, bulk, align, stand }))
 }
 
 /// Pipes that hold the pattern of one message.

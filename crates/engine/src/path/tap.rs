@@ -3,8 +3,8 @@
 //! request. The kernel copies each.
 
 use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, frames, ring};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::{DataPath, HalfPath, frames, ring};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, Job, Recorder, Rx, Taken};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support, TapSettings};
 use bytepath_sys::memory::Region;
@@ -13,17 +13,14 @@ use bytepath_sys::{packet, tap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// The `tap` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "tap",
     summary: "frames read from a tap or macvtap, by read, readv or io_uring: copied to user memory",
     attempt: |_| vec![ring::attempt(MULTISHOT, uring::try_read_multishot(), "")],
     uses_io_uring: true,
     tx: None,
-    rx: Some(&Read),
+    rx: Some(HalfPath { options: OPTIONS, transports: &[FRAMES], ..HalfPath::new(check, open) }),
 };
-
-struct Read;
 
 /// What is tried on a host.
 const MULTISHOT: &str = "io_uring.read-multishot";
@@ -49,52 +46,35 @@ const OPTIONS: &[OptionSpec] = &[
 /// Frames that are read in a turn: how often it looks whether the trial is over.
 const TURN: usize = 64;
 
-impl HalfPath for Read {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        frames::on_a_tap(job).and(match job.options.word("by") {
-            "uring" => ring::support(job, facts).and(ring::needs(
-                facts,
-                MULTISHOT,
-                "multishot read; by=read works without it",
-                "6.7",
-            )),
-            _ => Support::Yes,
-        })
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    frames::on_a_tap(job).and(match job.options.word("by") {
+        "uring" => ring::support(job, facts).and(ring::needs(
+            facts,
+            MULTISHOT,
+            "multishot read; by=read works without it",
+            "6.7",
+        )),
+        _ => Support::Yes,
+    })
 }
 
-impl RxPath for Read {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let at = Attached::of(connection)?;
-        let (plan, queue) = (frames::plan(job)?, at.queue()?);
-        let TapSettings { vnet_header, uso, .. } = plan.tap.unwrap_or_default();
-        let before = if vnet_header { Taken::VNET_HEADER } else { 0 };
-        // Room for a frame that is larger than any that was requested, which is another's.
-        let largest = if uso { MESSAGE } else { plan.largest() };
-        let room = (largest as usize + before).max(4096);
-        let intake = Intake::of(job, before);
-        if job.options.word("by") == "uring" {
-            return Ring::open(job, at, &queue, room, intake).map(|ring| Box::new(ring) as _);
-        }
-        // The header of a tap's own, or those of the frame.
-        let head = if vnet_header { before } else { FramePlan::HEADERS };
-        let head = (job.options.word("by") == "readv").then_some(head);
-        let room = super::buffer("the read buffer", room as u64, false)?;
-        Ok(Box::new(Reader { at, queue, room, head, intake }))
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let at = Attached::of(connection)?;
+    let (plan, queue) = (frames::plan(job)?, at.queue()?);
+    let TapSettings { vnet_header, uso, .. } = plan.tap.unwrap_or_default();
+    let before = if vnet_header { Taken::VNET_HEADER } else { 0 };
+    // Room for a frame that is larger than any that was requested, which is another's.
+    let largest = if uso { MESSAGE } else { plan.largest() };
+    let room = (largest as usize + before).max(4096);
+    let intake = Intake::of(job, before);
+    if job.options.word("by") == "uring" {
+        return Ring::open(job, at, &queue, room, intake).map(|ring| Box::new(ring) as _);
     }
+    // The header of a tap's own, or those of the frame.
+    let head = if vnet_header { before } else { FramePlan::HEADERS };
+    let head = (job.options.word("by") == "readv").then_some(head);
+    let room = super::buffer("the read buffer", room as u64, false)?;
+    Ok(Box::new(Reader { at, queue, room, head, intake }))
 }
 
 /// Most bytes of a UDP message that was not cut, with all headers.

@@ -8,7 +8,7 @@
 //! recv(2) before it tries again, so that a hopeless sender costs no more than
 //! the `socket` path; the ledger distinguishes the bytes.
 
-use super::{DataPath, HalfPath, RxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher};
 use bytepath_record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support};
@@ -19,17 +19,14 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// The `tcp-zerocopy-receive` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "tcp-zerocopy-receive",
     summary: "pages of the receive queue mapped into the process, the rest by recv",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
     uses_io_uring: false,
     tx: None,
-    rx: Some(&Receive),
+    rx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
 };
-
-struct Receive;
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "lowat",
@@ -70,17 +67,11 @@ const SHORTEST_STRETCH: usize = 128 << 10;
 /// Share of mapped bytes below which a note says what mapping takes.
 const NEARLY_ALL: f64 = 0.95;
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(mappable(job.read_size))
-            .and(super::reads_into_kernel_memory(job, PATH.name))
-            .and(super::waits_within_messages(job, job.options.number("lowat")))
-            .and(facts.require(ATTEMPT, REMEDY))
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    super::fits(mappable(job.read_size))
+        .and(super::reads_into_kernel_memory(job, PATH.name))
+        .and(super::waits_within_messages(job, job.options.number("lowat")))
+        .and(facts.require(ATTEMPT, REMEDY))
 }
 
 /// Whether so much can be mapped at once.
@@ -94,31 +85,24 @@ fn mappable(size: u64) -> Result<(), Fault> {
         .remedy(format!("choose a read size of {page} (one page) to {LARGEST_READ} bytes")))
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let (flow, size) = (connection.kernel()?, job.read_size);
-        mappable(size)?;
-        let mapping = Mapping::new(flow.fd(), size as usize)
-            .map_err(|e| flow.fault("mapping the receive queue", &e).remedy(REMEDY))?;
-        // Where each message is answered, nothing may wait for more to come.
-        let auto = if job.batch > 1 { AUTO_LOWAT.min(size / 2) } else { 1 };
-        let lowat = job.options.number("lowat").unwrap_or(auto).min(size);
-        Ok(Box::new(Receiver {
-            mapping,
-            buffer: super::buffer("the read buffer", size, false)?,
-            toucher: Toucher::new(job.touch, job.message_size),
-            lowat: lowat as usize,
-            counts: Counts::default(),
-            stretch: Stretch::default(),
-            plain: 0,
-            flow,
-        }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let (flow, size) = (connection.kernel()?, job.read_size);
+    mappable(size)?;
+    let mapping = Mapping::new(flow.fd(), size as usize)
+        .map_err(|e| flow.fault("mapping the receive queue", &e).remedy(REMEDY))?;
+    // Where each message is answered, nothing may wait for more to come.
+    let auto = if job.batch > 1 { AUTO_LOWAT.min(size / 2) } else { 1 };
+    let lowat = job.options.number("lowat").unwrap_or(auto).min(size);
+    Ok(Box::new(Receiver {
+        mapping,
+        buffer: super::buffer("the read buffer", size, false)?,
+        toucher: Toucher::new(job.touch, job.message_size),
+        lowat: lowat as usize,
+        counts: Counts::default(),
+        stretch: Stretch::default(),
+        plain: 0,
+        flow,
+    }))
 }
 
 /// Most bytes that can be mapped at once; the kernel's length has 32 bits.

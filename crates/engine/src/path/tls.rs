@@ -125,10 +125,10 @@ mod tests {
                     _ => ["socket", "sendfile", "splice", "uring"].contains(&path.name),
                 };
                 let frames = path.tx.is_some_and(|half| {
-                    half.transports().iter().all(|t| t.protocol() == Protocol::Frames)
+                    half.transports.iter().all(|t| t.protocol() == Protocol::Frames)
                 });
                 let sinks = path.rx.is_some_and(|half| {
-                    half.transports().iter().all(|t| t.protocol() == Protocol::Frames)
+                    half.transports.iter().all(|t| t.protocol() == Protocol::Frames)
                 });
                 assert!(can == expected || frames || sinks, "{} {tls:?}", path.name);
             }

@@ -4,8 +4,8 @@
 //! has arrived, into buffers picked by the kernel, without another request.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{DataPath, HalfPath, RxPath, TxPath};
-use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN};
+use super::{DataPath, HalfPath};
+use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WITNESS_LEN};
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Protocol, Support, Tls,
@@ -19,12 +19,17 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: linked or bundled sends; multishot receive into provided buffers",
     attempt: |_| ring::attempts(),
     uses_io_uring: true,
-    tx: Some(&Send),
-    rx: Some(&Receive),
+    tx: Some(HalfPath {
+        options: TX_OPTIONS,
+        transports: &[KERNEL_TCP, KERNEL_UDP],
+        ..HalfPath::new(check_tx, open_tx)
+    }),
+    rx: Some(HalfPath {
+        options: RX_OPTIONS,
+        transports: &[KERNEL_TCP, KERNEL_UDP],
+        ..HalfPath::new(check_rx, open_rx)
+    }),
 };
-
-struct Send;
-struct Receive;
 
 const TX_OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -70,59 +75,25 @@ const RX_OPTIONS: &[OptionSpec] = &[
     ring::IOWAIT,
 ];
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        TX_OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(ring::message_size(job)).and(ring::support(job, facts))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP, KERNEL_UDP]
-    }
+fn check_tx(job: &Job, facts: &Facts) -> Support {
+    super::fits(ring::message_size(job)).and(ring::support(job, facts))
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        Ok(Box::new(Sender::open(job, connection.kernel()?)?))
-    }
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    Ok(Box::new(Sender::open(job, connection.kernel()?)?))
 }
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        RX_OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(shape(job))
-            .and(super::needs_stream(job, "bundle", job.options.flag("bundle")))
-            .and(super::needs_stream(job, "incremental", job.options.flag("incremental")))
-            .and(ring::support(job, facts))
-            .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
-            .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP, KERNEL_UDP]
-    }
+fn check_rx(job: &Job, facts: &Facts) -> Support {
+    super::fits(shape(job))
+        .and(super::needs_stream(job, "bundle", job.options.flag("bundle")))
+        .and(super::needs_stream(job, "incremental", job.options.flag("incremental")))
+        .and(ring::support(job, facts))
+        .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
+        .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        Ok(Box::new(Receiver::open(job, connection.kernel()?)?))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    Ok(Box::new(Receiver::open(job, connection.kernel()?)?))
 }
 
 /// Kernels before 6.10 would take a bundle for an ordinary operation.

@@ -3,7 +3,7 @@
 //! releases them, which also says whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN};
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Tx};
 use bytepath_record::{
@@ -18,11 +18,9 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: linked zero-copy sends from a registered buffer, usage reported",
     attempt,
     uses_io_uring: true,
-    tx: Some(&Send),
+    tx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
     rx: None,
 };
-
-struct Send;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -60,31 +58,18 @@ fn attempt(_: Option<&str>) -> Vec<Attempt> {
     }
 }
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        let what = "zero-copy send that reports copies";
-        super::fits(ring::message_size(job)).and(ring::support(job, facts)).and(ring::needs(
-            facts,
-            ring::SEND_ZC,
-            what,
-            "6.2",
-        ))
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    let what = "zero-copy send that reports copies";
+    super::fits(ring::message_size(job)).and(ring::support(job, facts)).and(ring::needs(
+        facts,
+        ring::SEND_ZC,
+        what,
+        "6.2",
+    ))
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        Ok(Box::new(Sender::open(job, connection.kernel()?)?))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    Ok(Box::new(Sender::open(job, connection.kernel()?)?))
 }
 
 /// The sending end of a flow.

@@ -4,9 +4,9 @@
 
 mod offload;
 
-use super::{DataPath, HalfPath, RxPath, TxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::userspace::{Hold, OPTIONS, Received, Stack, Statistics};
-use crate::connection::{Connection, Transport, USERSPACE_TCP, WITNESS_LEN, WitnessPage};
+use crate::connection::{Connection, USERSPACE_TCP, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{
     Facts, Fault, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Unit,
@@ -14,18 +14,22 @@ use bytepath_record::{
 use bytepath_sys::memory::Region;
 use std::time::{Duration, Instant};
 
-/// The `userspace` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "userspace",
     summary: "a TCP stack in this process over a packet socket; its peer can be any TCP",
     attempt: offload::attempt,
     uses_io_uring: false,
-    tx: Some(&Send),
-    rx: Some(&Receive),
+    tx: Some(HalfPath {
+        options: &SENDING,
+        transports: &[USERSPACE_TCP],
+        ..HalfPath::new(check_tx, open_tx)
+    }),
+    rx: Some(HalfPath {
+        options: OPTIONS,
+        transports: &[USERSPACE_TCP],
+        ..HalfPath::new(check_rx, open_rx)
+    }),
 };
-
-struct Send;
-struct Receive;
 
 /// What the sending half has in addition to the options of the stack and of copies.
 const ROTATE: OptionSpec = OptionSpec {
@@ -43,79 +47,45 @@ const SENDING: [OptionSpec; OPTIONS.len() + offload::OPTIONS.len() + 1] = {
     all
 };
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        &SENDING
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        offload::check(job, facts)
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[USERSPACE_TCP]
-    }
+fn check_tx(job: &Job, facts: &Facts) -> Support {
+    offload::check(job, facts)
 }
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[USERSPACE_TCP]
-    }
+fn check_rx(_: &Job, _: &Facts) -> Support {
+    Support::Yes
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let (spins, size) = (spins(job), job.message_size);
-        let all = (job.options.number("rotate").unwrap_or(0) / size).max(1) * size;
-        if offload::is_asked(job) {
-            return offload::open(job, connection, (spins, all));
-        }
-        let mut messages = super::buffer("the message buffers", all, false)?;
-        Pattern::new(size).fill(&mut messages, 0);
-        Ok(Box::new(Sender {
-            hold: Hold::of(connection)?,
-            spins,
-            messages,
-            size: size as usize,
-            place: 0,
-            turns: 0,
-            at: (job.role, connection.index()),
-        }))
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let (spins, size) = (spins(job), job.message_size);
+    let all = (job.options.number("rotate").unwrap_or(0) / size).max(1) * size;
+    if offload::is_asked(job) {
+        return offload::open(job, connection, (spins, all));
     }
+    let mut messages = super::buffer("the message buffers", all, false)?;
+    Pattern::new(size).fill(&mut messages, 0);
+    Ok(Box::new(Sender {
+        hold: Hold::of(connection)?,
+        spins,
+        messages,
+        size: size as usize,
+        place: 0,
+        turns: 0,
+        at: (job.role, connection.index()),
+    }))
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let (hold, spins) = (Hold::of(connection)?, spins(job));
-        Ok(Box::new(Receiver {
-            hold,
-            spins,
-            buffer: super::buffer("the read buffer", job.read_memory, false)?,
-            read_size: job.read_size as usize,
-            place: 0,
-            toucher: Toucher::new(job.touch, job.message_size),
-            turns: 0,
-            at: (job.role, connection.index()),
-        }))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let (hold, spins) = (Hold::of(connection)?, spins(job));
+    Ok(Box::new(Receiver {
+        hold,
+        spins,
+        buffer: super::buffer("the read buffer", job.read_memory, false)?,
+        read_size: job.read_size as usize,
+        place: 0,
+        toucher: Toucher::new(job.touch, job.message_size),
+        turns: 0,
+        at: (job.role, connection.index()),
+    }))
 }
 
 fn spins(job: &Job) -> bool {

@@ -3,8 +3,8 @@
 //! feeds a guest's network device, without the guest and without qemu.
 
 use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, Job, QUIET, Recorder, Rx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Outcome, Reading, Role, Scope,
@@ -14,17 +14,14 @@ use bytepath_sys::thread;
 use bytepath_sys::vhost::{self, HEADER, Piece, Receiver, Refused, Shape, Step, Trouble};
 use std::os::fd::AsFd;
 
-/// The `vhost` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "vhost",
     summary: "frames of a tap by vhost-net, into a queue of this process: copied by its worker",
     attempt: |_| vec![super::tried(ATTEMPT, vhost::features().map(|bits| format!("{bits:#x}")))],
     uses_io_uring: false,
     tx: None,
-    rx: Some(&Receive),
+    rx: Some(HalfPath { options: OPTIONS, transports: &[FRAMES], ..HalfPath::new(check, open) }),
 };
-
-struct Receive;
 
 /// What is tried on a host: which features its vhost-net has.
 const ATTEMPT: &str = "vhost-net";
@@ -55,25 +52,15 @@ const TURN: usize = 64;
 /// Least bytes of a buffer: room for a frame of the usual size, as guests offer it.
 const BUFFER: u32 = 2048;
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        frames::on_a_tap(job).and(frames::cut(job, PATH.name)).and(super::fits(ring(job))).and(
-            match facts.attempt(ATTEMPT) {
-                Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
-                    Support::no("this host has no vhost-net", REMEDY)
-                }
-                _ => facts.require(ATTEMPT, REMEDY),
-            },
-        )
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    frames::on_a_tap(job).and(frames::cut(job, PATH.name)).and(super::fits(ring(job))).and(
+        match facts.attempt(ATTEMPT) {
+            Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
+                Support::no("this host has no vhost-net", REMEDY)
+            }
+            _ => facts.require(ATTEMPT, REMEDY),
+        },
+    )
 }
 
 /// Buffers of the queue.
@@ -85,23 +72,16 @@ fn ring(job: &Job) -> Result<u16, Fault> {
     })
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let at = Attached::of(connection)?;
-        // Frames of ours take one buffer each, so that they can be looked at as a whole.
-        let plan = frames::plan(job)?;
-        let buffer = (plan.largest() + HEADER as u32).max(BUFFER);
-        let mergeable = job.options.flag("mergeable");
-        let shape = Shape { entries: ring(job)?, buffer, mergeable };
-        let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
-        place(&vhost, plan.vhost)?;
-        Ok(Box::new(Queue { at, vhost, intake: Intake::of(job, 0) }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let at = Attached::of(connection)?;
+    // Frames of ours take one buffer each, so that they can be looked at as a whole.
+    let plan = frames::plan(job)?;
+    let buffer = (plan.largest() + HEADER as u32).max(BUFFER);
+    let mergeable = job.options.flag("mergeable");
+    let shape = Shape { entries: ring(job)?, buffer, mergeable };
+    let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
+    place(&vhost, plan.vhost)?;
+    Ok(Box::new(Queue { at, vhost, intake: Intake::of(job, 0) }))
 }
 
 /// The worker has the CPU of the thread that requested it, which is about to be busy.

@@ -11,7 +11,7 @@ mod send;
 mod support;
 
 use super::nic::{QUEUES, each_has_a_flow};
-use super::{DataPath, HalfPath, RxPath, TxPath, Wire};
+use super::{DataPath, HalfPath, Wire};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Group, Job, Rx, Tx};
 use area::{Areas, Place};
@@ -24,12 +24,13 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "devmem TCP: the NIC moves payload from and to a dmabuf, by reference",
     attempt: support::attempts,
     uses_io_uring: false,
-    tx: Some(&Send),
-    rx: Some(&Receive),
+    tx: Some(HalfPath { options: SENDER_OPTIONS, ..HalfPath::new(check_tx, open_tx) }),
+    rx: Some(HalfPath {
+        options: RECEIVER_OPTIONS,
+        prepare: prepare_rx,
+        ..HalfPath::new(check_rx, open_rx)
+    }),
 };
-
-struct Send;
-struct Receive;
 
 /// Where the dmabuf's memory is: names of `sys::dmabuf::PROVIDERS`.
 const MEMORY: OptionSpec = OptionSpec {
@@ -87,60 +88,34 @@ const SENDER_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        SENDER_OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(send::sendable(job)).and(support::support(
-            Role::Sender,
-            memory(&job.options),
-            facts,
-        ))
-    }
+fn check_tx(job: &Job, facts: &Facts) -> Support {
+    super::fits(send::sendable(job)).and(support::support(
+        Role::Sender,
+        memory(&job.options),
+        facts,
+    ))
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        send::open(job, connection.kernel()?)
-    }
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    send::open(job, connection.kernel()?)
 }
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        RECEIVER_OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(area::page_size(&job.options))
-            .and(each_has_a_flow(job))
-            .and(super::reads_into_kernel_memory(job, PATH.name))
-            .and(support::support(Role::Receiver, memory(&job.options), facts))
-    }
-
-    fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
-        preparation::settings(options, wire)
-    }
+fn check_rx(job: &Job, facts: &Facts) -> Support {
+    super::fits(area::page_size(&job.options))
+        .and(each_has_a_flow(job))
+        .and(super::reads_into_kernel_memory(job, PATH.name))
+        .and(support::support(Role::Receiver, memory(&job.options), facts))
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let flow = connection.kernel()?;
-        let place = Place::of(&job.options, &flow)?;
-        let area = group.share(|| Ok(Areas::default()))?.of(&place)?;
-        Ok(Box::new(Receiving::new(Live(flow), area, job)?))
-    }
+fn prepare_rx(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+    preparation::settings(options, wire)
+}
+
+fn open_rx(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let flow = connection.kernel()?;
+    let place = Place::of(&job.options, &flow)?;
+    let area = group.share(|| Ok(Areas::default()))?.of(&place)?;
+    Ok(Box::new(Receiving::new(Live(flow), area, job)?))
 }
 
 /// The provider that options name.
