@@ -119,7 +119,7 @@ fn path_entry(path: &DataPath, role: Role, facts: &Result<Vec<Facts>, Fault>) ->
         name: path.name.to_owned(),
         summary: path.summary.to_owned(),
         role: Some(role),
-        options: path.half(role)?.options().iter().map(option).collect(),
+        options: path.half(role)?.options.iter().map(option).collect(),
         support: match facts {
             Ok(facts) => path.check(role, &facts[role as usize])?,
             Err(fault) => unknown(fault),

@@ -71,7 +71,7 @@ pub(super) fn preparation(asked: &PreparationArguments) -> Result<Option<Prepara
         flows: 1,
         connects: false,
     };
-    let settings = half.preparation(&options, &wire)?;
+    let settings = (half.prepare)(&options, &wire)?;
     let wanted: Vec<WantedSetting> = settings.into_iter().map(WantedSetting::from).collect();
     let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
     Ok(Some(Preparation { device: name, records }))
@@ -95,7 +95,7 @@ pub(super) fn text(preparation: &Preparation) -> String {
 }
 
 /// A path with its options, as they are typed.
-fn half(text: &str, role: Role) -> Result<(&'static dyn HalfPath, Options), Fault> {
+fn half(text: &str, role: Role) -> Result<(HalfPath, Options), Fault> {
     let (name, given) = split(text)?;
     let found = path::find(path::CATALOG, &name).ok_or_else(|| {
         let fault = Fault::new(FaultKind::Usage, format!("there is no path '{name}'"));
@@ -105,6 +105,6 @@ fn half(text: &str, role: Role) -> Result<(&'static dyn HalfPath, Options), Faul
         Fault::new(FaultKind::Usage, format!("path '{name}' has no {role} half"))
             .remedy("'bytepath paths' lists the halves")
     })?;
-    let options = resolve(&format!("path {name}"), half.options(), &given)?;
+    let options = resolve(&format!("path {name}"), half.options, &given)?;
     Ok((half, options))
 }

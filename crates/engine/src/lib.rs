@@ -7,6 +7,10 @@ pub mod copy;
 pub mod path;
 pub mod workload;
 
+// Test support is included by programs outside of this crate, too.
+#[cfg(test)]
+extern crate self as bytepath_engine;
+
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: bytepath_sys::allocations::Counting = bytepath_sys::allocations::Counting;

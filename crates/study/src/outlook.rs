@@ -354,7 +354,7 @@ pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts
     match preparation::halves(paths, cell, role) {
         Ok(halves) => halves
             .iter()
-            .fold(Support::Yes, |so_far, (half, job)| so_far.and(half.check(job, facts)))
+            .fold(Support::Yes, |so_far, (half, job)| so_far.and((half.check)(job, facts)))
             .and(path::encrypts(cell, facts)),
         Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
     }

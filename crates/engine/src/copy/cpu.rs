@@ -6,11 +6,9 @@ use bytepath_sys::clock;
 use bytepath_sys::copying::{Method, Piece};
 use bytepath_sys::idxd::Memories;
 
-/// See the module's text.
 pub(super) static KIND: EngineKind = EngineKind {
     name: "cpu",
     summary: "the caller's own CPU",
-    model: false,
     options: &[OptionSpec {
         name: "method",
         kind: OptionKind::Choice(&["memmove", "rep-movsb", "non-temporal", "best"]),

@@ -6,7 +6,6 @@ mod counter;
 mod cpu;
 pub mod dsa;
 pub mod fifo;
-pub mod model;
 mod threaded;
 pub mod trial;
 
@@ -77,27 +76,12 @@ pub struct EngineKind {
     pub name: &'static str,
     /// One line: what copies.
     pub summary: &'static str,
-    /// Whether its times are those of a model, and no device's.
-    pub model: bool,
     pub options: &'static [OptionSpec],
-    open: Open,
-}
-
-type Open = fn(&Memories, Shape, &Options) -> Result<Box<dyn Engine>, Fault>;
-
-impl EngineKind {
     /// Opens it for copies between these memories.
-    pub fn open(
-        &self,
-        memories: &Memories,
-        shape: Shape,
-        options: &Options,
-    ) -> Result<Box<dyn Engine>, Fault> {
-        (self.open)(memories, shape, options)
-    }
+    pub open: fn(&Memories, Shape, &Options) -> Result<Box<dyn Engine>, Fault>,
 }
 
-pub static CATALOG: &[&EngineKind] = &[&cpu::KIND, &threaded::KIND, &dsa::KIND, &model::KIND];
+pub static CATALOG: &[&EngineKind] = &[&cpu::KIND, &threaded::KIND, &dsa::KIND];
 
 /// Reads `NAME[:key=value,...]` into an engine and all of its options.
 pub fn engine(text: &str) -> Result<(&'static EngineKind, Options), Fault> {
@@ -161,5 +145,8 @@ pub fn pause(round: u32) {
     }
 }
 
+#[cfg(test)]
+#[path = "../../tests/support/dsa_model.rs"]
+mod dsa_model;
 #[cfg(test)]
 mod tests;

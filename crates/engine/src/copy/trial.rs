@@ -107,7 +107,7 @@ pub fn run(
     let target = &memories[1];
     let reach = (load.places() * load.stride()).min(VERIFIED);
     target.write(0, &vec![0; reach]);
-    let mut engine = kind.open(memories, load.shape, options)?;
+    let mut engine = (kind.open)(memories, load.shape, options)?;
     let tick = clock::tick_seconds();
     let ticks = |time: Duration| (time.as_secs_f64() / tick) as u64;
     let (mut submitted, mut done) = (0_u64, 0_u64);

@@ -109,7 +109,7 @@ mod tests {
     fn what_is_thrown_away_cannot_be_looked_at() {
         let cell = Cell::new("a", Half::plain("socket"), Half::plain("discard"));
         let usual = Job::stream(&cell, Role::Receiver);
-        let check = |touch| Discard.check(&Job { touch, ..usual.clone() }, &Facts::default());
+        let check = |touch| check(&Job { touch, ..usual.clone() }, &Facts::default());
         assert!(check(Touch::None).is_yes());
         for touch in [Touch::Read, Touch::Verify] {
             let Support::No { reason, remedy } = check(touch) else { panic!("{touch:?}") };

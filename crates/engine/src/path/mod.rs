@@ -29,6 +29,7 @@ mod zerocopy_send;
 
 pub use nic::{OwnQueues, header_split, splits_by_merging, spread_ports, steering};
 pub use tls::{encrypts, support as tls_support};
+pub use userspace::offloaded;
 
 use crate::connection::{Connection, FRAMES, KERNEL_TCP, Transport};
 use crate::workload::{self, Direction, FramePlan, Group, Job, Pattern, Rx, Tx, Workload};

@@ -431,7 +431,7 @@ mod tests {
 
     fn check(role: Role, facts: &Facts) -> Support {
         let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
-        PATH.half(role).unwrap().check(&Job::stream(&cell, role), facts)
+        (PATH.half(role).unwrap().check)(&Job::stream(&cell, role), facts)
     }
 
     #[test]
@@ -480,7 +480,7 @@ mod tests {
     #[test]
     fn every_default_is_a_value_of_its_option() {
         for role in Role::ALL {
-            for option in PATH.half(role).unwrap().options() {
+            for option in PATH.half(role).unwrap().options {
                 option.kind.parse(option.default).unwrap();
             }
         }

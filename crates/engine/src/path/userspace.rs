@@ -4,9 +4,12 @@
 
 mod offload;
 
+pub use offload::offloaded;
+
 use super::{DataPath, HalfPath};
 use crate::connection::userspace::{Hold, OPTIONS, Received, Stack, Statistics};
 use crate::connection::{Connection, USERSPACE_TCP, WITNESS_LEN, WitnessPage};
+use crate::copy;
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{
     Facts, Fault, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Unit,
@@ -56,16 +59,16 @@ fn check_rx(_: &Job, _: &Facts) -> Support {
 }
 
 fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
-    let (spins, size) = (spins(job), job.message_size);
-    let all = (job.options.number("rotate").unwrap_or(0) / size).max(1) * size;
-    if offload::is_asked(job) {
-        return offload::open(job, connection, (spins, all));
+    if offload::is_requested(job) {
+        let (kind, options) = copy::engine(job.options.word("copy"))?;
+        return offloaded(job, connection, (kind, &options));
     }
-    let mut messages = super::buffer("the message buffers", all, false)?;
+    let size = job.message_size;
+    let mut messages = super::buffer("the message buffers", rotation(job), false)?;
     Pattern::new(size).fill(&mut messages, 0);
     Ok(Box::new(Sender {
         hold: Hold::of(connection)?,
-        spins,
+        spins: spins(job),
         messages,
         size: size as usize,
         place: 0,
@@ -86,6 +89,11 @@ fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn 
         turns: 0,
         at: (job.role, connection.index()),
     }))
+}
+
+/// Bytes of the messages that are sent in turn.
+fn rotation(job: &Job) -> u64 {
+    (job.options.number("rotate").unwrap_or(0) / job.message_size).max(1) * job.message_size
 }
 
 fn spins(job: &Job) -> bool {

@@ -144,7 +144,7 @@ mod tests {
             flows: 4,
             connects: false,
         };
-        let settings = Receive.preparation(&options(set), &wire)?;
+        let settings = prepare(&options(set), &wire)?;
         Ok(settings.iter().map(Setting::command).collect())
     }
 
