@@ -154,13 +154,13 @@ fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result
 pub fn connect(peer: SocketAddr, token: &Token, mtu: [u32; 2]) -> Contact {
     let mut path = mtu[0];
     let mut passage = |direction: Direction| match attempt(peer, token, direction, None, ARRIVING) {
-        Came::Nowhere(error) => Err(nowhere(&error)),
-        Came::Unanswered => Err(Contact::Mute),
-        Came::Through(own) => {
+        ProbeOutcome::Nowhere(error) => Err(nowhere(&error)),
+        ProbeOutcome::Unanswered => Err(Contact::Mute),
+        ProbeOutcome::Through(own) => {
             path = path.min(own);
             Ok(Passage::Whole)
         }
-        Came::Stuck => {
+        ProbeOutcome::Stuck => {
             let mtu = mtu[direction as usize];
             Ok(Passage::UpTo(largest(peer, token, direction, mtu)))
         }
@@ -181,7 +181,7 @@ fn nowhere(error: &io::Error) -> Contact {
 }
 
 /// How far a connection came.
-enum Came {
+enum ProbeOutcome {
     Nowhere(io::Error),
     /// It is established, but the token is not answered.
     Unanswered,
@@ -198,10 +198,10 @@ fn attempt(
     direction: Direction,
     packet: Option<u32>,
     timeout: Duration,
-) -> Came {
+) -> ProbeOutcome {
     let mut socket = match open(peer, packet) {
         Ok(socket) => socket,
-        Err(error) => return Came::Nowhere(error),
+        Err(error) => return ProbeOutcome::Nowhere(error),
     };
     let shown = hello::of(token, direction as u32);
     let mut answer = vec![0; shown.len()];
@@ -211,7 +211,7 @@ fn attempt(
         socket.read_exact(&mut answer)
     };
     if show().is_err() || answer != shown {
-        return Came::Unanswered;
+        return ProbeOutcome::Unanswered;
     }
     let mut exchange = || -> io::Result<u32> {
         match direction {
@@ -224,7 +224,7 @@ fn attempt(
         socket.read_exact(&mut [0])?;
         path_mtu(socket.as_fd(), peer.ip())
     };
-    exchange().map_or(Came::Stuck, Came::Through)
+    exchange().map_or(ProbeOutcome::Stuck, ProbeOutcome::Through)
 }
 
 fn open(peer: SocketAddr, packet: Option<u32>) -> io::Result<TcpStream> {
@@ -248,7 +248,7 @@ fn largest(peer: SocketAddr, token: &Token, direction: Direction, mtu: u32) -> u
     let most = mtu.min(32767 + headers(peer.ip()));
     let arrives = |packet| {
         let came = attempt(peer, token, direction, Some(packet), PROBING);
-        matches!(came, Came::Through(_))
+        matches!(came, ProbeOutcome::Through(_))
     };
     if least >= most || !arrives(least) {
         return 0;

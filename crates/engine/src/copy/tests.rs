@@ -5,8 +5,10 @@ use super::dsa::status;
 use super::dsa_model::{self, InjectedFault, Settings};
 use super::trial::{Load, memories, on_cpu, run};
 use super::*;
-use bytepath_record::FaultKind;
+use bytepath_record::{Fault, FaultKind, OptionSpec, Options};
 use bytepath_sys::idxd::{BATCH, MEMMOVE, Record};
+use bytepath_sys::thread;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// Options of an engine as declared, with these words in place of defaults.

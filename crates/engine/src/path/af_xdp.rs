@@ -2,7 +2,7 @@
 //! (Documentation/networking/af_xdp.rst). The kernel copies each, unless driver and device
 //! can do without: the bind mode is queried from the kernel, and reported.
 
-use super::frames::Intake;
+use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
@@ -229,8 +229,8 @@ fn open_rx(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<
     })?;
     let served = redirector.serve(flow, receiver.as_fd());
     served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
-    let intake = Intake::of(job, 0);
-    Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, intake }))
+    let received = ReceivedFrames::of(job, 0);
+    Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, received }))
 }
 
 struct Queue {
@@ -239,7 +239,7 @@ struct Queue {
     _redirector: Arc<Redirector>,
     receiver: Receiver,
     flow: u32,
-    intake: Intake,
+    received: ReceivedFrames,
 }
 
 impl Rx for Queue {
@@ -249,13 +249,13 @@ impl Rx for Queue {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.intake.leaves(&self.at, recorder)? {
+        if self.received.idle_until_stop(&self.at, recorder)? {
             return Ok(false);
         }
-        let (most, mut entered) = (self.intake.most(TURN), Ok(()));
+        let (most, mut entered) = (self.received.most(TURN), Ok(()));
         let visit = |frame: &[u8]| {
             if entered.is_ok() {
-                entered = self.intake.enter(frame, recorder);
+                entered = self.received.enter(frame, recorder);
             }
         };
         let frames = self.receiver.take(most, visit);
@@ -264,14 +264,14 @@ impl Rx for Queue {
         if frames > 0 {
             return Ok(true);
         }
-        self.intake.wait(&self.at, recorder, (0, "poll"), |time| self.receiver.wait(time))
+        self.received.wait(&self.at, recorder, (0, "poll"), |time| self.receiver.wait(time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let lost = self.receiver.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
         let (manner, source) = as_bound(self.receiver.binding());
         let dropped = lost.dropped + lost.ring_full;
-        let mut account = self.intake.account(&self.at, dropped, manner, source);
+        let mut account = self.received.account(&self.at, dropped, manner, source);
         account.readings.push(wakes(Role::Receiver, self.flow, self.receiver.wakes()));
         Ok(account)
     }

@@ -1,7 +1,7 @@
 //! What the halves that move frames require of their jobs.
 
 use crate::connection::{Attached, Connection};
-use crate::workload::{Account, FramePlan, Job, Phase, QUIET, Recorder, Taken};
+use crate::workload::{Account, FrameInspector, FramePlan, Job, Phase, QUIET, Recorder};
 use bytepath_record::{
     Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Touch,
     Unit,
@@ -30,14 +30,14 @@ pub(super) fn group(job: &Job) -> Option<u16> {
 
 /// What a generator has handed to the kernel by calls that say how many frames were taken.
 #[derive(Debug, Default)]
-pub(super) struct Handed {
+pub(super) struct SubmittedFrames {
     hops: Hops,
     /// Bytes of the frames that the kernel took.
     bytes: u64,
     calls: u64,
 }
 
-impl Handed {
+impl SubmittedFrames {
     /// Enters a call: the frames that the kernel took, their bytes, and whether it refused the
     /// one after them. Returns how many it was offered.
     #[inline]
@@ -66,8 +66,8 @@ impl Handed {
 }
 
 /// What a sink has taken in.
-pub(super) struct Intake {
-    taken: Taken,
+pub(super) struct ReceivedFrames {
+    inspector: FrameInspector,
     /// Frames that are still to be taken in; the others are left where they are.
     left: u64,
     hops: Hops,
@@ -77,7 +77,7 @@ pub(super) struct Intake {
     spins: bool,
 }
 
-/// After how many frames a sink stops: [`Intake::of`] looks for it.
+/// After how many frames a sink stops: [`ReceivedFrames::of`] looks for it.
 pub(super) const STOP_AFTER: OptionSpec = OptionSpec {
     name: "stop-after",
     kind: OptionKind::MaybeCount(0, 1_000_000_000_000),
@@ -85,7 +85,7 @@ pub(super) const STOP_AFTER: OptionSpec = OptionSpec {
     help: "frames after which it stops receiving, so that the rest stays in the queues",
 };
 
-/// What a sink does while there is nothing: [`Intake::of`] looks for it.
+/// What a sink does while there is nothing: [`ReceivedFrames::of`] looks for it.
 pub(super) const WAIT: OptionSpec = OptionSpec {
     name: "wait",
     kind: OptionKind::Choice(&["block", "spin"]),
@@ -106,11 +106,11 @@ pub(super) fn spin(is_there: impl Fn() -> bool) -> bool {
     false
 }
 
-impl Intake {
+impl ReceivedFrames {
     /// Nothing yet; `before` are the bytes that precede each frame.
-    pub(super) fn of(job: &Job, before: usize) -> Intake {
-        Intake {
-            taken: Taken::new(job.touch, before),
+    pub(super) fn of(job: &Job, before: usize) -> ReceivedFrames {
+        ReceivedFrames {
+            inspector: FrameInspector::new(job.touch, before),
             left: job.options.number(STOP_AFTER.name).unwrap_or(u64::MAX),
             hops: Hops::default(),
             bytes: 0,
@@ -121,13 +121,17 @@ impl Intake {
 
     /// Whether frames are to be left where they are, after a while in which they were. Once
     /// the generator has ended they are taken to be counted.
-    pub(super) fn leaves(&self, at: &Attached, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let leaves = self.left == 0 && recorder.phase() != Phase::Stop;
-        if leaves {
+    pub(super) fn idle_until_stop(
+        &self,
+        at: &Attached,
+        recorder: &mut Recorder,
+    ) -> Result<bool, Fault> {
+        let idle = self.left == 0 && recorder.phase() != Phase::Stop;
+        if idle {
             at.check()?;
             std::thread::sleep(QUIET);
         }
-        Ok(leaves)
+        Ok(idle)
     }
 
     /// Frames that may be taken in one turn of this many.
@@ -138,15 +142,15 @@ impl Intake {
     /// Enters what was read at once. The error is that of a frame that was changed on its way.
     #[inline]
     pub(super) fn enter(&mut self, read: &[u8], recorder: &mut Recorder) -> Result<(), Fault> {
-        match self.taken.look(read)? {
+        match self.inspector.inspect(read)? {
             None => self.hops.strays += 1,
-            Some(seen) if self.left == 0 => self.hops.ring_queued += seen.frames,
-            Some(seen) => {
-                self.left = self.left.saturating_sub(seen.frames);
-                self.hops.received += seen.frames;
-                self.bytes += seen.bytes;
-                recorder.moved(seen.frames as usize);
-                recorder.piece(seen.bytes as usize);
+            Some(count) if self.left == 0 => self.hops.ring_queued += count.frames,
+            Some(count) => {
+                self.left = self.left.saturating_sub(count.frames);
+                self.hops.received += count.frames;
+                self.bytes += count.bytes;
+                recorder.moved(count.frames as usize);
+                recorder.piece(count.bytes as usize);
             }
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! `packet`: frames by packet sockets, many in each sendmmsg(2) or recvmmsg(2). The kernel
 //! copies each into a buffer of its own, and from there to the sink.
 
-use super::frames::Intake;
+use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Tx};
-use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
+use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::packet::{self, Frames};
 use bytepath_sys::packet_batch::Receiver;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,12 +19,12 @@ pub(super) static PATH: DataPath = DataPath {
     tx: Some(HalfPath {
         options: OPTIONS,
         transports: &[FRAMES],
-        ..HalfPath::new(check_tx, open_tx)
+        ..HalfPath::new(|_, _| Support::Yes, open_tx)
     }),
     rx: Some(HalfPath {
         options: TAKE_OPTIONS,
         transports: &[FRAMES],
-        ..HalfPath::new(check_rx, open_rx)
+        ..HalfPath::new(|job, _| frames::on_a_device(job), open_rx)
     }),
 };
 
@@ -34,10 +34,6 @@ const OPTIONS: &[OptionSpec] = &[OptionSpec {
     default: "off",
     help: "PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline",
 }];
-
-fn check_tx(_: &Job, _: &Facts) -> Support {
-    Support::Yes
-}
 
 fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let at = Attached::of(connection)?;
@@ -54,7 +50,7 @@ fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn 
         socket,
         frames,
         burst: plan.burst,
-        handed: frames::Handed::default(),
+        submitted: frames::SubmittedFrames::default(),
     }))
 }
 
@@ -63,7 +59,7 @@ struct Generator {
     socket: OwnedFd,
     frames: Frames,
     burst: u32,
-    handed: frames::Handed,
+    submitted: frames::SubmittedFrames,
 }
 
 /// Slot of the generator's only call.
@@ -102,12 +98,12 @@ impl Tx for Generator {
             Ok(batch.sent)
         });
         let sent = sent.map_err(|e| self.at.fault("sendmmsg", &e))?;
-        Ok(self.handed.enter(sent, bytes, refused, recorder))
+        Ok(self.submitted.enter(sent, bytes, refused, recorder))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let source = "sendmmsg(2) on a packet socket: copied from user memory";
-        Ok(self.handed.account(Manner::Copied, source))
+        Ok(self.submitted.account(Manner::Copied, source))
     }
 }
 
@@ -128,10 +124,6 @@ const BATCH: usize = 64;
 /// Room for a frame that is larger than any of the generator's, which is another's.
 const ROOM: usize = 2048;
 
-fn check_rx(job: &Job, _: &Facts) -> Support {
-    frames::on_a_device(job)
-}
-
 fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     let at = Attached::of(connection)?;
     let room = ROOM.max(frames::plan(job)?.largest() as usize);
@@ -141,13 +133,13 @@ fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn 
         at.fault("opening a packet socket", &e)
             .remedy("run as root, or with CAP_NET_RAW and, for a buffer, CAP_NET_ADMIN")
     })?;
-    Ok(Box::new(Taker { at, receiver, intake: Intake::of(job, 0) }))
+    Ok(Box::new(Taker { at, receiver, received: ReceivedFrames::of(job, 0) }))
 }
 
 struct Taker {
     at: Attached,
     receiver: Receiver,
-    intake: Intake,
+    received: ReceivedFrames,
 }
 
 /// Slots of the sink's calls.
@@ -161,25 +153,25 @@ impl Rx for Taker {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.intake.leaves(&self.at, recorder)? {
+        if self.received.idle_until_stop(&self.at, recorder)? {
             return Ok(false);
         }
-        let most = self.intake.most(BATCH);
+        let most = self.received.most(BATCH);
         let received = recorder.timed(RECVMMSG, || self.receiver.receive(most));
         let received = received.map_err(|e| self.at.fault("recvmmsg", &e))?;
         for frame in self.receiver.frames(received) {
-            self.intake.enter(frame, recorder)?;
+            self.received.enter(frame, recorder)?;
         }
         if received > 0 {
             return Ok(true);
         }
-        self.intake.wait(&self.at, recorder, (POLL, "poll"), |time| self.receiver.wait(time))
+        self.received.wait(&self.at, recorder, (POLL, "poll"), |time| self.receiver.wait(time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let dropped = self.receiver.dropped();
         let dropped = dropped.map_err(|e| self.at.fault("PACKET_STATISTICS", &e))?;
         let source = "recvmmsg(2) on a packet socket: copied to user memory";
-        Ok(self.intake.account(&self.at, dropped, Manner::Copied, source))
+        Ok(self.received.account(&self.at, dropped, Manner::Copied, source))
     }
 }

@@ -123,31 +123,3 @@ fn attempt() -> io::Result<String> {
         Err(e) => Ok(format!("the file; not sent, because there is no loopback connection: {e}")),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bytepath_record::Outcome;
-    use bytepath_record::{Attempt, Role};
-
-    #[test]
-    fn the_probe_wants_the_attempt() {
-        let mut facts = Facts::default();
-        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
-        for (outcome, yes) in [
-            (Outcome::Works(String::new()), true),
-            (Outcome::Errno(libc::ENOSYS), false),
-            (Outcome::Missing("x".into()), false),
-        ] {
-            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
-            assert!(PATH.check(Role::Receiver, &facts).is_none());
-        }
-    }
-
-    #[test]
-    fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
-        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
-    }
-}

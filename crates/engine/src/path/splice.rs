@@ -85,7 +85,7 @@ fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>
     // full length without being told, would keep the last one, and nobody maps ciphertext.
     let bulk = job.batch > 1 && job.tls == Tls::None;
     let align = bulk && job.options.flag("align");
-    let stand = Stand::default();
+    let stand = StreamPosition::default();
     Ok(Box::new(Sender { flow, sources, through, pattern, bulk, align, stand }))
 }
 
@@ -140,12 +140,12 @@ struct Sender {
     pattern: Pattern,
     bulk: bool,
     align: bool,
-    stand: Stand,
+    stand: StreamPosition,
 }
 
 /// Position of the stream.
 #[derive(Debug, Default)]
-struct Stand {
+struct StreamPosition {
     /// Offset within the message.
     at: u64,
     /// Bytes of the record so far.
@@ -245,7 +245,7 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let Stand { splices, ends, .. } = self.stand;
+        let StreamPosition { splices, ends, .. } = self.stand;
         let mut account = Account::default();
         let source = "splice(2): references to pages of a pipe";
         account.ledger.enter(Manner::NotCopied, recorder.total() - ends, splices, source);
@@ -276,8 +276,6 @@ fn attempt() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::Outcome;
-    use bytepath_record::{Attempt, Role};
 
     #[test]
     fn sources_hold_what_the_message_carries_at_each_offset() {
@@ -318,24 +316,5 @@ mod tests {
         }
         drop(tx);
         reader.join().unwrap()
-    }
-
-    #[test]
-    fn the_probe_wants_the_attempt() {
-        let mut facts = Facts::default();
-        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
-        for (outcome, yes) in
-            [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::EPERM), false)]
-        {
-            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
-            assert!(PATH.check(Role::Receiver, &facts).is_none());
-        }
-    }
-
-    #[test]
-    fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
-        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
     }
 }

@@ -330,8 +330,6 @@ fn attempt() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::Outcome;
-    use bytepath_record::{Attempt, Role};
 
     #[test]
     fn fruitless_tries_become_rare_and_a_fruitful_one_forgives() {
@@ -365,25 +363,5 @@ mod tests {
             assert_eq!(stretch.after(0, 3000, 0), 0);
             assert_eq!(stretch.after(57_344, 1096, 0), 0);
         }
-    }
-
-    #[test]
-    fn the_probe_wants_the_attempt() {
-        let mut facts = Facts::default();
-        assert!(!PATH.check(Role::Receiver, &facts).unwrap().is_yes());
-        for (outcome, yes) in
-            [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::ENODEV), false)]
-        {
-            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(PATH.check(Role::Receiver, &facts).unwrap().is_yes(), yes);
-            assert!(PATH.check(Role::Sender, &facts).is_none());
-        }
-    }
-
-    #[test]
-    fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
-        let support = PATH.check(Role::Receiver, &facts).unwrap();
-        assert!(support.is_yes(), "{:?}", facts.attempts);
     }
 }

@@ -84,7 +84,7 @@ fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn
     let fault = |what| move |e: io::Error| Fault::system(what, &e);
     let [from, to] = FramePlan::ADDRESSES;
     let uncut = uncut(job);
-    let cut = group.share(|| Cut::by_the_kernel(at.device()?, !uncut))?;
+    let cut = group.share(|| SegmentationSetting::by_the_kernel(at.device()?, !uncut))?;
     // No one would answer for the sink's address.
     let mut netlink = Netlink::new();
     netlink
@@ -117,7 +117,7 @@ fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn
 /// Who cuts messages: a veth would hand them on uncut, so that 32 frames were one, unless the
 /// link is to have that. Dropping it restores the device's setting.
 #[derive(Debug)]
-struct Cut {
+struct SegmentationSetting {
     device: u32,
     was_on: bool,
     on: bool,
@@ -126,16 +126,16 @@ struct Cut {
 /// The offload feature by which a device takes messages (ethtool(8), -k).
 const CUTS: &str = "tx-udp-segmentation";
 
-impl Cut {
+impl SegmentationSetting {
     /// By the kernel or, if not `by_kernel`, by the peer of the device.
-    fn by_the_kernel(device: u32, by_kernel: bool) -> Result<Cut, Fault> {
+    fn by_the_kernel(device: u32, by_kernel: bool) -> Result<SegmentationSetting, Fault> {
         let mut netlink = Netlink::new();
         let failed = |e: io::Error| Fault::system(format!("setting {CUTS}"), &e);
         let mut is_on = || -> io::Result<bool> {
             Ok(netlink.features(device)?.active.iter().any(|name| name == CUTS))
         };
         let (was_on, on) = (is_on().map_err(failed)?, !by_kernel);
-        let cut = Cut { device, was_on, on };
+        let cut = SegmentationSetting { device, was_on, on };
         if was_on != on {
             cut.switch(on).map_err(failed)?;
         }
@@ -152,7 +152,7 @@ impl Cut {
     }
 }
 
-impl Drop for Cut {
+impl Drop for SegmentationSetting {
     fn drop(&mut self) {
         if self.was_on != self.on {
             // A device that is gone needs nothing.
@@ -164,7 +164,7 @@ impl Drop for Cut {
 struct Generator {
     at: Attached,
     /// Held for as long as any flow sends.
-    _cut: Arc<Cut>,
+    _cut: Arc<SegmentationSetting>,
     socket: UdpSocket,
     messages: Frames,
     /// Datagrams of their own, for what is less than a message.

@@ -3,19 +3,19 @@
 //! what is received takes the reverse path. Where a copy engine writes: [`offload`].
 
 mod offload;
+mod turns;
 
 pub use offload::offloaded;
 
 use super::{DataPath, HalfPath};
-use crate::connection::userspace::{Hold, OPTIONS, Received, Stack, Statistics};
-use crate::connection::{Connection, USERSPACE_TCP, WITNESS_LEN, WitnessPage};
+use crate::connection::userspace::{Hold, OPTIONS, Received};
+use crate::connection::{Connection, USERSPACE_TCP};
 use crate::copy;
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
-use bytepath_record::{
-    Facts, Fault, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Unit,
-};
+use bytepath_record::{Fault, OptionKind, OptionSpec, Role, Support};
 use bytepath_sys::memory::Region;
 use std::time::{Duration, Instant};
+use turns::{CALLS, account, idle, rotation, spins, turn, witness};
 
 pub(super) static PATH: DataPath = DataPath {
     name: "userspace",
@@ -25,12 +25,12 @@ pub(super) static PATH: DataPath = DataPath {
     tx: Some(HalfPath {
         options: &SENDING,
         transports: &[USERSPACE_TCP],
-        ..HalfPath::new(check_tx, open_tx)
+        ..HalfPath::new(offload::check, open_tx)
     }),
     rx: Some(HalfPath {
         options: OPTIONS,
         transports: &[USERSPACE_TCP],
-        ..HalfPath::new(check_rx, open_rx)
+        ..HalfPath::new(|_, _| Support::Yes, open_rx)
     }),
 };
 
@@ -49,14 +49,6 @@ const SENDING: [OptionSpec; OPTIONS.len() + offload::OPTIONS.len() + 1] = {
     rest.split_at_mut(offload::OPTIONS.len()).0.copy_from_slice(offload::OPTIONS);
     all
 };
-
-fn check_tx(job: &Job, facts: &Facts) -> Support {
-    offload::check(job, facts)
-}
-
-fn check_rx(_: &Job, _: &Facts) -> Support {
-    Support::Yes
-}
 
 fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     if offload::is_requested(job) {
@@ -89,94 +81,6 @@ fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn 
         turns: 0,
         at: (job.role, connection.index()),
     }))
-}
-
-/// Bytes of the messages that are sent in turn.
-fn rotation(job: &Job) -> u64 {
-    (job.options.number("rotate").unwrap_or(0) / job.message_size).max(1) * job.message_size
-}
-
-fn spins(job: &Job) -> bool {
-    job.options.word("wait") == "spin"
-}
-
-/// Slots of both halves' calls: a poll of the stack, which makes many, and sleeping.
-const STACK: usize = 0;
-const POLL: usize = 1;
-const CALLS: &[&str] = &["stack", "poll"];
-
-/// The witness page, which takes the way that the stream will take.
-fn witness(hold: &Hold) -> Result<(), Fault> {
-    let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
-    WitnessPage::before(&mut page);
-    hold.connection().write_all(&page)?;
-    WitnessPage::settle(hold.connection(), |after| page.copy_from_slice(after))
-}
-
-/// One poll of the stack.
-#[inline]
-fn turn(hold: &Hold, stack: &mut Stack, recorder: &mut Recorder) -> Result<(), Fault> {
-    recorder.timed(STACK, || stack.poll().map(|()| 0)).map(drop).map_err(|e| hold.fault(&e))
-}
-
-/// Nothing could be moved.
-#[inline]
-fn idle(hold: &Hold, spins: bool, recorder: &mut Recorder) -> Result<(), Fault> {
-    if spins {
-        std::hint::spin_loop();
-        return Ok(());
-    }
-    let mut result = Ok(true);
-    let _ = recorder.timed(POLL, || {
-        result = hold.wait(Duration::MAX);
-        Ok(0)
-    });
-    result.map(drop)
-}
-
-/// The account of a half, with what the stack has counted if the other half has not reported it.
-fn account(
-    hold: &Hold,
-    (role, flow): (Role, u32),
-    [bytes, turns]: [u64; 2],
-    source: &str,
-) -> Result<Account, Fault> {
-    let mut account = Account::default();
-    account.ledger.enter(Manner::Copied, bytes, turns, source);
-    let Some(Statistics { counts, polls, empty_polls, dropped, spoilt }) = hold.statistics()?
-    else {
-        return Ok(account);
-    };
-    let mut read = |name: &str, unit, value: f64| {
-        let name = format!("userspace.{name}");
-        account.readings.push(Reading::sum(name, unit, value, Scope::Flow(role, flow)));
-    };
-    for (name, count) in [
-        ("frames-in", counts.frames_in),
-        ("frames-out", counts.frames_out),
-        ("frames-again", counts.frames_again),
-        ("checksums", counts.computed),
-        ("polls", polls),
-        ("empty-polls", empty_polls),
-        ("probes", counts.probes),
-        ("no-room", counts.no_room),
-        ("dropped", dropped),
-    ] {
-        read(name, Unit::Count, count as f64);
-    }
-    for (name, bytes) in [("bytes-in", counts.bytes_in), ("bytes-out", counts.bytes_out)] {
-        read(name, Unit::Bytes, bytes as f64);
-    }
-    for (count, what) in [
-        (spoilt, "were dropped or reordered on purpose"),
-        (counts.damaged, "had a wrong checksum"),
-        (dropped, "did not fit into the packet socket"),
-    ] {
-        if count > 0 {
-            account.notes.push(format!("{count} frames of the user-space TCP {what}"));
-        }
-    }
-    Ok(account)
 }
 
 struct Sender {

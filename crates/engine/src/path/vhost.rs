@@ -2,7 +2,7 @@
 //! the virtual machine: the worker copies each into a buffer of our receive queue. It is what
 //! feeds a guest's network device, without the guest and without qemu.
 
-use super::frames::Intake;
+use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, Job, QUIET, Recorder, Rx};
@@ -81,7 +81,7 @@ fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>
     let shape = Shape { entries: ring(job)?, buffer, mergeable };
     let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
     place(&vhost, plan.vhost)?;
-    Ok(Box::new(Queue { at, vhost, intake: Intake::of(job, 0) }))
+    Ok(Box::new(Queue { at, vhost, received: ReceivedFrames::of(job, 0) }))
 }
 
 /// The worker has the CPU of the thread that requested it, which is about to be busy.
@@ -102,7 +102,7 @@ fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
 struct Queue {
     at: Attached,
     vhost: Receiver,
-    intake: Intake,
+    received: ReceivedFrames,
 }
 
 /// Slot of the only call that it makes on its own.
@@ -115,18 +115,18 @@ impl Rx for Queue {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.intake.leaves(&self.at, recorder)? {
+        if self.received.idle_until_stop(&self.at, recorder)? {
             return Ok(false);
         }
-        let (most, mut entered) = (self.intake.most(TURN), Ok(()));
+        let (most, mut entered) = (self.received.most(TURN), Ok(()));
         let visit = |piece: Piece| {
             // What takes several buffers is larger than any frame of ours.
             if piece.begins && piece.ends {
                 if entered.is_ok() {
-                    entered = self.intake.enter(piece.bytes, recorder);
+                    entered = self.received.enter(piece.bytes, recorder);
                 }
             } else if piece.ends {
-                self.intake.stray();
+                self.received.stray();
             }
         };
         let frames = self.vhost.take(most, visit).map_err(trouble)?;
@@ -136,7 +136,7 @@ impl Rx for Queue {
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let source = "vhost-net: its worker copies each frame into the queue's memory";
-        let mut account = self.intake.account(&self.at, 0, Manner::Copied, source);
+        let mut account = self.received.account(&self.at, 0, Manner::Copied, source);
         let counts = self.vhost.counts();
         let scope = Scope::Flow(Role::Receiver, self.at.index());
         for (name, value) in
@@ -152,7 +152,7 @@ impl Rx for Queue {
 impl Queue {
     fn wait_for_frames(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         self.at.check()?;
-        if self.intake.spins() {
+        if self.received.spins() {
             frames::spin(|| self.vhost.waiting() > 0);
             self.vhost.examine().map_err(trouble)?;
             return Ok(self.vhost.waiting() > 0);
@@ -163,7 +163,7 @@ impl Queue {
             there = vhost.wait(QUIET);
             Ok(0)
         });
-        there.map(|there| self.intake.woken(there)).map_err(trouble)
+        there.map(|there| self.received.woken(there)).map_err(trouble)
     }
 }
 

@@ -3,17 +3,18 @@
 //! (Documentation/networking/devmem.rst; `docs/devmem.md`).
 
 mod area;
+mod options;
 mod receive;
 mod send;
 mod support;
 
-use super::nic::{QUEUES, each_has_a_flow, own_queues};
+use super::nic::{each_has_a_flow, own_queues};
 use super::{DataPath, HalfPath};
-use crate::connection::{Connection, Flow};
+use crate::connection::Connection;
 use crate::workload::{Group, Job, Rx, Tx};
-use area::{Areas, Place};
-use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Options, Role, Support};
-use bytepath_sys as sys;
+use area::{AreaSpec, Areas};
+use bytepath_record::{Facts, Fault, Role, Support};
+use options::{RECEIVER_OPTIONS, SENDER_OPTIONS, memory};
 use receive::{Live, Receiving};
 
 pub(super) static PATH: DataPath = DataPath {
@@ -28,62 +29,6 @@ pub(super) static PATH: DataPath = DataPath {
         ..HalfPath::new(check_rx, open_rx)
     }),
 };
-
-/// Where the dmabuf's memory is: names of `sys::dmabuf::PROVIDERS`.
-const MEMORY: OptionSpec = OptionSpec {
-    name: "memory",
-    kind: OptionKind::Choice(&["udmabuf", "udmabuf-huge", "heap", "gpu"]),
-    default: "udmabuf",
-    help: "memory of the dmabuf: host memory, huge pages, the system heap, the first GPU",
-};
-
-const DEVICE: OptionSpec = OptionSpec {
-    name: "device",
-    kind: OptionKind::Name,
-    default: "auto",
-    help: "network device to bind to (auto: the one with the flow's address)",
-};
-
-const RECEIVER_OPTIONS: &[OptionSpec] = &[
-    MEMORY,
-    DEVICE,
-    OptionSpec {
-        name: "queue",
-        kind: OptionKind::AutoCount(0, 65_535),
-        default: "auto",
-        help: "receive queue to bind, to which the flows are steered (auto: the last)",
-    },
-    QUEUES,
-    OptionSpec {
-        name: "area",
-        kind: OptionKind::Size(64 << 10, 64 << 30),
-        default: "64M",
-        help: "bytes of the dmabuf, for all flows of the queue ('bytepath size' computes it)",
-    },
-    OptionSpec {
-        name: "rx-page-size",
-        kind: OptionKind::AutoSize(4096, 1 << 30),
-        default: "auto",
-        help: "bytes of one buffer, a power of two (Linux 7.3; auto: a page)",
-    },
-    OptionSpec {
-        name: "recycle-batch",
-        kind: OptionKind::WordCount("each", 1, 65_536),
-        default: "each",
-        help: "fragments to gather before they are returned (each: after every call)",
-    },
-];
-
-const SENDER_OPTIONS: &[OptionSpec] = &[
-    MEMORY,
-    DEVICE,
-    OptionSpec {
-        name: "reap",
-        kind: OptionKind::Count(1, super::zerocopy_send::WINDOW as u64),
-        default: "16",
-        help: "sends between checks of the error queue",
-    },
-];
 
 fn check_tx(job: &Job, facts: &Facts) -> Support {
     super::fits(send::sendable(job)).and(support::support(
@@ -106,36 +51,16 @@ fn check_rx(job: &Job, facts: &Facts) -> Support {
 
 fn open_rx(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
     let flow = connection.kernel()?;
-    let place = Place::of(&job.options, &flow)?;
-    let area = group.share(|| Ok(Areas::default()))?.of(&place)?;
+    let spec = AreaSpec::of(&job.options, &flow)?;
+    let area = group.share(|| Ok(Areas::default()))?.of(&spec)?;
     Ok(Box::new(Receiving::new(Live(flow), area, job)?))
-}
-
-/// The provider that options name.
-fn memory(options: &Options) -> &str {
-    match options.word(MEMORY.name) {
-        "" => MEMORY.default,
-        name => name,
-    }
-}
-
-/// The device that options name, or that carries the flow.
-fn device(options: &Options, flow: &Flow) -> Result<String, Fault> {
-    match options.word(DEVICE.name) {
-        "" | "auto" => sys::device::of_address(flow.local_address()?),
-        name => return Ok(name.to_owned()),
-    }
-    .map_err(|e| {
-        flow.fault("finding the device of the connection", &e)
-            .remedy(format!("name it: {}=DEV", DEVICE.name))
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::path::Wire;
-    use bytepath_record::OptionValue;
+    use bytepath_record::{OptionValue, Options};
     use std::net::IpAddr;
 
     fn wire(driver: &'static str, queues: u32) -> Wire<'static> {

@@ -2,7 +2,7 @@
 //! may be work of the flow's thread, or the stack has a thread of its own: then the two share
 //! the FIFO by a spin lock, or without one.
 
-use super::{account, idle, rotation, spins, turn, witness};
+use super::turns::{CALLS, account, idle, rotation, spins, turn, witness};
 use crate::connection::Connection;
 use crate::connection::userspace::{Hold, Stack};
 use crate::copy::fifo::{Counts, Reader, Sharing, Writer, fifo};
@@ -191,7 +191,7 @@ enum Feeder {
 
 impl Tx for Offloaded {
     fn calls(&self) -> &'static [&'static str] {
-        super::CALLS
+        CALLS
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
