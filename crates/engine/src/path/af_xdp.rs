@@ -20,18 +20,9 @@ use std::time::{Duration, Instant};
 pub(super) static PATH: DataPath = DataPath {
     name: "af-xdp",
     summary: "AF_XDP sockets at both ends: copied or zero-copy, depending on the bind mode",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(HalfPath {
-        options: TX_OPTIONS,
-        transports: &[FRAMES],
-        ..HalfPath::new(check_tx, open_tx)
-    }),
-    rx: Some(HalfPath {
-        options: RX_OPTIONS,
-        transports: &[FRAMES],
-        ..HalfPath::new(check_rx, open_rx)
-    }),
+    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(TX_OPTIONS).over(&[FRAMES])),
+    rx: Some(HalfPath::rx(check_rx, open_rx).with_options(RX_OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
 
 const RING: OptionSpec = OptionSpec {
@@ -142,10 +133,6 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["sendto", "poll"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     #[inline]

@@ -5,11 +5,6 @@ use bytepath_record::{Attempt, Fault, Outcome, Protocol, Support};
 use bytepath_sys::memory::Region;
 use std::io;
 
-/// For paths of which there is nothing to try.
-pub(super) fn nothing_to_try(_: Option<&str>) -> Vec<Attempt> {
-    Vec::new()
-}
-
 /// A fault as the answer of a check.
 pub(super) fn fits<T>(result: Result<T, Fault>) -> Support {
     match result {

@@ -14,10 +14,8 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "discard",
     summary: "recv with MSG_TRUNC: discarded unread in the kernel, an upper bound",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: None,
-    rx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
+    rx: Some(HalfPath::rx(check, open).with_options(OPTIONS)),
+    ..DataPath::EMPTY
 };
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
@@ -93,10 +91,12 @@ impl Rx for Discarder {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "recv(2) with MSG_TRUNC: discarded in the kernel";
-        account.ledger.enter(Manner::Discarded, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::Discarded,
+            recorder.total(),
+            self.calls,
+            "recv(2) with MSG_TRUNC: discarded in the kernel",
+        ))
     }
 }
 

@@ -214,12 +214,6 @@ impl ReceivedFrames {
     }
 }
 
-/// Frames have no stream that could begin with a page.
-pub(super) fn no_witness() -> Fault {
-    Fault::new(FaultKind::System, "a witness page was requested of frames")
-        .remedy("report this as a bug")
-}
-
 /// For a sink that takes frames off the descriptors of a tap.
 pub(super) fn on_a_tap(job: &Job) -> Support {
     match job.frames.as_ref().is_none_or(|frames| frames.tap.is_some()) {

@@ -26,6 +26,16 @@ pub struct DataPath {
 }
 
 impl DataPath {
+    /// No path yet: what most have in common.
+    pub const EMPTY: DataPath = DataPath {
+        name: "",
+        summary: "",
+        attempt: |_| Vec::new(),
+        uses_io_uring: false,
+        tx: None,
+        rx: None,
+    };
+
     /// The half that a role is named after: the sender's sends.
     pub fn half(&self, role: Role) -> Option<HalfPath> {
         match role {
@@ -71,11 +81,33 @@ pub struct HalfPath<Open = ()> {
 pub type OpenTx = fn(&Job, &dyn Connection, &Group) -> Result<Box<dyn Tx>, Fault>;
 pub type OpenRx = fn(&Job, &dyn Connection, &Group) -> Result<Box<dyn Rx>, Fault>;
 
-impl<Open> HalfPath<Open> {
-    /// A half without options, over the kernel's TCP.
-    pub const fn new(check: fn(&Job, &Facts) -> Support, open: Open) -> Self {
+impl HalfPath<OpenTx> {
+    /// A sending half without options, over the kernel's TCP.
+    pub const fn tx(check: fn(&Job, &Facts) -> Support, open: OpenTx) -> Self {
+        HalfPath::new(check, open)
+    }
+}
+
+impl HalfPath<OpenRx> {
+    /// A receiving half without options, over the kernel's TCP.
+    pub const fn rx(check: fn(&Job, &Facts) -> Support, open: OpenRx) -> Self {
+        HalfPath::new(check, open)
+    }
+}
+
+impl<Open: Copy> HalfPath<Open> {
+    const fn new(check: fn(&Job, &Facts) -> Support, open: Open) -> Self {
         let prepare = |_: &Options, _: &Wire| Ok(Vec::new());
         HalfPath { options: &[], transports: &[KERNEL_TCP], check, prepare, open }
+    }
+
+    pub const fn with_options(self, options: &'static [OptionSpec]) -> Self {
+        HalfPath { options, ..self }
+    }
+
+    /// The same half over these transports instead of the kernel's TCP.
+    pub const fn over(self, transports: &'static [&'static dyn Transport]) -> Self {
+        HalfPath { transports, ..self }
     }
 
     fn description(self) -> HalfPath {

@@ -46,6 +46,5 @@ pub use tls::{encrypts, support as tls_support};
 pub use userspace::offloaded;
 
 use common::{
-    buffer, fits, message, needs_stream, nothing_to_try, reads_into_kernel_memory, tried,
-    waits_within_messages,
+    buffer, fits, message, needs_stream, reads_into_kernel_memory, tried, waits_within_messages,
 };

@@ -21,9 +21,8 @@ pub(super) static PATH: DataPath = DataPath {
     name: "msg-zerocopy",
     summary: "send with MSG_ZEROCOPY: pages pinned, completions on the error queue",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    uses_io_uring: false,
-    tx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    ..DataPath::EMPTY
 };
 
 const OPTIONS: &[OptionSpec] = &[

@@ -14,18 +14,13 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "packet",
     summary: "frames by packet sockets, sendmmsg and recvmmsg: copied at both ends",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(HalfPath {
-        options: OPTIONS,
-        transports: &[FRAMES],
-        ..HalfPath::new(|_, _| Support::Yes, open_tx)
-    }),
-    rx: Some(HalfPath {
-        options: TAKE_OPTIONS,
-        transports: &[FRAMES],
-        ..HalfPath::new(|job, _| frames::on_a_device(job), open_rx)
-    }),
+    tx: Some(HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(OPTIONS).over(&[FRAMES])),
+    rx: Some(
+        HalfPath::rx(|job, _| frames::on_a_device(job), open_rx)
+            .with_options(TAKE_OPTIONS)
+            .over(&[FRAMES]),
+    ),
+    ..DataPath::EMPTY
 };
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
@@ -71,10 +66,6 @@ const TIMEOUT: Duration = Duration::from_millis(10);
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["sendmmsg"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     #[inline]

@@ -12,18 +12,15 @@ use bytepath_sys::packet_ring::{Receiver, Sender};
 pub(super) static PATH: DataPath = DataPath {
     name: "packet-ring",
     summary: "frames in rings of packet sockets (PACKET_TX_RING, PACKET_RX_RING), many per call",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(HalfPath {
-        options: GENERATE_OPTIONS,
-        transports: &[FRAMES],
-        ..HalfPath::new(|_, _| Support::Yes, open_tx)
-    }),
-    rx: Some(HalfPath {
-        options: TAKE_OPTIONS,
-        transports: &[FRAMES],
-        ..HalfPath::new(|job, _| frames::on_a_device(job), open_rx)
-    }),
+    tx: Some(
+        HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(GENERATE_OPTIONS).over(&[FRAMES]),
+    ),
+    rx: Some(
+        HalfPath::rx(|job, _| frames::on_a_device(job), open_rx)
+            .with_options(TAKE_OPTIONS)
+            .over(&[FRAMES]),
+    ),
+    ..DataPath::EMPTY
 };
 
 const SLOTS: OptionSpec = OptionSpec {
@@ -77,10 +74,6 @@ const SEND: usize = 0;
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["send"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     #[inline]

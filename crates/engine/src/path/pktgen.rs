@@ -18,9 +18,8 @@ pub(super) static PATH: DataPath = DataPath {
     name: "pktgen",
     summary: "frames by the kernel's packet generator, bypassing the queueing discipline",
     attempt,
-    uses_io_uring: false,
-    tx: Some(HalfPath { options: OPTIONS, transports: &[FRAMES], ..HalfPath::new(check, open) }),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
 
 const ATTEMPT: &str = "pktgen";
@@ -174,10 +173,6 @@ struct Flow {
 impl Tx for Flow {
     fn calls(&self) -> &'static [&'static str] {
         &[]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     /// The kernel's thread generates by itself, and by its own clock where it has a rate.

@@ -17,9 +17,8 @@ pub(super) static PATH: DataPath = DataPath {
     name: "sendfile",
     summary: "sendfile from a file in memory: its pages are sent by reference",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    uses_io_uring: false,
-    tx: Some(HalfPath::new(check, open)),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open)),
+    ..DataPath::EMPTY
 };
 
 /// What is tried on a host.
@@ -93,10 +92,12 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "sendfile(2): references to page-cache pages of a memfd";
-        account.ledger.enter(Manner::NotCopied, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::NotCopied,
+            recorder.total(),
+            self.calls,
+            "sendfile(2): references to page-cache pages of a memfd",
+        ))
     }
 }
 

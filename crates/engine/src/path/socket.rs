@@ -17,18 +17,15 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "socket",
     summary: "send and recv: copied from and to user memory",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(HalfPath {
-        options: SEND_OPTIONS,
-        transports: &[KERNEL_TCP, KERNEL_UDP],
-        ..HalfPath::new(check_tx, open_tx)
-    }),
-    rx: Some(HalfPath {
-        options: RECEIVE_OPTIONS,
-        transports: &[KERNEL_TCP, KERNEL_UDP],
-        ..HalfPath::new(check_rx, open_rx)
-    }),
+    tx: Some(
+        HalfPath::tx(check_tx, open_tx).with_options(SEND_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
+    ),
+    rx: Some(
+        HalfPath::rx(check_rx, open_rx)
+            .with_options(RECEIVE_OPTIONS)
+            .over(&[KERNEL_TCP, KERNEL_UDP]),
+    ),
+    ..DataPath::EMPTY
 };
 
 const SEND_OPTIONS: &[OptionSpec] = &[OptionSpec {
@@ -166,10 +163,12 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "send(2): copied from user memory";
-        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::Copied,
+            recorder.total(),
+            self.calls,
+            "send(2): copied from user memory",
+        ))
     }
 }
 
@@ -244,10 +243,12 @@ impl Rx for Receiver {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "recv(2): copied to user memory";
-        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::Copied,
+            recorder.total(),
+            self.calls,
+            "recv(2): copied to user memory",
+        ))
     }
 }
 

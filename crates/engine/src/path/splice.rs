@@ -37,9 +37,8 @@ pub(super) static PATH: DataPath = DataPath {
     name: "splice",
     summary: "tee and splice from pipes filled once: their pages are sent by reference",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    uses_io_uring: false,
-    tx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    ..DataPath::EMPTY
 };
 
 const OPTIONS: &[OptionSpec] = &[

@@ -18,8 +18,8 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "frames read from a tap or macvtap, by read, readv or io_uring: copied to user memory",
     attempt: |_| vec![ring::attempt(MULTISHOT, uring::try_read_multishot(), "")],
     uses_io_uring: true,
-    tx: None,
-    rx: Some(HalfPath { options: OPTIONS, transports: &[FRAMES], ..HalfPath::new(check, open) }),
+    rx: Some(HalfPath::rx(check, open).with_options(OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
 
 /// What is tried on a host.

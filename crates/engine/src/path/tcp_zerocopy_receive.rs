@@ -23,9 +23,8 @@ pub(super) static PATH: DataPath = DataPath {
     name: "tcp-zerocopy-receive",
     summary: "pages of the receive queue mapped into the process, the rest by recv",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    uses_io_uring: false,
-    tx: None,
-    rx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
+    rx: Some(HalfPath::rx(check, open).with_options(OPTIONS)),
+    ..DataPath::EMPTY
 };
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {

@@ -18,10 +18,8 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "udp-gso",
     summary: "datagrams segmented by the kernel from large messages (UDP_SEGMENT): copied",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(HalfPath { options: OPTIONS, transports: &[FRAMES], ..HalfPath::new(check, open) }),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
@@ -185,10 +183,6 @@ const SENDMMSG: usize = 0;
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["sendmmsg"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     #[inline]

@@ -19,16 +19,13 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: linked or bundled sends; multishot receive into provided buffers",
     attempt: |_| ring::attempts(),
     uses_io_uring: true,
-    tx: Some(HalfPath {
-        options: TX_OPTIONS,
-        transports: &[KERNEL_TCP, KERNEL_UDP],
-        ..HalfPath::new(check_tx, open_tx)
-    }),
-    rx: Some(HalfPath {
-        options: RX_OPTIONS,
-        transports: &[KERNEL_TCP, KERNEL_UDP],
-        ..HalfPath::new(check_rx, open_rx)
-    }),
+    tx: Some(
+        HalfPath::tx(check_tx, open_tx).with_options(TX_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
+    ),
+    rx: Some(
+        HalfPath::rx(check_rx, open_rx).with_options(RX_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
+    ),
+    ..DataPath::EMPTY
 };
 
 const TX_OPTIONS: &[OptionSpec] = &[

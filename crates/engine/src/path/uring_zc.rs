@@ -18,8 +18,8 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: linked zero-copy sends from a registered buffer, usage reported",
     attempt,
     uses_io_uring: true,
-    tx: Some(HalfPath { options: OPTIONS, ..HalfPath::new(check, open) }),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    ..DataPath::EMPTY
 };
 
 const OPTIONS: &[OptionSpec] = &[

@@ -21,17 +21,11 @@ pub(super) static PATH: DataPath = DataPath {
     name: "userspace",
     summary: "a TCP stack in this process over a packet socket; its peer can be any TCP",
     attempt: offload::attempt,
-    uses_io_uring: false,
-    tx: Some(HalfPath {
-        options: &SENDING,
-        transports: &[USERSPACE_TCP],
-        ..HalfPath::new(offload::check, open_tx)
-    }),
-    rx: Some(HalfPath {
-        options: OPTIONS,
-        transports: &[USERSPACE_TCP],
-        ..HalfPath::new(|_, _| Support::Yes, open_rx)
-    }),
+    tx: Some(HalfPath::tx(offload::check, open_tx).with_options(&SENDING).over(&[USERSPACE_TCP])),
+    rx: Some(
+        HalfPath::rx(|_, _| Support::Yes, open_rx).with_options(OPTIONS).over(&[USERSPACE_TCP]),
+    ),
+    ..DataPath::EMPTY
 };
 
 /// What the sending half has in addition to the options of the stack and of copies.

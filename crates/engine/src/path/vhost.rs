@@ -18,9 +18,8 @@ pub(super) static PATH: DataPath = DataPath {
     name: "vhost",
     summary: "frames of a tap by vhost-net, into a queue of this process: copied by its worker",
     attempt: |_| vec![super::tried(ATTEMPT, vhost::features().map(|bits| format!("{bits:#x}")))],
-    uses_io_uring: false,
-    tx: None,
-    rx: Some(HalfPath { options: OPTIONS, transports: &[FRAMES], ..HalfPath::new(check, open) }),
+    rx: Some(HalfPath::rx(check, open).with_options(OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
 
 /// What is tried on a host: which features its vhost-net has.

@@ -12,27 +12,15 @@ use std::time::Duration;
 pub(super) static DROP: DataPath = DataPath {
     name: "xdp-drop",
     summary: "frames counted and dropped by an XDP program: no application sees them",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: None,
-    rx: Some(HalfPath {
-        options: DROP_OPTIONS,
-        transports: &[FRAMES],
-        ..HalfPath::new(check_rx, open_rx)
-    }),
+    rx: Some(HalfPath::rx(check_rx, open_rx).with_options(DROP_OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
 
 pub(super) static LIVE: DataPath = DataPath {
     name: "xdp-live",
     summary: "copies of a frame made in the kernel, without a socket buffer (XDP live frames)",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(HalfPath {
-        options: LIVE_OPTIONS,
-        transports: &[FRAMES],
-        ..HalfPath::new(check_tx, open_tx)
-    }),
-    rx: None,
+    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(LIVE_OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
 
 const DROP_OPTIONS: &[OptionSpec] = &[OptionSpec {
@@ -160,10 +148,6 @@ struct Generator {
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["bpf"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {

@@ -3,7 +3,9 @@
 //! for all movers and compiled for each.
 
 use super::{FramePlan, Phase, Recorder};
-use bytepath_record::{Cell, Fault, Hops, Ledger, Options, Protocol, Reading, Role, Tls, Touch};
+use bytepath_record::{
+    Cell, Fault, FaultKind, Hops, Ledger, Manner, Options, Protocol, Reading, Role, Tls, Touch,
+};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,8 +18,12 @@ pub trait Tx: Send {
 
     /// Sends the witness page of [`crate::connection::WITNESS_LEN`] bytes the way that
     /// the stream will go, waits until the peer's kernel has it, then overwrites the
-    /// page. Called at most once, before [`Tx::begin`].
-    fn witness(&mut self) -> Result<(), Fault>;
+    /// page. Called at most once, before [`Tx::begin`], and never of frames, which have no stream
+    /// that could begin with a page.
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(Fault::new(FaultKind::System, "a witness page was requested of frames")
+            .remedy("report this as a bug"))
+    }
 
     /// Called once on the mover's thread, before the first turn.
     fn begin(&mut self) -> Result<(), Fault> {
@@ -166,6 +172,13 @@ pub struct Account {
 }
 
 impl Account {
+    /// Of bytes that all went one way, by so many events.
+    pub fn of(manner: Manner, bytes: u64, events: u64, source: &str) -> Account {
+        let mut account = Account::default();
+        account.ledger.enter(manner, bytes, events, source);
+        account
+    }
+
     /// Adds the account of the other half of the same flow.
     pub fn add(&mut self, other: Account) {
         self.ledger.add(&other.ledger);

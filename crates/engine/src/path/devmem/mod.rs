@@ -21,13 +21,12 @@ pub(super) static PATH: DataPath = DataPath {
     name: "devmem",
     summary: "devmem TCP: the NIC moves payload from and to a dmabuf, by reference",
     attempt: support::attempts,
-    uses_io_uring: false,
-    tx: Some(HalfPath { options: SENDER_OPTIONS, ..HalfPath::new(check_tx, open_tx) }),
+    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(SENDER_OPTIONS)),
     rx: Some(HalfPath {
-        options: RECEIVER_OPTIONS,
         prepare: |options, wire| own_queues("devmem", options, wire),
-        ..HalfPath::new(check_rx, open_rx)
+        ..HalfPath::rx(check_rx, open_rx).with_options(RECEIVER_OPTIONS)
     }),
+    ..DataPath::EMPTY
 };
 
 fn check_tx(job: &Job, facts: &Facts) -> Support {

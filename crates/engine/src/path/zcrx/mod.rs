@@ -23,8 +23,8 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: zero-copy receive, the NIC writes into application memory",
     attempt: probe::attempts,
     uses_io_uring: true,
-    tx: None,
-    rx: Some(HalfPath { options: OPTIONS, prepare: prepare, ..HalfPath::new(check, open) }),
+    rx: Some(HalfPath { prepare, ..HalfPath::rx(check, open).with_options(OPTIONS) }),
+    ..DataPath::EMPTY
 };
 
 const OPTIONS: &[OptionSpec] = &[
