@@ -1,8 +1,10 @@
 //! What halves share: their memory, their attempts, and refusals that several have.
 
+use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Job, Pattern};
-use bytepath_record::{Attempt, Fault, Outcome, Protocol, Support};
+use bytepath_record::{Attempt, Fault, OptionKind, OptionSpec, Outcome, Protocol, Support};
 use bytepath_sys::memory::Region;
+use bytepath_sys::tcp;
 use std::io;
 
 /// A fault as the answer of a check.
@@ -77,4 +79,31 @@ pub(super) fn tried(name: &str, result: io::Result<String>) -> Attempt {
         },
     };
     Attempt { name: name.to_owned(), outcome }
+}
+
+pub(super) const LOWAT: OptionSpec = OptionSpec {
+    name: "lowat",
+    kind: OptionKind::AutoSize(1, 1 << 30),
+    default: "auto",
+    help: "SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)",
+};
+
+/// Has receives wait for so many bytes, if any. Not before a mover begins: it would also hold up
+/// the reading of the witness page.
+pub(super) fn set_lowat(flow: &Flow, bytes: Option<u64>) -> Result<(), Fault> {
+    let Some(bytes) = bytes else { return Ok(()) };
+    tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamp(bytes))
+        .map_err(|e| flow.fault("SO_RCVLOWAT", &e))
+}
+
+/// A number as a socket option takes it.
+pub(super) fn clamp(number: u64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// Memory with the content in which the witness page is sent.
+pub(super) fn witness_page() -> Result<Region, Fault> {
+    let mut page = buffer("the witness page", WITNESS_LEN as u64, false)?;
+    WitnessPage::before(&mut page);
+    Ok(page)
 }

@@ -2,10 +2,11 @@
 //! discards them without a copy (tcp(7); `tcp_recvmsg_locked` in net/ipv4/tcp.c). No
 //! application sees them: an upper bound for receive paths.
 
+use super::common::{self, LOWAT};
 use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, Job, Recorder, Rx};
-use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support, Touch};
+use bytepath_record::{Facts, Fault, Manner, Support, Touch};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
 use std::io::ErrorKind;
@@ -14,16 +15,9 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "discard",
     summary: "recv with MSG_TRUNC: discarded unread in the kernel, an upper bound",
-    rx: Some(HalfPath::rx(check, open).with_options(OPTIONS)),
+    rx: Some(HalfPath::rx(check, open).with_options(&[LOWAT])),
     ..DataPath::EMPTY
 };
-
-const OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "lowat",
-    kind: OptionKind::AutoSize(1, 1 << 30),
-    default: "auto",
-    help: "SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)",
-}];
 
 fn check(job: &Job, _: &Facts) -> Support {
     match job.touch {
@@ -42,7 +36,7 @@ fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>
     Ok(Box::new(Discarder {
         flow: connection.kernel()?,
         room: super::buffer("the read buffer", job.read_size, false)?,
-        lowat: lowat.map(|bytes| i32::try_from(bytes).unwrap_or(i32::MAX)),
+        lowat,
         calls: 0,
     }))
 }
@@ -51,7 +45,7 @@ struct Discarder {
     flow: Flow,
     /// Says how much may be discarded at once; the kernel writes nothing into it.
     room: Region,
-    lowat: Option<i32>,
+    lowat: Option<u64>,
     calls: u64,
 }
 
@@ -64,10 +58,7 @@ impl Rx for Discarder {
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
-        // Not earlier: it would also hold up the reading of the witness page.
-        let Some(bytes) = self.lowat else { return Ok(()) };
-        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
-            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+        common::set_lowat(&self.flow, self.lowat)
     }
 
     #[inline]

@@ -79,8 +79,7 @@ impl Tx for Sender {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
-        WitnessPage::before(&mut page);
+        let mut page = super::witness_page()?;
         self.0.send_aside(page.len(), |_, flow, at| {
             tcp::send(flow.fd(), &page[at..], libc::MSG_ZEROCOPY)
         })?;

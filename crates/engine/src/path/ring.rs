@@ -78,9 +78,7 @@ pub(super) fn witness(
     send: impl FnOnce(&mut SendRing) -> io::Result<()>,
 ) -> Result<(), Fault> {
     let failed = |e: &io::Error| fault("cannot send the witness page", e);
-    let mut page = memory(WITNESS_LEN)?;
-    WitnessPage::before(&mut page);
-    let mut ring = make(page)?;
+    let mut ring = make(super::witness_page()?)?;
     ring.activate().and_then(|()| send(&mut ring)).map_err(|e| failed(&e))?;
     await_witness(&mut ring)?;
     WitnessPage::settle(flow, |after| ring.memory_mut().copy_from_slice(after))
@@ -150,14 +148,7 @@ fn bundle(name: &str, feature: bool, try_it: impl FnOnce() -> io::Result<()>) ->
 
 /// An attempt with its outcome.
 pub(super) fn attempt(name: &str, result: io::Result<()>, detail: &str) -> Attempt {
-    let outcome = match result {
-        Ok(()) => Outcome::Works(detail.into()),
-        Err(e) => match e.raw_os_error() {
-            Some(errno) => Outcome::Errno(errno),
-            None => Outcome::Missing(e.to_string()),
-        },
-    };
-    Attempt { name: name.into(), outcome }
+    super::tried(name, result.map(|()| detail.into()))
 }
 
 /// Whether rings can be made at all and wait as they are asked to, with the reason where they

@@ -3,8 +3,9 @@
 
 mod tls;
 
+use super::common::{self, LOWAT, clamp};
 use super::{DataPath, HalfPath};
-use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WITNESS_LEN, WitnessPage};
+use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WitnessPage};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
@@ -36,12 +37,7 @@ const SEND_OPTIONS: &[OptionSpec] = &[OptionSpec {
 }];
 
 const RECEIVE_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "lowat",
-        kind: OptionKind::AutoSize(1, 1 << 30),
-        default: "auto",
-        help: "SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)",
-    },
+    LOWAT,
     OptionSpec {
         name: "busy-poll",
         kind: OptionKind::Count(0, 1_000_000),
@@ -134,8 +130,7 @@ impl Tx for Sender {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
-        WitnessPage::before(&mut page);
+        let mut page = common::witness_page()?;
         let mut sent = 0;
         while sent < page.len() {
             match tcp::send(self.flow.fd(), &page[sent..], 0) {
@@ -203,10 +198,7 @@ impl Rx for Receiver {
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
-        // Not earlier: it would also hold up who reads the witness page.
-        let Some(bytes) = self.lowat else { return Ok(()) };
-        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamp(bytes))
-            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+        common::set_lowat(&self.flow, self.lowat)
     }
 
     #[inline]
@@ -290,9 +282,4 @@ fn busy_poll(flow: &Flow, microseconds: u64) -> Result<(), Fault> {
             "run with CAP_NET_ADMIN, raise sysctl net.core.busy_read, or choose busy-poll=0",
         )
     })
-}
-
-/// A number as a socket option takes it.
-fn clamp(number: u64) -> i32 {
-    i32::try_from(number).unwrap_or(i32::MAX)
 }

@@ -139,10 +139,7 @@ impl Rx for Receiver {
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
-        let lowat = i32::try_from(self.lowat).unwrap_or(i32::MAX);
-        // Not earlier: it would also hold up who reads the witness page.
-        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, lowat)
-            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+        super::set_lowat(&self.flow, Some(self.lowat as u64))
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! What every mover over the user-space TCP does: turns of the stack, and its account.
 
+use crate::connection::WitnessPage;
 use crate::connection::userspace::{Hold, Stack, Statistics};
-use crate::connection::{WITNESS_LEN, WitnessPage};
 use crate::path::common;
 use crate::workload::{Account, Job, Recorder};
 use bytepath_record::{Fault, Manner, Reading, Role, Scope, Unit};
@@ -23,8 +23,7 @@ pub(super) const CALLS: &[&str] = &["stack", "poll"];
 
 /// The witness page, which takes the way that the stream will take.
 pub(super) fn witness(hold: &Hold) -> Result<(), Fault> {
-    let mut page = common::buffer("the witness page", WITNESS_LEN as u64, false)?;
-    WitnessPage::before(&mut page);
+    let mut page = common::witness_page()?;
     hold.connection().write_all(&page)?;
     WitnessPage::settle(hold.connection(), |after| page.copy_from_slice(after))
 }
