@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_reached() {
+    fn reaches_open_port() {
         meet(Ipv4Addr::LOCALHOST.into());
         match std::fs::exists("/proc/net/if_inet6") {
             Ok(true) if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() => {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_token_is_not_answered() {
+    fn wrong_token_is_not_answered() {
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
         let meeting = Meeting::listen(here, None, Token("6".repeat(32))).unwrap();
         let contact = connect((here, meeting.port()).into(), &token(), [1500; 2]);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_listens_the_connection_is_refused() {
+    fn refused_where_nothing_listens() {
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
         // Bound and not listening: no one else gets the port meanwhile.
         let closed = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_contents_are_distinguished_and_nothing_else_passes() {
+    fn accepts_only_the_two_page_contents() {
         assert_eq!(judge(&[BEFORE; WITNESS_LEN]).unwrap(), ProvenWitness::Copied);
         assert_eq!(judge(&[AFTER; WITNESS_LEN]).unwrap(), ProvenWitness::Shared);
         let mut torn = [BEFORE; WITNESS_LEN];

@@ -20,14 +20,18 @@ pub trait Engine: Send {
     fn submit(&mut self, copy: &Copy) -> Result<bool, Fault>;
 
     /// Sends what is held back.
-    fn flush(&mut self) -> Result<(), Fault>;
+    fn flush(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// How many of all copies ever submitted are complete: the first that many, in the order in
     /// which they were submitted. An error is final: a copy could not be made.
     fn poll(&mut self) -> Result<u64, Fault>;
 
     /// What has happened so far besides copies.
-    fn events(&self) -> Events;
+    fn events(&self) -> Events {
+        Events::default()
+    }
 }
 
 /// What an engine had to do besides copying.

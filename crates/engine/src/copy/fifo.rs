@@ -347,7 +347,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn it_is_a_queue_of_bytes(
+        fn behaves_like_a_queue(
             steps in steps(),
             ring in 1..2000_usize,
             (depth, batch) in (1..6_usize).prop_flat_map(|depth| (Just(depth), 1..=depth)),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_lose_and_mix_up_nothing() {
+    fn two_threads_transfer_all_bytes_in_order() {
         const ALL: usize = 2 << 20;
         for (name, given) in [HERE[0], HERE[4], HERE[6]] {
             for sharing in BOTH {
@@ -445,7 +445,7 @@ mod tests {
 
     /// This thread allocates no memory, whichever copies and however often it is refused.
     #[test]
-    fn it_takes_no_memory() {
+    fn allocates_nothing() {
         // Finds out which clock there is.
         clock::tick_seconds();
         for (name, given) in HERE {
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_under_way_are_not_shown_and_a_full_ring_refuses() {
+    fn hides_bytes_in_flight_and_refuses_when_full() {
         let (memories, bytes) = memories(4096, 1000);
         let silent = |number| InjectedFault { operation: MEMMOVE, number, record: None };
         let faults = vec![silent(0), silent(1)];
@@ -518,7 +518,7 @@ mod tests {
     /// Each status of the kernel's header, of a copy and of a batch: the bytes arrive, or it is an
     /// error and the reader is shown none of that copy.
     #[test]
-    fn every_answer_of_a_device_gives_the_bytes_or_an_error() {
+    fn fifo_handles_every_completion_status() {
         for (operation, batch) in [(MEMMOVE, 1), (MEMMOVE, 4), (BATCH, 4)] {
             for status in header() {
                 let number = u64::from(operation == MEMMOVE) * 2;
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_says_nothing_is_an_error_too() {
+    fn silent_device_is_an_error() {
         let faults = vec![InjectedFault { operation: MEMMOVE, number: 1, record: None }];
         let timeout = Duration::from_millis(500);
         let (shown, bytes, ended) = over(Settings { faults, timeout, ..Settings::default() }, 1);

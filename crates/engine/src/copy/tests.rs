@@ -39,7 +39,7 @@ pub(super) const HERE: [(&str, &[(&str, &str)]); 9] = [
 ];
 
 #[test]
-fn every_engine_copies_every_byte_with_several_under_way() {
+fn every_engine_copies_with_several_in_flight() {
     for (name, given) in HERE {
         for (depth, batch, size) in [(1, 1, 1), (7, 1, 65), (8, 4, 5000), (8, 8, 64)] {
             let shape = Shape { depth, batch };
@@ -58,7 +58,7 @@ fn every_engine_copies_every_byte_with_several_under_way() {
 }
 
 #[test]
-fn an_engine_that_is_dropped_ends_what_it_was_given() {
+fn dropped_engine_completes_copies() {
     let kind = kind("thread");
     let shape = Shape { depth: 4, batch: 4 };
     let size = 64;
@@ -82,7 +82,7 @@ fn an_engine_that_is_dropped_ends_what_it_was_given() {
 
 /// An engine that copies something else is found out.
 #[test]
-fn what_was_not_copied_is_an_error() {
+fn detects_missing_copy() {
     static LIAR: EngineKind = EngineKind {
         name: "liar",
         summary: "says that it copied",
@@ -95,14 +95,8 @@ fn what_was_not_copied_is_an_error() {
             self.0 += 1;
             Ok(true)
         }
-        fn flush(&mut self) -> Result<(), Fault> {
-            Ok(())
-        }
         fn poll(&mut self) -> Result<u64, Fault> {
             Ok(self.0)
-        }
-        fn events(&self) -> Events {
-            Events::default()
         }
     }
     let shape = Shape { depth: 2, batch: 1 };
@@ -163,7 +157,7 @@ fn injected(operation: u8, number: u64, status: u8, completed: u32) -> Settings 
 }
 
 #[test]
-fn a_page_fault_is_finished_by_the_cpu_from_where_it_happened() {
+fn cpu_finishes_page_faults() {
     for (status, completed, result) in [
         (status::PAGE_FAULT, 0, 0),
         (status::PAGE_FAULT | status::WRITE, 77, 0),
@@ -185,7 +179,7 @@ fn a_page_fault_is_finished_by_the_cpu_from_where_it_happened() {
 }
 
 #[test]
-fn copies_of_a_batch_whose_list_was_not_there_are_made_by_the_cpu() {
+fn cpu_copies_unread_batch() {
     let settings = injected(BATCH, 0, status::BATCH_PAGE_FAULT, 3);
     let (memories, done, events) = copied(&settings, (8, 300), 8);
     assert_eq!((done, arrived(&memories, 8, 300)), (Ok(8), vec![true; 8]));
@@ -208,7 +202,7 @@ pub(super) fn dealt_with(operation: u8) -> &'static [u8] {
 /// Every status of the header: each is either an answer that the driver
 /// deals with, or an error with its own words, of a copy and of a batch.
 #[test]
-fn every_status_of_the_header_is_answered() {
+fn handles_every_completion_status() {
     let header: Vec<u8> = header().collect();
     for operation in [MEMMOVE, BATCH] {
         for code in header.iter().copied().filter(|code| !dealt_with(operation).contains(code)) {
@@ -231,7 +225,7 @@ fn every_status_of_the_header_is_answered() {
 }
 
 #[test]
-fn a_batch_that_failed_is_reported_by_its_copies() {
+fn failed_batch_reports_its_copies() {
     let mut settings = injected(BATCH, 0, status::BATCH_FAILED, 4);
     let (memories, done, _) = copied(&settings, (4, 100), 4);
     assert_eq!((done, arrived(&memories, 4, 100)), (Ok(4), vec![true; 4]));
@@ -242,7 +236,7 @@ fn a_batch_that_failed_is_reported_by_its_copies() {
 }
 
 #[test]
-fn limits_of_the_queue_are_kept() {
+fn respects_queue_limits() {
     let settings = Settings { longest: 99, ..Settings::default() };
     let memories = Memories::from([(); 2].map(|()| Memory::new(4096).unwrap()));
     let shape = Shape { depth: 4, batch: 1 };
@@ -260,14 +254,14 @@ fn limits_of_the_queue_are_kept() {
 
 /// A list that is too long for the device is refused by the device, not by chance.
 #[test]
-fn the_model_refuses_what_a_device_refuses() {
+fn model_refuses_long_batches() {
     let settings = Settings { batch: 3, ..Settings::default() };
     let (_, done, _) = copied(&settings, (4, 100), 4);
     assert!(done.unwrap_err().message.ends_with("(0x14)"));
 }
 
 #[test]
-fn a_shared_queue_that_is_full_is_tried_again() {
+fn retries_full_shared_queue() {
     let settings = Settings {
         shared: true,
         size: 1,
@@ -281,7 +275,7 @@ fn a_shared_queue_that_is_full_is_tried_again() {
 
 /// A record that is never written, as where its address cannot be translated.
 #[test]
-fn a_device_that_says_nothing_is_given_up() {
+fn silent_device_times_out() {
     let faults = vec![InjectedFault { operation: MEMMOVE, number: 1, record: None }];
     let timeout = Duration::from_millis(50);
     let settings = Settings { faults, timeout, ..Settings::default() };
@@ -291,7 +285,7 @@ fn a_device_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn options_that_are_not_there_are_refused() {
+fn refuses_unavailable_options() {
     let memories = Memories::from([Memory::new(4096).unwrap()]);
     let shape = Shape { depth: 1, batch: 1 };
     let dsa = kind("dsa");
@@ -306,7 +300,7 @@ fn options_that_are_not_there_are_refused() {
 
 /// Also where the thread is not the process's first, whose CPUs are the helper's choice.
 #[test]
-fn a_helper_stays_off_the_cpu_of_a_pinned_caller() {
+fn helper_avoids_callers_cpu() {
     let all = thread::allowed().unwrap();
     let Some((first, others)) = all.split_first().filter(|(_, others)| !others.is_empty()) else {
         return bytepath_testing::skip!("a single CPU");

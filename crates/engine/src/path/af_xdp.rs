@@ -70,7 +70,7 @@ fn ring(job: &Job) -> Result<u32, Fault> {
     let usage = |text: String, remedy: String| Fault::new(FaultKind::Usage, text).remedy(remedy);
     let entries = job.options.number("ring").unwrap_or(2048) as u32;
     if !entries.is_power_of_two() {
-        let text = format!("a ring of {entries} frames");
+        let text = format!("ring={entries} is not a power of two");
         return Err(usage(text, "choose a power of two up to 32768".into()));
     }
     // The kernel keeps 256 bytes before a frame for programs.

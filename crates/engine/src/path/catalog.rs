@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_job_of_a_path_of_frames_is_a_frame() {
+    fn default_job_of_frame_paths_is_one_frame() {
         let facts = Facts::default();
         let all = CATALOG.iter().filter(|path| ["af-xdp", "udp-gso"].contains(&path.name));
         let halves =
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_meets_its_peer_by_what_the_workload_wants() {
+    fn chooses_transport_by_workload() {
         let cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
         let stream = workload::CATALOG[0];
         let mut udp = cell.clone();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_different_stacks_take_their_own_path_for_both_directions() {
+    fn ends_of_different_stacks_use_their_own_path() {
         let names = |tx: &str, rx: &str, workload: &str, role| {
             let mut cell = Cell::new("test", Half::plain(tx), Half::plain(rx));
             cell.workload.name = workload.into();

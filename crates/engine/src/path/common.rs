@@ -7,6 +7,14 @@ use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
 use std::io;
 
+pub(super) fn refuse_if(
+    applies: bool,
+    reason: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Support {
+    if applies { Support::no(reason, remedy) } else { Support::Yes }
+}
+
 /// A fault as the answer of a check.
 pub(super) fn fits<T>(result: Result<T, Fault>) -> Support {
     match result {
@@ -30,13 +38,11 @@ pub(super) fn waits_within_messages(job: &Job, bytes: Option<u64>) -> Support {
 
 /// Refuses a working set where the kernel chooses the memory that bytes arrive in.
 pub(super) fn reads_into_kernel_memory(job: &Job, name: &str) -> Support {
-    match job.read_memory > job.read_size {
-        false => Support::Yes,
-        true => Support::no(
-            format!("{name} does not read into memory of its own"),
-            "leave read-memory at auto, or choose a receiver that copies, such as socket",
-        ),
-    }
+    refuse_if(
+        job.read_memory > job.read_size,
+        format!("{name} does not read into memory of its own"),
+        "leave read-memory at auto, or choose a receiver that copies, such as socket",
+    )
 }
 
 /// Refuses an option that says something of a stream alone.

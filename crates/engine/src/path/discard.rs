@@ -97,7 +97,7 @@ mod tests {
     use bytepath_record::{Cell, Half, Role};
 
     #[test]
-    fn what_is_thrown_away_cannot_be_looked_at() {
+    fn discard_refuses_touch() {
         let cell = Cell::new("a", Half::plain("socket"), Half::plain("discard"));
         let usual = Job::stream(&cell, Role::Receiver);
         let check = |touch| check(&Job { touch, ..usual.clone() }, &Facts::default());

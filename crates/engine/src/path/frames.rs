@@ -216,44 +216,39 @@ impl ReceivedFrames {
 
 /// For a sink that takes frames off the descriptors of a tap.
 pub(super) fn on_a_tap(job: &Job) -> Support {
-    match job.frames.as_ref().is_none_or(|frames| frames.tap.is_some()) {
-        true => Support::Yes,
-        false => Support::no("the link is not a tap", "choose --link tap, or another sink"),
-    }
+    super::refuse_if(
+        !job.frames.as_ref().is_none_or(|frames| frames.tap.is_some()),
+        "the link is not a tap",
+        "choose --link tap, or another sink",
+    )
 }
 
 /// For a sink that takes no messages of several frames.
 pub(super) fn cut(job: &Job, name: &str) -> Support {
-    match job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso) {
-        false => Support::Yes,
-        true => Support::no(
-            format!("{name} negotiates no offloads, and would receive unsegmented messages"),
-            "choose uso=off, or the sink tap",
-        ),
-    }
+    super::refuse_if(
+        job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso),
+        format!("{name} negotiates no offloads, and would receive unsegmented messages"),
+        "choose uso=off, or the sink tap",
+    )
 }
 
 /// For a sink that takes frames off a device of its own.
 pub(super) fn on_a_device(job: &Job) -> Support {
-    match job.frames.as_ref().is_some_and(|frames| frames.tap.is_some()) {
-        false => Support::Yes,
-        true => Support::no(
-            "the sink's end of a tap is not a device",
-            "choose a link with a device at each end, such as --link offload, or a sink of taps",
-        ),
-    }
+    super::refuse_if(
+        job.frames.as_ref().is_some_and(|frames| frames.tap.is_some()),
+        "the sink's end of a tap is not a device",
+        "choose a link with a device at each end, such as --link offload, or a sink of taps",
+    )
 }
 
 /// For a generator that makes all frames alike.
 pub(super) fn of_one_size(job: &Job, name: &str) -> Support {
     let sizes = job.frames.as_ref().map_or(&[][..], FramePlan::sizes);
-    match sizes.windows(2).all(|pair| pair[0] == pair[1]) {
-        true => Support::Yes,
-        false => Support::no(
-            format!("{name} makes frames of one size"),
-            "choose one, such as frame=60, or another generator",
-        ),
-    }
+    super::refuse_if(
+        !sizes.windows(2).all(|pair| pair[0] == pair[1]),
+        format!("{name} makes frames of one size"),
+        "choose one, such as frame=60, or another generator",
+    )
 }
 
 /// For a sink, or with a generator, that cannot be asked what is in a frame: `why` it cannot.
@@ -274,14 +269,12 @@ pub(super) fn never_seen(job: &Job, name: &str) -> Support {
 
 /// For a generator whose packets are several frames until the device gets them.
 pub(super) fn counted_by_frame(job: &Job) -> Support {
-    match job.frames.as_ref().is_some_and(|frames| frames.queued) {
-        false => Support::Yes,
-        true => Support::no(
-            "a queueing discipline counts a message of several datagrams as one \
+    super::refuse_if(
+        job.frames.as_ref().is_some_and(|frames| frames.queued),
+        "a queueing discipline counts a message of several datagrams as one \
              packet, so its drops cannot be counted",
-            "choose qdisc=none, or another generator",
-        ),
-    }
+        "choose qdisc=none, or another generator",
+    )
 }
 
 /// Where a program is to run.

@@ -221,7 +221,7 @@ fn refused(refused: &Refused) -> Fault {
             let why = "the driver does not allow one buffer to be sent \
                        several times (IFF_TX_SKB_SHARING); taps and veths do not";
             let fault = Fault { kind: FaultKind::Unsupported, ..fault };
-            fault.words(Some(why)).remedy("choose burst=1 and clones=0, or a network card")
+            fault.words(Some(why)).remedy("choose burst=1 and clones=0, or a NIC")
         }
         Some(libc::ENOENT) => fault.remedy(REMEDY),
         Some(libc::ENODEV) => Fault { kind: FaultKind::PeerLost, ..fault }
@@ -236,7 +236,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn a_burst_into_a_tap_is_refused_in_words() {
+    fn refused_burst_has_remedy() {
         let error = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
         let file = "/proc/net/pktgen/byte0@0".into();
         let fault = refused(&Refused { file, command: "burst 32".into(), error });
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_pktgen_reports_what_to_load() {
+    fn missing_pktgen_has_remedy() {
         let error = io::Error::from_raw_os_error(libc::ENOENT);
         let file = "/proc/net/pktgen/kpktgend_0".into();
         let fault = refused(&Refused { file, command: "rem_device_all".into(), error });

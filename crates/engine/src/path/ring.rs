@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_setup_is_distinguished_by_its_cause() {
+    fn setup_refusals_have_causes() {
         let refused = |errno| host("6.12.0", &[(SETUP, Outcome::Errno(errno))]);
         let (reason, remedy) = words(rings(&refused(libc::ENOSYS)));
         assert_eq!(reason, "this kernel has no io_uring");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_are_not_iowait_are_refused_where_they_cannot_be_had() {
+    fn refuses_no_iowait_on_old_kernels() {
         let asked = |word: &str| {
             let mut cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
             cell.tx.options.0.insert("iowait".into(), OptionValue::Word(word.into()));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_is_named_with_the_version_to_boot() {
+    fn refusal_names_kernel_to_boot() {
         let facts = host("5.15.0", &[(RECV_MULTISHOT, Outcome::Errno(libc::EINVAL))]);
         let support = needs(&facts, RECV_MULTISHOT, "multishot receive", "6.0");
         let (reason, remedy) = words(support);
@@ -317,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_completion_is_named_with_its_remedy() {
+    fn lost_completion_has_remedy() {
         let fault = fault("io_uring_enter", &io::Error::from_raw_os_error(libc::EBADR));
         assert!(fault.message.contains("a completion, and the bytes"), "{fault}");
         assert!(fault.remedy.unwrap().contains("completions=N"));
     }
 
     #[test]
-    fn chains_are_bounded_in_number_and_in_bytes() {
+    fn limits_chains_by_number_and_bytes() {
         let job = |message_size: u64, depth: u64| {
             let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
             let mut job = Job { message_size, ..Job::stream(&cell, Role::Sender) };

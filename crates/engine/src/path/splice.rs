@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_hold_what_the_message_carries_at_each_offset() {
+    fn sources_match_message_at_each_offset() {
         let sizes = [1, 5000, 65536, 100_000, 1 << 20, (1 << 20) + 1, 3 << 20, (5 << 20) + 777];
         for message_size in sizes {
             for capacity in [64 << 10, 1 << 20] {

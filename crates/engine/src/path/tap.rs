@@ -84,7 +84,7 @@ struct Reader {
     at: Attached,
     queue: Arc<OwnedFd>,
     room: Region,
-    /// Bytes of the first of two pieces; none reads into one.
+    /// Bytes of the first of two pieces, or `None` to read into one.
     head: Option<usize>,
     received: ReceivedFrames,
 }

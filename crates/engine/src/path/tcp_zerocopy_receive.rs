@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fruitless_tries_become_rare_and_a_fruitful_one_forgives() {
+    fn backs_off_after_failures_and_resets_on_success() {
         let mut stretch = Stretch::default();
         for _ in 0..TRIES {
             assert_eq!(stretch.after(0, 4096, 60_000), 60_000);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_the_call_copies_as_a_whole_are_fruitless_too() {
+    fn copied_packets_count_as_failures() {
         let mut stretch = Stretch::default();
         for _ in 0..TRIES {
             assert_eq!(stretch.after(0, 1448, 0), 0);

@@ -62,7 +62,7 @@ const NEVER: &[(&str, &str)] = &[
     ("msg-zerocopy", "the kernel's TLS refuses MSG_ZEROCOPY, and mapped pages would be ciphertext"),
     ("tcp-zerocopy-receive", "TCP_ZEROCOPY_RECEIVE maps what arrived, which would be ciphertext"),
     ("uring-zc", "the kernel's TLS refuses zero-copy sends of io_uring"),
-    ("zcrx", "the card puts ciphertext into the area, and the kernel's TLS refuses zcrx"),
+    ("zcrx", "the NIC puts ciphertext into the area, and the kernel's TLS refuses zcrx"),
     ("devmem", "no CPU reads the memory of a device, so none can encrypt or decrypt it"),
     ("discard", "what is discarded unseen is not decrypted either"),
     ("userspace", "its connections are not sockets of the kernel's, and it has no TLS of its own"),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_encrypts_or_says_why_not() {
+    fn every_path_supports_or_refuses_tls() {
         for path in crate::path::CATALOG {
             for tls in [Tls::User, Tls::Kernel] {
                 let (sends, receives) = (path.tx.is_some(), path.rx.is_some());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_thing_cause_and_remedy() {
+    fn refusals_have_cause_and_remedy() {
         let of = |tx, rx, tls| refusal(&cell(tx, rx, tls), true).unwrap();
         assert_eq!(
             of("sendfile", "socket", Tls::User),

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_take_the_memory_that_reads_may_fill() {
+    fn buffers_fill_read_memory() {
         let of = |protocol, read_size, read_memory| {
             let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("uring"));
             (cell.stream.protocol, cell.stream.read_size) = (protocol, read_size);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn each_role_needs_what_it_uses() {
+    fn requires_what_role_uses() {
         let works = Outcome::Works(String::new());
         let old = facts(&[
             (ring::SETUP, works.clone()),

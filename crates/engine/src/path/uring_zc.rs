@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_cannot_report_copies_is_refused() {
+    fn refuses_kernel_without_usage_reports() {
         let works = facts(Outcome::Works("usage reported".into()));
         assert_eq!(PATH.check(Role::Sender, &works).unwrap(), Support::Yes);
         assert!(PATH.check(Role::Receiver, &works).is_none());

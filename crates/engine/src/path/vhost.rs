@@ -194,7 +194,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn a_worker_or_a_device_that_is_gone_is_a_peer_that_was_lost() {
+    fn lost_worker_is_peer_lost() {
         for (gone, word) in [
             (Trouble::WorkerEnded(77), "worker (thread 77) has ended"),
             (Trouble::DeviceGone, "the tap that vhost-net reads is gone"),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_vhost_net_reports_what_to_load() {
+    fn missing_vhost_net_has_remedy() {
         let error = io::Error::from_raw_os_error(libc::ENOENT);
         let fault = refused(&Refused { step: Step::Open, error });
         assert!(fault.message.contains("/dev/vhost-net"), "{fault}");

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn each_send_is_entered_once_and_only_when_completed() {
+    fn enters_each_send_once_completed() {
         let mut f = InFlight::new();
         for bytes in [0, 100, 200, 300, 400] {
             f.sent(bytes);

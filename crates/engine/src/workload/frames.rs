@@ -20,15 +20,15 @@ pub struct FramePlan {
     sizes: Vec<u32>,
     /// Most frames that are handed to the kernel at once.
     pub burst: u32,
-    /// What the tap is like that the link is; none where it ends in a device.
+    /// Settings of the tap that is the link, or `None` if the link ends in a device.
     pub tap: Option<TapSettings>,
     /// Whether the generator's device has a queueing discipline.
     pub queued: bool,
-    /// CPU of vhost's workers; none leaves them to the scheduler.
+    /// CPU of vhost's workers, or `None` to leave them to the scheduler.
     pub vhost: Option<u32>,
-    /// Frames a second of all flows; none is as fast as possible.
+    /// Frames per second of all flows, or `None` for as fast as possible.
     pub rate: Option<u64>,
-    /// Frames of all flows; none is as many as there is time for.
+    /// Frames of all flows, or `None` for as many as there is time for.
     pub count: Option<u64>,
 }
 
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_one_a_range_or_a_mixture() {
+    fn parses_frame_sizes() {
         let sizes = |text: &str| FramePlan::parse(text, 32).map(|plan| plan.sizes);
         assert_eq!(sizes("60").unwrap(), [60]);
         let range = sizes("60-1514").unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_known_again_and_a_change_of_it_is_seen() {
+    fn recognises_own_frames_and_changes() {
         let payload = payload();
         let looked = |read: &[u8], touch, before| FrameInspector::new(touch, before).inspect(read);
         let verified = |read: &[u8]| looked(read, Touch::Verify, 0);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_not_cut_is_as_many_frames_as_it_would_be() {
+    fn counts_frames_of_uncut_message() {
         let payload = payload();
         let one = frame(&payload, 3, 142);
         let mut message = frame(&payload, 3, 342);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trickle_is_of_so_many_a_second() {
+    fn trickle_has_its_rate() {
         let [here, there] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         here.connect(there.local_addr().unwrap()).unwrap();
         let (stop, gate) = (Arc::new(AtomicBool::new(false)), Arc::new(Gate::default()));

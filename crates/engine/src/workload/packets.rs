@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_have_to_fit_the_link() {
+    fn refuses_frames_larger_than_mtu() {
         Packets.check(&cell("60-1514")).unwrap();
         let fault = Packets.check(&cell("1515")).unwrap_err();
         assert!(fault.message.contains("does not fit an MTU of 1500"), "{fault}");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_share_a_number_to_the_last_frame() {
+    fn shares_add_up() {
         for (all, flows) in [(100, 3), (2, 4), (1_000_000_007, 64)] {
             let parts = (0..flows).map(|index| share(all, flows, index));
             assert_eq!(parts.sum::<u64>(), all);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_nowhere_fails_the_trial() {
+    fn unaccounted_frame_fails_trial() {
         let hops = Hops { offered: 10, received: 8, device_dropped: 1, ..Hops::default() };
         let fault = does_not_close(&hops);
         assert_eq!(fault.kind, FaultKind::Corrupt);

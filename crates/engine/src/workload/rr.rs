@@ -196,7 +196,7 @@ struct Plan {
     request: u64,
     response: u64,
     outstanding: u64,
-    /// Nanoseconds between two requests of one connection; none in a closed loop.
+    /// Nanoseconds between two requests of one connection, or `None` in a closed loop.
     gap: Option<f64>,
     poisson: bool,
 }
@@ -415,7 +415,7 @@ mod tests {
     use bytepath_record::{Half, OptionValue};
 
     #[test]
-    fn what_could_make_both_ends_wait_is_refused() {
+    fn refuses_exchanges_that_could_deadlock() {
         let check = |request: u64, response: u64, outstanding: u64| {
             let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
             let values =

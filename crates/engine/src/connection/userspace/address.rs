@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_is_next_to_its_host() {
+    fn derives_stack_address() {
         for (host, prefix, wanted, own) in [
             ("198.18.0.1", 24, "auto", "198.18.0.65"),
             ("2001:2::2", 64, "auto", "2001:2::42"),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_may_be_someone_elses_is_refused() {
+    fn refuses_unsafe_addresses() {
         for (host, prefix, wanted, word) in [
             ("10.0.0.1", 24, "auto", "cannot be determined"),
             ("198.18.0.1", 30, "auto", "198.18.0.65 is not another address"),

@@ -452,7 +452,7 @@ mod tests {
     use smoltcp::wire::TcpControl;
 
     #[test]
-    fn partial_acknowledgements_are_repeated_and_no_others() {
+    fn repeats_only_partial_acknowledgements() {
         let mut input = Input::new(LossConfig::default());
         let mut repeats = |acknowledged, gap| {
             assert!(input.acknowledge(acknowledged, gap, [Some(10_000), None]));
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_for_a_fin_alone_are_kept_from_smoltcp() {
+    fn hides_duplicates_for_fin() {
         let mut input = Input::new(LossConfig::default());
         let mut passes = |acknowledged, ended| {
             input.acknowledge(acknowledged, true, [Some(10_000), Some(ended)])
@@ -484,7 +484,7 @@ mod tests {
 
     /// What is sent in answer to a late segment of an earlier connection has numbers of that one.
     #[test]
-    fn numbers_of_other_connections_are_not_noted() {
+    fn ignores_other_connections() {
         let mut output = Output::new([1460, 1440], LossConfig::default());
         let (mut counts, mut probe) = (Counts::default(), Probe::new());
         let mut send = |control, port: u16, sequence: u32, payload: &[u8]| {

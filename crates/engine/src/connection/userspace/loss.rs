@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_of_a_thousand_are_lost_and_none_is_lost_that_waits() {
+    fn loses_and_reorders_requested_share() {
         assert!(LossInjector::new(LossConfig::default(), 1).is_none());
         let mut injector = LossInjector::new(LossConfig { loss: 10, reorder: 50 }, 1).unwrap();
         let mut came = Vec::new();

@@ -270,7 +270,7 @@ impl Userspace {
         written.ok_or_else(|| self.0.cut_off())
     }
 
-    /// Polls the stack until `done` gives something; none if that takes longer.
+    /// Polls the stack until `done` returns something, or `None` if that takes longer.
     fn until<T>(
         &self,
         timeout: Option<Duration>,

@@ -51,7 +51,7 @@ pub const ERRORS: &[(u8, &str)] = &[
     (0x27, "a batch failed by an error that is in the event log"),
 ];
 
-/// What is left of a copy of `len` bytes; none if it is complete. An error where it cannot be
+/// What is left of a copy of `len` bytes, or `None` if it is complete. An error where it cannot be
 /// completed.
 pub fn left_over(record: &Record, len: u32) -> Result<Option<Range<u32>>, Fault> {
     match record.status & !WRITE {

@@ -26,7 +26,7 @@ pub(super) struct Area {
     /// The number by which the kernel names the dmabuf.
     pub dmabuf: u32,
     pub memory: Box<dyn Memory>,
-    /// None with a fake kernel.
+    /// `None` with a fake kernel.
     _binding: Option<Binding>,
 }
 
@@ -58,7 +58,7 @@ impl AreaSpec {
     }
 }
 
-/// The size of a buffer that options request; none leaves it to the device.
+/// The buffer size that options request, or `None` to leave it to the device.
 pub(super) fn page_size(options: &Options) -> Result<Option<u32>, Fault> {
     let page_size = options.number("rx-page-size").map(|bytes| bytes as u32);
     match page_size.filter(|bytes| !bytes.is_power_of_two()) {
@@ -132,7 +132,7 @@ mod tests {
     use bytepath_testing::skip;
 
     #[test]
-    fn the_queues_are_asked_of_the_kernel() {
+    fn reads_receive_queues_from_kernel() {
         assert!(receive_queues("no-such-dev").unwrap_err().message.contains("no-such-dev"));
         match receive_queues("lo") {
             Ok(queues) => assert_eq!(queues, 1),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_binding_names_device_queue_and_remedy() {
+    fn binding_faults_name_device_and_queue() {
         let spec = AreaSpec {
             device: "lo".into(),
             queue: 3,

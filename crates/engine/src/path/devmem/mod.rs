@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_set_apart_and_the_flow_is_steered_to_it() {
+    fn isolates_queue_and_steers_flow() {
         let v6 = Wire {
             own: "fd00::2".parse::<IpAddr>().unwrap(),
             peer: "fd00::1".parse().unwrap(),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_cannot_be_set_apart_is_refused() {
+    fn refuses_unusable_queues() {
         for (queue, queues) in [(None, 1), (None, 0), (Some(0), 8), (Some(8), 8)] {
             let fault = typed(queue, &wire("gve", queues)).unwrap_err();
             assert!(fault.remedy.unwrap().contains("ethtool -L eth1"), "{queue:?} of {queues}");

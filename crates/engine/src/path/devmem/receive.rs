@@ -87,7 +87,7 @@ pub(super) struct Receiving<R> {
 /// What the application does with what it gets.
 struct Inspection {
     toucher: Toucher,
-    /// Where bytes are copied to be looked at; none where they can be seen.
+    /// Where bytes are copied for verification, or `None` if the CPU can read the memory.
     window: Option<Region>,
     /// Bytes and copies of it.
     copied: (u64, u64),
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_frees_its_own_fragments_where_nothing_is_gathered() {
+    fn returns_fragments_after_each_call() {
         let run =
             play(Scene { arrivals: vec![pages(3), pages(600), pages(1)], ..Scene::default() });
         let account = run.result.unwrap();
@@ -695,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn gathered_fragments_go_back_together_and_the_rest_at_the_end() {
+    fn returns_fragments_in_batches() {
         let arrivals = vec![pages(300), pages(300), pages(500), pages(300)];
         let run = play(Scene { arrivals, batch: Some(1024), ..Scene::default() });
         run.result.unwrap();
@@ -710,7 +710,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_fragments_and_ordinary_bytes_are_entered_as_copied() {
+    fn enters_linear_fragments_as_copied() {
         let mixed = vec![(false, 100), (true, 4000), (false, 50), (true, 8)];
         let arrivals = vec![Arrival::Ordinary(33), Arrival::Pieces(mixed), Arrival::Interrupted];
         let run = play(Scene { arrivals, ..Scene::default() });
@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_larger_than_the_area_ends_in_silence_and_not_in_a_deadlock() {
+    fn oversized_batch_times_out() {
         let arrivals = vec![pages(100), pages(100), pages(100)];
         let run = play(Scene { arrivals, batch: Some(5000), buffers: 128, ..Scene::default() });
         let account = run.result.unwrap();
@@ -738,14 +738,14 @@ mod tests {
     }
 
     #[test]
-    fn silence_with_nothing_held_is_just_silence() {
+    fn timeout_without_held_tokens_is_idle() {
         let arrivals = vec![Arrival::Silence, pages(2), Arrival::Silence, Arrival::Silence];
         let run = play(Scene { arrivals, ..Scene::default() });
         assert_eq!((run.result.unwrap().notes, run.calls), (vec![], vec![2]));
     }
 
     #[test]
-    fn a_kernel_that_frees_fewer_is_asked_again() {
+    fn retries_unfreed_tokens() {
         let run = play(Scene { arrivals: vec![pages(1000)], most: 300, ..Scene::default() });
         let account = run.result.unwrap();
         assert_eq!((run.leaked, run.calls), (0, vec![1000, 700, 400, 100]));
@@ -753,14 +753,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_frees_none_is_a_fault_and_no_endless_loop() {
+    fn unfreed_tokens_are_a_fault() {
         let run = play(Scene { arrivals: vec![pages(10)], most: 0, ..Scene::default() });
         let fault = run.result.unwrap_err();
         assert!(fault.message.contains("did not accept 10 returned fragments"), "{fault}");
     }
 
     #[test]
-    fn memory_out_of_the_cpus_reach_is_copied_to_be_verified_and_counted_apart() {
+    fn counts_copies_of_unmapped_memory_apart() {
         let scene = || Scene { arrivals: vec![pages(7)], seen: false, ..Scene::default() };
         let account = play(scene()).result.unwrap();
         assert_eq!((account.ledger.copied, account.ledger.not_copied), (0, 7 * PAGE as u64));
@@ -772,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn synchronising_is_a_call_like_the_others_where_the_cpu_looks() {
+    fn counts_sync_calls() {
         let called = |touch, seen| {
             let scene =
                 Scene { arrivals: vec![pages(3), pages(2)], touch, seen, ..Scene::default() };
@@ -788,7 +788,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_were_overwritten_are_found_out() {
+    fn detects_overwritten_bytes() {
         let wrong = Fragment::Dmabuf { dmabuf: DMABUF, offset: 0, len: 16, token: 0 };
         for seen in [true, false] {
             let arrivals = vec![Arrival::Raw(16, false, vec![wrong])];
@@ -798,7 +798,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_cannot_have_meant_is_a_fault_that_names_it() {
+    fn impossible_control_message_is_a_fault() {
         let piece = |dmabuf, offset, len| Fragment::Dmabuf { dmabuf, offset, len, token: 0 };
         for (arrival, words) in [
             (Arrival::Raw(16, true, vec![]), "MSG_CTRUNC"),
@@ -827,7 +827,7 @@ mod tests {
     }
 
     #[test]
-    fn token_numbers_come_back_and_are_distinguished() {
+    fn reads_token_and_index() {
         // The kernel deals the lowest free numbers out again, as soon as it may.
         let run =
             play(Scene { arrivals: (0..50).map(|_| pages(40)).collect(), ..Scene::default() });
@@ -852,7 +852,7 @@ mod tests {
         /// Whatever the kernel does, short of lying: every byte is verified, every
         /// token goes back once, and the ledger is the stream.
         #[test]
-        fn no_token_is_lost_and_no_byte(
+        fn loses_no_token_and_no_byte(
             arrivals in prop::collection::vec(arrival(), 0..20),
             batch in prop::option::of(1u64..3000),
             most in 1usize..1500,

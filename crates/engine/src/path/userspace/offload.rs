@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused_by_name() {
+    fn refuses_conflicting_options() {
         let said = |job: &Job| match check(job, &Facts::default()) {
             Support::Yes => String::new(),
             Support::No { reason, .. } => reason,

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_end_of_a_receive_is_named_with_a_remedy() {
+    fn receive_errors_have_remedies() {
         let (socket, _peer) = bytepath_sys::tcp::loopback_pair().unwrap();
         let flow = Flow::tcp(socket, 0);
         for (errno, cause, cure) in [
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_claims_no_more_than_is_known() {
+    fn ledger_enters_only_proven_bytes() {
         let some = |fragments, bytes| Some(Copied { fragments, bytes });
         for (device, shared, copied, expected) in [
             (true, false, some(3, 10), (10, 90, 0)),

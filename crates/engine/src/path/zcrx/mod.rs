@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_is_prepared_for_the_queue_that_is_used() {
+    fn prepares_nic_for_queue() {
         let commands = |set| preparation(set, 16).unwrap();
         let last = commands(&[]);
         assert_eq!(
