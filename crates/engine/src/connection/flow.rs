@@ -140,7 +140,7 @@ impl Flow {
         if unreachable.contains(&error.kind()) {
             fault.kind = FaultKind::PeerLost;
         }
-        // Only the kernel's TLS says so of TCP.
+        // Over TCP only the kernel's TLS returns this.
         match error.raw_os_error() {
             Some(libc::EBADMSG) => tls::undecryptable(fault),
             _ => fault,

@@ -3,7 +3,7 @@
 //! One file per transport: the kernel's TCP and UDP, frames of a link, and a TCP stack in this process.
 //! One end listens and the other connects; whoever connects shows the session's token and the
 //! flow's index first ([`hello`]), and who does not is not let in. What comes out is a [`Connection`]
-//! per flow, encrypted if the contract says so ([`tls`]).
+//! per flow, encrypted if the contract requires it ([`tls`]).
 //!
 //! A byte passes through here without being touched: movers of the kernel's TCP and UDP work on the
 //! socket of a [`Flow`], those of other transports on a type of their own. Only the token, the

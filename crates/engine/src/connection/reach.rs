@@ -20,14 +20,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long a connection may take. The kernel asks three times, a second each, who has an
+/// How long a connection may take. The kernel sends three requests, a second each, for an
 /// address on the link, and after that reports by itself that no host has it.
 pub const CONNECTING: Duration = Duration::from_secs(4);
 
 /// How long data may take that should arrive.
 const ARRIVING: Duration = Duration::from_secs(2);
 
-/// The same where it is known that packets are lost, and it is asked from which size on.
+/// The same where packets are known to be lost, and the question is from which size on.
 const PROBING: Duration = Duration::from_millis(700);
 
 /// Data that is sent, bytes: two packets of the largest MTU there is.
@@ -125,7 +125,7 @@ impl Drop for Meeting {
     }
 }
 
-/// Serves one connection. Whatever goes wrong here, the sender notices and says.
+/// Serves one connection. Whatever goes wrong here, the sender notices and reports.
 fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result<()> {
     let with_met = |change: &dyn Fn(&mut Met)| {
         change(&mut met.lock().unwrap_or_else(PoisonError::into_inner));

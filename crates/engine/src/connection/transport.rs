@@ -42,7 +42,7 @@ pub trait Transport: Sync {
 pub struct Terms<'a> {
     /// The contract of the connections.
     pub contract: &'a Stream,
-    /// The link as the cell wants it.
+    /// The link as the cell requests it.
     pub link: &'a LinkSettings,
     /// The network device of this end, where it is known.
     pub device: Option<&'a str>,
@@ -53,7 +53,7 @@ pub struct Terms<'a> {
     pub queues: &'a [Arc<OwnedFd>],
     /// What is set of the half of the path that this end's role is named after.
     pub options: &'a Options,
-    /// What the connections are encrypted with, where the contract says by whom.
+    /// What the connections are encrypted with, if the contract requires it.
     pub secret: Option<&'a Secret>,
 }
 

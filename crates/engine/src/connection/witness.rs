@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// [`WitnessPage::before`], sends it its own way, and calls
 /// [`WitnessPage::settle`], which overwrites the memory once the peer's kernel
 /// has the page. The receiver has not read it by then: it starts to read only
-/// when the controller tells it that the sender is done.
+/// when the controller reports that the sender is done.
 #[derive(Debug)]
 pub struct WitnessPage;
 
@@ -43,7 +43,7 @@ impl WitnessPage {
     }
 }
 
-/// Receiver: reads the page the plain way and says what it shows.
+/// Receiver: reads the page the plain way and judges it.
 pub fn read_witness(connection: &dyn Connection) -> Result<ProvenWitness, Fault> {
     let mut page = [0u8; WITNESS_LEN];
     connection.read_exact(&mut page).map_err(|fault| fault.context("reading the witness page"))?;

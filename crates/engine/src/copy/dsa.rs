@@ -311,7 +311,7 @@ impl Drop for Dsa {
     }
 }
 
-/// What sysfs says of a work queue.
+/// A work queue, as sysfs describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueFacts {
     /// `wq0.0`.

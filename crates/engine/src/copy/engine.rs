@@ -37,7 +37,7 @@ pub trait Engine: Send {
 /// What an engine had to do besides copying.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Submissions that a queue asked to try again.
+    /// Submissions that a queue rejected with a retry.
     pub retries: u64,
     /// Page faults of the engine, each of which the CPU finished.
     pub faults: u64,

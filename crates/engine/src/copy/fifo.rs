@@ -34,7 +34,7 @@ pub struct Counts {
     pub copies: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Times the engine was asked what is done.
+    /// Polls of the engine.
     pub polls: u64,
     pub submitting: u64,
     /// Time within polls that found something.
@@ -69,8 +69,8 @@ pub struct Reader {
 }
 
 impl Writer {
-    /// Begins to copy as many of `len` bytes as there is room for, and says how many those are.
-    /// The memory they come from must not change before [`Writer::settle`] says that nothing
+    /// Begins to copy as many of `len` bytes as there is room for, and returns how many those are.
+    /// The memory they come from must not change before [`Writer::settle`] reports that nothing
     /// is in flight, or as many bytes were published. An error is final.
     pub fn write(&mut self, from: Place, len: usize) -> Result<usize, Fault> {
         let _held = self.shared.hold();
@@ -86,7 +86,7 @@ impl Writer {
         Ok(self.input.ends.is_empty())
     }
 
-    /// Whether copies are in flight, as far as was known when it was last asked.
+    /// Whether copies are in flight, as far as was known at the last poll.
     pub fn is_under_way(&self) -> bool {
         !self.input.ends.is_empty()
     }
@@ -114,7 +114,7 @@ impl Writer {
 
 impl Reader {
     /// Shows the available bytes to `take`, which returns how many of them, from the first one on,
-    /// it has taken; gives that number. Panics where it says more than it was shown.
+    /// it has taken; gives that number. Panics if that is more than it was shown.
     pub fn take(&mut self, take: impl FnOnce(&Bytes) -> usize) -> usize {
         let Shared { memories, ring, written, taken, .. } = &*self.shared;
         let _held = self.shared.hold();
@@ -148,7 +148,7 @@ impl Bytes<'_> {
         self.len == 0
     }
 
-    /// Copies bytes out, from the one of number `skip` on, as many as there are and fit; says
+    /// Copies bytes out, from the one of number `skip` on, as many as there are and fit; returns
     /// how many.
     pub fn read(&self, skip: usize, into: &mut [u8]) -> usize {
         let count = into.len().min(self.len.saturating_sub(skip));

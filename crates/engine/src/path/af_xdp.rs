@@ -179,7 +179,7 @@ impl Tx for Generator {
 }
 
 impl Generator {
-    /// Shows up to this many frames to the kernel, notes what it is done with, and says how many
+    /// Shows up to this many frames to the kernel, records what it is done with, and returns how many
     /// were shown.
     #[inline]
     fn turn(&mut self, wanted: u32, recorder: &mut Recorder) -> Result<u64, Fault> {

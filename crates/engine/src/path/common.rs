@@ -45,7 +45,7 @@ pub(super) fn reads_into_kernel_memory(job: &Job, name: &str) -> Support {
     )
 }
 
-/// Refuses an option that says something of a stream alone.
+/// Refuses an option that concerns only streams.
 pub(super) fn needs_stream(job: &Job, option: &str, is_set: bool) -> Support {
     match (is_set, job.protocol) {
         (false, _) | (_, Protocol::Tcp) => Support::Yes,

@@ -28,7 +28,7 @@ pub(super) fn group(job: &Job) -> Option<u16> {
     (job.flows > 1).then_some(1)
 }
 
-/// What a generator has handed to the kernel by calls that say how many frames were taken.
+/// Frames that a generator submitted by calls that return how many were taken.
 #[derive(Debug, Default)]
 pub(super) struct SubmittedFrames {
     hops: Hops,
@@ -65,7 +65,7 @@ impl SubmittedFrames {
     }
 }
 
-/// What a sink has taken in.
+/// Frames that a sink received.
 pub(super) struct ReceivedFrames {
     inspector: FrameInspector,
     /// Frames that are still to be taken in; the others are left where they are.
@@ -251,7 +251,7 @@ pub(super) fn of_one_size(job: &Job, name: &str) -> Support {
     )
 }
 
-/// For a sink, or with a generator, that cannot be asked what is in a frame: `why` it cannot.
+/// For a sink, or with a generator, whose frames cannot be verified: `why` not.
 pub(super) fn cannot_verify(job: &Job, why: &str) -> Support {
     match job.touch {
         Touch::Verify => Support::no(why, "choose touch=none, or another path"),

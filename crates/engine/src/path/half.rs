@@ -14,7 +14,7 @@ pub struct DataPath {
     pub name: &'static str,
     /// One line: how the bytes move.
     pub summary: &'static str,
-    /// Actually tries what its halves' `check` wants to know. Called once per host, in
+    /// Actually tries what its halves' `check` needs to know. Called once per host, in
     /// the agent, never during a trial, with the network device the bytes would take.
     pub attempt: fn(Option<&str>) -> Vec<Attempt>,
     /// Whether it works by io_uring, and may have worker threads therefore.

@@ -1,5 +1,5 @@
 //! `msg-zerocopy`: send(2) with MSG_ZEROCOPY pins the pages of the message,
-//! and a completion on the error queue says when the kernel has released them
+//! and a completion on the error queue shows when the kernel has released them
 //! and whether it copied after all
 //! (Documentation/networking/msg_zerocopy.rst).
 //!

@@ -48,7 +48,7 @@ const PROC: &str = "/proc";
 /// How often its progress is read.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How often it is asked to stop until it has: one that was asked before it started keeps running.
+/// How often a stop is requested until it has stopped: one requested before the start is ignored.
 const TELL: Duration = Duration::from_millis(20);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
@@ -133,7 +133,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all have ended; those without a number of frames are asked to.
+    /// Waits until all have ended; those without a number of frames are stopped.
     fn end(&self, tell: bool) -> Result<(), Fault> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let Waiting::Started(running) = std::mem::replace(&mut *waiting, Waiting::Ended) else {
@@ -202,7 +202,7 @@ impl Tx for Flow {
 }
 
 impl Flow {
-    /// Notes how far it is, and says how many frames were generated since the last look.
+    /// Records its progress and returns how many frames were generated since the last look.
     fn look(&mut self, recorder: &mut Recorder) -> Result<u64, Fault> {
         let now = self.all.generator.progress(self.flow as usize).map_err(|r| refused(&r))?;
         recorder.moved(now.sent.saturating_sub(self.seen.sent) as usize);

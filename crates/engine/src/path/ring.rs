@@ -43,7 +43,7 @@ pub(super) fn counts_iowait(job: &Job) -> bool {
 }
 
 /// Most bytes that one chain or bundle of sends may hold, so that an engine
-/// still hears of a new phase within milliseconds.
+/// still notices a new phase within milliseconds.
 const CHAIN_BYTES: u64 = 16 << 20;
 
 /// How many messages a chain or bundle holds.
@@ -136,7 +136,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
     ]
 }
 
-/// Kernels before the feature ignore the flag, so that trying says nothing.
+/// Kernels before the feature ignore the flag, so that an attempt proves nothing.
 fn bundle(name: &str, feature: bool, try_it: impl FnOnce() -> io::Result<()>) -> Attempt {
     if feature {
         attempt(name, try_it(), "")
@@ -151,7 +151,7 @@ pub(super) fn attempt(name: &str, result: io::Result<()>, detail: &str) -> Attem
     super::tried(name, result.map(|()| detail.into()))
 }
 
-/// Whether rings can be made at all and wait as they are asked to, with the reason where they
+/// Whether rings can be made at all and wait as requested, with the reason where they
 /// cannot.
 pub(super) fn support(job: &Job, facts: &Facts) -> Support {
     let quiet = match job.options.word(IOWAIT.name) {
@@ -223,7 +223,7 @@ pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
             fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or use smaller messages or buffers")
         }
         Some(libc::EPERM) => fault.remedy("sysctl kernel.io_uring_disabled=0"),
-        // io_cqring_wait(), io_uring/wait.c: from now on every wait says so.
+        // io_cqring_wait(), io_uring/wait.c: from now on every wait reports it.
         Some(libc::EBADR) => fault
             .context(
                 "a completion, and the bytes it reported, is lost: its queue \

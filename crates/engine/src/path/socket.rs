@@ -221,7 +221,7 @@ impl Rx for Receiver {
             Err(e) if e.kind() == ErrorKind::WouldBlock => match &mut self.wait {
                 Wait::Epoll(epoll) => epoll.wait(recorder)?,
                 Wait::Spin => std::hint::spin_loop(),
-                // A socket of a blocking receiver does not say so.
+                // A socket of a blocking receiver does not return this.
                 Wait::Block => return Err(self.flow.fault("recv", &e)),
             },
             Err(e) => return Err(self.flow.fault("recv", &e)),

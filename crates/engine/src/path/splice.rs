@@ -81,7 +81,7 @@ fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>
     let sources = Sources::new(job.message_size, wanted).map_err(refused)?;
     let pattern = Pattern::new(job.message_size);
     // Where the peer answers each message, nothing may wait for more to come. TLS makes records of
-    // full length without being told, would keep the last one, and nobody maps ciphertext.
+    // full length on its own, would keep the last one, and nobody maps ciphertext.
     let bulk = job.batch > 1 && job.tls == Tls::None;
     let align = bulk && job.options.flag("align");
     let stand = StreamPosition::default();

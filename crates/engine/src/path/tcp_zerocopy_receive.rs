@@ -39,7 +39,7 @@ const ATTEMPT: &str = "tcp-zerocopy-receive";
 
 const REMEDY: &str = "needs Linux 4.18 with CONFIG_MMU";
 
-/// Bytes to wait for where the option says `auto`, at most half the read size:
+/// Bytes to wait for if the option is `auto`, at most half the read size:
 /// enough for the cost of a wake-up to be negligible compared with that of its pages, and little
 /// enough to leave the sender room in the window while we map.
 const AUTO_LOWAT: u64 = 512 << 10;
@@ -63,7 +63,7 @@ const LONGEST_STRETCH: usize = 4 << 20;
 /// What it reads before the first of the tries that become rare.
 const SHORTEST_STRETCH: usize = 128 << 10;
 
-/// Share of mapped bytes below which a note says what mapping takes.
+/// Share of mapped bytes below which a note explains what mapping requires.
 const NEARLY_ALL: f64 = 0.95;
 
 fn check(job: &Job, facts: &Facts) -> Support {
@@ -160,7 +160,7 @@ impl Rx for Receiver {
             self.plain = self.stretch.after(mapped, copied, self.mapping.skip());
             return Ok(true);
         }
-        // Nothing is queued although poll said so, or the kernel said EIO:
+        // Nothing is queued although poll reported it, or the kernel returned EIO:
         // only recv distinguishes the end, an error and a false alarm.
         match self.read(recorder, self.buffer.len(), libc::MSG_DONTWAIT)? {
             Read::End => self.flow.confirm_end().map(|()| false),

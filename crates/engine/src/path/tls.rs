@@ -4,7 +4,7 @@ pub use crate::connection::tls::support;
 use crate::workload::{self, Direction};
 use bytepath_record::{Cell, Facts, Options, Protocol, Role, Support, Tls};
 
-/// Whether everything that both ends of a cell open can be encrypted as its contract says, with
+/// Whether everything that both ends of a cell open can be encrypted as its contract requires, with
 /// one of them on a host of which this is known. Pure.
 pub fn encrypts(cell: &Cell, facts: &Facts) -> Support {
     let who = cell.stream.tls;
@@ -68,7 +68,7 @@ const NEVER: &[(&str, &str)] = &[
     ("userspace", "its connections are not sockets of the kernel's, and it has no TLS of its own"),
 ];
 
-/// Options that say something of bytes that are not those of the application: who encrypts, path,
+/// Options that concern bytes which are not those of the application: who encrypts, path,
 /// option, its usual value, why no other.
 const OPTIONS: &[(Tls, &str, &str, &str, &str)] = &[
     (Tls::User, "socket", "lowat", "auto", "SO_RCVLOWAT would count ciphertext"),

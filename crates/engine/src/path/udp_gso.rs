@@ -29,7 +29,7 @@ const OPTIONS: &[OptionSpec] = &[OptionSpec {
     help: "datagrams per message; a burst is as many messages as that makes",
 }];
 
-/// Most bytes of a message: what UDP over IPv4 can say of its length.
+/// Most bytes of a message: the limit of UDP over IPv4's length field.
 const LARGEST: u64 = 65_507;
 
 /// How long it waits at once for room in its socket's buffer.

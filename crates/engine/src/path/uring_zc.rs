@@ -1,6 +1,6 @@
 //! `uring-zc`: a stream sent by reference through io_uring. The kernel takes
 //! references to the pages of the message, and posts a notification when it
-//! releases them, which also says whether it copied after all.
+//! releases them, which also shows whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath};

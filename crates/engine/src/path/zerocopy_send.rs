@@ -215,7 +215,7 @@ impl<P: Payload> ZerocopySender<P> {
                 return Ok(());
             }
             match tcp::wait(self.flow.fd(), Ready::empty(), Some(left)) {
-                // Once the peer has closed, poll has nothing else to say.
+                // Once the peer has closed, poll reports nothing else.
                 Ok(ready) if !ready.contains(Ready::ERR) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

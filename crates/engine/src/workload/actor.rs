@@ -28,7 +28,7 @@ pub trait Workload: Sync {
     /// Which halves of the path an actor needs, open before anything moves.
     fn halves(&self, role: Role) -> &'static [Direction];
 
-    /// What is asked of one half at one actor.
+    /// The job of one half at one actor.
     fn job(&self, cell: &Cell, role: Role, direction: Direction) -> Job;
 
     /// What its connections have to speak.
@@ -42,7 +42,7 @@ pub trait Workload: Sync {
     }
 
     /// Whether the first flow's sender shows a witness page before anything else moves.
-    /// Nothing says of a datagram that it has arrived, and what the program encrypts is not the
+    /// Nothing acknowledges a datagram, and what the program encrypts is not the
     /// page.
     fn has_witness(&self, cell: &Cell) -> bool {
         self.protocol(cell) == Protocol::Tcp && cell.stream.tls != Tls::User
@@ -54,7 +54,7 @@ pub trait Workload: Sync {
         true
     }
 
-    /// Whether it ends once it has done what it was asked for, and not when the study's
+    /// Whether it ends once it has done a requested amount, and not when the study's
     /// window does: that is its window then, without a warm-up.
     fn ends_by_itself(&self, cell: &Cell) -> bool {
         let _ = cell;

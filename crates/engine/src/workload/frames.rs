@@ -182,7 +182,7 @@ impl FrameInspector {
     /// Bytes of a `struct virtio_net_hdr` (linux/virtio_net.h), as taps have it.
     pub const VNET_HEADER: usize = 10;
 
-    /// As the contract says; `before` are the bytes that precede each frame: none, or
+    /// As the contract requires; `before` are the bytes that precede each frame: none, or
     /// those of a [`FrameInspector::VNET_HEADER`].
     pub fn new(touch: Touch, before: usize) -> FrameInspector {
         let payload = (touch == Touch::Verify).then(payload);

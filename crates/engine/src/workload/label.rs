@@ -3,7 +3,7 @@
 use bytepath_record::{COPIED_ON_THE_WAY, Ledger, Manner, ProvenWitness, Work};
 
 /// Share of the bytes that must be proven one way or the other before the
-/// label says so without a percentage.
+/// label states it without a percentage.
 const NEARLY_ALL: f64 = 0.95;
 
 /// One end of the path, in words.
@@ -28,7 +28,7 @@ pub fn after_witness(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
 }
 
 /// The sender's ledger where the two ends share no memory. A wire copies the
-/// witness page in any case, so the page says nothing of the sender's kernel, and
+/// witness page in any case, so the page proves nothing about the sender's kernel, and
 /// the path's own evidence is the only one.
 pub fn untested(tx: &Ledger) -> Ledger {
     tx.sent_by_reference(
@@ -37,7 +37,7 @@ pub fn untested(tx: &Ledger) -> Ledger {
     )
 }
 
-/// What may be said of work whose ends kept these ledgers. Both ends of an exchange send
+/// The label of work whose ends kept these ledgers. Both ends of an exchange send
 /// and receive, so a ledger refers to an actor there, and of a direction elsewhere.
 pub fn label(work: Work, tx: &Ledger, rx: &Ledger) -> String {
     let label = match (work, end(tx), end(rx)) {

@@ -1,7 +1,7 @@
 //! The workloads: what is done over a connection, and by whom. One file each, and one line in
 //! [`CATALOG`].
 //!
-//! A workload owns the loop. It says which halves of a path each of its actors opens and with which
+//! A workload owns the loop. It names which halves of a path each of its actors opens and with which
 //! job, and plays the actor of one flow, on a thread of its own in an agent: turn by turn it has the
 //! movers ([`Tx`], [`Rx`]) move bytes, which enter them in the [`Recorder`]. That reads the phase from
 //! the [`Gate`], by which the agent's control thread starts and ends the window, and counts in a

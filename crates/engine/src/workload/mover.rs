@@ -48,7 +48,7 @@ pub trait Tx: Send {
     /// acknowledged everything; waits for completions that are still to come.
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault>;
 
-    /// Sends until the gate says stop.
+    /// Sends until the gate is at stop.
     fn send_until_stop(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.phase() != Phase::Stop {
             self.send(recorder)?;
@@ -75,14 +75,14 @@ pub trait Rx: Send {
         Ok(())
     }
 
-    /// One turn: waits for bytes, does with them what the job's touch says, and counts
+    /// One turn: waits for bytes, touches them as the job requires, and counts
     /// them. May return without bytes. False after the end of the stream, once it is
-    /// confirmed that the peer ended it; frames have no end, and false says that none came
+    /// confirmed that the peer ended it; frames have no end, and false means that none came
     /// for [`super::QUIET`].
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault>;
 
     /// Waits until [`Rx::receive`] has something to do, at most this long. True when it
-    /// has; movers that cannot wait apart from receiving say so by `None`.
+    /// has; `None` if the mover cannot wait apart from receiving.
     fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
         let _ = timeout;
         None
@@ -113,7 +113,7 @@ pub trait Rx: Send {
     }
 }
 
-/// What is asked of one half of one flow.
+/// What one half of one flow has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub role: Role,

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 pub(super) struct Packets;
 
-/// How long a sink waits for a frame before it says that none came.
+/// How long a sink waits for a frame before it reports that none came.
 pub const QUIET: Duration = Duration::from_millis(10);
 
-/// How often in a row it has to say so, after the generator has ended, until nothing is
+/// How often in a row it has to report that, after the generator has ended, until nothing is
 /// thought to be under way any more: the kernel's threads may have to wait for a CPU.
 const LOOKS: u32 = 5;
 

@@ -88,7 +88,7 @@ impl Toucher {
         Toucher { touch, pattern, offset: 0 }
     }
 
-    /// Does with the bytes what the contract says.
+    /// Touches the bytes as the contract requires.
     #[inline]
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         match self.touch {

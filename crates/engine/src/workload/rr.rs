@@ -321,7 +321,7 @@ impl InFlight {
     }
 }
 
-/// Keeps this many requests in flight until the gate says stop.
+/// Keeps this many requests in flight until the gate is at stop.
 fn closed_loop(ends: &mut Halves, plan: &Plan) -> Result<(), Fault> {
     let mut under_way = InFlight::new(plan);
     let mut now = clock::monotonic();

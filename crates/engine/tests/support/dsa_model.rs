@@ -76,7 +76,7 @@ pub(crate) struct Settings {
     /// Descriptors that the queue holds.
     pub(crate) size: usize,
     pub(crate) queues: usize,
-    /// Whether the queue says that it is full.
+    /// Whether a full queue rejects submissions with a retry.
     pub(crate) shared: bool,
     /// Descriptors of a batch at most.
     pub(crate) batch: u32,
@@ -152,7 +152,7 @@ pub(crate) fn open(
             };
         let queue = WorkQueue::software(setup, device)
             .map_err(|e| Fault::system("cannot map memory for the model", &e))??;
-        // A shared queue may be tried when it is full: it says so.
+        // A shared queue may be tried when it is full: it reports it.
         let size = if settings.shared { usize::MAX } else { settings.size };
         Ok(Queue::new(queue, size, settings.longest))
     });
@@ -224,7 +224,7 @@ impl Device for Model {
             self.tail = tail.load(Ordering::Acquire);
         }
         if number - self.tail >= slots.len() as u64 {
-            // A dedicated queue has no way to say so (DSA specification, 3.6).
+            // A dedicated queue has no way to report it (DSA specification, 3.6).
             lost.fetch_add(u64::from(!self.reports_full), Ordering::Relaxed);
             return !self.reports_full;
         }
@@ -321,7 +321,7 @@ impl Worker {
         true
     }
 
-    /// Does what a descriptor wants, and notes when its records are due.
+    /// Executes a descriptor, and records when its records are due.
     fn serve(&mut self, descriptor: &Descriptor) {
         let mut records = Vec::new();
         let bytes = match descriptor.operation() {

@@ -5,13 +5,13 @@
 //! that leaves to do:
 //!
 //! - The kernel is given the segment size by which to cut a frame: what the peer's SYN and the
-//!   device's MTU allow. Our own SYN says what the MTU allows.
+//!   device's MTU allow. Our own SYN announces what the MTU allows.
 //! - A checksum that the kernel does not vouch for is computed.
 //! - An acknowledgement that moves on while a loss is recovered from, and not past it, is shown
 //!   to smoltcp three times more. RFC 6582 has the next segment sent again at once after such a
 //!   "partial" one; smoltcp would wait for its timer, a second at least, and does send again
 //!   after three duplicates.
-//! - Where nothing is acknowledged for long, the same is done ([`super::probe`]).
+//! - If nothing is acknowledged for long, the same is done ([`super::probe`]).
 //! - A frame that the kernel has no room for waits, and nothing is sent before it.
 
 use super::frame::{ETHERNET, Tcp};
@@ -187,7 +187,7 @@ impl Input {
         true
     }
 
-    /// Whether smoltcp is to see the frame in hand; notes what it says.
+    /// Whether smoltcp is to see the frame in hand; records what it acknowledges.
     #[inline]
     fn is_good(
         &mut self,

@@ -214,7 +214,7 @@ impl Drop for OwnedStack {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(keeper) = self.keeper.take() {
-            // One that panicked has said why.
+            // One that panicked has printed why.
             let _ = keeper.join();
         }
     }

@@ -22,7 +22,7 @@ const BURST: usize = 8;
 /// How long an acknowledgement waits for an answer to go with.
 const ANSWER: smoltcp::time::Duration = smoltcp::time::Duration::from_micros(500);
 
-/// Where a stack is, and what is asked of it.
+/// Where a stack is, and how it is configured.
 #[derive(Clone, Debug)]
 pub struct StackConfig {
     /// Interface index of its device, and that device's MTU in bytes.
@@ -185,7 +185,7 @@ impl Stack {
     }
 
     /// Has bytes written to the next piece of the send buffer; `write` gets
-    /// the piece and says how many it has written. None as for [`Stack::send`].
+    /// the piece and returns how many it has written. `None` as for [`Stack::send`].
     pub fn send_with(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> Option<usize> {
         let filled = |piece: &mut [u8]| {
             let written = write(piece);
@@ -204,7 +204,7 @@ impl Stack {
         }
     }
 
-    /// Whether [`Stack::receive`] has something to say: bytes, the end, or a cut.
+    /// Whether [`Stack::receive`] has something to return: bytes, the end, or a cut.
     #[inline]
     pub fn can_receive(&mut self) -> bool {
         let socket = self.socket();
@@ -277,7 +277,7 @@ impl AsFd for Stack {
     }
 }
 
-/// A hardware address that says which IP address it is of: local, of one device.
+/// A hardware address derived from an IP address: local, of one device.
 fn hardware_address(address: IpAddr) -> [u8; 6] {
     let tail = match address {
         IpAddr::V4(v4) => v4.octets(),

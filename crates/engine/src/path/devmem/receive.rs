@@ -37,7 +37,7 @@ pub(super) trait Receiver: Freer + Send {
 pub(super) const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Smallest fragment that room is made for, bytes: packets of an ordinary MTU
-/// carry more. With smaller ones a receive brings less than it was asked for.
+/// carry more. With smaller ones a receive brings less than was requested.
 const SMALL: u64 = 1024;
 
 /// Bytes that are copied at once from memory that the CPU cannot look at.
@@ -94,7 +94,7 @@ struct Inspection {
 }
 
 impl Inspection {
-    /// Does with a fragment what the contract says. False: it is not within the
+    /// Touches a fragment as the contract requires. False: it is not within the
     /// memory.
     #[inline]
     fn look(&mut self, memory: &dyn Memory, lent: &Lent) -> Result<bool, Fault> {
@@ -433,7 +433,7 @@ mod tests {
         Silence,
         /// An error of this number.
         Error(i32),
-        /// What the kernel says, as it is: bytes, truncated, messages.
+        /// The kernel's raw answer: bytes, truncated, messages.
         Raw(usize, bool, Vec<Fragment>),
     }
 
@@ -580,7 +580,7 @@ mod tests {
         tally: TallyEnd,
         /// Tokens that were dealt out and not returned.
         leaked: usize,
-        /// Fragments asked back, call by call.
+        /// Fragments returned, call by call.
         calls: Vec<u32>,
         sent: u64,
     }
@@ -656,7 +656,7 @@ mod tests {
     }
 
     /// The same loop on a real connection, with the real calls. Nothing is bound, so
-    /// all that the kernel can do is copy, and the ledger says so.
+    /// all that the kernel can do is copy, and the ledger shows it.
     #[test]
     fn on_a_connection_without_a_bound_queue_every_byte_is_copied() {
         const LEN: usize = 3_000_000;

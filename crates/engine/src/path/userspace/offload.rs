@@ -223,7 +223,7 @@ impl Tx for Offloaded {
         self.turn(given > 0, recorder)
     }
 
-    /// Sends until the gate says stop, then what is still in the FIFO.
+    /// Sends until the gate is at stop, then what is still in the FIFO.
     fn send_until_stop(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.phase() != Phase::Stop {
             self.send(recorder)?;
@@ -264,7 +264,7 @@ impl Offloaded {
                     turn(&self.hold, &mut stack, recorder)?;
                     fed
                 };
-                // An engine that is at work is asked again.
+                // An engine that is at work is polled again.
                 match written || fed > 0 || self.writer.is_under_way() {
                     true => Ok(()),
                     false => idle(&self.hold, self.spins, recorder),

@@ -181,7 +181,7 @@ impl Receiver {
     }
 }
 
-/// What may be said of the bytes. A NIC's queue cannot be registered unless the
+/// What is known of the bytes. A NIC's queue cannot be registered unless the
 /// device splits headers off all packets (net/core/netdev_rx_queue.c), so payload
 /// that is not a counted fragment was written by the device. But rings that share a
 /// queue overwrite each other's counts (`zcrx_stat_add`, io_uring/zcrx.c): there

@@ -4,7 +4,7 @@
 //!
 //! Where the link's device cannot do that, and the kernel has queues without a
 //! device (NODEV, Linux 7.1), the same engine runs on such a queue: then the
-//! kernel copies every byte into the area, and ledger and label say so.
+//! kernel copies every byte into the area; ledger and label show it.
 
 mod engine;
 mod plan;

@@ -73,7 +73,7 @@ fn no_device(can: Abilities) -> io::Result<String> {
     .into())
 }
 
-/// What the kernel said it can, for people.
+/// The kernel's abilities as text.
 fn words(can: &Abilities) -> String {
     let parts = [
         (can.no_device, "queues without a device"),
