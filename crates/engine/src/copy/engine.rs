@@ -47,6 +47,18 @@ pub struct Events {
     pub batches: u64,
 }
 
+impl Events {
+    /// Those since an earlier moment.
+    pub(super) fn since(&self, earlier: &Events) -> Events {
+        Events {
+            retries: self.retries - earlier.retries,
+            faults: self.faults - earlier.faults,
+            by_cpu: self.by_cpu - earlier.by_cpu,
+            batches: self.batches - earlier.batches,
+        }
+    }
+}
+
 /// How an engine is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -64,5 +76,7 @@ pub struct EngineKind {
     pub summary: &'static str,
     pub options: &'static [OptionSpec],
     /// Opens it for copies between these memories.
-    pub open: fn(&Memories, Shape, &Options) -> Result<Box<dyn Engine>, Fault>,
+    pub open: Open,
 }
+
+type Open = fn(&Memories, Shape, &Options) -> Result<Box<dyn Engine>, Fault>;

@@ -217,7 +217,7 @@ impl ReceivedFrames {
 /// For a sink that takes frames off the descriptors of a tap.
 pub(super) fn on_a_tap(job: &Job) -> Support {
     super::refuse_if(
-        !job.frames.as_ref().is_none_or(|frames| frames.tap.is_some()),
+        job.frames.as_ref().is_some_and(|frames| frames.tap.is_none()),
         "the link is not a tap",
         "choose --link tap, or another sink",
     )

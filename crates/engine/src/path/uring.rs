@@ -25,7 +25,6 @@ pub(super) static PATH: DataPath = DataPath {
     rx: Some(
         HalfPath::rx(check_rx, open_rx).with_options(RX_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
     ),
-    ..DataPath::EMPTY
 };
 
 const TX_OPTIONS: &[OptionSpec] = &[
