@@ -6,12 +6,15 @@
 //! submission takes 100 ns or more.
 
 mod common;
+#[path = "../crates/engine/tests/support/dsa_model.rs"]
+mod dsa_model;
 #[path = "common/ratios.rs"]
 mod ratios;
 
 use anyhow::{Context, Result, ensure};
 use bytepath::copy::trial::{Load, Outcome, memories, on_cpu, run};
 use bytepath::copy::{Memories, Shape, engine};
+use bytepath::record::{OptionValue, Options};
 use bytepath::sys::thread;
 use ratios::Ratios;
 use std::time::Duration;
@@ -55,12 +58,21 @@ fn measure() -> Result<()> {
         }
     }
     let mut dear = Vec::new();
-    println!("\ndsa-model: ns of the caller for a submission");
+    let number = OptionValue::Number;
+    let fast = [
+        ("latency", number(0)),
+        ("bandwidth", number(1 << 40)),
+        ("size", number(128)),
+        ("queues", number(1)),
+    ];
+    let fast = Options(fast.map(|(name, value)| (name.to_owned(), value)).into());
+    println!("\nmodel of a DSA: ns of the caller for a submission");
     for (depth, batch) in [(8, 1), (32, 1), (32, 8)] {
         let load = Load { size: 64, shape: Shape { depth, batch }, rotate: false, time };
         let each = (0..rounds).map(|_| {
             let Outcome { copies, submitting, .. } =
-                one("dsa-model:latency=0,bandwidth=1T", &memories, &load)?;
+                run((&dsa_model::KIND, &fast), &memories, &load)
+                    .map_err(|fault| anyhow::anyhow!("{fault}"))?;
             Ok(submitting / copies as f64 * 1e9)
         });
         let each = Ratios::new(each.collect::<Result<_>>()?);

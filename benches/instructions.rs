@@ -11,13 +11,13 @@
 mod common;
 
 use anyhow::{Context, Result, bail};
-use bytepath::connection::{Connection, Transport};
+use bytepath::connection::Connection;
 use bytepath::host::own_build;
 use bytepath::math::Moments;
-use bytepath::path::{self, DataPath, HalfPath, TxPath};
+use bytepath::path::{self, DataPath, HalfPath, OpenTx};
 use bytepath::record::{
-    Cell, CellId, Facts, Fault, Judgement, OptionKind, OptionSpec, Schedule, Study, StudyHeader,
-    Support, Trial, TrialStatus,
+    Cell, CellId, Fault, Judgement, OptionKind, OptionSpec, Schedule, Study, StudyHeader, Support,
+    Trial, TrialStatus,
 };
 use bytepath::spec::{self, Ask};
 use bytepath::stats::{Comparison, Question, Rules, analyse, costs};
@@ -339,46 +339,27 @@ static PATHS: &[&DataPath] = &[&DataPath {
     summary: "send and recv, and a loop of known length after each send",
     attempt: |_| Vec::new(),
     uses_io_uring: false,
-    tx: Some(&LoopedSend),
-    rx: path::CATALOG[0].rx,
-}];
-
-static SEND: &dyn TxPath = match path::CATALOG[0].tx {
-    Some(tx) => tx,
-    None => panic!("the first path of the catalogue is socket, which sends"),
-};
-
-struct LoopedSend;
-
-impl HalfPath for LoopedSend {
-    fn options(&self) -> &'static [OptionSpec] {
-        &[OptionSpec {
+    tx: Some(HalfPath {
+        options: &[OptionSpec {
             name: "loop",
             kind: OptionKind::Count(0, 1 << 40),
             default: "0",
             help: "turns after the first, of two instructions each",
-        }]
-    }
+        }],
+        open,
+        ..SEND
+    }),
+    rx: path::CATALOG[0].rx,
+}];
 
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        SEND.check(job, facts)
-    }
+static SEND: HalfPath<OpenTx> = match path::CATALOG[0].tx {
+    Some(tx) => tx,
+    None => panic!("the first path of the catalogue is socket, which sends"),
+};
 
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        SEND.transports()
-    }
-}
-
-impl TxPath for LoopedSend {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let turns = job.options.number("loop").unwrap_or(0) + 1;
-        Ok(Box::new(Looped { tx: SEND.open(job, connection, group)?, turns }))
-    }
+fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let turns = job.options.number("loop").unwrap_or(0) + 1;
+    Ok(Box::new(Looped { tx: (SEND.open)(job, connection, group)?, turns }))
 }
 
 struct Looped {

@@ -12,10 +12,10 @@
 mod common;
 
 use anyhow::{Context, Result, ensure};
-use bytepath::connection::{Connection, KERNEL_TCP, Transport};
+use bytepath::connection::Connection;
 use bytepath::math::{Moments, StandardError};
-use bytepath::path::{self, DataPath, HalfPath, TxPath};
-use bytepath::record::{Cell, CellId, Design, Facts, Fault, OptionSpec, Schedule, Study, Support};
+use bytepath::path::{self, DataPath, HalfPath, OpenTx};
+use bytepath::record::{Cell, CellId, Design, Fault, Schedule, Study};
 use bytepath::stats::{Comparison, Question, Rules, analyse};
 use bytepath::study::{self, Laboratory, Plan, conduct};
 use bytepath::workload::{Account, Group, Job, Recorder, Tx};
@@ -40,8 +40,8 @@ const DESIGNS: &[(&str, Design)] =
 /// The paths of this bench: `socket`, and senders of it that pause.
 static PATHS: &[&DataPath] = &[
     path::CATALOG[0],
-    &pausing("pausing-3", &Pausing(0.03)),
-    &pausing("pausing-5", &Pausing(0.05)),
+    &pausing("pausing-3", |job, connection, group| open(0.03, job, connection, group)),
+    &pausing("pausing-5", |job, connection, group| open(0.05, job, connection, group)),
 ];
 
 fn main() -> Result<()> {
@@ -284,12 +284,11 @@ fn smallest(spread: f64, n: f64) -> f64 {
 }
 
 /// `socket`, whose sender pauses for a part of its time.
-struct Pausing(f64);
-
-const fn pausing(name: &'static str, half: &'static Pausing) -> DataPath {
+const fn pausing(name: &'static str, open: OpenTx) -> DataPath {
     let attempt = |_: Option<&str>| Vec::new();
     let summary = "socket, with pauses of the sender";
-    DataPath { name, summary, attempt, uses_io_uring: false, tx: Some(half), rx: None }
+    let tx = Some(HalfPath { open, ..SEND });
+    DataPath { name, summary, attempt, uses_io_uring: false, tx, rx: None }
 }
 
 /// The part of its time for which a path of [`PATHS`] pauses.
@@ -298,34 +297,19 @@ fn share(path: &DataPath) -> f64 {
     percent.unwrap_or(0.0) / 100.0
 }
 
-impl HalfPath for Pausing {
-    fn options(&self) -> &'static [OptionSpec] {
-        socket().options()
-    }
+static SEND: HalfPath<OpenTx> = match path::CATALOG[0].tx {
+    Some(tx) => tx,
+    None => panic!("the first path of the catalogue is socket, which sends"),
+};
 
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        socket().check(job, facts)
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP]
-    }
-}
-
-impl TxPath for Pausing {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let inner = socket().open(job, connection, group)?;
-        Ok(Box::new(Sender { inner, ratio: self.0 / (1.0 - self.0), owed: 0.0 }))
-    }
-}
-
-fn socket() -> &'static dyn TxPath {
-    PATHS[0].tx.expect("socket sends")
+fn open(
+    share: f64,
+    job: &Job,
+    connection: &dyn Connection,
+    group: &Group,
+) -> Result<Box<dyn Tx>, Fault> {
+    let inner = (SEND.open)(job, connection, group)?;
+    Ok(Box::new(Sender { inner, ratio: share / (1.0 - share), owed: 0.0 }))
 }
 
 struct Sender {

@@ -7,15 +7,15 @@ use bytepath::connection::records::{self, LARGEST, OVERHEAD, Opener, Sealer};
 use bytepath::connection::userspace::Tcp;
 use bytepath::record::Touch;
 use bytepath::sys::ktls::Key;
-use bytepath::workload::{FramePlan, Taken};
+use bytepath::workload::{FrameInspector, FramePlan};
 use std::cell::RefCell;
 
 const KEY: Key = Key { key: [7; 16], iv: [9; 12] };
 
 thread_local! {
     /// Each has a payload of 1 MiB to compare with.
-    static TAKEN: RefCell<[Taken; 2]> = RefCell::new(
-        [0, Taken::VNET_HEADER].map(|before| Taken::new(Touch::Verify, before))
+    static TAKEN: RefCell<[FrameInspector; 2]> = RefCell::new(
+        [0, FrameInspector::VNET_HEADER].map(|before| FrameInspector::new(Touch::Verify, before))
     );
 }
 
@@ -35,8 +35,8 @@ pub fn check(data: &[u8]) {
     }
 }
 
-fn packets(data: &[u8], taken: &mut Taken) {
-    if let Ok(Some(seen)) = taken.look(data) {
+fn packets(data: &[u8], taken: &mut FrameInspector) {
+    if let Ok(Some(seen)) = taken.inspect(data) {
         assert!((1..=data.len() as u64).contains(&seen.frames));
         assert!(seen.bytes >= seen.frames * FramePlan::HEADERS as u64);
     }

@@ -102,7 +102,7 @@ fn path_entry(path: &DataPath, role: Role, facts: &HostFacts) -> Option<Entry> {
         name: path.name.to_owned(),
         summary: path.summary.to_owned(),
         role: Some(role),
-        options: path.half(role)?.options().iter().map(option).collect(),
+        options: path.half(role)?.options.iter().map(option).collect(),
         support: facts.supports_half(path, role)?,
     })
 }

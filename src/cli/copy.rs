@@ -102,7 +102,7 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
         Ok(())
     })?;
     let (rows, break_even) = offload(&cells);
-    let notes = notes(&engines);
+    let notes = notes();
     let content = Measured { break_even: &break_even, cells: &rows, notes: &notes };
     arguments.output.print(&Document::new("bytepath-copy", content), |style, out| {
         report::offload((&rows, &break_even), &notes, style, out)
@@ -164,13 +164,12 @@ fn engines(typed: &[String]) -> Result<Vec<Engine>, Fault> {
     }
 }
 
-fn notes(engines: &[Engine]) -> Vec<String> {
-    let model = engines.iter().any(|engine| engine.kind.model);
+fn notes() -> Vec<String> {
     let counter = 1e-9 / sys::clock::tick_seconds();
     let cycles = format!("a nanosecond is {counter:.2} cycles of the time-stamp counter");
     // Elsewhere the clock counts nanoseconds.
     let counted = (counter - 1.0).abs() > 1e-6;
-    model.then(|| report::MODEL.to_owned()).into_iter().chain(counted.then_some(cycles)).collect()
+    counted.then_some(cycles).into_iter().collect()
 }
 
 fn size(text: &str) -> Result<u32, String> {
@@ -197,7 +196,6 @@ fn after_help() -> String {
   bytepath copy                                     the CPU against a helper core
   bytepath copy --engine cpu --engine cpu:method=rep-movsb --engine cpu:method=non-temporal
   bytepath copy --engine cpu --engine dsa --depth 32 --batch 1,8
-  bytepath copy --engine cpu --engine dsa-model:latency=1000,bandwidth=20G
 
 docs/copy.md describes what is measured, and what has not run on DSA hardware.",
     );

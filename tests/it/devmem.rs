@@ -134,7 +134,7 @@ fn memory_that_is_requested_is_memory_that_is_probed() {
         {
             let cell = Cell::new("devmem", Half::plain("devmem"), Half::plain("devmem"));
             let job = Job { options, ..Job::stream(&cell, Role::Receiver) };
-            devmem.half(Role::Receiver).unwrap().check(&job, &facts)
+            (devmem.half(Role::Receiver).unwrap().check)(&job, &facts)
         }
     };
     assert_eq!(asked("heap"), Support::Yes);

@@ -55,7 +55,7 @@ fn known(name: &str, work: &Published, factor: &str, level: &str) {
         let takes = |path: &str, option: &str| {
             let path = CATALOG.iter().find(|one| one.name == path).unwrap();
             let mut halves = Role::ALL.into_iter().filter_map(|role| path.half(role));
-            halves.any(|half| half.options().iter().any(|spec| spec.name == option))
+            halves.any(|half| half.options.iter().any(|spec| spec.name == option))
         };
         let option = option.split_once('=').map(|(option, _)| option);
         assert!(option.is_none_or(|o| takes(pair.tx, o) || takes(pair.rx, o)), "{level}");

@@ -2,10 +2,10 @@
 //! both agents run as threads of this process, over pipes, with loopback TCP
 //! between them. Nothing here needs a privilege or a namespace.
 
-use crate::threads::{self, InProcess, Silent, made_up};
+use crate::threads::{self, InProcess, MadeUp, Silent, made_up};
 use bytepath::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use bytepath::meter::{self, Meter};
-use bytepath::path::{DataPath, HalfPath, RxPath, TxPath};
+use bytepath::path::DataPath;
 use bytepath::record::{
     Budget, CellId, Design, Facts, Fault, FaultKind, Manner, Reading, Role, Schedule, Scope, Study,
     StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
@@ -293,17 +293,15 @@ static PATHS: &[&DataPath] = made_up![
 /// below what the machine can do, so that the pace alone decides.
 const PACE: Duration = Duration::from_micros(500);
 
-impl HalfPath for Fake {
+impl MadeUp for Fake {
     fn check(&self, job: &Job, _: &Facts) -> Support {
         match (self.0, job.role) {
             ("absent", Role::Receiver) => Support::no("not made", "make it"),
             _ => Support::Yes,
         }
     }
-}
 
-impl TxPath for Fake {
-    fn open(
+    fn open_tx(
         &self,
         job: &Job,
         connection: &dyn Connection,
@@ -317,10 +315,8 @@ impl TxPath for Fake {
         let (flow, due) = (connection.kernel()?, Instant::now());
         Ok(Box::new(FakeTx { conduct: self.0, flow, message, at: 0, due }))
     }
-}
 
-impl RxPath for Fake {
-    fn open(
+    fn open_rx(
         &self,
         job: &Job,
         connection: &dyn Connection,

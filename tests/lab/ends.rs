@@ -68,12 +68,12 @@ impl Opens for DataPath {
         let job = Job::stream(cell, role);
         let lacks = || Fault::new(FaultKind::Usage, format!("no {role} half"));
         Ok(match role {
-            Role::Sender => End::Tx(self.tx.ok_or_else(lacks)?.open(&job, &flow, group)?, flow),
-            Role::Receiver => End::Rx(self.rx.ok_or_else(lacks)?.open(&job, &flow, group)?),
+            Role::Sender => End::Tx((self.tx.ok_or_else(lacks)?.open)(&job, &flow, group)?, flow),
+            Role::Receiver => End::Rx((self.rx.ok_or_else(lacks)?.open)(&job, &flow, group)?),
         })
     }
 
     fn options(&self, role: Role) -> &'static [OptionSpec] {
-        self.half(role).map_or(&[], |half| half.options())
+        self.half(role).map_or(&[], |half| half.options)
     }
 }

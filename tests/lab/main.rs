@@ -4,6 +4,8 @@
 #[path = "../double/calls.rs"]
 #[allow(dead_code, reason = "the double calls it")]
 mod calls;
+#[path = "../../crates/engine/tests/support/dsa_model.rs"]
+mod dsa_model;
 mod ends;
 mod host;
 mod isolated;

@@ -348,7 +348,7 @@ fn reads_fill_the_memory_that_was_requested_in_turn() {
     for rx in ["discard", "tcp-zerocopy-receive"] {
         let cell = Setup { read_memory: Some(4 << 20), ..Setup::new("socket", rx) }.cell();
         let half = path::find(path::CATALOG, rx).unwrap().rx.unwrap();
-        let answer = half.check(&Job::stream(&cell, Role::Receiver), &Facts::default());
+        let answer = (half.check)(&Job::stream(&cell, Role::Receiver), &Facts::default());
         assert!(!answer.is_yes(), "{rx} chooses no memory");
     }
 }
@@ -442,7 +442,7 @@ fn halves_that_do_not_exist_are_not_there_and_sizes_that_cannot_be_are_refused()
     // And so they are before anything is opened.
     let job = Job::stream(&small.cell(), Role::Receiver);
     let Support::No { reason, .. } =
-        half(rx, Role::Receiver).unwrap().check(&job, &Facts::default())
+        (half(rx, Role::Receiver).unwrap().check)(&job, &Facts::default())
     else {
         panic!("a read size of 4095 bytes passed the check")
     };
@@ -461,7 +461,7 @@ fn a_receiver_of_messages_that_are_answered_does_not_wait_for_two() {
         let stream = Job::stream(&setup.cell(), Role::Receiver);
         let path = path::find(path::CATALOG, rx).unwrap();
         let facts = Facts { attempts: (path.attempt)(None), ..Facts::default() };
-        let check = |job: &Job| path.half(Role::Receiver).unwrap().check(job, &facts);
+        let check = |job: &Job| (path.half(Role::Receiver).unwrap().check)(job, &facts);
         assert!(check(&stream).is_yes(), "{rx}: more comes by itself");
         let Support::No { reason, remedy } = check(&Job { batch: 1, ..stream.clone() }) else {
             panic!("{rx} {given:?}: each end would wait for the other")

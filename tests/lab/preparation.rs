@@ -2,13 +2,13 @@
 //! others: with a card that is a folder of files, a fake testbed, and paths that look at
 //! the card when they are opened. Both agents are threads of this process.
 
-use crate::threads::{self, Silent, made_up, socket};
+use crate::threads::{self, MadeUp, Silent, made_up, socket};
 use bytepath::connection::Connection;
 use bytepath::host::LocalSteward;
-use bytepath::path::{DataPath, HalfPath, RxPath, TxPath, Wire};
+use bytepath::path::{DataPath, Wire};
 use bytepath::record::wire::Nic;
 use bytepath::record::{
-    Facts, Fault, FaultKind, Options, Setting, SoftirqCpu, Study, Support, Trial, TrialStatus,
+    Fault, FaultKind, Options, Setting, SoftirqCpu, Study, Support, Trial, TrialStatus,
 };
 use bytepath::report::{self, Style, Subject};
 use bytepath::settings::Place;
@@ -206,12 +206,8 @@ struct Asking(&'static str);
 
 static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "unwilling", "placed"];
 
-impl HalfPath for Asking {
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
-    }
-
-    fn preparation(&self, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+impl MadeUp for Asking {
+    fn prepare(&self, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
         // Only the receiver has a card.
         assert_eq!((wire.device, wire.driver, wire.queues), ("eth0", "paper", 4));
         let lines: &[&str] = match self.0 {
@@ -225,29 +221,25 @@ impl HalfPath for Asking {
         };
         lines.iter().map(|line| line.parse()).collect()
     }
-}
 
-impl TxPath for Asking {
-    fn open(
+    fn open_tx(
         &self,
         job: &Job,
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
         self.look()?;
-        socket().tx.unwrap().open(job, connection, group)
+        (socket().tx.unwrap().open)(job, connection, group)
     }
-}
 
-impl RxPath for Asking {
-    fn open(
+    fn open_rx(
         &self,
         job: &Job,
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
         self.look()?;
-        socket().rx.unwrap().open(job, connection, group)
+        (socket().rx.unwrap().open)(job, connection, group)
     }
 }
 

@@ -1,12 +1,10 @@
 //! Requests and answers between two agents in this process: what is counted, what a
 //! client times and from when, and how an overload ends.
 
-use crate::threads::{InProcess, Silent, made_up, socket};
+use crate::threads::{InProcess, MadeUp, Silent, made_up, socket};
 use bytepath::connection::{Connection, KERNEL_TCP, KERNEL_UDP, Transport};
-use bytepath::path::{self, DataPath, HalfPath, RxPath, TxPath};
-use bytepath::record::{
-    Cell, Facts, Fault, Role, Schedule, Scope, Support, Trial, TrialStatus, Unit, Work,
-};
+use bytepath::path::{self, DataPath};
+use bytepath::record::{Cell, Fault, Role, Schedule, Scope, Trial, TrialStatus, Unit, Work};
 use bytepath::spec::{self, Ask};
 use bytepath::study::{Laboratory, Plan, conduct, path_spec};
 use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Tx};
@@ -214,35 +212,25 @@ static PATHS: LazyLock<Vec<&'static DataPath>> = LazyLock::new(|| {
 /// How long the server stalls, once.
 const STALL: Duration = Duration::from_millis(50);
 
-impl HalfPath for Sockets {
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
-    }
+impl MadeUp for Sockets {
+    const TRANSPORTS: &'static [&'static dyn Transport] = &[KERNEL_TCP, KERNEL_UDP];
 
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP, KERNEL_UDP]
-    }
-}
-
-impl TxPath for Sockets {
-    fn open(
+    fn open_tx(
         &self,
         job: &Job,
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
-        socket().tx.unwrap().open(job, connection, group)
+        (socket().tx.unwrap().open)(job, connection, group)
     }
-}
 
-impl RxPath for Sockets {
-    fn open(
+    fn open_rx(
         &self,
         job: &Job,
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
-        let rx = socket().rx.unwrap().open(job, connection, group)?;
+        let rx = (socket().rx.unwrap().open)(job, connection, group)?;
         let goes_wrong = self.0 != "plain" && job.role == Role::Receiver;
         Ok(if goes_wrong { Box::new(GoingWrong { rx, next: self.0 }) } else { rx })
     }

@@ -209,7 +209,7 @@ fn inside_a_device_has_a_program() {
     for path in ["xdp-drop", "af-xdp"] {
         let rx = path::find(path::CATALOG, path).unwrap().rx.unwrap();
         let job = workload::of(&cell).unwrap().job(&cell, Role::Receiver, Direction::Receive);
-        let fault = rx.open(&job, &*flow, &Group::default()).err().unwrap();
+        let fault = (rx.open)(&job, &*flow, &Group::default()).err().unwrap();
         let remedy = fault.remedy.as_ref().unwrap();
         assert!(
             remedy.contains("the device has a program attached: detach it"),

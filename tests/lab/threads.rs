@@ -1,13 +1,18 @@
 //! A testbed without hosts: both agents are threads of this process, over pipes, with
 //! loopback TCP between them. And what studies on it share: plans, paths that are made up.
 
+use bytepath::connection::{Connection, KERNEL_TCP, Transport};
 use bytepath::host::{Adapter, AgentPipe, Host};
 use bytepath::meter::Meter;
-use bytepath::path::{self, DataPath};
+use bytepath::path::{self, DataPath, Wire};
 use bytepath::record::wire::Nic;
-use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Stream, StudyHeader, Support, Trial};
+use bytepath::record::{
+    Cell, CellId, Facts, Fault, Half, Options, Schedule, Setting, Stream, StudyHeader, Support,
+    Trial,
+};
 use bytepath::study::{Observer, Plan, agent};
 use bytepath::testbed::{Deployment, Site, Testbed};
+use bytepath::workload::{Group, Job, Rx, Tx};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
@@ -33,6 +38,19 @@ impl Testbed for InProcess {
     }
 }
 
+/// Both halves of a path that is made up.
+pub trait MadeUp {
+    const TRANSPORTS: &'static [&'static dyn Transport] = &[KERNEL_TCP];
+    fn check(&self, _: &Job, _: &Facts) -> Support {
+        Support::Yes
+    }
+    fn prepare(&self, _: &Options, _: &Wire) -> Result<Vec<Setting>, Fault> {
+        Ok(Vec::new())
+    }
+    fn open_tx(&self, job: &Job, on: &dyn Connection, group: &Group) -> Result<Box<dyn Tx>, Fault>;
+    fn open_rx(&self, job: &Job, on: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault>;
+}
+
 /// Data paths of these names, whose halves are both `$half(NAME)`.
 macro_rules! made_up {
     ($half:ident: $($name:literal),*) => {
@@ -41,9 +59,18 @@ macro_rules! made_up {
             summary: "made up",
             attempt: |_| Vec::new(),
             uses_io_uring: false,
-            tx: Some(&$half($name)),
-            rx: Some(&$half($name)),
+            tx: Some($crate::threads::made_up!($half($name), open_tx)),
+            rx: Some($crate::threads::made_up!($half($name), open_rx)),
         }),*]
+    };
+    ($half:ident($name:literal), $open:ident) => {
+        bytepath::path::HalfPath {
+            options: &[],
+            transports: <$half as $crate::threads::MadeUp>::TRANSPORTS,
+            check: |job, facts| $half($name).check(job, facts),
+            prepare: |options, wire| $half($name).prepare(options, wire),
+            open: |job, connection, group| $half($name).$open(job, connection, group),
+        }
     };
 }
 pub(crate) use made_up;

@@ -134,18 +134,18 @@ fn what_it_cannot_keep_is_refused_before_the_study() {
 }
 
 /// A host of the stack's, one of the kernel's TCP, and a link between them.
-struct Lab {
+pub struct Lab {
     ours: Place,
     theirs: Place,
     _folder: tempfile::TempDir,
 }
 
 /// Addresses of the two hosts.
-const V4: [&str; 2] = ["198.18.7.1", "198.18.7.2"];
+pub const V4: [&str; 2] = ["198.18.7.1", "198.18.7.2"];
 const V6: [&str; 2] = ["2001:2::1", "2001:2::2"];
 
 impl Lab {
-    fn new() -> Lab {
+    pub fn new() -> Lab {
         let folder = tempfile::tempdir().unwrap();
         let [ours, theirs] = ["ours", "theirs"].map(|name| Place::new(folder.path(), name));
         join(&ours, &theirs, "198.18.7");
@@ -169,7 +169,7 @@ impl Lab {
 
     /// A connection between the stack, which listens or connects, and the kernel's TCP: the
     /// stack's end first.
-    fn connect(&self, [ours, theirs]: [&str; 2], listens: bool, end: &End) -> Ends {
+    pub fn connect(&self, [ours, theirs]: [&str; 2], listens: bool, end: &End) -> Ends {
         let token = Token("7".repeat(32));
         let here = (&self.ours, USERSPACE_TCP, ours);
         let there = (&self.theirs, KERNEL_TCP, theirs);
@@ -190,17 +190,17 @@ impl Lab {
 }
 
 /// The stack's end of a connection, and the kernel's.
-type Ends = [Arc<dyn Connection>; 2];
+pub type Ends = [Arc<dyn Connection>; 2];
 
 /// What both ends agree on.
-struct End {
+pub struct End {
     contract: Stream,
     link: LinkSettings,
     options: Options,
 }
 
 impl End {
-    fn new(options: &[(&str, u64)]) -> End {
+    pub fn new(options: &[(&str, u64)]) -> End {
         let number = |(name, value): &(&str, u64)| (name.to_string(), OptionValue::Number(*value));
         let options = Options(options.iter().map(number).collect());
         End { contract: Stream::default(), link: LinkSettings::default(), options }

@@ -1,4 +1,14 @@
 //! How bytes move between two programs: data paths over connections, driven by workloads.
+//!
+//! Two ends meet over a [`connection`]. A [`path`] opens, at each end, the halves that the
+//! [`workload`] needs there: movers, which make the system calls. The workload's loop has them take
+//! turns until the agent's gate says stop, and each turn enters its bytes in a recorder. What comes out
+//! is, for each flow and end, an account (copied or not, and how that is known) and a tally (bytes,
+//! calls, latency in the window). [`copy`] holds engines that copy in memory, for the user-space TCP and
+//! for themselves.
+//!
+//! All of it runs in the agents, one thread for each actor of a flow. Nothing here knows of hosts, studies
+//! or statistics; the agent and the controller are in `bytepath-study`.
 
 #![forbid(unsafe_code)]
 
@@ -6,6 +16,10 @@ pub mod connection;
 pub mod copy;
 pub mod path;
 pub mod workload;
+
+// Test support is included by programs outside of this crate, too.
+#[cfg(test)]
+extern crate self as bytepath_engine;
 
 #[cfg(test)]
 #[global_allocator]

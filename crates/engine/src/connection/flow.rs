@@ -140,7 +140,7 @@ impl Flow {
         if unreachable.contains(&error.kind()) {
             fault.kind = FaultKind::PeerLost;
         }
-        // Only the kernel's TLS says so of TCP.
+        // Over TCP only the kernel's TLS returns this.
         match error.raw_os_error() {
             Some(libc::EBADMSG) => tls::undecryptable(fault),
             _ => fault,
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_connection_is_seen_without_sending_anything() {
+    fn detects_cut_connection() {
         let (tx, _rx) = flows();
         tx.check_open().unwrap();
         tx.socket.shutdown(Shutdown::Both).unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_ends_in_order_although_a_death_would_reset_it() {
+    fn stream_ends_in_order() {
         let (tx, rx) = flows();
         tx.reset_on_death().unwrap();
         (&tx.socket).write_all(&[1; 5000]).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_sender_is_not_the_end_of_its_stream() {
+    fn dead_sender_is_peer_lost() {
         let (tx, rx) = flows();
         tx.reset_on_death().unwrap();
         (&tx.socket).write_all(&[1; 5000]).unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_stuck_receiver_ends_with_a_shutdown() {
+    fn shutdown_ends_wait_for_stuck_receiver() {
         let (tx, _rx) = flows();
         let socket = tx.socket.try_clone().unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_shutdown_is_not_the_end_of_the_stream() {
+    fn own_shutdown_is_not_end_of_stream() {
         let (_tx, rx) = flows();
         rx.socket.shutdown(Shutdown::Both).unwrap();
         assert_eq!((&rx.socket).read(&mut [0; 8]).unwrap(), 0);

@@ -31,3 +31,21 @@ pub fn wait(socket: BorrowedFd, deadline: Instant) -> Result<(), Fault> {
         Err(e) => Err(Fault::system("cannot wait for the peer", &e)),
     }
 }
+
+/// Takes what `accept` returns until each flow has shown itself; whoever shows no index of a flow
+/// that is still to come is not let in.
+pub fn accept_all<T>(
+    flows: u32,
+    mut accept: impl FnMut(Instant) -> Result<Option<(u32, T)>, Fault>,
+) -> Result<Vec<T>, Fault> {
+    let mut taken: Vec<Option<T>> = (0..flows).map(|_| None).collect();
+    let deadline = Instant::now() + TIMEOUT;
+    while taken.iter().any(Option::is_none) {
+        if let Some((index, flow)) = accept(deadline)?
+            && let Some(slot @ None) = taken.get_mut(index as usize)
+        {
+            *slot = Some(flow);
+        }
+    }
+    Ok(taken.into_iter().flatten().collect())
+}

@@ -64,19 +64,15 @@ impl Listener for Listening {
 
     /// Any connection that does not show the token in time is closed and forgotten.
     fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
-        let mut taken: Vec<Option<Arc<dyn Connection>>> = (0..flows).map(|_| None).collect();
-        let deadline = Instant::now() + hello::TIMEOUT;
-        while taken.iter().any(Option::is_none) {
+        let shown = hello::accept_all(flows, |deadline| {
             let socket = accept_one(&self.listener, deadline)?;
-            if let Some(index) = shown_index(&socket, token, deadline)
-                && let Some(slot @ None) = taken.get_mut(index as usize)
-            {
-                let flow = Flow::tcp(socket, index);
-                let flow = tls::over(flow, self.tls, self.secret.as_ref(), Role::Receiver)?;
-                *slot = Some(Arc::new(flow));
-            }
-        }
-        Ok(taken.into_iter().flatten().collect())
+            Ok(shown_index(&socket, token, deadline).map(|index| (index, socket)))
+        })?;
+        let encrypted = |(index, socket)| -> Result<Arc<dyn Connection>, Fault> {
+            let flow = Flow::tcp(socket, index);
+            Ok(Arc::new(tls::over(flow, self.tls, self.secret.as_ref(), Role::Receiver)?))
+        };
+        (0..).zip(shown).map(encrypted).collect()
     }
 }
 

@@ -10,7 +10,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 pub const KERNEL_UDP: &dyn Transport = &KernelUdp;
 
@@ -70,26 +69,20 @@ impl Listener for Meeting {
     }
 
     fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
-        let mut peers: Vec<Option<SocketAddr>> = vec![None; flows as usize];
-        let deadline = Instant::now() + hello::TIMEOUT;
-        while peers.iter().any(Option::is_none) {
+        let peers = hello::accept_all(flows, |deadline| {
             hello::wait(self.socket.as_fd(), deadline)?;
             let mut shown = [0; 64];
             let received = self.socket.recv_from(&mut shown);
             let (len, peer) = received.map_err(|e| Fault::system("cannot meet the peer", &e))?;
-            if let Some(index) = hello::read(&shown[..len], token)
-                && let Some(slot @ None) = peers.get_mut(index as usize)
-            {
-                *slot = Some(peer);
-            }
-        }
+            Ok(hello::read(&shown[..len], token).map(|index| (index, peer)))
+        })?;
         // Not before the last hello: a socket that is bound and not yet connected would
         // take those of other flows.
         let own = self.address()?;
         let accept = |(index, peer)| -> Result<Arc<dyn Connection>, Fault> {
             Ok(Arc::new(connected(bind(own, &self.contract)?, peer, index)?))
         };
-        (0..).zip(peers.into_iter().flatten()).map(accept).collect()
+        (0..).zip(peers).map(accept).collect()
     }
 }
 
@@ -148,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flow_has_a_peer_of_its_own() {
+    fn each_flow_has_its_peer() {
         for (client, server) in pairs(3) {
             assert_eq!(client.index(), server.index());
             let sent = [client.index() as u8 + 1; 100];
@@ -160,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_datagram_is_the_end_and_a_cut_is_not() {
+    fn only_an_empty_datagram_ends_a_stream() {
         let [(client, server), (_, other)] = pairs(2).try_into().ok().unwrap();
         client.end_stream().unwrap();
         let receive = |end: &Arc<dyn Connection>| {

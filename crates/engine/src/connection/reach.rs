@@ -20,14 +20,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long a connection may take. The kernel asks three times, a second each, who has an
+/// How long a connection may take. The kernel sends three requests, a second each, for an
 /// address on the link, and after that reports by itself that no host has it.
 pub const CONNECTING: Duration = Duration::from_secs(4);
 
 /// How long data may take that should arrive.
 const ARRIVING: Duration = Duration::from_secs(2);
 
-/// The same where it is known that packets are lost, and it is asked from which size on.
+/// The same where packets are known to be lost, and the question is from which size on.
 const PROBING: Duration = Duration::from_millis(700);
 
 /// Data that is sent, bytes: two packets of the largest MTU there is.
@@ -125,7 +125,7 @@ impl Drop for Meeting {
     }
 }
 
-/// Serves one connection. Whatever goes wrong here, the sender notices and says.
+/// Serves one connection. Whatever goes wrong here, the sender notices and reports.
 fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result<()> {
     let with_met = |change: &dyn Fn(&mut Met)| {
         change(&mut met.lock().unwrap_or_else(PoisonError::into_inner));
@@ -154,13 +154,13 @@ fn answer(mut socket: &TcpStream, token: &Token, met: &Mutex<Met>) -> io::Result
 pub fn connect(peer: SocketAddr, token: &Token, mtu: [u32; 2]) -> Contact {
     let mut path = mtu[0];
     let mut passage = |direction: Direction| match attempt(peer, token, direction, None, ARRIVING) {
-        Came::Nowhere(error) => Err(nowhere(&error)),
-        Came::Unanswered => Err(Contact::Mute),
-        Came::Through(own) => {
+        ProbeOutcome::Nowhere(error) => Err(nowhere(&error)),
+        ProbeOutcome::Unanswered => Err(Contact::Mute),
+        ProbeOutcome::Through(own) => {
             path = path.min(own);
             Ok(Passage::Whole)
         }
-        Came::Stuck => {
+        ProbeOutcome::Stuck => {
             let mtu = mtu[direction as usize];
             Ok(Passage::UpTo(largest(peer, token, direction, mtu)))
         }
@@ -181,7 +181,7 @@ fn nowhere(error: &io::Error) -> Contact {
 }
 
 /// How far a connection came.
-enum Came {
+enum ProbeOutcome {
     Nowhere(io::Error),
     /// It is established, but the token is not answered.
     Unanswered,
@@ -198,10 +198,10 @@ fn attempt(
     direction: Direction,
     packet: Option<u32>,
     timeout: Duration,
-) -> Came {
+) -> ProbeOutcome {
     let mut socket = match open(peer, packet) {
         Ok(socket) => socket,
-        Err(error) => return Came::Nowhere(error),
+        Err(error) => return ProbeOutcome::Nowhere(error),
     };
     let shown = hello::of(token, direction as u32);
     let mut answer = vec![0; shown.len()];
@@ -211,7 +211,7 @@ fn attempt(
         socket.read_exact(&mut answer)
     };
     if show().is_err() || answer != shown {
-        return Came::Unanswered;
+        return ProbeOutcome::Unanswered;
     }
     let mut exchange = || -> io::Result<u32> {
         match direction {
@@ -224,7 +224,7 @@ fn attempt(
         socket.read_exact(&mut [0])?;
         path_mtu(socket.as_fd(), peer.ip())
     };
-    exchange().map_or(Came::Stuck, Came::Through)
+    exchange().map_or(ProbeOutcome::Stuck, ProbeOutcome::Through)
 }
 
 fn open(peer: SocketAddr, packet: Option<u32>) -> io::Result<TcpStream> {
@@ -248,7 +248,7 @@ fn largest(peer: SocketAddr, token: &Token, direction: Direction, mtu: u32) -> u
     let most = mtu.min(32767 + headers(peer.ip()));
     let arrives = |packet| {
         let came = attempt(peer, token, direction, Some(packet), PROBING);
-        matches!(came, Came::Through(_))
+        matches!(came, ProbeOutcome::Through(_))
     };
     if least >= most || !arrives(least) {
         return 0;
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_reached() {
+    fn reaches_open_port() {
         meet(Ipv4Addr::LOCALHOST.into());
         match std::fs::exists("/proc/net/if_inet6") {
             Ok(true) if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() => {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_token_is_not_answered() {
+    fn wrong_token_is_not_answered() {
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
         let meeting = Meeting::listen(here, None, Token("6".repeat(32))).unwrap();
         let contact = connect((here, meeting.port()).into(), &token(), [1500; 2]);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_listens_the_connection_is_refused() {
+    fn refused_where_nothing_listens() {
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
         // Bound and not listening: no one else gets the port meanwhile.
         let closed = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_those_of_the_standard() {
+    fn records_match_rfc_8448() {
         let mut memory = [0; 100];
         let len = Sealer::new(&KEY).seal(&plain(), &mut memory);
         assert_eq!(memory[..len], RECORD);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn records_follow_each_other_and_are_awaited_whole() {
+    fn opens_only_complete_records() {
         let (mut seal, mut open) = (Sealer::new(&KEY), Opener::new(&KEY));
         let messages = [vec![1; LARGEST], Vec::new(), vec![0; 3]];
         let mut memory = vec![0; LARGEST + OVERHEAD];
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_another_byte_and_another_type_are_refused() {
+    fn refuses_other_key_byte_and_type() {
         let refused = |key: &Key, mut record: [u8; 72]| {
             Opener::new(key).open(&mut record).unwrap_err().to_string()
         };

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_end_sends_with_is_what_the_other_receives_with() {
+    fn keys_of_both_ends_match() {
         let secret = Secret([[3; 28], [5; 28]]);
         let of = |index, role| Keys::of(&secret, index, role);
         let (sender, receiver) = (of(7, Role::Sender), of(7, Role::Receiver));
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn encryption_without_a_secret_is_a_bug_and_not_a_plain_stream() {
+    fn refuses_tls_without_secret() {
         let (tx, _rx) = tcp::loopback_pair().unwrap();
         let fault = over(Flow::tcp(tx, 3), Tls::User, None, Role::Sender).unwrap_err();
         assert_eq!(fault.message, "flow 3: there is no secret to encrypt with");
     }
 
     #[test]
-    fn a_kernel_without_tls_is_named_with_its_remedy() {
+    fn missing_kernel_tls_has_remedy() {
         let (tx, _rx) = tcp::loopback_pair().unwrap();
         let fault = refused(&Flow::tcp(tx, 0), &io::Error::from_raw_os_error(libc::ENOENT));
         assert_eq!(fault.kind, FaultKind::Unsupported);

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// [`WitnessPage::before`], sends it its own way, and calls
 /// [`WitnessPage::settle`], which overwrites the memory once the peer's kernel
 /// has the page. The receiver has not read it by then: it starts to read only
-/// when the controller tells it that the sender is done.
+/// when the controller reports that the sender is done.
 #[derive(Debug)]
 pub struct WitnessPage;
 
@@ -43,7 +43,7 @@ impl WitnessPage {
     }
 }
 
-/// Receiver: reads the page the plain way and says what it shows.
+/// Receiver: reads the page the plain way and judges it.
 pub fn read_witness(connection: &dyn Connection) -> Result<ProvenWitness, Fault> {
     let mut page = [0u8; WITNESS_LEN];
     connection.read_exact(&mut page).map_err(|fault| fault.context("reading the witness page"))?;
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_contents_are_distinguished_and_nothing_else_passes() {
+    fn accepts_only_the_two_page_contents() {
         assert_eq!(judge(&[BEFORE; WITNESS_LEN]).unwrap(), ProvenWitness::Copied);
         assert_eq!(judge(&[AFTER; WITNESS_LEN]).unwrap(), ProvenWitness::Shared);
         let mut torn = [BEFORE; WITNESS_LEN];

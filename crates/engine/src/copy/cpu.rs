@@ -1,16 +1,14 @@
 //! The caller's own CPU: a copy is done when it is submitted.
 
-use super::{Copy, Engine, EngineKind, Events};
+use super::{Copy, Engine, EngineKind};
 use bytepath_record::{Fault, FaultKind, OptionKind, OptionSpec};
 use bytepath_sys::clock;
 use bytepath_sys::copying::{Method, Piece};
 use bytepath_sys::idxd::Memories;
 
-/// See the module's text.
 pub(super) static KIND: EngineKind = EngineKind {
     name: "cpu",
     summary: "the caller's own CPU",
-    model: false,
     options: &[OptionSpec {
         name: "method",
         kind: OptionKind::Choice(&["memmove", "rep-movsb", "non-temporal", "best"]),
@@ -53,16 +51,8 @@ impl Engine for Cpu {
         Ok(true)
     }
 
-    fn flush(&mut self) -> Result<(), Fault> {
-        Ok(())
-    }
-
     fn poll(&mut self) -> Result<u64, Fault> {
         Ok(self.done)
-    }
-
-    fn events(&self) -> Events {
-        Events::default()
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Counts {
     pub copies: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Times the engine was asked what is done.
+    /// Polls of the engine.
     pub polls: u64,
     pub submitting: u64,
     /// Time within polls that found something.
@@ -69,8 +69,8 @@ pub struct Reader {
 }
 
 impl Writer {
-    /// Begins to copy as many of `len` bytes as there is room for, and says how many those are.
-    /// The memory they come from must not change before [`Writer::settle`] says that nothing
+    /// Begins to copy as many of `len` bytes as there is room for, and returns how many those are.
+    /// The memory they come from must not change before [`Writer::settle`] reports that nothing
     /// is in flight, or as many bytes were published. An error is final.
     pub fn write(&mut self, from: Place, len: usize) -> Result<usize, Fault> {
         let _held = self.shared.hold();
@@ -86,7 +86,7 @@ impl Writer {
         Ok(self.input.ends.is_empty())
     }
 
-    /// Whether copies are in flight, as far as was known when it was last asked.
+    /// Whether copies are in flight, as far as was known at the last poll.
     pub fn is_under_way(&self) -> bool {
         !self.input.ends.is_empty()
     }
@@ -114,7 +114,7 @@ impl Writer {
 
 impl Reader {
     /// Shows the available bytes to `take`, which returns how many of them, from the first one on,
-    /// it has taken; gives that number. Panics where it says more than it was shown.
+    /// it has taken; gives that number. Panics if that is more than it was shown.
     pub fn take(&mut self, take: impl FnOnce(&Bytes) -> usize) -> usize {
         let Shared { memories, ring, written, taken, .. } = &*self.shared;
         let _held = self.shared.hold();
@@ -148,7 +148,7 @@ impl Bytes<'_> {
         self.len == 0
     }
 
-    /// Copies bytes out, from the one of number `skip` on, as many as there are and fit; says
+    /// Copies bytes out, from the one of number `skip` on, as many as there are and fit; returns
     /// how many.
     pub fn read(&self, skip: usize, into: &mut [u8]) -> usize {
         let count = into.len().min(self.len.saturating_sub(skip));
@@ -274,4 +274,282 @@ impl Drop for Held<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! What a reader takes is what was written, byte by byte: like a queue of the standard
+    //! library, by two threads, and with every answer that a device may give.
+
+    use super::*;
+    use crate::copy::dsa::status;
+    use crate::copy::dsa_model::{self, InjectedFault, Settings};
+    use crate::copy::tests::{HERE, dealt_with, header, kind, options};
+    use crate::copy::{EngineKind, Shape};
+    use bytepath_record::Options;
+    use bytepath_sys::allocations;
+    use bytepath_sys::idxd::{BATCH, MEMMOVE, Record};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    /// Numbers of the memories: what is written, and the ring.
+    const SOURCE: usize = 0;
+    const RING: usize = 1;
+
+    const BOTH: [Sharing; 2] = [Sharing::Lock, Sharing::LockFree];
+
+    /// A source of this many bytes, no two stretches alike, and an empty ring.
+    fn memories(source: usize, ring: usize) -> (Memories, Vec<u8>) {
+        let bytes: Vec<u8> = (0..source as u64).map(|n| (n.pow(3) >> 7 ^ n) as u8).collect();
+        let memories = Memories::from([source, ring].map(|len| Memory::new(len).unwrap()));
+        memories[SOURCE].write(0, &bytes);
+        (memories, bytes)
+    }
+
+    fn opened(
+        (kind, options): (&EngineKind, &Options),
+        shape: Shape,
+        sharing: Sharing,
+        memories: &Memories,
+    ) -> (Writer, Reader) {
+        let engine = (kind.open)(memories, shape, options).unwrap();
+        fifo(sharing, memories, RING, (engine, shape.depth))
+    }
+
+    /// Takes at most this many bytes.
+    fn taken(reader: &mut Reader, most: usize) -> Vec<u8> {
+        let mut found = Vec::new();
+        reader.take(|bytes| {
+            found.resize(bytes.len().min(most), 0);
+            bytes.read(0, &mut found)
+        });
+        found
+    }
+
+    fn source(at: usize) -> Place {
+        Place { memory: SOURCE, at }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write { at: usize, len: usize },
+        Take(usize),
+        Settle,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (0..3000_usize, 1..700_usize).prop_map(|(at, len)| Step::Write { at, len }),
+            3 => (0..900_usize).prop_map(Step::Take),
+            1 => Just(Step::Settle),
+        ];
+        prop::collection::vec(step, 1..60)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn behaves_like_a_queue(
+            steps in steps(),
+            ring in 1..2000_usize,
+            (depth, batch) in (1..6_usize).prop_flat_map(|depth| (Just(depth), 1..=depth)),
+            engine in 0..HERE.len(),
+            locked: bool,
+        ) {
+            let (memories, bytes) = memories(4096, ring);
+            let (name, given) = HERE[engine];
+            let kind = kind(name);
+            let sharing = BOTH[usize::from(locked)];
+            let opening = (kind, &options(kind, given));
+            let (mut writer, mut reader) = opened(opening, Shape { depth, batch }, sharing, &memories);
+            let mut queue = VecDeque::new();
+            let mut expected = Counts::default();
+            for step in steps {
+                match step {
+                    Step::Write { at, len } => {
+                        let room = ring - queue.len();
+                        let given = writer.write(source(at), len).unwrap();
+                        prop_assert!(given <= len.min(room));
+                        prop_assert!(given == len.min(room) || name != "cpu", "it is never busy");
+                        queue.extend(&bytes[at..at + given]);
+                        expected.attempts += 1;
+                        expected.refused += u64::from(given == 0);
+                        expected.busy += u64::from(given == 0 && room > 0);
+                        expected.bytes += given as u64;
+                    }
+                    Step::Take(most) => {
+                        let found = taken(&mut reader, most);
+                        let wanted: Vec<u8> = queue.drain(..found.len()).collect();
+                        prop_assert_eq!(found, wanted);
+                    }
+                    Step::Settle => {
+                        if writer.settle().unwrap() {
+                            prop_assert_eq!(writer.published() - writer.taken(), queue.len() as u64);
+                        }
+                    }
+                }
+            }
+            while !writer.settle().unwrap() {
+                std::thread::yield_now();
+            }
+            prop_assert_eq!(taken(&mut reader, usize::MAX), Vec::from(queue));
+            let counts = writer.counts();
+            prop_assert!(counts.copies >= expected.attempts - expected.refused);
+            prop_assert_eq!(
+                [counts.attempts, counts.refused, counts.busy, counts.bytes],
+                [expected.attempts, expected.refused, expected.busy, expected.bytes]
+            );
+        }
+    }
+
+    #[test]
+    fn two_threads_transfer_all_bytes_in_order() {
+        const ALL: usize = 2 << 20;
+        for (name, given) in [HERE[0], HERE[4], HERE[6]] {
+            for sharing in BOTH {
+                let (memories, bytes) = memories(100_003, 30_000);
+                let opening = (kind(name), &options(kind(name), given));
+                let shape = Shape { depth: 4, batch: 2 };
+                let (mut writer, mut reader) = opened(opening, shape, sharing, &memories);
+                std::thread::scope(|scope| {
+                    scope.spawn(move || {
+                        let mut at = 0;
+                        for size in [1, 777, 40_000, 5_000].into_iter().cycle() {
+                            let len = size.min(ALL - at).min(100_003 - at % 100_003);
+                            at += writer.write(source(at % 100_003), len).unwrap();
+                            if at == ALL {
+                                break;
+                            }
+                        }
+                        while !writer.settle().unwrap() {
+                            std::thread::yield_now();
+                        }
+                    });
+                    let mut at = 0;
+                    while at < ALL {
+                        let found = taken(&mut reader, 9_999);
+                        for part in found.chunks(1000) {
+                            let expected = bytes.iter().cycle().skip(at % bytes.len());
+                            assert!(
+                                part.iter().eq(expected.take(part.len())),
+                                "{name} {sharing:?}"
+                            );
+                            at += part.len();
+                        }
+                        if found.is_empty() {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    /// This thread allocates no memory, whichever copies and however often it is refused.
+    #[test]
+    fn allocates_nothing() {
+        // Finds out which clock there is.
+        clock::tick_seconds();
+        for (name, given) in HERE {
+            let (memories, _) = memories(1 << 16, 10_000);
+            let opening = (kind(name), &options(kind(name), given));
+            let shape = Shape { depth: 4, batch: 2 };
+            let (mut writer, mut reader) = opened(opening, shape, Sharing::Lock, &memories);
+            let mut some = [0; 3000];
+            let before = allocations::of_this_thread();
+            for n in 0..3000 {
+                writer.write(source(n), 700 + n).unwrap();
+                reader.take(|bytes| bytes.read(0, &mut some));
+            }
+            while !writer.settle().unwrap() {
+                std::thread::yield_now();
+            }
+            assert_eq!(allocations::of_this_thread() - before, 0, "{name} {given:?}");
+            drop(std::hint::black_box(vec![1_u8]));
+            assert!(allocations::of_this_thread() > before, "it counts");
+        }
+    }
+
+    #[test]
+    fn hides_bytes_in_flight_and_refuses_when_full() {
+        let (memories, bytes) = memories(4096, 1000);
+        let silent = |number| InjectedFault { operation: MEMMOVE, number, record: None };
+        let faults = vec![silent(0), silent(1)];
+        let timeout = Duration::from_millis(1);
+        let settings = Settings { faults, timeout, ..Settings::default() };
+        let engine = dsa_model::open(&memories, Shape { depth: 2, batch: 1 }, &settings).unwrap();
+        let (mut writer, mut reader) = fifo(Sharing::LockFree, &memories, RING, (engine, 2));
+        assert_eq!(writer.write(source(0), 600).unwrap(), 600);
+        assert_eq!(writer.write(source(600), 600).unwrap(), 400, "as much as there is room for");
+        assert_eq!(writer.write(source(1000), 1).unwrap(), 0);
+        assert_eq!(taken(&mut reader, 1000), [0; 0], "nothing is complete");
+        assert_eq!((writer.counts().refused, writer.counts().busy), (1, 0));
+        let (mut writer, mut reader) = {
+            let shape = Shape { depth: 1, batch: 1 };
+            opened((kind("cpu"), &options(kind("cpu"), &[])), shape, Sharing::Lock, &memories)
+        };
+        assert_eq!(writer.write(source(5), 2000).unwrap(), 1000);
+        assert_eq!(writer.write(source(5), 1).unwrap(), 0);
+        let mut some = [0; 100];
+        let count = reader.take(|shown| {
+            assert_eq!((shown.len(), shown.is_empty()), (1000, false));
+            assert_eq!(shown.read(950, &mut some), 50, "to its end");
+            shown.read(7, &mut some)
+        });
+        assert_eq!((count, &some[..]), (100, &bytes[12..112]));
+    }
+
+    /// Writes 4 x 1000 bytes over such a device: what the reader was shown, and what was
+    /// said in the end.
+    fn over(settings: Settings, batch: usize) -> (Vec<u8>, Vec<u8>, Result<Events, Fault>) {
+        let (memories, bytes) = memories(4000, 4096);
+        let engine = dsa_model::open(&memories, Shape { depth: 4, batch }, &settings).unwrap();
+        let (mut writer, mut reader) = fifo(Sharing::LockFree, &memories, RING, (engine, 4));
+        let written: Result<usize, Fault> =
+            (0..4).map(|n| writer.write(source(1000 * n), 1000)).sum();
+        let ended = written.and_then(|written| {
+            assert_eq!(written, 4000, "all at once");
+            while !writer.settle()? {
+                std::thread::yield_now();
+            }
+            Ok(writer.events())
+        });
+        (taken(&mut reader, 4000), bytes, ended)
+    }
+
+    /// Each status of the kernel's header, of a copy and of a batch: the bytes arrive, or it is an
+    /// error and the reader is shown none of that copy.
+    #[test]
+    fn fifo_handles_every_completion_status() {
+        for (operation, batch) in [(MEMMOVE, 1), (MEMMOVE, 4), (BATCH, 4)] {
+            for status in header() {
+                let number = u64::from(operation == MEMMOVE) * 2;
+                let completed = if operation == MEMMOVE { 300 } else { 2 };
+                let completed = if status == status::SUCCESS { 1000 } else { completed };
+                let record = Record { status, completed, ..Record::default() };
+                let fault = InjectedFault { operation, number, record: Some(record) };
+                let settings = Settings { faults: vec![fault], ..Settings::default() };
+                let (shown, bytes, ended) = over(settings, batch);
+                assert!(bytes.starts_with(&shown), "{status:#x}");
+                match ended {
+                    Ok(_) => {
+                        assert!(dealt_with(operation).contains(&status), "{status:#x}");
+                        assert_eq!(shown.len(), 4000, "{operation} {status:#x}");
+                    }
+                    Err(fault) => {
+                        assert!(!dealt_with(operation).contains(&status), "{fault}");
+                        assert!(fault.message.contains(&format!("({status:#04x})")), "{fault}");
+                        assert!(shown.len() <= 1000 * number as usize, "{status:#x}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn silent_device_is_an_error() {
+        let faults = vec![InjectedFault { operation: MEMMOVE, number: 1, record: None }];
+        let timeout = Duration::from_millis(500);
+        let (shown, bytes, ended) = over(Settings { faults, timeout, ..Settings::default() }, 1);
+        assert!(ended.unwrap_err().message.contains("completed nothing"));
+        assert_eq!(shown, bytes[..1000]);
+    }
+}

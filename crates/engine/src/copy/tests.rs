@@ -2,11 +2,13 @@
 //! answers to every status of the kernel's header.
 
 use super::dsa::status;
-use super::model::{Mishap, Settings};
+use super::dsa_model::{self, InjectedFault, Settings};
 use super::trial::{Load, memories, on_cpu, run};
 use super::*;
-use bytepath_record::FaultKind;
+use bytepath_record::{Fault, FaultKind, OptionSpec, Options};
 use bytepath_sys::idxd::{BATCH, MEMMOVE, Record};
+use bytepath_sys::thread;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// Options of an engine as declared, with these words in place of defaults.
@@ -19,7 +21,8 @@ pub(super) fn options(kind: &EngineKind, given: &[(&str, &str)]) -> Options {
 }
 
 pub(super) fn kind(name: &str) -> &'static EngineKind {
-    CATALOG.iter().find(|kind| kind.name == name).unwrap()
+    let mut all = CATALOG.iter().copied().chain([&dsa_model::KIND]);
+    all.find(|kind| kind.name == name).unwrap()
 }
 
 /// Engines that run on every machine, with options.
@@ -36,7 +39,7 @@ pub(super) const HERE: [(&str, &[(&str, &str)]); 9] = [
 ];
 
 #[test]
-fn every_engine_copies_every_byte_with_several_under_way() {
+fn every_engine_copies_with_several_in_flight() {
     for (name, given) in HERE {
         for (depth, batch, size) in [(1, 1, 1), (7, 1, 65), (8, 4, 5000), (8, 8, 64)] {
             let shape = Shape { depth, batch };
@@ -55,7 +58,7 @@ fn every_engine_copies_every_byte_with_several_under_way() {
 }
 
 #[test]
-fn an_engine_that_is_dropped_ends_what_it_was_given() {
+fn dropped_engine_completes_copies() {
     let kind = kind("thread");
     let shape = Shape { depth: 4, batch: 4 };
     let size = 64;
@@ -79,11 +82,10 @@ fn an_engine_that_is_dropped_ends_what_it_was_given() {
 
 /// An engine that copies something else is found out.
 #[test]
-fn what_was_not_copied_is_an_error() {
+fn detects_missing_copy() {
     static LIAR: EngineKind = EngineKind {
         name: "liar",
         summary: "says that it copied",
-        model: false,
         options: &[],
         open: |_, _, _| Ok(Box::new(Liar(0))),
     };
@@ -93,14 +95,8 @@ fn what_was_not_copied_is_an_error() {
             self.0 += 1;
             Ok(true)
         }
-        fn flush(&mut self) -> Result<(), Fault> {
-            Ok(())
-        }
         fn poll(&mut self) -> Result<u64, Fault> {
             Ok(self.0)
-        }
-        fn events(&self) -> Events {
-            Events::default()
         }
     }
     let shape = Shape { depth: 2, batch: 1 };
@@ -121,7 +117,7 @@ fn copied(
     let shape = Shape { depth: count as usize, batch };
     let load = Load { size, shape, rotate: false, time: Duration::ZERO };
     let memories = memories(&[load]).unwrap();
-    let mut engine = model::open(&memories, shape, settings).unwrap();
+    let mut engine = dsa_model::open(&memories, shape, settings).unwrap();
     let stride = size.next_multiple_of(64) as usize;
     for number in 0..count {
         let place = |memory| Place { memory, at: number as usize * stride };
@@ -155,13 +151,13 @@ fn arrived(memories: &Memories, count: u64, size: u32) -> Vec<bool> {
     (0..count).map(|number| bytes(0, number) == bytes(1, number)).collect()
 }
 
-fn mishap(operation: u8, number: u64, status: u8, completed: u32) -> Settings {
+fn injected(operation: u8, number: u64, status: u8, completed: u32) -> Settings {
     let record = Some(Record { status, completed, ..Record::default() });
-    Settings { mishaps: vec![Mishap { operation, number, record }], ..Settings::default() }
+    Settings { faults: vec![InjectedFault { operation, number, record }], ..Settings::default() }
 }
 
 #[test]
-fn a_page_fault_is_finished_by_the_cpu_from_where_it_happened() {
+fn cpu_finishes_page_faults() {
     for (status, completed, result) in [
         (status::PAGE_FAULT, 0, 0),
         (status::PAGE_FAULT | status::WRITE, 77, 0),
@@ -171,8 +167,8 @@ fn a_page_fault_is_finished_by_the_cpu_from_where_it_happened() {
     ] {
         let record = Some(Record { status, completed, result, fault: 0x1000 });
         for batch in [1, 4] {
-            let mishaps = vec![Mishap { operation: MEMMOVE, number: 2, record }];
-            let settings = Settings { mishaps, ..Settings::default() };
+            let faults = vec![InjectedFault { operation: MEMMOVE, number: 2, record }];
+            let settings = Settings { faults, ..Settings::default() };
             let (memories, done, events) = copied(&settings, (8, 5000), batch);
             assert_eq!(done, Ok(8), "{status:#x} {batch}");
             assert_eq!(arrived(&memories, 8, 5000), [true; 8], "{status:#x} {batch}");
@@ -183,8 +179,8 @@ fn a_page_fault_is_finished_by_the_cpu_from_where_it_happened() {
 }
 
 #[test]
-fn copies_of_a_batch_whose_list_was_not_there_are_made_by_the_cpu() {
-    let settings = mishap(BATCH, 0, status::BATCH_PAGE_FAULT, 3);
+fn cpu_copies_unread_batch() {
+    let settings = injected(BATCH, 0, status::BATCH_PAGE_FAULT, 3);
     let (memories, done, events) = copied(&settings, (8, 300), 8);
     assert_eq!((done, arrived(&memories, 8, 300)), (Ok(8), vec![true; 8]));
     assert_eq!((events.faults, events.by_cpu), (5, 5 * 300));
@@ -206,11 +202,11 @@ pub(super) fn dealt_with(operation: u8) -> &'static [u8] {
 /// Every status of the header: each is either an answer that the driver
 /// deals with, or an error with its own words, of a copy and of a batch.
 #[test]
-fn every_status_of_the_header_is_answered() {
+fn handles_every_completion_status() {
     let header: Vec<u8> = header().collect();
     for operation in [MEMMOVE, BATCH] {
         for code in header.iter().copied().filter(|code| !dealt_with(operation).contains(code)) {
-            let (memories, done, _) = copied(&mishap(operation, 0, code, 0), (4, 100), 4);
+            let (memories, done, _) = copied(&injected(operation, 0, code, 0), (4, 100), 4);
             let fault = done.unwrap_err();
             let what = if operation == MEMMOVE { "a copy" } else { "a batch" };
             assert_eq!(fault.kind, FaultKind::System);
@@ -222,29 +218,29 @@ fn every_status_of_the_header_is_answered() {
     }
     let known: Vec<u8> = status::ERRORS.iter().map(|(code, _)| *code).collect();
     assert!(header.iter().all(|code| (0x01..=0x06).contains(code) || known.contains(code)));
-    let (_, done, _) = copied(&mishap(MEMMOVE, 0, 0x3f, 0), (4, 100), 1);
+    let (_, done, _) = copied(&injected(MEMMOVE, 0, 0x3f, 0), (4, 100), 1);
     assert!(done.unwrap_err().message.contains("does not name"));
-    let (_, done, _) = copied(&mishap(MEMMOVE, 0, status::PAGE_FAULT, 101), (4, 100), 1);
+    let (_, done, _) = copied(&injected(MEMMOVE, 0, status::PAGE_FAULT, 101), (4, 100), 1);
     assert!(done.unwrap_err().message.contains("more than it has"));
 }
 
 #[test]
-fn a_batch_that_failed_is_reported_by_its_copies() {
-    let mut settings = mishap(BATCH, 0, status::BATCH_FAILED, 4);
+fn failed_batch_reports_its_copies() {
+    let mut settings = injected(BATCH, 0, status::BATCH_FAILED, 4);
     let (memories, done, _) = copied(&settings, (4, 100), 4);
     assert_eq!((done, arrived(&memories, 4, 100)), (Ok(4), vec![true; 4]));
     let record = Some(Record { status: 0x20, ..Record::default() });
-    settings.mishaps.push(Mishap { operation: MEMMOVE, number: 1, record });
+    settings.faults.push(InjectedFault { operation: MEMMOVE, number: 1, record });
     let (_, done, _) = copied(&settings, (4, 100), 4);
     assert!(done.unwrap_err().message.contains("a copy: a hardware error while reading"));
 }
 
 #[test]
-fn limits_of_the_queue_are_kept() {
+fn respects_queue_limits() {
     let settings = Settings { longest: 99, ..Settings::default() };
     let memories = Memories::from([(); 2].map(|()| Memory::new(4096).unwrap()));
     let shape = Shape { depth: 4, batch: 1 };
-    let mut engine = model::open(&memories, shape, &settings).unwrap();
+    let mut engine = dsa_model::open(&memories, shape, &settings).unwrap();
     let place = |memory| Place { memory, at: 0 };
     let mut submit = |len| engine.submit(&Copy { from: place(0), to: place(1), len });
     assert!(submit(100).unwrap_err().message.contains("outside 1 to 99"));
@@ -258,14 +254,14 @@ fn limits_of_the_queue_are_kept() {
 
 /// A list that is too long for the device is refused by the device, not by chance.
 #[test]
-fn the_model_refuses_what_a_device_refuses() {
+fn model_refuses_long_batches() {
     let settings = Settings { batch: 3, ..Settings::default() };
     let (_, done, _) = copied(&settings, (4, 100), 4);
     assert!(done.unwrap_err().message.ends_with("(0x14)"));
 }
 
 #[test]
-fn a_shared_queue_that_is_full_is_tried_again() {
+fn retries_full_shared_queue() {
     let settings = Settings {
         shared: true,
         size: 1,
@@ -279,32 +275,32 @@ fn a_shared_queue_that_is_full_is_tried_again() {
 
 /// A record that is never written, as where its address cannot be translated.
 #[test]
-fn a_device_that_says_nothing_is_given_up() {
-    let mishaps = vec![Mishap { operation: MEMMOVE, number: 1, record: None }];
+fn silent_device_times_out() {
+    let faults = vec![InjectedFault { operation: MEMMOVE, number: 1, record: None }];
     let timeout = Duration::from_millis(50);
-    let settings = Settings { mishaps, timeout, ..Settings::default() };
+    let settings = Settings { faults, timeout, ..Settings::default() };
     let (memories, done, _) = copied(&settings, (3, 100), 1);
     assert!(done.unwrap_err().message.contains("completed nothing for 0.05 s"));
     assert_eq!(arrived(&memories, 3, 100), [true, false, true]);
 }
 
 #[test]
-fn options_that_are_not_there_are_refused() {
+fn refuses_unavailable_options() {
     let memories = Memories::from([Memory::new(4096).unwrap()]);
     let shape = Shape { depth: 1, batch: 1 };
     let dsa = kind("dsa");
     let given = options(dsa, &[("queues", "wq99.99")]);
-    let refused = dsa.open(&memories, shape, &given).err().unwrap();
+    let refused = (dsa.open)(&memories, shape, &given).err().unwrap();
     assert_eq!(refused.kind, FaultKind::Unsupported);
     assert_eq!(refused.message, "there is no work queue wq99.99");
     let thread = kind("thread");
-    let refused = thread.open(&memories, shape, &options(thread, &[("cpu", "4095")])).err();
+    let refused = (thread.open)(&memories, shape, &options(thread, &[("cpu", "4095")])).err();
     assert!(refused.unwrap().message.contains("cannot pin the helper"));
 }
 
 /// Also where the thread is not the process's first, whose CPUs are the helper's choice.
 #[test]
-fn a_helper_stays_off_the_cpu_of_a_pinned_caller() {
+fn helper_avoids_callers_cpu() {
     let all = thread::allowed().unwrap();
     let Some((first, others)) = all.split_first().filter(|(_, others)| !others.is_empty()) else {
         return bytepath_testing::skip!("a single CPU");

@@ -8,11 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// See the module's text.
 pub(super) static KIND: EngineKind = EngineKind {
     name: "thread",
     summary: "a helper core, through a lock-free ring",
-    model: false,
     options: &[OptionSpec {
         name: "cpu",
         kind: OptionKind::AutoCount(0, 4095),

@@ -107,7 +107,7 @@ pub fn run(
     let target = &memories[1];
     let reach = (load.places() * load.stride()).min(VERIFIED);
     target.write(0, &vec![0; reach]);
-    let mut engine = kind.open(memories, load.shape, options)?;
+    let mut engine = (kind.open)(memories, load.shape, options)?;
     let tick = clock::tick_seconds();
     let ticks = |time: Duration| (time.as_secs_f64() / tick) as u64;
     let (mut submitted, mut done) = (0_u64, 0_u64);
@@ -148,8 +148,7 @@ pub fn run(
         }
     }
     let last = clock::now();
-    let left = submitted - done;
-    counted.done_at += u128::from(last) * u128::from(left);
+    counted.done_at += u128::from(last) * u128::from(submitted - done);
     let after = engine.events();
     engine.flush()?;
     while engine.poll()? < submitted {
@@ -157,22 +156,7 @@ pub fn run(
     }
     drop(engine);
     verify(memories, load, submitted, reach)?;
-    let seconds = |ticks: u64| ticks as f64 * tick;
-    let waited = counted.done_at.saturating_sub(counted.submitted_at) as f64 * tick;
-    Ok(Outcome {
-        copies: counted.copies,
-        seconds: seconds(last - begin),
-        submitting: seconds(counted.submitting),
-        polling: seconds(counted.polling),
-        polls: counted.polls,
-        latency: waited / counted.copies.max(1) as f64,
-        events: Events {
-            retries: after.retries - events.retries,
-            faults: after.faults - events.faults,
-            by_cpu: after.by_cpu - events.by_cpu,
-            batches: after.batches - events.batches,
-        },
-    })
+    Ok(counted.outcome(last - begin, tick, after.since(&events)))
 }
 
 /// Sums, in ticks. The mean time in flight follows from the sums of both moments (Little's
@@ -186,6 +170,22 @@ struct Counted {
     under_way: u64,
     submitted_at: u128,
     done_at: u128,
+}
+
+impl Counted {
+    fn outcome(&self, ticks: u64, tick: f64, events: Events) -> Outcome {
+        let seconds = |ticks: u64| ticks as f64 * tick;
+        let waited = self.done_at.saturating_sub(self.submitted_at) as f64 * tick;
+        Outcome {
+            copies: self.copies,
+            seconds: seconds(ticks),
+            submitting: seconds(self.submitting),
+            polling: seconds(self.polling),
+            polls: self.polls,
+            latency: waited / self.copies.max(1) as f64,
+            events,
+        }
+    }
 }
 
 /// Compares what was copied with its source.

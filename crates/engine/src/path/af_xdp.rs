@@ -2,9 +2,9 @@
 //! (Documentation/networking/af_xdp.rst). The kernel copies each, unless driver and device
 //! can do without: the bind mode is queried from the kernel, and reported.
 
-use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::frames::ReceivedFrames;
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support,
@@ -17,18 +17,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The `af-xdp` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "af-xdp",
     summary: "AF_XDP sockets at both ends: copied or zero-copy, depending on the bind mode",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(&Send),
-    rx: Some(&Receive),
+    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(TX_OPTIONS).over(&[FRAMES])),
+    rx: Some(HalfPath::rx(check_rx, open_rx).with_options(RX_OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
-
-struct Send;
-struct Receive;
 
 const RING: OptionSpec = OptionSpec {
     name: "ring",
@@ -62,32 +57,12 @@ const RX_OPTIONS: &[OptionSpec] = &[
 /// Frames that are taken at once.
 const TURN: usize = 64;
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        TX_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        super::fits(ring(job))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_tx(job: &Job, _: &Facts) -> Support {
+    super::fits(ring(job))
 }
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        RX_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::on_a_device(job).and(super::fits(ring(job)))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_rx(job: &Job, _: &Facts) -> Support {
+    frames::on_a_device(job).and(super::fits(ring(job)))
 }
 
 /// Entries of its rings, where the job's frames fit into its memory.
@@ -95,7 +70,7 @@ fn ring(job: &Job) -> Result<u32, Fault> {
     let usage = |text: String, remedy: String| Fault::new(FaultKind::Usage, text).remedy(remedy);
     let entries = job.options.number("ring").unwrap_or(2048) as u32;
     if !entries.is_power_of_two() {
-        let text = format!("a ring of {entries} frames");
+        let text = format!("ring={entries} is not a power of two");
         return Err(usage(text, "choose a power of two up to 32768".into()));
     }
     // The kernel keeps 256 bytes before a frame for programs.
@@ -127,23 +102,16 @@ fn refused(at: &Attached, error: &io::Error) -> Fault {
     }
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let (plan, flow) = (frames::plan(job)?, connection.index());
-        let all = plan.all(flow);
-        let frames: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
-        let entries = ring(job)?.max(frames.len().next_power_of_two() as u32);
-        let sender = Sender::bind(at.device()?, flow, entries, binding(job), &frames);
-        let sender = sender.map_err(|e| refused(&at, &e))?;
-        let (burst, hops) = (plan.burst, Hops::default());
-        Ok(Box::new(Generator { at, sender, flow, burst, hops, bytes: 0 }))
-    }
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let (plan, flow) = (frames::plan(job)?, connection.index());
+    let all = plan.all(flow);
+    let frames: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+    let entries = ring(job)?.max(frames.len().next_power_of_two() as u32);
+    let sender = Sender::bind(at.device()?, flow, entries, binding(job), &frames);
+    let sender = sender.map_err(|e| refused(&at, &e))?;
+    let (burst, hops) = (plan.burst, Hops::default());
+    Ok(Box::new(Generator { at, sender, flow, burst, hops, bytes: 0 }))
 }
 
 struct Generator {
@@ -165,10 +133,6 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["sendto", "poll"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     #[inline]
@@ -215,7 +179,7 @@ impl Tx for Generator {
 }
 
 impl Generator {
-    /// Shows up to this many frames to the kernel, notes what it is done with, and says how many
+    /// Shows up to this many frames to the kernel, records what it is done with, and returns how many
     /// were shown.
     #[inline]
     fn turn(&mut self, wanted: u32, recorder: &mut Recorder) -> Result<u64, Fault> {
@@ -241,26 +205,19 @@ impl Generator {
     }
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let (at, flow) = (Attached::of(connection)?, connection.index());
-        let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
-        let receiver = receiver.map_err(|e| refused(&at, &e))?;
-        let redirector = group.share(|| {
-            let mode = frames::mode(job);
-            Redirector::attach(at.device()?, FramePlan::MARK, job.flows, mode)
-                .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
-        })?;
-        let served = redirector.serve(flow, receiver.as_fd());
-        served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
-        let intake = Intake::of(job, 0);
-        Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, intake }))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let (at, flow) = (Attached::of(connection)?, connection.index());
+    let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
+    let receiver = receiver.map_err(|e| refused(&at, &e))?;
+    let redirector = group.share(|| {
+        let mode = frames::mode(job);
+        Redirector::attach(at.device()?, FramePlan::MARK, job.flows, mode)
+            .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
+    })?;
+    let served = redirector.serve(flow, receiver.as_fd());
+    served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
+    let received = ReceivedFrames::of(job, 0);
+    Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, received }))
 }
 
 struct Queue {
@@ -269,7 +226,7 @@ struct Queue {
     _redirector: Arc<Redirector>,
     receiver: Receiver,
     flow: u32,
-    intake: Intake,
+    received: ReceivedFrames,
 }
 
 impl Rx for Queue {
@@ -279,13 +236,13 @@ impl Rx for Queue {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.intake.leaves(&self.at, recorder)? {
+        if self.received.idle_until_stop(&self.at, recorder)? {
             return Ok(false);
         }
-        let (most, mut entered) = (self.intake.most(TURN), Ok(()));
+        let (most, mut entered) = (self.received.most(TURN), Ok(()));
         let visit = |frame: &[u8]| {
             if entered.is_ok() {
-                entered = self.intake.enter(frame, recorder);
+                entered = self.received.enter(frame, recorder);
             }
         };
         let frames = self.receiver.take(most, visit);
@@ -294,14 +251,14 @@ impl Rx for Queue {
         if frames > 0 {
             return Ok(true);
         }
-        self.intake.wait(&self.at, recorder, (0, "poll"), |time| self.receiver.wait(time))
+        self.received.wait(&self.at, recorder, (0, "poll"), |time| self.receiver.wait(time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let lost = self.receiver.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
         let (manner, source) = as_bound(self.receiver.binding());
         let dropped = lost.dropped + lost.ring_full;
-        let mut account = self.intake.account(&self.at, dropped, manner, source);
+        let mut account = self.received.account(&self.at, dropped, manner, source);
         account.readings.push(wakes(Role::Receiver, self.flow, self.receiver.wakes()));
         Ok(account)
     }

@@ -2,74 +2,50 @@
 //! discards them without a copy (tcp(7); `tcp_recvmsg_locked` in net/ipv4/tcp.c). No
 //! application sees them: an upper bound for receive paths.
 
-use super::{DataPath, HalfPath, RxPath};
+use super::common::{self, LOWAT};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, Job, Recorder, Rx};
-use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support, Touch};
+use bytepath_record::{Facts, Fault, Manner, Support, Touch};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// The `discard` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "discard",
     summary: "recv with MSG_TRUNC: discarded unread in the kernel, an upper bound",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: None,
-    rx: Some(&Discard),
+    rx: Some(HalfPath::rx(check, open).with_options(&[LOWAT])),
+    ..DataPath::EMPTY
 };
 
-struct Discard;
-
-const OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "lowat",
-    kind: OptionKind::AutoSize(1, 1 << 30),
-    default: "auto",
-    help: "SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)",
-}];
-
-impl HalfPath for Discard {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        match job.touch {
-            Touch::None => super::reads_into_kernel_memory(job, PATH.name)
-                .and(super::waits_within_messages(job, job.options.number("lowat"))),
-            Touch::Read | Touch::Verify => Support::no(
-                "discard drops the bytes in the kernel, so they cannot \
-                 be read or verified",
-                "choose touch=none, or a receiver that delivers them, such as socket",
-            ),
-        }
+fn check(job: &Job, _: &Facts) -> Support {
+    match job.touch {
+        Touch::None => super::reads_into_kernel_memory(job, PATH.name)
+            .and(super::waits_within_messages(job, job.options.number("lowat"))),
+        Touch::Read | Touch::Verify => Support::no(
+            "discard drops the bytes in the kernel, so they cannot \
+             be read or verified",
+            "choose touch=none, or a receiver that delivers them, such as socket",
+        ),
     }
 }
 
-impl RxPath for Discard {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let lowat = job.options.number("lowat").map(|bytes| bytes.min(job.read_size));
-        Ok(Box::new(Discarder {
-            flow: connection.kernel()?,
-            room: super::buffer("the read buffer", job.read_size, false)?,
-            lowat: lowat.map(|bytes| i32::try_from(bytes).unwrap_or(i32::MAX)),
-            calls: 0,
-        }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let lowat = job.options.number("lowat").map(|bytes| bytes.min(job.read_size));
+    Ok(Box::new(Discarder {
+        flow: connection.kernel()?,
+        room: super::buffer("the read buffer", job.read_size, false)?,
+        lowat,
+        calls: 0,
+    }))
 }
 
 struct Discarder {
     flow: Flow,
     /// Says how much may be discarded at once; the kernel writes nothing into it.
     room: Region,
-    lowat: Option<i32>,
+    lowat: Option<u64>,
     calls: u64,
 }
 
@@ -82,10 +58,7 @@ impl Rx for Discarder {
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
-        // Not earlier: it would also hold up the reading of the witness page.
-        let Some(bytes) = self.lowat else { return Ok(()) };
-        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
-            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+        common::set_lowat(&self.flow, self.lowat)
     }
 
     #[inline]
@@ -109,10 +82,12 @@ impl Rx for Discarder {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "recv(2) with MSG_TRUNC: discarded in the kernel";
-        account.ledger.enter(Manner::Discarded, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::Discarded,
+            recorder.total(),
+            self.calls,
+            "recv(2) with MSG_TRUNC: discarded in the kernel",
+        ))
     }
 }
 
@@ -122,10 +97,10 @@ mod tests {
     use bytepath_record::{Cell, Half, Role};
 
     #[test]
-    fn what_is_thrown_away_cannot_be_looked_at() {
+    fn discard_refuses_touch() {
         let cell = Cell::new("a", Half::plain("socket"), Half::plain("discard"));
         let usual = Job::stream(&cell, Role::Receiver);
-        let check = |touch| Discard.check(&Job { touch, ..usual.clone() }, &Facts::default());
+        let check = |touch| check(&Job { touch, ..usual.clone() }, &Facts::default());
         assert!(check(Touch::None).is_yes());
         for touch in [Touch::Read, Touch::Verify] {
             let Support::No { reason, remedy } = check(touch) else { panic!("{touch:?}") };

@@ -1,7 +1,7 @@
 //! What the halves that move frames require of their jobs.
 
 use crate::connection::{Attached, Connection};
-use crate::workload::{Account, FramePlan, Job, Phase, QUIET, Recorder, Taken};
+use crate::workload::{Account, FrameInspector, FramePlan, Job, Phase, QUIET, Recorder};
 use bytepath_record::{
     Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Touch,
     Unit,
@@ -28,16 +28,16 @@ pub(super) fn group(job: &Job) -> Option<u16> {
     (job.flows > 1).then_some(1)
 }
 
-/// What a generator has handed to the kernel by calls that say how many frames were taken.
+/// Frames that a generator submitted by calls that return how many were taken.
 #[derive(Debug, Default)]
-pub(super) struct Handed {
+pub(super) struct SubmittedFrames {
     hops: Hops,
     /// Bytes of the frames that the kernel took.
     bytes: u64,
     calls: u64,
 }
 
-impl Handed {
+impl SubmittedFrames {
     /// Enters a call: the frames that the kernel took, their bytes, and whether it refused the
     /// one after them. Returns how many it was offered.
     #[inline]
@@ -65,9 +65,9 @@ impl Handed {
     }
 }
 
-/// What a sink has taken in.
-pub(super) struct Intake {
-    taken: Taken,
+/// Frames that a sink received.
+pub(super) struct ReceivedFrames {
+    inspector: FrameInspector,
     /// Frames that are still to be taken in; the others are left where they are.
     left: u64,
     hops: Hops,
@@ -77,7 +77,7 @@ pub(super) struct Intake {
     spins: bool,
 }
 
-/// After how many frames a sink stops: [`Intake::of`] looks for it.
+/// After how many frames a sink stops: [`ReceivedFrames::of`] looks for it.
 pub(super) const STOP_AFTER: OptionSpec = OptionSpec {
     name: "stop-after",
     kind: OptionKind::MaybeCount(0, 1_000_000_000_000),
@@ -85,7 +85,7 @@ pub(super) const STOP_AFTER: OptionSpec = OptionSpec {
     help: "frames after which it stops receiving, so that the rest stays in the queues",
 };
 
-/// What a sink does while there is nothing: [`Intake::of`] looks for it.
+/// What a sink does while there is nothing: [`ReceivedFrames::of`] looks for it.
 pub(super) const WAIT: OptionSpec = OptionSpec {
     name: "wait",
     kind: OptionKind::Choice(&["block", "spin"]),
@@ -106,11 +106,11 @@ pub(super) fn spin(is_there: impl Fn() -> bool) -> bool {
     false
 }
 
-impl Intake {
+impl ReceivedFrames {
     /// Nothing yet; `before` are the bytes that precede each frame.
-    pub(super) fn of(job: &Job, before: usize) -> Intake {
-        Intake {
-            taken: Taken::new(job.touch, before),
+    pub(super) fn of(job: &Job, before: usize) -> ReceivedFrames {
+        ReceivedFrames {
+            inspector: FrameInspector::new(job.touch, before),
             left: job.options.number(STOP_AFTER.name).unwrap_or(u64::MAX),
             hops: Hops::default(),
             bytes: 0,
@@ -121,13 +121,17 @@ impl Intake {
 
     /// Whether frames are to be left where they are, after a while in which they were. Once
     /// the generator has ended they are taken to be counted.
-    pub(super) fn leaves(&self, at: &Attached, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let leaves = self.left == 0 && recorder.phase() != Phase::Stop;
-        if leaves {
+    pub(super) fn idle_until_stop(
+        &self,
+        at: &Attached,
+        recorder: &mut Recorder,
+    ) -> Result<bool, Fault> {
+        let idle = self.left == 0 && recorder.phase() != Phase::Stop;
+        if idle {
             at.check()?;
             std::thread::sleep(QUIET);
         }
-        Ok(leaves)
+        Ok(idle)
     }
 
     /// Frames that may be taken in one turn of this many.
@@ -138,15 +142,15 @@ impl Intake {
     /// Enters what was read at once. The error is that of a frame that was changed on its way.
     #[inline]
     pub(super) fn enter(&mut self, read: &[u8], recorder: &mut Recorder) -> Result<(), Fault> {
-        match self.taken.look(read)? {
+        match self.inspector.inspect(read)? {
             None => self.hops.strays += 1,
-            Some(seen) if self.left == 0 => self.hops.ring_queued += seen.frames,
-            Some(seen) => {
-                self.left = self.left.saturating_sub(seen.frames);
-                self.hops.received += seen.frames;
-                self.bytes += seen.bytes;
-                recorder.moved(seen.frames as usize);
-                recorder.piece(seen.bytes as usize);
+            Some(count) if self.left == 0 => self.hops.ring_queued += count.frames,
+            Some(count) => {
+                self.left = self.left.saturating_sub(count.frames);
+                self.hops.received += count.frames;
+                self.bytes += count.bytes;
+                recorder.moved(count.frames as usize);
+                recorder.piece(count.bytes as usize);
             }
         }
         Ok(())
@@ -210,55 +214,44 @@ impl Intake {
     }
 }
 
-/// Frames have no stream that could begin with a page.
-pub(super) fn no_witness() -> Fault {
-    Fault::new(FaultKind::System, "a witness page was requested of frames")
-        .remedy("report this as a bug")
-}
-
 /// For a sink that takes frames off the descriptors of a tap.
 pub(super) fn on_a_tap(job: &Job) -> Support {
-    match job.frames.as_ref().is_none_or(|frames| frames.tap.is_some()) {
-        true => Support::Yes,
-        false => Support::no("the link is not a tap", "choose --link tap, or another sink"),
-    }
+    super::refuse_if(
+        job.frames.as_ref().is_some_and(|frames| frames.tap.is_none()),
+        "the link is not a tap",
+        "choose --link tap, or another sink",
+    )
 }
 
 /// For a sink that takes no messages of several frames.
 pub(super) fn cut(job: &Job, name: &str) -> Support {
-    match job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso) {
-        false => Support::Yes,
-        true => Support::no(
-            format!("{name} negotiates no offloads, and would receive unsegmented messages"),
-            "choose uso=off, or the sink tap",
-        ),
-    }
+    super::refuse_if(
+        job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso),
+        format!("{name} negotiates no offloads, and would receive unsegmented messages"),
+        "choose uso=off, or the sink tap",
+    )
 }
 
 /// For a sink that takes frames off a device of its own.
 pub(super) fn on_a_device(job: &Job) -> Support {
-    match job.frames.as_ref().is_some_and(|frames| frames.tap.is_some()) {
-        false => Support::Yes,
-        true => Support::no(
-            "the sink's end of a tap is not a device",
-            "choose a link with a device at each end, such as --link offload, or a sink of taps",
-        ),
-    }
+    super::refuse_if(
+        job.frames.as_ref().is_some_and(|frames| frames.tap.is_some()),
+        "the sink's end of a tap is not a device",
+        "choose a link with a device at each end, such as --link offload, or a sink of taps",
+    )
 }
 
 /// For a generator that makes all frames alike.
 pub(super) fn of_one_size(job: &Job, name: &str) -> Support {
     let sizes = job.frames.as_ref().map_or(&[][..], FramePlan::sizes);
-    match sizes.windows(2).all(|pair| pair[0] == pair[1]) {
-        true => Support::Yes,
-        false => Support::no(
-            format!("{name} makes frames of one size"),
-            "choose one, such as frame=60, or another generator",
-        ),
-    }
+    super::refuse_if(
+        !sizes.windows(2).all(|pair| pair[0] == pair[1]),
+        format!("{name} makes frames of one size"),
+        "choose one, such as frame=60, or another generator",
+    )
 }
 
-/// For a sink, or with a generator, that cannot be asked what is in a frame: `why` it cannot.
+/// For a sink, or with a generator, whose frames cannot be verified: `why` not.
 pub(super) fn cannot_verify(job: &Job, why: &str) -> Support {
     match job.touch {
         Touch::Verify => Support::no(why, "choose touch=none, or another path"),
@@ -276,14 +269,12 @@ pub(super) fn never_seen(job: &Job, name: &str) -> Support {
 
 /// For a generator whose packets are several frames until the device gets them.
 pub(super) fn counted_by_frame(job: &Job) -> Support {
-    match job.frames.as_ref().is_some_and(|frames| frames.queued) {
-        false => Support::Yes,
-        true => Support::no(
-            "a queueing discipline counts a message of several datagrams as one \
+    super::refuse_if(
+        job.frames.as_ref().is_some_and(|frames| frames.queued),
+        "a queueing discipline counts a message of several datagrams as one \
              packet, so its drops cannot be counted",
-            "choose qdisc=none, or another generator",
-        ),
-    }
+        "choose qdisc=none, or another generator",
+    )
 }
 
 /// Where a program is to run.

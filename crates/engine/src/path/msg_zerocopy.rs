@@ -1,5 +1,5 @@
 //! `msg-zerocopy`: send(2) with MSG_ZEROCOPY pins the pages of the message,
-//! and a completion on the error queue says when the kernel has released them
+//! and a completion on the error queue shows when the kernel has released them
 //! and whether it copied after all
 //! (Documentation/networking/msg_zerocopy.rst).
 //!
@@ -7,7 +7,7 @@
 //! COPIED flag is not proof: with XDP on a local peer the kernel copies later. So the witness page decides.
 
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, Job, Recorder, Tx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
@@ -17,17 +17,13 @@ use bytepath_sys::tcp::{self, Ready};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The `msg-zerocopy` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "msg-zerocopy",
     summary: "send with MSG_ZEROCOPY: pages pinned, completions on the error queue",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    uses_io_uring: false,
-    tx: Some(&Send),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    ..DataPath::EMPTY
 };
-
-struct Send;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -47,27 +43,14 @@ const OPTIONS: &[OptionSpec] = &[
 /// What is tried on a host.
 const ATTEMPT: &str = "so-zerocopy";
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, _: &Job, facts: &Facts) -> Support {
-        facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory")
-    }
+fn check(_: &Job, facts: &Facts) -> Support {
+    facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory")
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let message = super::message(job.message_size, job.options.flag("huge"))?;
-        let reap = job.options.number("reap").map_or(16, |n| n as u32);
-        Ok(Box::new(Sender(ZerocopySender::new(connection.kernel()?, Message(message), reap)?)))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let message = super::message(job.message_size, job.options.flag("huge"))?;
+    let reap = job.options.number("reap").map_or(16, |n| n as u32);
+    Ok(Box::new(Sender(ZerocopySender::new(connection.kernel()?, Message(message), reap)?)))
 }
 
 /// The message in memory of ours.
@@ -96,8 +79,7 @@ impl Tx for Sender {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
-        WitnessPage::before(&mut page);
+        let mut page = super::witness_page()?;
         self.0.send_aside(page.len(), |_, flow, at| {
             tcp::send(flow.fd(), &page[at..], libc::MSG_ZEROCOPY)
         })?;
@@ -140,31 +122,5 @@ fn attempt() -> io::Result<String> {
         Some(c) if c.copied => Ok("completed as copied on the loopback device".into()),
         Some(_) => Ok("completed as not copied".into()),
         None => Err(io::Error::other("a send had no completion")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bytepath_record::Outcome;
-    use bytepath_record::{Attempt, Role};
-
-    #[test]
-    fn the_probe_wants_the_attempt() {
-        let mut facts = Facts::default();
-        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
-        for (outcome, yes) in
-            [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::ENOBUFS), false)]
-        {
-            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
-            assert!(PATH.check(Role::Receiver, &facts).is_none());
-        }
-    }
-
-    #[test]
-    fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
-        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
     }
 }

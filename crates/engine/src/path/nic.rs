@@ -21,13 +21,11 @@ pub(super) const QUEUES: OptionSpec = OptionSpec {
 /// Refuses queues that no flow of a job would come by.
 pub(super) fn each_has_a_flow(job: &Job) -> Support {
     let queues = number_of(&job.options);
-    match queues <= job.flows {
-        true => Support::Yes,
-        false => Support::no(
-            format!("{queues} receive queues are more than there are flows ({})", job.flows),
-            "choose fewer queues, or more flows",
-        ),
-    }
+    super::refuse_if(
+        queues > job.flows,
+        format!("{queues} receive queues are more than there are flows ({})", job.flows),
+        "choose fewer queues, or more flows",
+    )
 }
 
 /// The receive queue of a flow, of a device with this many queues.

@@ -1,28 +1,27 @@
 //! `packet`: frames by packet sockets, many in each sendmmsg(2) or recvmmsg(2). The kernel
 //! copies each into a buffer of its own, and from there to the sink.
 
-use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::frames::ReceivedFrames;
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Tx};
-use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
+use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::packet::{self, Frames};
 use bytepath_sys::packet_batch::Receiver;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// The `packet` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "packet",
     summary: "frames by packet sockets, sendmmsg and recvmmsg: copied at both ends",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(&Generate),
-    rx: Some(&Take),
+    tx: Some(HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(OPTIONS).over(&[FRAMES])),
+    rx: Some(
+        HalfPath::rx(|job, _| frames::on_a_device(job), open_rx)
+            .with_options(TAKE_OPTIONS)
+            .over(&[FRAMES]),
+    ),
+    ..DataPath::EMPTY
 };
-
-struct Generate;
-struct Take;
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "bypass",
@@ -31,45 +30,23 @@ const OPTIONS: &[OptionSpec] = &[OptionSpec {
     help: "PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline",
 }];
 
-impl HalfPath for Generate {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let plan = frames::plan(job)?;
+    let socket = packet::sender(at.device()?).map_err(|e| {
+        at.fault("opening a packet socket", &e).remedy("run as root, or with CAP_NET_RAW")
+    })?;
+    if job.options.flag("bypass") {
+        packet::bypass_qdisc(socket.as_fd()).map_err(|e| at.fault("PACKET_QDISC_BYPASS", &e))?;
     }
-
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
-}
-
-impl TxPath for Generate {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let plan = frames::plan(job)?;
-        let socket = packet::sender(at.device()?).map_err(|e| {
-            at.fault("opening a packet socket", &e).remedy("run as root, or with CAP_NET_RAW")
-        })?;
-        if job.options.flag("bypass") {
-            packet::bypass_qdisc(socket.as_fd())
-                .map_err(|e| at.fault("PACKET_QDISC_BYPASS", &e))?;
-        }
-        let frames = plan.frames(connection.index());
-        Ok(Box::new(Generator {
-            at,
-            socket,
-            frames,
-            burst: plan.burst,
-            handed: frames::Handed::default(),
-        }))
-    }
+    let frames = plan.frames(connection.index());
+    Ok(Box::new(Generator {
+        at,
+        socket,
+        frames,
+        burst: plan.burst,
+        submitted: frames::SubmittedFrames::default(),
+    }))
 }
 
 struct Generator {
@@ -77,7 +54,7 @@ struct Generator {
     socket: OwnedFd,
     frames: Frames,
     burst: u32,
-    handed: frames::Handed,
+    submitted: frames::SubmittedFrames,
 }
 
 /// Slot of the generator's only call.
@@ -89,10 +66,6 @@ const TIMEOUT: Duration = Duration::from_millis(10);
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["sendmmsg"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     #[inline]
@@ -116,12 +89,12 @@ impl Tx for Generator {
             Ok(batch.sent)
         });
         let sent = sent.map_err(|e| self.at.fault("sendmmsg", &e))?;
-        Ok(self.handed.enter(sent, bytes, refused, recorder))
+        Ok(self.submitted.enter(sent, bytes, refused, recorder))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let source = "sendmmsg(2) on a packet socket: copied from user memory";
-        Ok(self.handed.account(Manner::Copied, source))
+        Ok(self.submitted.account(Manner::Copied, source))
     }
 }
 
@@ -142,43 +115,22 @@ const BATCH: usize = 64;
 /// Room for a frame that is larger than any of the generator's, which is another's.
 const ROOM: usize = 2048;
 
-impl HalfPath for Take {
-    fn options(&self) -> &'static [OptionSpec] {
-        TAKE_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::on_a_device(job)
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
-}
-
-impl RxPath for Take {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let at = Attached::of(connection)?;
-        let room = ROOM.max(frames::plan(job)?.largest() as usize);
-        let (group, buffer) = (frames::group(job), job.options.number("buffer"));
-        let opened = Receiver::open(at.device()?, frames::ETHERTYPE, [BATCH, room], group, buffer);
-        let receiver = opened.map_err(|e| {
-            at.fault("opening a packet socket", &e)
-                .remedy("run as root, or with CAP_NET_RAW and, for a buffer, CAP_NET_ADMIN")
-        })?;
-        Ok(Box::new(Taker { at, receiver, intake: Intake::of(job, 0) }))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let at = Attached::of(connection)?;
+    let room = ROOM.max(frames::plan(job)?.largest() as usize);
+    let (group, buffer) = (frames::group(job), job.options.number("buffer"));
+    let opened = Receiver::open(at.device()?, frames::ETHERTYPE, [BATCH, room], group, buffer);
+    let receiver = opened.map_err(|e| {
+        at.fault("opening a packet socket", &e)
+            .remedy("run as root, or with CAP_NET_RAW and, for a buffer, CAP_NET_ADMIN")
+    })?;
+    Ok(Box::new(Taker { at, receiver, received: ReceivedFrames::of(job, 0) }))
 }
 
 struct Taker {
     at: Attached,
     receiver: Receiver,
-    intake: Intake,
+    received: ReceivedFrames,
 }
 
 /// Slots of the sink's calls.
@@ -192,25 +144,25 @@ impl Rx for Taker {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.intake.leaves(&self.at, recorder)? {
+        if self.received.idle_until_stop(&self.at, recorder)? {
             return Ok(false);
         }
-        let most = self.intake.most(BATCH);
+        let most = self.received.most(BATCH);
         let received = recorder.timed(RECVMMSG, || self.receiver.receive(most));
         let received = received.map_err(|e| self.at.fault("recvmmsg", &e))?;
         for frame in self.receiver.frames(received) {
-            self.intake.enter(frame, recorder)?;
+            self.received.enter(frame, recorder)?;
         }
         if received > 0 {
             return Ok(true);
         }
-        self.intake.wait(&self.at, recorder, (POLL, "poll"), |time| self.receiver.wait(time))
+        self.received.wait(&self.at, recorder, (POLL, "poll"), |time| self.receiver.wait(time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let dropped = self.receiver.dropped();
         let dropped = dropped.map_err(|e| self.at.fault("PACKET_STATISTICS", &e))?;
         let source = "recvmmsg(2) on a packet socket: copied to user memory";
-        Ok(self.intake.account(&self.at, dropped, Manner::Copied, source))
+        Ok(self.received.account(&self.at, dropped, Manner::Copied, source))
     }
 }

@@ -1,26 +1,27 @@
 //! `packet-ring`: frames in memory that the kernel shares, by the rings of packet sockets. One
 //! send(2) passes many; what is received is already in the ring.
 
-use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::frames::ReceivedFrames;
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Tx};
-use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
+use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::packet;
 use bytepath_sys::packet_ring::{Receiver, Sender};
 
-/// The `packet-ring` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "packet-ring",
     summary: "frames in rings of packet sockets (PACKET_TX_RING, PACKET_RX_RING), many per call",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(&Generate),
-    rx: Some(&Take),
+    tx: Some(
+        HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(GENERATE_OPTIONS).over(&[FRAMES]),
+    ),
+    rx: Some(
+        HalfPath::rx(|job, _| frames::on_a_device(job), open_rx)
+            .with_options(TAKE_OPTIONS)
+            .over(&[FRAMES]),
+    ),
+    ..DataPath::EMPTY
 };
-
-struct Generate;
-struct Take;
 
 const SLOTS: OptionSpec = OptionSpec {
     name: "slots",
@@ -41,65 +42,30 @@ const GENERATE_OPTIONS: &[OptionSpec] = &[
 
 const TAKE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::WAIT, frames::STOP_AFTER];
 
-impl HalfPath for Generate {
-    fn options(&self) -> &'static [OptionSpec] {
-        GENERATE_OPTIONS
-    }
-
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
-}
-
-impl HalfPath for Take {
-    fn options(&self) -> &'static [OptionSpec] {
-        TAKE_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::on_a_device(job)
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
-}
-
 fn slots(job: &Job) -> usize {
     job.options.number("slots").unwrap_or(0) as usize
 }
 
-impl TxPath for Generate {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let plan = frames::plan(job)?;
-        let ring = Sender::open(at.device()?, &plan.all(connection.index()), slots(job));
-        let ring = ring.map_err(|e| {
-            at.fault("making a ring to send from", &e)
-                .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
-        })?;
-        if job.options.flag("bypass") {
-            packet::bypass_qdisc(ring.socket()).map_err(|e| at.fault("PACKET_QDISC_BYPASS", &e))?;
-        }
-        let burst = plan.burst.into();
-        Ok(Box::new(Generator { at, ring, burst, handed: frames::Handed::default() }))
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let plan = frames::plan(job)?;
+    let ring = Sender::open(at.device()?, &plan.all(connection.index()), slots(job));
+    let ring = ring.map_err(|e| {
+        at.fault("making a ring to send from", &e)
+            .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
+    })?;
+    if job.options.flag("bypass") {
+        packet::bypass_qdisc(ring.socket()).map_err(|e| at.fault("PACKET_QDISC_BYPASS", &e))?;
     }
+    let burst = plan.burst.into();
+    Ok(Box::new(Generator { at, ring, burst, submitted: frames::SubmittedFrames::default() }))
 }
 
 struct Generator {
     at: Attached,
     ring: Sender,
     burst: u64,
-    handed: frames::Handed,
+    submitted: frames::SubmittedFrames,
 }
 
 /// Slot of the generator's only call.
@@ -108,10 +74,6 @@ const SEND: usize = 0;
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["send"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     #[inline]
@@ -129,7 +91,7 @@ impl Tx for Generator {
             Ok(turn.sent)
         });
         let sent = sent.map_err(|e| self.at.fault("send from the ring", &e))?;
-        let tried = self.handed.enter(sent, bytes, refused, recorder);
+        let tried = self.submitted.enter(sent, bytes, refused, recorder);
         if tried == 0 {
             self.at.check()?;
         }
@@ -139,39 +101,27 @@ impl Tx for Generator {
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let source =
             "PACKET_TX_RING: the kernel references the ring, what the device did is not reported";
-        Ok(self.handed.account(Manner::Unknown, source))
+        Ok(self.submitted.account(Manner::Unknown, source))
     }
 }
 
-impl RxPath for Take {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let at = Attached::of(connection)?;
-        let plan = frames::plan(job)?;
-        let largest = plan.largest() as usize;
-        let ring = Receiver::open(
-            at.device()?,
-            frames::ETHERTYPE,
-            largest,
-            slots(job),
-            frames::group(job),
-        );
-        let ring = ring.map_err(|e| {
-            at.fault("making a ring to receive into", &e)
-                .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
-        })?;
-        Ok(Box::new(Taker { at, ring, intake: Intake::of(job, 0) }))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let at = Attached::of(connection)?;
+    let plan = frames::plan(job)?;
+    let largest = plan.largest() as usize;
+    let ring =
+        Receiver::open(at.device()?, frames::ETHERTYPE, largest, slots(job), frames::group(job));
+    let ring = ring.map_err(|e| {
+        at.fault("making a ring to receive into", &e)
+            .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
+    })?;
+    Ok(Box::new(Taker { at, ring, received: ReceivedFrames::of(job, 0) }))
 }
 
 struct Taker {
     at: Attached,
     ring: Receiver,
-    intake: Intake,
+    received: ReceivedFrames,
 }
 
 /// Slot of the sink's only call.
@@ -187,12 +137,12 @@ impl Rx for Taker {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.intake.leaves(&self.at, recorder)? {
+        if self.received.idle_until_stop(&self.at, recorder)? {
             return Ok(false);
         }
-        let (mut count, most) = (0, self.intake.most(TURN));
+        let (mut count, most) = (0, self.received.most(TURN));
         while count < most {
-            let looked = self.ring.look(|frame| self.intake.enter(frame, recorder));
+            let looked = self.ring.look(|frame| self.received.enter(frame, recorder));
             let Some(entered) = looked else { break };
             entered?;
             count += 1;
@@ -200,16 +150,16 @@ impl Rx for Taker {
         if count > 0 {
             return Ok(true);
         }
-        if self.intake.spins() {
+        if self.received.spins() {
             self.at.check()?;
-            return Ok(self.intake.woken(frames::spin(|| self.ring.is_there())));
+            return Ok(self.received.woken(frames::spin(|| self.ring.is_there())));
         }
-        self.intake.wait(&self.at, recorder, (POLL, "poll"), |time| self.ring.wait(time))
+        self.received.wait(&self.at, recorder, (POLL, "poll"), |time| self.ring.wait(time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let dropped = self.ring.dropped().map_err(|e| self.at.fault("PACKET_STATISTICS", &e))?;
         let source = "PACKET_RX_RING: copied by the kernel into the ring";
-        Ok(self.intake.account(&self.at, dropped, Manner::Copied, source))
+        Ok(self.received.account(&self.at, dropped, Manner::Copied, source))
     }
 }

@@ -1,8 +1,8 @@
 //! `pktgen`: the kernel's own packet generator, driven through its files. The frames are made
 //! by a kernel thread on each CPU and handed to the device past its queueing discipline.
 
-use super::{DataPath, HalfPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, Job, Recorder, Tx, share};
 use bytepath_record::{
     Attempt, Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Outcome, Support,
@@ -14,17 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The `pktgen` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "pktgen",
     summary: "frames by the kernel's packet generator, bypassing the queueing discipline",
     attempt,
-    uses_io_uring: false,
-    tx: Some(&Generate),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
-
-struct Generate;
 
 const ATTEMPT: &str = "pktgen";
 
@@ -52,7 +48,7 @@ const PROC: &str = "/proc";
 /// How often its progress is read.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How often it is asked to stop until it has: one that was asked before it started keeps running.
+/// How often a stop is requested until it has stopped: one requested before the start is ignored.
 const TELL: Duration = Duration::from_millis(20);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
@@ -64,40 +60,23 @@ fn attempt(_: Option<&str>) -> Vec<Attempt> {
     vec![Attempt { name: ATTEMPT.to_owned(), outcome }]
 }
 
-impl HalfPath for Generate {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        frames::of_one_size(job, PATH.name)
-            .and(frames::cannot_verify(job, "pktgen chooses what is in its frames"))
-            .and(facts.require(ATTEMPT, REMEDY))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    frames::of_one_size(job, PATH.name)
+        .and(frames::cannot_verify(job, "pktgen chooses what is in its frames"))
+        .and(facts.require(ATTEMPT, REMEDY))
 }
 
-impl TxPath for Generate {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let plan = frames::plan(job)?;
-        let all = group.share(|| Threads::new(job, plan, &at))?;
-        Ok(Box::new(Flow {
-            at,
-            all,
-            flow: connection.index(),
-            size: plan.largest().into(),
-            seen: Progress::default(),
-        }))
-    }
+fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let plan = frames::plan(job)?;
+    let all = group.share(|| Threads::new(job, plan, &at))?;
+    Ok(Box::new(Flow {
+        at,
+        all,
+        flow: connection.index(),
+        size: plan.largest().into(),
+        seen: Progress::default(),
+    }))
 }
 
 /// The threads of all flows: they are started and stopped together.
@@ -154,7 +133,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all have ended; those without a number of frames are asked to.
+    /// Waits until all have ended; those without a number of frames are stopped.
     fn end(&self, tell: bool) -> Result<(), Fault> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let Waiting::Started(running) = std::mem::replace(&mut *waiting, Waiting::Ended) else {
@@ -196,10 +175,6 @@ impl Tx for Flow {
         &[]
     }
 
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
-    }
-
     /// The kernel's thread generates by itself, and by its own clock where it has a rate.
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         self.send_at_most(u64::MAX, recorder).map(drop)
@@ -227,7 +202,7 @@ impl Tx for Flow {
 }
 
 impl Flow {
-    /// Notes how far it is, and says how many frames were generated since the last look.
+    /// Records its progress and returns how many frames were generated since the last look.
     fn look(&mut self, recorder: &mut Recorder) -> Result<u64, Fault> {
         let now = self.all.generator.progress(self.flow as usize).map_err(|r| refused(&r))?;
         recorder.moved(now.sent.saturating_sub(self.seen.sent) as usize);
@@ -246,7 +221,7 @@ fn refused(refused: &Refused) -> Fault {
             let why = "the driver does not allow one buffer to be sent \
                        several times (IFF_TX_SKB_SHARING); taps and veths do not";
             let fault = Fault { kind: FaultKind::Unsupported, ..fault };
-            fault.words(Some(why)).remedy("choose burst=1 and clones=0, or a network card")
+            fault.words(Some(why)).remedy("choose burst=1 and clones=0, or a NIC")
         }
         Some(libc::ENOENT) => fault.remedy(REMEDY),
         Some(libc::ENODEV) => Fault { kind: FaultKind::PeerLost, ..fault }
@@ -261,7 +236,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn a_burst_into_a_tap_is_refused_in_words() {
+    fn refused_burst_has_remedy() {
         let error = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
         let file = "/proc/net/pktgen/byte0@0".into();
         let fault = refused(&Refused { file, command: "burst 32".into(), error });
@@ -273,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_pktgen_reports_what_to_load() {
+    fn missing_pktgen_has_remedy() {
         let error = io::Error::from_raw_os_error(libc::ENOENT);
         let file = "/proc/net/pktgen/kpktgend_0".into();
         let fault = refused(&Refused { file, command: "rem_device_all".into(), error });

@@ -43,7 +43,7 @@ pub(super) fn counts_iowait(job: &Job) -> bool {
 }
 
 /// Most bytes that one chain or bundle of sends may hold, so that an engine
-/// still hears of a new phase within milliseconds.
+/// still notices a new phase within milliseconds.
 const CHAIN_BYTES: u64 = 16 << 20;
 
 /// How many messages a chain or bundle holds.
@@ -78,9 +78,7 @@ pub(super) fn witness(
     send: impl FnOnce(&mut SendRing) -> io::Result<()>,
 ) -> Result<(), Fault> {
     let failed = |e: &io::Error| fault("cannot send the witness page", e);
-    let mut page = memory(WITNESS_LEN)?;
-    WitnessPage::before(&mut page);
-    let mut ring = make(page)?;
+    let mut ring = make(super::witness_page()?)?;
     ring.activate().and_then(|()| send(&mut ring)).map_err(|e| failed(&e))?;
     await_witness(&mut ring)?;
     WitnessPage::settle(flow, |after| ring.memory_mut().copy_from_slice(after))
@@ -138,7 +136,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
     ]
 }
 
-/// Kernels before the feature ignore the flag, so that trying says nothing.
+/// Kernels before the feature ignore the flag, so that an attempt proves nothing.
 fn bundle(name: &str, feature: bool, try_it: impl FnOnce() -> io::Result<()>) -> Attempt {
     if feature {
         attempt(name, try_it(), "")
@@ -150,17 +148,10 @@ fn bundle(name: &str, feature: bool, try_it: impl FnOnce() -> io::Result<()>) ->
 
 /// An attempt with its outcome.
 pub(super) fn attempt(name: &str, result: io::Result<()>, detail: &str) -> Attempt {
-    let outcome = match result {
-        Ok(()) => Outcome::Works(detail.into()),
-        Err(e) => match e.raw_os_error() {
-            Some(errno) => Outcome::Errno(errno),
-            None => Outcome::Missing(e.to_string()),
-        },
-    };
-    Attempt { name: name.into(), outcome }
+    super::tried(name, result.map(|()| detail.into()))
 }
 
-/// Whether rings can be made at all and wait as they are asked to, with the reason where they
+/// Whether rings can be made at all and wait as requested, with the reason where they
 /// cannot.
 pub(super) fn support(job: &Job, facts: &Facts) -> Support {
     let quiet = match job.options.word(IOWAIT.name) {
@@ -232,7 +223,7 @@ pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
             fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or use smaller messages or buffers")
         }
         Some(libc::EPERM) => fault.remedy("sysctl kernel.io_uring_disabled=0"),
-        // io_cqring_wait(), io_uring/wait.c: from now on every wait says so.
+        // io_cqring_wait(), io_uring/wait.c: from now on every wait reports it.
         Some(libc::EBADR) => fault
             .context(
                 "a completion, and the bytes it reported, is lost: its queue \
@@ -270,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_setup_is_distinguished_by_its_cause() {
+    fn setup_refusals_have_causes() {
         let refused = |errno| host("6.12.0", &[(SETUP, Outcome::Errno(errno))]);
         let (reason, remedy) = words(rings(&refused(libc::ENOSYS)));
         assert_eq!(reason, "this kernel has no io_uring");
@@ -295,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_are_not_iowait_are_refused_where_they_cannot_be_had() {
+    fn refuses_no_iowait_on_old_kernels() {
         let asked = |word: &str| {
             let mut cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
             cell.tx.options.0.insert("iowait".into(), OptionValue::Word(word.into()));
@@ -314,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_is_named_with_the_version_to_boot() {
+    fn refusal_names_kernel_to_boot() {
         let facts = host("5.15.0", &[(RECV_MULTISHOT, Outcome::Errno(libc::EINVAL))]);
         let support = needs(&facts, RECV_MULTISHOT, "multishot receive", "6.0");
         let (reason, remedy) = words(support);
@@ -326,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_completion_is_named_with_its_remedy() {
+    fn lost_completion_has_remedy() {
         let fault = fault("io_uring_enter", &io::Error::from_raw_os_error(libc::EBADR));
         assert!(fault.message.contains("a completion, and the bytes"), "{fault}");
         assert!(fault.remedy.unwrap().contains("completions=N"));
     }
 
     #[test]
-    fn chains_are_bounded_in_number_and_in_bytes() {
+    fn limits_chains_by_number_and_bytes() {
         let job = |message_size: u64, depth: u64| {
             let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
             let mut job = Job { message_size, ..Job::stream(&cell, Role::Sender) };

@@ -5,7 +5,7 @@
 //! in `ethtool -k`; `tcp_sendmsg_locked`, net/ipv4/tcp.c), and nothing in the
 //! call shows it. The witness page does: it takes the same path.
 
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{Facts, Fault, FaultKind, Manner, Support};
@@ -13,42 +13,29 @@ use bytepath_sys::memory::MemoryFile;
 use bytepath_sys::tcp;
 use std::io::{self, ErrorKind};
 
-/// The `sendfile` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "sendfile",
     summary: "sendfile from a file in memory: its pages are sent by reference",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    uses_io_uring: false,
-    tx: Some(&Send),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open)),
+    ..DataPath::EMPTY
 };
-
-struct Send;
 
 /// What is tried on a host.
 const ATTEMPT: &str = "memfd";
 
-impl HalfPath for Send {
-    fn check(&self, _: &Job, facts: &Facts) -> Support {
-        facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
-    }
+fn check(_: &Job, facts: &Facts) -> Support {
+    facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let (flow, size) = (connection.kernel()?, job.message_size);
-        flow.reset_on_death()?;
-        let file = file(size).map_err(|e| {
-            Fault::system(format_args!("a memory file of {size} bytes"), &e)
-                .remedy("choose a smaller message size, or fewer flows")
-        })?;
-        Ok(Box::new(Sender { flow, file, size, at: 0, calls: 0 }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let (flow, size) = (connection.kernel()?, job.message_size);
+    flow.reset_on_death()?;
+    let file = file(size).map_err(|e| {
+        Fault::system(format_args!("a memory file of {size} bytes"), &e)
+            .remedy("choose a smaller message size, or fewer flows")
+    })?;
+    Ok(Box::new(Sender { flow, file, size, at: 0, calls: 0 }))
 }
 
 struct Sender {
@@ -105,10 +92,12 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "sendfile(2): references to page-cache pages of a memfd";
-        account.ledger.enter(Manner::NotCopied, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::NotCopied,
+            recorder.total(),
+            self.calls,
+            "sendfile(2): references to page-cache pages of a memfd",
+        ))
     }
 }
 
@@ -133,33 +122,5 @@ fn attempt() -> io::Result<String> {
     match tcp::loopback_pair() {
         Ok((tx, _rx)) => file.send(tx.as_fd(), 0, WITNESS_LEN).map(|n| format!("{n} bytes sent")),
         Err(e) => Ok(format!("the file; not sent, because there is no loopback connection: {e}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bytepath_record::Outcome;
-    use bytepath_record::{Attempt, Role};
-
-    #[test]
-    fn the_probe_wants_the_attempt() {
-        let mut facts = Facts::default();
-        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
-        for (outcome, yes) in [
-            (Outcome::Works(String::new()), true),
-            (Outcome::Errno(libc::ENOSYS), false),
-            (Outcome::Missing("x".into()), false),
-        ] {
-            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
-            assert!(PATH.check(Role::Receiver, &facts).is_none());
-        }
-    }
-
-    #[test]
-    fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
-        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
     }
 }

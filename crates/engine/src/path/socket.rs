@@ -3,10 +3,9 @@
 
 mod tls;
 
-use super::{DataPath, HalfPath, RxPath, TxPath};
-use crate::connection::{
-    Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN, WitnessPage,
-};
+use super::common::{self, LOWAT, clamp};
+use super::{DataPath, HalfPath};
+use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WitnessPage};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
@@ -16,18 +15,19 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// The `socket` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "socket",
     summary: "send and recv: copied from and to user memory",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(&Send),
-    rx: Some(&Receive),
+    tx: Some(
+        HalfPath::tx(check_tx, open_tx).with_options(SEND_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
+    ),
+    rx: Some(
+        HalfPath::rx(check_rx, open_rx)
+            .with_options(RECEIVE_OPTIONS)
+            .over(&[KERNEL_TCP, KERNEL_UDP]),
+    ),
+    ..DataPath::EMPTY
 };
-
-struct Send;
-struct Receive;
 
 const SEND_OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "notsent-lowat",
@@ -37,12 +37,7 @@ const SEND_OPTIONS: &[OptionSpec] = &[OptionSpec {
 }];
 
 const RECEIVE_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "lowat",
-        kind: OptionKind::AutoSize(1, 1 << 30),
-        default: "auto",
-        help: "SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)",
-    },
+    LOWAT,
     OptionSpec {
         name: "busy-poll",
         kind: OptionKind::Count(0, 1_000_000),
@@ -63,93 +58,59 @@ const RECEIVE_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        SEND_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP, KERNEL_UDP]
-    }
+fn check_tx(job: &Job, _: &Facts) -> Support {
+    super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let flow = connection.kernel()?;
-        flow.reset_on_death()?;
-        if let Some(bytes) = job.options.number("notsent-lowat") {
-            tcp::set_int(flow.fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, clamp(bytes))
-                .map_err(|e| flow.fault("TCP_NOTSENT_LOWAT", &e))?;
-        }
-        if let Some(keys) = flow.keys {
-            return Ok(Box::new(tls::Sender::open(job, flow, &keys)?));
-        }
-        let message = super::message(job.message_size, false)?;
-        Ok(Box::new(Sender { flow, message, at: 0, calls: 0 }))
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let flow = connection.kernel()?;
+    flow.reset_on_death()?;
+    if let Some(bytes) = job.options.number("notsent-lowat") {
+        tcp::set_int(flow.fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, clamp(bytes))
+            .map_err(|e| flow.fault("TCP_NOTSENT_LOWAT", &e))?;
     }
+    if let Some(keys) = flow.keys {
+        return Ok(Box::new(tls::Sender::open(job, flow, &keys)?));
+    }
+    let message = super::message(job.message_size, false)?;
+    Ok(Box::new(Sender { flow, message, at: 0, calls: 0 }))
 }
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        RECEIVE_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        let lowat = job.options.number("lowat");
-        let waitall = job.options.flag("waitall").then_some(job.read_size);
-        super::needs_stream(job, "lowat", lowat.is_some())
-            .and(super::needs_stream(job, "waitall", waitall.is_some()))
-            .and(super::waits_within_messages(job, lowat.max(waitall)))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP, KERNEL_UDP]
-    }
+fn check_rx(job: &Job, _: &Facts) -> Support {
+    let lowat = job.options.number("lowat");
+    let waitall = job.options.flag("waitall").then_some(job.read_size);
+    super::needs_stream(job, "lowat", lowat.is_some())
+        .and(super::needs_stream(job, "waitall", waitall.is_some()))
+        .and(super::waits_within_messages(job, lowat.max(waitall)))
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let (flow, options) = (connection.kernel()?, &job.options);
-        match options.number("busy-poll") {
-            None | Some(0) => {}
-            Some(microseconds) => busy_poll(&flow, microseconds)?,
-        }
-        if let Some(keys) = flow.keys {
-            return Ok(Box::new(tls::Receiver::open(job, flow, &keys)?));
-        }
-        let wait = match options.word("wait") {
-            "epoll" => Wait::Epoll(Epoll::of(&flow)?),
-            "spin" => Wait::Spin,
-            _ => Wait::Block,
-        };
-        let waitall = if options.flag("waitall") { libc::MSG_WAITALL } else { 0 };
-        let dontwait = if matches!(wait, Wait::Block) { 0 } else { libc::MSG_DONTWAIT };
-        Ok(Box::new(Receiver {
-            buffer: super::buffer("the read buffer", job.read_memory, false)?,
-            read_size: job.read_size as usize,
-            at: 0,
-            toucher: Toucher::new(job.touch, job.message_size),
-            flags: waitall | dontwait,
-            wait,
-            lowat: options.number("lowat").map(|bytes| bytes.min(job.read_size)),
-            calls: 0,
-            flow,
-        }))
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let (flow, options) = (connection.kernel()?, &job.options);
+    match options.number("busy-poll") {
+        None | Some(0) => {}
+        Some(microseconds) => busy_poll(&flow, microseconds)?,
     }
+    if let Some(keys) = flow.keys {
+        return Ok(Box::new(tls::Receiver::open(job, flow, &keys)?));
+    }
+    let wait = match options.word("wait") {
+        "epoll" => Wait::Epoll(Epoll::of(&flow)?),
+        "spin" => Wait::Spin,
+        _ => Wait::Block,
+    };
+    let waitall = if options.flag("waitall") { libc::MSG_WAITALL } else { 0 };
+    let dontwait = if matches!(wait, Wait::Block) { 0 } else { libc::MSG_DONTWAIT };
+    Ok(Box::new(Receiver {
+        buffer: super::buffer("the read buffer", job.read_memory, false)?,
+        read_size: job.read_size as usize,
+        at: 0,
+        toucher: Toucher::new(job.touch, job.message_size),
+        flags: waitall | dontwait,
+        wait,
+        lowat: options.number("lowat").map(|bytes| bytes.min(job.read_size)),
+        calls: 0,
+        flow,
+    }))
 }
 
 struct Sender {
@@ -169,8 +130,7 @@ impl Tx for Sender {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
-        WitnessPage::before(&mut page);
+        let mut page = common::witness_page()?;
         let mut sent = 0;
         while sent < page.len() {
             match tcp::send(self.flow.fd(), &page[sent..], 0) {
@@ -198,10 +158,12 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "send(2): copied from user memory";
-        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::Copied,
+            recorder.total(),
+            self.calls,
+            "send(2): copied from user memory",
+        ))
     }
 }
 
@@ -236,10 +198,7 @@ impl Rx for Receiver {
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
-        // Not earlier: it would also hold up who reads the witness page.
-        let Some(bytes) = self.lowat else { return Ok(()) };
-        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamp(bytes))
-            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+        common::set_lowat(&self.flow, self.lowat)
     }
 
     #[inline]
@@ -262,7 +221,7 @@ impl Rx for Receiver {
             Err(e) if e.kind() == ErrorKind::WouldBlock => match &mut self.wait {
                 Wait::Epoll(epoll) => epoll.wait(recorder)?,
                 Wait::Spin => std::hint::spin_loop(),
-                // A socket of a blocking receiver does not say so.
+                // A socket of a blocking receiver does not return this.
                 Wait::Block => return Err(self.flow.fault("recv", &e)),
             },
             Err(e) => return Err(self.flow.fault("recv", &e)),
@@ -276,10 +235,12 @@ impl Rx for Receiver {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "recv(2): copied to user memory";
-        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::Copied,
+            recorder.total(),
+            self.calls,
+            "recv(2): copied to user memory",
+        ))
     }
 }
 
@@ -321,9 +282,4 @@ fn busy_poll(flow: &Flow, microseconds: u64) -> Result<(), Fault> {
             "run with CAP_NET_ADMIN, raise sysctl net.core.busy_read, or choose busy-poll=0",
         )
     })
-}
-
-/// A number as a socket option takes it.
-fn clamp(number: u64) -> i32 {
-    i32::try_from(number).unwrap_or(i32::MAX)
 }

@@ -22,7 +22,7 @@
 //! The kernel copies anyway if the device cannot gather, and nothing in
 //! the calls shows it; the witness page does.
 
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{
@@ -33,17 +33,13 @@ use bytepath_sys::tcp;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 
-/// The `splice` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "splice",
     summary: "tee and splice from pipes filled once: their pages are sent by reference",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    uses_io_uring: false,
-    tx: Some(&Send),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    ..DataPath::EMPTY
 };
-
-struct Send;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -69,40 +65,27 @@ const DEFAULT_PIPE: usize = 1 << 20;
 const REMEDY: &str = "choose a smaller pipe or fewer flows, or raise sysctl fs.pipe-max-size \
                       and fs.pipe-user-pages-soft";
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, _: &Job, facts: &Facts) -> Support {
-        facts.require(ATTEMPT, REMEDY)
-    }
+fn check(_: &Job, facts: &Facts) -> Support {
+    facts.require(ATTEMPT, REMEDY)
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let flow = connection.kernel()?;
-        flow.reset_on_death()?;
-        let wanted = job.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);
-        let refused = |e: io::Error| {
-            let size = unit::bytes(wanted as u64);
-            Fault::system(format_args!("a pipe of {size} bytes"), &e).remedy(REMEDY)
-        };
-        let through = Pipe::new(wanted).map_err(refused)?;
-        let sources = Sources::new(job.message_size, wanted).map_err(refused)?;
-        let pattern = Pattern::new(job.message_size);
-        // Where the peer answers each message, nothing may wait for more to come. TLS makes records of
-        // full length without being told, would keep the last one, and nobody maps ciphertext.
-        let bulk = job.batch > 1 && job.tls == Tls::None;
-        let align = bulk && job.options.flag("align");
-        let stand = Stand::default();
-        Ok(Box::new(Sender { flow, sources, through, pattern, bulk, align, stand }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let flow = connection.kernel()?;
+    flow.reset_on_death()?;
+    let wanted = job.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);
+    let refused = |e: io::Error| {
+        let size = unit::bytes(wanted as u64);
+        Fault::system(format_args!("a pipe of {size} bytes"), &e).remedy(REMEDY)
+    };
+    let through = Pipe::new(wanted).map_err(refused)?;
+    let sources = Sources::new(job.message_size, wanted).map_err(refused)?;
+    let pattern = Pattern::new(job.message_size);
+    // Where the peer answers each message, nothing may wait for more to come. TLS makes records of
+    // full length on its own, would keep the last one, and nobody maps ciphertext.
+    let bulk = job.batch > 1 && job.tls == Tls::None;
+    let align = bulk && job.options.flag("align");
+    let stand = StreamPosition::default();
+    Ok(Box::new(Sender { flow, sources, through, pattern, bulk, align, stand }))
 }
 
 /// Pipes that hold the pattern of one message.
@@ -156,12 +139,12 @@ struct Sender {
     pattern: Pattern,
     bulk: bool,
     align: bool,
-    stand: Stand,
+    stand: StreamPosition,
 }
 
 /// Position of the stream.
 #[derive(Debug, Default)]
-struct Stand {
+struct StreamPosition {
     /// Offset within the message.
     at: u64,
     /// Bytes of the record so far.
@@ -261,7 +244,7 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let Stand { splices, ends, .. } = self.stand;
+        let StreamPosition { splices, ends, .. } = self.stand;
         let mut account = Account::default();
         let source = "splice(2): references to pages of a pipe";
         account.ledger.enter(Manner::NotCopied, recorder.total() - ends, splices, source);
@@ -292,11 +275,9 @@ fn attempt() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::Outcome;
-    use bytepath_record::{Attempt, Role};
 
     #[test]
-    fn sources_hold_what_the_message_carries_at_each_offset() {
+    fn sources_match_message_at_each_offset() {
         let sizes = [1, 5000, 65536, 100_000, 1 << 20, (1 << 20) + 1, 3 << 20, (5 << 20) + 777];
         for message_size in sizes {
             for capacity in [64 << 10, 1 << 20] {
@@ -334,24 +315,5 @@ mod tests {
         }
         drop(tx);
         reader.join().unwrap()
-    }
-
-    #[test]
-    fn the_probe_wants_the_attempt() {
-        let mut facts = Facts::default();
-        assert!(!PATH.check(Role::Sender, &facts).unwrap().is_yes());
-        for (outcome, yes) in
-            [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::EPERM), false)]
-        {
-            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), yes);
-            assert!(PATH.check(Role::Receiver, &facts).is_none());
-        }
-    }
-
-    #[test]
-    fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
-        assert!(PATH.check(Role::Sender, &facts).unwrap().is_yes(), "{:?}", facts.attempts);
     }
 }

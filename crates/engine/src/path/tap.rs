@@ -2,10 +2,10 @@
 //! readv(2) into two pieces, or by io_uring, which reads as many as it has buffers without another
 //! request. The kernel copies each.
 
-use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, frames, ring};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
-use crate::workload::{Account, FramePlan, Group, Job, Recorder, Rx, Taken};
+use super::frames::ReceivedFrames;
+use super::{DataPath, HalfPath, frames, ring};
+use crate::connection::{Attached, Connection, FRAMES};
+use crate::workload::{Account, FrameInspector, FramePlan, Group, Job, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support, TapSettings};
 use bytepath_sys::memory::Region;
 use bytepath_sys::uring::{self, Arrival, RecvRing, RecvShape};
@@ -13,17 +13,14 @@ use bytepath_sys::{packet, tap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// The `tap` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "tap",
     summary: "frames read from a tap or macvtap, by read, readv or io_uring: copied to user memory",
     attempt: |_| vec![ring::attempt(MULTISHOT, uring::try_read_multishot(), "")],
     uses_io_uring: true,
-    tx: None,
-    rx: Some(&Read),
+    rx: Some(HalfPath::rx(check, open).with_options(OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
-
-struct Read;
 
 /// What is tried on a host.
 const MULTISHOT: &str = "io_uring.read-multishot";
@@ -49,52 +46,35 @@ const OPTIONS: &[OptionSpec] = &[
 /// Frames that are read in a turn: how often it looks whether the trial is over.
 const TURN: usize = 64;
 
-impl HalfPath for Read {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        frames::on_a_tap(job).and(match job.options.word("by") {
-            "uring" => ring::support(job, facts).and(ring::needs(
-                facts,
-                MULTISHOT,
-                "multishot read; by=read works without it",
-                "6.7",
-            )),
-            _ => Support::Yes,
-        })
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    frames::on_a_tap(job).and(match job.options.word("by") {
+        "uring" => ring::support(job, facts).and(ring::needs(
+            facts,
+            MULTISHOT,
+            "multishot read; by=read works without it",
+            "6.7",
+        )),
+        _ => Support::Yes,
+    })
 }
 
-impl RxPath for Read {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let at = Attached::of(connection)?;
-        let (plan, queue) = (frames::plan(job)?, at.queue()?);
-        let TapSettings { vnet_header, uso, .. } = plan.tap.unwrap_or_default();
-        let before = if vnet_header { Taken::VNET_HEADER } else { 0 };
-        // Room for a frame that is larger than any that was requested, which is another's.
-        let largest = if uso { MESSAGE } else { plan.largest() };
-        let room = (largest as usize + before).max(4096);
-        let intake = Intake::of(job, before);
-        if job.options.word("by") == "uring" {
-            return Ring::open(job, at, &queue, room, intake).map(|ring| Box::new(ring) as _);
-        }
-        // The header of a tap's own, or those of the frame.
-        let head = if vnet_header { before } else { FramePlan::HEADERS };
-        let head = (job.options.word("by") == "readv").then_some(head);
-        let room = super::buffer("the read buffer", room as u64, false)?;
-        Ok(Box::new(Reader { at, queue, room, head, intake }))
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let at = Attached::of(connection)?;
+    let (plan, queue) = (frames::plan(job)?, at.queue()?);
+    let TapSettings { vnet_header, uso, .. } = plan.tap.unwrap_or_default();
+    let before = if vnet_header { FrameInspector::VNET_HEADER } else { 0 };
+    // Room for a frame that is larger than any that was requested, which is another's.
+    let largest = if uso { MESSAGE } else { plan.largest() };
+    let room = (largest as usize + before).max(4096);
+    let received = ReceivedFrames::of(job, before);
+    if job.options.word("by") == "uring" {
+        return Ring::open(job, at, &queue, room, received).map(|ring| Box::new(ring) as _);
     }
+    // The header of a tap's own, or those of the frame.
+    let head = if vnet_header { before } else { FramePlan::HEADERS };
+    let head = (job.options.word("by") == "readv").then_some(head);
+    let room = super::buffer("the read buffer", room as u64, false)?;
+    Ok(Box::new(Reader { at, queue, room, head, received }))
 }
 
 /// Most bytes of a UDP message that was not cut, with all headers.
@@ -104,9 +84,9 @@ struct Reader {
     at: Attached,
     queue: Arc<OwnedFd>,
     room: Region,
-    /// Bytes of the first of two pieces; none reads into one.
+    /// Bytes of the first of two pieces, or `None` to read into one.
     head: Option<usize>,
-    intake: Intake,
+    received: ReceivedFrames,
 }
 
 /// Slots of the reader's calls.
@@ -120,10 +100,10 @@ impl Rx for Reader {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.intake.leaves(&self.at, recorder)? {
+        if self.received.idle_until_stop(&self.at, recorder)? {
             return Ok(false);
         }
-        for _ in 0..self.intake.most(TURN) {
+        for _ in 0..self.received.most(TURN) {
             let (queue, room, mut length) = (self.queue.as_fd(), &mut self.room, None);
             let read = recorder.timed(READ, || {
                 length = match self.head {
@@ -135,16 +115,16 @@ impl Rx for Reader {
             read.map_err(|e| self.at.fault(self.calls()[READ], &e))?;
             let Some(length) = length else {
                 let wait = |time| packet::wait_readable(queue, time);
-                return self.intake.wait(&self.at, recorder, (POLL, "poll"), wait);
+                return self.received.wait(&self.at, recorder, (POLL, "poll"), wait);
             };
-            self.intake.enter(&self.room[..length], recorder)?;
+            self.received.enter(&self.room[..length], recorder)?;
         }
         Ok(true)
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let source = "read of a tap: copied to user memory";
-        Ok(self.intake.account(&self.at, 0, Manner::Copied, source))
+        Ok(self.received.account(&self.at, 0, Manner::Copied, source))
     }
 }
 
@@ -152,7 +132,7 @@ impl Rx for Reader {
 struct Ring {
     at: Attached,
     ring: RecvRing,
-    intake: Intake,
+    received: ReceivedFrames,
 }
 
 impl Ring {
@@ -161,7 +141,7 @@ impl Ring {
         at: Attached,
         queue: &OwnedFd,
         room: usize,
-        intake: Intake,
+        received: ReceivedFrames,
     ) -> Result<Ring, Fault> {
         // io_uring would give up where there is no frame.
         tap::set_waiting(queue.as_fd()).map_err(|e| at.fault("making it block", &e))?;
@@ -174,23 +154,23 @@ impl Ring {
         };
         let ring = RecvRing::new(queue.as_fd(), shape)
             .map_err(|e| ring::fault("cannot set up a reading io_uring", &e))?;
-        Ok(Ring { at, ring, intake })
+        Ok(Ring { at, ring, received })
     }
 
     fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.intake.leaves(&self.at, recorder)? {
+        if self.received.idle_until_stop(&self.at, recorder)? {
             return Ok(false);
         }
         if !self.ring.pending() {
             let wait = |time| self.ring.wait(time);
             let call = (ring::ENTER, ring::CALLS[ring::ENTER]);
-            if !self.intake.wait(&self.at, recorder, call, wait)? {
+            if !self.received.wait(&self.at, recorder, call, wait)? {
                 return Ok(false);
             }
         }
-        for _ in 0..self.intake.most(TURN) {
+        for _ in 0..self.received.most(TURN) {
             match self.ring.arrival() {
-                Some(Arrival::Bytes(frame)) => self.intake.enter(frame, recorder)?,
+                Some(Arrival::Bytes(frame)) => self.received.enter(frame, recorder)?,
                 Some(Arrival::Failed(e)) => return Err(self.at.fault("io_uring's read", &e)),
                 Some(Arrival::End) | None => break,
             }
@@ -216,6 +196,6 @@ impl Rx for Ring {
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         self.ring.cancel();
         let source = "IORING_OP_READ_MULTISHOT copies into provided buffers";
-        Ok(self.intake.account(&self.at, 0, Manner::Copied, source))
+        Ok(self.received.account(&self.at, 0, Manner::Copied, source))
     }
 }

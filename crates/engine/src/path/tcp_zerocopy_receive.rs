@@ -8,7 +8,7 @@
 //! recv(2) before it tries again, so that a hopeless sender costs no more than
 //! the `socket` path; the ledger distinguishes the bytes.
 
-use super::{DataPath, HalfPath, RxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher};
 use bytepath_record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support};
@@ -19,17 +19,13 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// The `tcp-zerocopy-receive` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "tcp-zerocopy-receive",
     summary: "pages of the receive queue mapped into the process, the rest by recv",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    uses_io_uring: false,
-    tx: None,
-    rx: Some(&Receive),
+    rx: Some(HalfPath::rx(check, open).with_options(OPTIONS)),
+    ..DataPath::EMPTY
 };
-
-struct Receive;
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "lowat",
@@ -43,7 +39,7 @@ const ATTEMPT: &str = "tcp-zerocopy-receive";
 
 const REMEDY: &str = "needs Linux 4.18 with CONFIG_MMU";
 
-/// Bytes to wait for where the option says `auto`, at most half the read size:
+/// Bytes to wait for if the option is `auto`, at most half the read size:
 /// enough for the cost of a wake-up to be negligible compared with that of its pages, and little
 /// enough to leave the sender room in the window while we map.
 const AUTO_LOWAT: u64 = 512 << 10;
@@ -67,20 +63,14 @@ const LONGEST_STRETCH: usize = 4 << 20;
 /// What it reads before the first of the tries that become rare.
 const SHORTEST_STRETCH: usize = 128 << 10;
 
-/// Share of mapped bytes below which a note says what mapping takes.
+/// Share of mapped bytes below which a note explains what mapping requires.
 const NEARLY_ALL: f64 = 0.95;
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(mappable(job.read_size))
-            .and(super::reads_into_kernel_memory(job, PATH.name))
-            .and(super::waits_within_messages(job, job.options.number("lowat")))
-            .and(facts.require(ATTEMPT, REMEDY))
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    super::fits(mappable(job.read_size))
+        .and(super::reads_into_kernel_memory(job, PATH.name))
+        .and(super::waits_within_messages(job, job.options.number("lowat")))
+        .and(facts.require(ATTEMPT, REMEDY))
 }
 
 /// Whether so much can be mapped at once.
@@ -94,31 +84,24 @@ fn mappable(size: u64) -> Result<(), Fault> {
         .remedy(format!("choose a read size of {page} (one page) to {LARGEST_READ} bytes")))
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let (flow, size) = (connection.kernel()?, job.read_size);
-        mappable(size)?;
-        let mapping = Mapping::new(flow.fd(), size as usize)
-            .map_err(|e| flow.fault("mapping the receive queue", &e).remedy(REMEDY))?;
-        // Where each message is answered, nothing may wait for more to come.
-        let auto = if job.batch > 1 { AUTO_LOWAT.min(size / 2) } else { 1 };
-        let lowat = job.options.number("lowat").unwrap_or(auto).min(size);
-        Ok(Box::new(Receiver {
-            mapping,
-            buffer: super::buffer("the read buffer", size, false)?,
-            toucher: Toucher::new(job.touch, job.message_size),
-            lowat: lowat as usize,
-            counts: Counts::default(),
-            stretch: Stretch::default(),
-            plain: 0,
-            flow,
-        }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let (flow, size) = (connection.kernel()?, job.read_size);
+    mappable(size)?;
+    let mapping = Mapping::new(flow.fd(), size as usize)
+        .map_err(|e| flow.fault("mapping the receive queue", &e).remedy(REMEDY))?;
+    // Where each message is answered, nothing may wait for more to come.
+    let auto = if job.batch > 1 { AUTO_LOWAT.min(size / 2) } else { 1 };
+    let lowat = job.options.number("lowat").unwrap_or(auto).min(size);
+    Ok(Box::new(Receiver {
+        mapping,
+        buffer: super::buffer("the read buffer", size, false)?,
+        toucher: Toucher::new(job.touch, job.message_size),
+        lowat: lowat as usize,
+        counts: Counts::default(),
+        stretch: Stretch::default(),
+        plain: 0,
+        flow,
+    }))
 }
 
 /// Most bytes that can be mapped at once; the kernel's length has 32 bits.
@@ -156,10 +139,7 @@ impl Rx for Receiver {
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
-        let lowat = i32::try_from(self.lowat).unwrap_or(i32::MAX);
-        // Not earlier: it would also hold up who reads the witness page.
-        tcp::set_int(self.flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, lowat)
-            .map_err(|e| self.flow.fault("SO_RCVLOWAT", &e))
+        super::set_lowat(&self.flow, Some(self.lowat as u64))
     }
 
     #[inline]
@@ -180,7 +160,7 @@ impl Rx for Receiver {
             self.plain = self.stretch.after(mapped, copied, self.mapping.skip());
             return Ok(true);
         }
-        // Nothing is queued although poll said so, or the kernel said EIO:
+        // Nothing is queued although poll reported it, or the kernel returned EIO:
         // only recv distinguishes the end, an error and a false alarm.
         match self.read(recorder, self.buffer.len(), libc::MSG_DONTWAIT)? {
             Read::End => self.flow.confirm_end().map(|()| false),
@@ -346,11 +326,9 @@ fn attempt() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::Outcome;
-    use bytepath_record::{Attempt, Role};
 
     #[test]
-    fn fruitless_tries_become_rare_and_a_fruitful_one_forgives() {
+    fn backs_off_after_failures_and_resets_on_success() {
         let mut stretch = Stretch::default();
         for _ in 0..TRIES {
             assert_eq!(stretch.after(0, 4096, 60_000), 60_000);
@@ -369,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_the_call_copies_as_a_whole_are_fruitless_too() {
+    fn copied_packets_count_as_failures() {
         let mut stretch = Stretch::default();
         for _ in 0..TRIES {
             assert_eq!(stretch.after(0, 1448, 0), 0);
@@ -381,25 +359,5 @@ mod tests {
             assert_eq!(stretch.after(0, 3000, 0), 0);
             assert_eq!(stretch.after(57_344, 1096, 0), 0);
         }
-    }
-
-    #[test]
-    fn the_probe_wants_the_attempt() {
-        let mut facts = Facts::default();
-        assert!(!PATH.check(Role::Receiver, &facts).unwrap().is_yes());
-        for (outcome, yes) in
-            [(Outcome::Works(String::new()), true), (Outcome::Errno(libc::ENODEV), false)]
-        {
-            facts.attempts = vec![Attempt { name: ATTEMPT.into(), outcome }];
-            assert_eq!(PATH.check(Role::Receiver, &facts).unwrap().is_yes(), yes);
-            assert!(PATH.check(Role::Sender, &facts).is_none());
-        }
-    }
-
-    #[test]
-    fn this_host_passes_its_own_attempt() {
-        let facts = Facts { attempts: (PATH.attempt)(None), ..Facts::default() };
-        let support = PATH.check(Role::Receiver, &facts).unwrap();
-        assert!(support.is_yes(), "{:?}", facts.attempts);
     }
 }

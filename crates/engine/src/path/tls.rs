@@ -4,7 +4,7 @@ pub use crate::connection::tls::support;
 use crate::workload::{self, Direction};
 use bytepath_record::{Cell, Facts, Options, Protocol, Role, Support, Tls};
 
-/// Whether everything that both ends of a cell open can be encrypted as its contract says, with
+/// Whether everything that both ends of a cell open can be encrypted as its contract requires, with
 /// one of them on a host of which this is known. Pure.
 pub fn encrypts(cell: &Cell, facts: &Facts) -> Support {
     let who = cell.stream.tls;
@@ -62,13 +62,13 @@ const NEVER: &[(&str, &str)] = &[
     ("msg-zerocopy", "the kernel's TLS refuses MSG_ZEROCOPY, and mapped pages would be ciphertext"),
     ("tcp-zerocopy-receive", "TCP_ZEROCOPY_RECEIVE maps what arrived, which would be ciphertext"),
     ("uring-zc", "the kernel's TLS refuses zero-copy sends of io_uring"),
-    ("zcrx", "the card puts ciphertext into the area, and the kernel's TLS refuses zcrx"),
+    ("zcrx", "the NIC puts ciphertext into the area, and the kernel's TLS refuses zcrx"),
     ("devmem", "no CPU reads the memory of a device, so none can encrypt or decrypt it"),
     ("discard", "what is discarded unseen is not decrypted either"),
     ("userspace", "its connections are not sockets of the kernel's, and it has no TLS of its own"),
 ];
 
-/// Options that say something of bytes that are not those of the application: who encrypts, path,
+/// Options that concern bytes which are not those of the application: who encrypts, path,
 /// option, its usual value, why no other.
 const OPTIONS: &[(Tls, &str, &str, &str, &str)] = &[
     (Tls::User, "socket", "lowat", "auto", "SO_RCVLOWAT would count ciphertext"),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_encrypts_or_says_why_not() {
+    fn every_path_supports_or_refuses_tls() {
         for path in crate::path::CATALOG {
             for tls in [Tls::User, Tls::Kernel] {
                 let (sends, receives) = (path.tx.is_some(), path.rx.is_some());
@@ -125,10 +125,10 @@ mod tests {
                     _ => ["socket", "sendfile", "splice", "uring"].contains(&path.name),
                 };
                 let frames = path.tx.is_some_and(|half| {
-                    half.transports().iter().all(|t| t.protocol() == Protocol::Frames)
+                    half.transports.iter().all(|t| t.protocol() == Protocol::Frames)
                 });
                 let sinks = path.rx.is_some_and(|half| {
-                    half.transports().iter().all(|t| t.protocol() == Protocol::Frames)
+                    half.transports.iter().all(|t| t.protocol() == Protocol::Frames)
                 });
                 assert!(can == expected || frames || sinks, "{} {tls:?}", path.name);
             }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_thing_cause_and_remedy() {
+    fn refusals_have_cause_and_remedy() {
         let of = |tx, rx, tls| refusal(&cell(tx, rx, tls), true).unwrap();
         assert_eq!(
             of("sendfile", "socket", Tls::User),

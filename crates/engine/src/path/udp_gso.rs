@@ -2,8 +2,8 @@
 //! many messages in each sendmmsg(2): frames that went through the network stack, and through
 //! most of it once for each message.
 
-use super::{DataPath, HalfPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, Job, Recorder, Tx};
 use bytepath_record::{Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::netlink::Netlink;
@@ -15,17 +15,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The `udp-gso` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "udp-gso",
     summary: "datagrams segmented by the kernel from large messages (UDP_SEGMENT): copied",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(&Generate),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
-
-struct Generate;
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "segments",
@@ -34,27 +29,17 @@ const OPTIONS: &[OptionSpec] = &[OptionSpec {
     help: "datagrams per message; a burst is as many messages as that makes",
 }];
 
-/// Most bytes of a message: what UDP over IPv4 can say of its length.
+/// Most bytes of a message: the limit of UDP over IPv4's length field.
 const LARGEST: u64 = 65_507;
 
 /// How long it waits at once for room in its socket's buffer.
 const TIMEOUT: Duration = Duration::from_millis(10);
 
-impl HalfPath for Generate {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::of_one_size(job, PATH.name)
-            .and(frames::counted_by_frame(job))
-            .and(super::fits(segments(job)))
-            .and(whole_messages(job))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check(job: &Job, _: &Facts) -> Support {
+    frames::of_one_size(job, PATH.name)
+        .and(frames::counted_by_frame(job))
+        .and(super::fits(segments(job)))
+        .and(whole_messages(job))
 }
 
 /// If messages are not cut, drops are reported by message, so that all have to
@@ -88,56 +73,49 @@ fn segments(job: &Job) -> Result<u64, Fault> {
         .remedy(format!("choose segments={} or less", LARGEST / size)))
 }
 
-impl TxPath for Generate {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let (plan, segments) = (frames::plan(job)?, segments(job)?);
-        let size = plan.largest();
-        let frame = plan.all(connection.index()).swap_remove(0);
-        let payload = &frame[FramePlan::HEADERS..];
-        let fault = |what| move |e: io::Error| Fault::system(what, &e);
-        let [from, to] = FramePlan::ADDRESSES;
-        let uncut = uncut(job);
-        let cut = group.share(|| Cut::by_the_kernel(at.device()?, !uncut))?;
-        // No one would answer for the sink's address.
-        let mut netlink = Netlink::new();
-        netlink
-            .set_neighbour(at.device()?, to.into(), FramePlan::HARDWARE[1])
-            .map_err(fault("naming the sink's hardware address"))?;
-        let socket = UdpSocket::bind((from, FramePlan::port(connection.index())));
-        let socket = socket.map_err(fault("opening a UDP socket at the sender's address"))?;
-        socket.connect((to, FramePlan::PORT)).map_err(fault("connecting it to the sink's"))?;
-        let each = payload.len() as i32;
-        tcp::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, each).map_err(|e| {
-            fault("UDP_SEGMENT")(e).remedy("this requires Linux 4.18, and frames within the MTU")
-        })?;
-        let burst = u64::from(plan.burst).div_ceil(segments);
-        let message = payload.repeat(segments as usize);
-        Ok(Box::new(Generator {
-            at,
-            _cut: cut,
-            socket,
-            messages: Frames::new(&[&message], burst as usize),
-            single: Frames::new(&[payload], segments as usize),
-            segments,
-            burst,
-            size: size.into(),
-            uncut,
-            hops: Hops { merged: if uncut { segments } else { 0 }, ..Hops::default() },
-            calls: 0,
-        }))
-    }
+fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let (plan, segments) = (frames::plan(job)?, segments(job)?);
+    let size = plan.largest();
+    let frame = plan.all(connection.index()).swap_remove(0);
+    let payload = &frame[FramePlan::HEADERS..];
+    let fault = |what| move |e: io::Error| Fault::system(what, &e);
+    let [from, to] = FramePlan::ADDRESSES;
+    let uncut = uncut(job);
+    let cut = group.share(|| SegmentationSetting::by_the_kernel(at.device()?, !uncut))?;
+    // No one would answer for the sink's address.
+    let mut netlink = Netlink::new();
+    netlink
+        .set_neighbour(at.device()?, to.into(), FramePlan::HARDWARE[1])
+        .map_err(fault("naming the sink's hardware address"))?;
+    let socket = UdpSocket::bind((from, FramePlan::port(connection.index())));
+    let socket = socket.map_err(fault("opening a UDP socket at the sender's address"))?;
+    socket.connect((to, FramePlan::PORT)).map_err(fault("connecting it to the sink's"))?;
+    let each = payload.len() as i32;
+    tcp::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, each).map_err(|e| {
+        fault("UDP_SEGMENT")(e).remedy("this requires Linux 4.18, and frames within the MTU")
+    })?;
+    let burst = u64::from(plan.burst).div_ceil(segments);
+    let message = payload.repeat(segments as usize);
+    Ok(Box::new(Generator {
+        at,
+        _cut: cut,
+        socket,
+        messages: Frames::new(&[&message], burst as usize),
+        single: Frames::new(&[payload], segments as usize),
+        segments,
+        burst,
+        size: size.into(),
+        uncut,
+        hops: Hops { merged: if uncut { segments } else { 0 }, ..Hops::default() },
+        calls: 0,
+    }))
 }
 
 /// Who cuts messages: a veth would hand them on uncut, so that 32 frames were one, unless the
 /// link is to have that. Dropping it restores the device's setting.
 #[derive(Debug)]
-struct Cut {
+struct SegmentationSetting {
     device: u32,
     was_on: bool,
     on: bool,
@@ -146,16 +124,16 @@ struct Cut {
 /// The offload feature by which a device takes messages (ethtool(8), -k).
 const CUTS: &str = "tx-udp-segmentation";
 
-impl Cut {
+impl SegmentationSetting {
     /// By the kernel or, if not `by_kernel`, by the peer of the device.
-    fn by_the_kernel(device: u32, by_kernel: bool) -> Result<Cut, Fault> {
+    fn by_the_kernel(device: u32, by_kernel: bool) -> Result<SegmentationSetting, Fault> {
         let mut netlink = Netlink::new();
         let failed = |e: io::Error| Fault::system(format!("setting {CUTS}"), &e);
         let mut is_on = || -> io::Result<bool> {
             Ok(netlink.features(device)?.active.iter().any(|name| name == CUTS))
         };
         let (was_on, on) = (is_on().map_err(failed)?, !by_kernel);
-        let cut = Cut { device, was_on, on };
+        let cut = SegmentationSetting { device, was_on, on };
         if was_on != on {
             cut.switch(on).map_err(failed)?;
         }
@@ -172,7 +150,7 @@ impl Cut {
     }
 }
 
-impl Drop for Cut {
+impl Drop for SegmentationSetting {
     fn drop(&mut self) {
         if self.was_on != self.on {
             // A device that is gone needs nothing.
@@ -184,7 +162,7 @@ impl Drop for Cut {
 struct Generator {
     at: Attached,
     /// Held for as long as any flow sends.
-    _cut: Arc<Cut>,
+    _cut: Arc<SegmentationSetting>,
     socket: UdpSocket,
     messages: Frames,
     /// Datagrams of their own, for what is less than a message.
@@ -205,10 +183,6 @@ const SENDMMSG: usize = 0;
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["sendmmsg"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     #[inline]

@@ -4,8 +4,8 @@
 //! has arrived, into buffers picked by the kernel, without another request.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{DataPath, HalfPath, RxPath, TxPath};
-use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, Transport, WITNESS_LEN};
+use super::{DataPath, HalfPath};
+use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WITNESS_LEN};
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Protocol, Support, Tls,
@@ -19,12 +19,13 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: linked or bundled sends; multishot receive into provided buffers",
     attempt: |_| ring::attempts(),
     uses_io_uring: true,
-    tx: Some(&Send),
-    rx: Some(&Receive),
+    tx: Some(
+        HalfPath::tx(check_tx, open_tx).with_options(TX_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
+    ),
+    rx: Some(
+        HalfPath::rx(check_rx, open_rx).with_options(RX_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
+    ),
 };
-
-struct Send;
-struct Receive;
 
 const TX_OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -70,59 +71,25 @@ const RX_OPTIONS: &[OptionSpec] = &[
     ring::IOWAIT,
 ];
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        TX_OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(ring::message_size(job)).and(ring::support(job, facts))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP, KERNEL_UDP]
-    }
+fn check_tx(job: &Job, facts: &Facts) -> Support {
+    super::fits(ring::message_size(job)).and(ring::support(job, facts))
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        Ok(Box::new(Sender::open(job, connection.kernel()?)?))
-    }
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    Ok(Box::new(Sender::open(job, connection.kernel()?)?))
 }
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        RX_OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(shape(job))
-            .and(super::needs_stream(job, "bundle", job.options.flag("bundle")))
-            .and(super::needs_stream(job, "incremental", job.options.flag("incremental")))
-            .and(ring::support(job, facts))
-            .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
-            .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[KERNEL_TCP, KERNEL_UDP]
-    }
+fn check_rx(job: &Job, facts: &Facts) -> Support {
+    super::fits(shape(job))
+        .and(super::needs_stream(job, "bundle", job.options.flag("bundle")))
+        .and(super::needs_stream(job, "incremental", job.options.flag("incremental")))
+        .and(ring::support(job, facts))
+        .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
+        .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        Ok(Box::new(Receiver::open(job, connection.kernel()?)?))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    Ok(Box::new(Receiver::open(job, connection.kernel()?)?))
 }
 
 /// Kernels before 6.10 would take a bundle for an ordinary operation.
@@ -460,11 +427,11 @@ mod tests {
 
     fn check(role: Role, facts: &Facts) -> Support {
         let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
-        PATH.half(role).unwrap().check(&Job::stream(&cell, role), facts)
+        (PATH.half(role).unwrap().check)(&Job::stream(&cell, role), facts)
     }
 
     #[test]
-    fn buffers_take_the_memory_that_reads_may_fill() {
+    fn buffers_fill_read_memory() {
         let of = |protocol, read_size, read_memory| {
             let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("uring"));
             (cell.stream.protocol, cell.stream.read_size) = (protocol, read_size);
@@ -479,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn each_role_needs_what_it_uses() {
+    fn requires_what_role_uses() {
         let works = Outcome::Works(String::new());
         let old = facts(&[
             (ring::SETUP, works.clone()),
@@ -509,7 +476,7 @@ mod tests {
     #[test]
     fn every_default_is_a_value_of_its_option() {
         for role in Role::ALL {
-            for option in PATH.half(role).unwrap().options() {
+            for option in PATH.half(role).unwrap().options {
                 option.kind.parse(option.default).unwrap();
             }
         }

@@ -1,9 +1,9 @@
 //! `uring-zc`: a stream sent by reference through io_uring. The kernel takes
 //! references to the pages of the message, and posts a notification when it
-//! releases them, which also says whether it copied after all.
+//! releases them, which also shows whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{DataPath, HalfPath, TxPath};
+use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN};
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Tx};
 use bytepath_record::{
@@ -18,11 +18,9 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: linked zero-copy sends from a registered buffer, usage reported",
     attempt,
     uses_io_uring: true,
-    tx: Some(&Send),
-    rx: None,
+    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    ..DataPath::EMPTY
 };
-
-struct Send;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -60,31 +58,18 @@ fn attempt(_: Option<&str>) -> Vec<Attempt> {
     }
 }
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        let what = "zero-copy send that reports copies";
-        super::fits(ring::message_size(job)).and(ring::support(job, facts)).and(ring::needs(
-            facts,
-            ring::SEND_ZC,
-            what,
-            "6.2",
-        ))
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    let what = "zero-copy send that reports copies";
+    super::fits(ring::message_size(job)).and(ring::support(job, facts)).and(ring::needs(
+        facts,
+        ring::SEND_ZC,
+        what,
+        "6.2",
+    ))
 }
 
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        Ok(Box::new(Sender::open(job, connection.kernel()?)?))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    Ok(Box::new(Sender::open(job, connection.kernel()?)?))
 }
 
 /// The sending end of a flow.
@@ -386,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_cannot_report_copies_is_refused() {
+    fn refuses_kernel_without_usage_reports() {
         let works = facts(Outcome::Works("usage reported".into()));
         assert_eq!(PATH.check(Role::Sender, &works).unwrap(), Support::Yes);
         assert!(PATH.check(Role::Receiver, &works).is_none());

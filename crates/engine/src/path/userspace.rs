@@ -3,29 +3,30 @@
 //! what is received takes the reverse path. Where a copy engine writes: [`offload`].
 
 mod offload;
+mod turns;
 
-use super::{DataPath, HalfPath, RxPath, TxPath};
-use crate::connection::userspace::{Hold, OPTIONS, Received, Stack, Statistics};
-use crate::connection::{Connection, Transport, USERSPACE_TCP, WITNESS_LEN, WitnessPage};
+pub use offload::offloaded;
+
+use super::{DataPath, HalfPath};
+use crate::connection::userspace::{Hold, OPTIONS, Received};
+use crate::connection::{Connection, USERSPACE_TCP};
+use crate::copy;
 use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
-use bytepath_record::{
-    Facts, Fault, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Unit,
-};
+use bytepath_record::{Fault, OptionKind, OptionSpec, Role, Support};
 use bytepath_sys::memory::Region;
 use std::time::{Duration, Instant};
+use turns::{CALLS, account, idle, rotation, spins, turn, witness};
 
-/// The `userspace` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "userspace",
     summary: "a TCP stack in this process over a packet socket; its peer can be any TCP",
     attempt: offload::attempt,
-    uses_io_uring: false,
-    tx: Some(&Send),
-    rx: Some(&Receive),
+    tx: Some(HalfPath::tx(offload::check, open_tx).with_options(&SENDING).over(&[USERSPACE_TCP])),
+    rx: Some(
+        HalfPath::rx(|_, _| Support::Yes, open_rx).with_options(OPTIONS).over(&[USERSPACE_TCP]),
+    ),
+    ..DataPath::EMPTY
 };
-
-struct Send;
-struct Receive;
 
 /// What the sending half has in addition to the options of the stack and of copies.
 const ROTATE: OptionSpec = OptionSpec {
@@ -43,162 +44,37 @@ const SENDING: [OptionSpec; OPTIONS.len() + offload::OPTIONS.len() + 1] = {
     all
 };
 
-impl HalfPath for Send {
-    fn options(&self) -> &'static [OptionSpec] {
-        &SENDING
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    if offload::is_requested(job) {
+        let (kind, options) = copy::engine(job.options.word("copy"))?;
+        return offloaded(job, connection, (kind, &options));
     }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        offload::check(job, facts)
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[USERSPACE_TCP]
-    }
+    let size = job.message_size;
+    let mut messages = super::buffer("the message buffers", rotation(job), false)?;
+    Pattern::new(size).fill(&mut messages, 0);
+    Ok(Box::new(Sender {
+        hold: Hold::of(connection)?,
+        spins: spins(job),
+        messages,
+        size: size as usize,
+        place: 0,
+        turns: 0,
+        at: (job.role, connection.index()),
+    }))
 }
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, _: &Job, _: &Facts) -> Support {
-        Support::Yes
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[USERSPACE_TCP]
-    }
-}
-
-impl TxPath for Send {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let (spins, size) = (spins(job), job.message_size);
-        let all = (job.options.number("rotate").unwrap_or(0) / size).max(1) * size;
-        if offload::is_asked(job) {
-            return offload::open(job, connection, (spins, all));
-        }
-        let mut messages = super::buffer("the message buffers", all, false)?;
-        Pattern::new(size).fill(&mut messages, 0);
-        Ok(Box::new(Sender {
-            hold: Hold::of(connection)?,
-            spins,
-            messages,
-            size: size as usize,
-            place: 0,
-            turns: 0,
-            at: (job.role, connection.index()),
-        }))
-    }
-}
-
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let (hold, spins) = (Hold::of(connection)?, spins(job));
-        Ok(Box::new(Receiver {
-            hold,
-            spins,
-            buffer: super::buffer("the read buffer", job.read_memory, false)?,
-            read_size: job.read_size as usize,
-            place: 0,
-            toucher: Toucher::new(job.touch, job.message_size),
-            turns: 0,
-            at: (job.role, connection.index()),
-        }))
-    }
-}
-
-fn spins(job: &Job) -> bool {
-    job.options.word("wait") == "spin"
-}
-
-/// Slots of both halves' calls: a poll of the stack, which makes many, and sleeping.
-const STACK: usize = 0;
-const POLL: usize = 1;
-const CALLS: &[&str] = &["stack", "poll"];
-
-/// The witness page, which takes the way that the stream will take.
-fn witness(hold: &Hold) -> Result<(), Fault> {
-    let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
-    WitnessPage::before(&mut page);
-    hold.connection().write_all(&page)?;
-    WitnessPage::settle(hold.connection(), |after| page.copy_from_slice(after))
-}
-
-/// One poll of the stack.
-#[inline]
-fn turn(hold: &Hold, stack: &mut Stack, recorder: &mut Recorder) -> Result<(), Fault> {
-    recorder.timed(STACK, || stack.poll().map(|()| 0)).map(drop).map_err(|e| hold.fault(&e))
-}
-
-/// Nothing could be moved.
-#[inline]
-fn idle(hold: &Hold, spins: bool, recorder: &mut Recorder) -> Result<(), Fault> {
-    if spins {
-        std::hint::spin_loop();
-        return Ok(());
-    }
-    let mut result = Ok(true);
-    let _ = recorder.timed(POLL, || {
-        result = hold.wait(Duration::MAX);
-        Ok(0)
-    });
-    result.map(drop)
-}
-
-/// The account of a half, with what the stack has counted if the other half has not reported it.
-fn account(
-    hold: &Hold,
-    (role, flow): (Role, u32),
-    [bytes, turns]: [u64; 2],
-    source: &str,
-) -> Result<Account, Fault> {
-    let mut account = Account::default();
-    account.ledger.enter(Manner::Copied, bytes, turns, source);
-    let Some(Statistics { counts, polls, empty_polls, dropped, spoilt }) = hold.statistics()?
-    else {
-        return Ok(account);
-    };
-    let mut read = |name: &str, unit, value: f64| {
-        let name = format!("userspace.{name}");
-        account.readings.push(Reading::sum(name, unit, value, Scope::Flow(role, flow)));
-    };
-    for (name, count) in [
-        ("frames-in", counts.frames_in),
-        ("frames-out", counts.frames_out),
-        ("frames-again", counts.frames_again),
-        ("checksums", counts.computed),
-        ("polls", polls),
-        ("empty-polls", empty_polls),
-        ("probes", counts.probes),
-        ("no-room", counts.no_room),
-        ("dropped", dropped),
-    ] {
-        read(name, Unit::Count, count as f64);
-    }
-    for (name, bytes) in [("bytes-in", counts.bytes_in), ("bytes-out", counts.bytes_out)] {
-        read(name, Unit::Bytes, bytes as f64);
-    }
-    for (count, what) in [
-        (spoilt, "were dropped or reordered on purpose"),
-        (counts.damaged, "had a wrong checksum"),
-        (dropped, "did not fit into the packet socket"),
-    ] {
-        if count > 0 {
-            account.notes.push(format!("{count} frames of the user-space TCP {what}"));
-        }
-    }
-    Ok(account)
+fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let (hold, spins) = (Hold::of(connection)?, spins(job));
+    Ok(Box::new(Receiver {
+        hold,
+        spins,
+        buffer: super::buffer("the read buffer", job.read_memory, false)?,
+        read_size: job.read_size as usize,
+        place: 0,
+        toucher: Toucher::new(job.touch, job.message_size),
+        turns: 0,
+        at: (job.role, connection.index()),
+    }))
 }
 
 struct Sender {

@@ -2,9 +2,9 @@
 //! the virtual machine: the worker copies each into a buffer of our receive queue. It is what
 //! feeds a guest's network device, without the guest and without qemu.
 
-use super::frames::Intake;
-use super::{DataPath, HalfPath, RxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::frames::ReceivedFrames;
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, Job, QUIET, Recorder, Rx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Outcome, Reading, Role, Scope,
@@ -14,17 +14,13 @@ use bytepath_sys::thread;
 use bytepath_sys::vhost::{self, HEADER, Piece, Receiver, Refused, Shape, Step, Trouble};
 use std::os::fd::AsFd;
 
-/// The `vhost` path.
 pub(super) static PATH: DataPath = DataPath {
     name: "vhost",
     summary: "frames of a tap by vhost-net, into a queue of this process: copied by its worker",
     attempt: |_| vec![super::tried(ATTEMPT, vhost::features().map(|bits| format!("{bits:#x}")))],
-    uses_io_uring: false,
-    tx: None,
-    rx: Some(&Receive),
+    rx: Some(HalfPath::rx(check, open).with_options(OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
-
-struct Receive;
 
 /// What is tried on a host: which features its vhost-net has.
 const ATTEMPT: &str = "vhost-net";
@@ -55,25 +51,15 @@ const TURN: usize = 64;
 /// Least bytes of a buffer: room for a frame of the usual size, as guests offer it.
 const BUFFER: u32 = 2048;
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        frames::on_a_tap(job).and(frames::cut(job, PATH.name)).and(super::fits(ring(job))).and(
-            match facts.attempt(ATTEMPT) {
-                Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
-                    Support::no("this host has no vhost-net", REMEDY)
-                }
-                _ => facts.require(ATTEMPT, REMEDY),
-            },
-        )
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    frames::on_a_tap(job).and(frames::cut(job, PATH.name)).and(super::fits(ring(job))).and(
+        match facts.attempt(ATTEMPT) {
+            Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
+                Support::no("this host has no vhost-net", REMEDY)
+            }
+            _ => facts.require(ATTEMPT, REMEDY),
+        },
+    )
 }
 
 /// Buffers of the queue.
@@ -85,23 +71,16 @@ fn ring(job: &Job) -> Result<u16, Fault> {
     })
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let at = Attached::of(connection)?;
-        // Frames of ours take one buffer each, so that they can be looked at as a whole.
-        let plan = frames::plan(job)?;
-        let buffer = (plan.largest() + HEADER as u32).max(BUFFER);
-        let mergeable = job.options.flag("mergeable");
-        let shape = Shape { entries: ring(job)?, buffer, mergeable };
-        let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
-        place(&vhost, plan.vhost)?;
-        Ok(Box::new(Queue { at, vhost, intake: Intake::of(job, 0) }))
-    }
+fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let at = Attached::of(connection)?;
+    // Frames of ours take one buffer each, so that they can be looked at as a whole.
+    let plan = frames::plan(job)?;
+    let buffer = (plan.largest() + HEADER as u32).max(BUFFER);
+    let mergeable = job.options.flag("mergeable");
+    let shape = Shape { entries: ring(job)?, buffer, mergeable };
+    let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
+    place(&vhost, plan.vhost)?;
+    Ok(Box::new(Queue { at, vhost, received: ReceivedFrames::of(job, 0) }))
 }
 
 /// The worker has the CPU of the thread that requested it, which is about to be busy.
@@ -122,7 +101,7 @@ fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
 struct Queue {
     at: Attached,
     vhost: Receiver,
-    intake: Intake,
+    received: ReceivedFrames,
 }
 
 /// Slot of the only call that it makes on its own.
@@ -135,18 +114,18 @@ impl Rx for Queue {
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.intake.leaves(&self.at, recorder)? {
+        if self.received.idle_until_stop(&self.at, recorder)? {
             return Ok(false);
         }
-        let (most, mut entered) = (self.intake.most(TURN), Ok(()));
+        let (most, mut entered) = (self.received.most(TURN), Ok(()));
         let visit = |piece: Piece| {
             // What takes several buffers is larger than any frame of ours.
             if piece.begins && piece.ends {
                 if entered.is_ok() {
-                    entered = self.intake.enter(piece.bytes, recorder);
+                    entered = self.received.enter(piece.bytes, recorder);
                 }
             } else if piece.ends {
-                self.intake.stray();
+                self.received.stray();
             }
         };
         let frames = self.vhost.take(most, visit).map_err(trouble)?;
@@ -156,7 +135,7 @@ impl Rx for Queue {
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let source = "vhost-net: its worker copies each frame into the queue's memory";
-        let mut account = self.intake.account(&self.at, 0, Manner::Copied, source);
+        let mut account = self.received.account(&self.at, 0, Manner::Copied, source);
         let counts = self.vhost.counts();
         let scope = Scope::Flow(Role::Receiver, self.at.index());
         for (name, value) in
@@ -172,7 +151,7 @@ impl Rx for Queue {
 impl Queue {
     fn wait_for_frames(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         self.at.check()?;
-        if self.intake.spins() {
+        if self.received.spins() {
             frames::spin(|| self.vhost.waiting() > 0);
             self.vhost.examine().map_err(trouble)?;
             return Ok(self.vhost.waiting() > 0);
@@ -183,7 +162,7 @@ impl Queue {
             there = vhost.wait(QUIET);
             Ok(0)
         });
-        there.map(|there| self.intake.woken(there)).map_err(trouble)
+        there.map(|there| self.received.woken(there)).map_err(trouble)
     }
 }
 
@@ -215,7 +194,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn a_worker_or_a_device_that_is_gone_is_a_peer_that_was_lost() {
+    fn lost_worker_is_peer_lost() {
         for (gone, word) in [
             (Trouble::WorkerEnded(77), "worker (thread 77) has ended"),
             (Trouble::DeviceGone, "the tap that vhost-net reads is gone"),
@@ -228,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_vhost_net_reports_what_to_load() {
+    fn missing_vhost_net_has_remedy() {
         let error = io::Error::from_raw_os_error(libc::ENOENT);
         let fault = refused(&Refused { step: Step::Open, error });
         assert!(fault.message.contains("/dev/vhost-net"), "{fault}");

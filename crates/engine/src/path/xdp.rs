@@ -1,36 +1,27 @@
 //! Frames before the kernel makes a socket buffer of them (XDP): `xdp-drop` counts and drops
 //! those that arrive, `xdp-live` makes some and hands them to the device.
 
-use super::{DataPath, HalfPath, RxPath, TxPath, frames};
-use crate::connection::{Attached, Connection, FRAMES, Transport};
+use super::{DataPath, HalfPath, frames};
+use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The `xdp-drop` path.
 pub(super) static DROP: DataPath = DataPath {
     name: "xdp-drop",
     summary: "frames counted and dropped by an XDP program: no application sees them",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: None,
-    rx: Some(&Drop),
+    rx: Some(HalfPath::rx(check_rx, open_rx).with_options(DROP_OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
 
-/// The `xdp-live` path.
 pub(super) static LIVE: DataPath = DataPath {
     name: "xdp-live",
     summary: "copies of a frame made in the kernel, without a socket buffer (XDP live frames)",
-    attempt: super::nothing_to_try,
-    uses_io_uring: false,
-    tx: Some(&Live),
-    rx: None,
+    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(LIVE_OPTIONS).over(&[FRAMES])),
+    ..DataPath::EMPTY
 };
-
-struct Drop;
-struct Live;
 
 const DROP_OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "mode",
@@ -57,36 +48,19 @@ const LIVE_OPTIONS: &[OptionSpec] = &[
 /// How often the count of what was dropped is looked at.
 const LOOK: Duration = Duration::from_millis(1);
 
-impl HalfPath for Drop {
-    fn options(&self) -> &'static [OptionSpec] {
-        DROP_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::on_a_device(job).and(frames::never_seen(job, DROP.name))
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_rx(job: &Job, _: &Facts) -> Support {
+    frames::on_a_device(job).and(frames::never_seen(job, DROP.name))
 }
 
-impl RxPath for Drop {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        let at = Attached::of(connection)?;
-        let dropper = group.share(|| {
-            Dropper::attach(at.device()?, FramePlan::MARK, frames::mode(job))
-                .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
-        })?;
-        let counts = connection.index() == 0;
-        let in_driver = frames::mode(job) == Mode::Native;
-        Ok(Box::new(Dropping { at, dropper, counts, in_driver, seen: Count::default() }))
-    }
+fn open_rx(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
+    let at = Attached::of(connection)?;
+    let dropper = group.share(|| {
+        Dropper::attach(at.device()?, FramePlan::MARK, frames::mode(job))
+            .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
+    })?;
+    let counts = connection.index() == 0;
+    let in_driver = frames::mode(job) == Mode::Native;
+    Ok(Box::new(Dropping { at, dropper, counts, in_driver, seen: Count::default() }))
 }
 
 struct Dropping {
@@ -136,45 +110,27 @@ impl Rx for Dropping {
     }
 }
 
-impl HalfPath for Live {
-    fn options(&self) -> &'static [OptionSpec] {
-        LIVE_OPTIONS
-    }
-
-    fn check(&self, job: &Job, _: &Facts) -> Support {
-        frames::of_one_size(job, LIVE.name)
-    }
-
-    fn transports(&self) -> &'static [&'static dyn Transport] {
-        &[FRAMES]
-    }
+fn check_tx(job: &Job, _: &Facts) -> Support {
+    frames::of_one_size(job, LIVE.name)
 }
 
-impl TxPath for Live {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        _: &Group,
-    ) -> Result<Box<dyn Tx>, Fault> {
-        let at = Attached::of(connection)?;
-        let all = frames::plan(job)?.all(connection.index());
-        let frame = all.first().map(Vec::as_slice).unwrap_or_default();
-        let live = LiveFrames::new(at.device()?, frame).map_err(|refused| {
-            frames::unloaded("loading the program that makes frames", refused)
-        })?;
-        let number = |name, usual| job.options.number(name).unwrap_or(usual);
-        Ok(Box::new(Generator {
-            at,
-            live,
-            size: frame.len() as u64,
-            repeat: number("repeat", 1 << 18),
-            batch: number("batch", 64) as u32,
-            is_tap: frames::plan(job)?.tap.is_some_and(|tap| !tap.macvtap),
-            made: 0,
-            calls: 0,
-        }))
-    }
+fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+    let at = Attached::of(connection)?;
+    let all = frames::plan(job)?.all(connection.index());
+    let frame = all.first().map(Vec::as_slice).unwrap_or_default();
+    let live = LiveFrames::new(at.device()?, frame)
+        .map_err(|refused| frames::unloaded("loading the program that makes frames", refused))?;
+    let number = |name, usual| job.options.number(name).unwrap_or(usual);
+    Ok(Box::new(Generator {
+        at,
+        live,
+        size: frame.len() as u64,
+        repeat: number("repeat", 1 << 18),
+        batch: number("batch", 64) as u32,
+        is_tap: frames::plan(job)?.tap.is_some_and(|tap| !tap.macvtap),
+        made: 0,
+        calls: 0,
+    }))
 }
 
 struct Generator {
@@ -192,10 +148,6 @@ struct Generator {
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["bpf"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
-        Err(frames::no_witness())
     }
 
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {

@@ -215,7 +215,7 @@ impl<P: Payload> ZerocopySender<P> {
                 return Ok(());
             }
             match tcp::wait(self.flow.fd(), Ready::empty(), Some(left)) {
-                // Once the peer has closed, poll has nothing else to say.
+                // Once the peer has closed, poll reports nothing else.
                 Ok(ready) if !ready.contains(Ready::ERR) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn each_send_is_entered_once_and_only_when_completed() {
+    fn enters_each_send_once_completed() {
         let mut f = InFlight::new();
         for bytes in [0, 100, 200, 300, 400] {
             f.sent(bytes);

@@ -20,15 +20,15 @@ pub struct FramePlan {
     sizes: Vec<u32>,
     /// Most frames that are handed to the kernel at once.
     pub burst: u32,
-    /// What the tap is like that the link is; none where it ends in a device.
+    /// Settings of the tap that is the link, or `None` if the link ends in a device.
     pub tap: Option<TapSettings>,
     /// Whether the generator's device has a queueing discipline.
     pub queued: bool,
-    /// CPU of vhost's workers; none leaves them to the scheduler.
+    /// CPU of vhost's workers, or `None` to leave them to the scheduler.
     pub vhost: Option<u32>,
-    /// Frames a second of all flows; none is as fast as possible.
+    /// Frames per second of all flows, or `None` for as fast as possible.
     pub rate: Option<u64>,
-    /// Frames of all flows; none is as many as there is time for.
+    /// Frames of all flows, or `None` for as many as there is time for.
     pub count: Option<u64>,
 }
 
@@ -171,29 +171,29 @@ fn checksum(header: &[u8]) -> u16 {
 }
 
 /// What a sink does with each frame that it has read.
-pub struct Taken {
+pub struct FrameInspector {
     /// Bytes that precede it: its own header, or none.
     before: usize,
     toucher: Toucher,
     payload: Option<Pattern>,
 }
 
-impl Taken {
+impl FrameInspector {
     /// Bytes of a `struct virtio_net_hdr` (linux/virtio_net.h), as taps have it.
     pub const VNET_HEADER: usize = 10;
 
-    /// As the contract says; `before` are the bytes that precede each frame: none, or
-    /// those of a [`Taken::VNET_HEADER`].
-    pub fn new(touch: Touch, before: usize) -> Taken {
+    /// As the contract requires; `before` are the bytes that precede each frame: none, or
+    /// those of a [`FrameInspector::VNET_HEADER`].
+    pub fn new(touch: Touch, before: usize) -> FrameInspector {
         let payload = (touch == Touch::Verify).then(payload);
         let touch = if touch == Touch::Verify { Touch::None } else { touch };
-        Taken { before, toucher: Toucher::new(touch, PATTERN_PERIOD as u64), payload }
+        FrameInspector { before, toucher: Toucher::new(touch, PATTERN_PERIOD as u64), payload }
     }
 
     /// What of the generator's was read: a frame, or several in one message that was not cut;
     /// none where it is another's. The error is that of one that was changed on its way.
     #[inline]
-    pub fn look(&mut self, read: &[u8]) -> Result<Option<Seen>, Fault> {
+    pub fn inspect(&mut self, read: &[u8]) -> Result<Option<FrameCount>, Fault> {
         let (header, frame) = read.split_at_checked(self.before).unwrap_or_default();
         if frame.get(..TARGET.len()) != Some(&TARGET[..]) {
             return Ok(None);
@@ -207,13 +207,13 @@ impl Taken {
         let frames = length.div_ceil(each.max(1)).max(1);
         // Cut, each would have headers.
         let bytes = frame.len() + (frames - 1) * HEADERS;
-        Ok(Some(Seen { frames: frames as u64, bytes: bytes as u64 }))
+        Ok(Some(FrameCount { frames: frames as u64, bytes: bytes as u64 }))
     }
 }
 
 /// Frames of the generator's in what was read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct FrameCount {
     pub frames: u64,
     /// Bytes of all of them, each with its headers.
     pub bytes: u64,
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_one_a_range_or_a_mixture() {
+    fn parses_frame_sizes() {
         let sizes = |text: &str| FramePlan::parse(text, 32).map(|plan| plan.sizes);
         assert_eq!(sizes("60").unwrap(), [60]);
         let range = sizes("60-1514").unwrap();
@@ -270,13 +270,13 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_known_again_and_a_change_of_it_is_seen() {
+    fn recognises_own_frames_and_changes() {
         let payload = payload();
-        let looked = |read: &[u8], touch, before| Taken::new(touch, before).look(read);
+        let looked = |read: &[u8], touch, before| FrameInspector::new(touch, before).inspect(read);
         let verified = |read: &[u8]| looked(read, Touch::Verify, 0);
         for size in [60, 61, 590, 1514, 9014] {
             let frame = frame(&payload, 3, size);
-            let length = Some(Seen { frames: 1, bytes: size.into() });
+            let length = Some(FrameCount { frames: 1, bytes: size.into() });
             assert_eq!(checksum(&frame[14..34]), 0, "the header's own checksum is right");
             assert_eq!(verified(&frame).unwrap(), length);
             let mut changed = frame.clone();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_not_cut_is_as_many_frames_as_it_would_be() {
+    fn counts_frames_of_uncut_message() {
         let payload = payload();
         let one = frame(&payload, 3, 142);
         let mut message = frame(&payload, 3, 342);
@@ -301,13 +301,13 @@ mod tests {
             message.copy_within(HEADERS..HEADERS + 100, at);
         }
         let header = [0, 5, 42, 0, 100, 0, 0, 0, 0, 0];
-        let mut taken = Taken::new(Touch::Verify, Taken::VNET_HEADER);
-        let seen = taken.look(&[&header[..], &message].concat()).unwrap();
-        assert_eq!(seen, Some(Seen { frames: 3, bytes: 3 * 142 }));
-        let seen = taken.look(&[&[0; 10][..], &one].concat()).unwrap();
-        assert_eq!(seen, Some(Seen { frames: 1, bytes: 142 }));
+        let mut taken = FrameInspector::new(Touch::Verify, FrameInspector::VNET_HEADER);
+        let seen = taken.inspect(&[&header[..], &message].concat()).unwrap();
+        assert_eq!(seen, Some(FrameCount { frames: 3, bytes: 3 * 142 }));
+        let seen = taken.inspect(&[&[0; 10][..], &one].concat()).unwrap();
+        assert_eq!(seen, Some(FrameCount { frames: 1, bytes: 142 }));
         message[250] ^= 1;
-        let fault = taken.look(&[&header[..], &message].concat()).unwrap_err();
+        let fault = taken.inspect(&[&header[..], &message].concat()).unwrap_err();
         assert!(fault.message.contains("byte 250 is not what was sent"), "{fault}");
     }
 }

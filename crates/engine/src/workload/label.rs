@@ -3,7 +3,7 @@
 use bytepath_record::{COPIED_ON_THE_WAY, Ledger, Manner, ProvenWitness, Work};
 
 /// Share of the bytes that must be proven one way or the other before the
-/// label says so without a percentage.
+/// label states it without a percentage.
 const NEARLY_ALL: f64 = 0.95;
 
 /// One end of the path, in words.
@@ -28,7 +28,7 @@ pub fn after_witness(tx: &Ledger, witness: Option<ProvenWitness>) -> Ledger {
 }
 
 /// The sender's ledger where the two ends share no memory. A wire copies the
-/// witness page in any case, so the page says nothing of the sender's kernel, and
+/// witness page in any case, so the page proves nothing about the sender's kernel, and
 /// the path's own evidence is the only one.
 pub fn untested(tx: &Ledger) -> Ledger {
     tx.sent_by_reference(
@@ -37,7 +37,7 @@ pub fn untested(tx: &Ledger) -> Ledger {
     )
 }
 
-/// What may be said of work whose ends kept these ledgers. Both ends of an exchange send
+/// The label of work whose ends kept these ledgers. Both ends of an exchange send
 /// and receive, so a ledger refers to an actor there, and of a direction elsewhere.
 pub fn label(work: Work, tx: &Ledger, rx: &Ledger) -> String {
     let label = match (work, end(tx), end(rx)) {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_earned() {
+    fn labels_follow_ledgers() {
         let (zero, copy) = (ledger(2, 98, 0), ledger(100, 0, 0));
         assert_eq!(label(Work::Bytes, &zero, &zero), "zero-copy");
         assert_eq!(label(Work::Bytes, &copy, &copy), "copied");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_is_not_what_the_name_promises_is_said() {
+    fn label_includes_mode() {
         let copy = ledger(100, 0, 0);
         let nodev = Ledger { mode: "NODEV".into(), ..copy.clone() };
         assert_eq!(label(Work::Bytes, &copy, &nodev), "copied (NODEV)");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn unproven_bytes_earn_nothing() {
+    fn unknown_bytes_are_not_zero_copy() {
         let zero = ledger(0, 100, 0);
         assert_eq!(
             label(Work::Bytes, &ledger(0, 0, 100), &zero),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_never_looks_is_never_zero_copy() {
+    fn discarding_receiver_is_not_zero_copy() {
         let (zero, copy) = (ledger(0, 100, 0), ledger(100, 0, 0));
         let mut discards = Ledger::default();
         discards.enter(Manner::Discarded, 1000, 10, "recv(2) with MSG_TRUNC");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_send_and_receive_are_named_by_what_they_are() {
+    fn labels_name_client_and_server() {
         let label =
             |client: &Ledger, server: &Ledger| super::label(Work::Exchanges, client, server);
         let (zero, copy) = (ledger(0, 100, 0), ledger(100, 0, 0));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copied_witness_page_overrules_the_sender() {
+    fn copied_witness_page_overrules_sender() {
         let zero = ledger(5, 95, 0);
         let judged = after_witness(&zero, Some(ProvenWitness::Copied));
         assert_eq!((judged.copied, judged.not_copied, judged.delivered), (100, 0, 100));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn between_machines_the_sender_s_own_evidence_stands() {
+    fn keeps_sender_evidence_between_machines() {
         let ledger = untested(&ledger(5, 95, 0));
         assert_eq!((ledger.copied, ledger.not_copied, ledger.delivered), (5, 95, 100));
         let sources: Vec<&str> = ledger.evidence.iter().map(|e| e.source.as_str()).collect();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_went_out_says_nothing_of_what_came_in() {
+    fn witness_concerns_sent_bytes_only() {
         let mut both = ledger(0, 100, 0);
         both.add(&ledger(0, 60, 0).came_in());
         let judged = after_witness(&both, Some(ProvenWitness::Copied));

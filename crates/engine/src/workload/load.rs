@@ -23,7 +23,7 @@ const NAP: Duration = Duration::from_millis(1);
 /// How late one may be that is still sent: what a pause has held up is not made up for.
 const LATE: Duration = Duration::from_millis(100);
 
-/// From one datagram to the next, if a cell wants any: 160 a second, or as many as go.
+/// Time from one datagram to the next, if a cell requests any: 160 a second, or as many as go.
 pub(super) fn gap(cell: &Cell) -> Option<Duration> {
     match cell.workload.options.word("load") {
         "trickle" => Some(Duration::from_secs(1) / 160),
@@ -69,7 +69,7 @@ impl Load {
         Ok(Load { flow, stop, thread: Some(thread) })
     }
 
-    /// Ends, and says how many were sent in all.
+    /// Ends it and returns how many were sent in all.
     pub(super) fn end(mut self) -> Reading {
         let scope = Scope::Flow(Role::Receiver, self.flow);
         Reading::sum("load.packets", Unit::Count, self.join() as f64, scope)
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trickle_is_of_so_many_a_second() {
+    fn trickle_has_its_rate() {
         let [here, there] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         here.connect(there.local_addr().unwrap()).unwrap();
         let (stop, gate) = (Arc::new(AtomicBool::new(false)), Arc::new(Gate::default()));

@@ -1,7 +1,18 @@
-//! What is done over a connection, and by whom: one file per workload, one line each
-//! in [`CATALOG`]. A workload owns the loop; how the bytes move is up to its movers, and
-//! where its actors run is up to the testbed.
+//! The workloads: what is done over a connection, and by whom. One file each, and one line in
+//! [`CATALOG`].
+//!
+//! A workload owns the loop. It names which halves of a path each of its actors opens and with which
+//! job, and plays the actor of one flow, on a thread of its own in an agent: turn by turn it has the
+//! movers ([`Tx`], [`Rx`]) move bytes, which enter them in the [`Recorder`]. That reads the phase from
+//! the [`Gate`], by which the agent's control thread starts and ends the window, and counts in a
+//! [`Tally`]. At the end there is one [`FlowEnd`]: the movers' account of the whole stream and the
+//! tally of the window.
+//!
+//! How the bytes move is up to the path, how the ends met to the connection, and where actors run to
+//! the testbed. The loops allocate nothing and take no lock.
 
+mod actor;
+mod catalog;
 mod frames;
 mod gate;
 mod label;
@@ -14,7 +25,9 @@ mod rr;
 mod stream;
 mod tally;
 
-pub use frames::{FramePlan, Taken};
+pub use actor::{Actor, Direction, FlowEnd, Workload};
+pub use catalog::{CATALOG, of};
+pub use frames::{FrameInspector, FramePlan};
 pub use gate::{Gate, Phase, Progress};
 pub use label::{after_witness, label, untested};
 pub use mover::{Account, Group, Job, Rx, Tx};
@@ -23,164 +36,5 @@ pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
 pub use recorder::{Detail, Recorder};
 pub use tally::{CallStats, Edge, Tally, TallyEnd, Window};
 
-use crate::connection::Connection;
-use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Tls, Work,
-};
-use std::sync::{self, Arc};
-
-/// Something to do between two hosts.
-pub trait Workload: Sync {
-    /// Name in the catalogue, as the user types it.
-    fn name(&self) -> &'static str;
-
-    /// One line: who does what.
-    fn summary(&self) -> &'static str;
-
-    /// What can be set of it.
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
-    }
-
-    /// What is counted; its terms name the actors, too.
-    fn work(&self) -> Work;
-
-    /// Which halves of the path an actor needs, open before anything moves.
-    fn halves(&self, role: Role) -> &'static [Direction];
-
-    /// What is asked of one half at one actor.
-    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> Job;
-
-    /// What its connections have to speak.
-    fn protocol(&self, cell: &Cell) -> Protocol {
-        cell.stream.protocol
-    }
-
-    /// Whose count and window are the trial's.
-    fn counted_by(&self) -> Role {
-        self.work().counted_by()
-    }
-
-    /// Whether the first flow's sender shows a witness page before anything else moves.
-    /// Nothing says of a datagram that it has arrived, and what the program encrypts is not the
-    /// page.
-    fn has_witness(&self, cell: &Cell) -> bool {
-        self.protocol(cell) == Protocol::Tcp && cell.stream.tls != Tls::User
-    }
-
-    /// Whether the cells of a block may take turns in slices of a fraction of a second.
-    /// What one measures by single events needs whole trials.
-    fn suits_slices(&self) -> bool {
-        true
-    }
-
-    /// Whether it ends once it has done what it was asked for, and not when the study's
-    /// window does: that is its window then, without a warm-up.
-    fn ends_by_itself(&self, cell: &Cell) -> bool {
-        let _ = cell;
-        false
-    }
-
-    /// Refuses a cell whose values do not fit together.
-    fn check(&self, cell: &Cell) -> Result<(), Fault> {
-        let _ = cell;
-        Ok(())
-    }
-
-    /// Plays an actor of one flow, from the first byte until everything is accounted
-    /// for. The loops allocate nothing and lock nothing.
-    fn play(&self, actor: Actor) -> Result<FlowEnd, Fault>;
-
-    /// What must agree at the end. `hops` are those of frames, all ends added up.
-    fn settle(
-        &self,
-        sender: &RoleRecord,
-        receiver: &RoleRecord,
-        hops: Option<&Hops>,
-    ) -> Result<(), Fault> {
-        let _ = hops;
-        if sender.total_bytes == receiver.total_bytes {
-            return Ok(());
-        }
-        let (sent, got) = (sender.total_bytes, receiver.total_bytes);
-        Err(Fault::new(
-            FaultKind::Corrupt,
-            format!(
-                "the {} moved {sent} bytes and the {} {got}",
-                self.work().actor(Role::Sender),
-                self.work().actor(Role::Receiver)
-            ),
-        ))
-    }
-}
-
-/// Which way a half of a path moves bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From memory to the connection.
-    Send,
-    /// From the connection to memory.
-    Receive,
-}
-
-impl Direction {
-    /// The role that this half is named after in a cell.
-    pub fn role(self) -> Role {
-        match self {
-            Direction::Send => Role::Sender,
-            Direction::Receive => Role::Receiver,
-        }
-    }
-}
-
-/// One end of one flow, open.
-pub struct Actor {
-    pub role: Role,
-    pub cell: Arc<Cell>,
-    /// What the movers move over.
-    pub connection: Arc<dyn Connection>,
-    /// The sending half, if the workload requested one here.
-    pub tx: Option<Box<dyn Tx>>,
-    /// The receiving half, likewise.
-    pub rx: Option<Box<dyn Rx>>,
-    pub recorder: Recorder,
-}
-
-impl Actor {
-    fn tx(&mut self) -> Result<Box<dyn Tx>, Fault> {
-        self.tx.take().ok_or_else(|| not_opened(Direction::Send))
-    }
-
-    fn rx(&mut self) -> Result<Box<dyn Rx>, Fault> {
-        self.rx.take().ok_or_else(|| not_opened(Direction::Receive))
-    }
-}
-
-fn not_opened(direction: Direction) -> Fault {
-    let text = format!("the half that has to {direction:?} is not open");
-    Fault::new(FaultKind::System, text).remedy("report this as a bug")
-}
-
-/// What an actor knows at the end of its flow.
-#[derive(Clone, Debug)]
-pub struct FlowEnd {
-    /// The account of its movers.
-    pub account: Account,
-    /// Bytes that went through this end, either way.
-    pub bytes: u64,
-    pub tally: TallyEnd,
-}
-
-/// Every workload; the first is meant where none is named.
-pub static CATALOG: &[&dyn Workload] = &[&stream::Stream, &rr::RequestResponse, &packets::Packets];
-
-/// The workload of a cell.
-pub fn of(cell: &Cell) -> Result<&'static dyn Workload, Fault> {
-    let name = &cell.workload.name;
-    let known = CATALOG.iter().copied().find(|workload| workload.name() == name);
-    known.ok_or_else(|| {
-        let names: Vec<&str> = CATALOG.iter().map(|workload| workload.name()).collect();
-        Fault::new(FaultKind::Usage, format!("there is no workload '{name}'"))
-            .remedy(format!("choose one of {}", names.join(", ")))
-    })
-}
+// Files that tests run with loom's atomics and locks name these by `super::sync`.
+use std::sync;

@@ -3,7 +3,9 @@
 //! for all movers and compiled for each.
 
 use super::{FramePlan, Phase, Recorder};
-use bytepath_record::{Cell, Fault, Hops, Ledger, Options, Protocol, Reading, Role, Tls, Touch};
+use bytepath_record::{
+    Cell, Fault, FaultKind, Hops, Ledger, Manner, Options, Protocol, Reading, Role, Tls, Touch,
+};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,8 +18,12 @@ pub trait Tx: Send {
 
     /// Sends the witness page of [`crate::connection::WITNESS_LEN`] bytes the way that
     /// the stream will go, waits until the peer's kernel has it, then overwrites the
-    /// page. Called at most once, before [`Tx::begin`].
-    fn witness(&mut self) -> Result<(), Fault>;
+    /// page. Called at most once, before [`Tx::begin`], and never of frames, which have no stream
+    /// that could begin with a page.
+    fn witness(&mut self) -> Result<(), Fault> {
+        Err(Fault::new(FaultKind::System, "a witness page was requested of frames")
+            .remedy("report this as a bug"))
+    }
 
     /// Called once on the mover's thread, before the first turn.
     fn begin(&mut self) -> Result<(), Fault> {
@@ -42,7 +48,7 @@ pub trait Tx: Send {
     /// acknowledged everything; waits for completions that are still to come.
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault>;
 
-    /// Sends until the gate says stop.
+    /// Sends until the gate is at stop.
     fn send_until_stop(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.phase() != Phase::Stop {
             self.send(recorder)?;
@@ -69,14 +75,14 @@ pub trait Rx: Send {
         Ok(())
     }
 
-    /// One turn: waits for bytes, does with them what the job's touch says, and counts
+    /// One turn: waits for bytes, touches them as the job requires, and counts
     /// them. May return without bytes. False after the end of the stream, once it is
-    /// confirmed that the peer ended it; frames have no end, and false says that none came
+    /// confirmed that the peer ended it; frames have no end, and false means that none came
     /// for [`super::QUIET`].
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault>;
 
     /// Waits until [`Rx::receive`] has something to do, at most this long. True when it
-    /// has; movers that cannot wait apart from receiving say so by `None`.
+    /// has; `None` if the mover cannot wait apart from receiving.
     fn wait(&mut self, timeout: Duration) -> Option<Result<bool, Fault>> {
         let _ = timeout;
         None
@@ -107,7 +113,7 @@ pub trait Rx: Send {
     }
 }
 
-/// What is asked of one half of one flow.
+/// What one half of one flow has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub role: Role,
@@ -166,6 +172,13 @@ pub struct Account {
 }
 
 impl Account {
+    /// Of bytes that all went one way, by so many events.
+    pub fn of(manner: Manner, bytes: u64, events: u64, source: &str) -> Account {
+        let mut account = Account::default();
+        account.ledger.enter(manner, bytes, events, source);
+        account
+    }
+
     /// Adds the account of the other half of the same flow.
     pub fn add(&mut self, other: Account) {
         self.ledger.add(&other.ledger);

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 pub(super) struct Packets;
 
-/// How long a sink waits for a frame before it says that none came.
+/// How long a sink waits for a frame before it reports that none came.
 pub const QUIET: Duration = Duration::from_millis(10);
 
-/// How often in a row it has to say so, after the generator has ended, until nothing is
+/// How often in a row it has to report that, after the generator has ended, until nothing is
 /// thought to be under way any more: the kernel's threads may have to wait for a CPU.
 const LOOKS: u32 = 5;
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_have_to_fit_the_link() {
+    fn refuses_frames_larger_than_mtu() {
         Packets.check(&cell("60-1514")).unwrap();
         let fault = Packets.check(&cell("1515")).unwrap_err();
         assert!(fault.message.contains("does not fit an MTU of 1500"), "{fault}");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_share_a_number_to_the_last_frame() {
+    fn shares_add_up() {
         for (all, flows) in [(100, 3), (2, 4), (1_000_000_007, 64)] {
             let parts = (0..flows).map(|index| share(all, flows, index));
             assert_eq!(parts.sum::<u64>(), all);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_nowhere_fails_the_trial() {
+    fn unaccounted_frame_fails_trial() {
         let hops = Hops { offered: 10, received: 8, device_dropped: 1, ..Hops::default() };
         let fault = does_not_close(&hops);
         assert_eq!(fault.kind, FaultKind::Corrupt);

@@ -88,7 +88,7 @@ impl Toucher {
         Toucher { touch, pattern, offset: 0 }
     }
 
-    /// Does with the bytes what the contract says.
+    /// Touches the bytes as the contract requires.
     #[inline]
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         match self.touch {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_filled_checks_at_any_offset() {
+    fn verifies_own_pattern_at_any_offset() {
         for message in [1, 7, 4096, 1 << 20, (1 << 20) + 4096, 3 << 20] {
             let pattern = Pattern::new(message);
             for offset in [0, 1, 4095, (1 << 20) - 3, 5 << 20] {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_byte_is_named() {
+    fn reports_offset_of_wrong_byte() {
         let pattern = Pattern::new(1 << 20);
         let mut buffer = vec![0; 8192];
         pattern.fill(&mut buffer, 100);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn swapped_pages_are_seen() {
+    fn detects_swapped_pages() {
         let pattern = Pattern::new(64 << 20);
         let mut pages = vec![0; 16384];
         pattern.fill(&mut pages, 0);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_verified_across_pieces() {
+    fn verifies_stream_in_pieces() {
         let pattern = Pattern::new(5000);
         let mut stream = vec![0; 20_000];
         pattern.fill(&mut stream, 0);

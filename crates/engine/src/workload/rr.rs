@@ -151,7 +151,7 @@ impl Workload for RequestResponse {
             Role::Receiver => actor.recorder,
         };
         actor.connection.send_at_once()?;
-        let mut ends = Ends { tx, rx, sent, received, exchanges };
+        let mut ends = Halves { tx, rx, sent, received, exchanges };
         ends.tx.begin()?;
         ends.rx.begin()?;
         match (actor.role, plan.gap) {
@@ -196,7 +196,7 @@ struct Plan {
     request: u64,
     response: u64,
     outstanding: u64,
-    /// Nanoseconds between two requests of one connection; none in a closed loop.
+    /// Nanoseconds between two requests of one connection, or `None` in a closed loop.
     gap: Option<f64>,
     poisson: bool,
 }
@@ -217,7 +217,7 @@ impl Plan {
 }
 
 /// Both halves of one end and what they count.
-struct Ends {
+struct Halves {
     tx: Box<dyn Tx>,
     rx: Box<dyn Rx>,
     sent: Recorder,
@@ -225,7 +225,7 @@ struct Ends {
     exchanges: Recorder,
 }
 
-impl Ends {
+impl Halves {
     /// The phase, seen by all three recorders.
     #[inline(always)]
     fn phase(&mut self) -> Phase {
@@ -258,7 +258,7 @@ impl Ends {
 }
 
 /// Answers every request until the client ends the stream.
-fn serve(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
+fn serve(ends: &mut Halves, plan: &Plan) -> Result<(), Fault> {
     let mut answered = 0;
     loop {
         ends.phase();
@@ -274,16 +274,16 @@ fn serve(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
 }
 
 /// Requests in flight: when each was sent, or was due.
-struct UnderWay {
+struct InFlight {
     since: Box<[u64]>,
     sent: u64,
     answered: u64,
 }
 
-impl UnderWay {
+impl InFlight {
     fn new(plan: &Plan) -> Self {
         let since = vec![0; plan.outstanding as usize].into();
-        UnderWay { since, sent: 0, answered: 0 }
+        InFlight { since, sent: 0, answered: 0 }
     }
 
     #[inline(always)]
@@ -297,7 +297,7 @@ impl UnderWay {
     }
 
     #[inline(always)]
-    fn send(&mut self, ends: &mut Ends, plan: &Plan, since: u64) -> Result<(), Fault> {
+    fn send(&mut self, ends: &mut Halves, plan: &Plan, since: u64) -> Result<(), Fault> {
         self.since[(self.sent % self.since.len() as u64) as usize] = since;
         self.sent += 1;
         ends.send(self.sent * plan.request)
@@ -305,7 +305,7 @@ impl UnderWay {
 
     /// Waits for the next answer and takes all that came with it; returns when that was.
     #[inline(always)]
-    fn await_answer(&mut self, ends: &mut Ends, plan: &Plan) -> Result<u64, Fault> {
+    fn await_answer(&mut self, ends: &mut Halves, plan: &Plan) -> Result<u64, Fault> {
         if !ends.receive((self.answered + 1) * plan.response)? {
             let text = "the server closed the connection before it had answered";
             return Err(Fault::new(FaultKind::PeerLost, text));
@@ -321,9 +321,9 @@ impl UnderWay {
     }
 }
 
-/// Keeps this many requests in flight until the gate says stop.
-fn closed_loop(ends: &mut Ends, plan: &Plan) -> Result<(), Fault> {
-    let mut under_way = UnderWay::new(plan);
+/// Keeps this many requests in flight until the gate is at stop.
+fn closed_loop(ends: &mut Halves, plan: &Plan) -> Result<(), Fault> {
+    let mut under_way = InFlight::new(plan);
     let mut now = clock::monotonic();
     while ends.phase() != Phase::Stop {
         while !under_way.is_full() {
@@ -343,12 +343,12 @@ const AWAKE: u64 = 100_000;
 
 /// Sends requests when they are due, as far as no more than `outstanding` are in flight.
 fn open_loop(
-    ends: &mut Ends,
+    ends: &mut Halves,
     plan: &Plan,
     mut due: u64,
     mut arrivals: Arrivals,
 ) -> Result<(), Fault> {
-    let mut under_way = UnderWay::new(plan);
+    let mut under_way = InFlight::new(plan);
     while ends.phase() != Phase::Stop {
         if under_way.is_full() {
             under_way.await_answer(ends, plan)?;
@@ -415,7 +415,7 @@ mod tests {
     use bytepath_record::{Half, OptionValue};
 
     #[test]
-    fn what_could_make_both_ends_wait_is_refused() {
+    fn refuses_exchanges_that_could_deadlock() {
         let check = |request: u64, response: u64, outstanding: u64| {
             let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
             let values =

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_window_is_counted() {
+    fn counts_only_the_window() {
         let mut t = Tally::new(Detail::ALL);
         t.moved(100);
         t.piece(100);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unseen_window_counts_nothing() {
+    fn unnoticed_window_counts_nothing() {
         let mut t = Tally::new(Detail::ALL);
         t.moved(100);
         t.turn(Phase::Stop, at(4000));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn several_windows_add_up() {
+    fn windows_add_up() {
         let mut t = Tally::new(Detail::ALL);
         for (begin, bytes) in [(1000, 10), (5000, 20)] {
             t.turn(Phase::Window, at(begin));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_of_calls_get_their_length_from_the_window() {
+    fn calibrates_ticks_by_window() {
         let mut t = Tally::new(Detail { calls: true, sizes: false });
         t.turn(Phase::Window, at(1000));
         t.call(0, 200, Some(1));
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_those_of_the_window() {
+    fn records_latency_in_window() {
         let mut t = Tally::new(Detail::default()).with_latency();
         t.latency(5);
         t.turn(Phase::Window, at(0));
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_calls_of_an_idle_flow_changes_nothing() {
+    fn idle_flow_adds_nothing() {
         let mut a = CallStats::default();
         a.enter(10, Some(1));
         let before = a;

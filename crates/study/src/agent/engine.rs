@@ -159,11 +159,11 @@ impl Open {
             match direction {
                 Direction::Send => {
                     let path = halves.tx.tx.ok_or_else(|| lacks(halves.tx, direction))?;
-                    open.tx = Some(path.open(&job, connection, group)?);
+                    open.tx = Some((path.open)(&job, connection, group)?);
                 }
                 Direction::Receive => {
                     let path = halves.rx.rx.ok_or_else(|| lacks(halves.rx, direction))?;
-                    open.rx = Some(path.open(&job, connection, group)?);
+                    open.rx = Some((path.open)(&job, connection, group)?);
                 }
             }
         }

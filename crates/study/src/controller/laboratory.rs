@@ -40,8 +40,8 @@ pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration
 pub fn path_spec(paths: &[&'static DataPath], pairs: &[Pair]) -> PathSpec {
     let path = |path: &&'static DataPath| PathDeclaration {
         name: path.name,
-        tx: path.tx.map(|tx| tx.options()),
-        rx: path.rx.map(|rx| rx.options()),
+        tx: path.tx.map(|tx| tx.options),
+        rx: path.rx.map(|rx| rx.options),
     };
     let pair = |pair: &Pair| PairDeclaration { name: pair.name, tx: pair.tx, rx: pair.rx };
     let workload = |workload: &&'static dyn Workload| WorkloadDeclaration {

@@ -32,7 +32,7 @@ pub fn nic_settings(
         usage(format!("path '{name}' has no {role} half"))
             .remedy("'bytepath paths' lists the halves")
     })?;
-    let options = resolve(&format!("path {name}"), half.options(), &given)?;
+    let options = resolve(&format!("path {name}"), half.options, &given)?;
     let name = device::of_address(own)
         .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
     let Some(Nic { driver, queues, .. }) = host::nic(&name)? else {
@@ -42,7 +42,7 @@ pub fn nic_settings(
     };
     let wire =
         Wire { device: &name, driver: &driver, queues, own, peer, port, flows: 1, connects: false };
-    let settings = half.preparation(&options, &wire)?;
+    let settings = (half.prepare)(&options, &wire)?;
     let wanted = settings.into_iter().map(WantedSetting::from).collect();
     Ok(NicSettings { device: name, wanted })
 }

@@ -106,7 +106,7 @@ impl Nics {
             };
             let mut settings = Vec::new();
             for (half, job) in halves(paths, cell, role)? {
-                settings.extend(half.preparation(&job.options, &wire)?);
+                settings.extend((half.prepare)(&job.options, &wire)?);
             }
             split_headers(cell, role, common.splits, &wire, &mut settings)?;
             let meant = cell.link.hw_gro && cell.link.is_asked("hw-gro");
@@ -240,7 +240,7 @@ pub(super) fn halves(
     paths: &[&'static DataPath],
     cell: &Cell,
     role: Role,
-) -> Result<Vec<(&'static dyn HalfPath, Job)>, Fault> {
+) -> Result<Vec<(HalfPath, Job)>, Fault> {
     let cell = &path::of_end(paths, cell, role);
     let workload = workload::of(cell)?;
     workload.check(cell)?;

@@ -342,7 +342,7 @@ pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts
     match halves(paths, cell, role) {
         Ok(halves) => halves
             .iter()
-            .fold(Support::Yes, |support, (half, job)| support.and(half.check(job, facts)))
+            .fold(Support::Yes, |support, (half, job)| support.and((half.check)(job, facts)))
             .and(path::encrypts(cell, facts)),
         Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
     }

@@ -17,7 +17,7 @@ const FOR_TESTS: [(IpAddr, u8); 2] = [
 
 /// A place on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Own {
+pub(super) struct StackAddress {
     /// Interface index of the device.
     pub device: u32,
     /// Its MTU, bytes.
@@ -42,7 +42,11 @@ pub(super) fn towards(peer: IpAddr, device: Option<&str>) -> Result<IpAddr, Faul
 }
 
 /// The address of a stack next to an address of this host; `wanted` is its own address or `auto`.
-pub(super) fn own(host: IpAddr, device: Option<&str>, wanted: &str) -> Result<Own, Fault> {
+pub(super) fn of_stack(
+    host: IpAddr,
+    device: Option<&str>,
+    wanted: &str,
+) -> Result<StackAddress, Fault> {
     let read = |e: io::Error| Fault::system(format!("cannot read the device of {host}"), &e);
     let all = device::addresses().map_err(read)?;
     let has = |(name, address, _): &&(String, IpAddr, u8)| {
@@ -55,7 +59,7 @@ pub(super) fn own(host: IpAddr, device: Option<&str>, wanted: &str) -> Result<Ow
     let link = Netlink::new().link(name).map_err(read)?;
     let link = link.ok_or_else(|| Fault::new(FaultKind::PeerLost, format!("{name} went away")))?;
     let address = stack_address(host, *prefix, wanted)?;
-    Ok(Own { device: link.index, mtu: link.mtu, address, prefix: *prefix })
+    Ok(StackAddress { device: link.index, mtu: link.mtu, address, prefix: *prefix })
 }
 
 /// The stack's address in the network of its host's.
@@ -102,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_is_next_to_its_host() {
+    fn derives_stack_address() {
         for (host, prefix, wanted, own) in [
             ("198.18.0.1", 24, "auto", "198.18.0.65"),
             ("2001:2::2", 64, "auto", "2001:2::42"),
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_may_be_someone_elses_is_refused() {
+    fn refuses_unsafe_addresses() {
         for (host, prefix, wanted, word) in [
             ("10.0.0.1", 24, "auto", "cannot be determined"),
             ("198.18.0.1", 30, "auto", "198.18.0.65 is not another address"),

@@ -43,7 +43,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// None where it is something else, or is cut off. The only protocol after the header of
+    /// `None` if it is something else, or is cut off. The only protocol after the header of
     /// IPv6 that is looked for is TCP itself: neither end of a stream puts others before it.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Tcp> {
@@ -202,7 +202,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_frame_is_read_in_place() {
+    fn reads_frame_in_place() {
         for (family, header) in [("IPv4", 34), ("IPv6", 54)] {
             let mut opening = frame(family, TcpControl::Syn, false, &[]);
             let tcp = Tcp::of(&opening).unwrap();
@@ -238,7 +238,7 @@ pub(super) mod tests {
 
     /// The kernel adds everything from the given offset on, including the sum already there.
     #[test]
-    fn a_checksum_that_is_begun_becomes_right() {
+    fn completes_partial_checksum() {
         for family in ["IPv4", "IPv6"] {
             let mut frame = frame(family, TcpControl::Psh, false, b"an odd payload!");
             let tcp = Tcp::of(&frame).unwrap();

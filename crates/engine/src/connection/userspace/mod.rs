@@ -6,13 +6,14 @@
 //! it alive: it answers requests for the stack's hardware address, acknowledges, sends again.
 
 mod address;
-mod below;
+mod device;
+
 mod frame;
+mod loss;
 mod probe;
-mod spoiler;
 mod stack;
 
-pub use below::Counts;
+pub use device::Counts;
 pub use frame::Tcp;
 pub use stack::{Received, Stack, Statistics};
 
@@ -20,9 +21,9 @@ use super::{Connection, Flow, Listener, Terms, Transport, hello};
 use bytepath_record::wire::Token;
 use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol};
 use bytepath_sys::tcp::{self, Ready};
+use loss::LossConfig;
 use rand::Rng;
-use spoiler::Spoilt;
-use stack::{Congestion, Place, Stage};
+use stack::{Congestion, StackConfig, Stage};
 use std::any::Any;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -108,11 +109,11 @@ impl Transport for UserspaceTcp {
     }
 
     fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
-        let place = place(address, terms)?;
+        let config = config(address, terms)?;
         let port = terms.ports.map_or_else(any_port, |ports| ports.low);
-        let mut stack = open(&place)?;
+        let mut stack = open(&config)?;
         stack.listen(port)?;
-        let address = (place.address, port).into();
+        let address = (config.address, port).into();
         Ok(Box::new(Waiting { address, connection: Arc::new(Userspace::keep(stack, 0)?) }))
     }
 
@@ -123,12 +124,12 @@ impl Transport for UserspaceTcp {
         token: &Token,
         index: u32,
     ) -> Result<Arc<dyn Connection>, Fault> {
-        let place = place(address::towards(peer.ip(), terms.device)?, terms)?;
+        let config = config(address::towards(peer.ip(), terms.device)?, terms)?;
         let port = terms.ports.map_or_else(any_port, |ports| ports.low);
-        let mut stack = open(&place)?;
+        let mut stack = open(&config)?;
         stack.connect(peer, port)?;
         let connection = Userspace::keep(stack, index)?;
-        let what = || format!("cannot connect to {peer} from {}", place.address);
+        let what = || format!("cannot connect to {peer} from {}", config.address);
         connection.establish().map_err(|fault| fault.context(what()))?;
         connection.write_all(&hello::of(token, index))?;
         Ok(Arc::new(connection))
@@ -139,13 +140,13 @@ fn any_port() -> u16 {
     rand::rng().random_range(OWN_PORTS)
 }
 
-fn place(host: IpAddr, terms: &Terms) -> Result<Place, Fault> {
-    let address::Own { device, mtu, address, prefix } =
-        address::own(host, terms.device, terms.options.word("address"))?;
+fn config(host: IpAddr, terms: &Terms) -> Result<StackConfig, Fault> {
+    let address::StackAddress { device, mtu, address, prefix } =
+        address::of_stack(host, terms.device, terms.options.word("address"))?;
     let contract = terms.contract;
     let tuned = terms.link.wmem.map_or(BUFFER, u64::from);
     let number = |name| terms.options.number(name).unwrap_or(0);
-    Ok(Place {
+    Ok(StackConfig {
         device,
         mtu,
         address,
@@ -153,12 +154,12 @@ fn place(host: IpAddr, terms: &Terms) -> Result<Place, Fault> {
         send_buffer: contract.send_buffer.unwrap_or(tuned.min(BUFFER)) as usize,
         receive_buffer: contract.receive_buffer.unwrap_or(BUFFER) as usize,
         congestion: Congestion::of(contract)?,
-        spoilt: Spoilt { loss: number("loss"), reorder: number("reorder") },
+        loss: LossConfig { loss: number("loss"), reorder: number("reorder") },
     })
 }
 
-fn open(place: &Place) -> Result<Stack, Fault> {
-    Stack::open(place).map_err(|e| {
+fn open(config: &StackConfig) -> Result<Stack, Fault> {
+    Stack::open(config).map_err(|e| {
         Fault::system("cannot open a packet socket for the user-space TCP", &e)
             .remedy("run as root, or with CAP_NET_RAW")
     })
@@ -192,15 +193,15 @@ impl Listener for Waiting {
 
 /// A connection of a stack of its own.
 #[derive(Clone)]
-pub struct Userspace(Arc<Kept>);
+pub struct Userspace(Arc<OwnedStack>);
 
 /// A stack and the thread that keeps it alive, which ends with it.
-struct Kept {
+struct OwnedStack {
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
 }
 
-impl std::ops::Deref for Kept {
+impl std::ops::Deref for OwnedStack {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
@@ -208,12 +209,12 @@ impl std::ops::Deref for Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for OwnedStack {
     /// Afterwards the stack is gone, and its address is free.
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(keeper) = self.keeper.take() {
-            // One that panicked has said why.
+            // One that panicked has printed why.
             let _ = keeper.join();
         }
     }
@@ -245,7 +246,7 @@ impl Userspace {
         let keeper = std::thread::Builder::new().name("userspace-tcp".into());
         let keeper = keeper.spawn(move || kept.keep_alive());
         let keeper = keeper.map_err(|e| Fault::system("cannot start a thread", &e))?;
-        Ok(Userspace(Arc::new(Kept { shared, keeper: Some(keeper) })))
+        Ok(Userspace(Arc::new(OwnedStack { shared, keeper: Some(keeper) })))
     }
 
     /// Waits until the connection is established.
@@ -269,7 +270,7 @@ impl Userspace {
         written.ok_or_else(|| self.0.cut_off())
     }
 
-    /// Polls the stack until `done` gives something; none if that takes longer.
+    /// Polls the stack until `done` returns something, or `None` if that takes longer.
     fn until<T>(
         &self,
         timeout: Option<Duration>,

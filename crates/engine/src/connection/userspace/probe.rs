@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_acknowledged_for_long_is_asked_about() {
+    fn probes_after_silence() {
         for family in ["IPv4", "IPv6"] {
             let (mut probe, mut room) = (Probe::new(), [0; 256]);
             let came = frame(family, TcpControl::Psh, false, b"payload");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_way_takes_longer() {
+    fn waits_longer_for_slow_peers() {
         let (mut probe, mut room) = (Probe::new(), [0; 256]);
         let came = frame("IPv4", TcpControl::None, false, b"");
         let tcp = Tcp::of(&came).unwrap();

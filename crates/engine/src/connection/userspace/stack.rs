@@ -1,8 +1,8 @@
 //! A TCP stack with one connection: smoltcp over a device. It knows no threads and no movers;
 //! its owner polls it, and it never waits.
 
-use super::below::{Below, Counts};
-use super::spoiler::Spoilt;
+use super::device::{Counts, StackDevice};
+use super::loss::LossConfig;
 use bytepath_record::{Fault, FaultKind, Stream};
 use bytepath_sys::clock;
 use bytepath_sys::packet_vnet::Port;
@@ -22,9 +22,9 @@ const BURST: usize = 8;
 /// How long an acknowledgement waits for an answer to go with.
 const ANSWER: smoltcp::time::Duration = smoltcp::time::Duration::from_micros(500);
 
-/// Where a stack is, and what is asked of it.
+/// Where a stack is, and how it is configured.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct StackConfig {
     /// Interface index of its device, and that device's MTU in bytes.
     pub device: u32,
     /// The device's MTU, bytes.
@@ -37,8 +37,8 @@ pub struct Place {
     pub send_buffer: usize,
     pub receive_buffer: usize,
     pub congestion: Congestion,
-    /// Frames that are spoilt on purpose.
-    pub spoilt: Spoilt,
+    /// Frames that are lost or reordered on purpose.
+    pub loss: LossConfig,
 }
 
 /// Congestion controls that there are.
@@ -63,7 +63,7 @@ impl Congestion {
 }
 
 pub struct Stack {
-    below: Below,
+    device: StackDevice,
     interface: Interface,
     sockets: SocketSet<'static>,
     handle: SocketHandle,
@@ -80,10 +80,10 @@ pub struct Statistics {
     pub polls: u64,
     /// Those at which there was nothing to do.
     pub empty_polls: u64,
-    /// Frames for which the socket below had no room.
+    /// Frames for which the socket device had no room.
     pub dropped: u64,
-    /// Frames that were spoilt on purpose.
-    pub spoilt: u64,
+    /// Frames that were lost or reordered on purpose.
+    pub injected: u64,
 }
 
 /// How far a connection is.
@@ -111,33 +111,33 @@ pub enum Received {
 }
 
 impl Stack {
-    /// A stack at a place. System: the device is gone, or no packet socket may be
+    /// A stack at a config. System: the device is gone, or no packet socket may be
     /// opened.
-    pub fn open(place: &Place) -> io::Result<Stack> {
-        let hardware = hardware_address(place.address);
+    pub fn open(config: &StackConfig) -> io::Result<Stack> {
+        let hardware = hardware_address(config.address);
         // What the peer may send at once waits there in the kernel's own buffers, which are
         // up to twice as large as the bytes in them.
-        let room = 4 * place.receive_buffer.max(1 << 20);
-        let port = Port::open(place.device, hardware, room)?;
-        let mut below = Below::new(port, place.mtu, place.spoilt);
-        let mut config = Config::new(HardwareAddress::Ethernet(EthernetAddress(hardware)));
-        config.random_seed = clock::monotonic();
-        let mut interface = Interface::new(config, &mut below, now());
-        let own = IpCidr::new(place.address.into(), place.prefix);
+        let room = 4 * config.receive_buffer.max(1 << 20);
+        let port = Port::open(config.device, hardware, room)?;
+        let mut device = StackDevice::new(port, config.mtu, config.loss);
+        let mut identity = Config::new(HardwareAddress::Ethernet(EthernetAddress(hardware)));
+        identity.random_seed = clock::monotonic();
+        let mut interface = Interface::new(identity, &mut device, now());
+        let own = IpCidr::new(config.address.into(), config.prefix);
         interface.update_ip_addrs(|all| {
             let _ = all.push(own);
         });
         let buffer = |bytes: usize| SocketBuffer::new(touched(bytes));
-        let mut socket = Socket::new(buffer(place.receive_buffer), buffer(place.send_buffer));
+        let mut socket = Socket::new(buffer(config.receive_buffer), buffer(config.send_buffer));
         // Each poll that has received something acknowledges all of it.
         socket.set_ack_delay(None);
-        socket.set_congestion_control(match place.congestion {
+        socket.set_congestion_control(match config.congestion {
             Congestion::Cubic => CongestionControl::Cubic,
             Congestion::Reno => CongestionControl::Reno,
         });
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
-        Ok(Stack { below, interface, sockets, handle, polls: 0, empty_polls: 0 })
+        Ok(Stack { device, interface, sockets, handle, polls: 0, empty_polls: 0 })
     }
 
     /// Waits for a connection at a port, which is not 0.
@@ -159,8 +159,8 @@ impl Stack {
         self.polls += 1;
         let mut idle = true;
         for _ in 0..BURST {
-            let Stack { below, interface, sockets, .. } = self;
-            match interface.poll_ingress_single(now, below, sockets) {
+            let Stack { device, interface, sockets, .. } = self;
+            match interface.poll_ingress_single(now, device, sockets) {
                 PollIngressSingleResult::None => break,
                 _ => idle = false,
             }
@@ -169,12 +169,12 @@ impl Stack {
     }
 
     fn send_out(&mut self, now: Instant, mut idle: bool) -> io::Result<()> {
-        let Stack { below, interface, sockets, .. } = self;
-        while interface.poll_egress(now, below, sockets) == PollResult::SocketStateChanged {
+        let Stack { device, interface, sockets, .. } = self;
+        while interface.poll_egress(now, device, sockets) == PollResult::SocketStateChanged {
             idle = false;
         }
         self.empty_polls += u64::from(idle);
-        below.check()
+        device.check()
     }
 
     /// Copies bytes to the send buffer, as far as there is space: how many.
@@ -185,7 +185,7 @@ impl Stack {
     }
 
     /// Has bytes written to the next piece of the send buffer; `write` gets
-    /// the piece and says how many it has written. None as for [`Stack::send`].
+    /// the piece and returns how many it has written. `None` as for [`Stack::send`].
     pub fn send_with(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> Option<usize> {
         let filled = |piece: &mut [u8]| {
             let written = write(piece);
@@ -204,7 +204,7 @@ impl Stack {
         }
     }
 
-    /// Whether [`Stack::receive`] has something to say: bytes, the end, or a cut.
+    /// Whether [`Stack::receive`] has something to return: bytes, the end, or a cut.
     #[inline]
     pub fn can_receive(&mut self) -> bool {
         let socket = self.socket();
@@ -250,17 +250,17 @@ impl Stack {
 
     /// Whether frames wait for room in the kernel.
     pub fn is_full(&self) -> bool {
-        self.below.is_full()
+        self.device.is_full()
     }
 
     /// What it has done so far.
     pub fn statistics(&mut self) -> io::Result<Statistics> {
         Ok(Statistics {
-            counts: self.below.counts(),
+            counts: self.device.counts(),
             polls: self.polls,
             empty_polls: self.empty_polls,
-            dropped: self.below.dropped()?,
-            spoilt: self.below.spoilt(),
+            dropped: self.device.dropped()?,
+            injected: self.device.injected(),
         })
     }
 
@@ -273,11 +273,11 @@ impl Stack {
 impl AsFd for Stack {
     /// Readable when something has come.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.below.as_fd()
+        self.device.as_fd()
     }
 }
 
-/// A hardware address that says which IP address it is of: local, of one device.
+/// A hardware address derived from an IP address: local, of one device.
 fn hardware_address(address: IpAddr) -> [u8; 6] {
     let tail = match address {
         IpAddr::V4(v4) => v4.octets(),

@@ -10,7 +10,7 @@ pub const SUCCESS: u8 = 0x01;
 pub const PAGE_FAULT: u8 = 0x03;
 /// A page was not there, and asking for it did not help.
 pub const PAGE_FAULT_UNANSWERED: u8 = 0x04;
-/// Not every descriptor of a batch succeeded: their own records say more.
+/// Not every descriptor of a batch succeeded: their own records have the reasons.
 pub const BATCH_FAILED: u8 = 0x05;
 /// A page of a batch's list was not there: descriptors from there on did not run.
 pub const BATCH_PAGE_FAULT: u8 = 0x06;
@@ -51,7 +51,7 @@ pub const ERRORS: &[(u8, &str)] = &[
     (0x27, "a batch failed by an error that is in the event log"),
 ];
 
-/// What is left of a copy of `len` bytes; none if it is complete. An error where it cannot be
+/// What is left of a copy of `len` bytes, or `None` if it is complete. An error where it cannot be
 /// completed.
 pub fn left_over(record: &Record, len: u32) -> Result<Option<Range<u32>>, Fault> {
     match record.status & !WRITE {
@@ -69,13 +69,13 @@ pub fn left_over(record: &Record, len: u32) -> Result<Option<Range<u32>>, Fault>
 /// The outcome of one descriptor of a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Member {
-    /// Its own record says so.
+    /// Its own record has the outcome.
     HasRecord,
     /// It did not run.
     NeverRan,
 }
 
-/// What the record of a batch says of its descriptor of this number.
+/// The outcome of one descriptor of a batch, by the record of the batch.
 pub fn of_batch(record: &Record, number: u32) -> Result<Member, Fault> {
     match record.status & !WRITE {
         SUCCESS | BATCH_FAILED => Ok(Member::HasRecord),

@@ -1,6 +1,6 @@
 //! The memory that a receive queue writes into.
 
-use super::{device, memory};
+use super::options::{device, memory};
 use crate::connection::Flow;
 use crate::path::nic;
 use bytepath_record::{Fault, FaultKind, Options};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which memory, bound to what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct AreaSpec {
     pub device: String,
     pub queue: u32,
     pub memory: String,
@@ -26,7 +26,7 @@ pub(super) struct Area {
     /// The number by which the kernel names the dmabuf.
     pub dmabuf: u32,
     pub memory: Box<dyn Memory>,
-    /// None with a fake kernel.
+    /// `None` with a fake kernel.
     _binding: Option<Binding>,
 }
 
@@ -35,30 +35,30 @@ pub(super) struct Area {
 pub(super) struct Areas(Mutex<BTreeMap<u32, Arc<Area>>>);
 
 impl Areas {
-    /// The area of a place, bound where no flow has done so.
-    pub(super) fn of(&self, place: &Place) -> Result<Arc<Area>, Fault> {
+    /// The area of a spec, bound where no flow has done so.
+    pub(super) fn of(&self, spec: &AreaSpec) -> Result<Arc<Area>, Fault> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(area) = all.get(&place.queue) {
+        if let Some(area) = all.get(&spec.queue) {
             return Ok(area.clone());
         }
-        let area = Arc::new(Area::bind(place)?);
-        all.insert(place.queue, area.clone());
+        let area = Arc::new(Area::bind(spec)?);
+        all.insert(spec.queue, area.clone());
         Ok(area)
     }
 }
 
-impl Place {
+impl AreaSpec {
     /// What the options of a receiver request.
-    pub(super) fn of(options: &Options, flow: &Flow) -> Result<Place, Fault> {
+    pub(super) fn of(options: &Options, flow: &Flow) -> Result<AreaSpec, Fault> {
         let device = device(options, flow)?;
         let queue = nic::queue_of(options, flow.index, receive_queues(&device)?);
         let page_size = page_size(options)?;
         let bytes = options.number("area").unwrap_or(64 << 20);
-        Ok(Place { device, queue, memory: memory(options).to_owned(), bytes, page_size })
+        Ok(AreaSpec { device, queue, memory: memory(options).to_owned(), bytes, page_size })
     }
 }
 
-/// The size of a buffer that options request; none leaves it to the device.
+/// The buffer size that options request, or `None` to leave it to the device.
 pub(super) fn page_size(options: &Options) -> Result<Option<u32>, Fault> {
     let page_size = options.number("rx-page-size").map(|bytes| bytes as u32);
     match page_size.filter(|bytes| !bytes.is_power_of_two()) {
@@ -71,9 +71,9 @@ pub(super) fn page_size(options: &Options) -> Result<Option<u32>, Fault> {
 }
 
 impl Area {
-    /// Binds new memory to the queue of a place.
-    pub(super) fn bind(place: &Place) -> Result<Area, Fault> {
-        let Place { device, queue, memory, bytes, page_size } = place;
+    /// Binds new memory to the queue of a spec.
+    pub(super) fn bind(spec: &AreaSpec) -> Result<Area, Fault> {
+        let AreaSpec { device, queue, memory, bytes, page_size } = spec;
         let memory = allocate(memory, *bytes)?;
         let binding = sys::device::index(device)
             .map_err(devmem::Refusal::from)
@@ -132,7 +132,7 @@ mod tests {
     use bytepath_testing::skip;
 
     #[test]
-    fn the_queues_are_asked_of_the_kernel() {
+    fn reads_receive_queues_from_kernel() {
         assert!(receive_queues("no-such-dev").unwrap_err().message.contains("no-such-dev"));
         match receive_queues("lo") {
             Ok(queues) => assert_eq!(queues, 1),
@@ -141,17 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_binding_names_device_queue_and_remedy() {
-        let place = Place {
+    fn binding_faults_name_device_and_queue() {
+        let spec = AreaSpec {
             device: "lo".into(),
             queue: 3,
             memory: "none such".into(),
             bytes: 4096,
             page_size: None,
         };
-        assert_eq!(Area::bind(&place).unwrap_err().kind, FaultKind::Usage);
-        let place = Place { memory: "udmabuf".into(), ..place };
-        let fault = Area::bind(&place).unwrap_err();
+        assert_eq!(Area::bind(&spec).unwrap_err().kind, FaultKind::Usage);
+        let spec = AreaSpec { memory: "udmabuf".into(), ..spec };
+        let fault = Area::bind(&spec).unwrap_err();
         assert!(fault.remedy.is_some(), "{fault}");
         let expected = ["queue 3 of lo", "4096 bytes of udmabuf"];
         assert!(expected.iter().any(|part| fault.message.contains(part)), "{fault}");

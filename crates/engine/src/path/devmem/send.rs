@@ -3,7 +3,7 @@
 //! as for any `MSG_ZEROCOPY`.
 
 use super::area::allocate;
-use super::{device, memory};
+use super::options::{device, memory};
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::path::zerocopy_send::{Payload, ZerocopySender};
 use crate::workload::{Account, Job, Pattern, Recorder, Tx};

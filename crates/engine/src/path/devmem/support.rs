@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_names_what_is_missing() {
+    fn refusals_name_what_is_missing() {
         let errno = Outcome::Errno;
         let said = |errno, words: &str| Outcome::Refused { errno, words: words.into() };
         let no_driver = || said(libc::EOPNOTSUPP, "Driver does not support netmem TX");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_memory_lacks_something_of_its_own() {
+    fn reports_missing_memory_by_kind() {
         let words = |text: &str| Outcome::Missing(text.into());
         for (memory, outcome, reason, remedy) in [
             ("heap", Outcome::Errno(libc::ENOENT), "/dev/dma_heap/system", "HEAPS_SYSTEM"),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_dmabuf_is_not_blamed_on_the_device() {
+    fn missing_dmabuf_is_reported_as_such() {
         let refused = |errno, words: Option<&str>| {
             let error = io::Error::from_raw_os_error(errno);
             Err(Refusal { error, words: words.map(Into::into) })
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_that_does_not_refuse_is_believed_until_a_trial_binds_it() {
+    fn nic_that_may_bind_works() {
         let nic = |errno| {
             let error = io::Error::from_raw_os_error(errno);
             bound(BIND_RX, Err(Refusal { error, words: None }), false, true, "eth1").outcome
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_device_the_device_is_requested() {
+    fn missing_device_is_reported() {
         let said = refusal(Role::Sender, "udmabuf", &facts(OK(), ("udmabuf", OK()), None));
         assert!(said.0.contains("no device"), "{said:?}");
     }

@@ -74,10 +74,12 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "encrypted by the program into a buffer, which send(2) copied";
-        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::Copied,
+            recorder.total(),
+            self.calls,
+            "encrypted by the program into a buffer, which send(2) copied",
+        ))
     }
 }
 
@@ -161,9 +163,11 @@ impl Rx for Receiver {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account::default();
-        let source = "recv(2): copied to user memory, and decrypted there by the program";
-        account.ledger.enter(Manner::Copied, recorder.total(), self.calls, source);
-        Ok(account)
+        Ok(Account::of(
+            Manner::Copied,
+            recorder.total(),
+            self.calls,
+            "recv(2): copied to user memory, and decrypted there by the program",
+        ))
     }
 }

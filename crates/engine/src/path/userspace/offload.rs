@@ -2,15 +2,15 @@
 //! may be work of the flow's thread, or the stack has a thread of its own: then the two share
 //! the FIFO by a spin lock, or without one.
 
-use super::{account, idle, turn, witness};
+use super::turns::{CALLS, account, idle, rotation, spins, turn, witness};
 use crate::connection::Connection;
 use crate::connection::userspace::{Hold, Stack};
 use crate::copy::fifo::{Counts, Reader, Sharing, Writer, fifo};
-use crate::copy::{self, Events, Memories, Memory, Place, Shape};
+use crate::copy::{self, EngineKind, Events, Memories, Memory, Place, Shape};
 use crate::workload::{Account, Job, PATTERN_PERIOD, Pattern, Phase, Recorder, Tx};
 use bytepath_record::{
-    Attempt, Facts, Fault, OptionKind, OptionSpec, Outcome, Reading, Role, Scope, Support, Unit,
-    is_model,
+    Attempt, Facts, Fault, OptionKind, OptionSpec, Options, Outcome, Reading, Role, Scope, Support,
+    Unit,
 };
 use bytepath_sys::{Roots, clock};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +75,7 @@ pub(super) fn attempt(_: Option<&str>) -> Vec<Attempt> {
 }
 
 /// Whether bytes go through a FIFO.
-pub(super) fn is_asked(job: &Job) -> bool {
+pub(super) fn is_requested(job: &Job) -> bool {
     !matches!(job.options.word("copy"), "none" | "")
 }
 
@@ -83,7 +83,7 @@ pub(super) fn is_asked(job: &Job) -> bool {
 pub(super) fn check(job: &Job, facts: &Facts) -> Support {
     let (options, engine) = (&job.options, job.options.word("copy"));
     let writer = options.word("writer");
-    if !is_asked(job) {
+    if !is_requested(job) {
         return match writer {
             "same" | "" => Support::Yes,
             _ => Support::no(format!("writer={writer} writes into a FIFO"), "choose copy=cpu, too"),
@@ -106,13 +106,14 @@ pub(super) fn check(job: &Job, facts: &Facts) -> Support {
     }
 }
 
-/// Opens it: the FIFO, the engine, and the memory that is written from in turn.
-pub(super) fn open(
+/// Opens a sender of this job whose bytes this engine copies: the FIFO, the engine, and the memory
+/// that is written from in turn.
+pub fn offloaded(
     job: &Job,
     connection: &dyn Connection,
-    (spins, all): (bool, u64),
+    (kind, engine_options): (&EngineKind, &Options),
 ) -> Result<Box<dyn Tx>, Fault> {
-    let options = &job.options;
+    let (options, all) = (&job.options, rotation(job));
     let number = |name| options.number(name).unwrap_or(1) as usize;
     let map = |len: usize| {
         Memory::new(len).map_err(|e| {
@@ -128,10 +129,8 @@ pub(super) fn open(
         pattern.fill(&mut part[..len], at as u64);
         memories[APPLICATION].write(at, &part[..len]);
     }
-    let engine = options.word("copy").to_owned();
-    let (kind, chosen) = copy::engine(&engine)?;
     let shape = Shape { depth: number("copy-depth"), batch: number("copy-batch") };
-    let opened = kind.open(&memories, shape, &chosen)?;
+    let opened = (kind.open)(&memories, shape, engine_options)?;
     let writer = options.word("writer");
     let sharing = if writer == "thread" { Sharing::Lock } else { Sharing::LockFree };
     let (fifo_in, reader) = fifo(sharing, &memories, FIFO, (opened, shape.depth));
@@ -147,8 +146,8 @@ pub(super) fn open(
         feeder,
         writer: fifo_in,
         hold,
-        spins,
-        engine,
+        spins: spins(job),
+        engine: options.word("copy").to_owned(),
         size: job.message_size as usize,
         all: all as usize,
         place: 0,
@@ -192,7 +191,7 @@ enum Feeder {
 
 impl Tx for Offloaded {
     fn calls(&self) -> &'static [&'static str] {
-        super::CALLS
+        CALLS
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
@@ -224,7 +223,7 @@ impl Tx for Offloaded {
         self.turn(given > 0, recorder)
     }
 
-    /// Sends until the gate says stop, then what is still in the FIFO.
+    /// Sends until the gate is at stop, then what is still in the FIFO.
     fn send_until_stop(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while recorder.phase() != Phase::Stop {
             self.send(recorder)?;
@@ -248,11 +247,6 @@ impl Tx for Offloaded {
         let elapsed = (clock::now() - self.begun) as f64 * clock::tick_seconds();
         let scope = Scope::Flow(self.at.0, self.at.1);
         account.readings.extend(readings(&counts, &self.writer.events(), elapsed, &scope));
-        if is_model(&self.engine) {
-            account.notes.push(
-                "the copies are by a model of a device: they do not show how fast one is".into(),
-            );
-        }
         Ok(account)
     }
 }
@@ -270,7 +264,7 @@ impl Offloaded {
                     turn(&self.hold, &mut stack, recorder)?;
                     fed
                 };
-                // An engine that is at work is asked again.
+                // An engine that is at work is polled again.
                 match written || fed > 0 || self.writer.is_under_way() {
                     true => Ok(()),
                     false => idle(&self.hold, self.spins, recorder),
@@ -423,13 +417,13 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused_by_name() {
+    fn refuses_conflicting_options() {
         let said = |job: &Job| match check(job, &Facts::default()) {
             Support::Yes => String::new(),
             Support::No { reason, .. } => reason,
         };
         assert_eq!(said(&job(&[])), "");
-        assert_eq!(said(&job(&[("copy", "dsa-model:latency=9"), ("writer", "thread")])), "");
+        assert_eq!(said(&job(&[("copy", "cpu:method=best"), ("writer", "thread")])), "");
         for (given, word) in [
             (&[("writer", "thread")][..], "writer=thread writes into a FIFO"),
             (&[("copy", "das")], "there is no copy engine 'das'"),

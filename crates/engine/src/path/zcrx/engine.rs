@@ -181,7 +181,7 @@ impl Receiver {
     }
 }
 
-/// What may be said of the bytes. A NIC's queue cannot be registered unless the
+/// What is known of the bytes. A NIC's queue cannot be registered unless the
 /// device splits headers off all packets (net/core/netdev_rx_queue.c), so payload
 /// that is not a counted fragment was written by the device. But rings that share a
 /// queue overwrite each other's counts (`zcrx_stat_add`, io_uring/zcrx.c): there
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_end_of_a_receive_is_named_with_a_remedy() {
+    fn receive_errors_have_remedies() {
         let (socket, _peer) = bytepath_sys::tcp::loopback_pair().unwrap();
         let flow = Flow::tcp(socket, 0);
         for (errno, cause, cure) in [
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_claims_no_more_than_is_known() {
+    fn ledger_enters_only_proven_bytes() {
         let some = |fragments, bytes| Some(Copied { fragments, bytes });
         for (device, shared, copied, expected) in [
             (true, false, some(3, 10), (10, 90, 0)),

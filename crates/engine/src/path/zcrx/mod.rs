@@ -4,7 +4,7 @@
 //!
 //! Where the link's device cannot do that, and the kernel has queues without a
 //! device (NODEV, Linux 7.1), the same engine runs on such a queue: then the
-//! kernel copies every byte into the area, and ledger and label say so.
+//! kernel copies every byte into the area; ledger and label show it.
 
 mod engine;
 mod plan;
@@ -13,7 +13,7 @@ mod setup;
 mod shared;
 
 use super::nic::{QUEUES, each_has_a_flow, own_queues};
-use super::{DataPath, HalfPath, RxPath, Wire, ring};
+use super::{DataPath, HalfPath, Wire, ring};
 use crate::connection::Connection;
 use crate::workload::{Group, Job, Rx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
@@ -23,11 +23,9 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: zero-copy receive, the NIC writes into application memory",
     attempt: probe::attempts,
     uses_io_uring: true,
-    tx: None,
-    rx: Some(&Receive),
+    rx: Some(HalfPath { prepare, ..HalfPath::rx(check, open).with_options(OPTIONS) }),
+    ..DataPath::EMPTY
 };
-
-struct Receive;
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -94,35 +92,22 @@ const OPTIONS: &[OptionSpec] = &[
     ring::IOWAIT,
 ];
 
-impl HalfPath for Receive {
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn check(&self, job: &Job, facts: &Facts) -> Support {
-        super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
-            .and(super::reads_into_kernel_memory(job, PATH.name))
-            .and(each_has_a_flow(job))
-            .and(probe::support(job, facts))
-    }
-
-    fn preparation(&self, options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
-        if options.word("device") == "none" {
-            return Ok(Vec::new());
-        }
-        own_queues("zcrx", options, wire)
-    }
+fn check(job: &Job, facts: &Facts) -> Support {
+    super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
+        .and(super::reads_into_kernel_memory(job, PATH.name))
+        .and(each_has_a_flow(job))
+        .and(probe::support(job, facts))
 }
 
-impl RxPath for Receive {
-    fn open(
-        &self,
-        job: &Job,
-        connection: &dyn Connection,
-        group: &Group,
-    ) -> Result<Box<dyn Rx>, Fault> {
-        Ok(Box::new(engine::Receiver::open(job, connection.kernel()?, group)?))
+fn prepare(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+    if options.word("device") == "none" {
+        return Ok(Vec::new());
     }
+    own_queues("zcrx", options, wire)
+}
+
+fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
+    Ok(Box::new(engine::Receiver::open(job, connection.kernel()?, group)?))
 }
 
 /// Options as they are typed, the others at their defaults.
@@ -159,12 +144,12 @@ mod tests {
             flows: 4,
             connects: false,
         };
-        let settings = Receive.preparation(&options(set), &wire)?;
+        let settings = prepare(&options(set), &wire)?;
         Ok(settings.iter().map(Setting::command).collect())
     }
 
     #[test]
-    fn a_nic_is_prepared_for_the_queue_that_is_used() {
+    fn prepares_nic_for_queue() {
         let commands = |set| preparation(set, 16).unwrap();
         let last = commands(&[]);
         assert_eq!(

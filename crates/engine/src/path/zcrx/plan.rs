@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_remedy() {
+    fn refuses_impossible_values() {
         let fault = plan(&[("rx-buf-len", "12K")]).unwrap_err();
         assert!(fault.message.contains("power of two") && fault.remedy.is_some(), "{fault:?}");
         let of = |set, flow, queues| queue_of(&options(set), flow, queues);

@@ -73,7 +73,7 @@ fn no_device(can: Abilities) -> io::Result<String> {
     .into())
 }
 
-/// What the kernel said it can, for people.
+/// The kernel's abilities as text.
 fn words(can: &Abilities) -> String {
     let parts = [
         (can.no_device, "queues without a device"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_names_what_is_missing() {
+    fn refusals_name_what_is_missing() {
         let errno = Outcome::Errno;
         let old = || Some(Outcome::Missing("came with Linux 7.1".into()));
         for (kernel, register, reason, remedy) in [
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thing_missing_is_the_one_named() {
+    fn reports_first_missing_requirement() {
         let attempts =
             vec![Attempt { name: ring::SETUP.into(), outcome: Outcome::Errno(libc::ENOSYS) }];
         let facts = Facts { attempts, ..Default::default() };

@@ -20,7 +20,7 @@ pub(super) enum Writer {
     Device(String),
     /// The kernel, which copies them there.
     Kernel {
-        /// The device that was asked first and cannot.
+        /// The device that was tried first and cannot.
         unable: Option<String>,
     },
 }
@@ -91,7 +91,7 @@ fn on_device(
     let queues = queues
         .map_err(|e| Fault::system(format!("cannot count the receive queues of {name}"), &e))?;
     let queue = queue_of(&job.options, flow.index, queues)?;
-    // A device that is all software most likely refuses, and can be asked without
+    // A device that is all software most likely refuses, and can be tried without
     // taking all the memory first.
     if device::driver(name).is_ok_and(|driver| driver.is_none())
         && let Err(e) = zcrx::try_queue(index, queue)

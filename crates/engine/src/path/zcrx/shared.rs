@@ -69,7 +69,7 @@ mod tests {
     proptest! {
         /// Flows end one after the other while the rest goes on being copied.
         #[test]
-        fn claims_add_up_to_what_was_counted(
+        fn claims_add_up(
             flows in prop::collection::vec((1u64..1000, 1u64..1000), 1..8),
         ) {
             // Before each end every flow that is left receives and is copied a part.

@@ -1,10 +1,11 @@
 //! A software device in place of a DSA: it takes the 64-byte descriptors of the driver and
 //! writes 32-byte completion records, from a thread of its own, after a latency and at a
 //! bandwidth that are set. It shows that the driver is correct, not how fast a device is.
+#![allow(dead_code, reason = "each program that includes this file uses a part of it")]
 
-use super::dsa::status;
-use super::dsa::{Dsa, Queue, TIMEOUT};
-use super::{Engine, EngineKind, Shape, helper, pause};
+use bytepath_engine::copy::dsa::status;
+use bytepath_engine::copy::dsa::{Dsa, Queue, TIMEOUT};
+use bytepath_engine::copy::{Engine, EngineKind, Shape, helper, pause};
 use bytepath_record::{Fault, OptionKind, OptionSpec, Options};
 use bytepath_sys::copying::{Memory, Method, Piece};
 use bytepath_sys::idxd::{
@@ -21,11 +22,9 @@ use std::time::{Duration, Instant};
 /// (`crates/stats/src/cpu.rs`).
 const THREAD: &str = "model";
 
-/// See the module's text.
-pub static KIND: EngineKind = EngineKind {
+pub(crate) static KIND: EngineKind = EngineKind {
     name: "dsa-model",
     summary: "a software device driven like a DSA; its times are a model's",
-    model: true,
     options: &[
         OptionSpec {
             name: "latency",
@@ -69,37 +68,37 @@ pub static KIND: EngineKind = EngineKind {
 
 /// What the device is like.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// From the end of a copy to its record.
-    pub latency: Duration,
+    pub(crate) latency: Duration,
     /// Bytes per second.
-    pub bandwidth: f64,
+    pub(crate) bandwidth: f64,
     /// Descriptors that the queue holds.
-    pub size: usize,
-    pub queues: usize,
-    /// Whether the queue says that it is full.
-    pub shared: bool,
+    pub(crate) size: usize,
+    pub(crate) queues: usize,
+    /// Whether a full queue rejects submissions with a retry.
+    pub(crate) shared: bool,
     /// Descriptors of a batch at most.
-    pub batch: u32,
+    pub(crate) batch: u32,
     /// Bytes of a copy at most.
-    pub longest: u32,
+    pub(crate) longest: u32,
     /// What happens to some descriptors.
-    pub mishaps: Vec<Mishap>,
+    pub(crate) faults: Vec<InjectedFault>,
     /// Every N copies half of one is a page fault; 0 is never.
-    pub fault_every: u64,
+    pub(crate) fault_every: u64,
     /// How long the driver waits for a record.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Something that happens to one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mishap {
+pub(crate) struct InjectedFault {
     /// [`MEMMOVE`] or [`BATCH`].
-    pub operation: u8,
+    pub(crate) operation: u8,
     /// Which of those, counted from 0.
-    pub number: u64,
+    pub(crate) number: u64,
     /// Its record; none is ever written without one.
-    pub record: Option<Record>,
+    pub(crate) record: Option<Record>,
 }
 
 impl Default for Settings {
@@ -112,7 +111,7 @@ impl Default for Settings {
             shared: false,
             batch: 1024,
             longest: 1 << 31,
-            mishaps: Vec::new(),
+            faults: Vec::new(),
             fault_every: 0,
             timeout: TIMEOUT,
         }
@@ -135,7 +134,7 @@ impl Settings {
 }
 
 /// The driver on such a device.
-pub fn open(
+pub(crate) fn open(
     memories: &Memories,
     shape: Shape,
     settings: &Settings,
@@ -153,7 +152,7 @@ pub fn open(
             };
         let queue = WorkQueue::software(setup, device)
             .map_err(|e| Fault::system("cannot map memory for the model", &e))??;
-        // A shared queue may be tried when it is full: it says so.
+        // A shared queue may be tried when it is full: it reports it.
         let size = if settings.shared { usize::MAX } else { settings.size };
         Ok(Queue::new(queue, size, settings.longest))
     });
@@ -192,11 +191,11 @@ struct Shared {
 }
 
 /// The software device, as a portal sees it.
-pub struct Model {
+pub(crate) struct Model {
     shared: Arc<Shared>,
     /// The tail as it was last read: the engine writes it all the time.
     tail: u64,
-    full_is_said: bool,
+    reports_full: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -210,10 +209,10 @@ impl Model {
             lost: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
-        let full_is_said = settings.shared;
+        let reports_full = settings.shared;
         let queue = Arc::clone(&shared);
         let thread = helper(THREAD, None, move || Worker::new(space, settings, queue).run())?;
-        Ok(Model { shared, tail: 0, full_is_said, thread: Some(thread) })
+        Ok(Model { shared, tail: 0, reports_full, thread: Some(thread) })
     }
 }
 
@@ -225,9 +224,9 @@ impl Device for Model {
             self.tail = tail.load(Ordering::Acquire);
         }
         if number - self.tail >= slots.len() as u64 {
-            // A dedicated queue has no way to say so (DSA specification, 3.6).
-            lost.fetch_add(u64::from(!self.full_is_said), Ordering::Relaxed);
-            return !self.full_is_said;
+            // A dedicated queue has no way to report it (DSA specification, 3.6).
+            lost.fetch_add(u64::from(!self.reports_full), Ordering::Relaxed);
+            return !self.reports_full;
         }
         let slot = &slots[(number % slots.len() as u64) as usize];
         for (word, value) in slot.iter().zip(Descriptor::of(&descriptor).0) {
@@ -322,7 +321,7 @@ impl Worker {
         true
     }
 
-    /// Does what a descriptor wants, and notes when its records are due.
+    /// Executes a descriptor, and records when its records are due.
     fn serve(&mut self, descriptor: &Descriptor) {
         let mut records = Vec::new();
         let bytes = match descriptor.operation() {
@@ -336,7 +335,7 @@ impl Worker {
 
     /// Does a copy, and adds its record; how many bytes it took.
     fn single(&mut self, descriptor: &Descriptor, records: &mut Vec<(u64, Record)>) -> u64 {
-        let mishap = self.mishap(MEMMOVE);
+        let injected = self.injected_fault(MEMMOVE);
         let half = Record {
             status: status::PAGE_FAULT,
             completed: descriptor.size() / 2,
@@ -344,7 +343,7 @@ impl Worker {
         };
         let every = self.settings.fault_every;
         let scheduled = (every > 0 && self.seen[0].is_multiple_of(every)).then_some(Some(half));
-        let record = match (mishap.or(scheduled), refusal(descriptor, self.settings.longest)) {
+        let record = match (injected.or(scheduled), refusal(descriptor, self.settings.longest)) {
             (None, Some(status)) => Some(Record { status, ..Record::default() }),
             (None, None) => Some(self.copy(descriptor, descriptor.size(), false)),
             (Some(record), _) => record.inspect(|record| {
@@ -375,18 +374,18 @@ impl Worker {
     fn batch(&mut self, descriptor: &Descriptor, records: &mut Vec<(u64, Record)>) -> u64 {
         let [own, list, _] = descriptor.addresses();
         let count = descriptor.size();
-        let mishap = self.mishap(BATCH);
+        let injected = self.injected_fault(BATCH);
         let refused = match (list % DESCRIPTOR as u64, count) {
             _ if descriptor.flags() & !(RECORD_VALID | RECORD_REQUESTED) != 0 => Some(0x11),
             (1.., _) => Some(0x18),
             (0, count) if count < 2 || count > self.settings.batch => Some(0x14),
             _ => None,
         };
-        if let (None, Some(status)) = (mishap, refused) {
+        if let (None, Some(status)) = (injected, refused) {
             records.push((own, Record { status, ..Record::default() }));
             return 0;
         }
-        let run = match mishap {
+        let run = match injected {
             None => count,
             Some(None) => 0,
             Some(Some(record)) if record.status & !status::WRITE == status::BATCH_PAGE_FAULT => {
@@ -406,16 +405,16 @@ impl Worker {
         let all = records.iter().all(|(_, record)| record.status == status::SUCCESS);
         let status = if all { status::SUCCESS } else { status::BATCH_FAILED };
         let record = Record { status, completed: run, ..Record::default() };
-        records.extend(mishap.unwrap_or(Some(record)).map(|record| (own, record)));
+        records.extend(injected.unwrap_or(Some(record)).map(|record| (own, record)));
         bytes
     }
 
     /// What is to happen to the next descriptor of this operation.
-    fn mishap(&mut self, operation: u8) -> Option<Option<Record>> {
+    fn injected_fault(&mut self, operation: u8) -> Option<Option<Record>> {
         let seen = &mut self.seen[usize::from(operation == BATCH)];
         let number = *seen;
         *seen += 1;
-        let all = self.settings.mishaps.iter();
+        let all = self.settings.faults.iter();
         all.filter(|it| (it.operation, it.number) == (operation, number)).map(|it| it.record).next()
     }
 }

@@ -5,18 +5,18 @@
 //! that leaves to do:
 //!
 //! - The kernel is given the segment size by which to cut a frame: what the peer's SYN and the
-//!   device's MTU allow. Our own SYN says what the MTU allows.
+//!   device's MTU allow. Our own SYN announces what the MTU allows.
 //! - A checksum that the kernel does not vouch for is computed.
 //! - An acknowledgement that moves on while a loss is recovered from, and not past it, is shown
 //!   to smoltcp three times more. RFC 6582 has the next segment sent again at once after such a
 //!   "partial" one; smoltcp would wait for its timer, a second at least, and does send again
 //!   after three duplicates.
-//! - Where nothing is acknowledged for long, the same is done ([`super::probe`]).
+//! - If nothing is acknowledged for long, the same is done ([`super::probe`]).
 //! - A frame that the kernel has no room for waits, and nothing is sent before it.
 
 use super::frame::{ETHERNET, Tcp};
+use super::loss::{LossConfig, LossInjector};
 use super::probe::Probe;
-use super::spoiler::{Spoiler, Spoilt};
 use bytepath_sys::packet_vnet::{HEADER, Offload, Port, Segments, Sent};
 use smoltcp::phy::{
     Checksum, Device, DeviceCapabilities, Medium, RxToken, SegmentationCapabilities, TxToken,
@@ -58,7 +58,7 @@ pub struct Counts {
     pub probes: u64,
 }
 
-pub(super) struct Below {
+pub(super) struct StackDevice {
     port: Port,
     input: Input,
     output: Output,
@@ -67,15 +67,15 @@ pub(super) struct Below {
     failed: Option<io::Error>,
 }
 
-impl Below {
+impl StackDevice {
     /// Over a socket at a device with an MTU in bytes.
-    pub(super) fn new(port: Port, mtu: u32, spoilt: Spoilt) -> Below {
+    pub(super) fn new(port: Port, mtu: u32, loss: LossConfig) -> StackDevice {
         let payload = |headers: u32| mtu.min(PACKET as u32).saturating_sub(headers) as u16;
         let own = [payload(40), payload(60)];
-        Below {
+        StackDevice {
             port,
-            input: Input::new(spoilt),
-            output: Output::new(own, spoilt),
+            input: Input::new(loss),
+            output: Output::new(own, loss),
             probe: Probe::new(),
             counts: Counts::default(),
             failed: None,
@@ -86,10 +86,10 @@ impl Below {
         self.counts
     }
 
-    /// Frames that were spoilt on purpose.
-    pub(super) fn spoilt(&self) -> u64 {
-        let all = [&self.input.spoiler, &self.output.spoiler];
-        all.into_iter().flatten().map(Spoiler::count).sum()
+    /// Frames that were lost or reordered on purpose.
+    pub(super) fn injected(&self) -> u64 {
+        let all = [&self.input.injector, &self.output.injector];
+        all.into_iter().flatten().map(LossInjector::count).sum()
     }
 
     /// Frames for which the socket had no room.
@@ -114,7 +114,7 @@ impl Below {
 
     /// Gets the next frame that smoltcp is to see into hand, if there is one.
     fn fetch(&mut self, now: Instant) -> io::Result<bool> {
-        let Below { port, input, output, counts, probe, .. } = self;
+        let StackDevice { port, input, output, counts, probe, .. } = self;
         if input.repeats > 0 {
             input.repeats -= 1;
             return Ok(true);
@@ -123,8 +123,8 @@ impl Below {
             if input.next_overtaken(false) {
             } else if let Some(length) = port.receive(&mut input.frame)? {
                 input.length = length;
-                if let Some(spoiler) = &mut input.spoiler
-                    && !spoiler.passes(&input.frame[..length])
+                if let Some(injector) = &mut input.injector
+                    && !injector.passes(&input.frame[..length])
                 {
                     continue;
                 }
@@ -142,7 +142,7 @@ impl Below {
     }
 }
 
-impl AsFd for Below {
+impl AsFd for StackDevice {
     /// Readable when a frame has come.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.port.as_fd()
@@ -161,11 +161,11 @@ struct Input {
     /// What had been sent when a loss was noticed: until that is acknowledged, it is being
     /// recovered from.
     recovers_up_to: Option<u32>,
-    spoiler: Option<Spoiler>,
+    injector: Option<LossInjector>,
 }
 
 impl Input {
-    fn new(spoilt: Spoilt) -> Input {
+    fn new(loss: LossConfig) -> Input {
         Input {
             frame: vec![0; ROOM].into(),
             length: 0,
@@ -173,13 +173,13 @@ impl Input {
             acknowledged: 0,
             duplicates: 0,
             recovers_up_to: None,
-            spoiler: Spoiler::new(spoilt, 1),
+            injector: LossInjector::new(loss, 1),
         }
     }
 
     /// Takes a frame into hand that was overtaken, if there is one.
     fn next_overtaken(&mut self, at_last: bool) -> bool {
-        let Some(frame) = self.spoiler.as_mut().and_then(|spoiler| spoiler.next(at_last)) else {
+        let Some(frame) = self.injector.as_mut().and_then(|injector| injector.next(at_last)) else {
             return false;
         };
         self.length = frame.len();
@@ -187,7 +187,7 @@ impl Input {
         true
     }
 
-    /// Whether smoltcp is to see the frame in hand; notes what it says.
+    /// Whether smoltcp is to see the frame in hand; records what it acknowledges.
     #[inline]
     fn is_good(
         &mut self,
@@ -269,11 +269,11 @@ struct Output {
     ports: Option<[u16; 2]>,
     /// The sequence number of the FIN, once it was sent.
     ended: Option<u32>,
-    spoiler: Option<Spoiler>,
+    injector: Option<LossInjector>,
 }
 
 impl Output {
-    fn new(own: [u16; 2], spoilt: Spoilt) -> Output {
+    fn new(own: [u16; 2], loss: LossConfig) -> Output {
         Output {
             frame: vec![0; ROOM].into(),
             pending: 0,
@@ -282,7 +282,7 @@ impl Output {
             next: None,
             ports: None,
             ended: None,
-            spoiler: Spoiler::new(spoilt, 2),
+            injector: LossInjector::new(loss, 2),
         }
     }
 
@@ -341,7 +341,7 @@ impl Output {
 
     /// Sends a frame that was overtaken, if there is one.
     fn send_overtaken(&mut self, at_last: bool, port: &Port) -> io::Result<()> {
-        match self.spoiler.as_mut().and_then(|spoiler| spoiler.next(at_last)) {
+        match self.injector.as_mut().and_then(|injector| injector.next(at_last)) {
             Some(frame) => port.send(&frame).map(drop),
             None => Ok(()),
         }
@@ -353,7 +353,7 @@ fn is_before(one: u32, other: u32) -> bool {
     (one.wrapping_sub(other) as i32) < 0
 }
 
-impl Device for Below {
+impl Device for StackDevice {
     type RxToken<'a> = Received<'a>;
     type TxToken<'a> = ToSend<'a>;
 
@@ -372,13 +372,13 @@ impl Device for Below {
                 return None;
             }
         }
-        let Below { port, input, output, probe, counts, failed } = self;
+        let StackDevice { port, input, output, probe, counts, failed } = self;
         let frame = &input.frame[HEADER..input.length];
         Some((Received(frame), ToSend { port, output, probe, counts, failed, now }))
     }
 
     fn transmit(&mut self, now: Instant) -> Option<ToSend<'_>> {
-        let Below { port, output, probe, counts, failed, .. } = self;
+        let StackDevice { port, output, probe, counts, failed, .. } = self;
         (output.pending == 0 && failed.is_none()).then_some(ToSend {
             port,
             output,
@@ -395,7 +395,7 @@ impl Device for Below {
         all.max_transmission_unit = ETHERNET + PACKET;
         all.checksum.tcp = Checksum::None;
         // Where frames get lost on purpose they are segments, as on a wire.
-        if self.output.spoiler.is_none() {
+        if self.output.injector.is_none() {
             let mut cut = SegmentationCapabilities::default();
             cut.tcpv4 = NonZeroUsize::new(ETHERNET + PACKET);
             cut.tcpv6 = cut.tcpv4;
@@ -429,8 +429,8 @@ impl TxToken for ToSend<'_> {
         let ToSend { port, output, probe, counts, failed, now } = self;
         let result = f(&mut output.frame[HEADER..HEADER + length]);
         output.complete(length, counts, probe, now);
-        let passes = match &mut output.spoiler {
-            Some(spoiler) => spoiler.passes(&output.frame[..output.pending]),
+        let passes = match &mut output.injector {
+            Some(injector) => injector.passes(&output.frame[..output.pending]),
             None => true,
         };
         if !passes {
@@ -452,8 +452,8 @@ mod tests {
     use smoltcp::wire::TcpControl;
 
     #[test]
-    fn partial_acknowledgements_are_repeated_and_no_others() {
-        let mut input = Input::new(Spoilt::default());
+    fn repeats_only_partial_acknowledgements() {
+        let mut input = Input::new(LossConfig::default());
         let mut repeats = |acknowledged, gap| {
             assert!(input.acknowledge(acknowledged, gap, [Some(10_000), None]));
             std::mem::take(&mut input.repeats)
@@ -472,8 +472,8 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_for_a_fin_alone_are_kept_from_smoltcp() {
-        let mut input = Input::new(Spoilt::default());
+    fn hides_duplicates_for_fin() {
+        let mut input = Input::new(LossConfig::default());
         let mut passes = |acknowledged, ended| {
             input.acknowledge(acknowledged, true, [Some(10_000), Some(ended)])
         };
@@ -484,8 +484,8 @@ mod tests {
 
     /// What is sent in answer to a late segment of an earlier connection has numbers of that one.
     #[test]
-    fn numbers_of_other_connections_are_not_noted() {
-        let mut output = Output::new([1460, 1440], Spoilt::default());
+    fn ignores_other_connections() {
+        let mut output = Output::new([1460, 1440], LossConfig::default());
         let (mut counts, mut probe) = (Counts::default(), Probe::new());
         let mut send = |control, port: u16, sequence: u32, payload: &[u8]| {
             let mut frame = frame("IPv4", control, false, payload);

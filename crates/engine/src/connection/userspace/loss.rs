@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 
 /// Of a thousand frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spoilt {
+pub struct LossConfig {
     /// This many are lost.
     pub loss: u64,
     /// This many are overtaken by the next.
@@ -15,33 +15,33 @@ pub struct Spoilt {
 
 /// Spoils frames of one direction. It takes memory for each that is overtaken.
 #[derive(Debug)]
-pub(super) struct Spoiler {
+pub(super) struct LossInjector {
     random: StdRng,
-    spoilt: Spoilt,
+    config: LossConfig,
     /// The frame that is being overtaken, and whether it was.
     waiting: Option<Box<[u8]>>,
     overtaken: bool,
     count: u64,
 }
 
-impl Spoiler {
-    /// The same frames with the same seed. None where none are to be spoilt.
-    pub(super) fn new(spoilt: Spoilt, seed: u64) -> Option<Spoiler> {
-        (spoilt != Spoilt::default()).then(|| Spoiler {
+impl LossInjector {
+    /// The same frames with the same seed. `None` if none are to be lost or reordered.
+    pub(super) fn new(config: LossConfig, seed: u64) -> Option<LossInjector> {
+        (config != LossConfig::default()).then(|| LossInjector {
             random: StdRng::seed_from_u64(seed),
-            spoilt,
+            config,
             waiting: None,
             overtaken: false,
             count: 0,
         })
     }
 
-    /// Whether a frame is passed on; one that is not is lost, or comes out of [`Spoiler::next`]
+    /// Whether a frame is passed on; one that is not is lost, or comes out of [`LossInjector::next`]
     /// later.
     pub(super) fn passes(&mut self, frame: &[u8]) -> bool {
         let drawn = self.random.random_range(0..1000);
-        let lost = drawn < self.spoilt.loss;
-        let waits = !lost && drawn < self.spoilt.loss + self.spoilt.reorder;
+        let lost = drawn < self.config.loss;
+        let waits = !lost && drawn < self.config.loss + self.config.reorder;
         if lost || (waits && self.waiting.is_none()) {
             self.count += 1;
             if waits {
@@ -58,7 +58,7 @@ impl Spoiler {
         if self.overtaken || at_last { self.waiting.take() } else { None }
     }
 
-    /// Frames that were spoilt.
+    /// Frames that were lost or reordered.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -69,24 +69,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_of_a_thousand_are_lost_and_none_is_lost_that_waits() {
-        assert!(Spoiler::new(Spoilt::default(), 1).is_none());
-        let mut spoiler = Spoiler::new(Spoilt { loss: 10, reorder: 50 }, 1).unwrap();
+    fn loses_and_reorders_requested_share() {
+        assert!(LossInjector::new(LossConfig::default(), 1).is_none());
+        let mut injector = LossInjector::new(LossConfig { loss: 10, reorder: 50 }, 1).unwrap();
         let mut came = Vec::new();
         for number in 0..100_000u32 {
             let frame = number.to_be_bytes();
-            if spoiler.passes(&frame) {
+            if injector.passes(&frame) {
                 came.push(number);
             }
-            let late = spoiler.next(false);
+            let late = injector.next(false);
             came.extend(late.map(|frame| u32::from_be_bytes((*frame).try_into().unwrap())));
         }
         came.extend(
-            spoiler.next(true).map(|frame| u32::from_be_bytes((*frame).try_into().unwrap())),
+            injector.next(true).map(|frame| u32::from_be_bytes((*frame).try_into().unwrap())),
         );
         let late = came.windows(2).filter(|pair| pair[0] > pair[1]).count();
         let lost = 100_000 - came.len();
-        assert_eq!(lost + late, spoiler.count() as usize);
+        assert_eq!(lost + late, injector.count() as usize);
         assert!((800..1200).contains(&lost), "{lost}");
         assert!((4000..6000).contains(&late), "{late}");
         came.sort_unstable();

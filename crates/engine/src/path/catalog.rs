@@ -1,0 +1,205 @@
+//! Every path and named pair, and how the ends of a cell meet.
+
+use super::half::DataPath;
+use super::{
+    af_xdp, devmem, discard, msg_zerocopy, packet, packet_ring, pktgen, sendfile, socket, splice,
+    tap, tcp_zerocopy_receive, udp_gso, uring, uring_zc, userspace, vhost, xdp, zcrx,
+};
+use crate::connection::Transport;
+use crate::workload::{self, Direction, Workload};
+use bytepath_record::{Cell, Fault, FaultKind, Role};
+use serde::Serialize;
+
+/// Every data path, in the order in which tables show them.
+pub static CATALOG: &[&DataPath] = &[
+    &socket::PATH,
+    &sendfile::PATH,
+    &splice::PATH,
+    &msg_zerocopy::PATH,
+    &tcp_zerocopy_receive::PATH,
+    &uring::PATH,
+    &uring_zc::PATH,
+    &zcrx::PATH,
+    &devmem::PATH,
+    &discard::PATH,
+    &userspace::PATH,
+    &packet::PATH,
+    &packet_ring::PATH,
+    &tap::PATH,
+    &vhost::PATH,
+    &pktgen::PATH,
+    &af_xdp::PATH,
+    &xdp::LIVE,
+    &xdp::DROP,
+    &udp_gso::PATH,
+];
+
+/// A named combination of a sender's and a receiver's half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Pair {
+    /// Name, as the user types it.
+    pub name: &'static str,
+    pub tx: &'static str,
+    pub rx: &'static str,
+}
+
+/// The named pairs, in the order in which tables show them. `TX+RX` reaches
+/// every other combination.
+pub static PAIRS: &[Pair] = &[
+    Pair { name: "socket", tx: "socket", rx: "socket" },
+    Pair { name: "sendfile", tx: "sendfile", rx: "socket" },
+    Pair { name: "splice", tx: "splice", rx: "tcp-zerocopy-receive" },
+    Pair { name: "msg-zerocopy", tx: "msg-zerocopy", rx: "tcp-zerocopy-receive" },
+    Pair { name: "uring", tx: "uring", rx: "uring" },
+    Pair { name: "uring-zc", tx: "uring-zc", rx: "uring" },
+    Pair { name: "zcrx", tx: "uring-zc", rx: "zcrx" },
+    Pair { name: "devmem", tx: "devmem", rx: "devmem" },
+];
+
+/// The entry of a catalogue with this name.
+pub fn find<'a>(catalog: &[&'a DataPath], name: &str) -> Option<&'a DataPath> {
+    catalog.iter().copied().find(|path| path.name == name)
+}
+
+/// A cell as one of its ends plays it. Where a workload opens both halves at each end, and they
+/// are of different stacks so that no end can have both, each end takes the path of its own role
+/// for both directions.
+pub fn of_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
+    let meets = |cell: &Cell| {
+        let find = |role: Role| find(paths, &cell.half(role).path);
+        let both = find(Role::Sender).zip(find(Role::Receiver));
+        let workload = workload::of(cell).ok();
+        both.zip(workload)
+            .is_some_and(|((tx, rx), workload)| transport(workload, cell, role, [tx, rx]).is_ok())
+    };
+    let own = cell.half(role).clone();
+    let apart = Cell { tx: own.clone(), rx: own, ..cell.clone() };
+    if !meets(cell) && meets(&apart) { apart } else { cell.clone() }
+}
+
+/// How one end of a cell meets its peer: by the first transport that speaks what the
+/// workload wants and that all halves it opens there have in common. An end that opens
+/// none takes its peer's.
+pub fn transport(
+    workload: &dyn Workload,
+    cell: &Cell,
+    role: Role,
+    [tx, rx]: [&DataPath; 2],
+) -> Result<&'static dyn Transport, Fault> {
+    let all = [role, role.peer()].map(|role| workload.halves(role));
+    let directions = all.into_iter().find(|halves| !halves.is_empty()).unwrap_or_default();
+    let opened = directions.iter().map(|direction| {
+        let path = if *direction == Direction::Send { tx } else { rx };
+        let half = path.half(direction.role());
+        (path.name, half.map_or(&[][..], |half| half.transports))
+    });
+    let opened: Vec<_> = opened.collect();
+    let protocol = workload.protocol(cell);
+    let speaks = |transport: &&'static dyn Transport| transport.protocol() == protocol;
+    if let Some((name, _)) = opened.iter().find(|(_, all)| !all.iter().any(speaks)) {
+        let text = format!("path '{name}' does not speak {protocol}");
+        let remedy = "choose another path, or another transport";
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    }
+    let has = |all: &[&dyn Transport], name: &str| all.iter().any(|t| t.name() == name);
+    let common = |t: &&'static dyn Transport| opened.iter().all(|(_, all)| has(all, t.name()));
+    let first = opened.first().map_or(&[][..], |(_, all)| all);
+    first.iter().copied().filter(speaks).find(common).ok_or_else(|| {
+        let names: Vec<&str> = opened.iter().map(|(name, _)| *name).collect();
+        let text = format!("one end cannot have both {}", names.join(" and "));
+        Fault::new(FaultKind::Usage, text).remedy("choose halves that use the same stack")
+    })
+}
+
+/// Whether frames come to this half by a vhost worker, which can be placed.
+pub fn has_vhost_worker(half: &str) -> bool {
+    half == vhost::PATH.name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Attempt, Facts, Half, Outcome, Protocol, Support};
+
+    #[test]
+    fn halves_need_their_attempt_to_work() {
+        for (name, role) in [
+            ("sendfile", Role::Sender),
+            ("splice", Role::Sender),
+            ("msg-zerocopy", Role::Sender),
+            ("tcp-zerocopy-receive", Role::Receiver),
+        ] {
+            let path = find(CATALOG, name).unwrap();
+            let check = |role, attempts: &[Attempt]| {
+                let facts = Facts { attempts: attempts.to_vec(), ..Facts::default() };
+                path.check(role, &facts).map(|support| support.is_yes())
+            };
+            let attempts = (path.attempt)(None);
+            assert_eq!(check(role, &attempts), Some(true), "on this host: {attempts:?}");
+            assert_eq!(check(role, &[]), Some(false), "{name}");
+            let failed = Attempt { outcome: Outcome::Errno(libc::EINVAL), ..attempts[0].clone() };
+            assert_eq!(check(role, &[failed]), Some(false), "{name}");
+            assert_eq!(check(role.peer(), &attempts), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn default_job_of_frame_paths_is_one_frame() {
+        let facts = Facts::default();
+        let all = CATALOG.iter().filter(|path| ["af-xdp", "udp-gso"].contains(&path.name));
+        let halves =
+            all.flat_map(|path| [Role::Sender, Role::Receiver].map(|r| path.check(r, &facts)));
+        let found: Vec<Support> = halves.flatten().collect();
+        assert_eq!(found.len(), 3);
+        assert!(found.iter().all(Support::is_yes), "{found:?}");
+    }
+
+    #[test]
+    fn chooses_transport_by_workload() {
+        let cell = Cell::new("test", Half::plain("socket"), Half::plain("socket"));
+        let stream = workload::CATALOG[0];
+        let mut udp = cell.clone();
+        udp.workload.name = "rr".into();
+        udp.stream.protocol = Protocol::Udp;
+        let rr = workload::of(&udp).unwrap();
+        let packets = workload::CATALOG[2];
+        let of = |workload: &dyn Workload, cell: &Cell, role, halves: [&DataPath; 2]| {
+            transport(workload, cell, role, halves).map(|transport| transport.name())
+        };
+        for role in Role::ALL {
+            assert_eq!(
+                of(stream, &cell, role, [&splice::PATH, &socket::PATH]).unwrap(),
+                "the kernel's TCP"
+            );
+            assert_eq!(
+                of(rr, &udp, role, [&socket::PATH, &uring::PATH]).unwrap(),
+                "the kernel's UDP"
+            );
+            let fault = of(rr, &udp, role, [&splice::PATH, &socket::PATH]).unwrap_err();
+            assert_eq!(fault.message, "path 'splice' does not speak UDP");
+            let frames = of(packets, &cell, role, [&packet::PATH, &tap::PATH]);
+            assert_eq!(frames.unwrap(), "frames of the link");
+            assert!(of(packets, &cell, role, [&socket::PATH, &socket::PATH]).is_err());
+        }
+        assert!(of(stream, &cell, Role::Sender, [&packet::PATH, &socket::PATH]).is_err());
+    }
+
+    #[test]
+    fn ends_of_different_stacks_use_their_own_path() {
+        let names = |tx: &str, rx: &str, workload: &str, role| {
+            let mut cell = Cell::new("test", Half::plain(tx), Half::plain(rx));
+            cell.workload.name = workload.into();
+            let cell = of_end(CATALOG, &cell, role);
+            [cell.tx.path, cell.rx.path]
+        };
+        let [own, other] = ["userspace", "socket"];
+        assert_eq!(names(own, other, "rr", Role::Sender), [own, own]);
+        assert_eq!(names(own, other, "rr", Role::Receiver), [other, other]);
+        assert_eq!(names(other, own, "rr", Role::Receiver), [own, own]);
+        // One end opens one half alone, or can have both.
+        assert_eq!(names(own, other, "stream", Role::Sender), [own, other]);
+        assert_eq!(names("uring-zc", "uring", "rr", Role::Sender), ["uring-zc", "uring"]);
+        // A path without the half that it would have to take stays refused.
+        assert_eq!(names(own, "splice", "rr", Role::Receiver), [own, "splice"]);
+    }
+}

@@ -1,0 +1,115 @@
+//! What halves share: their memory, their attempts, and refusals that several have.
+
+use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
+use crate::workload::{Job, Pattern};
+use bytepath_record::{Attempt, Fault, OptionKind, OptionSpec, Outcome, Protocol, Support};
+use bytepath_sys::memory::Region;
+use bytepath_sys::tcp;
+use std::io;
+
+pub(super) fn refuse_if(
+    applies: bool,
+    reason: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Support {
+    if applies { Support::no(reason, remedy) } else { Support::Yes }
+}
+
+/// A fault as the answer of a check.
+pub(super) fn fits<T>(result: Result<T, Fault>) -> Support {
+    match result {
+        Ok(_) => Support::Yes,
+        Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+    }
+}
+
+/// Refuses to wait for more than one message at once where the peer sends the next only
+/// after it has been answered.
+pub(super) fn waits_within_messages(job: &Job, bytes: Option<u64>) -> Support {
+    let size = job.message_size;
+    match bytes.map(|bytes| bytes.min(job.read_size)) {
+        Some(bytes) if job.batch == 1 && bytes > size => Support::no(
+            format!("a receive that waits for {bytes} bytes never returns with messages of {size}"),
+            format!("choose at most {size} bytes to wait for"),
+        ),
+        _ => Support::Yes,
+    }
+}
+
+/// Refuses a working set where the kernel chooses the memory that bytes arrive in.
+pub(super) fn reads_into_kernel_memory(job: &Job, name: &str) -> Support {
+    refuse_if(
+        job.read_memory > job.read_size,
+        format!("{name} does not read into memory of its own"),
+        "leave read-memory at auto, or choose a receiver that copies, such as socket",
+    )
+}
+
+/// Refuses an option that concerns only streams.
+pub(super) fn needs_stream(job: &Job, option: &str, is_set: bool) -> Support {
+    match (is_set, job.protocol) {
+        (false, _) | (_, Protocol::Tcp) => Support::Yes,
+        (true, other) => Support::no(
+            format!("{option} has no meaning with {other}"),
+            format!("leave {option} at its default, or choose TCP"),
+        ),
+    }
+}
+
+/// A message of this size in memory of its own, filled in.
+pub(super) fn message(size: u64, huge: bool) -> Result<Region, Fault> {
+    let mut message = buffer("the message buffer", size, huge)?;
+    Pattern::new(size).fill(&mut message, 0);
+    Ok(message)
+}
+
+/// Page-aligned memory of an engine, touched.
+pub(super) fn buffer(what: &str, bytes: u64, huge: bool) -> Result<Region, Fault> {
+    let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+    usize::try_from(bytes).map_err(|_| too_large()).and_then(|len| Region::new(len, huge)).map_err(
+        |e| {
+            Fault::system(format_args!("{what} of {bytes} bytes"), &e)
+                .remedy("choose a smaller message or read size, or fewer flows")
+        },
+    )
+}
+
+/// The outcome of an attempt, as a fact; the text of a success is
+/// a detail.
+pub(super) fn tried(name: &str, result: io::Result<String>) -> Attempt {
+    let outcome = match result {
+        Ok(detail) => Outcome::Works(detail),
+        Err(e) => match e.raw_os_error() {
+            Some(errno) => Outcome::Errno(errno),
+            None => Outcome::Missing(e.to_string()),
+        },
+    };
+    Attempt { name: name.to_owned(), outcome }
+}
+
+pub(super) const LOWAT: OptionSpec = OptionSpec {
+    name: "lowat",
+    kind: OptionKind::AutoSize(1, 1 << 30),
+    default: "auto",
+    help: "SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)",
+};
+
+/// Has receives wait for so many bytes, if any. Not before a mover begins: it would also hold up
+/// the reading of the witness page.
+pub(super) fn set_lowat(flow: &Flow, bytes: Option<u64>) -> Result<(), Fault> {
+    let Some(bytes) = bytes else { return Ok(()) };
+    tcp::set_int(flow.fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamp(bytes))
+        .map_err(|e| flow.fault("SO_RCVLOWAT", &e))
+}
+
+/// A number as a socket option takes it.
+pub(super) fn clamp(number: u64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// Memory with the content in which the witness page is sent.
+pub(super) fn witness_page() -> Result<Region, Fault> {
+    let mut page = buffer("the witness page", WITNESS_LEN as u64, false)?;
+    WitnessPage::before(&mut page);
+    Ok(page)
+}

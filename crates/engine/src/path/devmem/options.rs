@@ -1,0 +1,83 @@
+//! What can be set of both halves.
+
+use crate::connection::Flow;
+use crate::path::nic::QUEUES;
+use crate::path::zerocopy_send::WINDOW;
+use bytepath_record::{Fault, OptionKind, OptionSpec, Options};
+use bytepath_sys as sys;
+
+/// Where the dmabuf's memory is: names of `sys::dmabuf::PROVIDERS`.
+pub(super) const MEMORY: OptionSpec = OptionSpec {
+    name: "memory",
+    kind: OptionKind::Choice(&["udmabuf", "udmabuf-huge", "heap", "gpu"]),
+    default: "udmabuf",
+    help: "memory of the dmabuf: host memory, huge pages, the system heap, the first GPU",
+};
+
+pub(super) const DEVICE: OptionSpec = OptionSpec {
+    name: "device",
+    kind: OptionKind::Name,
+    default: "auto",
+    help: "network device to bind to (auto: the one with the flow's address)",
+};
+
+pub(super) const RECEIVER_OPTIONS: &[OptionSpec] = &[
+    MEMORY,
+    DEVICE,
+    OptionSpec {
+        name: "queue",
+        kind: OptionKind::AutoCount(0, 65_535),
+        default: "auto",
+        help: "receive queue to bind, to which the flows are steered (auto: the last)",
+    },
+    QUEUES,
+    OptionSpec {
+        name: "area",
+        kind: OptionKind::Size(64 << 10, 64 << 30),
+        default: "64M",
+        help: "bytes of the dmabuf, for all flows of the queue ('bytepath size' computes it)",
+    },
+    OptionSpec {
+        name: "rx-page-size",
+        kind: OptionKind::AutoSize(4096, 1 << 30),
+        default: "auto",
+        help: "bytes of one buffer, a power of two (Linux 7.3; auto: a page)",
+    },
+    OptionSpec {
+        name: "recycle-batch",
+        kind: OptionKind::WordCount("each", 1, 65_536),
+        default: "each",
+        help: "fragments to gather before they are returned (each: after every call)",
+    },
+];
+
+pub(super) const SENDER_OPTIONS: &[OptionSpec] = &[
+    MEMORY,
+    DEVICE,
+    OptionSpec {
+        name: "reap",
+        kind: OptionKind::Count(1, WINDOW as u64),
+        default: "16",
+        help: "sends between checks of the error queue",
+    },
+];
+
+/// The provider that options name.
+pub(super) fn memory(options: &Options) -> &str {
+    match options.word(MEMORY.name) {
+        "" => MEMORY.default,
+        name => name,
+    }
+}
+
+/// The device that options name, or that carries the flow.
+pub(super) fn device(options: &Options, flow: &Flow) -> Result<String, Fault> {
+    match options.word(DEVICE.name) {
+        "" | "auto" => sys::device::of_address(flow.local_address()?),
+        name => return Ok(name.to_owned()),
+    }
+    .map_err(|e| {
+        flow.fault("finding the device of the connection", &e)
+            .remedy(format!("name it: {}=DEV", DEVICE.name))
+    })
+}

@@ -1,0 +1,139 @@
+//! What a path is: up to two halves, each a description with the functions that check and open it.
+
+use crate::connection::{Connection, FRAMES, KERNEL_TCP, Transport};
+use crate::workload::{FramePlan, Group, Job, Rx, Tx};
+use bytepath_record::{
+    Attempt, Cell, Facts, Fault, Half, OptionSpec, Options, Role, Setting, Support,
+};
+use std::net::IpAddr;
+
+/// A way for bytes between application memory and the wire: a sending half, a receiving
+/// half, or both.
+pub struct DataPath {
+    /// Name in the catalogue, as the user types it.
+    pub name: &'static str,
+    /// One line: how the bytes move.
+    pub summary: &'static str,
+    /// Actually tries what its halves' `check` needs to know. Called once per host, in
+    /// the agent, never during a trial, with the network device the bytes would take.
+    pub attempt: fn(Option<&str>) -> Vec<Attempt>,
+    /// Whether it works by io_uring, and may have worker threads therefore.
+    pub uses_io_uring: bool,
+    /// Its sending half, if it has one.
+    pub tx: Option<HalfPath<OpenTx>>,
+    /// Its receiving half, if it has one.
+    pub rx: Option<HalfPath<OpenRx>>,
+}
+
+impl DataPath {
+    /// No path yet: what most have in common.
+    pub const EMPTY: DataPath = DataPath {
+        name: "",
+        summary: "",
+        attempt: |_| Vec::new(),
+        uses_io_uring: false,
+        tx: None,
+        rx: None,
+    };
+
+    /// The half that a role is named after: the sender's sends.
+    pub fn half(&self, role: Role) -> Option<HalfPath> {
+        match role {
+            Role::Sender => self.tx.map(HalfPath::description),
+            Role::Receiver => self.rx.map(HalfPath::description),
+        }
+    }
+
+    /// Whether the half of a role can do the usual job, with its default options, on a
+    /// host of which this is known. None where there is no such half.
+    pub fn check(&self, role: Role, facts: &Facts) -> Option<Support> {
+        let half = self.half(role)?;
+        let default =
+            |spec: &OptionSpec| Some((spec.name.to_owned(), spec.kind.parse(spec.default).ok()?));
+        let options = Options(half.options.iter().filter_map(default).collect());
+        let usual = Cell::new(self.name, Half::plain(self.name), Half::plain(self.name));
+        let mut job = Job { options, ..Job::stream(&usual, role) };
+        if half.transports.iter().all(|transport| transport.name() == FRAMES.name())
+            && let Ok(frames) = FramePlan::parse("60", 32)
+        {
+            (job.message_size, job.frames) = (frames.largest().into(), Some(frames));
+        }
+        Some((half.check)(&job, facts))
+    }
+}
+
+/// One half of a path. `Open` is [`OpenTx`] or [`OpenRx`]; where only the rest matters it is
+/// left out.
+#[derive(Clone, Copy)]
+pub struct HalfPath<Open = ()> {
+    pub options: &'static [OptionSpec],
+    /// How this half can meet its peer.
+    pub transports: &'static [&'static dyn Transport],
+    /// Whether a host with these facts can do this, and whether the values fit together. Pure.
+    pub check: fn(&Job, &Facts) -> Support,
+    /// What has to be set on a NIC before this half with these options can be opened over it, in
+    /// this order. Pure; nothing is set here, and nothing is requested on a virtual device.
+    pub prepare: fn(&Options, &Wire) -> Result<Vec<Setting>, Fault>,
+    /// Opens it for one flow: all memory is taken and touched here.
+    pub open: Open,
+}
+
+pub type OpenTx = fn(&Job, &dyn Connection, &Group) -> Result<Box<dyn Tx>, Fault>;
+pub type OpenRx = fn(&Job, &dyn Connection, &Group) -> Result<Box<dyn Rx>, Fault>;
+
+impl HalfPath<OpenTx> {
+    /// A sending half without options, over the kernel's TCP.
+    pub const fn tx(check: fn(&Job, &Facts) -> Support, open: OpenTx) -> Self {
+        HalfPath::new(check, open)
+    }
+}
+
+impl HalfPath<OpenRx> {
+    /// A receiving half without options, over the kernel's TCP.
+    pub const fn rx(check: fn(&Job, &Facts) -> Support, open: OpenRx) -> Self {
+        HalfPath::new(check, open)
+    }
+}
+
+impl<Open: Copy> HalfPath<Open> {
+    const fn new(check: fn(&Job, &Facts) -> Support, open: Open) -> Self {
+        let prepare = |_: &Options, _: &Wire| Ok(Vec::new());
+        HalfPath { options: &[], transports: &[KERNEL_TCP], check, prepare, open }
+    }
+
+    pub const fn with_options(self, options: &'static [OptionSpec]) -> Self {
+        HalfPath { options, ..self }
+    }
+
+    /// The same half over these transports instead of the kernel's TCP.
+    pub const fn over(self, transports: &'static [&'static dyn Transport]) -> Self {
+        HalfPath { transports, ..self }
+    }
+
+    fn description(self) -> HalfPath {
+        let HalfPath { options, transports, check, prepare, .. } = self;
+        HalfPath { options, transports, check, prepare, open: () }
+    }
+}
+
+/// The NIC that flows come by, for [`HalfPath::prepare`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wire<'a> {
+    /// Name of the device.
+    pub device: &'a str,
+    /// Its driver, as the kernel names it: `mlx5_core`, `gve`, `bnxt_en`, `fbnic`.
+    pub driver: &'a str,
+    /// Receive queues in use.
+    pub queues: u32,
+    /// Address of this end.
+    pub own: IpAddr,
+    /// Address of the other end.
+    pub peer: IpAddr,
+    /// Port of this end where it is known. Without it, everything that the peer
+    /// sends to this address by TCP is taken for the flows.
+    pub port: Option<u16>,
+    /// How many flows there are.
+    pub flows: u32,
+    /// Whether this end connects, and the other one listens.
+    pub connects: bool,
+}
