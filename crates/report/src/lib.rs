@@ -1,70 +1,57 @@
-//! What a study looks like: one file or folder per format, one line each in
-//! [`CATALOG`]. A report needs nothing but the study, so an old one renders
-//! on any machine, and to the same bytes.
+//! Reports: what studies, profiles and observations look like to people and programs.
+//!
+//! A report needs nothing but its subject, so an old study renders on any machine, and to the
+//! same bytes. It measures nothing and decides nothing: verdicts come from `bytepath_stats`.
+//!
+//! - [`document`] is the model: sections of texts, tables and figures, without layout.
+//! - `sections` builds the sections of a study, each once for all formats; `documents` does so
+//!   for other commands. Both take their words from `wording`.
+//! - `render` writes documents as plain text or HTML.
+//! - `formats` has one file per format of [`CATALOG`]; `csv`, `parquet` and `json` are made from
+//!   the study itself and know no documents.
+//!
+//! All of this runs in the process of the command line, after the measurement.
 
 #![forbid(unsafe_code)]
 
-mod advice;
-mod answer;
-mod counted;
-mod counters;
-mod csv;
-mod ends;
-mod estimates;
-mod examination;
-mod explanation;
-mod factors;
-mod figures;
-mod frames;
-mod functions;
-mod grid;
-mod hops;
-mod html;
-mod json;
-mod limits;
-mod names;
-mod netdev;
-mod observation;
-mod offload;
-mod page;
-mod parquet;
-mod placement;
-mod published;
-mod reproduce;
-mod rows;
-mod setup;
-mod sizing;
-mod symptoms;
-mod table;
-mod text;
-mod verdicts;
-mod waterfall;
-mod words;
+mod document;
+mod documents;
+mod formats;
+mod render;
+mod sections;
+mod wording;
 
-pub use advice::{Advice, advice, advice_or_hint, advise};
-pub use counters::{counters, counters_tsv};
-pub use estimates::estimates;
-pub use examination::examination;
-pub use frames::{Why, why};
-pub use html::{
+pub use documents::advice::{Advice, advice, advice_or_hint, advise};
+pub use documents::counters::{counters, counters_tsv};
+pub use documents::difference::{difference, side_by_side};
+pub use documents::estimates::estimates;
+pub use documents::examination::examination;
+pub use documents::observation::observation;
+pub use documents::offload::offload;
+pub use documents::published::{published, published_comparison};
+pub use documents::sizing::sizing;
+pub use documents::studies::{between, history, thresholds};
+pub use render::html::{
     between as between_page, difference as difference_page, explanation as explanation_page,
     history as history_page, observation as observation_page, study as study_page,
 };
-pub use limits::limits;
-pub use observation::observation;
-pub use offload::{MODEL, offload};
-pub use page::wrap;
-pub use published::{published, published_comparison};
-pub use setup::by_cells;
-pub use sizing::sizing;
-pub use text::{between, difference, history, side_by_side, thresholds};
+pub use sections::frames::{Why, why};
+pub use wording::ascii::wrap;
+pub use wording::limits::limits;
+pub use wording::offload::MODEL;
+pub use wording::setup::by_cells;
 
 use bytepath_profile::Explanation;
 use bytepath_profile::symptom::Seen;
 use bytepath_record::{Study, StudyHeader};
 use bytepath_stats::Analysis;
+use document::Document;
+use formats::{csv, json, netdev, parquet, rows, text};
+use render::{html, plain};
+use sections::{frames, symptoms, waterfall};
 use std::borrow::Cow;
 use std::io::{self, Write};
+use wording::names;
 
 pub struct Report {
     /// Name in the catalogue, as the user types it.
@@ -101,9 +88,9 @@ pub struct Subject<'a> {
     pub study: &'a Study,
     /// The study's header as it was recorded.
     pub recorded: &'a StudyHeader,
-    /// What it comes to. Must be that of this study.
+    /// The analysis of this study.
     pub analysis: &'a Analysis,
-    /// Where the costs of its cells differ; none without profiles of two cells.
+    /// Where the costs of its cells differ; `None` without profiles of two cells.
     pub explanation: Option<&'a Explanation>,
 }
 
@@ -156,17 +143,20 @@ pub fn explanation(
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut page = page::Page::new(style.width, style.colour);
-    frames::print(&mut page, why);
-    waterfall::print(&mut page, explanation, 32, true);
-    page.finish(out)
+    let mut document = Document::default();
+    document.push([
+        frames::differences(why),
+        waterfall::section(explanation, true),
+        waterfall::symptoms_of(explanation),
+    ]);
+    plain::write(&document, style, out)
 }
 
 /// Prints what well-known functions of a profile mean.
 pub fn symptoms(seen: &[Seen], style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let mut page = page::Page::new(style.width, style.colour);
-    symptoms::print(&mut page, seen, &[""; 0]);
-    page.finish(out)
+    let mut document = Document::default();
+    document.push([symptoms::section(seen, &[""; 0])]);
+    plain::write(&document, style, out)
 }
 
 /// Prints why cells differ, for a mail: at most 72 columns.
