@@ -3,10 +3,10 @@
 //! (`text`, `netdev` and the output of other commands) and as HTML.
 //!
 //! To add a table to the report of a study, write it in one place, a file in `sections/`:
-//! 1. `let mut table = Table::new(vec![Column::words("path", 0, Some(14)), Column::number("", "us", 0)]);`
-//! 2. `for row in view.measured() { table.row([Cell::path(row), amount(row.x).into()]); }`
+//! 1. `let cost = (Column::number("", "us", 0), |row: &&Row| number(row.cost, 1));`
+//! 2. `let table = Table::of(view.rows.clone(), [(Column::path(), |row| row.cell.to_string()), cost]);`
 //! 3. `Section::new("id", "Title").with(table).note("How to read it.")`
-//! 4. Add the function to the list in `sections::study`.
+//! 4. Add the function that returns this to the list in `sections::study`.
 //! 5. Every format now shows it; [`Section::on`] and [`Column::on`] restrict that.
 
 mod mark;
@@ -411,6 +411,19 @@ impl Table {
         Table { columns, rows: Vec::new(), indent: 2, folded: None }
     }
 
+    /// A row for each of these, and for each column its cell in a row.
+    pub(crate) fn of<T, C: Into<Cell>, const N: usize>(
+        rows: impl IntoIterator<Item = T>,
+        columns: [(Column, fn(&T) -> C); N],
+    ) -> Table {
+        let (columns, cells): (Vec<Column>, Vec<fn(&T) -> C>) = columns.into_iter().unzip();
+        let mut table = Table::new(columns);
+        for row in rows {
+            table.row(cells.iter().map(|cell| cell(&row)));
+        }
+        table
+    }
+
     /// Adds a row: one cell per column.
     pub(crate) fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Line {
         let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
@@ -509,13 +522,13 @@ impl Cell {
 
     /// A multiple, with its interval, that is written as such in every medium.
     pub(crate) fn factor(effect: Option<&Effect>) -> Cell {
-        let range = effect.and_then(|e| e.interval).map(|i| Range::Text(interval(i.low, i.high)));
-        Cell { interval: range, ..Cell::from(ratio(effect.map(|e| e.ratio))) }
+        let range = effect.and_then(|e| e.interval).map(|i| interval(i.low, i.high));
+        Cell::from(ratio(effect.map(|e| e.ratio))).within(range)
     }
 
-    /// With the ends of its interval, written like the value; `None` if there is none.
-    pub(crate) fn between(self, ends: Option<(String, String)>) -> Cell {
-        Cell { interval: ends.map(|(low, high)| Range::Text(format!("[{low}, {high}]"))), ..self }
+    /// With its interval, written like the value; `None` if there is none.
+    pub(crate) fn within(self, interval: Option<String>) -> Cell {
+        Cell { interval: interval.map(Range::Text), ..self }
     }
 
     pub(crate) fn tone(self, tone: Tone) -> Cell {

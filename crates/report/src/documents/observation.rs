@@ -7,8 +7,8 @@ use crate::wording::figures::{
     NONE, amount, bytes, cost, milliseconds, number, percent, plural, rate,
 };
 use bytepath_record::{
-    CopyCount, Counter, CpuSource, Ending, Evidence, Manner, Observation, ObservedCall,
-    ObservedSocket, ObservedThread, Scope, Traffic, Work, unit::GIB,
+    Connection, CopyCount, Counter, CpuSource, Ending, Evidence, Manner, Observation, ObservedCall,
+    ObservedSocket, ObservedThread, Scope, ThreadTime, Traffic, Work, unit::GIB,
 };
 use std::io::{self, Write};
 
@@ -73,38 +73,29 @@ fn limits(page: &mut Document, seen: &Observation) {
 fn connections(page: &mut Document, seen: &Observation, details: bool) {
     let Some(tcp) = seen.tcp.as_ref().filter(|tcp| !tcp.connections.is_empty()) else { return };
     page.heading("TCP connections, by the kernel's figures (TCP_INFO)");
-    let mut table = Table::new(vec![
-        Column::words("own address", 0, Some(15)),
-        Column::words("peer", 0, Some(15)),
-        Column::number("segments", "sent", 0),
-        Column::number("segments", "again", 0),
-        Column::number("ms", "rtt", 0),
-        Column::number("ms", "least", 1),
-        Column::number("s", "busy", 0),
-        Column::number("of it limited by", "window", 0),
-        Column::number("of it limited by", "buffer", 0),
-        Column::number("", "cwnd", 2),
-        Column::number("Gbit/s", "last", 3),
-    ]);
+    let of_busy = |part: f64, c: &Connection| (c.busy > 0.0).then(|| part / c.busy);
     let shown = if details { tcp.connections.len() } else { SOCKETS };
-    for connection in tcp.connections.iter().take(shown) {
-        let of_busy = |part: f64| (connection.busy > 0.0).then(|| part / connection.busy);
-        let cells = [
-            connection.local.clone(),
-            connection.remote.clone(),
-            amount(connection.segments_sent as f64),
-            amount(connection.retransmits as f64),
-            number(connection.rtt * 1e3, 3),
-            number(connection.min_rtt.map(|least| least * 1e3), 3),
-            number(connection.busy, 2),
-            percent(of_busy(connection.window_limited)),
-            percent(of_busy(connection.buffer_limited)),
-            connection.cwnd.to_string(),
-            rate(Work::Bytes, connection.delivery_rate),
-        ];
-        table.row(cells);
-    }
-    page.table(table);
+    let connections = tcp
+        .connections
+        .iter()
+        .take(shown)
+        .map(|c| (c, of_busy(c.window_limited, c), of_busy(c.buffer_limited, c)));
+    page.table(Table::of(
+        connections,
+        [
+            (Column::words("own address", 0, Some(15)), |(c, ..)| c.local.clone()),
+            (Column::words("peer", 0, Some(15)), |(c, ..)| c.remote.clone()),
+            (Column::number("segments", "sent", 0), |(c, ..)| amount(c.segments_sent as f64)),
+            (Column::number("segments", "again", 0), |(c, ..)| amount(c.retransmits as f64)),
+            (Column::number("ms", "rtt", 0), |(c, ..)| number(c.rtt * 1e3, 3)),
+            (Column::number("ms", "least", 1), |(c, ..)| number(c.min_rtt.map(|rtt| rtt * 1e3), 3)),
+            (Column::number("s", "busy", 0), |(c, ..)| number(c.busy, 2)),
+            (Column::number("of it limited by", "window", 0), |(_, window, _)| percent(*window)),
+            (Column::number("of it limited by", "buffer", 0), |(.., buffer)| percent(*buffer)),
+            (Column::number("", "cwnd", 2), |(c, ..)| c.cwnd.to_string()),
+            (Column::number("Gbit/s", "last", 3), |(c, ..)| rate(Work::Bytes, c.delivery_rate)),
+        ],
+    ));
     more(page, tcp.connections.len(), shown, "connection");
 }
 
@@ -113,28 +104,14 @@ fn sockets(page: &mut Document, seen: &Observation, details: bool) {
         return;
     }
     page.heading("Sockets");
-    let mut table = Table::new(vec![
-        Column::words("socket", 0, None),
-        Column::words("own address", 3, Some(15)),
-        Column::words("peer", 2, Some(15)),
-        Column::number("", "process", 4),
-        Column::number("sent", "bytes", 0),
-        Column::number("sent", Work::Bytes.terms().rate_unit, 0),
-        Column::number("sent", "calls", 1),
-        Column::number("received", "bytes", 0),
-        Column::number("received", Work::Bytes.terms().rate_unit, 0),
-        Column::number("received", "calls", 1),
-    ]);
     let shown = if details { seen.sockets.len() } else { SOCKETS };
-    for socket in seen.sockets.iter().take(shown) {
-        table.row(socket_cells(socket, seen.seconds));
-    }
+    let mut sockets = seen.sockets.iter().take(shown).cloned().collect::<Vec<_>>();
     let rest: Vec<&ObservedSocket> = seen.sockets.iter().skip(shown).collect();
     if !rest.is_empty() {
         let sum = |of: fn(&ObservedSocket) -> u64| {
             rest.iter().fold(0u64, |sum, socket| sum.saturating_add(of(socket)))
         };
-        let others = ObservedSocket {
+        sockets.push(ObservedSocket {
             inode: None,
             kind: plural(rest.len() as u64, "other"),
             pid: 0,
@@ -144,27 +121,33 @@ fn sockets(page: &mut Document, seen: &Observation, details: bool) {
             received: sum(|s| s.received),
             send_calls: sum(|s| s.send_calls),
             receive_calls: sum(|s| s.receive_calls),
-        };
-        table.row(socket_cells(&others, seen.seconds));
+        });
     }
-    page.table(table);
+    let per_second = |bytes: u64| (seen.seconds > 0.0).then(|| bytes as f64 / seen.seconds);
+    let sockets = sockets.iter().map(|s| (s, per_second(s.sent), per_second(s.received)));
+    let unit = Work::Bytes.terms().rate_unit;
+    page.table(Table::of(
+        sockets,
+        [
+            (Column::words("socket", 0, None), |(s, ..)| s.kind.clone()),
+            (Column::words("own address", 3, Some(15)), |(s, ..)| address(&s.local)),
+            (Column::words("peer", 2, Some(15)), |(s, ..)| address(&s.remote)),
+            (Column::number("", "process", 4), |(s, ..)| match s.pid {
+                0 => NONE.to_owned(),
+                pid => pid.to_string(),
+            }),
+            (Column::number("sent", "bytes", 0), |(s, ..)| bytes(s.sent as f64)),
+            (Column::number("sent", unit, 0), |(_, sent, _)| rate(Work::Bytes, *sent)),
+            (Column::number("sent", "calls", 1), |(s, ..)| amount(s.send_calls as f64)),
+            (Column::number("received", "bytes", 0), |(s, ..)| bytes(s.received as f64)),
+            (Column::number("received", unit, 0), |(.., received)| rate(Work::Bytes, *received)),
+            (Column::number("received", "calls", 1), |(s, ..)| amount(s.receive_calls as f64)),
+        ],
+    ));
 }
 
-fn socket_cells(socket: &ObservedSocket, seconds: f64) -> [String; 10] {
-    let per_second = |bytes: u64| (seconds > 0.0).then(|| bytes as f64 / seconds);
-    let none = || NONE.to_owned();
-    [
-        socket.kind.clone(),
-        socket.local.clone().unwrap_or_else(none),
-        socket.remote.clone().unwrap_or_else(none),
-        if socket.pid == 0 { none() } else { socket.pid.to_string() },
-        bytes(socket.sent as f64),
-        rate(Work::Bytes, per_second(socket.sent)),
-        amount(socket.send_calls as f64),
-        bytes(socket.received as f64),
-        rate(Work::Bytes, per_second(socket.received)),
-        amount(socket.receive_calls as f64),
-    ]
+fn address(of: &Option<String>) -> String {
+    of.clone().unwrap_or_else(|| NONE.to_owned())
 }
 
 fn ledger(page: &mut Document, seen: &Observation) {
@@ -248,43 +231,27 @@ fn time(page: &mut Document, seen: &Observation, details: bool) {
         );
     }
     page.text("  ", &text);
-    let mut threads: Vec<&ObservedThread> =
-        seen.threads.iter().filter(|thread| thread.time.is_some()).collect();
-    let run = |thread: &ObservedThread| thread.time.as_ref().map_or(0.0, |time| time.run);
-    threads.sort_by(|a, b| run(b).total_cmp(&run(a)));
-    if threads.is_empty() {
-        return;
-    }
-    let mut table = Table::new(vec![
-        Column::words("thread", 0, Some(12)),
-        Column::number("", "id", 0),
-        Column::number("", "process", 1),
-        Column::number("seconds", "run", 0),
-        Column::number("seconds", "user", 0),
-        Column::number("seconds", "system", 0),
-        Column::number("seconds", "waited", 2),
-        Column::number("switches", "own", 3),
-        Column::number("switches", "forced", 3),
-        Column::words("", 4, None),
-    ]);
+    let times = seen.threads.iter().filter_map(|thread| Some((thread, thread.time.as_ref()?)));
+    let mut threads: Vec<(&ObservedThread, &ThreadTime)> = times.collect();
+    threads.sort_by(|a, b| b.1.run.total_cmp(&a.1.run));
     let shown = if details { threads.len() } else { THREADS };
-    for thread in threads.iter().take(shown) {
-        let Some(time) = &thread.time else { continue };
-        let cells = [
-            thread.name.clone(),
-            thread.tid.to_string(),
-            thread.pid.to_string(),
-            number(time.run, 3),
-            number(time.user, 3),
-            number(time.system, 3),
-            number(time.wait, 3),
-            amount(time.voluntary as f64),
-            amount(time.involuntary as f64),
-            if thread.ended { "ended".into() } else { "runs".into() },
-        ];
-        table.row(cells);
-    }
-    page.table(table);
+    page.table(Table::of(
+        threads.iter().take(shown),
+        [
+            (Column::words("thread", 0, Some(12)), |(thread, _)| thread.name.clone()),
+            (Column::number("", "id", 0), |(thread, _)| thread.tid.to_string()),
+            (Column::number("", "process", 1), |(thread, _)| thread.pid.to_string()),
+            (Column::number("seconds", "run", 0), |(_, time)| number(time.run, 3)),
+            (Column::number("seconds", "user", 0), |(_, time)| number(time.user, 3)),
+            (Column::number("seconds", "system", 0), |(_, time)| number(time.system, 3)),
+            (Column::number("seconds", "waited", 2), |(_, time)| number(time.wait, 3)),
+            (Column::number("switches", "own", 3), |(_, time)| amount(time.voluntary as f64)),
+            (Column::number("switches", "forced", 3), |(_, time)| amount(time.involuntary as f64)),
+            (Column::words("", 4, None), |(thread, _)| {
+                if thread.ended { "ended" } else { "runs" }.to_owned()
+            }),
+        ],
+    ));
     more(page, threads.len(), shown, "thread");
 }
 
@@ -457,7 +424,7 @@ fn more(page: &mut Document, all: usize, shown: usize, what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{Absent, CallRow, CpuTime, Ledger, SCHEMA_VERSION, ThreadTime};
+    use bytepath_record::{Absent, CallRow, CpuTime, Ledger, SCHEMA_VERSION};
 
     fn seen() -> Observation {
         let mut ledger = Ledger::default();

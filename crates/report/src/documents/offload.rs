@@ -6,7 +6,7 @@ use crate::render::plain;
 use crate::wording::figures::{bytes, digits, number};
 use crate::wording::offload::{effect_text, name, sentence, shape};
 use bytepath_record::Work;
-use bytepath_stats::{BreakEven, CopyComparison, CopyRow};
+use bytepath_stats::{BreakEven, CopyRow};
 use std::io::{self, Write};
 
 /// Writes break-evens, then a table of all cells.
@@ -47,36 +47,26 @@ pub fn offload(
 }
 
 fn table(rows: &[&CopyRow]) -> Table {
-    let mut table = Table::new(vec![
-        Column::words("engine", 0, Some(9)),
-        Column::number("", "size", 0),
-        Column::number("", "depth", 0),
-        Column::number("", "batch", 3),
-        Column::number("", "GB/s", 0),
-        Column::number("", "ratio", 1),
-        Column::number("", "caller ns", 0),
-        Column::number("", "submit ns", 3),
-        Column::number("", "ratio", 1),
-        Column::number("", "latency us", 2),
-        Column::number("", "polls", 2),
-    ]);
-    for row in rows {
-        let CopyRow { beside: CopyComparison { cell, faster, dearer }, mean, .. } = row;
-        let three = |value: f64| number(value, digits(value, 3).min(3));
-        let cells = [
-            name(&cell.engine, cell.model),
-            bytes(cell.size as f64),
-            cell.at.depth.to_string(),
-            cell.at.batch.to_string(),
-            three(mean.rate / 1e9),
-            effect_text(faster.as_ref()),
-            three(mean.caller * 1e9),
-            three(mean.submitting * 1e9),
-            effect_text(dearer.as_ref()),
-            three(mean.latency * 1e6),
-            three(mean.polls),
-        ];
-        table.row(cells);
-    }
-    table
+    let rows = rows.iter().map(|row| (&row.beside, &row.beside.cell, &row.mean));
+    Table::of(
+        rows,
+        [
+            (Column::words("engine", 0, Some(9)), |(_, cell, _)| name(&cell.engine, cell.model)),
+            (Column::number("", "size", 0), |(_, cell, _)| bytes(cell.size as f64)),
+            (Column::number("", "depth", 0), |(_, cell, _)| cell.at.depth.to_string()),
+            (Column::number("", "batch", 3), |(_, cell, _)| cell.at.batch.to_string()),
+            (Column::number("", "GB/s", 0), |(.., mean)| three(mean.rate / 1e9)),
+            (Column::number("", "ratio", 1), |(beside, ..)| effect_text(beside.faster.as_ref())),
+            (Column::number("", "caller ns", 0), |(.., mean)| three(mean.caller * 1e9)),
+            (Column::number("", "submit ns", 3), |(.., mean)| three(mean.submitting * 1e9)),
+            (Column::number("", "ratio", 1), |(beside, ..)| effect_text(beside.dearer.as_ref())),
+            (Column::number("", "latency us", 2), |(.., mean)| three(mean.latency * 1e6)),
+            (Column::number("", "polls", 2), |(.., mean)| three(mean.polls)),
+        ],
+    )
+}
+
+/// Three significant digits, and at most three decimals.
+fn three(value: f64) -> String {
+    number(value, digits(value, 3).min(3))
 }

@@ -6,49 +6,36 @@ use super::view::View;
 use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
 use crate::wording::figures::{amount, bytes, milliseconds, number, percent, plural, rate, ratio};
 use bytepath_record::{CallRow, Role, Scope, SizeDistribution, Trial, Work};
-use bytepath_stats::{Fragments, Pace, Row};
+use bytepath_stats::{Pace, Row};
 
 pub(crate) fn calls(view: &View) -> Section {
-    let mut columns =
-        vec![Column::path(), Column::words("role", 0, None), Column::words("call", 0, Some(14))];
-    columns.extend(call_columns());
-    let mut table = Table::new(columns);
-    for (row, end) in view.ends() {
-        for call in &end.calls {
-            let names = [row.cell.to_string(), end.role.to_string(), call.name.clone()];
-            table.row(names.into_iter().chain(call_cells(call)));
-        }
-    }
+    let calls = view.ends().flat_map(|(row, end)| end.calls.iter().map(move |c| (row, end, c)));
+    let table = Table::of(
+        calls,
+        [
+            (Column::path(), |(row, ..)| row.cell.to_string()),
+            (Column::words("role", 0, None), |(_, end, _)| end.role.to_string()),
+            (Column::words("call", 0, Some(14)), |(.., c)| c.name.clone()),
+            (Column::number("", "calls", 0), |(.., c)| c.calls.to_string()),
+            (Column::number("", "errors", 0), |(.., c)| c.errors.to_string()),
+            (Column::number("", "bytes/call", 3), |(.., c)| number(bytes_per_call(c), 0)),
+            (Column::number("milliseconds", "total", 1), |(.., c)| milliseconds(c.total)),
+            (Column::number("milliseconds", "min", 1), |(.., c)| milliseconds(c.min)),
+            (Column::number("milliseconds", "avg", 0), |(.., c)| milliseconds(c.avg)),
+            (Column::number("milliseconds", "max", 0), |(.., c)| milliseconds(c.max)),
+            (Column::number("trials", "sd", 2), |(.., c)| {
+                format!("{}%", number(c.stddev_percent, 2))
+            }),
+        ],
+    );
     let title = "System calls of the engines, all measured trials together";
     Section::new("calls", title).in_detail().with(table)
 }
 
-fn call_columns() -> [Column; 8] {
-    [
-        Column::number("", "calls", 0),
-        Column::number("", "errors", 0),
-        Column::number("", "bytes/call", 3),
-        Column::number("milliseconds", "total", 1),
-        Column::number("milliseconds", "min", 1),
-        Column::number("milliseconds", "avg", 0),
-        Column::number("milliseconds", "max", 0),
-        Column::number("trials", "sd", 2),
-    ]
-}
-
-fn call_cells(call: &CallRow) -> [String; 8] {
+/// `None` if no call succeeded.
+fn bytes_per_call(call: &CallRow) -> Option<f64> {
     let done = call.calls.saturating_sub(call.errors);
-    let per_call = (done > 0).then(|| call.bytes as f64 / done as f64);
-    [
-        call.calls.to_string(),
-        call.errors.to_string(),
-        number(per_call, 0),
-        milliseconds(call.total),
-        milliseconds(call.min),
-        milliseconds(call.avg),
-        milliseconds(call.max),
-        format!("{}%", number(call.stddev_percent, 2)),
-    ]
+    (done > 0).then(|| call.bytes as f64 / done as f64)
 }
 
 /// Height of a row of sizes in pixels.
@@ -122,27 +109,21 @@ fn middle<'a>(trials: &[&'a Trial]) -> Option<&'a Trial> {
 }
 
 pub(crate) fn idle(view: &View) -> Section {
-    let mut table = Table::new(vec![
-        Column::path(),
-        Column::words("role", 0, None),
-        Column::words("state", 0, None),
-        Column::number("", "share", 0),
-        Column::number("", "entries/s", 1),
-        Column::words("by", 2, None),
-    ]);
-    for (row, end) in view.ends() {
-        for share in &end.idle {
-            let by = if share.hardware { "done by the hardware" } else { "requested (cpuidle)" };
-            table.row([
-                row.cell.to_string(),
-                end.role.to_string(),
-                share.state.clone(),
-                percent(share.share),
-                amount(share.entries),
-                by.to_owned(),
-            ]);
-        }
-    }
+    let shares = view.ends().flat_map(|(row, end)| end.idle.iter().map(move |s| (row, end, s)));
+    let table = Table::of(
+        shares,
+        [
+            (Column::path(), |(row, ..)| row.cell.to_string()),
+            (Column::words("role", 0, None), |(_, end, _)| end.role.to_string()),
+            (Column::words("state", 0, None), |(.., share)| share.state.clone()),
+            (Column::number("", "share", 0), |(.., share)| percent(share.share)),
+            (Column::number("", "entries/s", 1), |(.., share)| amount(share.entries)),
+            (Column::words("by", 2, None), |(.., share)| {
+                if share.hardware { "done by the hardware" } else { "requested (cpuidle)" }
+                    .to_owned()
+            }),
+        ],
+    );
     let title = "Idle states of each role's CPU, as shares of the window";
     Section::new("idle", title).in_detail().with(table).note_on(
         Media::PAGE,
@@ -172,37 +153,29 @@ pub(crate) fn functions(view: &View) -> Section {
 }
 
 pub(crate) fn fragments(view: &View) -> Section {
-    let mut table = Table::new(vec![
-        Column::path(),
-        Column::number("", "calls", 0),
-        Column::number("fragments per call", "average", 0),
-        Column::number("fragments per call", "min", 0),
-        Column::number("fragments per call", "max", 0),
-        Column::number("calls", "> 1024", 0),
-        Column::number("calls", "512-1024", 0),
-        Column::number("calls", "< 512", 0),
-        Column::number("frees", "avoided", 0),
-        Column::number("share of calls", "> 1024", 0),
-        Column::number("share of calls", "of gathered", 1),
-        Column::number("share of calls", "< 512", 0),
-    ]);
-    let rows = view.rows.iter().filter_map(|row| Some((row, row.receiver.fragments?)));
-    for (row, Fragments { counts, average, .. }) in rows {
-        table.row([
-            row.cell.to_string(),
-            counts.calls.to_string(),
-            number(average, 1),
-            counts.min.to_string(),
-            counts.max.to_string(),
-            counts.above_1024.to_string(),
-            counts.from_512_to_1024.to_string(),
-            counts.below_512.to_string(),
-            counts.frees_avoided.to_string(),
-            percent(counts.above_share()),
-            percent(counts.above_share_of_gathered()),
-            percent(counts.below_share()),
-        ]);
-    }
+    let rows = view.rows.iter().filter_map(|row| {
+        let fragments = row.receiver.fragments?;
+        Some((row, fragments.average, fragments.counts))
+    });
+    let table = Table::of(
+        rows,
+        [
+            (Column::path(), |(row, ..)| row.cell.to_string()),
+            (Column::number("", "calls", 0), |(.., c)| c.calls.to_string()),
+            (Column::number("fragments per call", "average", 0), |(_, each, _)| number(*each, 1)),
+            (Column::number("fragments per call", "min", 0), |(.., c)| c.min.to_string()),
+            (Column::number("fragments per call", "max", 0), |(.., c)| c.max.to_string()),
+            (Column::number("calls", "> 1024", 0), |(.., c)| c.above_1024.to_string()),
+            (Column::number("calls", "512-1024", 0), |(.., c)| c.from_512_to_1024.to_string()),
+            (Column::number("calls", "< 512", 0), |(.., c)| c.below_512.to_string()),
+            (Column::number("frees", "avoided", 0), |(.., c)| c.frees_avoided.to_string()),
+            (Column::number("share of calls", "> 1024", 0), |(.., c)| percent(c.above_share())),
+            (Column::number("share of calls", "of gathered", 1), |(.., c)| {
+                percent(c.above_share_of_gathered())
+            }),
+            (Column::number("share of calls", "< 512", 0), |(.., c)| percent(c.below_share())),
+        ],
+    );
     let title = "Fragments per receive into device memory";
     Section::new("fragments", title).in_detail().with(table).note(
         "One call returns at most 1024 fragments. Frees avoided: calls after which nothing was \
@@ -350,27 +323,26 @@ fn sparkline(pace: &Pace, width: usize) -> String {
 }
 
 pub(crate) fn pairs(view: &View) -> Section {
-    let mut table = Table::new(vec![
-        Column::path(),
-        Column::words("question", 0, None),
-        Column::number("", "pairs", 0),
-        Column::number("standard deviation", "between pairs", 0),
-        Column::number("standard deviation", "within one", 0),
-        Column::number("ratio on a pair", "smallest", 0),
-        Column::number("ratio on a pair", "largest", 0),
-    ]);
     let all = view.rows.iter().flat_map(|row| row.comparisons.iter().map(move |c| (row, c)));
-    for (row, question, spread) in all.filter_map(|(row, c)| Some((row, c.question, c.pairs?))) {
-        table.row([
-            row.cell.to_string(),
-            question.name().to_string(),
-            spread.pairs.to_string(),
-            percent(spread.log_between.exp_m1()),
-            percent(spread.log_within.exp_m1()),
-            ratio(spread.range.0),
-            ratio(spread.range.1),
-        ]);
-    }
+    let rows = all.filter_map(|(row, c)| Some((row, c.question, c.pairs?)));
+    let table = Table::of(
+        rows,
+        [
+            (Column::path(), |(row, ..)| row.cell.to_string()),
+            (Column::words("question", 0, None), |(_, question, _)| question.name().to_owned()),
+            (Column::number("", "pairs", 0), |(.., spread)| spread.pairs.to_string()),
+            (Column::number("standard deviation", "between pairs", 0), |(.., spread)| {
+                percent(spread.log_between.exp_m1())
+            }),
+            (Column::number("standard deviation", "within one", 0), |(.., spread)| {
+                percent(spread.log_within.exp_m1())
+            }),
+            (Column::number("ratio on a pair", "smallest", 0), |(.., spread)| {
+                ratio(spread.range.0)
+            }),
+            (Column::number("ratio on a pair", "largest", 0), |(.., spread)| ratio(spread.range.1)),
+        ],
+    );
     let title = "Pairs of hosts: how the ratio to the baseline varies";
     Section::new("pairs", title).in_detail().with(table).note(
         "Intervals are for these pairs together. Another pair would vary around them by the \

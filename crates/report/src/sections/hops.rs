@@ -17,46 +17,41 @@ const RULE: &str = "Rates of all threads together; 'a thread' is the received ra
 
 /// Where frames went.
 pub(crate) fn section(view: &View) -> Section {
-    let titles = [
-        ("Kpps", "generated"),
-        ("Kpps", "received"),
-        ("Kpps", "a thread"),
-        ("Kpps", "lost"),
-        ("lost at", "qdisc"),
-        ("lost at", "device"),
-        ("lost at", "sink"),
-        ("", "queued"),
-        ("CPU of a thread", "generator"),
-        ("CPU of a thread", "sink"),
-        ("", "bound by"),
-    ];
-    let columns = titles.map(|(group, title)| Column::number(group, title, 0));
-    let columns = [Column::path()].into_iter().chain(columns);
-    let mut table = Table::new(columns.collect());
-    for (row, hops) in view.rows.iter().filter_map(|row| Some((row, row.hops.as_ref()?))) {
-        table.row([Cell::path(row)].into_iter().chain(cells(hops).map(Cell::from)));
-    }
+    let rows = view.rows.iter().filter_map(|row| Some((*row, row.hops.as_ref()?)));
+    let table = Table::of(
+        rows,
+        [
+            (Column::path(), |(row, _)| Cell::path(row)),
+            (Column::number("Kpps", "generated", 0), |(_, h)| kpps(mean(&h.generated)).into()),
+            (Column::number("Kpps", "received", 0), |(_, h)| kpps(mean(&h.received)).into()),
+            (Column::number("Kpps", "a thread", 0), |(_, h)| kpps(of_a_thread(h)).into()),
+            (Column::number("Kpps", "lost", 0), |(_, h)| kpps(mean(&h.lost)).into()),
+            (Column::number("lost at", "qdisc", 0), |(_, h)| lost(h, h.hops.qdisc_dropped)),
+            (Column::number("lost at", "device", 0), |(_, h)| lost(h, h.hops.device_dropped)),
+            (Column::number("lost at", "sink", 0), |(_, h)| {
+                lost(h, h.hops.arrival_dropped + h.hops.sink_dropped)
+            }),
+            (Column::number("", "queued", 0), |(_, h)| h.hops.queued().to_string().into()),
+            (Column::number("CPU of a thread", "generator", 0), |(_, h)| busy(h, 0)),
+            (Column::number("CPU of a thread", "sink", 0), |(_, h)| busy(h, 1)),
+            (Column::number("", "bound by", 0), |(_, h)| h.bound.word().into()),
+        ],
+    );
     let media = Media::TERMINAL.or(Media::PAGE);
     Section::new("hops", "Where the frames went").on(media).with(table).note(RULE)
 }
 
-fn cells(row: &HopsRow) -> [String; 11] {
-    let hops = &row.hops;
-    let each = mean(&row.received).map(|rate| rate / f64::from(row.threads[0]));
-    let lost = |count| if count == 0 { "0".to_owned() } else { percent(row.share(count)) };
-    [
-        kpps(mean(&row.generated)),
-        kpps(mean(&row.received)),
-        kpps(each),
-        kpps(mean(&row.lost)),
-        lost(hops.qdisc_dropped),
-        lost(hops.device_dropped),
-        lost(hops.arrival_dropped + hops.sink_dropped),
-        hops.queued().to_string(),
-        percent(mean(&row.busy[0])),
-        percent(mean(&row.busy[1])),
-        row.bound.word().to_owned(),
-    ]
+/// The received rate by each generator.
+fn of_a_thread(row: &HopsRow) -> Option<f64> {
+    mean(&row.received).map(|rate| rate / f64::from(row.threads[0]))
+}
+
+fn lost(row: &HopsRow, count: u64) -> Cell {
+    if count == 0 { "0".into() } else { percent(row.share(count)).into() }
+}
+
+fn busy(row: &HopsRow, end: usize) -> Cell {
+    percent(mean(&row.busy[end])).into()
 }
 
 /// Frames a second in thousands: `1330`, `71.3`, `0`.

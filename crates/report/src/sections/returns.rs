@@ -92,9 +92,10 @@ fn per_end(group: &'static str, ranks: [u8; 3], interval: u8) -> [Column; 3] {
 
 fn ends(of: [Option<Summary>; 3], write: impl Fn(Option<f64>) -> String) -> [Cell; 3] {
     let interval = of[2].and_then(|both| both.interval);
-    let range = interval.map(|(low, high)| (write(Some(low)), write(Some(high))));
+    let range =
+        interval.map(|(low, high)| format!("[{}, {}]", write(Some(low)), write(Some(high))));
     let [tx, rx, both] = of.map(|summary| Cell::from(write(mean(&summary))));
-    [tx, rx, both.between(range)]
+    [tx, rx, both.within(range)]
 }
 
 /// The columns of one measure with the interval of both ends together.

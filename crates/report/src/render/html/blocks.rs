@@ -1,7 +1,7 @@
 //! The blocks of a document as HTML: the same elements for every section, whose rows can be
 //! sorted and filtered by the scripts of the page.
 
-use super::{key, plot};
+use super::plot::{self, key};
 use crate::document::{Align, Block, Cell, Column, Drawing, Figure, Line, List};
 use crate::document::{Media, Panel, Ratios, Scale, Section, Table, Tone};
 use maud::{Markup, html};
@@ -74,9 +74,11 @@ fn points(list: &List) -> Markup {
     }
 }
 
-fn figure(figure: &Figure) -> Markup {
+pub(crate) fn figure(figure: &Figure) -> Markup {
     let Figure { caption, key: colours, drawing, table } = figure;
     let table = table.shown_on(Media::PAGE);
+    // Names of functions are long.
+    let is_wide = table.columns.first().is_some_and(|column| column.title == "function");
     html! {
         figure {
             figcaption {
@@ -85,7 +87,7 @@ fn figure(figure: &Figure) -> Markup {
             }
             @match drawing {
                 Drawing::Rows { scale, height, marks } => {
-                    table class="plot" {
+                    table class=(if is_wide { "plot functions" } else { "plot" }) {
                         (head(&table, Some(scale)))
                         tbody {
                             @for (line, marks) in table.rows.iter().zip(marks) {

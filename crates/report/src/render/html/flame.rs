@@ -1,6 +1,7 @@
 //! Flame graphs: a place on the page for each, and the boxes of all as data for the page's
 //! script, which draws, searches and zooms them. As marks they would be most of the page.
 
+use super::plot;
 use crate::wording::figures::{digits, number, percent};
 use bytepath_profile::flame::{Chart, FlameBox};
 use maud::{Markup, html};
@@ -44,7 +45,7 @@ fn graph(at: usize, chart: &Chart) -> Markup {
                     @if chart.narrower > 0.0005 {
                         (percent(chart.narrower)) " of it is in boxes too narrow to draw."
                     }
-                    (super::key(key))
+                    (plot::key(key))
                 }
                 div class="flame" data-chart=(at) {}
             }

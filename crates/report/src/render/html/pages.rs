@@ -1,9 +1,11 @@
 //! The pages of other commands: the answer, a figure, and what their plain text says.
 
-use super::plot::{self, LARGE};
-use super::{blocks, cell, flame, key, titled, write};
+use super::plot::LARGE;
+use super::shell::{titled, write};
+use super::{blocks, flame};
 use crate::Advice;
-use crate::document::{Document, Mark, Scale, Section};
+use crate::document::{Cell, Column, Document, Drawing, Figure, Mark, Scale, Section};
+use crate::document::{Table, Tone};
 use crate::documents::observation::{self, direction};
 use crate::documents::{difference, studies};
 use crate::wording::figures::{digits, figure, interval, number, percent, plural, ratio, unit};
@@ -45,7 +47,8 @@ pub fn between(
         @if groups.is_empty() { p class="lede" { "No cell was measured in both studies." } }
         (thresholds(results))
     };
-    let figures = html! { @for (what, pairings) in &groups { (ratios(what, pairings)) } };
+    let figures =
+        html! { @for (what, pairings) in &groups { (blocks::figure(&ratios(what, pairings))) } };
     finish(&format!("{} against {}", names[1], names[0]), answer, figures, &[], &document, out)
 }
 
@@ -65,7 +68,7 @@ fn changes(what: &str, pairings: &[&Pairing]) -> Markup {
     }
 }
 
-fn ratios(what: &str, pairings: &[&Pairing]) -> Markup {
+fn ratios(what: &str, pairings: &[&Pairing]) -> Figure {
     let ends =
         pairings.iter().flat_map(|p| [p.interval.map(|i| i.low), p.interval.map(|i| i.high)]);
     let means = pairings.iter().filter_map(|p| p.ratio);
@@ -84,34 +87,25 @@ fn ratios(what: &str, pairings: &[&Pairing]) -> Markup {
         }));
         marks
     };
-    html! {
-        figure {
-            figcaption {
-                b { (what) ". " } "The second study as a multiple of the first, with intervals; \
-                the dashed line is no change. "
-                @if scale.low() > 0.0 { "The axis does not start at zero." }
-            }
-            table class="plot" {
-                thead { tr {
-                    th { "cell" } th class="g" { (plot::head(&scale)) }
-                    th class="n" { "ratio" } th class="n" { "interval" } th { "verdict" }
-                } }
-                tbody {
-                    @for p in pairings {
-                        tr class=(tone(p.verdict.better())) {
-                            (cell(&p.cell))
-                            td class="g" { (plot::row(&scale, HEIGHT, &marks(p))) }
-                            td class="n" data-h="ratio" { (ratio(p.ratio)) }
-                            td class="n" data-h="interval" {
-                                (p.interval.map(|i| interval(i.low, i.high)).unwrap_or_default())
-                            }
-                            td { span class={ "word " (tone(p.verdict.better())) } { (p.verdict.word()) } }
-                        }
-                    }
-                }
-            }
-        }
+    let mut table = Table::new(vec![
+        Column::path(),
+        Column::number("", "ratio", 0).interval(0),
+        Column::words("verdict", 0, None),
+    ]);
+    for p in pairings {
+        let range = p.interval.map(|i| interval(i.low, i.high));
+        let word = Cell::from(p.verdict.word()).tone(Tone::of(p.verdict.better()));
+        let cells = [p.cell.to_string().into(), Cell::from(ratio(p.ratio)).within(range), word];
+        table.row(cells).class(tone(p.verdict.better()));
     }
+    let caption = format!(
+        "{what}. The second study as a multiple of the first, with intervals; the dashed line is \
+         no change. {}",
+        if scale.low() > 0.0 { "The axis does not start at zero." } else { "" }
+    );
+    let marks = pairings.iter().map(|p| marks(p)).collect();
+    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
+    Figure { caption, key: Vec::new(), drawing, table }
 }
 
 fn tone(better: Option<bool>) -> &'static str {
@@ -227,35 +221,23 @@ fn threads(all: &[ObservedThread]) -> Markup {
         let bar = Mark::bar(class, (from, BAR.0), (to, BAR.1));
         bar.tip(format!("{name}: {} s", number(to - from, 3)))
     };
-    html! {
-        @if !times.is_empty() {
-            figure {
-                figcaption {
-                    b { "CPU time of its threads" } ", seconds while it was observed."
-                    (key([("user", "program"), ("system", "kernel")]))
-                }
-                table class="plot" {
-                    thead { tr {
-                        th { "thread" } th class="g" { (plot::head(&scale)) }
-                        th class="n" { "user" } th class="n" { "system" }
-                    } }
-                    tbody {
-                        @for time in &times {
-                            tr {
-                                th scope="row" { (time.name) " (" (time.tid) ")" }
-                                td class="g" { (plot::row(&scale, HEIGHT, &[
-                                    bar("user", "user", 0.0, time.user),
-                                    bar("system", "system", time.user, time.user + time.system),
-                                ])) }
-                                td class="n" data-h="user" { (number(time.user, 3)) }
-                                td class="n" data-h="system" { (number(time.system, 3)) }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+    let mut table = Table::new(vec![
+        Column::words("thread", 0, None),
+        Column::number("", "user", 0),
+        Column::number("", "system", 0),
+    ]);
+    let mut marks = Vec::new();
+    for time in &times {
+        let name = format!("{} ({})", time.name, time.tid);
+        table.row([name, number(time.user, 3), number(time.system, 3)]);
+        let kernel = bar("system", "system", time.user, time.user + time.system);
+        marks.push(vec![bar("user", "user", 0.0, time.user), kernel]);
     }
+    let caption = "CPU time of its threads, seconds while it was observed.".to_owned();
+    let key = vec![("user", "program".to_owned()), ("system", "kernel".to_owned())];
+    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
+    let figure = Figure { caption, key, drawing, table };
+    html! { @if !times.is_empty() { (blocks::figure(&figure)) } }
 }
 
 /// Writes the page of the difference of two profiles, with flame graphs.
@@ -293,7 +275,7 @@ fn saved(rows: &[Row], unit: &str, places: usize) -> Markup {
     let change = |row: &Row| -row.amount.saved;
     let scale = Scale::over(rows.iter().map(|row| change(row)).chain([0.0]));
     let signed = |value: f64| {
-        let sign = if value > 0.0 { "+" } else { "\u{2212}" };
+        let sign = if value > 0.0 { "+" } else { "-" };
         format!("{sign}{}", number(value.abs(), places))
     };
     let bar = |row: &Row| {
@@ -306,30 +288,19 @@ fn saved(rows: &[Row], unit: &str, places: usize) -> Markup {
         let bar = Mark::bar(class, (0.0, BAR.0), (change(row), BAR.1));
         bar.tip(format!("{}: {} {unit}", row.function, signed(change(row))))
     };
-    html! {
-        @if !rows.is_empty() {
-            figure {
-                figcaption {
-                    b { "The functions that differ most" } ", " (unit) " after minus before; a bar is pale \
-                    if its interval contains zero."
-                }
-                table class="plot functions" {
-                    thead { tr {
-                        th { "function" } th class="g" { (plot::head(&scale)) } th class="n" { "change" }
-                    } }
-                    tbody {
-                        @for row in &rows {
-                            tr {
-                                th scope="row" { (row.function) }
-                                td class="g" { (plot::row(&scale, HEIGHT, &[bar(row)])) }
-                                td class="n" data-h="change" { (signed(change(row))) }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+    let mut table =
+        Table::new(vec![Column::words("function", 0, None), Column::number("", "change", 0)]);
+    for row in &rows {
+        table.row([row.function.clone(), signed(change(row))]);
     }
+    let caption = format!(
+        "The functions that differ most, {unit} after minus before; a bar is pale if its interval \
+         contains zero."
+    );
+    let marks = rows.iter().map(|row| vec![bar(row)]).collect();
+    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
+    let figure = Figure { caption, key: Vec::new(), drawing, table };
+    html! { @if !rows.is_empty() { (blocks::figure(&figure)) } }
 }
 
 fn finish(

@@ -79,6 +79,20 @@ fn drawn(mark: &Mark, unit: &str, place: impl Fn((f64, f64)) -> (f64, f64)) -> M
     }
 }
 
+/// What colours mean: their classes and names.
+pub(crate) fn key<'a>(colours: impl IntoIterator<Item = (&'a str, impl maud::Render)>) -> Markup {
+    html! {
+        ul class="key" {
+            @for (class, name) in colours {
+                li {
+                    svg viewBox="0 0 14 10" aria-hidden="true" { rect class=(class) width="14" height="10" {} }
+                    (name)
+                }
+            }
+        }
+    }
+}
+
 /// The head of a plot: the ticks that its rows share.
 pub(crate) fn head(scale: &Scale) -> Markup {
     html! {

@@ -1,0 +1,112 @@
+//! `html`: the page of a study, and that of why cells differ.
+
+use super::shell::{titled, write};
+use super::{blocks, filter, flame, frontier, pages, verdicts};
+use crate::document::Media;
+use crate::sections::{self, View, frames, waterfall};
+use crate::wording::figures::NONE;
+use crate::wording::setup::date;
+use crate::{Report, Style, Subject, Why};
+use bytepath_profile::Explanation;
+use bytepath_stats::ThresholdResult;
+use maud::{Markup, html};
+use serde_json::json;
+use std::io::{self, Write};
+
+pub(crate) static FORMAT: Report = Report {
+    name: "html",
+    summary: "one self-contained page with figures, for a browser or a printer",
+    extension: "html",
+    render,
+    binary: false,
+    short_names: true,
+};
+
+fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
+    study(subject, &[], out)
+}
+
+/// Writes the page of a study, with the outcome of thresholds.
+pub fn study(
+    subject: &Subject,
+    results: &[ThresholdResult],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let view = View::new(subject, Media::PAGE, true);
+    let charts = subject.explanation.map_or(&[][..], |explanation| &explanation.charts);
+    let data = json!({ "study": filter::data(&view), "flames": flame::data(charts) });
+    write(&title(&view), &view.study.header.bytepath, content(&view, results), &data, out)
+}
+
+/// Writes a page that holds nothing but why cells differ.
+pub fn explanation(
+    explanation: &Explanation,
+    why: Option<&Why>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let title = match explanation.waterfalls.as_slice() {
+        [one] => format!("{} against {}", one.after.cell, one.before.cell),
+        all => format!("{} differences", all.len()),
+    };
+    let parts = [
+        frames::differences(why),
+        waterfall::section(explanation, false),
+        waterfall::symptoms_of(explanation),
+        waterfall::functions_of(explanation),
+    ];
+    let content = html! {
+        header { h1 { (title) } }
+        main {
+            @for part in parts.iter().filter(|part| !part.is_empty()) {
+                section { (blocks::section(part)) }
+            }
+            section { (flame::graphs(&explanation.charts)) }
+        }
+    };
+    let data = json!({ "flames": flame::data(&explanation.charts) });
+    write(&title, env!("CARGO_PKG_VERSION"), content, &data, out)
+}
+
+fn content(view: &View, results: &[ThresholdResult]) -> Markup {
+    let header = &view.study.header;
+    let date = date(header.started_ms).unwrap_or_else(|| NONE.into());
+    let mut parts = sections::study(view);
+    parts.extend([verdicts::method(view), sections::setup(view)]);
+    let charts = view.explanation.map_or(&[][..], |explanation| &explanation.charts);
+    html! {
+        header {
+            p class="kicker" { "bytepath " (header.bytepath) " \u{b7} study of " (date) }
+            h1 { (title(view)) }
+            (verdicts::answer(view))
+            (pages::thresholds(results))
+            nav aria-label="Contents" {
+                @for part in &parts { a href={ "#" (part.id) } { (part.title) } " " }
+            }
+        }
+        main {
+            @if let Some(figure) = frontier::figure(view) { section id="frontier" { (figure) } }
+            (filter::bar(view))
+            (verdicts::list(view))
+            @for part in &parts { (titled(part)) }
+            @if !charts.is_empty() {
+                section id="flames" { h2 { "Flame graphs" } (flame::graphs(charts)) }
+            }
+        }
+    }
+}
+
+fn title(view: &View) -> String {
+    let header = &view.study.header;
+    if !header.title.is_empty() {
+        return header.title.clone();
+    }
+    let what = match view.rows.len() {
+        0 => "No data path measured".to_owned(),
+        1 => format!("One data path: {}", view.rows[0].cell),
+        n => format!("{n} data paths for {}", view.analysis.work().terms().load),
+    };
+    match header.facts.first() {
+        Some(facts) => format!("{what}, Linux {}", facts.kernel_release),
+        None => what,
+    }
+}
