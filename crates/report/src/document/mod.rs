@@ -58,11 +58,21 @@ pub(crate) enum Block {
 /// Points, each after its lead if the leads are not empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
-    pub items: Vec<(String, String)>,
+    pub items: Vec<Point>,
     /// Whether the leads are names of cells.
     pub of_cells: bool,
     /// Summary of a list that a page shows folded.
     pub folded: Option<String>,
+}
+
+/// A point of a list; its lead may be empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    pub lead: String,
+    /// The first word of the text, if it has a tone.
+    pub word: &'static str,
+    pub tone: Tone,
+    pub text: String,
 }
 
 /// A drawing for media that can show one; the others show its table.
@@ -102,6 +112,9 @@ pub(crate) struct Table {
     /// Summary of a table that a page shows folded.
     pub folded: Option<String>,
 }
+
+/// Makes the cell of a column from a row.
+type CellOf<T, C> = fn(&T) -> C;
 
 /// A row of a table: one cell per column.
 #[derive(Clone, Debug)]
@@ -337,14 +350,21 @@ impl From<Figure> for Block {
     }
 }
 
+impl Point {
+    pub(crate) fn new(lead: &str, text: String) -> Point {
+        Point { lead: lead.to_owned(), word: "", tone: Tone::Plain, text }
+    }
+}
+
 impl List {
     pub(crate) fn of_cells(items: impl IntoIterator<Item = (String, String)>) -> List {
-        List { items: items.into_iter().collect(), of_cells: true, folded: None }
+        let items = items.into_iter().map(|(cell, text)| Point::new(&cell, text));
+        List { items: items.collect(), of_cells: true, folded: None }
     }
 
     /// Points without leads.
     pub(crate) fn of(points: impl IntoIterator<Item = String>) -> List {
-        let items = points.into_iter().map(|point| (String::new(), point)).collect();
+        let items = points.into_iter().map(|point| Point::new("", point)).collect();
         List { items, ..List::default() }
     }
 
@@ -414,9 +434,9 @@ impl Table {
     /// A row for each of these, and for each column its cell in a row.
     pub(crate) fn of<T, C: Into<Cell>, const N: usize>(
         rows: impl IntoIterator<Item = T>,
-        columns: [(Column, fn(&T) -> C); N],
+        columns: [(Column, CellOf<T, C>); N],
     ) -> Table {
-        let (columns, cells): (Vec<Column>, Vec<fn(&T) -> C>) = columns.into_iter().unzip();
+        let (columns, cells): (Vec<Column>, Vec<CellOf<T, C>>) = columns.into_iter().unzip();
         let mut table = Table::new(columns);
         for row in rows {
             table.row(cells.iter().map(|cell| cell(&row)));

@@ -8,17 +8,17 @@ use bytepath_profile::counts::{Compared, ComparedRow};
 use std::io::{self, Write};
 
 /// Prints counter, before, after and ratio; what follows from the counters in a table of its own.
-pub fn counters(found: &Compared, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn counters(compared: &Compared, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Document::default();
-    let [before, after] = &found.titles;
+    let [before, after] = &compared.titles;
     page.text("before  ", before);
     page.text("after   ", after);
-    if let Some([before, after]) = found.work {
+    if let Some([before, after]) = compared.work {
         page.text("work    ", &format!("{before} units before, {after} after"));
     }
     for derived in [false, true] {
         let rows: Vec<&ComparedRow> =
-            found.rows.iter().filter(|row| row.derived == derived).collect();
+            compared.rows.iter().filter(|row| row.derived == derived).collect();
         if rows.is_empty() {
             continue;
         }
@@ -38,17 +38,17 @@ pub fn counters(found: &Compared, style: &Style, out: &mut dyn Write) -> io::Res
     }
     page.gap();
     page.text("", "ratio = after / before. - means that nothing was counted, or a ratio to zero.");
-    for note in &found.notes {
+    for note in &compared.notes {
         page.text("- ", note);
     }
     plain::write(&page, style, out)
 }
 
 /// One row a counter, tabs between.
-pub fn counters_tsv(found: &Compared, out: &mut dyn Write) -> io::Result<()> {
+pub fn counters_tsv(compared: &Compared, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "group\tcounter\tunit\tbefore\tafter\tratio\tderived")?;
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-    for row in &found.rows {
+    for row in &compared.rows {
         let ComparedRow { group, name, unit, before, after, ratio, derived } = row;
         let [before, after, ratio] = [before, after, ratio].map(|value| number(*value));
         writeln!(out, "{group}\t{name}\t{unit}\t{before}\t{after}\t{ratio}\t{derived}")?;

@@ -2,11 +2,12 @@
 //! verdict, because a verdict that may be drawn after any block is wrong more often than
 //! it says.
 
-use crate::Style;
-use crate::document::{Column, Document, Table, Tone};
+use crate::document::{Column, Document, Media, Table, Tone};
 use crate::render::plain;
+use crate::sections::View;
 use crate::wording::figures::{NONE, figure, interval, ratio, unit};
-use crate::wording::text::{by_work, mean, nothing};
+use crate::wording::text::{mean, nothing};
+use crate::{Style, Subject};
 use bytepath_record::{Percentile, Study, Work};
 use bytepath_stats::{Analysis, Question, Row, Rules, analyse};
 use std::io::{self, Write};
@@ -21,7 +22,8 @@ pub fn estimates(study: &Study, style: &Style, out: &mut dyn Write) -> io::Resul
     let analysis = analyse(study, &Rules::of(&study.header));
     let mut page = Document::default();
     if analysis.functional.is_none() {
-        let works = by_work(&analysis);
+        let subject = Subject::of(study, &analysis, None);
+        let works = View::new(&subject, Media::TERMINAL, false).by_work();
         if works.is_empty() {
             page.text("  ", &nothing(&analysis));
         }

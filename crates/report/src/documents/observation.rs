@@ -1,4 +1,4 @@
-//! What was seen of a program that is not ours, as text.
+//! An observation of a program.
 
 use crate::Style;
 use crate::document::{Column, Document, Table, Tone};
@@ -17,61 +17,61 @@ const THREADS: usize = 8;
 const CALLS: usize = 12;
 const SOCKETS: usize = 10;
 
-pub fn observation(seen: &Observation, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    plain::write(&document(seen, style.details), style, out)
+pub fn observation(observed: &Observation, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    plain::write(&document(observed, style.details), style, out)
 }
 
 /// Everything that was observed, or in less detail the largest parts.
-pub(crate) fn document(seen: &Observation, details: bool) -> Document {
+pub(crate) fn document(observed: &Observation, details: bool) -> Document {
     let mut document = Document::default();
     let page = &mut document;
-    heading(page, seen);
-    limits(page, seen);
-    sockets(page, seen, details);
-    connections(page, seen, details);
-    ledger(page, seen);
-    time(page, seen, details);
-    machine(page, seen);
-    calls(page, seen, details);
-    remarks(page, seen);
+    heading(page, observed);
+    limits(page, observed);
+    sockets(page, observed, details);
+    connections(page, observed, details);
+    ledger(page, observed);
+    time(page, observed, details);
+    machine(page, observed);
+    calls(page, observed, details);
+    remarks(page, observed);
     document
 }
 
-fn heading(page: &mut Document, seen: &Observation) {
-    page.heading(&format!("bytepath observe: {}", seen.command.join(" ")));
-    let ending = match seen.ending {
+fn heading(page: &mut Document, observed: &Observation) {
+    page.heading(&format!("bytepath observe: {}", observed.command.join(" ")));
+    let ending = match observed.ending {
         Ending::Code(code) => format!("exit code {code}"),
         Ending::Signal(signal) => format!("ended by signal {signal}"),
         Ending::Running => "still running".into(),
         Ending::Gone => "ended".into(),
     };
-    let counter = match seen.counter {
+    let counter = match observed.counter {
         Some(Counter::TaskStorage) => "counted in the kernel (BPF, typed tracepoints)",
         None => "not counted",
     };
-    let threads = plural(seen.threads.len() as u64, "thread");
+    let threads = plural(observed.threads.len() as u64, "thread");
     page.text(
         "  ",
         &format!(
             "process {}, {} s, {ending}; {threads}; system calls {counter}",
-            seen.pid,
-            number(seen.seconds, 2)
+            observed.pid,
+            number(observed.seconds, 2)
         ),
     );
 }
 
-fn limits(page: &mut Document, seen: &Observation) {
-    if seen.limits.is_empty() {
+fn limits(page: &mut Document, observed: &Observation) {
+    if observed.limits.is_empty() {
         return;
     }
     page.heading("What its TCP connections waited for");
-    for sentence in &seen.limits {
+    for sentence in &observed.limits {
         page.text("  ", sentence);
     }
 }
 
-fn connections(page: &mut Document, seen: &Observation, details: bool) {
-    let Some(tcp) = seen.tcp.as_ref().filter(|tcp| !tcp.connections.is_empty()) else { return };
+fn connections(page: &mut Document, observed: &Observation, details: bool) {
+    let Some(tcp) = observed.tcp.as_ref().filter(|tcp| !tcp.connections.is_empty()) else { return };
     page.heading("TCP connections, by the kernel's figures (TCP_INFO)");
     let of_busy = |part: f64, c: &Connection| (c.busy > 0.0).then(|| part / c.busy);
     let shown = if details { tcp.connections.len() } else { SOCKETS };
@@ -99,14 +99,14 @@ fn connections(page: &mut Document, seen: &Observation, details: bool) {
     more(page, tcp.connections.len(), shown, "connection");
 }
 
-fn sockets(page: &mut Document, seen: &Observation, details: bool) {
-    if seen.sockets.is_empty() {
+fn sockets(page: &mut Document, observed: &Observation, details: bool) {
+    if observed.sockets.is_empty() {
         return;
     }
     page.heading("Sockets");
-    let shown = if details { seen.sockets.len() } else { SOCKETS };
-    let mut sockets = seen.sockets.iter().take(shown).cloned().collect::<Vec<_>>();
-    let rest: Vec<&ObservedSocket> = seen.sockets.iter().skip(shown).collect();
+    let shown = if details { observed.sockets.len() } else { SOCKETS };
+    let mut sockets = observed.sockets.iter().take(shown).cloned().collect::<Vec<_>>();
+    let rest: Vec<&ObservedSocket> = observed.sockets.iter().skip(shown).collect();
     if !rest.is_empty() {
         let sum = |of: fn(&ObservedSocket) -> u64| {
             rest.iter().fold(0u64, |sum, socket| sum.saturating_add(of(socket)))
@@ -123,7 +123,7 @@ fn sockets(page: &mut Document, seen: &Observation, details: bool) {
             receive_calls: sum(|s| s.receive_calls),
         });
     }
-    let per_second = |bytes: u64| (seen.seconds > 0.0).then(|| bytes as f64 / seen.seconds);
+    let per_second = |bytes: u64| (observed.seconds > 0.0).then(|| bytes as f64 / observed.seconds);
     let sockets = sockets.iter().map(|s| (s, per_second(s.sent), per_second(s.received)));
     let unit = Work::Bytes.terms().rate_unit;
     page.table(Table::of(
@@ -150,18 +150,19 @@ fn address(of: &Option<String>) -> String {
     of.clone().unwrap_or_else(|| NONE.to_owned())
 }
 
-fn ledger(page: &mut Document, seen: &Observation) {
-    if seen.counter.is_none() {
+fn ledger(page: &mut Document, observed: &Observation) {
+    if observed.counter.is_none() {
         return;
     }
     page.heading("Ledger: how bytes passed between program and kernel");
-    for (lead, traffic) in [("  sent      ", &seen.sent), ("  received  ", &seen.received)] {
+    for (lead, traffic) in [("  sent      ", &observed.sent), ("  received  ", &observed.received)]
+    {
         page.text(lead, &direction(traffic));
         for evidence in &traffic.ledger.evidence {
             page.text("              ", &entry(evidence));
         }
     }
-    let copies = match &seen.copies {
+    let copies = match &observed.copies {
         CopyCount::Counted { to_program, from_program } => format!(
             "{} from the program, {} to it, counted in the kernel as it copied them",
             bytes(*from_program as f64),
@@ -173,7 +174,7 @@ fn ledger(page: &mut Document, seen: &Observation) {
         CopyCount::Unknown => "not measured (see below)".into(),
     };
     page.text("  copies    ", &copies);
-    if let Some(disagreement) = &seen.disagreement {
+    if let Some(disagreement) = &observed.disagreement {
         page.text("  DISAGREE  ", disagreement);
     }
 }
@@ -209,10 +210,11 @@ fn entry(evidence: &Evidence) -> String {
     )
 }
 
-fn time(page: &mut Document, seen: &Observation, details: bool) {
-    let Some(used) = seen.used else { return };
+fn time(page: &mut Document, observed: &Observation, details: bool) {
+    let Some(used) = observed.used else { return };
     page.heading("CPU time of the program");
-    let moved = seen.sent.ledger.delivered.saturating_add(seen.received.ledger.delivered) as f64;
+    let moved =
+        observed.sent.ledger.delivered.saturating_add(observed.received.ledger.delivered) as f64;
     let per_gib = (moved > 0.0).then(|| (used.user + used.system) / (moved / GIB));
     let source = match used.source {
         CpuSource::Wait => "including children it waited for, by wait4",
@@ -222,7 +224,7 @@ fn time(page: &mut Document, seen: &Observation, details: bool) {
         "{} s user, {} s system: {} of one CPU; {source}",
         number(used.user, 3),
         number(used.system, 3),
-        percent((used.user + used.system) / seen.seconds.max(f64::MIN_POSITIVE)),
+        percent((used.user + used.system) / observed.seconds.max(f64::MIN_POSITIVE)),
     );
     if let Some(per_gib) = per_gib {
         text += &format!(
@@ -231,7 +233,7 @@ fn time(page: &mut Document, seen: &Observation, details: bool) {
         );
     }
     page.text("  ", &text);
-    let times = seen.threads.iter().filter_map(|thread| Some((thread, thread.time.as_ref()?)));
+    let times = observed.threads.iter().filter_map(|thread| Some((thread, thread.time.as_ref()?)));
     let mut threads: Vec<(&ObservedThread, &ThreadTime)> = times.collect();
     threads.sort_by(|a, b| b.1.run.total_cmp(&a.1.run));
     let shown = if details { threads.len() } else { THREADS };
@@ -255,8 +257,8 @@ fn time(page: &mut Document, seen: &Observation, details: bool) {
     more(page, threads.len(), shown, "thread");
 }
 
-fn machine(page: &mut Document, seen: &Observation) {
-    let mut cpus: Vec<u32> = seen
+fn machine(page: &mut Document, observed: &Observation) {
+    let mut cpus: Vec<u32> = observed
         .machine
         .iter()
         .filter_map(|reading| match reading.scope {
@@ -277,7 +279,7 @@ fn machine(page: &mut Document, seen: &Observation) {
     for cpu in cpus {
         let mut cells = vec![cpu.to_string()];
         cells.extend(kinds.iter().map(|kind| {
-            let reading = seen.machine.iter().find(|reading| {
+            let reading = observed.machine.iter().find(|reading| {
                 reading.scope == Scope::Cpu(cpu)
                     && reading.metric.strip_prefix("cpu.") == Some(kind)
             });
@@ -288,12 +290,12 @@ fn machine(page: &mut Document, seen: &Observation) {
     page.table(table);
 }
 
-fn calls(page: &mut Document, seen: &Observation, details: bool) {
+fn calls(page: &mut Document, observed: &Observation, details: bool) {
     let total = |tid: u32| -> f64 {
-        seen.calls.iter().filter(|call| call.tid == tid).map(|call| call.row.total).sum()
+        observed.calls.iter().filter(|call| call.tid == tid).map(|call| call.row.total).sum()
     };
     let mut tids: Vec<(u32, f64)> = Vec::new();
-    for call in &seen.calls {
+    for call in &observed.calls {
         // Rows of a thread are adjacent.
         if tids.last().is_none_or(|(tid, _)| *tid != call.tid) {
             tids.push((call.tid, total(call.tid)));
@@ -302,21 +304,21 @@ fn calls(page: &mut Document, seen: &Observation, details: bool) {
     tids.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let shown = if details { tids.len() } else { THREADS };
     for (tid, total) in tids.iter().take(shown) {
-        let rows: Vec<&ObservedCall> = seen.calls.iter().filter(|c| c.tid == *tid).collect();
-        thread_calls(page, seen, *tid, *total, &rows, details);
+        let rows: Vec<&ObservedCall> = observed.calls.iter().filter(|c| c.tid == *tid).collect();
+        thread_calls(page, observed, *tid, *total, &rows, details);
     }
     more(page, tids.len(), shown, "thread");
 }
 
 fn thread_calls(
     page: &mut Document,
-    seen: &Observation,
+    observed: &Observation,
     tid: u32,
     total: f64,
     rows: &[&ObservedCall],
     details: bool,
 ) {
-    let thread = seen.threads.iter().find(|thread| thread.tid == tid);
+    let thread = observed.threads.iter().find(|thread| thread.tid == tid);
     let name = thread.map_or("", |thread| thread.name.as_str());
     let count: u64 = rows.iter().map(|call| call.row.calls).sum();
     page.heading(&format!(
@@ -398,17 +400,17 @@ fn nanoseconds(i: i32) -> String {
     format!("{} {unit}", number(value, usize::from(value < 10.0 && value.fract() != 0.0)))
 }
 
-fn remarks(page: &mut Document, seen: &Observation) {
-    if !seen.absent.is_empty() {
+fn remarks(page: &mut Document, observed: &Observation) {
+    if !observed.absent.is_empty() {
         page.heading("Not measured");
-        for absent in &seen.absent {
+        for absent in &observed.absent {
             let remedy = absent.remedy.as_ref().map(|r| format!(" ({r})")).unwrap_or_default();
             page.text(&format!("  {}: ", absent.what), &format!("{}{remedy}", absent.reason));
         }
     }
-    if !seen.warnings.is_empty() {
-        page.heading("Mind");
-        for warning in &seen.warnings {
+    if !observed.warnings.is_empty() {
+        page.heading("Notes");
+        for warning in &observed.warnings {
             page.text("  ", warning);
         }
     }

@@ -11,14 +11,14 @@ use std::io::{self, Write};
 
 /// Writes break-evens, then a table of all cells.
 pub fn offload(
-    (rows, found): (&[CopyRow], &[BreakEven]),
+    (rows, break_even): (&[CopyRow], &[BreakEven]),
     notes: &[String],
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut page = Document::default();
     let first = rows.first().map_or("", |row| row.beside.cell.engine.as_str());
-    for line in found {
+    for line in break_even {
         page.text("", &sentence(line, &shape(&line.at), first, Work::Bytes));
     }
     for rotate in [false, true] {

@@ -29,28 +29,28 @@ pub fn published(work: &Published, style: &Style, out: &mut dyn Write) -> io::Re
 pub fn published_comparison(
     work: &Published,
     name: &str,
-    found: &PublishedComparison,
+    comparison: &PublishedComparison,
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut page = Document::default();
     heading(&mut page, work);
     page.text("ours         ", name);
-    for figure in &found.figures {
+    for figure in &comparison.figures {
         ratios(&mut page, figure);
     }
-    if !found.numbers.is_empty() {
-        side_by_side(&mut page, &found.numbers);
+    if !comparison.numbers.is_empty() {
+        side_by_side(&mut page, &comparison.numbers);
     }
     page.gap();
-    let [agree, disagree, not] = found.counts();
+    let [agree, disagree, not] = comparison.counts();
     if agree + disagree + not > 0 {
         let all = plural((agree + disagree + not) as u64, "published ratio");
         page.text(
             "",
             &format!("Of {all} {agree} agree, {disagree} disagree, {not} are not measured here."),
         );
-        for line in disagreements(found) {
+        for line in disagreements(comparison) {
             page.text("  - ", &line);
         }
         page.text(
@@ -60,8 +60,8 @@ pub fn published_comparison(
         );
     }
     footnote(&mut page);
-    if !found.not_compared.is_empty() {
-        let more = plural(found.not_compared.len() as u64, "figure");
+    if !comparison.not_compared.is_empty() {
+        let more = plural(comparison.not_compared.len() as u64, "figure");
         let text = format!("{more} without a ratio of rates: leave the study out to see them.");
         page.text("", &text);
     }
@@ -191,9 +191,9 @@ fn outcome(row: &RowComparison) -> (String, Tone) {
 }
 
 /// Where ours disagree, each in a sentence.
-fn disagreements(found: &PublishedComparison) -> Vec<String> {
+fn disagreements(comparison: &PublishedComparison) -> Vec<String> {
     let mut lines = Vec::new();
-    for figure in &found.figures {
+    for figure in &comparison.figures {
         for row in figure.rows.iter().filter(|row| row.outcome == Agreement::Disagrees) {
             let Some(effect) = &row.ours else { continue };
             let range = effect.interval.map_or(String::new(), |i| interval(i.low, i.high));

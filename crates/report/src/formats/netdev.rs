@@ -5,12 +5,11 @@
 use crate::document::{Document, Media, Tone};
 use crate::render::plain::{self, MAIL_WIDTH};
 use crate::sections::{self, View, frames, waterfall};
-use crate::wording::figures::{change, plural};
-use crate::wording::{answer, offload, reproduce, setup, text, verdicts};
+use crate::wording::figures::plural;
+use crate::wording::{reproduce, setup};
 use crate::{Report, Style, Subject, Why};
 use bytepath_profile::Explanation;
 use bytepath_record::{Cell, Study, StudyHeader};
-use bytepath_stats::Question;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
@@ -29,6 +28,7 @@ pub(crate) static FORMAT: Report = Report {
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     let view = View::new(subject, Media::MAIL, false);
     let mut document = Document::default();
+    document.push([sections::answer(&view)]);
     opening(&mut document, &view);
     document.push(sections::study(&view));
     document.push([sections::setup(&view)]);
@@ -51,25 +51,16 @@ pub(crate) fn explanation(
     plain::write_mail(&document, out)
 }
 
-/// What was compared, and the answer.
+/// What was compared.
 fn opening(page: &mut Document, view: &View) {
-    let View { study, analysis, explanation, .. } = *view;
+    let View { study, analysis, .. } = *view;
     let header = &study.header;
-    for line in offload::sentences(analysis) {
-        page.text("", &line);
-    }
-    page.gap();
-    let paragraphs = answer::answer(analysis, explanation);
-    for paragraph in &paragraphs {
-        page.text("", &format!("{}: {}", paragraph.lead, paragraph.text));
-    }
-    page.gap();
     if !header.title.is_empty() {
         page.text("", &header.title);
         page.gap();
     }
     let varied = if differ_in_path_alone(study) { "data path" } else { "configuration" };
-    let mut text = format!(
+    let text = format!(
         "{} for {}, measured against {} on Linux {} over {} in random order.",
         plural(view.rows.len() as u64, varied),
         analysis.work().terms().load,
@@ -77,38 +68,7 @@ fn opening(page: &mut Document, view: &View) {
         kernel(study),
         plural(blocks(study), "block"),
     );
-    // The answer names them already.
-    let leaders = if paragraphs.is_empty() { text::leaders(analysis) } else { Vec::new() };
-    match text::functional(analysis) {
-        Some(functional) => text += &format!(" {functional}"),
-        None if leaders.is_empty() && paragraphs.is_empty() => {
-            text += &format!(" {}", text::nothing(analysis))
-        }
-        None => {}
-    }
-    for leader in &leaders {
-        let (row, question) = (leader.row, leader.question);
-        let word = verdicts::word(row, question);
-        let standing = match leader.effect() {
-            Some(effect) => format!(" ({}, {word})", change(effect.ratio)),
-            None if row.baseline => " (the baseline)".into(),
-            None if word.is_empty() => String::new(),
-            None => format!(" ({word})"),
-        };
-        let label = match question {
-            Question::Rate => format!(", {}", text::labels(&row.labels)),
-            _ => String::new(),
-        };
-        let title = capital(&leader.title());
-        text += &format!(" {title}: {}, {}{standing}{label}.", row.cell, leader.figure);
-    }
     page.text("", &text);
-}
-
-/// The words with a capital at their beginning.
-fn capital(words: &str) -> String {
-    let mut letters = words.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn differ_in_path_alone(study: &Study) -> bool {

@@ -75,16 +75,18 @@ fn figure(view: &View, work: Work, shown: Cost, rows: &[&Row]) -> Figure {
         view.analysis.baseline
     );
     let key = KINDS[..kinds].iter().map(|(class, name)| (*class, (*name).to_owned())).collect();
+    // A mail has no room for the parts, and the change must not go before the totals.
+    let [total, change] = if view.medium == Media::MAIL { [1, 0] } else { [0, 2] };
     let mut columns = vec![Column::path()];
     for group in [tx, rx] {
         let parts = [("user", 4), ("sys", 1), ("soft", 1)];
         let parts = parts.map(|(title, rank)| Column::number(group, title, rank));
         columns.extend(parts.map(|column| column.on(Media::TERMINAL)));
-        columns.push(Column::number(group, "total", 0));
+        columns.push(Column::number(group, "total", total));
     }
     columns.extend([
         Column::number("both ends", "total", 0),
-        Column::ratio("both ends", 2).interval(5),
+        Column::ratio("both ends", change).interval(5),
         Column::words("verdict", 0, None),
     ]);
     let mut table = Table::new(columns);

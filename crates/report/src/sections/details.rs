@@ -4,7 +4,9 @@
 use super::functions::rankings;
 use super::view::View;
 use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
-use crate::wording::figures::{amount, bytes, milliseconds, number, percent, plural, rate, ratio};
+use crate::wording::figures::{
+    NONE, amount, bytes, milliseconds, number, percent, plural, rate, ratio,
+};
 use bytepath_record::{CallRow, Role, Scope, SizeDistribution, Trial, Work};
 use bytepath_stats::{Pace, Row};
 
@@ -18,8 +20,16 @@ pub(crate) fn calls(view: &View) -> Section {
             (Column::words("call", 0, Some(14)), |(.., c)| c.name.clone()),
             (Column::number("", "calls", 0), |(.., c)| c.calls.to_string()),
             (Column::number("", "errors", 0), |(.., c)| c.errors.to_string()),
-            (Column::number("", "bytes/call", 3), |(.., c)| number(bytes_per_call(c), 0)),
-            (Column::number("milliseconds", "total", 1), |(.., c)| milliseconds(c.total)),
+            (Column::number("", "bytes/call", 3).on(Media::PLAIN), |(.., c)| {
+                number(bytes_per_call(c), 0)
+            }),
+            (Column::number("", "bytes/call", 3).on(Media::PAGE), |(.., c)| {
+                bytes_per_call(c).map_or(NONE.into(), bytes)
+            }),
+            (Column::number("milliseconds", "total", 1).on(Media::PLAIN), |(.., c)| {
+                milliseconds(c.total)
+            }),
+            (Column::number("seconds", "total", 1).on(Media::PAGE), |(.., c)| number(c.total, 3)),
             (Column::number("milliseconds", "min", 1), |(.., c)| milliseconds(c.min)),
             (Column::number("milliseconds", "avg", 0), |(.., c)| milliseconds(c.avg)),
             (Column::number("milliseconds", "max", 0), |(.., c)| milliseconds(c.max)),

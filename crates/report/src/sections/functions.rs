@@ -62,7 +62,7 @@ const RANKED: [(&str, &str, &str, bool); 5] = [
 /// Functions that are shown of each cell.
 const SHOWN: usize = 6;
 
-/// Everything that meters say of functions, per unit of work over all trials of a cell in
+/// All meter readings of functions, per unit of work over all trials of a cell in
 /// which the meter ran.
 pub(crate) fn rankings(study: &Study, analysis: &Analysis) -> Vec<Ranking> {
     let ranking = |(metric, title, note, timed)| {
@@ -91,7 +91,7 @@ fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Line> {
     if units <= 0.0 {
         return Vec::new();
     }
-    let mut found: Vec<(String, f64, f64)> = Vec::new();
+    let mut lines: Vec<(String, f64, f64)> = Vec::new();
     for reading in trials.iter().flat_map(|trial| &trial.readings) {
         let Some((kind, is_count)) = part_of(&reading.metric, metric) else { continue };
         let function = match &reading.scope {
@@ -100,18 +100,18 @@ fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Line> {
             Scope::Function(name) | Scope::FunctionOf(_, name) => format!("{name}, {kind}"),
             _ => continue,
         };
-        let at = found.iter().position(|line| line.0 == function).unwrap_or_else(|| {
-            found.push((function, 0.0, 0.0));
-            found.len() - 1
+        let at = lines.iter().position(|line| line.0 == function).unwrap_or_else(|| {
+            lines.push((function, 0.0, 0.0));
+            lines.len() - 1
         });
         let [time, count] = if is_count || !timed { [0.0, 1.0] } else { [1.0, 0.0] };
-        found[at].1 += time * reading.value;
-        found[at].2 += count * reading.value;
+        lines[at].1 += time * reading.value;
+        lines[at].2 += count * reading.value;
     }
     let most = |line: &(String, f64, f64)| if timed { line.1 } else { line.2 };
-    found.sort_by(|a, b| (b.0 == "all").cmp(&(a.0 == "all")).then(most(b).total_cmp(&most(a))));
-    found.retain(|line| line.0 == "all" || most(line) > 0.0);
-    found.truncate(SHOWN + 1);
+    lines.sort_by(|a, b| (b.0 == "all").cmp(&(a.0 == "all")).then(most(b).total_cmp(&most(a))));
+    lines.retain(|line| line.0 == "all" || most(line) > 0.0);
+    lines.truncate(SHOWN + 1);
     let line = |(function, time, count): (String, f64, f64)| Line {
         cell: row.cell.clone(),
         function,
@@ -119,7 +119,7 @@ fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Line> {
         count: amount(count / units),
         unit: if row.work == Work::Bytes { "GiB" } else { terms.unit },
     };
-    found.into_iter().map(line).collect()
+    lines.into_iter().map(line).collect()
 }
 
 /// What kind of a metric's parts another one is ("" for all of it), and whether it counts.

@@ -175,12 +175,12 @@ fn block(
     let generators = distinct(outcomes.iter().map(|outcome| &outcome.cell.tx)).len();
     let sink = |outcome: &Outcome| sink(outcome.cell, generators);
     for name in distinct(outcomes.iter().map(|outcome| sink(outcome))) {
-        let found = |lines: &Vec<String>| {
+        let outcome = |lines: &Vec<String>| {
             let is = |f: &&&Outcome| sink(f) == name && variant(f.cell) == *lines;
             outcomes.iter().find(is).map(|outcome| outcome.hops)
         };
         let figure = |of: &dyn Fn(&HopsRow) -> String| -> Vec<String> {
-            let text = |lines| found(lines).map(of);
+            let text = |lines| outcome(lines).map(of);
             variants.iter().map(|lines| text(lines).unwrap_or_else(|| NONE.into())).collect()
         };
         let rate = |rate: Option<Summary>, threads: u32| {
@@ -232,11 +232,11 @@ fn title(study: &Study, outcomes: &[&Outcome], threads: u32, width: usize) -> Ve
 }
 
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
+    let mut distinct = Vec::new();
     for one in all {
-        if !found.contains(&one) {
-            found.push(one);
+        if !distinct.contains(&one) {
+            distinct.push(one);
         }
     }
-    found
+    distinct
 }

@@ -34,7 +34,9 @@ pub(crate) fn section(view: &View) -> Section {
         let (tx, rx) = (evidence(&row.sender), evidence(&row.receiver));
         (row.cell.to_string(), format!("tx {} {tx}; rx {} {rx}", row.tx, row.rx))
     });
-    section.with(List::of_cells(items).folded("Evidence for the ledger"))
+    let evidence = List::of_cells(items).folded("Evidence for the ledger");
+    section.add_on(Media::TERMINAL.or(Media::PAGE), evidence);
+    section
 }
 
 fn figure(rows: &[&Row]) -> Figure {

@@ -22,8 +22,8 @@ mod verdicts;
 mod view;
 pub(crate) mod waterfall;
 
-pub(crate) use verdicts::setup;
-pub(crate) use view::{View, class};
+pub(crate) use verdicts::{answer, setup};
+pub(crate) use view::View;
 
 use crate::document::{Media, Section};
 

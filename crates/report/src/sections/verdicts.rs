@@ -1,18 +1,44 @@
-//! The verdicts in sentences, what did not run, warnings, and how a study was set up.
+//! The answer and the verdicts in sentences, what did not run, warnings, and how a study was set up.
 
 use super::view::View;
-use crate::document::{Block, List, Media, Section, Tone};
+use crate::document::{Block, List, Media, Point, Section, Tone};
 use crate::wording::ascii::plain;
+use crate::wording::figures::plural;
 use crate::wording::setup::{self, date};
 use crate::wording::text::{self, Unmeasured};
-use crate::wording::{reproduce, verdicts};
+use crate::wording::{answer, offload, reproduce, verdicts};
 use bytepath_record::Facts;
-use bytepath_stats::Question;
+use bytepath_stats::{Analysis, Comparison, Question, Row};
 
-/// Every comparison in a sentence, and what the words rest on. A page has them first, by cell.
+/// From which size on copy engines pay; which cell to use, why, and what is undecided. If
+/// nothing is recommended, because one cell was measured or no speed, what leads in what.
+pub(crate) fn answer(view: &View) -> Section {
+    let mut section = Section::new("answer", "");
+    offload::sentences(view.analysis).iter().for_each(|line| section.text("", line));
+    section.add(Block::Gap);
+    let paragraphs = answer::answer(view.analysis, view.explanation);
+    let leads = paragraphs.into_iter().map(|paragraph| (paragraph.lead.to_owned(), paragraph.text));
+    let mut leads: Vec<(String, String)> = leads.collect();
+    if leads.is_empty() {
+        leads = text::answer(view.analysis);
+    }
+    let widest = leads.iter().map(|(lead, _)| lead.len()).max().unwrap_or(0);
+    for (lead, text) in leads {
+        let lead = if lead.is_empty() { lead } else { format!("{lead:<widest$}  ") };
+        section.text(&lead, &text);
+    }
+    section.with(Block::Gap)
+}
+
+/// Cells that a page lists whatever their verdict; of more, those without a claim are folded,
+/// so that a large matrix does not bury its answer.
+const LISTED: usize = 8;
+
+/// Every comparison in a sentence, and what the words rest on.
 pub(crate) fn section(view: &View) -> Section {
     let analysis = view.analysis;
-    let mut section = Section::new("verdict", "Verdicts").on(Media::PLAIN);
+    let base = &analysis.baseline;
+    let mut section = Section::new("verdict", format!("Verdicts, against {base}"));
     // Why nothing was measured is the answer.
     if view.rows.is_empty() {
         return section;
@@ -24,10 +50,15 @@ pub(crate) fn section(view: &View) -> Section {
         let noise = verdicts::noise(analysis, question);
         if !compared.is_empty() {
             is_compared = true;
-            section.heading(format!("Verdicts on {what}, against {}", analysis.baseline));
-            let sentence = |c| verdicts::sentence(c, analysis);
-            let items = compared.iter().map(|(row, c)| (row.cell.to_string(), sentence(c)));
-            section.add(List::of_cells(items));
+            section.heading(format!("Verdicts on {what}, against {base}"));
+            let is_long = view.medium == Media::PAGE && compared.len() > LISTED;
+            let claims = |c: &Comparison| !is_long || c.verdict.better().is_some();
+            let (listed, folded): (Vec<_>, Vec<_>) =
+                compared.into_iter().partition(|(_, c)| claims(c));
+            let folded = sentences(folded, analysis);
+            let cells = plural(folded.items.len() as u64, "cell");
+            section.add(sentences(listed, analysis));
+            section.add(folded.folded(&format!("{cells} not distinguishable from {base}")));
             section.text("  ", &noise);
         } else if analysis.noise(question).is_some() {
             // A cell against itself has nothing but its noise to report.
@@ -42,6 +73,16 @@ pub(crate) fn section(view: &View) -> Section {
         section.text("  ", &verdicts::stopping(analysis).unwrap_or_default());
     }
     section
+}
+
+fn sentences(compared: Vec<(&Row, &Comparison)>, analysis: &Analysis) -> List {
+    let point = |(row, comparison): (&Row, &Comparison)| Point {
+        lead: row.cell.to_string(),
+        word: comparison.verdict.word(),
+        tone: Tone::of(comparison.verdict.better()),
+        text: verdicts::sentence(comparison, analysis),
+    };
+    List { items: compared.into_iter().map(point).collect(), ..List::of_cells([]) }
 }
 
 /// Which profiles there are, and what it cost to take them.
@@ -67,7 +108,7 @@ pub(crate) fn missing(view: &View) -> Section {
         let mut list = List::of_cells([]);
         for Unmeasured { row, reason, remedy } in all {
             let remedy = if remedy.is_empty() { String::new() } else { format!(" -> {remedy}") };
-            list.items.push((row.cell.to_string(), format!("{reason}{remedy}")));
+            list.items.push(Point::new(&row.cell.0, format!("{reason}{remedy}")));
         }
         section.add(list);
     }
@@ -105,10 +146,9 @@ pub(crate) fn setup(view: &View) -> Section {
         section.add(Block::Gap);
     }
     let facts = setup::facts(&view.subject).into_iter();
-    let mut items: Vec<(String, String)> =
-        facts.map(|(name, text)| (name.to_owned(), text)).collect();
+    let mut items: Vec<Point> = facts.map(|(name, text)| Point::new(name, text)).collect();
     if view.medium == Media::PAGE {
-        items.push(("meters".into(), header.meters.join(", ")));
+        items.push(Point::new("meters", header.meters.join(", ")));
     }
     section.add(List { items, ..List::default() });
     if view.medium == Media::PAGE {
@@ -132,10 +172,10 @@ fn settings(host: &Facts, at: usize, of: usize) -> List {
         (0, _) => "the sender\u{2019}s host",
         _ => "the receiver\u{2019}s host",
     };
-    let mut items = vec![("kernel".to_owned(), host.kernel_version.clone())];
+    let mut items = vec![Point::new("kernel", host.kernel_version.clone())];
     if !host.privileges.capabilities.is_empty() {
-        items.push(("capabilities".into(), host.privileges.capabilities.join(", ")));
+        items.push(Point::new("capabilities", host.privileges.capabilities.join(", ")));
     }
-    items.extend(host.settings.iter().map(|(name, value)| (name.clone(), value.clone())));
+    items.extend(host.settings.iter().map(|(name, value)| Point::new(name, value.clone())));
     List { items, ..List::default() }.folded(&format!("Settings of {name}"))
 }

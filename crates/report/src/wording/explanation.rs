@@ -129,15 +129,13 @@ pub(crate) fn signed(value: f64, decimals: usize) -> String {
     if value > 0.0 && !zero { format!("+{text}") } else { text }
 }
 
-/// The waterfall in plain words: names what the intervals leave no doubt of; where they leave
-/// doubt of every step, the largest, and says so.
-/// Where the study is `functional`, nothing in them says what anything costs.
-pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
+/// How the costs of the two cells differ.
+fn difference(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
     let digits = decimals(waterfall);
     let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
     let by = if waterfall.check.is_some() { "" } else { " by the samples" };
-    let mut text = match (all.resolved(), all.mean < 0.0) {
+    match (all.resolved(), all.mean < 0.0) {
         _ if functional => format!(
             "FUNCTIONAL ONLY: on an emulated processor {} took {} {unit} {} than {}{by}. Which \
              functions ran is the same as on any machine, what they cost is not",
@@ -164,7 +162,17 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
             before.cell,
             number(all.mean.abs(), digits)
         ),
-    };
+    }
+}
+
+/// The waterfall in plain words: names what the intervals leave no doubt of; where they leave
+/// doubt of every step, the largest, and says so.
+/// Where the study is `functional`, nothing in them says what anything costs.
+pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
+    let Waterfall { before, after, .. } = waterfall;
+    let digits = decimals(waterfall);
+    let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
+    let mut text = difference(waterfall, functional);
     let least = SMALL * larger_cost(waterfall);
     let change = |mean: f64| {
         format!("{} {}", number(mean.abs(), digits), if mean < 0.0 { "less" } else { "more" })

@@ -3,10 +3,10 @@
 use super::figures::{bytes, number, percent, plural};
 use bytepath_record::{Connection, Observation, ObservedTcp};
 
-/// Share of the bytes sent again from which on that is the first thing to be said: TCP
+/// Share of the bytes sent again from which on that comes first: TCP
 /// halves its window at a single loss, so a little is much.
 const MUCH: f64 = 0.001;
-/// Share of the time from which on a limit is worth a sentence.
+/// Share of the time from which on a limit gets a sentence.
 const WORTH: f64 = 0.05;
 /// Share of the time without data in flight from which on the program is the limit.
 const IDLE: f64 = 0.5;
@@ -40,9 +40,9 @@ const TROUBLE: &[(&str, &str)] = &[
     ("TCPAbortOnMemory", "connections ended for lack of memory"),
 ];
 
-/// Sentences, the most important first; none where TCP moved nothing or was not looked at.
-pub fn limits(seen: &Observation) -> Vec<String> {
-    seen.tcp.as_ref().map_or_else(Vec::new, |tcp| waits(tcp, seen.seconds))
+/// Sentences, the most important first; empty if TCP moved nothing or was not observed.
+pub fn limits(observation: &Observation) -> Vec<String> {
+    observation.tcp.as_ref().map_or_else(Vec::new, |tcp| waits(tcp, observation.seconds))
 }
 
 fn waits(tcp: &ObservedTcp, seconds: f64) -> Vec<String> {
@@ -52,21 +52,21 @@ fn waits(tcp: &ObservedTcp, seconds: f64) -> Vec<String> {
     };
     let (lost, is_much) = retransmitted(all);
     let (first, last) = if is_much { (lost, None) } else { (None, lost) };
-    let mut said: Vec<String> = first.into_iter().collect();
-    said.extend(waited(all));
-    said.extend(idle(busiest, seconds));
-    said.extend(last);
-    said.extend(disordered(all));
+    let mut sentences: Vec<String> = first.into_iter().collect();
+    sentences.extend(waited(all));
+    sentences.extend(idle(busiest, seconds));
+    sentences.extend(last);
+    sentences.extend(disordered(all));
     for (name, meaning) in TROUBLE {
         if let Some(count) = tcp.counters.get(*name).filter(|count| **count > 0) {
             let count = grouped(*count);
-            said.push(format!(
+            sentences.push(format!(
                 "Counted in the network namespace, of all programs there: {count} {meaning} \
                  ({name})."
             ));
         }
     }
-    said
+    sentences
 }
 
 /// What was sent again, and whether that is much.
@@ -107,7 +107,7 @@ fn waited(all: &[Connection]) -> Vec<String> {
     }
     let (window, buffer) = (sum(|c| c.window_limited), sum(|c| c.buffer_limited));
     let rest = (busy - window - buffer).max(0.0);
-    let mut said = Vec::new();
+    let mut parts = Vec::new();
     for (time, words) in [
         (
             window,
@@ -121,13 +121,13 @@ fn waited(all: &[Connection]) -> Vec<String> {
         ),
     ] {
         if time / busy >= WORTH {
-            said.push((time, format!("{} of the busy time {words}.", percent(time / busy))));
+            parts.push((time, format!("{} of the busy time {words}.", percent(time / busy))));
         }
     }
     if rest / busy >= WORTH {
         let most = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy));
         let path = most.map(path).unwrap_or_default();
-        said.push((
+        parts.push((
             rest,
             format!(
                 "{} of the busy time within the congestion window and the speed of the path{path}.",
@@ -135,8 +135,8 @@ fn waited(all: &[Connection]) -> Vec<String> {
             ),
         ));
     }
-    said.sort_by(|a, b| b.0.total_cmp(&a.0));
-    said.into_iter().map(|(_, text)| text).collect()
+    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+    parts.into_iter().map(|(_, text)| text).collect()
 }
 
 /// Figures of the connection that was busy longest.

@@ -1,9 +1,9 @@
-//! What reports for people call the cells of a study: levels that all cells have are said
-//! once, at the head, and left out of every name.
+//! What reports for people call the cells of a study: levels that all cells have are
+//! listed once, at the head, and left out of every name.
 
 use bytepath_record::{CellId, Study, StudyHeader};
 
-/// The study with short names; none where the cells have no level in common, or are but one.
+/// The study with short names; `None` if the cells have no level in common, or are but one.
 pub(crate) fn shortened(study: &Study) -> Option<Study> {
     let all: Vec<&str> = study.header.cells.iter().map(|cell| cell.id.0.as_str()).collect();
     let shared = shared(&all);
@@ -37,8 +37,8 @@ fn shared<'a>(names: &[&'a str]) -> Vec<&'a str> {
 
 fn without(name: &str, words: &[String]) -> String {
     let path = name.split(' ').take(1);
-    let own = levels(name).filter(|word| !words.iter().any(|other| other == word));
-    path.chain(own).collect::<Vec<&str>>().join(" ")
+    let remaining = levels(name).filter(|word| !words.iter().any(|other| other == word));
+    path.chain(remaining).collect::<Vec<&str>>().join(" ")
 }
 
 fn levels(name: &str) -> impl Iterator<Item = &str> {

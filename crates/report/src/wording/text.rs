@@ -4,10 +4,9 @@
 use super::figures::{
     NONE, amount, bytes, figure as shown, interval, number, percent, plural, ratio, unit,
 };
-use bytepath_record::{Evidence, Manner, Percentile, Role, Work};
+use bytepath_record::{Evidence, Manner, Percentile, Role};
 use bytepath_stats::{
-    Analysis, Comparison, Counted, CpuRule, Direction, Effect, End, Question, ReceiveWork, Row,
-    rejections,
+    Analysis, Comparison, Counted, CpuRule, Direction, End, Question, ReceiveWork, Row, rejections,
 };
 use std::fmt::Display;
 
@@ -22,7 +21,7 @@ pub(crate) struct Leader<'a> {
     pub row: &'a Row,
     /// Its figure, with the unit.
     pub figure: String,
-    /// That of the baseline, without; none where it leads itself.
+    /// That of the baseline, without; `None` if it leads itself.
     pub base: Option<String>,
 }
 
@@ -35,11 +34,6 @@ impl Leader<'_> {
             Question::Instructions => "fewest instructions".into(),
             Question::Latency(percentile) => format!("lowest {}", percentile.name()),
         }
-    }
-
-    /// How it compares with the baseline.
-    pub(crate) fn effect(&self) -> Option<&Effect> {
-        self.row.comparison(self.question)?.effect.as_ref()
     }
 }
 
@@ -137,18 +131,7 @@ pub(crate) fn nothing(analysis: &Analysis) -> String {
     text
 }
 
-/// The measured rows by what they count, in the order of the table: figures of two
-/// works are in two tables.
-pub(crate) fn by_work(analysis: &Analysis) -> Vec<(Work, Vec<&Row>)> {
-    let measured = |work| -> Vec<&Row> {
-        let rows = analysis.rows.iter();
-        rows.filter(|row| row.status.measured > 0 && row.work == work).collect()
-    };
-    let all = Work::ALL.into_iter().map(|work| (work, measured(work)));
-    all.filter(|(_, rows)| !rows.is_empty()).collect()
-}
-
-/// What a study that measured no speed does show; none where it measured.
+/// What a study that measured no speed does show; `None` if it did.
 pub(crate) fn functional(analysis: &Analysis) -> Option<String> {
     let because = analysis.functional.as_ref()?;
     let worked = analysis.rows.iter().filter(|row| row.status.measured > 0).count();
@@ -191,7 +174,7 @@ pub(crate) fn labels(labels: &[Counted]) -> String {
     }
 }
 
-/// The label of a row, with a sign if [`on_a_wire`] has more to say of it.
+/// The label of a row, with a sign if [`on_a_wire`] has a remark on it.
 pub(crate) fn label(row: &Row) -> String {
     let sign = if was_copied_on_the_way(row) { " (*)" } else { "" };
     format!("{}{sign}", labels(&row.labels))
@@ -280,7 +263,7 @@ pub(crate) fn powered(analysis: &Analysis) -> bool {
     analysis.rows.iter().any(|row| row.energy().is_some())
 }
 
-/// What "middle" means; none where no row has such a figure.
+/// What "middle" means; `None` if no row has such a figure.
 pub(crate) fn middle_rule(analysis: &Analysis) -> Option<String> {
     let headlines: Vec<_> = analysis.rows.iter().filter_map(|row| row.headline).collect();
     let most = headlines.iter().max_by_key(|h| h.of)?;
@@ -295,7 +278,7 @@ pub(crate) fn middle_rule(analysis: &Analysis) -> Option<String> {
     ))
 }
 
-/// What the ledger and the witness page say of one end.
+/// Evidence summary for one endpoint.
 pub(crate) fn evidence(end: &End) -> String {
     let Some(ledger) = &end.ledger else { return "kept no ledger".into() };
     let mut parts = Vec::new();
@@ -345,20 +328,20 @@ pub(crate) fn unavailable(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
 
 /// Trials that failed, or that an event invalidated: none of them counts.
 pub(crate) fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
-    let mut found = Vec::new();
+    let mut unmeasured = Vec::new();
     for row in all(analysis) {
         let status = &row.status;
         let of = status.ended();
         for failure in &status.failed {
             let reason = format!("{} of {of}: {}", failure.count, failure.fault.message);
             let remedy = failure.fault.remedy.as_deref().unwrap_or("");
-            found.push(Unmeasured { row, reason, remedy });
+            unmeasured.push(Unmeasured { row, reason, remedy });
         }
         for reason in rejections(&status.rejected, of as usize) {
-            found.push(Unmeasured { row, reason, remedy: "" });
+            unmeasured.push(Unmeasured { row, reason, remedy: "" });
         }
     }
-    found
+    unmeasured
 }
 
 /// Cells that have no trial at all.
@@ -426,7 +409,7 @@ pub(crate) fn warnings(analysis: &Analysis) -> Vec<String> {
     lines
 }
 
-/// A sentence and how often it was said.
+/// A sentence and how often it occurs.
 pub(crate) fn counted(sentence: &Counted) -> String {
     match sentence.count {
         0 | 1 => sentence.text.clone(),

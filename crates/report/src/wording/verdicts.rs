@@ -7,20 +7,11 @@ use bytepath_stats::{
     Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Question, Row, STEAL_LIMIT, Test, Verdict,
 };
 
-/// The comparisons of one question, in the order of the rows; none where the study
-/// measured no speed, so that there is nothing to be said of them.
+/// The comparisons of one question, in the order of the rows; empty if the study
+/// measured no speed.
 pub(crate) fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparison)> {
     let all = analysis.rows.iter().filter_map(|row| Some((row, row.comparison(question)?)));
     all.filter(|(_, comparison)| comparison.verdict != Verdict::Functional).collect()
-}
-
-/// The word of a row in one question, for a table.
-pub(crate) fn word(row: &Row, question: Question) -> &'static str {
-    match row.comparison(question) {
-        Some(comparison) => comparison.verdict.word(),
-        None if row.baseline => "baseline",
-        None => "",
-    }
 }
 
 /// What a question is about, for a heading.
@@ -102,17 +93,17 @@ pub(crate) fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
 /// difference as large as the margin, of every other word that of none.
 pub(crate) fn chance(test: &Test, verdict: Verdict) -> String {
     let claim = if verdict == Verdict::Equivalent { test.equivalent } else { test.different };
-    let own = format!("p {}", probability(claim.p));
+    let alone = format!("p {}", probability(claim.p));
     if test.family < 2 {
-        return own;
+        return alone;
     }
-    format!("{own}, {} among {}", probability(claim.adjusted), test.family)
+    format!("{alone}, {} among {}", probability(claim.adjusted), test.family)
 }
 
 /// How far a cell was from itself.
 pub(crate) fn noise(analysis: &Analysis, question: Question) -> String {
-    let known = analysis.noise(question).zip(analysis.noise_of.as_ref());
-    let Some((noise, cell)) = known else {
+    let measured = analysis.noise(question).zip(analysis.noise_of.as_ref());
+    let Some((noise, cell)) = measured else {
         return "Noise: unknown, because no cell was measured against itself in two \
                 or more blocks. Verdicts rest on their own spread alone."
             .into();
@@ -159,7 +150,7 @@ pub(crate) fn events_rule() -> String {
     )
 }
 
-/// The stopping rule and its outcome; none where none was declared.
+/// The stopping rule and its outcome; `None` if none was declared.
 pub(crate) fn stopping(analysis: &Analysis) -> Option<String> {
     let s = analysis.stopping?;
     Some(format!(

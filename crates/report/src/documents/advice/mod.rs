@@ -111,22 +111,22 @@ pub struct Range {
 }
 
 /// Compares what a program did with a study.
-pub fn advise(seen: &Observation, study: &Study) -> Advice {
+pub fn advise(observed: &Observation, study: &Study) -> Advice {
     let mut advice = Advice {
         format: "bytepath-advice",
-        command: seen.command.clone(),
+        command: observed.command.clone(),
         first: String::new(),
         directions: Vec::new(),
         refused: Vec::new(),
         remarks: Vec::new(),
     };
-    match same_host(seen, study) {
+    match same_host(observed, study) {
         Err(reason) => advice.refused.push(Refusal { what: "all".into(), reason }),
         Ok(remarks) => {
             advice.remarks = remarks;
             for role in Role::ALL {
                 let what = role_words(role).to_owned();
-                match direction(seen, study, role) {
+                match direction(observed, study, role) {
                     Ok(Some(direction)) => advice.directions.push(direction),
                     Ok(None) => {}
                     Err(reason) => advice.refused.push(Refusal { what, reason }),
@@ -146,12 +146,12 @@ pub fn advise(seen: &Observation, study: &Study) -> Advice {
 }
 
 /// Whether both are of one machine and kernel, and what is different anyway.
-fn same_host(seen: &Observation, study: &Study) -> Result<Vec<String>, String> {
-    let Some(host) = &seen.host else {
-        return Err("the observation does not say on which host it was made; observe again".into());
+fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, String> {
+    let Some(host) = &observed.host else {
+        return Err("the observation does not record its host; observe again".into());
     };
     let Some(other) = study.header.facts.first() else {
-        return Err("the study does not say on which host it was made; run it again".into());
+        return Err("the study does not record its host; run it again".into());
     };
     if study.header.functional.is_some() {
         return Err("the study is functional: its figures are of no real machine".into());
@@ -190,13 +190,17 @@ fn same_host(seen: &Observation, study: &Study) -> Result<Vec<String>, String> {
 }
 
 /// The answer for one direction; none if nothing was moved that way.
-fn direction(seen: &Observation, study: &Study, role: Role) -> Result<Option<Direction>, String> {
+fn direction(
+    observed: &Observation,
+    study: &Study,
+    role: Role,
+) -> Result<Option<Direction>, String> {
     let traffic = match role {
-        Role::Sender => &seen.sent,
-        Role::Receiver => &seen.received,
+        Role::Sender => &observed.sent,
+        Role::Receiver => &observed.received,
     };
     let moved = traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add);
-    let all = [&seen.sent, &seen.received]
+    let all = [&observed.sent, &observed.received]
         .map(|traffic| traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add));
     // Requests, say, where it is the answers that count.
     if (moved as f64) < BESIDES * all[0].max(all[1]) as f64 || moved == 0 {
@@ -210,7 +214,7 @@ fn direction(seen: &Observation, study: &Study, role: Role) -> Result<Option<Dir
         ));
     }
     let way = main_way(traffic, moved)?;
-    let flows = flows(seen, role)?;
+    let flows = flows(observed, role)?;
     let per_call = way.bytes as f64 / way.calls.max(1) as f64;
     let now = nearest(study, role, way, per_call, flows)?;
     let mut direction = Direction {
@@ -231,7 +235,7 @@ fn direction(seen: &Observation, study: &Study, role: Role) -> Result<Option<Dir
     // All intervals together hold at the study's confidence (Bonferroni).
     let error = (1.0 - study.header.judgement.confidence) / others.len().max(1) as f64;
     for cell in others {
-        match alternative(seen, study, &direction, now.cell, cell, 1.0 - error) {
+        match alternative(observed, study, &direction, now.cell, cell, 1.0 - error) {
             Ok(option) => direction.options.push(option),
             Err(reason) => {
                 direction.refused.push(Refusal { what: cell.id.0.clone(), reason });
@@ -254,18 +258,21 @@ fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
             .iter()
             .map(|way| format!("{} by {}", bytes(way.bytes as f64), way.path))
             .collect();
-        format!("the bytes went in several ways ({}), and a study has one each", ways.join(", "))
+        format!(
+            "the program used several mechanisms ({}); a study cell covers exactly one",
+            ways.join(", ")
+        )
     })
 }
 
 /// The connections that carried nearly all bytes.
-fn flows(seen: &Observation, role: Role) -> Result<usize, String> {
+fn flows(observed: &Observation, role: Role) -> Result<usize, String> {
     let of = |socket: &ObservedSocket| match role {
         Role::Sender => socket.sent,
         Role::Receiver => socket.received,
     };
     let mut sockets: Vec<&ObservedSocket> =
-        seen.sockets.iter().filter(|socket| socket.kind == "tcp").collect();
+        observed.sockets.iter().filter(|socket| socket.kind == "tcp").collect();
     sockets.sort_by_key(|socket| std::cmp::Reverse(of(socket)));
     let all: u64 = sockets.iter().map(|socket| of(socket)).fold(0, u64::saturating_add);
     let (mut sum, mut flows) = (0u64, 0);
@@ -388,7 +395,7 @@ fn is_alternative(now: &Cell, cell: &Cell, role: Role) -> bool {
 }
 
 fn alternative(
-    seen: &Observation,
+    observed: &Observation,
     study: &Study,
     direction: &Direction,
     now: &Cell,
@@ -444,7 +451,7 @@ fn alternative(
         saved_per_gib,
         saved: saved(gib).ok_or_else(too_few)?,
         shown: saved_per_gib.low > 0.0 || saved_per_gib.high < 0.0,
-        time_saved: is_cpu_bound(seen).then(|| range(times, gib)).flatten(),
+        time_saved: is_cpu_bound(observed).then(|| range(times, gib)).flatten(),
         basis,
     })
 }
@@ -454,9 +461,10 @@ fn by_block(study: &Study, cell: &Cell) -> BTreeMap<u32, Costs> {
 }
 
 /// Whether a thread of the program was on a CPU nearly all of the time.
-fn is_cpu_bound(seen: &Observation) -> bool {
-    let run = seen.threads.iter().filter_map(|thread| thread.time.as_ref()).map(|time| time.run);
-    run.fold(0.0, f64::max) >= CPU_BOUND * seen.seconds
+fn is_cpu_bound(observed: &Observation) -> bool {
+    let run =
+        observed.threads.iter().filter_map(|thread| thread.time.as_ref()).map(|time| time.run);
+    run.fold(0.0, f64::max) >= CPU_BOUND * observed.seconds
 }
 
 fn role_words(role: Role) -> &'static str {

@@ -44,7 +44,7 @@ pub fn advice(advice: &Advice, style: &Style, out: &mut dyn Write) -> io::Result
         refusals(&mut page, &advice.refused);
     }
     if !advice.remarks.is_empty() {
-        page.heading("Mind");
+        page.heading("Notes");
         for remark in &advice.remarks {
             page.text("  ", remark);
         }
@@ -55,11 +55,11 @@ pub fn advice(advice: &Advice, style: &Style, out: &mut dyn Write) -> io::Result
 /// The end of an observation: the answer in one sentence, or how to get one.
 pub fn advice_or_hint(
     advice: Option<&Advice>,
-    seen: &Observation,
+    observed: &Observation,
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let ways = seen.sent.ways.iter().chain(&seen.received.ways);
+    let ways = observed.sent.ways.iter().chain(&observed.received.ways);
     let moved = ways.map(|way| way.bytes).fold(0, u64::saturating_add);
     let text = match advice {
         Some(advice) => advice.first.clone(),

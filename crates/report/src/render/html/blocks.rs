@@ -2,7 +2,7 @@
 //! sorted and filtered by the scripts of the page.
 
 use super::plot::{self, key};
-use crate::document::{Align, Block, Cell, Column, Drawing, Figure, Line, List};
+use crate::document::{Align, Block, Cell, Column, Drawing, Figure, Line, List, Point};
 use crate::document::{Media, Panel, Ratios, Scale, Section, Table, Tone};
 use maud::{Markup, html};
 
@@ -57,16 +57,21 @@ fn folded(summary: &Option<String>, content: Markup) -> Markup {
 }
 
 fn points(list: &List) -> Markup {
-    let has_leads = list.items.iter().any(|(lead, _)| !lead.is_empty());
+    let has_leads = list.items.iter().any(|point| !point.lead.is_empty());
     html! {
         @if has_leads && !list.of_cells {
-            dl class="facts" { @for (lead, text) in &list.items { dt { (lead) } dd { (text) } } }
+            dl class="facts" { @for Point { lead, text, .. } in &list.items { dt { (lead) } dd { (text) } } }
         } @else {
             ul {
-                @for (lead, text) in &list.items {
+                @for Point { lead, word, tone: of_word, text } in &list.items {
                     li {
                         @if !lead.is_empty() { strong class="cell" { (name(lead)) } ": " }
-                        (text)
+                        @match text.strip_prefix(word) {
+                            Some(rest) if !word.is_empty() => {
+                                span class=(tone(*of_word, "word")) { (word) } (rest)
+                            }
+                            _ => (text),
+                        }
                     }
                 }
             }
@@ -177,12 +182,7 @@ fn cell(cell: &Cell, column: &Column, is_drawn: bool) -> Markup {
     let text = cell.written(Ratios::Changes);
     let interval = cell.written_interval(Ratios::Changes).replace(" .. ", " \u{2026} ");
     let value = (column.align == Align::Right).then(|| sort_value(&text)).flatten();
-    let tone = match cell.tone {
-        Tone::Good => "word better",
-        Tone::Bad => "word worse",
-        Tone::Faint => "off",
-        Tone::Plain | Tone::Strong => "",
-    };
+    let tone = tone(cell.tone, "");
     let text = if column.align == Align::Right { minus(&text) } else { text };
     let head = (is_drawn && column.align == Align::Right).then(|| title(column));
     let class = class(column).or((text.len() > WIDE).then_some("w"));
@@ -195,6 +195,16 @@ fn cell(cell: &Cell, column: &Column, is_drawn: bool) -> Markup {
             }
             @if !interval.is_empty() { br; " " span class="off" { (minus(&interval)) } }
         }
+    }
+}
+
+/// Class of a tone; if it has none of its own, another one.
+fn tone(tone: Tone, otherwise: &'static str) -> &'static str {
+    match tone {
+        Tone::Good => "word better",
+        Tone::Bad => "word worse",
+        Tone::Faint => "off",
+        Tone::Plain | Tone::Strong => otherwise,
     }
 }
 

@@ -3,7 +3,7 @@
 //! host facts last.
 //!
 //! A document's sections become elements in one place ([`blocks`]); what only a page has
-//! (the frontier, the filter, flame graphs, the verdicts by cell) is beside it.
+//! (the frontier, the filter, flame graphs) is beside it.
 //!
 //! Every text that comes from outside goes through `maud`, which escapes it;
 //! control and direction characters are made visible in the finished page
@@ -16,11 +16,11 @@ mod blocks;
 mod filter;
 mod flame;
 mod frontier;
+mod method;
 mod pages;
 mod plot;
 mod shell;
 mod study;
-mod verdicts;
 
 pub use pages::{between, difference, history, observation};
 pub(crate) use study::FORMAT;

@@ -1,8 +1,8 @@
 //! `html`: the page of a study, and that of why cells differ.
 
 use super::shell::{titled, write};
-use super::{blocks, filter, flame, frontier, pages, verdicts};
-use crate::document::Media;
+use super::{blocks, filter, flame, frontier, method, pages};
+use crate::document::{Block, Media};
 use crate::sections::{self, View, frames, waterfall};
 use crate::wording::figures::NONE;
 use crate::wording::setup::date;
@@ -71,13 +71,14 @@ fn content(view: &View, results: &[ThresholdResult]) -> Markup {
     let header = &view.study.header;
     let date = date(header.started_ms).unwrap_or_else(|| NONE.into());
     let mut parts = sections::study(view);
-    parts.extend([verdicts::method(view), sections::setup(view)]);
+    parts.extend([method::section(view), sections::setup(view)]);
+    parts.sort_by_key(|part| part.id != "verdict");
     let charts = view.explanation.map_or(&[][..], |explanation| &explanation.charts);
     html! {
         header {
             p class="kicker" { "bytepath " (header.bytepath) " \u{b7} study of " (date) }
             h1 { (title(view)) }
-            (verdicts::answer(view))
+            (answer(view))
             (pages::thresholds(results))
             nav aria-label="Contents" {
                 @for part in &parts { a href={ "#" (part.id) } { (part.title) } " " }
@@ -86,10 +87,26 @@ fn content(view: &View, results: &[ThresholdResult]) -> Markup {
         main {
             @if let Some(figure) = frontier::figure(view) { section id="frontier" { (figure) } }
             (filter::bar(view))
-            (verdicts::list(view))
             @for part in &parts { (titled(part)) }
             @if !charts.is_empty() {
                 section id="flames" { h2 { "Flame graphs" } (flame::graphs(charts)) }
+            }
+        }
+    }
+}
+
+/// What came out, the first of it in larger type.
+fn answer(view: &View) -> Markup {
+    let section = sections::answer(view);
+    let texts = section.blocks.iter().filter_map(|(_, block)| match block {
+        Block::Text(lead, text) => Some((lead.trim(), text)),
+        _ => None,
+    });
+    html! {
+        @for (at, (lead, text)) in texts.enumerate() {
+            p class=[(at == 0).then_some("lede")] {
+                @if !lead.is_empty() { strong { (lead) } " " }
+                (text)
             }
         }
     }

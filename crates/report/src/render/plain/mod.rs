@@ -4,7 +4,7 @@
 mod table;
 
 use crate::Style;
-use crate::document::{Block, Document, List, Media, Ratios, Section, Table, Tone};
+use crate::document::{Block, Document, List, Media, Point, Ratios, Section, Table, Tone};
 use crate::wording::ascii::{plain, wrap};
 use std::io::{self, Write};
 
@@ -117,9 +117,9 @@ impl Page {
     }
 
     fn list(&mut self, list: &List) {
-        let widths = list.items.iter().map(|(lead, _)| plain(lead).len());
+        let widths = list.items.iter().map(|point| plain(&point.lead).len());
         let widest = widths.filter(|n| *n <= LONGEST_LEAD).max().unwrap_or(0);
-        for (lead, text) in &list.items {
+        for Point { lead, text, .. } in &list.items {
             match widest {
                 0 if lead.is_empty() => self.text("  - ", text),
                 _ => self.text(&format!("  {:<widest$}  ", plain(lead)), text),
