@@ -1,8 +1,8 @@
 //! Counters of two texts, side by side.
 
-use crate::Style;
 use crate::document::{Column, Document, Table};
 use crate::render::plain;
+use crate::report::Style;
 use crate::wording::figures::{NONE, digits, ratio};
 use bytepath_profile::counts::{Compared, ComparedRow};
 use std::io::{self, Write};

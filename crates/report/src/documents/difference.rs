@@ -1,8 +1,8 @@
 //! The difference of two profiles as a table.
 
-use crate::Style;
 use crate::document::{Cell, Column, Document, Table, Tone};
 use crate::render::plain;
+use crate::report::Style;
 use crate::sections::ranking::{self, INTERVALS, amount_columns, amounts, decimals};
 use crate::sections::symptoms;
 use crate::wording::figures::{amount, number, percent, plural};

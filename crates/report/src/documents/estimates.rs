@@ -4,10 +4,10 @@
 
 use crate::document::{Column, Document, Media, Table, Tone};
 use crate::render::plain;
+use crate::report::{Style, Subject};
 use crate::sections::View;
 use crate::wording::figures::{NONE, figure, interval, ratio, unit};
 use crate::wording::text::{mean, nothing};
-use crate::{Style, Subject};
 use bytepath_record::{Percentile, Study, Work};
 use bytepath_stats::{Analysis, Question, Row, Rules, analyse};
 use std::io::{self, Write};

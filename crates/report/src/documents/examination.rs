@@ -1,8 +1,8 @@
 //! The text of `bytepath doctor`.
 
-use crate::Style;
 use crate::document::{Document, Tone};
 use crate::render::plain;
+use crate::report::Style;
 use bytepath_record::{Finding, Severity, Support};
 use std::io::{self, Write};
 

@@ -5,6 +5,7 @@ pub(crate) mod counters;
 pub(crate) mod difference;
 pub(crate) mod estimates;
 pub(crate) mod examination;
+pub(crate) mod explanation;
 pub(crate) mod observation;
 pub(crate) mod offload;
 pub(crate) mod published;

@@ -1,8 +1,8 @@
 //! An observation of a program.
 
-use crate::Style;
 use crate::document::{Column, Document, Table, Tone};
 use crate::render::plain;
+use crate::report::Style;
 use crate::wording::figures::{
     NONE, amount, bytes, cost, milliseconds, number, percent, plural, rate,
 };

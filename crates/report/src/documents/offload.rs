@@ -1,8 +1,8 @@
 //! Copy engines alone, compared with a first one.
 
-use crate::Style;
 use crate::document::{Column, Document, Table};
 use crate::render::plain;
+use crate::report::Style;
 use crate::wording::figures::{bytes, digits, number};
 use crate::wording::offload::{effect_text, name, sentence, shape};
 use bytepath_record::Work;

@@ -1,8 +1,8 @@
 //! Published works: their figures, and a study compared with their ratios.
 
-use crate::Style;
 use crate::document::{Cell, Column, Document, Table, Tone};
 use crate::render::plain;
+use crate::report::Style;
 use crate::wording::figures::{NONE, amount, interval, plural, ratio};
 use crate::wording::offload::levels;
 use bytepath_record::{Published, PublishedFigure, ReadFrom};

@@ -1,8 +1,8 @@
 //! The text of `bytepath size`: what a goal takes, and what this host lacks.
 
-use crate::Style;
 use crate::document::{Column, Document, Table, Tone};
 use crate::render::plain;
+use crate::report::Style;
 use crate::wording::figures::{amount, bytes, number};
 use bytepath_stats::{DONTNEED, Goal, POLL_WEIGHT, Shortage, Sizing, Traffic};
 use std::io::{self, Write};

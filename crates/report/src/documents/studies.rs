@@ -1,9 +1,9 @@
 //! More than one study, and limits: two studies side by side, a figure over many,
 //! and the outcome of thresholds.
 
-use crate::Style;
 use crate::document::{Cell, Column, Document, Section, Table, Tone};
 use crate::render::plain;
+use crate::report::Style;
 use crate::wording::figures::{
     figure, interval, level, number, percent, plural, probability, ratio, unit,
 };

@@ -3,7 +3,7 @@
 //! every Unix tool expects. An absent value is an empty field.
 
 use super::rows::{COLUMNS, Value, rows};
-use crate::{Report, Style, Subject};
+use crate::report::{Report, Style, Subject};
 use bytepath_record::visible;
 use std::io::{self, Write};
 

@@ -1,8 +1,8 @@
 //! `json`: the analysis and what it is an analysis of, for programs. The raw
 //! trials stay in the study's folder.
 
+use crate::report::{Report, Style, Subject};
 use crate::wording::answer;
-use crate::{Report, Style, Subject};
 use bytepath_profile::Explanation;
 use bytepath_record::{StudyHeader, visible_json};
 use bytepath_stats::Analysis;

@@ -4,11 +4,10 @@
 
 use crate::document::{Document, Media, Tone};
 use crate::render::plain::{self, MAIL_WIDTH};
-use crate::sections::{self, View, frames, waterfall};
+use crate::report::{Report, Style, Subject};
+use crate::sections::{self, View};
 use crate::wording::figures::plural;
 use crate::wording::{reproduce, setup};
-use crate::{Report, Style, Subject, Why};
-use bytepath_profile::Explanation;
 use bytepath_record::{Cell, Study, StudyHeader};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -33,21 +32,6 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     document.push(sections::study(&view));
     document.push([sections::setup(&view)]);
     reproduction(&mut document, subject.recorded);
-    plain::write_mail(&document, out)
-}
-
-/// Why cells differ: sentences and steps.
-pub(crate) fn explanation(
-    explanation: &Explanation,
-    why: Option<&Why>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let mut document = Document::default();
-    document.push([
-        frames::differences(why),
-        waterfall::section(explanation, false),
-        waterfall::symptoms_of(explanation),
-    ]);
     plain::write_mail(&document, out)
 }
 

@@ -3,7 +3,7 @@
 //! would save little and cost a dependency.
 
 use super::rows::{COLUMNS, Column, Kind, Row, Value, rows};
-use crate::{Report, Style, Subject};
+use crate::report::{Report, Style, Subject};
 use ::parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use ::parquet::errors::ParquetError;

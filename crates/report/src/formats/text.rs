@@ -2,8 +2,8 @@
 
 use crate::document::{Document, Media};
 use crate::render::plain;
+use crate::report::{Report, Style, Subject};
 use crate::sections::{self, View};
-use crate::{Report, Style, Subject};
 use std::io::{self, Write};
 
 pub(crate) static FORMAT: Report = Report {

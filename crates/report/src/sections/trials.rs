@@ -18,7 +18,7 @@ pub(crate) fn section(view: &View) -> Section {
         Column::number("", "order", 0),
         Column::number("", "block", 0),
         Column::number("", "after s", 0),
-        Column::words("cell", 0, None),
+        Column::path(),
         Column::number("", view.analysis.work().terms().rate_unit, 0),
         Column::number("", "CPU tx", 0),
         Column::number("", "CPU rx", 0),

@@ -1,7 +1,7 @@
 //! What the sections of a study are made from.
 
-use crate::Subject;
 use crate::document::Media;
+use crate::report::Subject;
 use bytepath_profile::Explanation;
 use bytepath_record::{CellId, Role, Study, Trial, Work};
 use bytepath_stats::{Analysis, Effect, End, Question, Row, Summary};

@@ -2,7 +2,7 @@
 
 use super::figures::{self, number, plural};
 use super::names;
-use crate::Subject;
+use crate::report::Subject;
 use bytepath_record::TrialStatus::Unavailable;
 use bytepath_record::unit;
 use bytepath_record::{

@@ -1,10 +1,10 @@
 //! Advice as text.
 
-use super::{Advice, Alternative, LEAST, Range, Refusal, role_words};
-use crate::Style;
+use super::advise::{Advice, LEAST, Refusal, role_words, sentence};
 use crate::document::Document;
 use crate::render::plain;
-use crate::wording::figures::{bytes, plural, three};
+use crate::report::Style;
+use crate::wording::figures::{bytes, plural};
 use bytepath_record::Observation;
 use std::io::{self, Write};
 
@@ -79,51 +79,4 @@ fn refusals(page: &mut Document, refused: &[Refusal]) {
     for refusal in refused {
         page.text(&format!("  {}: ", refusal.what), &refusal.reason);
     }
-}
-
-/// The answer in one sentence: the way that saves most, or why there is none.
-pub(super) fn first(advice: &Advice) -> String {
-    let best = advice.directions.iter().filter_map(|direction| {
-        let option = direction.options.iter().find(|o| o.shown && o.saved.mean > 0.0)?;
-        Some((direction, option))
-    });
-    let best = best.max_by(|a, b| a.1.saved.mean.total_cmp(&b.1.saved.mean));
-    match (best, advice.directions.first(), advice.refused.first()) {
-        (Some((direction, option)), ..) => {
-            format!("{} instead of {}: {}", option.calls, direction.calls, sentence(option))
-        }
-        (None, Some(_), _) => "The study shows no way that would save CPU time.".into(),
-        (None, None, Some(refusal)) => format!("No answer: {}", refusal.reason),
-        (None, None, None) => "No answer: the program moved no bytes over TCP.".into(),
-    }
-}
-
-fn sentence(option: &Alternative) -> String {
-    if !option.shown {
-        let Range { low, high, .. } = option.saved_per_gib;
-        return format!(
-            "no difference shown: between {} less and {} more CPU s per GiB.",
-            three(high),
-            three(-low)
-        );
-    }
-    format!(
-        "{} per GiB, {} over all of these bytes{}.",
-        difference(option.saved_per_gib, "CPU s"),
-        difference(option.saved, "CPU s"),
-        match option.time_saved {
-            Some(time) if time.low <= 0.0 && time.high >= 0.0 =>
-                "; no difference in time shown".to_owned(),
-            Some(time) => format!("; {} of time", difference(time, "s")),
-            None => String::new(),
-        }
-    )
-}
-
-/// What is saved, or spent in addition: `1.8 s less (1.7 to 1.9)`.
-fn difference(saved: Range, unit: &str) -> String {
-    let (word, sign) = if saved.mean > 0.0 { ("less", 1.0) } else { ("more", -1.0) };
-    let (one, other) = (sign * saved.low, sign * saved.high);
-    let (low, high) = (three(one.min(other)), three(one.max(other)));
-    format!("{} {unit} {word} ({low} to {high})", three(sign * saved.mean))
 }

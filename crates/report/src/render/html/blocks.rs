@@ -185,7 +185,10 @@ fn cell(cell: &Cell, column: &Column, is_drawn: bool) -> Markup {
     let tone = tone(cell.tone, "");
     let text = if column.align == Align::Right { minus(&text) } else { text };
     let head = (is_drawn && column.align == Align::Right).then(|| title(column));
-    let class = class(column).or((text.len() > WIDE).then_some("w"));
+    let class = match column.title.as_str() {
+        "path" => Some("cell"),
+        _ => class(column).or((text.len() > WIDE).then_some("w")),
+    };
     html! {
         td class=[class] data-h=[head] data-v=[value] {
             @match (&cell.link, tone) {

@@ -3,9 +3,9 @@
 use super::plot::LARGE;
 use super::shell::{titled, write};
 use super::{blocks, flame};
-use crate::Advice;
 use crate::document::{Cell, Column, Document, Drawing, Figure, Mark, Scale, Section};
 use crate::document::{Table, Tone};
+use crate::documents::advice::Advice;
 use crate::documents::observation::{self, direction};
 use crate::documents::{difference, studies};
 use crate::wording::figures::{digits, figure, interval, number, percent, plural, ratio, unit};

@@ -1,12 +1,13 @@
 //! `html`: the page of a study, and that of why cells differ.
 
 use super::shell::{titled, write};
-use super::{blocks, filter, flame, frontier, method, pages};
+use super::{filter, flame, frontier, method, pages};
 use crate::document::{Block, Media};
+use crate::report::{Report, Style, Subject};
+use crate::sections::frames::Why;
 use crate::sections::{self, View, frames, waterfall};
 use crate::wording::figures::NONE;
 use crate::wording::setup::date;
-use crate::{Report, Style, Subject, Why};
 use bytepath_profile::Explanation;
 use bytepath_stats::ThresholdResult;
 use maud::{Markup, html};
@@ -58,7 +59,7 @@ pub fn explanation(
         header { h1 { (title) } }
         main {
             @for part in parts.iter().filter(|part| !part.is_empty()) {
-                section { (blocks::section(part)) }
+                (titled(part))
             }
             section { (flame::graphs(&explanation.charts)) }
         }
@@ -81,7 +82,7 @@ fn content(view: &View, results: &[ThresholdResult]) -> Markup {
             (answer(view))
             (pages::thresholds(results))
             nav aria-label="Contents" {
-                @for part in &parts { a href={ "#" (part.id) } { (part.title) } " " }
+                @for part in &parts { a href={ "#" (part.id) } { (short(&part.title)) } " " }
             }
         }
         main {
@@ -93,6 +94,11 @@ fn content(view: &View, results: &[ThresholdResult]) -> Markup {
             }
         }
     }
+}
+
+/// A title up to its first remark, so that it fits the width of a phone.
+fn short(title: &str) -> &str {
+    title.split([',', ':', '(']).next().unwrap_or(title).trim_end()
 }
 
 /// What came out, the first of it in larger type.

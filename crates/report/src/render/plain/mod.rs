@@ -3,8 +3,8 @@
 
 mod table;
 
-use crate::Style;
 use crate::document::{Block, Document, List, Media, Point, Ratios, Section, Table, Tone};
+use crate::report::Style;
 use crate::wording::ascii::{plain, wrap};
 use std::io::{self, Write};
 
