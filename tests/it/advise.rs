@@ -56,8 +56,8 @@ fn what_was_not_measured_is_refused_with_the_reason() {
             (|seen, _| seen.host.as_mut().unwrap().kernel_release = "6.12.1".into())
                 as fn(&mut Observation, &mut Study),
         ),
-        ("the observation does not say on which host it was made", |seen, _| seen.host = None),
-        ("the study does not say on which host it was made", |_, study| study.header.facts.clear()),
+        ("the observation does not record its host", |seen, _| seen.host = None),
+        ("the study does not record its host", |_, study| study.header.facts.clear()),
         ("different hosts or kernels: CPU (Other and AMD EPYC 9B14)", |seen, _| {
             seen.host.as_mut().unwrap().cpu_model = "Other".into();
         }),
@@ -83,7 +83,7 @@ fn what_was_not_measured_is_refused_with_the_reason() {
             seen.sockets[0].remote = Some("127.0.0.1:40000".into());
         }),
         ("only 1 MiB were moved; below 64 MiB", |seen, _| seen.sent.ways[0].bytes = 1 << 20),
-        ("the bytes went in several ways (8.5 GiB by", |seen, _| {
+        ("the program used several mechanisms (8.5 GiB by", |seen, _| {
             let way = &mut seen.sent.ways[0];
             way.bytes /= 2;
             let other = bytepath::record::Way { path: "sendfile".into(), ..way.clone() };

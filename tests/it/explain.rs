@@ -165,5 +165,5 @@ fn symptoms_are_reported_cell_by_cell() {
                     cat nothing";
         assert!(said.contains(SYMPTOMS) && said.contains(line), "{said}");
     }
-    assert!(page.contains(SYMPTOMS) && page.contains("<td class=\"n\" data-v=\"0.25\">25%</td>"));
+    assert!(page.contains(SYMPTOMS) && page.contains("<td class=\"n\" data-v=\"25\">25%</td>"));
 }

@@ -183,7 +183,7 @@ fn reports_tell_it_and_draw_it() {
         assert!(chart.contains(part), "{part}");
     }
     // One bar for each cell, all in two panels.
-    let figure = chart.split_once("</figure>").unwrap().0;
+    let figure = chart.split_once("</section>").unwrap().0;
     let bars = figure.matches("<rect class=\"system\" x=").count();
     assert_eq!((bars, figure.matches("<rect class=\"user\" x=").count()), (6, 6));
     let json: serde_json::Value = serde_json::from_str(&said("json")).unwrap();

@@ -98,7 +98,7 @@ fn every_format_has_the_counters_and_a_hole_is_not_a_zero() {
     assert!(text.contains("packet+tap stock vhost workers 1 0.950 - - - - - "), "{text}");
     assert!(!text.contains("back idle"), "a column that holds nothing");
     let html = render("html", &study, &Style::default());
-    assert!(html.contains("Counters of threads") && html.contains("vhost workers"));
+    assert!(html.contains("Counters of each group of threads") && html.contains("vhost workers"));
     let csv = render("csv", &study, &Style::default());
     assert!(csv.contains("counters.cycles,1,threads,sender,,flows,,4800000000"), "{csv}");
     let without = render("text", &crate::frames::study(), &Style::default());

@@ -1,0 +1,23 @@
+//! The formats of reports on a study.
+
+use crate::formats::{csv, json, netdev, parquet, rows, text};
+use crate::render::html;
+use crate::report::Report;
+
+pub static CATALOG: &[&Report] =
+    &[&text::FORMAT, &netdev::FORMAT, &html::FORMAT, &json::FORMAT, &csv::FORMAT, &parquet::FORMAT];
+
+/// The format with this name.
+pub fn find(name: &str) -> Option<&'static Report> {
+    CATALOG.iter().copied().find(|report| report.name == name)
+}
+
+/// The first format whose files end like this.
+pub fn find_by_extension(extension: &str) -> Option<&'static Report> {
+    CATALOG.iter().copied().find(|report| report.extension == extension)
+}
+
+/// The columns of `csv` and `parquet`, in order.
+pub fn columns() -> impl Iterator<Item = &'static str> {
+    rows::COLUMNS.iter().map(|column| column.name)
+}

@@ -1,0 +1,624 @@
+//! What a report contains, however it is written: titled sections of texts, lists, tables and
+//! figures, built once and without any layout. [`crate::render`] writes them as plain text
+//! (`text`, `netdev` and the output of other commands) and as HTML.
+//!
+//! To add a table to the report of a study, write it in one place, a file in `sections/`:
+//! 1. `let cost = (Column::number("", "us", 0), |row: &&Row| number(row.cost, 1));`
+//! 2. `let table = Table::of(view.rows.clone(), [(Column::path(), |row| row.cell.to_string()), cost]);`
+//! 3. `Section::new("id", "Title").with(table).note("How to read it.")`
+//! 4. Add the function that returns this to the list in `sections::study`.
+//! 5. Every format now shows it; [`Section::on`] and [`Column::on`] restrict that.
+
+mod mark;
+mod scale;
+
+pub(crate) use mark::{Form, Mark};
+pub(crate) use scale::Scale;
+
+use crate::wording::figures::{NONE, change, interval, ratio};
+use bytepath_stats::{Comparison, Effect, Row};
+
+/// Sections in the order in which they are read.
+#[derive(Debug, Default)]
+pub(crate) struct Document {
+    pub sections: Vec<Section>,
+}
+
+/// A titled part of a document.
+#[derive(Debug)]
+pub(crate) struct Section {
+    /// Anchor in a page; empty if nothing refers to it.
+    pub id: &'static str,
+    /// Empty if the section continues the one before.
+    pub title: String,
+    pub media: Media,
+    /// Whether plain text shows it only on `--details`.
+    pub detail: bool,
+    pub blocks: Vec<(Media, Block)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Block {
+    /// A title within the section, and the cell that what follows belongs to. Plain text
+    /// prints it instead of the section's title if it is the first block.
+    Heading(String, Option<String>),
+    /// A paragraph after its lead ("kernel    ").
+    Text(String, String),
+    /// A line of its own, which is never wrapped.
+    Line(Vec<(String, Tone)>),
+    List(List),
+    /// Text whose line breaks stay.
+    Code(String),
+    Table(Table),
+    Figure(Figure),
+    /// An empty line in plain text.
+    Gap,
+}
+
+/// Points, each after its lead if the leads are not empty.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct List {
+    pub items: Vec<Point>,
+    /// Whether the leads are names of cells.
+    pub of_cells: bool,
+    /// Summary of a list that a page shows folded.
+    pub folded: Option<String>,
+}
+
+/// A point of a list; its lead may be empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    pub lead: String,
+    /// The first word of the text, if it has a tone.
+    pub word: &'static str,
+    pub tone: Tone,
+    pub text: String,
+}
+
+/// A drawing for media that can show one; the others show its table.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure {
+    /// How to read the drawing.
+    pub caption: String,
+    /// Classes and names of the colours.
+    pub key: Vec<(&'static str, String)>,
+    pub drawing: Drawing,
+    pub table: Table,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Drawing {
+    /// Marks in every row of the table, over one scale; the height of a row in pixels.
+    Rows { scale: Scale, height: f64, marks: Vec<Vec<Mark>> },
+    /// Small plots over the same axes.
+    Panels { across: Scale, up: Scale, panels: Vec<Panel> },
+}
+
+/// A small plot: of a cell or not, marks, and a text below.
+#[derive(Clone, Debug)]
+pub(crate) struct Panel {
+    pub title: String,
+    pub of_cell: bool,
+    pub marks: Vec<Mark>,
+    pub text: String,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub columns: Vec<Column>,
+    pub rows: Vec<Line>,
+    /// Blanks before each line of plain text.
+    pub indent: usize,
+    /// Summary of a table that a page shows folded.
+    pub folded: Option<String>,
+}
+
+/// Makes the cell of a column from a row.
+type CellOf<T, C> = fn(&T) -> C;
+
+/// A row of a table: one cell per column.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub cells: Vec<Cell>,
+    pub media: Media,
+    /// Class and anchor in a page; may be empty.
+    pub class: &'static str,
+    pub anchor: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    /// Heading shared by neighbouring columns of the same group; may be empty.
+    pub group: &'static str,
+    pub title: String,
+    pub align: Align,
+    /// When plain text drops it if the line is too narrow: never if 0, the highest
+    /// first, equal ones together.
+    pub rank: u8,
+    /// Least width of a column that may be wrapped; `None` if it must not be.
+    pub wrap: Option<usize>,
+    /// Rank of the intervals of its cells, which plain text prints in a column of their
+    /// own; `None` if they have none.
+    pub interval: Option<u8>,
+    /// Whether its cells are multiples of the baseline.
+    pub is_ratio: bool,
+    /// Whether it belongs to the cell that is its title.
+    pub of_cell: bool,
+    pub media: Media,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// A value with its interval.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    value: Value,
+    interval: Option<Range>,
+    pub tone: Tone,
+    /// Anchor that it links to in a page.
+    pub link: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Text(String),
+    /// A multiple of the baseline; `None` if unknown.
+    Ratio(Option<f64>),
+    /// The baseline itself.
+    One,
+}
+
+#[derive(Clone, Debug)]
+enum Range {
+    Text(String),
+    Ratios(f64, f64),
+}
+
+/// How the ratios of a table are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ratios {
+    /// `1.21x [1.19, 1.23]`
+    Factors,
+    /// `+21% .. +23%`
+    Changes,
+}
+
+/// Weight of a piece of text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tone {
+    #[default]
+    Plain,
+    /// Headings, the baseline.
+    Strong,
+    /// What is less important.
+    Faint,
+    /// Better than the baseline.
+    Good,
+    /// Worse than the baseline, or failed.
+    Bad,
+}
+
+impl Tone {
+    /// `None` if it is neither better nor worse.
+    pub(crate) fn of(better: Option<bool>) -> Tone {
+        match better {
+            Some(true) => Tone::Good,
+            Some(false) => Tone::Bad,
+            None => Tone::Plain,
+        }
+    }
+}
+
+/// A set of the media that show a section, block, column or row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Media(u8);
+
+impl Media {
+    pub(crate) const TERMINAL: Media = Media(1);
+    pub(crate) const MAIL: Media = Media(2);
+    pub(crate) const PAGE: Media = Media(4);
+    pub(crate) const PLAIN: Media = Media(1 | 2);
+    pub(crate) const ALL: Media = Media(1 | 2 | 4);
+
+    pub(crate) fn includes(self, medium: Media) -> bool {
+        self.0 & medium.0 != 0
+    }
+
+    pub(crate) const fn or(self, other: Media) -> Media {
+        Media(self.0 | other.0)
+    }
+}
+
+impl Document {
+    /// Begins a section.
+    pub(crate) fn heading(&mut self, title: &str) {
+        self.sections.push(Section::new("", title));
+    }
+
+    /// The last section.
+    fn last(&mut self) -> &mut Section {
+        if self.sections.is_empty() {
+            self.heading("");
+        }
+        let last = self.sections.len() - 1;
+        &mut self.sections[last]
+    }
+
+    pub(crate) fn text(&mut self, lead: &str, text: &str) {
+        self.last().text(lead, text);
+    }
+
+    pub(crate) fn line(&mut self, text: &str, tone: Tone) {
+        self.last().add(Block::Line(vec![(text.to_owned(), tone)]));
+    }
+
+    /// A table; none if it has no rows.
+    pub(crate) fn table(&mut self, table: Table) {
+        self.last().add(table);
+    }
+
+    pub(crate) fn gap(&mut self) {
+        self.last().add(Block::Gap);
+    }
+
+    pub(crate) fn push(&mut self, sections: impl IntoIterator<Item = Section>) {
+        self.sections.extend(sections.into_iter().filter(|section| !section.is_empty()));
+    }
+}
+
+impl Section {
+    pub(crate) fn new(id: &'static str, title: impl Into<String>) -> Section {
+        Section { id, title: title.into(), media: Media::ALL, detail: false, blocks: Vec::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Restricts it to some media.
+    pub(crate) fn on(self, media: Media) -> Section {
+        Section { media, ..self }
+    }
+
+    pub(crate) fn in_detail(self) -> Section {
+        Section { detail: true, ..self }
+    }
+
+    /// Adds a block, but for a table or list that has nothing in it.
+    pub(crate) fn add(&mut self, block: impl Into<Block>) {
+        self.add_on(Media::ALL, block);
+    }
+
+    pub(crate) fn add_on(&mut self, media: Media, block: impl Into<Block>) {
+        let block = block.into();
+        let is_empty = match &block {
+            Block::Table(table) => table.rows.is_empty(),
+            Block::List(list) => list.items.is_empty(),
+            Block::Text(lead, text) => lead.is_empty() && text.is_empty(),
+            _ => false,
+        };
+        if !is_empty {
+            self.blocks.push((media, block));
+        }
+    }
+
+    pub(crate) fn text(&mut self, lead: &str, text: &str) {
+        self.add(Block::Text(lead.to_owned(), text.to_owned()));
+    }
+
+    pub(crate) fn heading(&mut self, title: impl Into<String>) {
+        self.add(Block::Heading(title.into(), None));
+    }
+
+    pub(crate) fn with(mut self, block: impl Into<Block>) -> Section {
+        self.add(block);
+        self
+    }
+
+    /// Adds how to read what is above, if there is anything.
+    pub(crate) fn note(self, text: impl AsRef<str>) -> Section {
+        self.note_on(Media::ALL, text)
+    }
+
+    pub(crate) fn note_on(mut self, media: Media, text: impl AsRef<str>) -> Section {
+        if !self.is_empty() && !text.as_ref().is_empty() {
+            self.add_on(media, Block::Text("  ".into(), text.as_ref().to_owned()));
+        }
+        self
+    }
+}
+
+impl From<Table> for Block {
+    fn from(table: Table) -> Block {
+        Block::Table(table)
+    }
+}
+
+impl From<List> for Block {
+    fn from(list: List) -> Block {
+        Block::List(list)
+    }
+}
+
+impl From<Figure> for Block {
+    fn from(figure: Figure) -> Block {
+        Block::Figure(figure)
+    }
+}
+
+impl Point {
+    pub(crate) fn new(lead: &str, text: String) -> Point {
+        Point { lead: lead.to_owned(), word: "", tone: Tone::Plain, text }
+    }
+}
+
+impl List {
+    pub(crate) fn of_cells(items: impl IntoIterator<Item = (String, String)>) -> List {
+        let items = items.into_iter().map(|(cell, text)| Point::new(&cell, text));
+        List { items: items.collect(), of_cells: true, folded: None }
+    }
+
+    /// Points without leads.
+    pub(crate) fn of(points: impl IntoIterator<Item = String>) -> List {
+        let items = points.into_iter().map(|point| Point::new("", point)).collect();
+        List { items, ..List::default() }
+    }
+
+    pub(crate) fn folded(self, summary: &str) -> List {
+        List { folded: Some(summary.to_owned()), ..self }
+    }
+}
+
+impl Column {
+    pub(crate) fn number(group: &'static str, title: &str, rank: u8) -> Column {
+        Column {
+            group,
+            title: title.to_owned(),
+            align: Align::Right,
+            rank,
+            wrap: None,
+            interval: None,
+            is_ratio: false,
+            of_cell: false,
+            media: Media::ALL,
+        }
+    }
+
+    pub(crate) fn words(title: &str, rank: u8, wrap: Option<usize>) -> Column {
+        Column { align: Align::Left, wrap, ..Column::number("", title, rank) }
+    }
+
+    /// The column of the cells of a study.
+    pub(crate) fn path() -> Column {
+        Column::words("path", 0, Some(14))
+    }
+
+    /// A column of multiples of the baseline.
+    pub(crate) fn ratio(group: &'static str, rank: u8) -> Column {
+        Column { is_ratio: true, ..Column::number(group, "ratio", rank) }
+    }
+
+    /// A column that is hidden with the cell that is its title.
+    pub(crate) fn of_cell(self) -> Column {
+        Column { of_cell: true, ..self }
+    }
+
+    /// What is above it, next to its group.
+    pub(crate) fn heading(&self, ratios: Ratios) -> &str {
+        match ratios {
+            Ratios::Changes if self.is_ratio => "change",
+            _ => &self.title,
+        }
+    }
+
+    /// With the intervals of its cells.
+    pub(crate) fn interval(self, rank: u8) -> Column {
+        Column { interval: Some(rank), ..self }
+    }
+
+    /// Restricts it to some media.
+    pub(crate) fn on(self, media: Media) -> Column {
+        Column { media, ..self }
+    }
+}
+
+impl Table {
+    pub(crate) fn new(columns: Vec<Column>) -> Table {
+        Table { columns, rows: Vec::new(), indent: 2, folded: None }
+    }
+
+    /// A row for each of these, and for each column its cell in a row.
+    pub(crate) fn of<T, C: Into<Cell>, const N: usize>(
+        rows: impl IntoIterator<Item = T>,
+        columns: [(Column, CellOf<T, C>); N],
+    ) -> Table {
+        let (columns, cells): (Vec<Column>, Vec<CellOf<T, C>>) = columns.into_iter().unzip();
+        let mut table = Table::new(columns);
+        for row in rows {
+            table.row(cells.iter().map(|cell| cell(&row)));
+        }
+        table
+    }
+
+    /// Adds a row: one cell per column.
+    pub(crate) fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Line {
+        let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
+        debug_assert_eq!(cells.len(), self.columns.len());
+        let at = self.rows.len();
+        self.rows.push(Line { cells, media: Media::ALL, class: "", anchor: None });
+        &mut self.rows[at]
+    }
+
+    /// Without an indent.
+    pub(crate) fn flush(self) -> Table {
+        Table { indent: 0, ..self }
+    }
+
+    pub(crate) fn folded(self, summary: &str) -> Table {
+        Table { folded: Some(summary.to_owned()), ..self }
+    }
+
+    /// Only the first column and those of a group.
+    pub(crate) fn group(&self, group: &str) -> Table {
+        let keep: Vec<bool> =
+            (0..).zip(&self.columns).map(|(at, c)| at == 0 || c.group == group).collect();
+        self.filtered(&keep)
+    }
+
+    /// Without the columns of numbers in which no row has anything.
+    pub(crate) fn without_empty(self) -> Table {
+        let is_empty = |at: usize| self.rows.iter().all(|row| row.cells[at].is_empty());
+        let columns = self.columns.iter().enumerate();
+        let keep: Vec<bool> =
+            columns.map(|(at, c)| c.align == Align::Left || !is_empty(at)).collect();
+        self.filtered(&keep)
+    }
+
+    /// What a medium shows.
+    pub(crate) fn shown_on(&self, medium: Media) -> Table {
+        let keep: Vec<bool> = self.columns.iter().map(|c| c.media.includes(medium)).collect();
+        let mut table = self.filtered(&keep);
+        table.rows.retain(|row| row.media.includes(medium));
+        table
+    }
+
+    fn filtered(&self, keep: &[bool]) -> Table {
+        let mut table = self.clone();
+        let mut kept = keep.iter();
+        table.columns.retain(|_| kept.next() == Some(&true));
+        for row in &mut table.rows {
+            let mut kept = keep.iter();
+            row.cells.retain(|_| kept.next() == Some(&true));
+        }
+        table
+    }
+}
+
+impl Line {
+    pub(crate) fn on(&mut self, media: Media) -> &mut Line {
+        self.media = media;
+        self
+    }
+
+    pub(crate) fn class(&mut self, class: &'static str) -> &mut Line {
+        self.class = class;
+        self
+    }
+}
+
+impl Cell {
+    fn new(value: Value) -> Cell {
+        Cell { value, interval: None, tone: Tone::Plain, link: None }
+    }
+
+    /// The name of a row.
+    pub(crate) fn path(row: &Row) -> Cell {
+        Cell::from(row.cell.to_string()).strong_if(row.baseline)
+    }
+
+    /// A multiple of the baseline, with its interval.
+    pub(crate) fn ratio(effect: Option<&Effect>) -> Cell {
+        let interval = effect.and_then(|e| e.interval).map(|i| Range::Ratios(i.low, i.high));
+        Cell { interval, ..Cell::new(Value::Ratio(effect.map(|e| e.ratio))) }
+    }
+
+    /// How a row compares with the baseline: the ratio, and the word of the verdict.
+    pub(crate) fn comparison(row: &Row, comparison: Option<&Comparison>) -> [Cell; 2] {
+        match comparison {
+            Some(c) => {
+                let word = Cell::from(c.verdict.word()).tone(Tone::of(c.verdict.better()));
+                [Cell::ratio(c.effect.as_ref()), word]
+            }
+            None if row.baseline => {
+                [Cell::new(Value::One), Cell::from("baseline").tone(Tone::Faint)]
+            }
+            None => [Cell::new(Value::Ratio(None)), Cell::from("")],
+        }
+    }
+
+    /// A multiple, with its interval, that is written as such in every medium.
+    pub(crate) fn factor(effect: Option<&Effect>) -> Cell {
+        let range = effect.and_then(|e| e.interval).map(|i| interval(i.low, i.high));
+        Cell::from(ratio(effect.map(|e| e.ratio))).within(range)
+    }
+
+    /// With its interval, written like the value; `None` if there is none.
+    pub(crate) fn within(self, interval: Option<String>) -> Cell {
+        Cell { interval: interval.map(Range::Text), ..self }
+    }
+
+    pub(crate) fn tone(self, tone: Tone) -> Cell {
+        Cell { tone, ..self }
+    }
+
+    pub(crate) fn strong_if(self, is_strong: bool) -> Cell {
+        if is_strong { self.tone(Tone::Strong) } else { self }
+    }
+
+    pub(crate) fn written(&self, ratios: Ratios) -> String {
+        match (&self.value, ratios) {
+            (Value::Text(text), _) => text.clone(),
+            (Value::Ratio(value), Ratios::Factors) => ratio(*value),
+            (Value::Ratio(value), Ratios::Changes) => change(*value),
+            (Value::One, Ratios::Factors) => "1".into(),
+            (Value::One, Ratios::Changes) => String::new(),
+        }
+    }
+
+    /// Its interval; empty if it has none.
+    pub(crate) fn written_interval(&self, ratios: Ratios) -> String {
+        match (&self.interval, ratios) {
+            (None, _) => String::new(),
+            (Some(Range::Text(text)), _) => text.clone(),
+            (Some(Range::Ratios(low, high)), Ratios::Factors) => interval(*low, *high),
+            (Some(Range::Ratios(low, high)), Ratios::Changes) => {
+                format!("{} .. {}", change(*low), change(*high))
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let text = self.written(Ratios::Factors);
+        text.is_empty() || text == NONE
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell::new(Value::Text(text))
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::from(text.to_owned())
+    }
+}
+
+impl From<(String, Tone)> for Cell {
+    fn from((text, tone): (String, Tone)) -> Cell {
+        Cell::from(text).tone(tone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_columns_without_figures() {
+        let columns = ["a", "b", "c"].map(|title| Column::number("", title, 0));
+        let mut table = Table::new([vec![Column::path()], columns.to_vec()].concat());
+        table.row(["", "1", "-", ""]);
+        table.row(["", "-", "-", "2"]);
+        let table = table.without_empty();
+        let titles: Vec<&str> = table.columns.iter().map(|c| c.title.as_str()).collect();
+        assert_eq!(titles, ["path", "a", "c"]);
+        let texts = table.rows[1].cells.iter().map(|cell| cell.written(Ratios::Factors));
+        assert_eq!(texts.collect::<Vec<_>>(), ["", "-", "2"]);
+    }
+}

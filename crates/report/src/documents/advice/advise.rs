@@ -1,0 +1,537 @@
+//! What an observed program would spend if it moved its bytes in other ways, by a study of the
+//! same host. Nothing is extrapolated: where the study has not measured what the program
+//! does, the answer is a refusal with its reason.
+
+use crate::wording::figures::{bytes, level, plural, three};
+use bytepath_record::unit::GIB;
+use bytepath_record::{
+    Cell, Observation, ObservedSocket, Role, Study, Traffic, Trial, TrialStatus, Way,
+};
+use bytepath_stats::{Costs, Summary, Weight, host_differences};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How far the bytes of a call may be from those of a cell: a factor.
+const NEAR: f64 = 2.0;
+/// Bytes in one direction below which there is nothing to advise.
+pub(super) const LEAST: u64 = 64 << 20;
+/// Share of the other direction's bytes below which a direction is left out.
+const BESIDES: f64 = 0.01;
+/// Share of a direction's bytes that one kind of call has to move to represent it.
+const MOST_BYTES: f64 = 0.9;
+/// The flows of a direction are the connections that carry this share of its bytes.
+const FLOWS: f64 = 0.95;
+/// Share of the time that a thread must be on a CPU for its CPU time to be its time.
+const CPU_BOUND: f64 = 0.9;
+
+/// An answer for each direction, or refusals.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// `bytepath-advice`.
+    pub format: &'static str,
+    pub command: Vec<String>,
+    /// The answer in one sentence.
+    pub first: String,
+    /// The directions in which it moved bytes over TCP.
+    pub directions: Vec<Direction>,
+    /// Why there is none, or none for a direction.
+    pub refused: Vec<Refusal>,
+    /// What the reader of the figures should know.
+    pub remarks: Vec<String>,
+}
+
+/// What is not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// What it is about: a direction, a cell of the study, or all.
+    pub what: String,
+    pub reason: String,
+}
+
+/// Bytes in one direction, and how else they could go.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Direction {
+    /// The role that the program has in it.
+    pub role: Role,
+    /// The calls it makes.
+    pub calls: &'static str,
+    /// The path of bytepath that makes the same calls.
+    pub path: String,
+    /// Bytes it moved.
+    pub bytes: u64,
+    /// Bytes a call, on average.
+    pub bytes_per_call: f64,
+    /// Connections that carried 95 % of the bytes.
+    pub flows: usize,
+    /// The cell of the study that represents the program.
+    pub cell: String,
+    /// Bytes a call in that cell, on average.
+    pub cell_bytes_per_call: f64,
+    /// Flows of that cell.
+    pub cell_flows: u32,
+    /// Other ways, those that save most first.
+    pub options: Vec<Alternative>,
+    /// Cells that cannot be compared.
+    pub refused: Vec<Refusal>,
+}
+
+/// Another way for the same bytes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alternative {
+    /// The cell of the study that measured it.
+    pub cell: String,
+    pub path: String,
+    /// The calls it makes.
+    pub calls: &'static str,
+    /// CPU seconds per GiB of the program's role: as it is, and this way; means.
+    pub cpu_per_gib: [f64; 2],
+    /// CPU seconds saved per GiB: mean and interval of the differences block by block.
+    pub saved_per_gib: Range,
+    /// CPU seconds saved over all of the program's bytes in this direction.
+    pub saved: Range,
+    /// Whether the interval is on one side of zero.
+    pub shown: bool,
+    /// Seconds saved over all of the bytes; none where CPU time was not what it waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_saved: Option<Range>,
+    /// What the figures rest on.
+    pub basis: String,
+}
+
+/// A mean and the interval it lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range {
+    pub mean: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// Compares what a program did with a study.
+pub fn advise(observed: &Observation, study: &Study) -> Advice {
+    let mut advice = Advice {
+        format: "bytepath-advice",
+        command: observed.command.clone(),
+        first: String::new(),
+        directions: Vec::new(),
+        refused: Vec::new(),
+        remarks: Vec::new(),
+    };
+    match same_host(observed, study) {
+        Err(reason) => advice.refused.push(Refusal { what: "all".into(), reason }),
+        Ok(remarks) => {
+            advice.remarks = remarks;
+            for role in Role::ALL {
+                let what = role_words(role).to_owned();
+                match direction(observed, study, role) {
+                    Ok(Some(direction)) => advice.directions.push(direction),
+                    Ok(None) => {}
+                    Err(reason) => advice.refused.push(Refusal { what, reason }),
+                }
+            }
+            if advice.directions.iter().any(|d| d.options.iter().any(|o| o.time_saved.is_none())) {
+                advice.remarks.push(
+                    "No time is predicted, only CPU time: no thread of the program was on a CPU \
+                     for 90 % of the time, so it waited for something else."
+                        .into(),
+                );
+            }
+        }
+    }
+    advice.first = first(&advice);
+    advice
+}
+
+/// Whether both are of one machine and kernel, and what is different anyway.
+fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, String> {
+    let Some(host) = &observed.host else {
+        return Err("the observation does not record its host; observe again".into());
+    };
+    let Some(other) = study.header.facts.first() else {
+        return Err("the study does not record its host; run it again".into());
+    };
+    if study.header.functional.is_some() {
+        return Err("the study is functional: its figures are of no real machine".into());
+    }
+    let differences = host_differences(host, other);
+    // Who ran it, and on which of its CPUs, says nothing about the host.
+    let differences = differences.iter().filter(|d| !matches!(d.what.as_str(), "user" | "CPUs"));
+    let (mut fatal, mut mild) = (Vec::new(), Vec::new());
+    for difference in differences {
+        let text = format!("{} ({} and {})", difference.what, difference.first, difference.second);
+        let kernel = matches!(difference.what.as_str(), "kernel" | "kernel build" | "page size");
+        if difference.weight == Weight::Machine || kernel {
+            fatal.push(text);
+        } else {
+            mild.push(text);
+        }
+    }
+    if !fatal.is_empty() {
+        return Err(format!(
+            "observation and study are of different hosts or kernels: {}; run the study here",
+            fatal.join(", ")
+        ));
+    }
+    let mut remarks = Vec::new();
+    if !mild.is_empty() {
+        remarks
+            .push(format!("Settings differ between observation and study: {}.", mild.join(", ")));
+    }
+    remarks.push(format!(
+        "The study's connections ran over its own link (testbed {}); a link with another MTU or \
+         other offloads has other costs, and zero-copy sends are copied on the way to a program \
+         on the same host.",
+        study.header.testbed
+    ));
+    Ok(remarks)
+}
+
+/// The answer for one direction; none if nothing was moved that way.
+fn direction(
+    observed: &Observation,
+    study: &Study,
+    role: Role,
+) -> Result<Option<Direction>, String> {
+    let traffic = match role {
+        Role::Sender => &observed.sent,
+        Role::Receiver => &observed.received,
+    };
+    let moved = traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add);
+    let all = [&observed.sent, &observed.received]
+        .map(|traffic| traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add));
+    // Requests, say, where it is the answers that count.
+    if (moved as f64) < BESIDES * all[0].max(all[1]) as f64 || moved == 0 {
+        return Ok(None);
+    }
+    if moved < LEAST {
+        return Err(format!(
+            "only {} were moved; below {} setting up connections counts for more",
+            bytes(moved as f64),
+            bytes(LEAST as f64)
+        ));
+    }
+    let way = main_way(traffic, moved)?;
+    let flows = flows(observed, role)?;
+    let per_call = way.bytes as f64 / way.calls.max(1) as f64;
+    let now = nearest(study, role, way, per_call, flows)?;
+    let mut direction = Direction {
+        role,
+        calls: words(role, &way.path),
+        path: way.path.clone(),
+        bytes: way.bytes,
+        bytes_per_call: per_call,
+        flows,
+        cell: now.cell.id.0.clone(),
+        cell_bytes_per_call: now.per_call,
+        cell_flows: now.cell.flows(role),
+        options: Vec::new(),
+        refused: Vec::new(),
+    };
+    let others: Vec<&Cell> =
+        study.header.cells.iter().filter(|cell| is_alternative(now.cell, cell, role)).collect();
+    // All intervals together hold at the study's confidence (Bonferroni).
+    let error = (1.0 - study.header.judgement.confidence) / others.len().max(1) as f64;
+    for cell in others {
+        match alternative(observed, study, &direction, now.cell, cell, 1.0 - error) {
+            Ok(option) => direction.options.push(option),
+            Err(reason) => {
+                direction.refused.push(Refusal { what: cell.id.0.clone(), reason });
+            }
+        }
+    }
+    direction.options.sort_by(|a, b| b.saved.mean.total_cmp(&a.saved.mean));
+    if direction.options.is_empty() && direction.refused.is_empty() {
+        return Err(format!("the study has nothing else to compare '{}' with", direction.cell));
+    }
+    Ok(Some(direction))
+}
+
+/// The kind of call that represents all of them.
+fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
+    let main = traffic.ways.iter().max_by_key(|way| way.bytes);
+    main.filter(|way| way.bytes as f64 >= MOST_BYTES * moved as f64).ok_or_else(|| {
+        let ways: Vec<String> = traffic
+            .ways
+            .iter()
+            .map(|way| format!("{} by {}", bytes(way.bytes as f64), way.path))
+            .collect();
+        format!(
+            "the program used several mechanisms ({}); a study cell covers exactly one",
+            ways.join(", ")
+        )
+    })
+}
+
+/// The connections that carried nearly all bytes.
+fn flows(observed: &Observation, role: Role) -> Result<usize, String> {
+    let of = |socket: &ObservedSocket| match role {
+        Role::Sender => socket.sent,
+        Role::Receiver => socket.received,
+    };
+    let mut sockets: Vec<&ObservedSocket> =
+        observed.sockets.iter().filter(|socket| socket.kind == "tcp").collect();
+    sockets.sort_by_key(|socket| std::cmp::Reverse(of(socket)));
+    let all: u64 = sockets.iter().map(|socket| of(socket)).fold(0, u64::saturating_add);
+    let (mut sum, mut flows) = (0u64, 0);
+    for socket in sockets {
+        if sum as f64 >= FLOWS * all as f64 {
+            break;
+        }
+        let remote = socket.remote.as_deref().unwrap_or_default();
+        if remote.starts_with("127.") || remote.starts_with("[::1]") {
+            return Err(format!(
+                "the bytes went over the loopback device (to {remote}), which the study's link \
+                 is not"
+            ));
+        }
+        sum = sum.saturating_add(of(socket));
+        flows += 1;
+    }
+    Ok(flows)
+}
+
+/// A cell that does what the program does.
+struct Now<'a> {
+    cell: &'a Cell,
+    per_call: f64,
+}
+
+fn nearest<'a>(
+    study: &'a Study,
+    role: Role,
+    way: &Way,
+    per_call: f64,
+    flows: usize,
+) -> Result<Now<'a>, String> {
+    let calls = words(role, &way.path);
+    let same: Vec<Now> = study
+        .header
+        .cells
+        .iter()
+        .filter(|cell| is_stream(cell) && cell.half(role).path == way.path)
+        .filter_map(|cell| Some(Now { cell, per_call: per_call_of(study, cell, role)? }))
+        .collect();
+    if same.is_empty() {
+        return Err(format!(
+            "the study has no valid trial of {calls} (path '{}'), so there is nothing to compare \
+             with",
+            way.path
+        ));
+    }
+    let listed = |mut all: Vec<String>| {
+        all.sort();
+        all.dedup();
+        all.join(", ")
+    };
+    let with_flows: Vec<&Now> =
+        same.iter().filter(|now| now.cell.flows(role) as usize == flows).collect();
+    if with_flows.is_empty() {
+        let measured = listed(same.iter().map(|now| now.cell.flows(role).to_string()).collect());
+        return Err(format!(
+            "{} carried the bytes, and the study has measured {calls} with {measured} only",
+            plural(flows as u64, "connection")
+        ));
+    }
+    let apart = |now: &Now| (now.per_call / per_call).ln().abs();
+    let found = with_flows.iter().copied().min_by(|a, b| {
+        // Of equals, one without options of its own is closer to a program.
+        let options = |now: &Now| now.cell.half(role).options != Default::default();
+        apart(a).total_cmp(&apart(b)).then(options(a).cmp(&options(b)))
+    });
+    match found {
+        Some(now) if apart(now) <= NEAR.ln() => Ok(Now { cell: now.cell, per_call: now.per_call }),
+        _ => Err(format!(
+            "each call moved {} on average, and the study has measured {calls} with {} only",
+            bytes(per_call.round()),
+            listed(with_flows.iter().map(|now| bytes(now.per_call.round())).collect())
+        )),
+    }
+}
+
+/// Bytes that a call of this end moved on average; none where no trial counts.
+fn per_call_of(study: &Study, cell: &Cell, role: Role) -> Option<f64> {
+    let (mut calls, mut moved) = (0u64, 0u64);
+    let mut trials = measured(study, cell).peekable();
+    trials.peek()?;
+    for row in trials.filter_map(|trial| trial.role(role)).flat_map(|record| &record.calls) {
+        if row.bytes > 0 {
+            calls = calls.saturating_add(row.calls);
+            moved = moved.saturating_add(row.bytes);
+        }
+    }
+    let requested = match role {
+        Role::Sender => cell.stream.message_size,
+        Role::Receiver => cell.stream.read_size,
+    };
+    Some(if calls > 0 { moved as f64 / calls as f64 } else { requested as f64 })
+}
+
+fn measured<'a>(study: &'a Study, cell: &'a Cell) -> impl Iterator<Item = &'a Trial> {
+    let of_cell = study.trials.iter().filter(|trial| trial.cell == cell.id);
+    of_cell.filter(|trial| trial.status == TrialStatus::Measured)
+}
+
+fn is_stream(cell: &Cell) -> bool {
+    cell.workload.name == "stream" && !cell.null
+}
+
+/// Whether a cell differs from another in its path and in nothing else. A receiver that
+/// discards what arrives is not an option for a program that needs it.
+fn is_alternative(now: &Cell, cell: &Cell, role: Role) -> bool {
+    let same = |a: &Cell, b: &Cell| {
+        a.stream == b.stream
+            && a.link == b.link
+            && a.placement == b.placement
+            && a.kernel == b.kernel
+            && a.settings == b.settings
+    };
+    is_stream(cell)
+        && same(now, cell)
+        && cell.half(role) != now.half(role)
+        && cell.rx.path != "discard"
+}
+
+fn alternative(
+    observed: &Observation,
+    study: &Study,
+    direction: &Direction,
+    now: &Cell,
+    cell: &Cell,
+    confidence: f64,
+) -> Result<Alternative, String> {
+    let role = direction.role;
+    let gib = direction.bytes as f64 / GIB;
+    let [before, after] = [now, cell].map(|cell| by_block(study, cell));
+    if after.is_empty() {
+        return Err("no trial of it was measured".into());
+    }
+    let pairs: Vec<(&Costs, &Costs)> =
+        before.iter().filter_map(|(block, costs)| Some((costs, after.get(block)?))).collect();
+    if pairs.iter().any(|(a, b)| a.rules() != b.rules()) {
+        return Err("its CPU time was obtained by a different rule".into());
+    }
+    let of = |costs: &Costs| costs.role_per_unit(role);
+    let cpu: Vec<(f64, f64)> = pairs.iter().filter_map(|(a, b)| Some((of(a)?, of(b)?))).collect();
+    let range = |values: Vec<f64>, scale: f64| {
+        let summary = Summary::of(values)?.at(confidence);
+        let (low, high) = summary.interval?;
+        Some(Range { mean: summary.mean * scale, low: low * scale, high: high * scale })
+    };
+    let saved = |scale| range(cpu.iter().map(|(a, b)| a - b).collect(), scale);
+    let too_few = || "fewer than two blocks have its CPU time and that of the other".to_owned();
+    let saved_per_gib = saved(1.0).ok_or_else(too_few)?;
+    let time = |costs: &Costs| 1.0 / costs.units_per_second();
+    let times = pairs.iter().map(|(a, b)| time(a) - time(b)).collect();
+    let mean = |values: Vec<f64>| Summary::of(values).map_or(0.0, |summary| summary.mean);
+    let (mine, others): (Vec<f64>, Vec<f64>) = cpu.iter().copied().unzip();
+    let cpu_per_gib = [mine, others].map(mean);
+    let peer = |cell: &Cell| cell.half(role.peer()).path.clone();
+    let mut basis = format!(
+        "from cells '{}' and '{}', {}, {} confidence for all rows together; mean {} and {} CPU s \
+         per GiB by the {}",
+        now.id,
+        cell.id,
+        plural(cpu.len() as u64, "block"),
+        level(study.header.judgement.confidence),
+        three(cpu_per_gib[0]),
+        three(cpu_per_gib[1]),
+        role
+    );
+    if peer(now) != peer(cell) {
+        basis += &format!("; the other end differed, too: '{}' and '{}'", peer(now), peer(cell));
+    }
+    Ok(Alternative {
+        cell: cell.id.0.clone(),
+        path: cell.half(role).path.clone(),
+        calls: words(role, &cell.half(role).path),
+        cpu_per_gib,
+        saved_per_gib,
+        saved: saved(gib).ok_or_else(too_few)?,
+        shown: saved_per_gib.low > 0.0 || saved_per_gib.high < 0.0,
+        time_saved: is_cpu_bound(observed).then(|| range(times, gib)).flatten(),
+        basis,
+    })
+}
+
+fn by_block(study: &Study, cell: &Cell) -> BTreeMap<u32, Costs> {
+    measured(study, cell).map(|trial| (trial.block, Costs::of(cell, trial, None))).collect()
+}
+
+/// Whether a thread of the program was on a CPU nearly all of the time.
+fn is_cpu_bound(observed: &Observation) -> bool {
+    let run =
+        observed.threads.iter().filter_map(|thread| thread.time.as_ref()).map(|time| time.run);
+    run.fold(0.0, f64::max) >= CPU_BOUND * observed.seconds
+}
+
+pub(super) fn role_words(role: Role) -> &'static str {
+    match role {
+        Role::Sender => "sent",
+        Role::Receiver => "received",
+    }
+}
+
+/// The calls of a path.
+fn words(role: Role, path: &str) -> &'static str {
+    match (path, role) {
+        ("socket", Role::Sender) => "write and send calls",
+        ("socket", Role::Receiver) => "read and receive calls",
+        ("sendfile", _) => "sendfile",
+        ("splice", _) => "splice",
+        ("msg-zerocopy", _) => "send calls with MSG_ZEROCOPY",
+        ("tcp-zerocopy-receive", _) => "TCP_ZEROCOPY_RECEIVE",
+        ("uring", _) => "io_uring",
+        ("uring-zc", _) => "io_uring with zero-copy sends",
+        ("zcrx", _) => "io_uring with zero-copy receive",
+        ("discard", _) => "receive calls with MSG_TRUNC",
+        ("devmem", _) => "devmem TCP",
+        ("userspace", _) => "TCP in user space",
+        _ => "another path",
+    }
+}
+
+/// The answer in one sentence: the way that saves most, or why there is none.
+fn first(advice: &Advice) -> String {
+    let best = advice.directions.iter().filter_map(|direction| {
+        let option = direction.options.iter().find(|o| o.shown && o.saved.mean > 0.0)?;
+        Some((direction, option))
+    });
+    let best = best.max_by(|a, b| a.1.saved.mean.total_cmp(&b.1.saved.mean));
+    match (best, advice.directions.first(), advice.refused.first()) {
+        (Some((direction, option)), ..) => {
+            format!("{} instead of {}: {}", option.calls, direction.calls, sentence(option))
+        }
+        (None, Some(_), _) => "The study shows no way that would save CPU time.".into(),
+        (None, None, Some(refusal)) => format!("No answer: {}", refusal.reason),
+        (None, None, None) => "No answer: the program moved no bytes over TCP.".into(),
+    }
+}
+
+pub(super) fn sentence(option: &Alternative) -> String {
+    if !option.shown {
+        let Range { low, high, .. } = option.saved_per_gib;
+        return format!(
+            "no difference shown: between {} less and {} more CPU s per GiB.",
+            three(high),
+            three(-low)
+        );
+    }
+    format!(
+        "{} per GiB, {} over all of these bytes{}.",
+        difference(option.saved_per_gib, "CPU s"),
+        difference(option.saved, "CPU s"),
+        match option.time_saved {
+            Some(time) if time.low <= 0.0 && time.high >= 0.0 =>
+                "; no difference in time shown".to_owned(),
+            Some(time) => format!("; {} of time", difference(time, "s")),
+            None => String::new(),
+        }
+    )
+}
+
+/// What is saved, or spent in addition: `1.8 s less (1.7 to 1.9)`.
+fn difference(saved: Range, unit: &str) -> String {
+    let (word, sign) = if saved.mean > 0.0 { ("less", 1.0) } else { ("more", -1.0) };
+    let (one, other) = (sign * saved.low, sign * saved.high);
+    let (low, high) = (three(one.min(other)), three(one.max(other)));
+    format!("{} {unit} {word} ({low} to {high})", three(sign * saved.mean))
+}

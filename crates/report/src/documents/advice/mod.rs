@@ -1,0 +1,7 @@
+//! Advice for an observed program: [`advise`] compares it with a study, [`advice`] prints that.
+
+mod advise;
+mod text;
+
+pub use advise::{Advice, advise};
+pub use text::{advice, advice_or_hint};

@@ -1,0 +1,75 @@
+//! The text of `bytepath doctor`.
+
+use crate::document::{Document, Tone};
+use crate::render::plain;
+use crate::report::Style;
+use bytepath_record::{Finding, Severity, Support};
+use std::io::{self, Write};
+
+/// Items of one reason that are named before the rest is only counted.
+const NAMED: usize = 2;
+
+/// Writes what works, group by group, and what was found, worst first.
+pub fn examination(
+    groups: &[(&str, Vec<(String, Support)>)],
+    findings: &[Finding],
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut page = Document::default();
+    for (title, items) in groups {
+        page.heading(title);
+        let works: Vec<&str> =
+            items.iter().filter(|(_, s)| s.is_yes()).map(|(name, _)| name.as_str()).collect();
+        if !works.is_empty() {
+            page.text("  yes  ", &works.join(", "));
+        }
+        for (reason, remedy, names) in by_reason(items) {
+            let more = names.len().saturating_sub(NAMED);
+            let mut text = names[..names.len() - more].join(", ");
+            if more > 0 {
+                text += &format!(" and {more} more");
+            }
+            page.text("  no   ", &format!("{text}: {reason}"));
+            if !remedy.is_empty() {
+                page.text("       ", &format!("remedy: {remedy}"));
+            }
+        }
+        if items.is_empty() {
+            page.text("  ", "none");
+        }
+    }
+    for (severity, title) in [
+        (Severity::Blocks, "Blocks"),
+        (Severity::Distorts, "Distorts"),
+        (Severity::Note, "Good to know"),
+    ] {
+        let of: Vec<&Finding> = findings.iter().filter(|f| f.severity == severity).collect();
+        if of.is_empty() {
+            continue;
+        }
+        page.heading(title);
+        for finding in of {
+            page.text("  - ", &format!("{}: {}.", finding.what, finding.effect));
+            page.text("      ", &finding.command);
+        }
+    }
+    if findings.is_empty() {
+        page.gap();
+        page.line("Nothing was found that would distort measurements.", Tone::Strong);
+    }
+    plain::write(&page, style, out)
+}
+
+/// What does not work, by reason, in the order in which reasons come up.
+fn by_reason(items: &[(String, Support)]) -> Vec<(&str, &str, Vec<&str>)> {
+    let mut all: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+    for (name, support) in items {
+        let Support::No { reason, remedy } = support else { continue };
+        match all.iter_mut().find(|(known, _, _)| known == reason) {
+            Some((_, _, names)) => names.push(name),
+            None => all.push((reason, remedy, vec![name])),
+        }
+    }
+    all
+}

@@ -1,0 +1,550 @@
+//! An observation of a program.
+
+use crate::document::{Column, Document, Table, Tone};
+use crate::render::plain;
+use crate::report::Style;
+use crate::wording::figures::{
+    NONE, amount, bytes, cost, milliseconds, number, percent, plural, rate,
+};
+use bytepath_record::{
+    Connection, CopyCount, Counter, CpuSource, Ending, Evidence, Manner, Observation, ObservedCall,
+    ObservedSocket, ObservedThread, Scope, ThreadTime, Traffic, Work, unit::GIB,
+};
+use std::io::{self, Write};
+
+/// Threads, calls a thread and sockets that are shown without `--details`.
+const THREADS: usize = 8;
+const CALLS: usize = 12;
+const SOCKETS: usize = 10;
+
+pub fn observation(observed: &Observation, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    plain::write(&document(observed, style.details), style, out)
+}
+
+/// Everything that was observed, or in less detail the largest parts.
+pub(crate) fn document(observed: &Observation, details: bool) -> Document {
+    let mut document = Document::default();
+    let page = &mut document;
+    heading(page, observed);
+    limits(page, observed);
+    sockets(page, observed, details);
+    connections(page, observed, details);
+    ledger(page, observed);
+    time(page, observed, details);
+    machine(page, observed);
+    calls(page, observed, details);
+    remarks(page, observed);
+    document
+}
+
+fn heading(page: &mut Document, observed: &Observation) {
+    page.heading(&format!("bytepath observe: {}", observed.command.join(" ")));
+    let ending = match observed.ending {
+        Ending::Code(code) => format!("exit code {code}"),
+        Ending::Signal(signal) => format!("ended by signal {signal}"),
+        Ending::Running => "still running".into(),
+        Ending::Gone => "ended".into(),
+    };
+    let counter = match observed.counter {
+        Some(Counter::TaskStorage) => "counted in the kernel (BPF, typed tracepoints)",
+        None => "not counted",
+    };
+    let threads = plural(observed.threads.len() as u64, "thread");
+    page.text(
+        "  ",
+        &format!(
+            "process {}, {} s, {ending}; {threads}; system calls {counter}",
+            observed.pid,
+            number(observed.seconds, 2)
+        ),
+    );
+}
+
+fn limits(page: &mut Document, observed: &Observation) {
+    if observed.limits.is_empty() {
+        return;
+    }
+    page.heading("What its TCP connections waited for");
+    for sentence in &observed.limits {
+        page.text("  ", sentence);
+    }
+}
+
+fn connections(page: &mut Document, observed: &Observation, details: bool) {
+    let Some(tcp) = observed.tcp.as_ref().filter(|tcp| !tcp.connections.is_empty()) else { return };
+    page.heading("TCP connections, by the kernel's figures (TCP_INFO)");
+    let of_busy = |part: f64, c: &Connection| (c.busy > 0.0).then(|| part / c.busy);
+    let shown = if details { tcp.connections.len() } else { SOCKETS };
+    let connections = tcp
+        .connections
+        .iter()
+        .take(shown)
+        .map(|c| (c, of_busy(c.window_limited, c), of_busy(c.buffer_limited, c)));
+    page.table(Table::of(
+        connections,
+        [
+            (Column::words("own address", 0, Some(15)), |(c, ..)| c.local.clone()),
+            (Column::words("peer", 0, Some(15)), |(c, ..)| c.remote.clone()),
+            (Column::number("segments", "sent", 0), |(c, ..)| amount(c.segments_sent as f64)),
+            (Column::number("segments", "again", 0), |(c, ..)| amount(c.retransmits as f64)),
+            (Column::number("ms", "rtt", 0), |(c, ..)| number(c.rtt * 1e3, 3)),
+            (Column::number("ms", "least", 1), |(c, ..)| number(c.min_rtt.map(|rtt| rtt * 1e3), 3)),
+            (Column::number("s", "busy", 0), |(c, ..)| number(c.busy, 2)),
+            (Column::number("of it limited by", "window", 0), |(_, window, _)| percent(*window)),
+            (Column::number("of it limited by", "buffer", 0), |(.., buffer)| percent(*buffer)),
+            (Column::number("", "cwnd", 2), |(c, ..)| c.cwnd.to_string()),
+            (Column::number("Gbit/s", "last", 3), |(c, ..)| rate(Work::Bytes, c.delivery_rate)),
+        ],
+    ));
+    more(page, tcp.connections.len(), shown, "connection");
+}
+
+fn sockets(page: &mut Document, observed: &Observation, details: bool) {
+    if observed.sockets.is_empty() {
+        return;
+    }
+    page.heading("Sockets");
+    let shown = if details { observed.sockets.len() } else { SOCKETS };
+    let mut sockets = observed.sockets.iter().take(shown).cloned().collect::<Vec<_>>();
+    let rest: Vec<&ObservedSocket> = observed.sockets.iter().skip(shown).collect();
+    if !rest.is_empty() {
+        let sum = |of: fn(&ObservedSocket) -> u64| {
+            rest.iter().fold(0u64, |sum, socket| sum.saturating_add(of(socket)))
+        };
+        sockets.push(ObservedSocket {
+            inode: None,
+            kind: plural(rest.len() as u64, "other"),
+            pid: 0,
+            local: None,
+            remote: None,
+            sent: sum(|s| s.sent),
+            received: sum(|s| s.received),
+            send_calls: sum(|s| s.send_calls),
+            receive_calls: sum(|s| s.receive_calls),
+        });
+    }
+    let per_second = |bytes: u64| (observed.seconds > 0.0).then(|| bytes as f64 / observed.seconds);
+    let sockets = sockets.iter().map(|s| (s, per_second(s.sent), per_second(s.received)));
+    let unit = Work::Bytes.terms().rate_unit;
+    page.table(Table::of(
+        sockets,
+        [
+            (Column::words("socket", 0, None), |(s, ..)| s.kind.clone()),
+            (Column::words("own address", 3, Some(15)), |(s, ..)| address(&s.local)),
+            (Column::words("peer", 2, Some(15)), |(s, ..)| address(&s.remote)),
+            (Column::number("", "process", 4), |(s, ..)| match s.pid {
+                0 => NONE.to_owned(),
+                pid => pid.to_string(),
+            }),
+            (Column::number("sent", "bytes", 0), |(s, ..)| bytes(s.sent as f64)),
+            (Column::number("sent", unit, 0), |(_, sent, _)| rate(Work::Bytes, *sent)),
+            (Column::number("sent", "calls", 1), |(s, ..)| amount(s.send_calls as f64)),
+            (Column::number("received", "bytes", 0), |(s, ..)| bytes(s.received as f64)),
+            (Column::number("received", unit, 0), |(.., received)| rate(Work::Bytes, *received)),
+            (Column::number("received", "calls", 1), |(s, ..)| amount(s.receive_calls as f64)),
+        ],
+    ));
+}
+
+fn address(of: &Option<String>) -> String {
+    of.clone().unwrap_or_else(|| NONE.to_owned())
+}
+
+fn ledger(page: &mut Document, observed: &Observation) {
+    if observed.counter.is_none() {
+        return;
+    }
+    page.heading("Ledger: how bytes passed between program and kernel");
+    for (lead, traffic) in [("  sent      ", &observed.sent), ("  received  ", &observed.received)]
+    {
+        page.text(lead, &direction(traffic));
+        for evidence in &traffic.ledger.evidence {
+            page.text("              ", &entry(evidence));
+        }
+    }
+    let copies = match &observed.copies {
+        CopyCount::Counted { to_program, from_program } => format!(
+            "{} from the program, {} to it, counted in the kernel as it copied them",
+            bytes(*from_program as f64),
+            bytes(*to_program as f64)
+        ),
+        CopyCount::Estimated { low, high, basis } => {
+            format!("{} to {} ({basis})", bytes(*low), bytes(*high))
+        }
+        CopyCount::Unknown => "not measured (see below)".into(),
+    };
+    page.text("  copies    ", &copies);
+    if let Some(disagreement) = &observed.disagreement {
+        page.text("  DISAGREE  ", disagreement);
+    }
+}
+
+/// How much went one way, and how.
+pub(crate) fn direction(traffic: &Traffic) -> String {
+    let ledger = &traffic.ledger;
+    if ledger.delivered == 0 {
+        return "nothing".into();
+    }
+    let mut parts = Vec::new();
+    for (part, manner) in [
+        (ledger.copied, Manner::Copied),
+        (ledger.not_copied, Manner::NotCopied),
+        (ledger.discarded, Manner::Discarded),
+        (ledger.unknown, Manner::Unknown),
+    ] {
+        if part > 0 {
+            let share = percent(part as f64 / ledger.delivered as f64);
+            parts.push(format!("{share} {}", manner.words()));
+        }
+    }
+    format!("{}: {} ({})", bytes(ledger.delivered as f64), traffic.label, parts.join(", "))
+}
+
+fn entry(evidence: &Evidence) -> String {
+    format!(
+        "{} {} in {} calls: {}",
+        bytes(evidence.bytes as f64),
+        evidence.manner.words(),
+        amount(evidence.events as f64),
+        evidence.source
+    )
+}
+
+fn time(page: &mut Document, observed: &Observation, details: bool) {
+    let Some(used) = observed.used else { return };
+    page.heading("CPU time of the program");
+    let moved =
+        observed.sent.ledger.delivered.saturating_add(observed.received.ledger.delivered) as f64;
+    let per_gib = (moved > 0.0).then(|| (used.user + used.system) / (moved / GIB));
+    let source = match used.source {
+        CpuSource::Wait => "including children it waited for, by wait4",
+        CpuSource::Threads => "the sum of its threads",
+    };
+    let mut text = format!(
+        "{} s user, {} s system: {} of one CPU; {source}",
+        number(used.user, 3),
+        number(used.system, 3),
+        percent((used.user + used.system) / observed.seconds.max(f64::MIN_POSITIVE)),
+    );
+    if let Some(per_gib) = per_gib {
+        text += &format!(
+            "; {} CPU s per GiB sent and received",
+            cost(Work::Bytes.terms().cost, per_gib)
+        );
+    }
+    page.text("  ", &text);
+    let times = observed.threads.iter().filter_map(|thread| Some((thread, thread.time.as_ref()?)));
+    let mut threads: Vec<(&ObservedThread, &ThreadTime)> = times.collect();
+    threads.sort_by(|a, b| b.1.run.total_cmp(&a.1.run));
+    let shown = if details { threads.len() } else { THREADS };
+    page.table(Table::of(
+        threads.iter().take(shown),
+        [
+            (Column::words("thread", 0, Some(12)), |(thread, _)| thread.name.clone()),
+            (Column::number("", "id", 0), |(thread, _)| thread.tid.to_string()),
+            (Column::number("", "process", 1), |(thread, _)| thread.pid.to_string()),
+            (Column::number("seconds", "run", 0), |(_, time)| number(time.run, 3)),
+            (Column::number("seconds", "user", 0), |(_, time)| number(time.user, 3)),
+            (Column::number("seconds", "system", 0), |(_, time)| number(time.system, 3)),
+            (Column::number("seconds", "waited", 2), |(_, time)| number(time.wait, 3)),
+            (Column::number("switches", "own", 3), |(_, time)| amount(time.voluntary as f64)),
+            (Column::number("switches", "forced", 3), |(_, time)| amount(time.involuntary as f64)),
+            (Column::words("", 4, None), |(thread, _)| {
+                if thread.ended { "ended" } else { "runs" }.to_owned()
+            }),
+        ],
+    ));
+    more(page, threads.len(), shown, "thread");
+}
+
+fn machine(page: &mut Document, observed: &Observation) {
+    let mut cpus: Vec<u32> = observed
+        .machine
+        .iter()
+        .filter_map(|reading| match reading.scope {
+            Scope::Cpu(cpu) => Some(cpu),
+            _ => None,
+        })
+        .collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    if cpus.is_empty() {
+        return;
+    }
+    page.heading("CPUs of the machine, seconds");
+    let kinds = ["busy", "user", "system", "softirq", "irq", "iowait", "idle", "steal"];
+    let mut columns = vec![Column::words("CPU", 0, None)];
+    columns.extend(kinds.iter().map(|kind| Column::number("", kind, 0)));
+    let mut table = Table::new(columns);
+    for cpu in cpus {
+        let mut cells = vec![cpu.to_string()];
+        cells.extend(kinds.iter().map(|kind| {
+            let reading = observed.machine.iter().find(|reading| {
+                reading.scope == Scope::Cpu(cpu)
+                    && reading.metric.strip_prefix("cpu.") == Some(kind)
+            });
+            number(reading.map(|reading| reading.value), 2)
+        }));
+        table.row(cells);
+    }
+    page.table(table);
+}
+
+fn calls(page: &mut Document, observed: &Observation, details: bool) {
+    let total = |tid: u32| -> f64 {
+        observed.calls.iter().filter(|call| call.tid == tid).map(|call| call.row.total).sum()
+    };
+    let mut tids: Vec<(u32, f64)> = Vec::new();
+    for call in &observed.calls {
+        // Rows of a thread are adjacent.
+        if tids.last().is_none_or(|(tid, _)| *tid != call.tid) {
+            tids.push((call.tid, total(call.tid)));
+        }
+    }
+    tids.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let shown = if details { tids.len() } else { THREADS };
+    for (tid, total) in tids.iter().take(shown) {
+        let rows: Vec<&ObservedCall> = observed.calls.iter().filter(|c| c.tid == *tid).collect();
+        thread_calls(page, observed, *tid, *total, &rows, details);
+    }
+    more(page, tids.len(), shown, "thread");
+}
+
+fn thread_calls(
+    page: &mut Document,
+    observed: &Observation,
+    tid: u32,
+    total: f64,
+    rows: &[&ObservedCall],
+    details: bool,
+) {
+    let thread = observed.threads.iter().find(|thread| thread.tid == tid);
+    let name = thread.map_or("", |thread| thread.name.as_str());
+    let count: u64 = rows.iter().map(|call| call.row.calls).sum();
+    page.heading(&format!(
+        "System calls of {name} ({tid}): {} in {} ms",
+        plural(count, "call"),
+        milliseconds(total)
+    ));
+    let mut table = Table::new(vec![
+        Column::words("call", 0, None),
+        Column::number("", "calls", 0),
+        Column::number("", "errors", 0),
+        Column::number("milliseconds", "total", 0),
+        Column::number("milliseconds", "min", 1),
+        Column::number("milliseconds", "avg", 0),
+        Column::number("milliseconds", "max", 1),
+        Column::number("", "stddev", 2),
+        Column::number("", "bytes", 0),
+    ]);
+    let shown = if details { rows.len() } else { CALLS };
+    for call in rows.iter().take(shown) {
+        let row = &call.row;
+        let cells = [
+            row.name.clone(),
+            row.calls.to_string(),
+            row.errors.to_string(),
+            milliseconds(row.total),
+            milliseconds(row.min),
+            milliseconds(row.avg),
+            milliseconds(row.max),
+            format!("{}%", number(row.stddev_percent, 2)),
+            if row.bytes == 0 { String::new() } else { row.bytes.to_string() },
+        ];
+        table.row(cells);
+    }
+    page.table(table);
+    more(page, rows.len(), shown, "call");
+    if details {
+        for call in rows {
+            histogram(page, call);
+        }
+    }
+}
+
+/// One line a step: from, to, how many, and a bar.
+fn histogram(page: &mut Document, call: &ObservedCall) {
+    let most = call.histogram.iter().max().copied().unwrap_or(0);
+    // One call has nothing to distribute.
+    if call.row.calls < 2 || most == 0 {
+        return;
+    }
+    page.gap();
+    page.text("  ", &format!("{}: how long it took", call.row.name));
+    let (first, last) = (
+        call.histogram.iter().position(|count| *count > 0).unwrap_or(0),
+        call.histogram.iter().rposition(|count| *count > 0).unwrap_or(0),
+    );
+    for (i, count) in call.histogram.iter().enumerate().take(last + 1).skip(first) {
+        let bar = (*count as f64 / most as f64 * 40.0).ceil() as usize;
+        let line = format!(
+            "  {:>9} to {:<9} {:>10}  {}",
+            nanoseconds(i as i32),
+            nanoseconds(i as i32 + 1),
+            count,
+            "#".repeat(bar)
+        );
+        page.line(&line, Tone::Plain);
+    }
+}
+
+/// 2^i nanoseconds in the unit that reads best.
+fn nanoseconds(i: i32) -> String {
+    let value = 2f64.powi(i);
+    let (value, unit) = match value {
+        v if v < 1e3 => (v, "ns"),
+        v if v < 1e6 => (v / 1e3, "us"),
+        v if v < 1e9 => (v / 1e6, "ms"),
+        v => (v / 1e9, "s"),
+    };
+    format!("{} {unit}", number(value, usize::from(value < 10.0 && value.fract() != 0.0)))
+}
+
+fn remarks(page: &mut Document, observed: &Observation) {
+    if !observed.absent.is_empty() {
+        page.heading("Not measured");
+        for absent in &observed.absent {
+            let remedy = absent.remedy.as_ref().map(|r| format!(" ({r})")).unwrap_or_default();
+            page.text(&format!("  {}: ", absent.what), &format!("{}{remedy}", absent.reason));
+        }
+    }
+    if !observed.warnings.is_empty() {
+        page.heading("Notes");
+        for warning in &observed.warnings {
+            page.text("  ", warning);
+        }
+    }
+}
+
+fn more(page: &mut Document, all: usize, shown: usize, what: &str) {
+    if all > shown {
+        let rest = plural((all - shown) as u64, what);
+        page.text("  ", &format!("and {rest} more: --details lists all"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Absent, CallRow, CpuTime, Ledger, SCHEMA_VERSION};
+
+    fn seen() -> Observation {
+        let mut ledger = Ledger::default();
+        ledger.enter(Manner::Copied, 3 << 30, 1000, "write calls");
+        let call = |tid, name: &str, calls| ObservedCall {
+            tid,
+            number: 1,
+            row: CallRow {
+                name: name.into(),
+                calls,
+                errors: 2,
+                bytes: 3 << 30,
+                total: 0.5,
+                min: 1e-6,
+                avg: 0.5 / calls as f64,
+                max: 0.01,
+                stddev_percent: 0.31,
+            },
+            histogram: [vec![0; 10], vec![calls - 1, 1], vec![0; 28]].concat(),
+        };
+        let time = ThreadTime {
+            name: "worker".into(),
+            tid: 7,
+            run: 0.75,
+            wait: 0.1,
+            user: 0.25,
+            system: 0.5,
+            voluntary: 3,
+            involuntary: 4,
+        };
+        Observation {
+            schema: SCHEMA_VERSION,
+            bytepath: "0".into(),
+            command: vec!["prog\x1b[2J".into(), "x".into()],
+            pid: 7,
+            started_ms: 0,
+            seconds: 2.0,
+            host: None,
+            ending: Ending::Signal(15),
+            counter: Some(Counter::TaskStorage),
+            threads: vec![ObservedThread {
+                tid: 7,
+                pid: 7,
+                parent: 0,
+                name: "worker".into(),
+                ended: true,
+                time: Some(time),
+            }],
+            calls: vec![call(7, "write", 1000), call(7, "read", 5)],
+            sockets: vec![ObservedSocket {
+                inode: Some(1),
+                kind: "tcp".into(),
+                pid: 7,
+                local: Some("127.0.0.1:1".into()),
+                remote: Some("127.0.0.1:2".into()),
+                sent: 3 << 30,
+                received: 0,
+                send_calls: 1000,
+                receive_calls: 0,
+            }],
+            sent: Traffic { ledger, label: "copied".into(), ways: Vec::new() },
+            received: Traffic::default(),
+            tcp: None,
+            limits: vec!["Retransmitted 5 segments.".into()],
+            used: Some(CpuTime { user: 0.25, system: 0.5, source: CpuSource::Wait }),
+            machine: Vec::new(),
+            copies: CopyCount::Unknown,
+            profile: None,
+            disagreement: None,
+            absent: vec![Absent {
+                what: "copies".into(),
+                reason: "refused".into(),
+                remedy: Some("be root".into()),
+            }],
+            warnings: vec!["mind this".into()],
+        }
+    }
+
+    fn printed(details: bool, width: usize) -> String {
+        let mut out = Vec::new();
+        observation(&seen(), &Style { width, colour: false, details }, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn everything_is_reported() {
+        let text = printed(false, 100);
+        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            "process 7, 2.00 s, ended by signal 15; 1 thread",
+            "127.0.0.1:2",
+            "12.88",
+            "3 GiB: copied (100% copied)",
+            "0.250 s user, 0.500 s system: 38% of one CPU",
+            "0.250 CPU s per GiB",
+            "System calls of worker (7): 1005 calls in 1000.000 ms",
+            "copies: refused (be root)",
+            "mind this",
+            "What its TCP connections waited for Retransmitted 5 segments.",
+        ] {
+            assert!(flowing.contains(words), "no '{words}' in\n{text}");
+        }
+        assert!(!text.contains('\x1b'), "a name steers the terminal");
+        assert!(!text.contains("how long it took"));
+        assert!(printed(true, 100).contains("1.0 us to 2.0 us"), "{}", printed(true, 100));
+    }
+
+    #[test]
+    fn no_line_is_too_long() {
+        for width in [60, 80, 100] {
+            let text = printed(true, width);
+            assert!(text.lines().all(|line| line.len() <= width), "{width}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn steps_are_reported_in_their_unit() {
+        let steps: Vec<String> = [0, 9, 10, 13, 20, 30, 39].map(nanoseconds).into();
+        assert_eq!(steps, ["1 ns", "512 ns", "1.0 us", "8.2 us", "1.0 ms", "1.1 s", "550 s"]);
+    }
+}

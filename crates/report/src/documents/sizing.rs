@@ -1,0 +1,105 @@
+//! The text of `bytepath size`: what a goal takes, and what this host lacks.
+
+use crate::document::{Column, Document, Table, Tone};
+use crate::render::plain;
+use crate::report::Style;
+use crate::wording::figures::{amount, bytes, number};
+use bytepath_stats::{DONTNEED, Goal, POLL_WEIGHT, Shortage, Sizing, Traffic};
+use std::io::{self, Write};
+
+/// Writes a plan: the goal, what it takes, the memory traffic of each way, and what this
+/// host lacks.
+pub fn sizing(
+    goal: &Goal,
+    sizing: &Sizing,
+    traffic: &[Traffic],
+    shortages: &[Shortage],
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut page = Document::default();
+    page.line(&title(goal), Tone::Strong);
+    sizes(&mut page, goal, sizing);
+    page.heading("Memory traffic of one end, if the caches keep nothing");
+    let columns = vec![
+        Column::words("", 0, None),
+        Column::number("", "times", 0),
+        Column::number("", "GB/s", 0),
+    ];
+    let mut table = Table::new(columns);
+    for way in traffic {
+        table.row([way.way.into(), number(way.crossings, 0), number(way.bytes / 1e9, 1)]);
+    }
+    page.table(table);
+    page.text("  ", "An application that reads what it received adds 1.");
+    page.heading("This host");
+    if shortages.is_empty() {
+        page.text("  ", "None of the limits visible here is too low.");
+    }
+    for short in shortages {
+        page.text(
+            "  - ",
+            &format!("{} is {} and must be {}", short.setting, short.is, short.needs),
+        );
+        page.text("    ", &short.command);
+    }
+    plain::write(&page, style, out)
+}
+
+/// What was asked, in one line.
+fn title(goal: &Goal) -> String {
+    let queues = if goal.queues == 1 { String::new() } else { format!(", {} queues", goal.queues) };
+    format!(
+        "{} Gbit/s over {} ms with an MTU of {}{queues}, {} held by the application",
+        number(goal.rate / 1e9, 1).trim_end_matches(".0"),
+        number(goal.rtt * 1e3, 3).trim_end_matches('0').trim_end_matches('.'),
+        goal.mtu,
+        bytes(goal.hold as f64)
+    )
+}
+
+fn sizes(page: &mut Document, goal: &Goal, s: &Sizing) {
+    page.heading("Requirements");
+    let mut segment = format!("{} bytes of payload", s.segment);
+    if !s.segment.is_multiple_of(goal.buffer) {
+        let whole = bytes(f64::from(goal.buffer));
+        segment += &format!("; an MTU of {} would fill buffers of {whole}", s.page_mtu);
+    }
+    let mut ring =
+        format!("{} entries, {} of buffers, per queue", s.ring, bytes(s.ring_bytes as f64));
+    if s.ring < s.least_ring {
+        ring += &format!("; too small: what is in flight requires {}", s.least_ring);
+    }
+    for (name, text) in [
+        ("segment", segment),
+        ("BDP", format!("{} (bandwidth-delay product)", bytes(s.delay_product))),
+        ("in flight", format!("{} (twice the BDP)", bytes(s.in_flight))),
+        ("packets", format!("{} per second", amount(s.packets))),
+        ("polls", format!("{} per second at {POLL_WEIGHT} packets each", amount(s.polls))),
+        ("receive ring", ring),
+        (
+            "area",
+            format!(
+                "{} per queue (ring and held data): udmabuf, zcrx area or GPU buffer; {} huge \
+                 pages in all",
+                bytes(s.area as f64),
+                s.huge_pages
+            ),
+        ),
+        (
+            "lasts",
+            format!(
+                "{} ms if the application returns nothing; then packets are dropped or copied",
+                number(s.lasts * 1e3, 2)
+            ),
+        ),
+        ("held", format!("{} buffers per queue", s.held)),
+        ("returns", format!("{} calls per second at {DONTNEED} buffers each", amount(s.recycles))),
+        (
+            "socket buffer",
+            format!("{}: maximum in tcp_rmem and tcp_wmem", bytes(s.socket_buffer as f64)),
+        ),
+    ] {
+        page.text(&format!("  {name:<14}"), &text);
+    }
+}

@@ -1,0 +1,274 @@
+//! More than one study, and limits: two studies side by side, a figure over many,
+//! and the outcome of thresholds.
+
+use crate::document::{Cell, Column, Document, Section, Table, Tone};
+use crate::render::plain;
+use crate::report::Style;
+use crate::wording::figures::{
+    figure, interval, level, number, percent, plural, probability, ratio, unit,
+};
+use crate::wording::setup::date;
+use crate::wording::verdicts;
+use bytepath_record::{Study, Work};
+use bytepath_stats::{
+    Between, CHANGE_LEVEL, Difference, Direction, Entry, History, Pairing, Question, Shift,
+    Summary, ThresholdResult, Weight,
+};
+use std::io::{self, Write};
+
+/// Differences of a kind that are named before the rest is only counted.
+const NAMED: usize = 12;
+
+/// Writes the comparison of two studies, which are named as the user did.
+pub fn between(
+    names: [&str; 2],
+    studies: [&Study; 2],
+    between: &Between,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    plain::write(&between_document(names, studies, between), style, out)
+}
+
+/// The comparison of two studies.
+pub(crate) fn between_document(
+    names: [&str; 2],
+    studies: [&Study; 2],
+    between: &Between,
+) -> Document {
+    let mut document = Document::default();
+    let page = &mut document;
+    page.line("bytepath: two studies, the second against the first", Tone::Strong);
+    page.gap();
+    for (lead, (name, study)) in ["first   ", "second  "].iter().zip(names.iter().zip(studies)) {
+        let header = &study.header;
+        let when = date(header.started_ms).map(|d| format!(", {d}")).unwrap_or_default();
+        let facts = header.facts.last();
+        let host =
+            facts.map(|f| format!(", {}, {}", f.kernel_release, f.cpu_model)).unwrap_or_default();
+        page.text(lead, &format!("{name}{when}{host}"));
+    }
+    differences(page, &between.differences);
+    for work in Work::ALL {
+        for question in Question::ALL {
+            let of = |p: &&Pairing| {
+                (p.question, p.work) == (question, work)
+                    && (p.first.is_some() || p.second.is_some())
+            };
+            let pairings: Vec<&Pairing> = between.pairings.iter().filter(of).collect();
+            pairs(page, question, work, &pairings);
+        }
+    }
+    for (what, cells) in [("first", &between.only_first), ("second", &between.only_second)] {
+        if !cells.is_empty() {
+            page.gap();
+            let cells: Vec<&str> = cells.iter().map(|c| c.0.as_str()).collect();
+            page.text(&format!("Only in the {what}: "), &cells.join(", "));
+        }
+    }
+    page.gap();
+    let rules = &between.rules;
+    if between.relative {
+        let text = "Ratios are ratios of ratios: each cell's to the baseline of its own study, \
+                    second over first. What changed for all cells of a study cancels out.";
+        page.text("", text);
+    }
+    page.text(
+        "",
+        &format!(
+            "Rule: intervals are {} by Welch's t over the logarithms of all trials, \
+             individually; verdicts hold at {} for all cells of a table together (Holm; the \
+             second p); EQUIVALENT requires an interval within {}. Trials of the two studies are \
+             not paired and there is no A-against-A between them, so anything else that changed \
+             between the studies is in the ratio and not in the interval.",
+            level(rules.confidence),
+            level(rules.confidence),
+            level(rules.margin),
+        ),
+    );
+    document
+}
+
+fn differences(page: &mut Document, all: &[Difference]) {
+    if all.is_empty() {
+        page.text("hosts   ", "no recorded difference in hosts or method");
+        return;
+    }
+    for (weight, title) in [
+        (Weight::Machine, "Another machine"),
+        (Weight::State, "The hosts differ in"),
+        (Weight::Method, "Measured differently"),
+    ] {
+        let of: Vec<&Difference> = all.iter().filter(|d| d.weight == weight).collect();
+        if of.is_empty() {
+            continue;
+        }
+        page.heading(title);
+        let width = of.iter().map(|d| d.what.len()).filter(|n| *n <= 24).max().unwrap_or(0);
+        for d in of.iter().take(NAMED) {
+            let lead = format!("  {:<width$}  ", d.what);
+            page.text(&lead, &format!("{} -> {}", d.first, d.second));
+        }
+        if of.len() > NAMED {
+            page.text("  ", &format!("and {} more (--json has all)", of.len() - NAMED));
+        }
+    }
+}
+
+fn pairs(page: &mut Document, question: Question, work: Work, pairings: &[&Pairing]) {
+    if pairings.is_empty() {
+        return;
+    }
+    let terms = work.terms();
+    page.heading(&match question {
+        Question::Rate => format!("{}, {}", terms.rate_heading, terms.rate_unit),
+        Question::Cpu => format!("{}, both ends", terms.cost.words),
+        Question::Instructions => format!("{}, both ends", terms.instructions.words),
+        Question::Latency(percentile) => format!("Latency, {}, us", percentile.name()),
+    });
+    const P: &str = "p";
+    let mut table = Table::new(vec![
+        Column::words("path", 0, Some(16)),
+        Column::number("first", "n", 4),
+        Column::number("first", "mean", 0),
+        Column::number("first", "sd", 3),
+        Column::number("second", "n", 4),
+        Column::number("second", "mean", 0),
+        Column::number("second", "sd", 3),
+        Column::number("", "ratio", 0),
+        Column::words("interval", 1, None),
+        Column::words("verdict", 0, None),
+        Column::number(P, "alone", 2),
+        Column::number(P, "among all", 2),
+    ]);
+    for p in pairings {
+        let mut texts = vec![p.cell.to_string()];
+        for side in [&p.first, &p.second] {
+            let n = side.map_or(0, |s| s.n);
+            texts.push(n.to_string());
+            texts.push(figure(question, work, side.map(|s| s.mean)));
+            texts.push(percent(side.and_then(|s| Summary::relative_stddev(&s))));
+        }
+        texts.push(ratio(p.ratio));
+        texts.push(p.interval.map_or(String::new(), |i| interval(i.low, i.high)));
+        let mut cells: Vec<Cell> = texts.into_iter().map(Cell::from).collect();
+        cells.push(Cell::from(p.verdict.word()).tone(Tone::of(p.verdict.better())));
+        let p_of = |p: Option<f64>| Cell::from(p.map_or(String::new(), probability));
+        cells.push(p_of(p.test.map(|t| t.different.p)));
+        cells.push(p_of(p.test.map(|t| t.different.adjusted)));
+        table.row(cells);
+    }
+    page.table(table);
+    for p in pairings.iter().filter(|p| !p.reasons.is_empty()) {
+        page.text("  ", &format!("{}: {}", p.cell, p.reasons.join("; ")));
+    }
+}
+
+/// Writes the outcome of thresholds.
+pub fn thresholds(
+    results: &[ThresholdResult],
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut document = Document::default();
+    document.push([threshold_section(results)]);
+    plain::write(&document, style, out)
+}
+
+/// The outcome of thresholds; empty if there are none.
+pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
+    let mut section = Section::new("", "Thresholds");
+    for r in results {
+        let measured = match r.interval {
+            Some(i) => format!("{} (limit {})", interval(i.low, i.high), limit(r.threshold.limit)),
+            None => "nothing to compare".into(),
+        };
+        let lead = format!("  {:<9}  ", r.outcome.word());
+        section.text(&lead, &format!("{}: {} is {measured}", r.threshold.text, r.cell));
+    }
+    if let Some(i) = results.iter().find_map(|r| r.interval) {
+        let text = format!(
+            "FAILED: the whole interval lies beyond the limit; UNDECIDED: it contains \
+             the limit. Intervals are {} each, for {} together.",
+            percent_of_confidence(i.confidence),
+            plural(results.len() as u64, "check"),
+        );
+        section.text("  ", &text);
+    }
+    section
+}
+
+/// A confidence, with enough digits to distinguish it from 100 %.
+fn percent_of_confidence(confidence: f64) -> String {
+    level((confidence * 1e4).floor() / 1e4)
+}
+
+/// A limit in three decimals: 0.98 of a threshold at 2 % is exact.
+fn limit(ratio: f64) -> String {
+    let text = number(ratio, 4);
+    text.trim_end_matches('0').to_owned() + "x"
+}
+
+/// Writes a figure over time.
+pub fn history(history: &History, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    plain::write(&history_document(history), style, out)
+}
+
+/// A figure over time.
+pub(crate) fn history_document(history: &History) -> Document {
+    let mut page = Document::default();
+    let History { question, work, .. } = *history;
+    let what = verdicts::subject(question, work);
+    let studies = plural(history.entries.len() as u64, "study").replace("studys", "studies");
+    page.heading(&format!("{}: {what}, {studies}", history.cell));
+    let mut table = Table::new(vec![
+        Column::words("begun", 1, None),
+        Column::words("study", 0, Some(12)),
+        Column::number("", "n", 2),
+        Column::number("", unit(question, work), 0),
+        Column::number("", "sd", 2),
+        Column::words("", 0, Some(20)),
+    ]);
+    for (at, entry) in history.entries.iter().enumerate() {
+        let shift = history.shifts.iter().find(|s| s.at == at);
+        let better = shift.map(|s| (s.ratio > 1.0) == (question.direction() == Direction::Higher));
+        let spread = entry.stddev.map(|s| s / entry.mean);
+        table.row(vec![
+            Cell::from(date(entry.started_ms).unwrap_or_default()),
+            Cell::from(entry.study.clone()),
+            Cell::from(entry.n.to_string()),
+            Cell::from(figure(question, work, entry.mean)),
+            Cell::from(percent(spread)),
+            Cell::from(remark(entry, shift)).tone(Tone::of(better)),
+        ]);
+    }
+    page.table(table);
+    page.gap();
+    let text = match history.shifts.len() {
+        0 => "No change was found".to_owned(),
+        n => format!("{} found", plural(n as u64, "change")),
+    };
+    page.text(
+        "",
+        &format!(
+            "{text}: e-divisive (energy distance, random orders) at {}. A change can \
+             be found from ten studies on, with at least two on either side of it.",
+            level(CHANGE_LEVEL)
+        ),
+    );
+    page
+}
+
+/// Notes on one study: a change of level, and what else changed.
+fn remark(entry: &Entry, shift: Option<&Shift>) -> String {
+    let mut parts = Vec::new();
+    if let Some(s) = shift {
+        parts.push(format!("CHANGE {} (p {})", ratio(s.ratio), probability(s.p)));
+    }
+    let named = entry.changed.iter().take(3);
+    parts.extend(named.map(|(what, before, now)| format!("{what}: {before} -> {now}")));
+    if entry.changed.len() > 3 {
+        parts.push(format!("and {} more", entry.changed.len() - 3));
+    }
+    parts.join("; ")
+}

@@ -1,0 +1,339 @@
+//! The pages of other commands: the answer, a figure, and what their plain text says.
+
+use super::plot::LARGE;
+use super::shell::{titled, write};
+use super::{blocks, flame};
+use crate::document::{Cell, Column, Document, Drawing, Figure, Mark, Scale, Section};
+use crate::document::{Table, Tone};
+use crate::documents::advice::Advice;
+use crate::documents::observation::{self, direction};
+use crate::documents::{difference, studies};
+use crate::wording::figures::{digits, figure, interval, number, percent, plural, ratio, unit};
+use crate::wording::setup::date;
+use crate::wording::verdicts;
+use bytepath_profile::diff::{Diff, Row};
+use bytepath_profile::flame::Chart;
+use bytepath_record::{Observation, ObservedThread, Study, Work};
+use bytepath_stats::{Between, Direction, History, Pairing, Question, ThresholdResult, Verdict};
+use maud::{Markup, html};
+use serde_json::json;
+use std::io::{self, Write};
+
+/// Height of a row of one bar or one interval in pixels, and where the bar is.
+const HEIGHT: f64 = 22.0;
+const BAR: (f64, f64) = (5.0, 17.0);
+
+/// Functions and threads that are drawn.
+const DRAWN: usize = 20;
+
+/// Writes the page of two studies, which are named as the user did.
+pub fn between(
+    names: [&str; 2],
+    studies: [&Study; 2],
+    between: &Between,
+    results: &[ThresholdResult],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let document = studies::between_document(names, studies, between);
+    let groups = Work::ALL.into_iter().flat_map(|work| Question::ALL.map(|q| (q, work)));
+    let groups = groups.filter_map(|(question, work)| {
+        let of = |p: &&Pairing| (p.question, p.work) == (question, work) && p.ratio.is_some();
+        let pairings: Vec<&Pairing> = between.pairings.iter().filter(of).collect();
+        (!pairings.is_empty()).then(|| (verdicts::subject(question, work), pairings))
+    });
+    let groups: Vec<(String, Vec<&Pairing>)> = groups.collect();
+    let answer = html! {
+        @for (what, pairings) in &groups { p class="lede" { (changes(what, pairings)) } }
+        @if groups.is_empty() { p class="lede" { "No cell was measured in both studies." } }
+        (thresholds(results))
+    };
+    let figures =
+        html! { @for (what, pairings) in &groups { (blocks::figure(&ratios(what, pairings))) } };
+    finish(&format!("{} against {}", names[1], names[0]), answer, figures, &[], &document, out)
+}
+
+/// What changed of one figure, in a sentence.
+fn changes(what: &str, pairings: &[&Pairing]) -> Markup {
+    let of = |wanted: fn(&Verdict) -> bool| -> Vec<String> {
+        let all = pairings.iter().filter(|p| wanted(&p.verdict));
+        all.map(|p| format!("{} {} ({})", p.cell, ratio(p.ratio), p.verdict.word())).collect()
+    };
+    let changed = of(|verdict| verdict.better().is_some());
+    let alike = of(|verdict| *verdict == Verdict::Equivalent);
+    html! {
+        strong { (what) ": " }
+        @if changed.is_empty() { "no change was shown in " } @else { (changed.join(", ")) ", of " }
+        (plural(pairings.len() as u64, "cell")) "."
+        @if !alike.is_empty() { " " (plural(alike.len() as u64, "cell")) " EQUIVALENT." }
+    }
+}
+
+fn ratios(what: &str, pairings: &[&Pairing]) -> Figure {
+    let ends =
+        pairings.iter().flat_map(|p| [p.interval.map(|i| i.low), p.interval.map(|i| i.high)]);
+    let means = pairings.iter().filter_map(|p| p.ratio);
+    let scale = Scale::over(ends.flatten().chain(means).filter(|r| *r < 10.0).chain([1.0]));
+    let middle = HEIGHT / 2.0;
+    let marks = |p: &Pairing| -> Vec<Mark> {
+        let line = |class, from, to| Mark::line(class, from, to);
+        let mut marks = vec![line("baseline", (1.0, 0.0), (1.0, HEIGHT))];
+        marks.extend(p.interval.map(|i| {
+            let span = line("span", (i.low, middle), (i.high, middle));
+            span.tip(format!("interval: {}", interval(i.low, i.high)))
+        }));
+        marks.extend(p.ratio.map(|r| {
+            let mean = line("mean", (r, middle - 5.0), (r, middle + 5.0));
+            mean.tip(format!("ratio: {}", ratio(r)))
+        }));
+        marks
+    };
+    let mut table = Table::new(vec![
+        Column::path(),
+        Column::number("", "ratio", 0).interval(0),
+        Column::words("verdict", 0, None),
+    ]);
+    for p in pairings {
+        let range = p.interval.map(|i| interval(i.low, i.high));
+        let word = Cell::from(p.verdict.word()).tone(Tone::of(p.verdict.better()));
+        let cells = [p.cell.to_string().into(), Cell::from(ratio(p.ratio)).within(range), word];
+        table.row(cells).class(tone(p.verdict.better()));
+    }
+    let caption = format!(
+        "{what}. The second study as a multiple of the first, with intervals; the dashed line is \
+         no change. {}",
+        if scale.low() > 0.0 { "The axis does not start at zero." } else { "" }
+    );
+    let marks = pairings.iter().map(|p| marks(p)).collect();
+    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
+    Figure { caption, key: Vec::new(), drawing, table }
+}
+
+fn tone(better: Option<bool>) -> &'static str {
+    match better {
+        Some(true) => "better",
+        Some(false) => "worse",
+        None => "open",
+    }
+}
+
+/// Writes the page of a figure over time.
+pub fn history(history: &History, out: &mut dyn Write) -> io::Result<()> {
+    let document = studies::history_document(history);
+    let History { question, work, .. } = *history;
+    let what = verdicts::subject(question, work);
+    let unit = unit(question, work);
+    let named = |at: usize| history.entries.get(at).map_or("", |entry| entry.study.as_str());
+    let answer = html! {
+        @if let Some(newest) = history.entries.last() {
+            p class="lede" {
+                strong { "Newest: " } (figure(question, work, newest.mean)) " " (unit) " in "
+                (newest.study) ", of " (plural(newest.n as u64, "trial")) "."
+            }
+        }
+        @for shift in &history.shifts {
+            @let better = (shift.ratio > 1.0) == (question.direction() == Direction::Higher);
+            p class="lede" {
+                strong class={ "word " (tone(Some(better))) } { "CHANGE" } " "
+                (ratio(shift.ratio)) " with the study " (named(shift.at)) "."
+            }
+        }
+        @if history.shifts.is_empty() { p class="lede" { "No change was found." } }
+    };
+    let title = format!("{}: {what}", history.cell);
+    finish(&title, answer, course(history, &what), &[], &document, out)
+}
+
+/// The studies of a history from left to right.
+fn course(history: &History, what: &str) -> Markup {
+    let History { question, work, .. } = *history;
+    // What is drawn is in the unit that is printed.
+    let shown = match question {
+        Question::Rate => work.terms().rate_scale,
+        Question::Cpu => work.terms().cost.scale,
+        Question::Instructions => work.terms().instructions.scale,
+        Question::Latency(_) => 1e6,
+    };
+    let reach = |mean: f64, stddev: Option<f64>| {
+        let off = stddev.unwrap_or(0.0);
+        [(mean - off) * shown, (mean + off) * shown]
+    };
+    let entries = history.entries.iter().enumerate().map(|(at, entry)| (at as f64 + 1.0, entry));
+    let up = Scale::over(entries.clone().flat_map(|(_, entry)| reach(entry.mean, entry.stddev)));
+    let across = Scale::over([0.0, history.entries.len() as f64 + 1.0]);
+    let before = |at: usize| at as f64 + 0.5;
+    let changes = history.shifts.iter().map(|shift| {
+        let line =
+            Mark::line("baseline", (before(shift.at), up.low()), (before(shift.at), f64::MAX));
+        line.tip(format!("change: {}", ratio(shift.ratio)))
+    });
+    let path = entries.clone().map(|(at, entry)| (at, entry.mean * shown)).collect();
+    let spread = entries.clone().map(|(at, entry)| {
+        let [low, high] = reach(entry.mean, entry.stddev);
+        Mark::line("thin", (at, low), (at, high))
+    });
+    let dots = entries.clone().map(|(at, entry)| {
+        let mean = figure(question, work, entry.mean);
+        let when = date(entry.started_ms).unwrap_or_default();
+        let words = format!("{}, {when}: {mean} {}", entry.study, unit(question, work));
+        Mark::dot("spot", (at, entry.mean * shown), 4.0).tip(words)
+    });
+    let marks: Vec<Mark> =
+        changes.chain([Mark::course("course", path)]).chain(spread).chain(dots).collect();
+    html! {
+        figure {
+            figcaption {
+                b { (what) ". " } (unit(question, work)) ", the studies in order of time; the thin line is one \
+                standard deviation of the trials to either side, a dashed one a change. "
+                @if up.low() > 0.0 { "The axis does not start at zero." }
+            }
+            div class="scroll" { div class="large" { (LARGE.drawn(&across, &up, &marks)) } }
+        }
+    }
+}
+
+/// Writes the page of an observation, with the flame graph of its profile.
+pub fn observation(
+    seen: &Observation,
+    charts: &[Chart],
+    advice: Option<&Advice>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let document = observation::document(seen, true);
+    let answer = html! {
+        @for line in &seen.limits { p class="lede" { (line) } }
+        @for (lead, traffic) in [("Sent", &seen.sent), ("Received", &seen.received)] {
+            @if traffic.ledger.delivered > 0 {
+                p class="lede" { strong { (lead) ": " } (direction(traffic)) "." }
+            }
+        }
+        @if let Some(advice) = advice { p class="lede" { (advice.first) } }
+    };
+    finish(&seen.command.join(" "), answer, threads(&seen.threads), charts, &document, out)
+}
+
+/// The CPU time of the threads that ran longest.
+fn threads(all: &[ObservedThread]) -> Markup {
+    let mut times: Vec<_> = all.iter().filter_map(|thread| thread.time.as_ref()).collect();
+    times.sort_by(|a, b| b.run.total_cmp(&a.run));
+    times.truncate(DRAWN);
+    let scale = Scale::over(times.iter().map(|time| time.user + time.system).chain([0.0]));
+    let bar = |class, name: &str, from: f64, to: f64| {
+        let bar = Mark::bar(class, (from, BAR.0), (to, BAR.1));
+        bar.tip(format!("{name}: {} s", number(to - from, 3)))
+    };
+    let mut table = Table::new(vec![
+        Column::words("thread", 0, None),
+        Column::number("", "user", 0),
+        Column::number("", "system", 0),
+    ]);
+    let mut marks = Vec::new();
+    for time in &times {
+        let name = format!("{} ({})", time.name, time.tid);
+        table.row([name, number(time.user, 3), number(time.system, 3)]);
+        let kernel = bar("system", "system", time.user, time.user + time.system);
+        marks.push(vec![bar("user", "user", 0.0, time.user), kernel]);
+    }
+    let caption = "CPU time of its threads, seconds while it was observed.".to_owned();
+    let key = vec![("user", "program".to_owned()), ("system", "kernel".to_owned())];
+    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
+    let figure = Figure { caption, key, drawing, table };
+    html! { @if !times.is_empty() { (blocks::figure(&figure)) } }
+}
+
+/// Writes the page of the difference of two profiles, with flame graphs.
+pub fn difference(diff: &Diff, charts: &[Chart], out: &mut dyn Write) -> io::Result<()> {
+    let document = difference::document(diff);
+    let places = digits(diff.total.with.max(diff.total.without), 4);
+    let amount = |value: f64| number(value, places);
+    let total = diff.total;
+    let word = if total.saved < 0.0 { "more" } else { "less" };
+    let answer = html! {
+        p class="lede" {
+            strong {
+                (amount(total.saved.abs()))
+                @if let Some(half) = total.half_width { " \u{b1} " (amount(half)) }
+                " " (diff.unit) " " (word)
+            }
+            " after the change: " (amount(total.with)) " instead of " (amount(total.without))
+            @if total.without > 0.0 {
+                ", " (percent(total.saved.abs() / total.without)) " " (word)
+            } "."
+        }
+    };
+    let title = charts.iter().find(|chart| chart.boxes.iter().any(|b| b.change.is_some()));
+    let title = title.and_then(|chart| chart.title.split(", widths of ").next());
+    let figure = saved(&diff.rows, &diff.unit, places);
+    finish(title.unwrap_or("Two profiles"), answer, figure, charts, &document, out)
+}
+
+/// The functions that differ most, as bars to both sides of none.
+fn saved(rows: &[Row], unit: &str, places: usize) -> Markup {
+    let mut rows: Vec<&Row> = rows.iter().filter(|row| row.amount.saved != 0.0).collect();
+    rows.sort_by(|a, b| b.amount.saved.abs().total_cmp(&a.amount.saved.abs()));
+    rows.truncate(DRAWN);
+    rows.sort_by(|a, b| b.amount.saved.total_cmp(&a.amount.saved));
+    let change = |row: &Row| -row.amount.saved;
+    let scale = Scale::over(rows.iter().map(|row| change(row)).chain([0.0]));
+    let signed = |value: f64| {
+        let sign = if value > 0.0 { "+" } else { "-" };
+        format!("{sign}{}", number(value.abs(), places))
+    };
+    let bar = |row: &Row| {
+        let class = match (row.amount.in_doubt(), change(row) < 0.0) {
+            (false, true) => "less",
+            (true, true) => "less unsure",
+            (false, false) => "more",
+            (true, false) => "more unsure",
+        };
+        let bar = Mark::bar(class, (0.0, BAR.0), (change(row), BAR.1));
+        bar.tip(format!("{}: {} {unit}", row.function, signed(change(row))))
+    };
+    let mut table =
+        Table::new(vec![Column::words("function", 0, None), Column::number("", "change", 0)]);
+    for row in &rows {
+        table.row([row.function.clone(), signed(change(row))]);
+    }
+    let caption = format!(
+        "The functions that differ most, {unit} after minus before; a bar is pale if its interval \
+         contains zero."
+    );
+    let marks = rows.iter().map(|row| vec![bar(row)]).collect();
+    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
+    let figure = Figure { caption, key: Vec::new(), drawing, table };
+    html! { @if !rows.is_empty() { (blocks::figure(&figure)) } }
+}
+
+fn finish(
+    title: &str,
+    answer: Markup,
+    figures: Markup,
+    charts: &[Chart],
+    document: &Document,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let content = html! {
+        header {
+            p class="kicker" { "bytepath " (version) }
+            h1 { (title) }
+            (answer)
+        }
+        main {
+            section { (figures) }
+            @if !charts.is_empty() { section { h2 { "Flame graphs" } (flame::graphs(charts)) } }
+            @for part in document.sections.iter().filter(is_body) { (titled(part)) }
+        }
+    };
+    write(title, version, content, &json!({ "flames": flame::data(charts) }), out)
+}
+
+/// Whether it is more than the title of the plain text: the page has its own.
+fn is_body(section: &&Section) -> bool {
+    !section.title.starts_with("bytepath") || section.blocks.len() > 1
+}
+
+/// The outcome of thresholds; nothing if there are none.
+pub(crate) fn thresholds(results: &[ThresholdResult]) -> Markup {
+    let section = studies::threshold_section(results);
+    html! { @if !section.is_empty() { h2 { (section.title) } (blocks::section(&section)) } }
+}

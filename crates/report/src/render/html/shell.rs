@@ -1,0 +1,77 @@
+//! What is around the content of every page: its style, its scripts and its policy.
+
+use super::blocks;
+use crate::document::Section;
+use bytepath_record::{visible, visible_json};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+use std::io::{self, Write};
+
+const STYLE: &str = include_str!("style.css");
+
+/// In this order: the later ones use what `tips.js` declares.
+const SCRIPTS: [&str; 4] = [
+    include_str!("tips.js"),
+    include_str!("script.js"),
+    include_str!("filter.js"),
+    include_str!("flame.js"),
+];
+
+/// What the page may do: nothing but apply the style and run the scripts with these
+/// digests (a test tells the right ones when they change).
+const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
+     style-src 'sha256-UPzbn/J/CiAZsXj6fPEk84VjfpfiBaZsK5ofLeKa7eo='; \
+     script-src 'sha256-2SWYJhghqhSKcqjCMOI/m9s6ZnmxlEEsQ9bJMzswSsY=' \
+     'sha256-+FZ3g9Thq4rQ15pc5hvpkv54nn7Z2nbg4dhMbCehZms=' \
+     'sha256-yJvMyagRT8EImCPtgs2h4l2Tki+Vfu6NZsOnqc+QyOc=' \
+     'sha256-PU09N279wq97hX3X6629ffcrpCqtDuywPC+HPsA+WYs='";
+
+/// Writes a page: its content, and what its scripts need. `version` is that of the program
+/// the numbers are from.
+pub(crate) fn write(
+    title: &str,
+    version: &str,
+    content: Markup,
+    data: &Value,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    // JSON has this sign in texts alone, and there it may be an escape: no text ends the element.
+    let data = visible_json(&data.to_string()).replace('<', "\\u003c");
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(title, version))
+            body {
+                (content)
+                script id="data" type="application/json" { (PreEscaped(data)) }
+                @for script in SCRIPTS { script { (PreEscaped(script)) } }
+            }
+        }
+    };
+    out.write_all(visible(&page.into_string()).as_bytes())?;
+    writeln!(out)
+}
+
+fn head(title: &str, version: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(POLICY);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="generator" content={ "bytepath " (version) };
+            title { (title) " \u{b7} bytepath" }
+            style { (PreEscaped(STYLE)) }
+        }
+    }
+}
+
+/// A section with its title.
+pub(crate) fn titled(section: &Section) -> Markup {
+    html! {
+        section id=[Some(section.id).filter(|id| !id.is_empty())] {
+            @if !section.title.is_empty() { h2 { (section.title) } }
+            (blocks::section(section))
+        }
+    }
+}

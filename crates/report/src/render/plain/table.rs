@@ -1,0 +1,208 @@
+//! The lines of a table that fits the page: what matters least is dropped first, names are
+//! wrapped, never cut.
+
+use crate::document::{Align, Cell, Column, Media, Ratios, Table, Tone};
+use crate::wording::ascii::{plain, wrap};
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+
+/// The lines of a table, of at most this width, each in pieces.
+pub(crate) fn lines(
+    table: &Table,
+    medium: Media,
+    ratios: Ratios,
+    width: usize,
+) -> Vec<Vec<(String, Tone)>> {
+    let table = table.shown_on(medium);
+    let mut columns = Vec::new();
+    for column in &table.columns {
+        columns.push(Column { title: column.heading(ratios).to_owned(), ..column.clone() });
+        let interval = |rank| Column::words("interval", rank, None);
+        columns.extend(column.interval.map(interval));
+    }
+    let row = |cells: &[Cell]| {
+        let mut texts = Vec::new();
+        for (cell, column) in cells.iter().zip(&table.columns) {
+            texts.push((plain(&cell.written(ratios)), cell.tone));
+            let interval = || (plain(&cell.written_interval(ratios)), Tone::Plain);
+            texts.extend(column.interval.map(|_| interval()));
+        }
+        texts
+    };
+    let rows = table.rows.iter().map(|line| row(&line.cells)).collect();
+    Grid { columns, rows }.lines(width, table.indent)
+}
+
+/// Texts with a column of their own for intervals.
+struct Grid {
+    columns: Vec<Column>,
+    rows: Vec<Vec<(String, Tone)>>,
+}
+
+impl Grid {
+    /// Its lines, of at most this width, each in pieces.
+    fn lines(&self, width: usize, indent: usize) -> Vec<Vec<(String, Tone)>> {
+        let fit = self.fit(width.saturating_sub(indent));
+        let margin = (" ".repeat(indent), Tone::Plain);
+        let mut lines = Vec::new();
+        if fit.iter().any(|(at, _)| !self.columns[*at].group.is_empty()) {
+            lines.push(vec![margin.clone(), (self.groups(&fit), Tone::Faint)]);
+        }
+        let titles = |at: usize| (self.columns[at].title.clone(), Tone::Faint);
+        self.add_row(&mut lines, &margin, &fit, &titles);
+        for row in &self.rows {
+            self.add_row(&mut lines, &margin, &fit, &|at| row[at].clone());
+        }
+        lines
+    }
+
+    /// The columns that stay, with their widths.
+    fn fit(&self, width: usize) -> Vec<(usize, usize)> {
+        let mut stay: Vec<usize> = (0..self.columns.len()).collect();
+        loop {
+            let mut widths = self.least(&stay);
+            let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+            let highest = stay.iter().map(|at| self.columns[*at].rank).max().unwrap_or(0);
+            if total > width && highest > 0 {
+                stay.retain(|at| self.columns[*at].rank != highest);
+                continue;
+            }
+            let mut spare = width.saturating_sub(total);
+            for (at, width) in stay.iter().zip(&mut widths) {
+                let more = spare.min(self.natural(*at).saturating_sub(*width));
+                *width += more;
+                spare -= more;
+            }
+            return stay.into_iter().zip(widths).collect();
+        }
+    }
+
+    /// The width of a column of which nothing is wrapped.
+    fn natural(&self, at: usize) -> usize {
+        let cells = self.rows.iter().map(|row| row[at].0.len());
+        cells.chain([self.columns[at].title.len()]).max().unwrap_or(0)
+    }
+
+    /// The least widths of these columns. The first of a group gives room to a
+    /// heading that is wider than its columns.
+    fn least(&self, stay: &[usize]) -> Vec<usize> {
+        let alone = |at: &usize| match self.columns[*at].wrap {
+            Some(least) => least.max(self.columns[*at].title.len()).min(self.natural(*at)),
+            None => self.natural(*at),
+        };
+        let mut widths: Vec<usize> = stay.iter().map(alone).collect();
+        for (from, to) in self.runs(stay) {
+            let span = widths[from..to].iter().sum::<usize>() + GAP * (to - from - 1);
+            widths[from] += self.columns[stay[from]].group.len().saturating_sub(span);
+        }
+        widths
+    }
+
+    /// Neighbours that share a group, as ranges; a column without one is separate.
+    fn runs(&self, stay: &[usize]) -> Vec<(usize, usize)> {
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for (i, at) in stay.iter().enumerate() {
+            let group = self.columns[*at].group;
+            match runs.last_mut() {
+                Some(run) if !group.is_empty() && self.columns[stay[run.0]].group == group => {
+                    run.1 = i + 1;
+                }
+                _ => runs.push((i, i + 1)),
+            }
+        }
+        runs
+    }
+
+    /// The line of group headings, each in a rule over its columns.
+    fn groups(&self, fit: &[(usize, usize)]) -> String {
+        let stay: Vec<usize> = fit.iter().map(|(at, _)| *at).collect();
+        let heading = |(from, to): (usize, usize)| {
+            let width = fit[from..to].iter().map(|(_, w)| w + GAP).sum::<usize>() - GAP;
+            let group = self.columns[stay[from]].group;
+            let rule = width.saturating_sub(group.len() + 2);
+            if group.is_empty() || rule < 2 {
+                return format!("{group:^width$}");
+            }
+            format!("{} {group} {}", "-".repeat(rule / 2), "-".repeat(rule - rule / 2))
+        };
+        self.runs(&stay).into_iter().map(heading).collect::<Vec<_>>().join(&" ".repeat(GAP))
+    }
+
+    fn add_row(
+        &self,
+        to: &mut Vec<Vec<(String, Tone)>>,
+        margin: &(String, Tone),
+        fit: &[(usize, usize)],
+        cell: &dyn Fn(usize) -> (String, Tone),
+    ) {
+        let cells: Vec<(Vec<String>, Tone)> = fit
+            .iter()
+            .map(|(at, width)| {
+                let (text, tone) = cell(*at);
+                let lines =
+                    if self.columns[*at].wrap.is_some() { wrap(&text, *width) } else { vec![text] };
+                (lines, tone)
+            })
+            .collect();
+        let height = cells.iter().map(|(lines, _)| lines.len()).max().unwrap_or(0);
+        for i in 0..height {
+            let mut pieces = vec![margin.clone()];
+            for ((at, width), (lines, tone)) in fit.iter().zip(&cells) {
+                if pieces.len() > 1 {
+                    pieces.push((" ".repeat(GAP), Tone::Plain));
+                }
+                let text = lines.get(i).map_or("", String::as_str);
+                let padded = match self.columns[*at].align {
+                    Align::Left => format!("{text:<width$}"),
+                    Align::Right => format!("{text:>width$}"),
+                };
+                pieces.push((padded, *tone));
+            }
+            to.push(pieces);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(width: usize, indent: usize) -> String {
+        let mut table = Table::new(vec![
+            Column::words("path", 0, Some(8)),
+            Column::number("cost", "user", 2),
+            Column::number("cost", "sys", 1),
+            Column::words("label", 0, Some(10)),
+        ]);
+        table.row(["socket", "0.010", "0.2", "copied by the kernel"]);
+        table.row(["splice+zerocopy", "7", "12.345", "no"]);
+        table.indent = indent;
+        let lines = lines(&table, Media::TERMINAL, Ratios::Factors, width);
+        let text = |line: Vec<(String, Tone)>| -> String {
+            line.into_iter().map(|(text, _)| text).collect::<String>().trim_end().to_owned() + "\n"
+        };
+        lines.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn columns_go_by_rank_and_words_wrap() {
+        assert_eq!(
+            printed(60, 1),
+            "\
+\x20                 --- cost ----
+ path              user     sys  label
+ socket           0.010     0.2  copied by the kernel
+ splice+zerocopy      7  12.345  no
+"
+        );
+        for width in 40..80 {
+            let text = printed(width, 1);
+            assert!(text.lines().all(|l| l.len() <= width), "{width}:\n{text}");
+            assert!(text.contains("splice+"), "a name is never lost");
+        }
+        let narrow = printed(40, 8);
+        assert!(!narrow.contains("user") && narrow.contains("sys"), "{narrow}");
+        assert!(narrow.contains("copied by\n") && narrow.contains("zerocopy"), "{narrow}");
+    }
+}

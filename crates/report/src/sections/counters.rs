@@ -1,0 +1,233 @@
+//! The counters of groups of threads: a table of derived figures, and of a mail the block that
+//! `perf stat` prints, with its names.
+
+use super::hops::lines;
+use super::view::View;
+use crate::document::{Column, Media, Section, Table};
+use crate::wording::ascii::wrap;
+use crate::wording::figures::{NONE, amount, percent, plural, three};
+use bytepath_profile::counts::{Count, Counts, DERIVED, Derived, ELAPSED, EVENTS};
+use bytepath_record::{CellId, Role, Scope, Study, Trial, TrialStatus, Work};
+use bytepath_stats::{Analysis, Row};
+
+/// How the names of its readings begin.
+const METRIC: &str = "counters.";
+
+/// Columns of a mail.
+const WIDTH: usize = 72;
+
+/// Columns of numbers that stay however narrow the page is.
+const FIRST: u8 = 3;
+
+/// The counters of a group of threads, over all measured trials of a cell.
+#[derive(Clone, Debug, PartialEq)]
+struct Group {
+    cell: CellId,
+    /// Whose threads: "generator", "vhost workers".
+    title: String,
+    /// How many, on average.
+    threads: f64,
+    /// The counters, clocks in ms, and the time that passed.
+    counts: Counts,
+    /// Units of work that were done.
+    units: f64,
+    /// The unit: "packet".
+    unit: &'static str,
+}
+
+/// All groups of all cells; none where the meter did not run.
+fn groups(study: &Study, analysis: &Analysis) -> Vec<Group> {
+    analysis.rows.iter().flat_map(|row| of_cell(study, row)).collect()
+}
+
+fn of_cell(study: &Study, row: &Row) -> Vec<Group> {
+    let ours = |trial: &&Trial| trial.cell == row.cell && trial.status == TrialStatus::Measured;
+    let trials: Vec<&Trial> = study.trials.iter().filter(ours).collect();
+    let readings = || trials.iter().flat_map(|trial| &trial.readings);
+    let mut scopes: Vec<&Scope> = Vec::new();
+    for reading in readings().filter(|reading| reading.metric.starts_with(METRIC)) {
+        if matches!(reading.scope, Scope::Threads(..)) && !scopes.contains(&&reading.scope) {
+            scopes.push(&reading.scope);
+        }
+    }
+    let group = |scope: &Scope| {
+        let Scope::Threads(role, name) = scope else { return None };
+        let own: Vec<&Trial> = trials
+            .iter()
+            .copied()
+            .filter(|trial| trial.reading("counters.threads", scope).is_some())
+            .collect();
+        // What one trial did not count is not known of all.
+        let sum = |metric: &str, scope: &Scope| {
+            own.iter().map(|trial| trial.reading(metric, scope)).sum::<Option<f64>>()
+        };
+        let mean = |metric: &str| Some(sum(metric, scope)? / own.len() as f64);
+        let is_clock = |event: &str| event == "task-clock";
+        let event = |event: &&str| Count {
+            name: (*event).to_owned(),
+            unit: if is_clock(event) { "ms" } else { "" }.to_owned(),
+            value: sum(&format!("{METRIC}{event}"), scope)
+                .map(|value| if is_clock(event) { value * 1e3 } else { value }),
+            counted: mean(&format!("{METRIC}{event}.counted")).filter(|part| *part < 0.9995),
+            ..Count::default()
+        };
+        let mut rows: Vec<Count> = EVENTS.iter().map(event).collect();
+        rows.push(Count {
+            name: ELAPSED.to_owned(),
+            unit: "s".to_owned(),
+            value: sum("counters.wall", &Scope::Role(*role)),
+            ..Count::default()
+        });
+        let terms = row.work.terms();
+        Some(Group {
+            cell: row.cell.clone(),
+            title: title(row.work, *role, name),
+            threads: mean("counters.threads")?,
+            counts: Counts { title: row.cell.to_string(), rows, notes: Vec::new() },
+            units: own.iter().map(|trial| trial.count as f64).sum::<f64>() / terms.unit_size,
+            unit: terms.unit,
+        })
+    };
+    scopes.into_iter().filter_map(group).collect()
+}
+
+fn title(work: Work, role: Role, group: &str) -> String {
+    let actor = work.actor(role);
+    match group {
+        "flows" => actor.to_owned(),
+        "vhost" => "vhost workers".to_owned(),
+        "pktgen" => "pktgen threads".to_owned(),
+        "napi" => format!("{actor}'s NAPI threads"),
+        other => format!("{actor}'s {other} threads"),
+    }
+}
+
+impl Group {
+    fn value(&self, event: &str) -> Option<f64> {
+        self.counts.rows.iter().find(|row| row.name == event)?.value
+    }
+
+    /// For each unit of work.
+    fn each(&self, event: &str) -> Option<f64> {
+        Some(self.value(event)? / self.units).filter(|each| each.is_finite())
+    }
+
+    /// The smallest part of the time that a counter had.
+    fn counted(&self) -> Option<f64> {
+        let parts = self.counts.rows.iter().filter_map(|row| row.counted);
+        parts.reduce(f64::min)
+    }
+}
+
+/// What the machine cannot count, in a sentence; none if it counts all.
+fn absent(groups: &[Group]) -> Option<String> {
+    let nowhere = |event: &&&str| groups.iter().all(|group| group.value(event).is_none());
+    let events: Vec<&str> = EVENTS.iter().filter(nowhere).copied().collect();
+    (!events.is_empty()).then(|| format!("Not counted on this machine: {}.", events.join(", ")))
+}
+
+/// A line for each cell and group, of what follows from the counters.
+pub(crate) fn section(view: &View) -> Section {
+    let section = Section::new("counters", "Counters of each group of threads");
+    let section = section.on(Media::TERMINAL.or(Media::PAGE));
+    let groups = groups(view.study, view.analysis);
+    let Some(unit) = groups.first().map(|group| group.unit) else { return section };
+    let mut columns = vec![Column::path(), Column::words("threads of", 0, Some(14))];
+    let title = |derived: &Derived| {
+        let long = format!("{} {}", derived.name, derived.unit).trim().to_owned();
+        short(derived.name).map_or(long, str::to_owned)
+    };
+    let titles = DERIVED.iter().map(|derived| ("", title(derived)));
+    let units = ["us", "instr.", "faults"].map(|what| ("per unit", what.to_owned()));
+    let titles = [("", "number".to_owned())].into_iter().chain(titles).chain(units);
+    for (rank, (group, title)) in (0u8..).zip(titles.chain([("", "counted".to_owned())])) {
+        columns.push(Column::number(group, &title, rank.saturating_sub(FIRST)));
+    }
+    let mut table = Table::new(columns);
+    for group in &groups {
+        let mut texts = vec![group.cell.to_string(), group.title.clone(), amount(group.threads)];
+        texts.extend(DERIVED.iter().map(|derived| figure((derived.of)(&group.counts))));
+        texts.push(figure(group.each("task-clock").map(|ms| ms * 1e3)));
+        texts.extend(["instructions", "page-faults"].map(|event| figure(group.each(event))));
+        texts.push(percent(group.counted()));
+        table.row(texts);
+    }
+    let absent = absent(&groups).map(|absent| format!(" {absent}")).unwrap_or_default();
+    section.with(table.without_empty()).note(format!(
+        "All measured trials together, while the threads ran; names and figures as in perf \
+         stat. A unit is a {unit}.{absent}"
+    ))
+}
+
+/// A head that is no wider than its figures.
+fn short(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "CPUs used" => "CPUs",
+        "clock rate" => "GHz",
+        "instructions per cycle" => "IPC",
+        "branch-miss rate" => "miss %",
+        "branches" => "M branches/s",
+        "front end idle" => "front idle %",
+        "back end idle" => "back idle %",
+        "context switches" => "switches/s",
+        "CPU migrations" => "migrations/s",
+        _ => return None,
+    })
+}
+
+fn figure(value: Option<f64>) -> String {
+    value.map_or_else(|| NONE.to_owned(), three)
+}
+
+/// Each group as `perf stat` prints it, in lines for a mail of 72 columns.
+pub(crate) fn charts(view: &View) -> Section {
+    let groups = groups(view.study, view.analysis);
+    let mut blocks: Vec<Vec<String>> = groups.iter().map(block).collect();
+    if let (Some(last), Some(absent)) = (blocks.last_mut(), absent(&groups)) {
+        last.push(String::new());
+        last.extend(wrap(&absent, WIDTH));
+    }
+    lines(blocks)
+}
+
+fn block(group: &Group) -> Vec<String> {
+    let Group { cell, title, threads, unit, .. } = group;
+    let threads = plural(threads.round() as u64, "thread");
+    let mut lines = vec![
+        format!("Performance counter stats for '{cell}',"),
+        format!("{title} ({threads}):"),
+        String::new(),
+    ];
+    let counted = group.counts.rows.iter().filter_map(|row| Some((row, row.value?)));
+    for (row, value) in counted.clone().filter(|(row, _)| row.name != ELAPSED) {
+        let decimals = if row.unit.is_empty() { 0 } else { 2 };
+        let derived = DERIVED.iter().find(|derived| derived.event == row.name);
+        let derived = derived.and_then(|derived| {
+            let value = (derived.of)(&group.counts)?;
+            let name = if derived.unit.is_empty() { derived.name } else { derived.unit };
+            // As perf stat has it derived the instructions.
+            let name = name.trim_start_matches("instructions ");
+            Some(format!("# {} {name}", figure(Some(value))))
+        });
+        let part = row.counted.map(|part| format!("({:.2}%)", part * 100.0)).unwrap_or_default();
+        let (derived, unit) =
+            (derived.unwrap_or_default(), if row.unit == "ms" { "msec" } else { "" });
+        let line = format!("{value:>13.decimals$} {unit:<4} {:<23} {derived:<18} {part}", row.name);
+        lines.push(line.trim_end().to_owned());
+    }
+    lines.push(String::new());
+    for (_, seconds) in counted.filter(|(row, _)| row.name == ELAPSED) {
+        lines.push(format!("{seconds:>13.6} seconds time elapsed"));
+    }
+    let each = |event: &&str| {
+        let each = group.each(event)?;
+        let clock = *event == "task-clock";
+        let (each, unit) = if clock { (each * 1e6, " ns") } else { (each, "") };
+        Some(format!("{event} {}{unit}", figure(Some(each))))
+    };
+    let each: Vec<String> = EVENTS.iter().filter_map(each).collect();
+    // Readers of such blocks skip what follows the sign.
+    let each = wrap(&format!("each {unit}: {}", each.join(", ")), WIDTH - 2);
+    lines.extend(each.into_iter().map(|line| format!("# {line}")));
+    lines
+}

@@ -1,0 +1,376 @@
+//! Details: system calls, transfer sizes, idle states, functions, fragments, throughput over
+//! time, and pairs of hosts.
+
+use super::functions::rankings;
+use super::view::View;
+use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
+use crate::wording::figures::{
+    NONE, amount, bytes, milliseconds, number, percent, plural, rate, ratio,
+};
+use bytepath_record::{CallRow, Role, Scope, SizeDistribution, Trial, Work};
+use bytepath_stats::{Pace, Row};
+
+pub(crate) fn calls(view: &View) -> Section {
+    let calls = view.ends().flat_map(|(row, end)| end.calls.iter().map(move |c| (row, end, c)));
+    let table = Table::of(
+        calls,
+        [
+            (Column::path(), |(row, ..)| row.cell.to_string()),
+            (Column::words("role", 0, None), |(_, end, _)| end.role.to_string()),
+            (Column::words("call", 0, Some(14)), |(.., c)| c.name.clone()),
+            (Column::number("", "calls", 0), |(.., c)| c.calls.to_string()),
+            (Column::number("", "errors", 0), |(.., c)| c.errors.to_string()),
+            (Column::number("", "bytes/call", 3).on(Media::PLAIN), |(.., c)| {
+                number(bytes_per_call(c), 0)
+            }),
+            (Column::number("", "bytes/call", 3).on(Media::PAGE), |(.., c)| {
+                bytes_per_call(c).map_or(NONE.into(), bytes)
+            }),
+            (Column::number("milliseconds", "total", 1).on(Media::PLAIN), |(.., c)| {
+                milliseconds(c.total)
+            }),
+            (Column::number("seconds", "total", 1).on(Media::PAGE), |(.., c)| number(c.total, 3)),
+            (Column::number("milliseconds", "min", 1), |(.., c)| milliseconds(c.min)),
+            (Column::number("milliseconds", "avg", 0), |(.., c)| milliseconds(c.avg)),
+            (Column::number("milliseconds", "max", 0), |(.., c)| milliseconds(c.max)),
+            (Column::number("trials", "sd", 2), |(.., c)| {
+                format!("{}%", number(c.stddev_percent, 2))
+            }),
+        ],
+    );
+    let title = "System calls of the engines, all measured trials together";
+    Section::new("calls", title).in_detail().with(table)
+}
+
+/// `None` if no call succeeded.
+fn bytes_per_call(call: &CallRow) -> Option<f64> {
+    let done = call.calls.saturating_sub(call.errors);
+    (done > 0).then(|| call.bytes as f64 / done as f64)
+}
+
+/// Height of a row of sizes in pixels.
+const HEIGHT: f64 = 22.0;
+
+/// How many bytes one call transferred, at both ends.
+pub(crate) fn sizes(view: &View) -> Section {
+    let mut table = Table::new(vec![
+        Column::path(),
+        Column::words("role", 0, None),
+        Column::number("", "pieces", 0),
+        Column::number("", "smallest", 0),
+        Column::number("", "mean", 0),
+        Column::number("", "largest", 0),
+        Column::number("", "median", 1).on(Media::PAGE),
+        Column::number("", "99 %", 1).on(Media::PAGE),
+    ]);
+    let mut marks = Vec::new();
+    let ends: Vec<_> = view.ends().filter(|(_, end)| end.sizes.count > 0).collect();
+    for (row, end) in &ends {
+        let all = &end.sizes;
+        let typical = middle(view.trials(row)).and_then(|t| t.role(end.role)).map(|r| &r.sizes);
+        let at = |p: f64| {
+            let percentiles = &typical?.percentiles;
+            Some(percentiles.iter().find(|(percentile, _)| *percentile == p)?.1 as f64)
+        };
+        let size = |b: Option<f64>| b.map(bytes).unwrap_or_default();
+        table.row([
+            row.cell.to_string(),
+            end.role.to_string(),
+            amount(all.count as f64),
+            bytes(all.min as f64),
+            bytes(all.mean),
+            bytes(all.max as f64),
+            size(at(50.0)),
+            size(at(99.0)),
+        ]);
+        marks.push(size_marks(all, at(10.0).zip(at(90.0))));
+    }
+    let section = Section::new("sizes", "Transfer sizes").in_detail();
+    if ends.is_empty() {
+        return section;
+    }
+    let bounds = ends.iter().flat_map(|(_, e)| [e.sizes.min as f64, e.sizes.max as f64]);
+    let drawing = Drawing::Rows { scale: Scale::sizes(bounds), height: HEIGHT, marks };
+    let caption = "Bytes per transfer, on a logarithmic scale. The thin line spans the smallest \
+                   to the largest transfer of all trials, the thick one the 10th to the 90th \
+                   percentile of the trial with the median rate; the dot is the mean.";
+    section.with(Figure { caption: caption.into(), key: Vec::new(), drawing, table })
+}
+
+fn size_marks(all: &SizeDistribution, most: Option<(f64, f64)>) -> Vec<Mark> {
+    let middle = HEIGHT / 2.0;
+    let span = |class, what: &str, low: f64, high: f64| {
+        let line = Mark::line(class, (low, middle), (high, middle));
+        line.tip(format!("{what}: {} to {}", bytes(low), bytes(high)))
+    };
+    let mut marks = vec![span("thin", "all", all.min as f64, all.max as f64)];
+    marks.extend(most.map(|(low, high)| span("thick", "10th to 90th percentile", low, high)));
+    let mean = Mark::dot("point", (all.mean, middle), 3.4);
+    marks.push(mean.tip(format!("mean: {}", bytes(all.mean))));
+    marks
+}
+
+/// The measured trial with the middle rate.
+fn middle<'a>(trials: &[&'a Trial]) -> Option<&'a Trial> {
+    let mut measured: Vec<(f64, &Trial)> =
+        trials.iter().filter_map(|t| Some((t.rate()?, *t))).collect();
+    measured.sort_by(|a, b| a.0.total_cmp(&b.0));
+    measured.get(measured.len().saturating_sub(1) / 2).map(|(_, trial)| *trial)
+}
+
+pub(crate) fn idle(view: &View) -> Section {
+    let shares = view.ends().flat_map(|(row, end)| end.idle.iter().map(move |s| (row, end, s)));
+    let table = Table::of(
+        shares,
+        [
+            (Column::path(), |(row, ..)| row.cell.to_string()),
+            (Column::words("role", 0, None), |(_, end, _)| end.role.to_string()),
+            (Column::words("state", 0, None), |(.., share)| share.state.clone()),
+            (Column::number("", "share", 0), |(.., share)| percent(share.share)),
+            (Column::number("", "entries/s", 1), |(.., share)| amount(share.entries)),
+            (Column::words("by", 2, None), |(.., share)| {
+                if share.hardware { "done by the hardware" } else { "requested (cpuidle)" }
+                    .to_owned()
+            }),
+        ],
+    );
+    let title = "Idle states of each role's CPU, as shares of the window";
+    Section::new("idle", title).in_detail().with(table).note_on(
+        Media::PAGE,
+        "What the kernel requested and what the hardware did are counted apart; they are not the \
+         same.",
+    )
+}
+
+/// Which functions waited for locks and handed work to other CPUs.
+pub(crate) fn functions(view: &View) -> Section {
+    let mut section = Section::new("functions", "Locks and other CPUs").in_detail();
+    for ranking in rankings(view.study, view.analysis) {
+        let mut columns = vec![Column::path(), Column::words("function", 0, Some(24))];
+        columns.extend(ranking.timed.then(|| Column::number("per unit", "us", 0)));
+        columns.extend([Column::number("per unit", "times", 0), Column::words("unit", 1, None)]);
+        let mut table = Table::new(columns);
+        for line in &ranking.lines {
+            let mut texts = vec![line.cell.to_string(), line.function.clone()];
+            texts.extend(line.time.clone());
+            texts.extend([line.count.clone(), line.unit.to_owned()]);
+            table.row(texts);
+        }
+        section.heading(ranking.title);
+        section = section.with(table).note(ranking.note);
+    }
+    section
+}
+
+pub(crate) fn fragments(view: &View) -> Section {
+    let rows = view.rows.iter().filter_map(|row| {
+        let fragments = row.receiver.fragments?;
+        Some((row, fragments.average, fragments.counts))
+    });
+    let table = Table::of(
+        rows,
+        [
+            (Column::path(), |(row, ..)| row.cell.to_string()),
+            (Column::number("", "calls", 0), |(.., c)| c.calls.to_string()),
+            (Column::number("fragments per call", "average", 0), |(_, each, _)| number(*each, 1)),
+            (Column::number("fragments per call", "min", 0), |(.., c)| c.min.to_string()),
+            (Column::number("fragments per call", "max", 0), |(.., c)| c.max.to_string()),
+            (Column::number("calls", "> 1024", 0), |(.., c)| c.above_1024.to_string()),
+            (Column::number("calls", "512-1024", 0), |(.., c)| c.from_512_to_1024.to_string()),
+            (Column::number("calls", "< 512", 0), |(.., c)| c.below_512.to_string()),
+            (Column::number("frees", "avoided", 0), |(.., c)| c.frees_avoided.to_string()),
+            (Column::number("share of calls", "> 1024", 0), |(.., c)| percent(c.above_share())),
+            (Column::number("share of calls", "of gathered", 1), |(.., c)| {
+                percent(c.above_share_of_gathered())
+            }),
+            (Column::number("share of calls", "< 512", 0), |(.., c)| percent(c.below_share())),
+        ],
+    );
+    let title = "Fragments per receive into device memory";
+    Section::new("fragments", title).in_detail().with(table).note(
+        "One call returns at most 1024 fragments. Frees avoided: calls after which nothing was \
+         returned, because fragments were gathered. Of gathered: calls that alone brought more \
+         than 1024, among those after which more than 1024 were held.",
+    )
+}
+
+/// Lines drawn in one panel; more would be a blot.
+const LINES: usize = 12;
+
+/// Points of a line; longer windows are averaged down to it.
+const POINTS: usize = 150;
+
+/// Steps of darkness, from nothing to all, and how many signs a line of them has.
+const SHADES: &[u8] = b"_.:-=+*#%@";
+const SIGNS: usize = 38;
+
+/// Throughput over time: of plain text the median trial, of a page every trial.
+pub(crate) fn course(view: &View) -> Section {
+    let section = Section::new("course", "Throughput over time").in_detail();
+    let paced: Vec<(&Row, &Pace)> =
+        view.rows.iter().filter_map(|row| Some((*row, row.pace.as_ref()?))).collect();
+    let Some((_, first)) = paced.first() else { return section };
+    let terms = Work::Bytes.terms();
+    let mut table = Table::new(vec![
+        Column::path(),
+        Column::number(terms.rate_unit, "slowest", 0),
+        Column::number(terms.rate_unit, "fastest", 0),
+        Column::number("", "stalled", 0),
+        Column::words("course", 1, None),
+    ]);
+    table.columns.iter_mut().for_each(|column| column.media = Media::PLAIN);
+    for (row, pace) in &paced {
+        let stalled = match pace.stalled_trials {
+            0 => "no".into(),
+            _ => format!("{} s", number(pace.stalled, 1)),
+        };
+        let [slowest, fastest] = [pace.min, pace.max].map(|step| rate(Work::Bytes, step));
+        table.row([row.cell.to_string(), slowest, fastest, stalled, sparkline(pace, SIGNS)]);
+    }
+    let window = view.study.header.schedule.window;
+    let step = number(first.step, 2);
+    let caption = format!(
+        "{} at the {} in steps of {step} s over the window of {} s, one line per trial: {} \
+         against seconds since the window began, all panels on the same axes. A stall is a step \
+         below 5 % of its trial\u{2019}s mean.",
+        terms.rate_heading,
+        view.analysis.work().actor(Role::Receiver),
+        number(window, 1),
+        terms.rate_unit
+    );
+    let top = paced.iter().map(|(_, p)| p.max * terms.rate_scale).fold(0.0, f64::max);
+    let panels = paced.iter().map(|(row, pace)| panel(view, row, pace)).collect();
+    let (across, up) = (Scale::over([0.0, window]), Scale::over([0.0, top]));
+    let drawing = Drawing::Panels { across, up, panels };
+    let ceilings = view.rows.iter().filter_map(|r| Some((r, r.ceiling_share?)));
+    let ceilings: Vec<String> =
+        ceilings.map(|(r, share)| format!("{} {}", r.cell, percent(share))).collect();
+    let mut note =
+        format!("In steps of {step} s; drawn: the median trial, from 0 to its fastest step.");
+    if !ceilings.is_empty() {
+        note += &format!(" Share of the copy ceiling: {}.", ceilings.join(", "));
+    }
+    section.with(Figure { caption, key: Vec::new(), drawing, table }).note_on(Media::PLAIN, note)
+}
+
+fn panel(view: &View, row: &Row, pace: &Pace) -> Panel {
+    let courses = view.trials(row).iter().filter_map(|trial| Some((*trial, steps(trial)?)));
+    let courses: Vec<(&Trial, Vec<f64>)> = courses.collect();
+    let line = |(trial, steps): &(&Trial, Vec<f64>)| {
+        let course = Mark::course("course", points(steps, pace.step, row.work));
+        course.tip(course_tip(trial, steps))
+    };
+    let marks = courses.iter().take(LINES).map(line).collect();
+    let stalled = match pace.stalled_trials {
+        0 => "no stall".to_owned(),
+        trials => format!(
+            "stalled {} s in {trials} of {}",
+            number(pace.stalled, 1),
+            plural(row.status.measured.into(), "trial")
+        ),
+    };
+    let mut text = format!(
+        "slowest step {}, fastest {} {}; {stalled}",
+        rate(row.work, pace.min),
+        rate(row.work, pace.max),
+        row.work.terms().rate_unit
+    );
+    if courses.len() > LINES {
+        text += &format!("; {LINES} of {} drawn", plural(courses.len() as u64, "line"));
+    }
+    Panel { title: row.cell.to_string(), of_cell: true, marks, text }
+}
+
+fn course_tip(trial: &Trial, steps: &[f64]) -> String {
+    let least = steps.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = steps.iter().copied().fold(0.0, f64::max);
+    let [mean, least, most] =
+        [trial.rate(), Some(least), Some(most)].map(|each| rate(trial.work, each));
+    let (unit, order) = (trial.work.terms().rate_unit, u64::from(trial.order) + 1);
+    format!("trial {order}: mean {mean} {unit}, slowest step {least}, fastest {most}")
+}
+
+/// The receiver's work per second step by step, all flows together.
+fn steps(trial: &Trial) -> Option<Vec<f64>> {
+    trial.rate()?;
+    let flows: Vec<&Vec<f64>> = trial
+        .series
+        .iter()
+        .filter(|s| s.metric == "throughput" && matches!(s.scope, Scope::Flow(Role::Receiver, _)))
+        .map(|s| &s.values)
+        .collect();
+    let length = flows.iter().map(|values| values.len()).min()?;
+    let sum = |i: usize| flows.iter().map(|values| values[i]).sum::<f64>();
+    (length > 1).then(|| (0..length).map(sum).collect())
+}
+
+/// A line through the steps of this many seconds: second, shown rate. Each point is in
+/// the middle of what it is the mean of.
+fn points(steps: &[f64], step: f64, work: Work) -> Vec<(f64, f64)> {
+    let part = steps.len().div_ceil(POINTS).max(1);
+    let point = |(i, values): (usize, &[f64])| {
+        let mean = values.iter().map(|value| value / values.len() as f64).sum::<f64>();
+        let at = (i * part) as f64 * step + values.len() as f64 * step / 2.0;
+        (at, mean * work.terms().rate_scale)
+    };
+    steps.chunks(part).enumerate().map(point).collect()
+}
+
+/// The typical trial in at most `width` signs; neighbouring steps share one.
+fn sparkline(pace: &Pace, width: usize) -> String {
+    let steps = &pace.typical;
+    let signs = steps.len().min(width);
+    let top = steps.iter().copied().fold(0.0, f64::max);
+    let mean_of = |part: &[f64]| part.iter().map(|s| s / part.len() as f64).sum::<f64>();
+    (0..signs)
+        .map(|i| {
+            let part = &steps[i * steps.len() / signs..(i + 1) * steps.len() / signs];
+            let height = if top > 0.0 { mean_of(part) / top } else { 0.0 };
+            let shade = (height * (SHADES.len() - 1) as f64).round() as usize;
+            char::from(SHADES[shade.min(SHADES.len() - 1)])
+        })
+        .collect()
+}
+
+pub(crate) fn pairs(view: &View) -> Section {
+    let all = view.rows.iter().flat_map(|row| row.comparisons.iter().map(move |c| (row, c)));
+    let rows = all.filter_map(|(row, c)| Some((row, c.question, c.pairs?)));
+    let table = Table::of(
+        rows,
+        [
+            (Column::path(), |(row, ..)| row.cell.to_string()),
+            (Column::words("question", 0, None), |(_, question, _)| question.name().to_owned()),
+            (Column::number("", "pairs", 0), |(.., spread)| spread.pairs.to_string()),
+            (Column::number("standard deviation", "between pairs", 0), |(.., spread)| {
+                percent(spread.log_between.exp_m1())
+            }),
+            (Column::number("standard deviation", "within one", 0), |(.., spread)| {
+                percent(spread.log_within.exp_m1())
+            }),
+            (Column::number("ratio on a pair", "smallest", 0), |(.., spread)| {
+                ratio(spread.range.0)
+            }),
+            (Column::number("ratio on a pair", "largest", 0), |(.., spread)| ratio(spread.range.1)),
+        ],
+    );
+    let title = "Pairs of hosts: how the ratio to the baseline varies";
+    Section::new("pairs", title).in_detail().with(table).note(
+        "Intervals are for these pairs together. Another pair would vary around them by the \
+         standard deviation between pairs in addition.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparkline_shows_a_stall() {
+        let typical = vec![50.0, 50.0, 0.0, 25.0, 50.0, 50.0];
+        let pace =
+            Pace { step: 0.1, min: 0.0, max: 50.0, stalled: 0.1, stalled_trials: 1, typical };
+        assert_eq!(sparkline(&pace, 60), "@@_+@@");
+        assert_eq!(sparkline(&pace, 3), "@:@");
+        assert_eq!(sparkline(&Pace { typical: vec![0.0, 0.0], ..pace }, 3), "__");
+    }
+}

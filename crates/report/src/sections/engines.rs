@@ -1,0 +1,90 @@
+//! Copy engines of a study at each size, compared with the first one: curves and a table.
+
+use super::view::View;
+use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
+use crate::wording::figures::{bytes, level};
+use crate::wording::offload::{effect_text, levels, name};
+use bytepath_record::Levels;
+use bytepath_stats::{CopyComparison, Effect, Offloading};
+
+type Point = CopyComparison<Levels>;
+
+/// One small panel for each engine and what else varies, all on the same axes; the numbers
+/// below.
+pub(crate) fn section(view: &View) -> Section {
+    let section = Section::new("engines", "Copy engines").on(Media::PAGE);
+    let Some(offloading) = view.analysis.offloading.as_ref() else { return section };
+    let across = Scale::sizes(offloading.points.iter().map(|point| point.cell.size as f64));
+    let ends = offloading.points.iter().filter_map(|point| point.faster.as_ref()).map(bounds);
+    let up = Scale::over(ends.flat_map(|(low, high)| [low, high]).chain([1.0]));
+    let terms = view.analysis.work().terms();
+    let caption = format!(
+        "The {} of each engine, a multiple of that of {}, against the size of messages, with \
+         intervals at {}, each for itself.",
+        terms.rate,
+        offloading.first,
+        level(view.analysis.rules.confidence)
+    );
+    let mut table = Table::new(vec![
+        Column::words("engine", 0, None),
+        Column::number("", "size", 0),
+        Column::number("", terms.rate, 0),
+        Column::number("", &format!("sender\u{2019}s CPU per {}", terms.unit), 0),
+    ]);
+    for point in &offloading.points {
+        table.row([
+            Cell::from(title(point)),
+            bytes(point.cell.size as f64).into(),
+            effect_text(point.faster.as_ref()).into(),
+            effect_text(point.dearer.as_ref()).into(),
+        ]);
+    }
+    let panel = |points: Vec<&Point>| Panel {
+        title: title(points[0]),
+        of_cell: false,
+        marks: curve(&points, &across),
+        text: String::new(),
+    };
+    let panels = curves(offloading).into_iter().map(panel).collect();
+    let drawing = Drawing::Panels { across: across.clone(), up, panels };
+    section.with(Figure { caption, key: Vec::new(), drawing, table })
+}
+
+/// The points of each engine, one size after the other.
+fn curves(offloading: &Offloading) -> Vec<Vec<&Point>> {
+    let mut curves: Vec<Vec<&Point>> = Vec::new();
+    for point in &offloading.points {
+        let same = |curve: &&mut Vec<&Point>| title(curve[0]) == title(point);
+        match curves.iter_mut().find(same) {
+            Some(curve) => curve.push(point),
+            None => curves.push(vec![point]),
+        }
+    }
+    curves.iter_mut().for_each(|curve| curve.sort_by_key(|point| point.cell.size));
+    curves
+}
+
+fn title(point: &Point) -> String {
+    let engine = name(&point.cell.engine, point.cell.model);
+    match levels(&point.cell.at) {
+        at if at.is_empty() => engine,
+        at => format!("{engine}, {at}"),
+    }
+}
+
+/// The ratios with their intervals, over a line where both are alike.
+fn curve(points: &[&Point], across: &Scale) -> Vec<Mark> {
+    let known = points.iter().filter_map(|p| Some((p.cell.size as f64, p.faster.as_ref()?)));
+    let known: Vec<(f64, &Effect)> = known.collect();
+    let alike = Mark::line("mean", (across.low(), 1.0), (f64::MAX, 1.0));
+    let spans = known.iter().map(|(size, effect)| {
+        let (low, high) = bounds(effect);
+        Mark::line("span", (*size, low), (*size, high)).tip(effect_text(Some(effect)))
+    });
+    let course = known.iter().map(|(size, effect)| (*size, effect.ratio)).collect();
+    [alike].into_iter().chain(spans).chain([Mark::course("course", course)]).collect()
+}
+
+fn bounds(effect: &Effect) -> (f64, f64) {
+    effect.interval.map_or((effect.ratio, effect.ratio), |i| (i.low, i.high))
+}

@@ -1,0 +1,344 @@
+//! The effect of each factor: a chart of two or three of them, a table of the levels of all, and
+//! which depend on each other.
+
+use super::view::{View, mean};
+use crate::document::{Block, Table, Tone};
+use crate::document::{Cell, Column, Drawing, Figure, List, Mark, Media, Scale, Section};
+use crate::wording::figures::{NONE, interval, level, plural, probability, rate, ratio};
+use crate::wording::text::labels;
+use crate::wording::verdicts::subject;
+use bytepath_record::{Study, Work};
+use bytepath_stats::{Analysis, Factor, FactorView, Interaction, LevelEffect, Question, Row};
+use std::collections::BTreeMap;
+
+/// Interactions that plain text lists; the largest come first.
+const SENTENCES: usize = 12;
+
+/// Columns of the bars of plain text.
+const BARS: f64 = 32.0;
+const BARS_OF_MAIL: f64 = 18.0;
+
+/// Colours of the bars of a row, by the classes that have them.
+const COLOURS: [&str; 5] = ["system", "user", "free", "copied", "discarded"];
+
+/// Pixels of a bar with the gap below it, and of what is above and below all of a row.
+const BAR: f64 = 11.0;
+const GAP: f64 = 2.0;
+const MARGIN: f64 = 4.0;
+
+pub(crate) fn section(view: &View) -> Section {
+    let analysis = view.analysis;
+    let mut section = Section::new("factors", "What each factor does");
+    let Some(factors) = &analysis.factors else { return section };
+    if let Some(panels) = Panels::of(view.study, analysis) {
+        match view.medium == Media::PAGE {
+            true => drawn(&mut section, &panels, analysis),
+            false => printed(&mut section, &panels, view),
+        }
+    }
+    if !factors.effects.is_empty() {
+        section.add(effects(factors, analysis));
+        section = section.note(rule(factors, analysis));
+        section.add(Block::Gap);
+        let most = if view.medium == Media::PAGE { usize::MAX } else { SENTENCES };
+        section.add(List::of(interactions(factors, analysis, most)));
+    }
+    section
+}
+
+/// The rate of each row's cells as bars side by side, panel by panel, all on one scale. Where
+/// no speed was measured there are no bars, and the table shows how the bytes went.
+fn drawn(section: &mut Section, panels: &Panels, analysis: &Analysis) {
+    let work = analysis.work();
+    let terms = work.terms();
+    let rates = panels.rates(work).into_iter().map(|rate| rate * terms.rate_scale);
+    let scale = Scale::over(rates.chain([0.0]));
+    let levels = &panels.bars.levels;
+    let names = || levels.iter().map(|level| format!("{}={level}", panels.bars.name));
+    let key = COLOURS.into_iter().cycle().zip(names()).collect();
+    let (mut caption, mut key) = (panels.caption(analysis), Some(key));
+    for panel in panels.each_panel() {
+        if let Some((factor, level)) = panels.panels.zip(panel) {
+            section.heading(format!("{}={level}", factor.name));
+        }
+        let columns = [Column::words(&panels.rows.name, 0, None)].into_iter();
+        let columns = columns.chain(levels.iter().map(|level| Column::number("", level, 0)));
+        let mut table = Table::new(columns.collect());
+        let mut marks = Vec::new();
+        for row in &panels.rows.levels {
+            let figures = levels.iter().map(|bar| panels.figure(row, bar, panel, analysis));
+            table.row(std::iter::once(row.clone()).chain(figures));
+            let rates: Vec<Option<f64>> =
+                levels.iter().map(|bar| panels.rate(row, bar, panel, work)).collect();
+            marks.push(bars(&rates, work, names()));
+        }
+        if analysis.functional.is_some() {
+            section.add(Block::Text("  ".into(), std::mem::take(&mut caption)));
+            section.add(table);
+            continue;
+        }
+        let height = 2.0 * MARGIN + levels.len() as f64 * BAR - GAP;
+        let drawing = Drawing::Rows { scale: scale.clone(), height, marks };
+        let (caption, key) = (std::mem::take(&mut caption), key.take().unwrap_or_default());
+        section.add(Figure { caption, key, drawing, table });
+    }
+}
+
+/// A bar for each rate that there is.
+fn bars(rates: &[Option<f64>], work: Work, names: impl Iterator<Item = String>) -> Vec<Mark> {
+    let terms = work.terms();
+    let all = rates.iter().zip(names).zip(COLOURS.into_iter().cycle()).enumerate();
+    let bar = |(at, ((value, name), colour)): (usize, ((&Option<f64>, String), &'static str))| {
+        let top = MARGIN + at as f64 * BAR;
+        let bar = Mark::bar(colour, (0.0, top), ((*value)? * terms.rate_scale, top + BAR - GAP));
+        Some(bar.tip(format!("{name}: {} {}", rate(work, *value), terms.rate_unit)))
+    };
+    all.filter_map(bar).collect()
+}
+
+/// A line for each cell, panel by panel, with its rate as a bar of signs.
+fn printed(section: &mut Section, panels: &Panels, view: &View) {
+    let analysis = view.analysis;
+    let work = analysis.work();
+    let most = panels.rates(work).into_iter().fold(0.0, f64::max);
+    let width = if view.medium == Media::MAIL { BARS_OF_MAIL } else { BARS };
+    let functional = analysis.functional.is_some();
+    section.text("  ", &panels.caption(analysis));
+    for panel in panels.each_panel() {
+        section.add(Block::Gap);
+        let head = panels.panels.zip(panel).map(|(f, level)| format!("{}={level}", f.name));
+        let number = Column::number("", work.terms().rate_unit, 0);
+        let mut columns = vec![
+            Column::words(&panels.rows.name, 0, Some(14)),
+            Column::words(&panels.bars.name, 0, Some(14)),
+        ];
+        columns.extend((!functional).then_some(number));
+        columns.push(Column::words(&head.unwrap_or_default(), 0, None));
+        let mut table = Table::new(columns);
+        for row in &panels.rows.levels {
+            for (at, level) in panels.bars.levels.iter().enumerate() {
+                let first = if at == 0 { row.as_str() } else { "" };
+                let figure = panels.figure(row, level, panel, analysis);
+                let length = panels.rate(row, level, panel, work).map_or(0.0, |r| r / most * width);
+                let bar = (!functional).then(|| "#".repeat(length.round() as usize));
+                table.row([first.to_owned(), level.clone(), figure].into_iter().chain(bar));
+            }
+        }
+        section.add(table);
+    }
+    section.add(Block::Gap);
+}
+
+/// The levels with their effects on the rate and on the cost.
+fn effects(view: &FactorView, analysis: &Analysis) -> Table {
+    let questions = [Question::Rate, analysis.cost()];
+    let is_asked = |question: &Question| view.effects.iter().any(|e| e.question == *question);
+    let titles = [analysis.work().terms().rate, "cost"];
+    let shown = (0u8..).zip(questions.into_iter().zip(titles));
+    let shown: Vec<(u8, (Question, &str))> = shown.filter(|(_, (q, _))| is_asked(q)).collect();
+    let mut columns = vec![Column::words("level", 0, Some(18)), Column::words("over", 3, Some(12))];
+    for (rank, (_, title)) in &shown {
+        columns.push(Column::number("", title, *rank).interval(2 + rank));
+        columns.push(Column::words("verdict", *rank, None));
+    }
+    let mut table = Table::new(columns);
+    for line in lines(view, questions) {
+        let mut cells = vec![
+            Cell::from(line.level.clone()),
+            Cell::from(line.against.to_owned()).tone(Tone::Faint),
+        ];
+        for (at, _) in &shown {
+            let of = line.effects[usize::from(*at)];
+            cells.push(Cell::factor(of.map(|of| &of.effect)));
+            let better = of.and_then(|of| of.verdict.better());
+            cells.push(Cell::from(of.map_or("", |of| of.verdict.word())).tone(Tone::of(better)));
+        }
+        table.row(cells);
+    }
+    table
+}
+
+/// A line of the table.
+struct Line<'a> {
+    /// The factor and its level: `hw-gro=true`.
+    level: String,
+    /// What it is compared with.
+    against: &'a str,
+    /// The effects on the rate and on the cost.
+    effects: [Option<&'a LevelEffect>; 2],
+}
+
+/// The levels in the order of the factors.
+fn lines(view: &FactorView, questions: [Question; 2]) -> Vec<Line<'_>> {
+    let mut lines: Vec<Line> = Vec::new();
+    for effect in &view.effects {
+        let Some(at) = questions.iter().position(|q| *q == effect.question) else { continue };
+        let level = format!("{}={}", effect.factor, effect.level);
+        let known = lines.iter().position(|line| line.level == level).unwrap_or_else(|| {
+            lines.push(Line { level, against: &effect.against, effects: [None; 2] });
+            lines.len() - 1
+        });
+        lines[known].effects[at] = Some(effect);
+    }
+    lines
+}
+
+/// How to read the table.
+fn rule(view: &FactorView, analysis: &Analysis) -> String {
+    let confidence = level(analysis.rules.confidence);
+    format!(
+        "Each level relative to the rest of its factor: block by block, the mean over all combinations of \
+         the other factors in which both were measured. Intervals are at {confidence}, \
+         individually; the verdicts hold at {confidence} for all {} of a question together (Holm's rule).",
+        plural(view.effects.len() as u64 / questions(view).max(1), "level")
+    )
+}
+
+fn questions(view: &FactorView) -> u64 {
+    let rates = view.effects.iter().filter(|e| e.question == Question::Rate).count();
+    if rates < view.effects.len() { 2 } else { 1 }
+}
+
+/// The factors that depend on each other, each in a sentence, at most so many; or that none
+/// was found to.
+fn interactions(view: &FactorView, analysis: &Analysis, most: usize) -> Vec<String> {
+    if view.interactions.is_empty() {
+        let pairs = plural(view.looked_at as u64, "pair");
+        return vec![format!(
+            "No interaction between factors was shown ({pairs} of levels examined)."
+        )];
+    }
+    let shown = view.interactions.iter().take(most);
+    let mut lines: Vec<String> = shown.map(|pair| interaction(pair, analysis.work())).collect();
+    let more = view.interactions.len().saturating_sub(most);
+    if more > 0 {
+        lines.push(format!("and {} with weaker interactions", plural(more as u64, "pair")));
+    }
+    lines
+}
+
+fn interaction(pair: &Interaction, work: Work) -> String {
+    let [first, second] = [0, 1].map(|i| format!("{}={}", pair.factors[i], pair.levels[i]));
+    let what = subject(pair.question, work);
+    let range = pair.effect.interval.map(|i| format!(" {}", interval(i.low, i.high)));
+    let p = pair
+        .test
+        .map(|test| format!(", p {} among {}", probability(test.different.adjusted), test.family));
+    format!(
+        "{first} with {second}: {what} is {}{} of the product of their individual effects{}",
+        ratio(pair.effect.ratio),
+        range.unwrap_or_default(),
+        p.unwrap_or_default()
+    )
+}
+
+/// The chart: one factor down the page, one as bars of each row, one as panels.
+struct Panels<'a> {
+    /// The factor whose levels are rows.
+    rows: &'a Factor,
+    /// The factor whose levels are the bars of a row.
+    bars: &'a Factor,
+    /// The factor that has a panel for each level, where three vary.
+    panels: Option<&'a Factor>,
+    /// The other factors, at the levels of the baseline.
+    fixed: Vec<(&'a str, &'a str)>,
+    cells: Vec<(&'a BTreeMap<String, String>, &'a Row)>,
+}
+
+impl<'a> Panels<'a> {
+    /// The chart of a study: paths are rows, and placements panels, where they vary; of the
+    /// others those with the largest effect on the rate. None where no cell was measured.
+    fn of(study: &'a Study, analysis: &'a Analysis) -> Option<Panels<'a>> {
+        let view = analysis.factors.as_ref()?;
+        let rows = view
+            .factors
+            .iter()
+            .find(|factor| factor.name == "path")
+            .or_else(|| view.factors.iter().max_by_key(|factor| factor.levels.len()))?;
+        let size = |factor: &Factor| {
+            let of = |e: &&LevelEffect| e.factor == factor.name && e.question == Question::Rate;
+            view.effects.iter().filter(of).map(|e| e.effect.log_mean.abs()).fold(0.0, f64::max)
+        };
+        let mut others: Vec<&Factor> =
+            view.factors.iter().filter(|f| f.name != rows.name).collect();
+        others.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        // Placements are panels where they vary: one CPU and two are different machines.
+        let placement = others.iter().position(|factor| factor.name == "cores");
+        let panels = placement.filter(|_| others.len() > 1).map(|at| others.remove(at));
+        let mut others = others.into_iter();
+        let bars = others.next()?;
+        let panels = panels.or_else(|| others.next());
+        let cells: Vec<_> = study
+            .header
+            .cells
+            .iter()
+            .filter_map(|cell| {
+                let row = analysis.rows.iter().find(|row| row.cell == cell.id)?;
+                (!cell.null && row.status.measured > 0).then_some((&cell.levels, row))
+            })
+            .collect();
+        if cells.is_empty() {
+            return None;
+        }
+        let base = study.header.cells.iter().find(|cell| cell.id == analysis.baseline)?;
+        let at_base = |factor: &'a Factor| {
+            Some((factor.name.as_str(), base.levels.get(&factor.name)?.as_str()))
+        };
+        let fixed = others.filter_map(at_base).collect();
+        Some(Panels { rows, bars, panels, fixed, cells })
+    }
+
+    fn row(&self, row: &str, bar: &str, panel: Option<&str>) -> Option<&'a Row> {
+        let mut levels_of = self.fixed.clone();
+        levels_of.extend([(self.rows.name.as_str(), row), (self.bars.name.as_str(), bar)]);
+        levels_of.extend(self.panels.map(|factor| factor.name.as_str()).zip(panel));
+        let fits = |levels: &BTreeMap<String, String>| {
+            levels_of.iter().all(|(k, v)| levels.get(*k).is_some_and(|level| level == v))
+        };
+        self.cells.iter().find(|(levels, _)| fits(levels)).map(|(_, row)| *row)
+    }
+
+    /// The mean rate of a cell that was measured.
+    fn rate(&self, row: &str, bar: &str, panel: Option<&str>, work: Work) -> Option<f64> {
+        let cell = self.row(row, bar, panel).filter(|cell| cell.work == work)?;
+        cell.rate.map(|rate| rate.mean)
+    }
+
+    fn rates(&self, work: Work) -> Vec<f64> {
+        let each = self.each_panel().into_iter().flat_map(|panel| {
+            self.rows.levels.iter().flat_map(move |row| {
+                self.bars.levels.iter().filter_map(move |bar| self.rate(row, bar, panel, work))
+            })
+        });
+        each.collect()
+    }
+
+    /// What is shown of a cell: its rate, or, where no speed was measured, how its bytes went.
+    fn figure(&self, row: &str, bar: &str, panel: Option<&str>, analysis: &Analysis) -> String {
+        match (self.row(row, bar, panel), &analysis.functional) {
+            (Some(row), Some(_)) => labels(&row.labels),
+            (Some(row), None) if row.work == analysis.work() => rate(row.work, mean(&row.rate)),
+            _ => NONE.into(),
+        }
+    }
+
+    /// What that is, and which levels all of it has.
+    fn caption(&self, analysis: &Analysis) -> String {
+        let terms = analysis.work().terms();
+        let what = match &analysis.functional {
+            Some(_) => "How the bytes were moved; no speed was measured".to_owned(),
+            None => format!("{}, {}, mean of all trials", terms.rate_heading, terms.rate_unit),
+        };
+        let fixed = self.fixed.iter().map(|(factor, level)| format!("{factor}={level}"));
+        let fixed: Vec<String> = fixed.collect();
+        if fixed.is_empty() { format!("{what}.") } else { format!("{what}; {}.", fixed.join(", ")) }
+    }
+
+    /// The levels that have a panel; one without a name where there are none.
+    fn each_panel(&self) -> Vec<Option<&'a str>> {
+        match self.panels {
+            Some(factor) => factor.levels.iter().map(|level| Some(level.as_str())).collect(),
+            None => vec![None],
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Why the packet rates of two cells differ, in sentences: only what the readings and profiles
+//! of both show, each with its figure.
+
+use super::view::View;
+use crate::document::{Block, Column, List, Media, Section, Table};
+use crate::wording::figures::{NONE, level, number, percent, three};
+use bytepath_profile::waterfall::{Part, Waterfall};
+use bytepath_profile::{Ends, Explanation};
+use bytepath_record::{CellId, Role, Work};
+use bytepath_stats::{Analysis, Bound, FactStep, Row, What, fact_steps};
+
+const TITLE: &str = "Why the packet rate differs";
+
+/// Changes below this part of the larger figure are not worth a sentence; where there is no
+/// interval, that is the only measure.
+const SMALL: f64 = 0.02;
+const SMALL_AND_ALONE: f64 = 0.1;
+
+/// Columns of cells that stay however narrow the page is.
+const FIRST: u8 = 4;
+
+/// Subsystems of an end that are named.
+const NAMED: usize = 3;
+
+/// Why one cell differs from another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Why {
+    /// The cell before the change: the baseline.
+    pub before: CellId,
+    /// The cell after it.
+    pub after: CellId,
+    /// The sentences; one is enough for a line.
+    pub lines: Vec<String>,
+}
+
+/// Why each cell differs from the baseline; empty of what counts no frames.
+fn all(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Why> {
+    let Some(baseline) = analysis.rows.iter().find(|row| row.baseline) else { return Vec::new() };
+    let ends = explanation.map(|explanation| &explanation.ends);
+    let others = analysis.rows.iter().filter(|row| !row.baseline);
+    let functional = analysis.functional.is_some();
+    others
+        .filter_map(|row| why([baseline, row], ends, functional, analysis.rules.confidence))
+        .collect()
+}
+
+/// Why the second cell differs from the first; none where one of them has no frames.
+pub fn why(
+    [before, after]: [&Row; 2],
+    ends: Option<&Ends>,
+    functional: bool,
+    confidence: f64,
+) -> Option<Why> {
+    let (first, last) = (before.hops.as_ref()?, after.hops.as_ref()?);
+    let steps = fact_steps(&before.facts, &after.facts, confidence);
+    let reportable = |step: &&FactStep| !(functional && is_speed(step.what));
+    let mut lines = Vec::new();
+    if functional {
+        let text =
+            "On an emulated processor no figure shows how fast anything is: these are counts.";
+        lines.push(text.to_owned());
+    } else {
+        let [bound, now] = [first, last].map(|row| bound_by(row.bound));
+        lines.push(match bound == now {
+            true => format!("The rate is bound by {bound} in both."),
+            false => format!("The rate is bound by {bound} before and by {now} after."),
+        });
+    }
+    let large = steps.iter().filter(reportable).filter(|step| matters(step));
+    lines.extend(large.map(|step| sentence(step, confidence)));
+    let pair = |pair: &&[Waterfall; 2]| {
+        pair[0].before.cell == before.cell.0 && pair[0].after.cell == after.cell.0
+    };
+    if let Some(pair) = ends.and_then(|ends| ends.steps.iter().find(pair)).filter(|_| !functional) {
+        let of_end = |(role, steps): (Role, &Waterfall)| by_function(role, steps);
+        lines.extend(Role::ALL.into_iter().zip(pair).filter_map(of_end));
+    }
+    let open = steps.iter().filter(reportable).filter(|step| !matters(step) && is_seen(step));
+    let open: Vec<String> = open.map(|step| short(step.what)).collect();
+    if !open.is_empty() {
+        lines.push(format!("Not resolved, or too small to matter: {}.", open.join(", ")));
+    }
+    Some(Why { before: before.cell.clone(), after: after.cell.clone(), lines })
+}
+
+fn bound_by(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Rate => "the requested rate",
+        Bound::Generator => "the generator",
+        Bound::Sink => "the sink",
+        Bound::Neither => "neither end",
+    }
+}
+
+/// Whether it says how fast something is.
+fn is_speed(what: &What) -> bool {
+    matches!(what, What::Rate | What::Busy { .. } | What::Cost { .. } | What::Spinning)
+}
+
+/// Whether there is enough of it on either side to be spoken of.
+fn is_seen(step: &FactStep) -> bool {
+    let least = match step.what {
+        What::Rate => 0.0,
+        What::Cost { .. } | What::Spinning => 10e-9,
+        _ => 0.01,
+    };
+    step.before.mean.max(step.after.mean) >= least
+}
+
+fn matters(step: &FactStep) -> bool {
+    let part = step.change().abs() / step.before.mean.abs().max(step.after.mean.abs());
+    let changed = match step.half_width {
+        Some(_) => step.resolved() && part >= SMALL,
+        None => part >= SMALL_AND_ALONE,
+    };
+    *step.what == What::Rate || (changed && is_seen(step))
+}
+
+fn actor(role: Role) -> &'static str {
+    Work::Packets.actor(role)
+}
+
+/// A figure in its display unit.
+fn figure(what: &What, value: f64) -> String {
+    match what {
+        What::Rate => format!("{} Kpps", three(value / 1e3)),
+        What::Lost | What::TurnedBack | What::Busy { .. } => percent(value),
+        What::Cost { .. } | What::Spinning => format!("{} ns", three(value * 1e9)),
+        _ => three(value),
+    }
+}
+
+/// `452 Kpps before and 410 Kpps after (-42; 95% interval -55 to -29)`.
+fn change(step: &FactStep, confidence: f64) -> String {
+    let [before, after] = [step.before.mean, step.after.mean].map(|mean| figure(step.what, mean));
+    let signed = |value: f64| {
+        let text = match step.what {
+            What::Lost | What::TurnedBack | What::Busy { .. } => {
+                format!("{} points", number(value * 100.0, 1))
+            }
+            what => figure(what, value),
+        };
+        if value > 0.0 { format!("+{text}") } else { text }
+    };
+    let change = step.change();
+    let interval = match step.half_width {
+        Some(half) => {
+            format!(
+                "{} interval {} to {}",
+                level(confidence),
+                signed(change - half),
+                signed(change + half)
+            )
+        }
+        None => "one trial of a cell has no interval".to_owned(),
+    };
+    format!("{before} before and {after} after ({}; {interval})", signed(change))
+}
+
+fn sentence(step: &FactStep, confidence: f64) -> String {
+    let change = change(step, confidence);
+    let each = |what: &str| format!("{what}, for each packet: {change}.");
+    match step.what {
+        What::Rate if step.half_width.is_some() && !step.resolved() => {
+            format!("The sink takes in {change}, which is not resolved.")
+        }
+        What::Rate => format!("The sink takes in {change}."),
+        What::Lost => format!("Lost, of the generated packets: {change}."),
+        What::TurnedBack => {
+            let spins =
+                if step.change() > 0.0 { ", so that it spins on a stopped queue" } else { "" };
+            format!("Rejected, of what the generator offers{spins}: {change}.")
+        }
+        What::Busy { role } => {
+            format!("Of the time, a thread of the {} runs {change}.", actor(*role))
+        }
+        What::Cost { role } => {
+            format!("By the CPU meter a packet costs the {} {change}.", actor(*role))
+        }
+        What::Spinning => format!("Spinning for locks of the kernel costs a packet {change}."),
+        What::Requeues => each("Requeued by the queueing discipline because the device is full"),
+        What::Woken { from, to, .. } => {
+            let who = short(step.what);
+            each(&format!("In the profile trials {who}, from CPU {from} to run on CPU {to}"))
+        }
+        what => each(&capital(&short(what))),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// What it is, in a few words.
+fn short(what: &What) -> String {
+    let of = |role: &Role, what: &str| format!("the {}'s {what}", actor(*role));
+    let plain = |text: &str| text.to_owned();
+    match what {
+        What::Rate => plain("the rate"),
+        What::Lost => plain("losses"),
+        What::TurnedBack => plain("what is rejected"),
+        What::Busy { role } => of(role, "share of its CPU"),
+        What::Cost { role } => of(role, "cost"),
+        What::Spinning => plain("spinning for locks"),
+        What::Requeues => plain("requeues"),
+        What::Stops => plain("stops of the device's queues"),
+        What::Sleeps { role } => of(role, "threads going to sleep"),
+        What::WorkerSleeps { role } => {
+            format!("sleeps of kernel threads that work for the {}", actor(*role))
+        }
+        What::Waits => of(&Role::Receiver, "waits"),
+        What::Reads => of(&Role::Receiver, "reads"),
+        What::Wakes => of(&Role::Receiver, "waits ended by a packet"),
+        What::Batches => plain("batches of vhost's queue"),
+        What::Woken { role, group, by, .. } => {
+            let who = match group.as_str() {
+                "flows" => format!("the {}", actor(*role)),
+                other => format!("a {other} thread"),
+            };
+            let by = match by.as_str() {
+                "sender" => "the generator",
+                "receiver" => "the sink",
+                "vhost" => "a vhost thread",
+                "pktgen" => "a pktgen thread",
+                _ => "other work",
+            };
+            format!("{who} is woken by {by}")
+        }
+        What::Reschedules => plain("rescheduling interrupts"),
+        What::Calls => plain("function-call interrupts"),
+        What::NetTx => plain("NET_TX softirqs"),
+        What::NetRx => plain("NET_RX softirqs"),
+    }
+}
+
+/// The largest steps of an end's own profile: beyond doubt among all of them, or without an
+/// interval. None where there is no such step.
+fn by_function(role: Role, steps: &Waterfall) -> Option<String> {
+    let least = SMALL * steps.before.sampled.max(steps.after.sampled);
+    let large = |part: &&Part| {
+        let relevant = part.resolved || part.change.half_width.is_none();
+        relevant && part.change.mean.abs() >= least
+    };
+    let part = |part: &Part| {
+        let signed = |value: f64| format!("{}{}", if value > 0.0 { "+" } else { "" }, three(value));
+        let interval = part.change.half_width.map_or("no interval".to_owned(), |half| {
+            format!("{} to {}", signed(part.change.mean - half), signed(part.change.mean + half))
+        });
+        let most = part.functions.first().map_or(String::new(), |function| {
+            format!(
+                "; most {}, {} before and {} after",
+                function.name,
+                three(function.before),
+                three(function.after)
+            )
+        });
+        format!("{} {} ({interval}{most})", part.subsystem.title(), signed(part.change.mean))
+    };
+    let named: Vec<String> = steps.parts.iter().filter(large).take(NAMED).map(part).collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "By its profile, the {} spends in {}: {}.",
+            actor(role),
+            steps.unit,
+            named.join("; ")
+        )
+    })
+}
+
+/// Cells that plain text explains; of more, what differs is in the details.
+const SHOWN: usize = 3;
+
+/// Why each cell differs from the baseline.
+pub(crate) fn section(view: &View) -> Section {
+    let all = all(view.analysis, view.explanation);
+    let most = if view.details || view.medium == Media::PAGE { usize::MAX } else { SHOWN };
+    differences(all.iter().take(most))
+}
+
+/// The sentences of each pair of cells.
+pub(crate) fn differences<'a>(all: impl IntoIterator<Item = &'a Why>) -> Section {
+    let mut section = Section::new("differs", TITLE);
+    for Why { before, after, lines } in all {
+        let title = format!("{TITLE}: {after} (after) against {before} (before)");
+        section.add(Block::Heading(title, Some(after.to_string())));
+        section.add(List::of(lines.iter().cloned()));
+    }
+    section
+}
+
+/// What the ends of every cell did for each packet that was received.
+pub(crate) fn work(view: &View) -> Section {
+    let analysis = view.analysis;
+    let is_shown = |what: &What| match what {
+        What::Rate | What::Lost | What::Busy { .. } | What::Woken { .. } => false,
+        What::Cost { .. } | What::Spinning => analysis.functional.is_none(),
+        _ => true,
+    };
+    let rows = || analysis.rows.iter().filter(|row| !row.facts.is_empty());
+    let mut kinds: Vec<&What> = Vec::new();
+    for fact in rows().flat_map(|row| &row.facts).filter(|fact| is_shown(&fact.what)) {
+        if !kinds.contains(&&fact.what) {
+            kinds.push(&fact.what);
+        }
+    }
+    let columns = (0u8..)
+        .zip(rows())
+        .map(|(rank, row)| Column::number("", &row.cell.0, rank.saturating_sub(FIRST)).of_cell());
+    let columns = [Column::words("each packet", 0, Some(14))].into_iter().chain(columns);
+    let mut table = Table::new(columns.collect());
+    for what in kinds {
+        let text = |row: &Row| {
+            let fact = row.facts.iter().find(|fact| fact.what == *what);
+            fact.map_or(NONE.to_owned(), |fact| figure(what, fact.value.mean))
+        };
+        table.row(std::iter::once(capital(&short(what))).chain(rows().map(text)));
+    }
+    let media = Media::TERMINAL.or(Media::PAGE);
+    Section::new("work", "Work per packet").on(media).in_detail().with(table).note(
+        "Means over the measured trials, per packet received; rejected frames are a share of \
+         those offered. Interrupts and softirqs are those of the whole machine.",
+    )
+}

@@ -1,0 +1,179 @@
+//! The rate of every cell, what it rests on, and the verdict.
+
+use super::view::{View, class, mean};
+use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Scale, Section, Table};
+use crate::wording::figures::{percent, rate as rate_of};
+use crate::wording::text::{label, on_a_wire};
+use bytepath_record::{Trial, TrialStatus, Work};
+use bytepath_stats::{Effect, End, Question, Row};
+
+/// Height of a row in pixels, and where its dots and its interval are.
+const HEIGHT: f64 = 38.0;
+const DOTS: (f64, f64) = (7.0, 20.0);
+const SPAN: f64 = 30.0;
+
+/// A row of the figure.
+struct Line<'a> {
+    row: &'a Row,
+    effect: Option<&'a Effect>,
+    /// Mean of what it is compared with, work per second, from which its interval is drawn.
+    base: Option<f64>,
+    /// Whether it is the second copy of a cell.
+    is_null: bool,
+}
+
+pub(crate) fn section(view: &View) -> Section {
+    let mut section = Section::new("rate", "Result");
+    for (work, rows) in view.by_work() {
+        section.add(figure(view, work, &rows));
+    }
+    section.note_on(Media::TERMINAL, on_a_wire(view.analysis).unwrap_or_default())
+}
+
+fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
+    let analysis = view.analysis;
+    let base = view.baseline().filter(|row| row.work == work).and_then(|row| mean(&row.rate));
+    let mut lines: Vec<Line> = Vec::new();
+    for row in rows {
+        let effect = view.effect(row, Question::Rate);
+        lines.push(Line { row, effect, base, is_null: false });
+        // The second copy of a cell is below the first.
+        let null = analysis.null.as_ref().filter(|n| n.status.measured > 0);
+        if let Some(null) = null.filter(|_| analysis.noise_of.as_ref() == Some(&row.cell)) {
+            let effect = analysis.noise(Question::Rate).map(|n| &n.effect);
+            lines.push(Line { row: null, effect, base: mean(&row.rate), is_null: true });
+        }
+    }
+    let terms = work.terms();
+    let scale = scale(view, work, &lines);
+    let mut ends = lines.iter().filter_map(interval).flatten();
+    let is_cut = ends.any(|end| !scale.holds(end * terms.rate_scale));
+    let caption = format!(
+        "{} at the {}, {}. Each dot is one trial, blocks from top to bottom; an open circle is a \
+         trial that does not count. Below them the mean as a tick; the bar is the {} interval of \
+         the ratio to {base}, drawn from the mean of {base} (dashed). {}{}",
+        terms.rate_heading,
+        work.actor(work.counted_by()),
+        terms.rate_unit,
+        percent(analysis.rules.confidence),
+        if scale.low() > 0.0 { "The axis does not start at zero. " } else { "" },
+        if is_cut { "An interval that reaches an end of the axis extends beyond it." } else { "" },
+        base = analysis.baseline,
+    );
+    let marks = lines.iter().map(|line| marks(view, base, line)).collect();
+    let table = table(view, work, &lines);
+    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
+    Figure { caption, key: Vec::new(), drawing, table }
+}
+
+fn table(view: &View, work: Work, lines: &[Line]) -> Table {
+    // Only bytes have the ceiling of a copy.
+    let ceiling =
+        (work == Work::Bytes).then(|| Column::number("", "ceiling", 3).on(Media::TERMINAL));
+    let has_ceiling = ceiling.is_some();
+    let mut columns = vec![
+        Column::words("path", 0, Some(16)),
+        Column::number("", "n", 6).on(Media::PLAIN),
+        Column::number("", work.terms().rate_unit, 0),
+        Column::number("", "sd", 2),
+    ];
+    columns.extend(ceiling);
+    columns.extend([
+        Column::number("not copied", "tx", 5).on(Media::TERMINAL),
+        Column::number("not copied", "rx", 5).on(Media::TERMINAL),
+        Column::ratio("", 0).interval(1),
+        Column::words("verdict", 0, None),
+        Column::words("label", 0, Some(18)).on(Media::TERMINAL),
+        Column::number("", "trials", 0).on(Media::PAGE),
+    ]);
+    let mut table = Table::new(columns);
+    let not_copied = |end: &End| percent(end.ledger.as_ref().map(|l| l.not_copied));
+    for Line { row, effect, is_null, .. } in lines {
+        let mut comparison = Cell::comparison(row, row.comparison(Question::Rate));
+        if *is_null {
+            comparison = [Cell::ratio(*effect), Cell::from("A against A")];
+        }
+        let mut cells = vec![
+            Cell::path(row),
+            row.status.measured.to_string().into(),
+            Cell::from(rate_of(work, mean(&row.rate))).strong_if(row.baseline),
+            percent(row.rate.and_then(|t| t.relative_stddev())).into(),
+        ];
+        cells.extend(has_ceiling.then(|| percent(row.ceiling_share).into()));
+        cells.extend([not_copied(&row.sender).into(), not_copied(&row.receiver).into()]);
+        cells.extend(comparison);
+        let mut trials = Cell::from(view.trials(row).len().to_string());
+        trials.link = view.anchor(&row.cell, None);
+        cells.extend([Cell::from(label(row)), trials]);
+        let line =
+            table.row(cells).class(if *is_null { "off" } else { class(row, Question::Rate) });
+        if *is_null {
+            line.on(Media::PAGE);
+        }
+    }
+    table
+}
+
+/// An axis that holds every trial, and every interval that is not much wider than
+/// all of the trials: an endless one goes to the end of the axis.
+fn scale(view: &View, work: Work, lines: &[Line]) -> Scale {
+    let factor = work.terms().rate_scale;
+    let trials = lines.iter().flat_map(|line| view.trials(line.row)).filter_map(|t| rate(t));
+    let trials: Vec<f64> = trials.map(|rate| rate * factor).collect();
+    let least = trials.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = trials.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let width = most - least;
+    let ends = lines.iter().filter_map(interval).flatten();
+    let ends = ends.map(|end| (end * factor).max(least - width).min(most + width).max(0.0));
+    Scale::over(ends.chain(trials.iter().copied()))
+}
+
+/// The interval of a row's mean: that of the ratio, from the mean compared with.
+fn interval(line: &Line) -> Option<[f64; 2]> {
+    let (interval, base) = line.effect?.interval.zip(line.base)?;
+    Some([base * interval.low, base * interval.high])
+}
+
+/// The mean that a row is compared with, the interval, its own mean, and the trials above them.
+fn marks(view: &View, base: Option<f64>, line: &Line) -> Vec<Mark> {
+    let (work, terms) = (line.row.work, line.row.work.terms());
+    let factor = terms.rate_scale;
+    let unit = terms.rate_unit;
+    let upright = |class, rate: f64, top, bottom| {
+        Mark::line(class, (rate * factor, top), (rate * factor, bottom))
+    };
+    let mut marks = Vec::new();
+    marks.extend(base.map(|rate| upright("baseline", rate, 0.0, HEIGHT)));
+    marks.extend(interval(line).map(|[from, to]| {
+        let span = Mark::line("span", (from * factor, SPAN), (to * factor, SPAN));
+        span.tip(format!("interval: {} to {} {unit}", rate_of(work, from), rate_of(work, to)))
+    }));
+    marks.extend(mean(&line.row.rate).map(|rate| {
+        let mean = upright("mean", rate, SPAN - 5.0, SPAN + 5.0);
+        mean.tip(format!("mean: {} {unit}", rate_of(work, rate)))
+    }));
+    let trials = view.trials(line.row);
+    let last = trials.iter().map(|t| t.block).max().unwrap_or(0);
+    for (trial, rate) in trials.iter().filter_map(|t| Some((t, rate(t)?))) {
+        let part = if last == 0 { 0.5 } else { f64::from(trial.block) / f64::from(last) };
+        let class = if trial.status == TrialStatus::Measured { "dot" } else { "out" };
+        let at = (rate * factor, DOTS.0 + part * (DOTS.1 - DOTS.0));
+        marks.push(Mark::dot(class, at, 3.4).tip(tip(trial, rate)));
+    }
+    marks
+}
+
+fn tip(trial: &Trial, rate: f64) -> String {
+    let (block, order) = (u64::from(trial.block) + 1, u64::from(trial.order) + 1);
+    let (figure, unit) = (rate_of(trial.work, rate), trial.work.terms().rate_unit);
+    let mut text = format!("{figure} {unit}, block {block}, trial {order} of the study");
+    if let TrialStatus::Rejected { events } = &trial.status {
+        text += &format!(", rejected: {}", events.join("; "));
+    }
+    text
+}
+
+/// Rate of a trial that ran, whether it counts or not.
+fn rate(trial: &Trial) -> Option<f64> {
+    trial.ran_at().filter(|rate| rate.is_finite())
+}

@@ -1,0 +1,207 @@
+//! Why cells differ: waterfalls by subsystem, the ends of each cell, functions, and what
+//! well-known functions mean.
+
+use super::{ends, ranking, symptoms};
+use crate::document::{Block, Cell, Column, Drawing, Figure, List, Mark, Media, Scale, Section};
+use crate::document::{Table, Tone};
+use crate::wording::explanation::{self, Kind, Step, decimals, signed, steps};
+use crate::wording::figures::number;
+use bytepath_profile::Explanation;
+use bytepath_profile::waterfall::{Part, Waterfall};
+
+const TITLE: &str = "Where the CPU time goes";
+
+/// Steps whose functions are listed.
+const EXPLAINED: usize = 6;
+
+/// Columns of the bars of plain text.
+const BARS: usize = 32;
+const BARS_OF_MAIL: usize = 18;
+
+/// Pixels of a line of a waterfall: its height, where its bar begins and ends.
+const HEIGHT: f64 = 20.0;
+const BAR: (f64, f64) = (4.0, 15.0);
+
+/// Waterfalls and what belongs to them. With functions if plain text has room for them.
+pub(crate) fn section(explanation: &Explanation, with_functions: bool) -> Section {
+    let mut section = Section::new("why", TITLE);
+    for waterfall in &explanation.waterfalls {
+        let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);
+        let title = format!("{TITLE}: {after} against {before}");
+        section.add(Block::Heading(title, Some(after.clone())));
+        section.text("", &explanation::words(waterfall, explanation.functional));
+        section.add(Block::Gap);
+        section.add(figure(waterfall));
+        section.add(Block::Gap);
+        if with_functions {
+            section.add_on(Media::PLAIN, functions(waterfall));
+            section.add(Block::Gap);
+        }
+        section.text("", &explanation::check(waterfall));
+        section.text("", &explanation::packets(waterfall).unwrap_or_default());
+        section.add_on(Media::PAGE, numbers(waterfall));
+    }
+    ends::add(&mut section, &explanation.ends);
+    let remarks = explanation::remarks(explanation);
+    if let Some(first) = explanation.waterfalls.first() {
+        section.add(Block::Gap);
+        section.text("", &explanation::rule(first));
+    }
+    remarks.iter().for_each(|line| section.text("", line));
+    section
+}
+
+/// What well-known functions mean, then the functions of two cells, most saved first. Of many
+/// pairs plain text has them only in detail, because the waterfalls are enough.
+pub(crate) fn functions_of(explanation: &Explanation) -> Section {
+    let mut section = Section::new("ranking", "Functions");
+    for ranked in &explanation.ranked {
+        let title = "Functions, most saved first";
+        section.add_on(Media::PLAIN, Block::Heading(title.into(), None));
+        let names = format!("{} against {}", ranked.with, ranked.without);
+        let heading = Block::Heading(names.clone(), Some(ranked.with.clone()));
+        section.add_on(Media::PAGE, heading);
+        section.text(
+            "",
+            &format!("{}; with: {}, without: {}.", ranked.unit, ranked.with, ranked.without),
+        );
+        section.add(Block::Gap);
+        section.add(ranking::ranking(ranked).folded(&format!("{title}: {names}")));
+        section.text("  ", "Of each function its own code; saved = without - with.");
+        if ranked.total.half_width.is_some() {
+            section.text("  ", ranking::INTERVALS);
+        }
+        let decimals = ranking::decimals(ranked.total);
+        let sides = [ranked.without.as_str(), ranked.with.as_str()];
+        let both = ranking::side_by_side(&ranked.places, sides, decimals);
+        section.add_on(
+            Media::PAGE,
+            both.folded(&format!("Functions side by side: {} and {}", ranked.without, ranked.with)),
+        );
+    }
+    section
+}
+
+pub(crate) fn symptoms_of(explanation: &Explanation) -> Section {
+    symptoms::section(&explanation.symptoms.seen, &explanation.symptoms.cells)
+}
+
+fn figure(waterfall: &Waterfall) -> Figure {
+    let mut table = Table::new(vec![
+        Column::words(&waterfall.unit, 0, Some(16)),
+        Column::number("", "amount", 0),
+        Column::number("", "interval", 1),
+        Column::words("", 2, None).on(Media::TERMINAL),
+        Column::words("", 2, None).on(Media::MAIL),
+    ]);
+    let steps = steps(waterfall);
+    let most = steps.iter().map(|step| step.span.0.max(step.span.1)).fold(0.0, f64::max);
+    let digits = decimals(waterfall);
+    for step in &steps {
+        let tone = match (step.kind, step.resolved) {
+            (Kind::Cost, _) => Tone::Strong,
+            (_, true) if step.amount < 0.0 => Tone::Good,
+            (_, true) => Tone::Bad,
+            _ => Tone::Plain,
+        };
+        let bars = [BARS, BARS_OF_MAIL].map(|width| printed(step, most, width, digits));
+        let mut cells = vec![
+            Cell::from(step.title.clone()).strong_if(step.kind == Kind::Cost),
+            Cell::from(step.amount(digits)).tone(tone),
+            Cell::from(step.interval(digits)).tone(Tone::Faint),
+        ];
+        cells.extend(bars.map(|bar| Cell::from(bar).tone(tone)));
+        table.row(cells);
+    }
+    let ends = steps.iter().flat_map(|step| [step.span.0, step.span.1]);
+    let scale = Scale::over(ends.chain([0.0]));
+    let marks = steps.iter().map(|step| vec![bar(step, digits)]).collect();
+    let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);
+    let caption = format!(
+        "{}, from the cost of {before} to that of {after}. A step is pale if it is not \
+         significant among all of them.",
+        waterfall.unit
+    );
+    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
+    Figure { caption, key: Vec::new(), drawing, table }
+}
+
+fn bar(step: &Step, digits: usize) -> Mark {
+    let class = match (step.kind, step.amount < 0.0, step.resolved) {
+        (Kind::Cost, _, _) => "cost",
+        (_, true, true) => "less",
+        (_, true, false) => "less unsure",
+        (_, false, true) => "more",
+        (_, false, false) => "more unsure",
+    };
+    let (low, high) = (step.span.0.min(step.span.1), step.span.0.max(step.span.1));
+    let tip = format!("{}: {} {}", step.title, step.amount(digits), step.interval(digits));
+    Mark::bar(class, (low, BAR.0), (high, BAR.1)).tip(tip.trim_end().to_owned())
+}
+
+/// The bar of a step in signs: where it begins and ends between 0 and `most`. `#` is a
+/// cost, `-` less, `+` more; the interval shows whether a step is significant.
+fn printed(step: &Step, most: f64, width: usize, digits: usize) -> String {
+    let is_zero = number(step.amount, digits) == number(0.0, digits);
+    if is_zero || !(most > 0.0 && most.is_finite()) {
+        return String::new();
+    }
+    let column = |at: f64| ((at / most).clamp(0.0, 1.0) * width as f64).round() as usize;
+    let (from, to) = step.span;
+    let (low, high) = (column(from.min(to)), column(from.max(to)));
+    let sign = match step.kind {
+        Kind::Cost => "#",
+        _ if step.amount < 0.0 => "-",
+        _ => "+",
+    };
+    format!("{}{}", " ".repeat(low), sign.repeat((high - low).max(1)))
+}
+
+/// The functions that make up the largest steps.
+fn functions(waterfall: &Waterfall) -> List {
+    let digits = decimals(waterfall);
+    let steps = steps(waterfall);
+    let parts = steps.iter().filter(|step| !step.functions.is_empty());
+    let line = |step: &Step| {
+        let least = 0.5 * 0.1f64.powi(digits as i32);
+        let large = step.functions.iter().filter(|f| (f.after - f.before).abs() >= least);
+        let functions: Vec<String> = large
+            .map(|f| {
+                format!("{} {} to {}", f.name, number(f.before, digits), number(f.after, digits))
+            })
+            .collect();
+        (!functions.is_empty()).then(|| format!("{}: {}", step.title, functions.join(", ")))
+    };
+    List::of(parts.take(EXPLAINED).filter_map(line))
+}
+
+/// Every subsystem with its functions, as a table.
+fn numbers(waterfall: &Waterfall) -> Table {
+    let digits = decimals(waterfall) + 1;
+    let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);
+    let mut table = Table::new(vec![
+        Column::words("subsystem", 0, None),
+        Column::number("", before, 0),
+        Column::number("", after, 0),
+        Column::number("", "change", 0),
+        Column::number("", "interval", 0),
+        Column::words("functions", 0, None),
+    ]);
+    for Part { subsystem, before, after, change, functions, .. } in &waterfall.parts {
+        let functions = functions.iter();
+        let functions: Vec<String> = functions
+            .map(|f| format!("{} {}", f.name, signed(f.after - f.before, digits)))
+            .collect();
+        let half =
+            change.half_width.map_or("-".into(), |half| format!("+-{}", number(half, digits)));
+        table.row([
+            subsystem.title().to_owned(),
+            number(*before, digits),
+            number(*after, digits),
+            signed(change.mean, digits),
+            half,
+            functions.join(", "),
+        ]);
+    }
+    table.folded(&format!("{after} against {before} in numbers, with the functions behind them"))
+}

@@ -1,0 +1,259 @@
+//! The answer, before anything else: which cell to use and what it gains, why, and what
+//! is undecided. The same sentences in every format.
+
+use super::explanation;
+use super::figures::{figure, level, percent, plural, ratio, unit};
+use super::text::{self, mean};
+use bytepath_profile::Explanation;
+use bytepath_stats::{Analysis, Choice, Comparison, Needs, Question, Row};
+
+/// Cells that a sentence names; more are counted.
+const NAMED: usize = 4;
+
+/// A sentence or more, and what they are about.
+pub(crate) struct Paragraph {
+    /// "Use", "Why", "Undecided"; empty where the text says it.
+    pub lead: &'static str,
+    pub text: String,
+}
+
+/// The answer; empty where only one cell was measured, so that nothing was asked.
+pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Paragraph> {
+    if text::functional(analysis).is_some() || analysis.candidates().next().is_none() {
+        return Vec::new();
+    }
+    let choices = analysis.choices();
+    let mut paragraphs = vec![recommendation(analysis, &choices)];
+    paragraphs.extend(why(analysis, choices.first(), explanation).or_else(|| why_not(analysis)));
+    paragraphs.extend(undecided(analysis, &choices));
+    paragraphs
+}
+
+fn recommendation(analysis: &Analysis, choices: &[Choice]) -> Paragraph {
+    let base = &analysis.baseline;
+    let figures = |choice: &Choice| {
+        let deciding = analysis.deciding().into_iter();
+        let each: Vec<String> =
+            deciding.filter_map(|q| standing(analysis, choice.row, q)).collect();
+        each.join("; ")
+    };
+    let text = match choices {
+        [] => stay(analysis),
+        [choice] => format!("{} instead of {base}: {}.", ends(choice.row), figures(choice)),
+        several => {
+            let each = several.iter().map(|choice| {
+                let purposes = choice.questions.iter().map(|q| purpose(*q, analysis));
+                let purposes = purposes.collect::<Vec<_>>().join(" and ");
+                format!("{} for {purposes}: {}.", ends(choice.row), figures(choice))
+            });
+            format!("{} All against {base}.", each.collect::<Vec<_>>().join(" "))
+        }
+    };
+    Paragraph { lead: "Use", text }
+}
+
+/// A cell, and the path of each end where the cell's name does not say it.
+fn ends(row: &Row) -> String {
+    let Row { cell, tx, rx, .. } = row;
+    let says =
+        |path: &str| cell.0.split(|c: char| !c.is_alphanumeric() && c != '-').any(|w| w == path);
+    match says(tx) && says(rx) {
+        true => cell.to_string(),
+        false => format!("{cell} (sender: {tx}, receiver: {rx})"),
+    }
+}
+
+/// The baseline, what it reaches, and how far the others are from it.
+fn stay(analysis: &Analysis) -> String {
+    let base = &analysis.baseline;
+    let deciding = analysis.deciding();
+    let reaches = |question: &Question| {
+        let row = analysis.rows.iter().find(|row| row.baseline)?;
+        value(analysis, row, *question)
+    };
+    let reached: Vec<String> = deciding.iter().filter_map(reaches).collect();
+    let range = |question: &Question| {
+        let effects = analysis.candidates().filter_map(|row| row.comparison(*question));
+        let ratios: Vec<f64> = effects.filter_map(|c| Some(c.effect.as_ref()?.ratio)).collect();
+        let low = ratios.iter().copied().reduce(f64::min).map(ratio)?;
+        let high = ratios.iter().copied().reduce(f64::max).map(ratio)?;
+        let both = if low == high { low } else { format!("{low} to {high}") };
+        Some(format!("{both} its {}", about(*question, analysis)))
+    };
+    let ranges: Vec<String> = deciding.iter().filter_map(range).collect();
+    let others = match analysis.candidates().count() {
+        1 => "the other cell was not".to_owned(),
+        others => format!("none of the {others} other cells was"),
+    };
+    let mut text =
+        format!("{base} ({}): {others} shown to be better{}", reached.join(", "), worse(analysis));
+    if !ranges.is_empty() {
+        text += &format!("; they have {}", ranges.join(", "));
+    }
+    text + "."
+}
+
+/// A figure with its unit; that of a latency with the percentile.
+fn value(analysis: &Analysis, row: &Row, question: Question) -> Option<String> {
+    let figure = figure(question, row.work, mean(analysis, row, question)?);
+    let unit = unit(question, row.work);
+    Some(match question {
+        Question::Latency(percentile) => format!("{} {figure} {unit}", percentile.name()),
+        _ => format!("{figure} {unit}"),
+    })
+}
+
+/// How many cells were shown to be worse than the baseline: " (SLOWER: 5, MORE CPU: 4)".
+fn worse(analysis: &Analysis) -> String {
+    let count = |question| {
+        let words = analysis.candidates().filter_map(|row| {
+            let verdict = &row.comparison(question)?.verdict;
+            (verdict.better() == Some(false)).then(|| verdict.word())
+        });
+        let words: Vec<_> = words.collect();
+        words.first().map(|word| format!("{word}: {}", words.len()))
+    };
+    let counts: Vec<String> = analysis.deciding().into_iter().filter_map(count).collect();
+    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
+}
+
+fn purpose(question: Question, analysis: &Analysis) -> String {
+    match question {
+        Question::Rate => format!("the highest {}", analysis.work().terms().rate),
+        Question::Cpu => "the least CPU".into(),
+        Question::Instructions => "the fewest instructions".into(),
+        Question::Latency(percentile) => format!("the lowest {}", percentile.name()),
+    }
+}
+
+/// How a cell compares with the baseline in one question, in a few words.
+fn standing(analysis: &Analysis, row: &Row, question: Question) -> Option<String> {
+    let Comparison { effect, verdict, .. } = row.comparison(question)?;
+    let work = row.work;
+    let value = |row: &Row| Some(figure(question, work, mean(analysis, row, question)?));
+    let base = value(analysis.rows.iter().find(|row| row.baseline)?)?;
+    let name = match question {
+        Question::Latency(percentile) => format!("{} ", percentile.name()),
+        _ => String::new(),
+    };
+    let figures = format!("{name}{} against {base} {}", value(row)?, unit(question, work));
+    let changed = match (question, verdict.better(), effect) {
+        (Question::Rate, Some(_), Some(effect)) => format!(", {}", ratio(effect.ratio)),
+        (_, Some(better), Some(effect)) => {
+            let less = if better { "less" } else { "more" };
+            format!(", {} {less}", percent((effect.ratio - 1.0).abs()))
+        }
+        _ => String::new(),
+    };
+    Some(format!("{figures}{changed} ({})", verdict.word()))
+}
+
+/// The largest steps of the explanation: that of the chosen cell, or, where none is better
+/// than the baseline, what one of the others costs more.
+fn why(
+    analysis: &Analysis,
+    choice: Option<&Choice>,
+    explanation: Option<&Explanation>,
+) -> Option<Paragraph> {
+    let explanation = explanation?;
+    let of_choice = |cell: &str| choice.is_none_or(|choice| choice.row.cell.0 == cell);
+    let explained = explanation.waterfalls.iter().find(|w| of_choice(&w.after.cell))?;
+    let words = explanation::words(explained, explanation.functional);
+    // The figures of profile trials are not those of the trials that count.
+    let text = match explanation::resolved(explained).is_empty() {
+        _ if explanation.functional => words,
+        false => format!("In the profile trials {words}"),
+        true => format!("Not known: in the profile trials {words} {}", spoiled(analysis)),
+    };
+    Some(Paragraph { lead: "Why", text: text.trim_end().to_owned() })
+}
+
+/// Says that profiles were taken, and none that counts is of the chosen cell.
+fn why_not(analysis: &Analysis) -> Option<Paragraph> {
+    let spoiled = Some(spoiled(analysis)).filter(|spoiled| !spoiled.is_empty())?;
+    Some(Paragraph { lead: "Why", text: format!("Not known. {spoiled}") })
+}
+
+/// How many profiles do not count, in a sentence; empty where all do.
+fn spoiled(analysis: &Analysis) -> String {
+    let Some(note) = &analysis.profiling else { return String::new() };
+    let all = note.trials as usize + note.spoiled.len();
+    match note.spoiled.len() {
+        0 => String::new(),
+        n if n == all => format!("None of {} counts.", plural(all as u64, "profile")),
+        1 => format!("1 of {all} profiles does not count."),
+        n => format!("{n} of {all} profiles do not count."),
+    }
+}
+
+/// What was not decided, and what would decide it.
+fn undecided(analysis: &Analysis, choices: &[Choice]) -> Option<Paragraph> {
+    let mut sentences: Vec<String> = choices
+        .iter()
+        .map(|choice| (choice, analysis.close(choice)))
+        .filter(|(_, close)| !close.is_empty())
+        .map(|(choice, close)| {
+            let names = close.iter().map(|row| row.cell.to_string());
+            let best = &choice.row.cell;
+            format!(
+                "Whether {best} is better than {}: their intervals overlap; `--baseline {best}` \
+                 compares them.",
+                listed(names.collect())
+            )
+        })
+        .collect();
+    let mut remedies: Vec<(String, Vec<String>)> = Vec::new();
+    for open in analysis.undecided() {
+        let abouts = open.questions.iter().map(|q| about(*q, analysis));
+        let name = format!("{} ({})", open.row.cell, abouts.collect::<Vec<_>>().join(", "));
+        let remedy = remedy(analysis, open.needs);
+        match remedies.iter_mut().find(|(known, _)| *known == remedy) {
+            Some((_, names)) => names.push(name),
+            None => remedies.push((remedy, vec![name])),
+        }
+    }
+    sentences.extend(
+        remedies.into_iter().map(|(remedy, names)| format!("{}: {remedy}.", listed(names))),
+    );
+    (!sentences.is_empty()).then(|| Paragraph { lead: "Undecided", text: sentences.join(" ") })
+}
+
+fn about(question: Question, analysis: &Analysis) -> &'static str {
+    match question {
+        Question::Rate => analysis.work().terms().rate,
+        Question::Cpu => "CPU",
+        Question::Instructions => "instructions",
+        Question::Latency(percentile) => percentile.name(),
+    }
+}
+
+fn remedy(analysis: &Analysis, needs: Needs) -> String {
+    let (base, margin) = (&analysis.baseline, level(analysis.rules.margin));
+    match needs {
+        Needs::Blocks(Some(blocks)) => {
+            format!(
+                "about {blocks} blocks (--blocks {blocks}) would tell whether the difference from \
+                 {base} reaches {margin}"
+            )
+        }
+        Needs::LessNoise(floor) => {
+            format!(
+                "within the noise of this study, {}; repeat on a quieter machine",
+                percent(floor)
+            )
+        }
+        Needs::Blocks(None) => {
+            format!(
+                "it would take more than 1000 blocks to tell whether the difference from {base} \
+                 reaches {margin}"
+            )
+        }
+    }
+}
+
+fn listed(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{tail}", names.join(", "))
+}

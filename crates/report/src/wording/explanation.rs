@@ -1,0 +1,306 @@
+//! What formats share of an explanation: the sentences, and which steps are
+//! worth a line.
+
+use super::figures::{NONE, bytes, digits, level, number, plural};
+use bytepath_profile::Explanation;
+use bytepath_profile::change::Change;
+use bytepath_profile::waterfall::{Bar, Check, Function, Part, Waterfall};
+
+/// Steps below this part of the larger cost are added up in one line.
+const SMALL: f64 = 0.01;
+
+/// Packets whose sizes differ by less than this part of one are alike.
+const ALIKE: f64 = 0.1;
+
+/// Steps that a sentence names.
+const NAMED: usize = 6;
+
+/// A line of a waterfall.
+pub(crate) struct Step<'a> {
+    /// What it is: a cell's id, a subsystem.
+    pub title: String,
+    /// What kind of line.
+    pub kind: Kind,
+    /// Where its bar starts and ends.
+    pub span: (f64, f64),
+    /// The amount: a cost, or a step.
+    pub amount: f64,
+    /// Half the width of its interval.
+    pub half_width: Option<f64>,
+    /// Whether there is no doubt of its direction.
+    pub resolved: bool,
+    /// The functions that make it up.
+    pub functions: &'a [Function],
+}
+
+/// What kind a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Cost,
+    Part,
+    /// Small steps together, or what no step accounts for.
+    Rest,
+}
+
+impl Step<'_> {
+    /// Its amount; a step has a sign.
+    pub(crate) fn amount(&self, decimals: usize) -> String {
+        match self.kind {
+            Kind::Cost => number(self.amount, decimals),
+            _ => signed(self.amount, decimals),
+        }
+    }
+
+    /// Its interval; a dash where there is none.
+    pub(crate) fn interval(&self, decimals: usize) -> String {
+        match self.half_width {
+            None => NONE.into(),
+            Some(half) if self.kind == Kind::Cost => format!("+-{}", number(half, decimals)),
+            Some(half) => format!(
+                "{} .. {}",
+                signed(self.amount - half, decimals),
+                signed(self.amount + half, decimals)
+            ),
+        }
+    }
+}
+
+/// The lines of a waterfall: from the first cell's cost over every step that is
+/// large enough, the others together, and what is left over, to the last one's.
+pub(crate) fn steps(waterfall: &Waterfall) -> Vec<Step<'_>> {
+    let (first, last) = (&waterfall.before, &waterfall.after);
+    let mut steps = vec![cost(first)];
+    let mut at = first.cost();
+    let mut step = |title: String, kind: Kind, change: Change, resolved, functions| {
+        let span = (at, at + change.mean);
+        at += change.mean;
+        let (amount, half_width) = (change.mean, change.half_width);
+        Step { title, kind, span, amount, half_width, resolved, functions }
+    };
+    let least = SMALL * larger_cost(waterfall);
+    let mut small: (usize, f64) = (0, 0.0);
+    for part in &waterfall.parts {
+        if part.change.mean.abs() < least {
+            small = (small.0 + 1, small.1 + part.change.mean);
+            continue;
+        }
+        let title = part.subsystem.title().to_owned();
+        let functions = part.functions.as_slice();
+        steps.push(step(title, Kind::Part, part.change, part.resolved, functions));
+    }
+    if small.0 > 0 {
+        let title = format!("{} smaller", small.0);
+        steps.push(step(title, Kind::Rest, Change::plain(small.1), false, &[]));
+    }
+    if let Some(check) = &waterfall.check {
+        let rest = Change::plain(check.rest);
+        steps.push(step("not attributed".into(), Kind::Rest, rest, false, &[]));
+    }
+    steps.push(cost(last));
+    steps
+}
+
+fn cost(bar: &Bar) -> Step<'_> {
+    Step {
+        title: bar.cell.clone(),
+        kind: Kind::Cost,
+        span: (0.0, bar.cost()),
+        amount: bar.cost(),
+        half_width: bar.metered.and_then(|m| m.half_width),
+        resolved: false,
+        functions: &[],
+    }
+}
+
+fn larger_cost(waterfall: &Waterfall) -> f64 {
+    waterfall.before.cost().max(waterfall.after.cost())
+}
+
+/// Decimal digits, so that the larger cost has three significant ones.
+pub(crate) fn decimals(waterfall: &Waterfall) -> usize {
+    let cost = larger_cost(waterfall);
+    if cost > 0.0 { digits(cost, 3) } else { 3 }
+}
+
+/// A number with its sign: `+0.060`, `-0.250`, `0.000`.
+pub(crate) fn signed(value: f64, decimals: usize) -> String {
+    let text = number(value, decimals);
+    let zero = text.chars().all(|c| "-0.".contains(c));
+    if value > 0.0 && !zero { format!("+{text}") } else { text }
+}
+
+/// How the costs of the two cells differ.
+fn difference(waterfall: &Waterfall, functional: bool) -> String {
+    let Waterfall { before, after, unit, .. } = waterfall;
+    let digits = decimals(waterfall);
+    let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
+    let by = if waterfall.check.is_some() { "" } else { " by the samples" };
+    match (all.resolved(), all.mean < 0.0) {
+        _ if functional => format!(
+            "FUNCTIONAL ONLY: on an emulated processor {} took {} {unit} {} than {}{by}. Which \
+             functions ran is the same as on any machine, what they cost is not",
+            after.cell,
+            number(all.mean.abs(), digits),
+            if all.mean < 0.0 { "less" } else { "more" },
+            before.cell
+        ),
+        (true, true) => format!(
+            "{} saves {} {unit} against {}{by}",
+            after.cell,
+            number(-all.mean, digits),
+            before.cell
+        ),
+        (true, false) => format!(
+            "{} costs {} {unit} more than {}{by}",
+            after.cell,
+            number(all.mean, digits),
+            before.cell
+        ),
+        (false, _) => format!(
+            "{} and {} differ by {} {unit}{by}, which is not resolved",
+            after.cell,
+            before.cell,
+            number(all.mean.abs(), digits)
+        ),
+    }
+}
+
+/// The waterfall in plain words: names what the intervals leave no doubt of; where they leave
+/// doubt of every step, the largest, and says so.
+/// Where the study is `functional`, nothing in them says what anything costs.
+pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
+    let Waterfall { before, after, .. } = waterfall;
+    let digits = decimals(waterfall);
+    let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
+    let mut text = difference(waterfall, functional);
+    let least = SMALL * larger_cost(waterfall);
+    let change = |mean: f64| {
+        format!("{} {}", number(mean.abs(), digits), if mean < 0.0 { "less" } else { "more" })
+    };
+    let step = |part: &Part| format!("{} {}", change(part.change.mean), part.subsystem.title());
+    let resolved = resolved(waterfall);
+    if resolved.is_empty() {
+        let largest =
+            waterfall.parts.first().map(|part| format!("; the largest is {}", step(part)));
+        text += &match before.trials.min(after.trials) {
+            0 | 1 => ". No step can be singled out: one profile trial of a cell has no interval."
+                .to_owned(),
+            _ => format!(
+                ". No step of {} of the cost or more is resolved with {}{}.",
+                level(SMALL),
+                counted(waterfall),
+                largest.unwrap_or_default()
+            ),
+        };
+        return text;
+    }
+    let more = resolved.len().saturating_sub(NAMED);
+    let named = resolved.get(..NAMED).unwrap_or(&resolved);
+    let rest = all.mean - named.iter().map(|part| part.change.mean).sum::<f64>();
+    let smaller = if more > 0 { format!(", and {more} smaller") } else { String::new() };
+    let (lead, tail) = match waterfall.parts.first() {
+        // What is named does not make up the difference, and must not read as if it did.
+        Some(largest) if !largest.resolved => (
+            format!(". The largest step, {}, is not resolved; these are: ", step(largest)),
+            smaller,
+        ),
+        Some(largest) if functional || !all.resolved() || largest.change.mean * all.mean < 0.0 => {
+            (". Of the steps these are resolved: ".to_owned(), smaller)
+        }
+        // A reader adds up what is named.
+        _ if rest.abs() >= least => (": ".to_owned(), format!(", and {} elsewhere", change(rest))),
+        _ => (": ".to_owned(), smaller),
+    };
+    let named: Vec<String> = named.iter().map(|part| step(part)).collect();
+    text += &format!("{lead}{}{tail}.", named.join(", "));
+    text
+}
+
+/// The steps that are large and of which the intervals leave no doubt.
+pub(crate) fn resolved(waterfall: &Waterfall) -> Vec<&Part> {
+    let least = SMALL * larger_cost(waterfall);
+    let certain = |part: &&Part| part.resolved && part.change.mean.abs() >= least;
+    waterfall.parts.iter().filter(certain).collect()
+}
+
+/// How many profile trials of each cell there are.
+fn counted(waterfall: &Waterfall) -> String {
+    let Waterfall { before, after, .. } = waterfall;
+    let trials = plural(before.trials as u64, "profile trial");
+    format!("{trials} of {} and {} of {}", before.cell, after.trials, after.cell)
+}
+
+/// What a packet is, if costs are given per packet: packets of two sizes are two
+/// kinds of work.
+pub(crate) fn packets(waterfall: &Waterfall) -> Option<String> {
+    let Waterfall { before, after, unit, .. } = waterfall;
+    let (a, b) = (before.packet?, after.packet?);
+    let differ = if (a / b).ln().abs() > ALIKE {
+        " These differ in kind of work: compare per GiB, too."
+    } else {
+        ""
+    };
+    unit.ends_with("/packet").then(|| {
+        format!(
+            "A packet is what the receiver's device counts as one: on average {} of the \
+             stream in {}, {} in {}.{differ}",
+            bytes(a),
+            before.cell,
+            bytes(b),
+            after.cell
+        )
+    })
+}
+
+/// Whether the steps add up to what the meter saw, in a sentence.
+pub(crate) fn check(waterfall: &Waterfall) -> String {
+    let digits = decimals(waterfall);
+    let trials = counted(waterfall);
+    let sampled = signed(waterfall.sampled.mean, digits);
+    let Some(Check { metered, rest, tolerance, holds }) = waterfall.check else {
+        return format!(
+            "Over {trials}. The steps add up to {sampled} {}; there are no CPU meter readings of \
+             both cells to compare that with.",
+            waterfall.unit
+        );
+    };
+    let verdict = if holds { "within" } else { "BEYOND" };
+    // A check that nothing can fail says nothing.
+    let weak = if holds && tolerance >= metered.mean.abs() {
+        " That is wider than the difference itself: more profile trials are needed."
+    } else {
+        ""
+    };
+    format!(
+        "Over {trials}. The steps add up to {sampled}, the CPU meter's difference is {}: {} is not \
+         attributed, {verdict} the tolerance of {}.{weak}",
+        signed(metered.mean, digits),
+        signed(rest, digits),
+        number(tolerance, digits)
+    )
+}
+
+/// How to read the steps.
+pub(crate) fn rule(waterfall: &Waterfall) -> String {
+    format!(
+        "Steps are CPU time of samples by subsystem, without idle and foreign ones; \
+         intervals are Welch's at {}, individually.",
+        level(waterfall.confidence)
+    )
+}
+
+/// What else has to be said, once for all waterfalls.
+pub(crate) fn remarks(explanation: &Explanation) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(part) = explanation.classified {
+        let part = super::figures::percent(part);
+        lines.push(format!("{part} of the kernel's busy samples are in a named subsystem."));
+    }
+    let notes = explanation.waterfalls.iter().flat_map(|w| &w.notes).chain(&explanation.notes);
+    for note in notes {
+        if !lines.contains(note) {
+            lines.push(note.clone());
+        }
+    }
+    lines
+}

@@ -1,0 +1,279 @@
+//! What limited the TCP connections of an observed program, in words.
+
+use super::figures::{bytes, number, percent, plural};
+use bytepath_record::{Connection, Observation, ObservedTcp};
+
+/// Share of the bytes sent again from which on that comes first: TCP
+/// halves its window at a single loss, so a little is much.
+const MUCH: f64 = 0.001;
+/// Share of the time from which on a limit gets a sentence.
+const WORTH: f64 = 0.05;
+/// Share of the time without data in flight from which on the program is the limit.
+const IDLE: f64 = 0.5;
+/// Share of the retransmitted segments that arrived twice, from which on it is mentioned.
+const NEEDLESS: f64 = 0.1;
+
+/// Counters of a namespace that mean trouble, and what they mean.
+const TROUBLE: &[(&str, &str)] = &[
+    (
+        "ListenOverflows",
+        "connections that found the accept queue full: accept() is too slow, or \
+      listen()'s backlog or net.core.somaxconn too small",
+    ),
+    (
+        "TCPBacklogDrop",
+        "packets dropped because a socket's backlog was full while its owner held \
+      the lock: a larger net.core.rmem_max or receive buffer helps",
+    ),
+    (
+        "PruneCalled",
+        "times that a receive buffer was over its limit: the program reads too \
+      slowly, or net.ipv4.tcp_rmem is too small",
+    ),
+    ("TCPRcvCollapsed", "packets merged in a receive buffer to make room, which costs CPU time"),
+    ("RcvPruned", "packets dropped for lack of room in a receive buffer"),
+    ("OfoPruned", "packets that arrived out of order dropped for lack of room"),
+    ("TCPRcvQDrop", "packets dropped because a receive queue was full"),
+    ("TCPZeroWindowDrop", "packets dropped because the window was closed"),
+    ("TCPMemoryPressures", "times that TCP ran short of memory (net.ipv4.tcp_mem)"),
+    ("TCPWqueueTooBig", "times that a send queue grew too large"),
+    ("TCPAbortOnMemory", "connections ended for lack of memory"),
+];
+
+/// Sentences, the most important first; empty if TCP moved nothing or was not observed.
+pub fn limits(observation: &Observation) -> Vec<String> {
+    observation.tcp.as_ref().map_or_else(Vec::new, |tcp| waits(tcp, observation.seconds))
+}
+
+fn waits(tcp: &ObservedTcp, seconds: f64) -> Vec<String> {
+    let all = tcp.connections.as_slice();
+    let Some(busiest) = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy)) else {
+        return Vec::new();
+    };
+    let (lost, is_much) = retransmitted(all);
+    let (first, last) = if is_much { (lost, None) } else { (None, lost) };
+    let mut sentences: Vec<String> = first.into_iter().collect();
+    sentences.extend(waited(all));
+    sentences.extend(idle(busiest, seconds));
+    sentences.extend(last);
+    sentences.extend(disordered(all));
+    for (name, meaning) in TROUBLE {
+        if let Some(count) = tcp.counters.get(*name).filter(|count| **count > 0) {
+            let count = grouped(*count);
+            sentences.push(format!(
+                "Counted in the network namespace, of all programs there: {count} {meaning} \
+                 ({name})."
+            ));
+        }
+    }
+    sentences
+}
+
+/// What was sent again, and whether that is much.
+fn retransmitted(all: &[Connection]) -> (Option<String>, bool) {
+    let sum = |of: fn(&Connection) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
+    let segments = sum(|c| c.retransmits);
+    if segments == 0 {
+        return (None, false);
+    }
+    let share = |lost: u64, of: u64| if of == 0 { 0.0 } else { lost as f64 / of as f64 };
+    let part = share(sum(|c| c.bytes_retransmitted), sum(|c| c.bytes_sent));
+    let affected = all.iter().filter(|c| c.retransmits > 0).count();
+    let timeouts = sum(|c| c.timeouts);
+    let unit = if segments == 1 { "segment" } else { "segments" };
+    let mut text =
+        format!("Retransmitted {} {unit}, {} of the bytes sent", grouped(segments), percent(part));
+    if all.len() > 1 {
+        text += &format!(", on {affected} of {}", plural(all.len() as u64, "connection"));
+    }
+    if timeouts > 0 {
+        text += &format!("; {}", plural(timeouts, "timeout"));
+    }
+    text += ": packets are lost or late on the way to the peer.";
+    let needless = sum(|c| c.duplicates);
+    if share(needless, segments) >= NEEDLESS {
+        text +=
+            &format!(" {} arrived twice: late or out of order, and not lost.", grouped(needless));
+    }
+    (Some(text), part >= MUCH || timeouts > 0)
+}
+
+/// What the time with data in flight was spent on.
+fn waited(all: &[Connection]) -> Vec<String> {
+    let sum = |of: fn(&Connection) -> f64| all.iter().map(of).sum::<f64>();
+    let busy = sum(|c| c.busy);
+    if busy <= 0.0 {
+        return Vec::new();
+    }
+    let (window, buffer) = (sum(|c| c.window_limited), sum(|c| c.buffer_limited));
+    let rest = (busy - window - buffer).max(0.0);
+    let mut parts = Vec::new();
+    for (time, words) in [
+        (
+            window,
+            "waiting for the receiver's window: the peer reads too slowly, or its receive \
+                  buffer (SO_RCVBUF, net.ipv4.tcp_rmem) is too small",
+        ),
+        (
+            buffer,
+            "with a full send buffer: SO_SNDBUF or net.ipv4.tcp_wmem is too small for \
+                  this rate and round-trip time",
+        ),
+    ] {
+        if time / busy >= WORTH {
+            parts.push((time, format!("{} of the busy time {words}.", percent(time / busy))));
+        }
+    }
+    if rest / busy >= WORTH {
+        let most = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy));
+        let path = most.map(path).unwrap_or_default();
+        parts.push((
+            rest,
+            format!(
+                "{} of the busy time within the congestion window and the speed of the path{path}.",
+                percent(rest / busy)
+            ),
+        ));
+    }
+    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+    parts.into_iter().map(|(_, text)| text).collect()
+}
+
+/// Figures of the connection that was busy longest.
+fn path(of: &Connection) -> String {
+    let milliseconds = |seconds: f64| format!("{} ms", number(seconds * 1e3, 3));
+    let mut figures = vec![format!("round-trip time {}", milliseconds(of.rtt))];
+    figures.extend(of.min_rtt.map(|least| format!("at least {}", milliseconds(least))));
+    let window = of.cwnd.saturating_mul(of.mss);
+    figures.push(format!("window {} ({})", plural(of.cwnd, "segment"), bytes(window as f64)));
+    figures.extend(Some(&of.congestion).filter(|name| !name.is_empty()).cloned());
+    format!(" ({} when last seen)", figures.join(", "))
+}
+
+/// Whether the program mostly had nothing to send.
+fn idle(busiest: &Connection, seconds: f64) -> Option<String> {
+    let idle = 1.0 - busiest.busy / seconds;
+    // What only received was never busy: its peer sets the pace.
+    (busiest.bytes_acked > busiest.bytes_received && idle >= IDLE).then(|| {
+        format!(
+            "Nothing to send for {} of the {} s, on the connection that was busy longest: the \
+             program itself sets the pace.",
+            percent(idle),
+            number(seconds, 1)
+        )
+    })
+}
+
+fn disordered(all: &[Connection]) -> Option<String> {
+    let count = all.iter().map(|c| c.out_of_order).fold(0, u64::saturating_add);
+    (count > 0).then(|| {
+        format!(
+            "{} segments arrived out of order: packets are lost or overtake each other on the \
+             way from the peer.",
+            grouped(count)
+        )
+    })
+}
+
+/// `6854` as `6,854`.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection() -> Connection {
+        Connection {
+            bytes_acked: 1_000_000_000,
+            bytes_sent: 1_000_000_000,
+            segments_sent: 690_000,
+            busy: 10.0,
+            rtt: 0.0102,
+            min_rtt: Some(0.01),
+            cwnd: 14,
+            mss: 1448,
+            congestion: "cubic".into(),
+            ..Connection::default()
+        }
+    }
+
+    fn said(connections: &[Connection], seconds: f64, counters: &[(&str, u64)]) -> Vec<String> {
+        let counters = counters.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        waits(&ObservedTcp { connections: connections.to_vec(), counters }, seconds)
+    }
+
+    #[test]
+    fn retransmissions_come_first() {
+        let lossy = Connection {
+            retransmits: 6854,
+            bytes_retransmitted: 9_000_000,
+            timeouts: 1,
+            ..connection()
+        };
+        let said = said(&[lossy, connection()], 10.0, &[]);
+        assert_eq!(
+            said[0],
+            "Retransmitted 6,854 segments, 0.4% of the bytes sent, on 1 of 2 connections; 1 \
+             timeout: packets are lost or late on the way to the peer."
+        );
+        assert_eq!(
+            said[1],
+            "100% of the busy time within the congestion window and the speed of the path \
+             (round-trip time 10.200 ms, at least 10.000 ms, window 14 segments (19.8 KiB), cubic \
+             when last seen)."
+        );
+        assert_eq!(said.len(), 2);
+    }
+
+    #[test]
+    fn few_retransmissions_come_after_what_took_the_time() {
+        let slow = Connection {
+            retransmits: 20,
+            bytes_retransmitted: 28_960,
+            duplicates: 15,
+            window_limited: 7.2,
+            buffer_limited: 2.6,
+            ..connection()
+        };
+        let said = said(&[slow], 10.0, &[]);
+        assert!(said[0].starts_with("72% of the busy time waiting for the receiver's window"));
+        assert!(said[1].starts_with("26% of the busy time with a full send buffer"), "{said:?}");
+        assert!(said[2].starts_with("Retransmitted 20 segments, <0.1% of the bytes"), "{said:?}");
+        assert!(said[2].ends_with("15 arrived twice: late or out of order, and not lost."));
+        assert_eq!(said.len(), 3, "2 % of the time is not worth a sentence");
+    }
+
+    #[test]
+    fn a_program_that_sends_little_sets_the_pace_itself() {
+        let said = said(&[connection()], 40.0, &[]);
+        assert!(said[1].starts_with("Nothing to send for 75% of the 40.0 s"), "{said:?}");
+        let receives = Connection {
+            bytes_acked: 0,
+            bytes_received: 5000,
+            busy: 0.0,
+            out_of_order: 1234,
+            ..Connection::default()
+        };
+        let said = self::said(&[receives], 40.0, &[("TCPRcvCollapsed", 3), ("InSegs", 7)]);
+        assert!(said[0].starts_with("1,234 segments arrived out of order"), "{said:?}");
+        assert!(said[1].contains("3 packets merged in a receive buffer"), "{said:?}");
+        assert_eq!(said.len(), 2);
+        assert!(self::said(&[], 40.0, &[("TCPRcvCollapsed", 3)]).is_empty());
+    }
+
+    #[test]
+    fn large_counts_are_grouped() {
+        let texts = [0, 999, 1000, 1_234_567].map(grouped);
+        assert_eq!(texts, ["0", "999", "1,000", "1,234,567"]);
+    }
+}

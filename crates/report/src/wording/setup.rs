@@ -1,0 +1,404 @@
+//! What was run, on what, under which contract: the facts at the head of a report.
+
+use super::figures::{self, number, plural};
+use super::names;
+use crate::report::Subject;
+use bytepath_record::TrialStatus::Unavailable;
+use bytepath_record::unit;
+use bytepath_record::{
+    Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
+    Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Tls, Touch, Trial, TrialStatus, Work,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+/// The facts as (name, text), in reading order.
+pub(crate) fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
+    let study = subject.study;
+    let header = &study.header;
+    let mut facts = match header.kernels.as_slice() {
+        [] => hosts(&header.facts),
+        named => kernels(named, &header.facts),
+    };
+    let cells: Vec<&Cell> = header.cells.iter().collect();
+    let link = common(&cells, |c| &c.link).map_or_else(varies, link);
+    if let Some(because) = &header.functional {
+        let what = match header.instructions_per_second {
+            None => "functional, not performance",
+            Some(_) => "instructions, not time",
+        };
+        facts.push(("evidence", format!("{what}: {because}")));
+    }
+    facts.push(("testbed", format!("{}; {link}", header.testbed)));
+    facts.extend(header.facts.first().and_then(wire).map(|wire| ("wire", wire)));
+    facts.extend(way(&header.facts).map(|way| ("way", way)));
+    facts.extend(workload(&cells));
+    facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
+    let varied = varied(&cells);
+    if !varied.is_empty() {
+        facts.push(("varied", varied));
+    }
+    let everywhere = names::left_out(subject.recorded, header);
+    if !everywhere.is_empty() {
+        facts.push(("in all", everywhere.join(", ")));
+    }
+    facts.push(("schedule", schedule(study)));
+    if let Design::Slices { slice } = header.schedule.design {
+        let slice = seconds(slice);
+        let text = format!("all cells of a block are open at once and take turns of {slice}");
+        facts.push(("design", text));
+    }
+    facts.extend(settings(&header.settings));
+    facts.extend(prepared(study));
+    facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
+    facts
+}
+
+/// Blocks, order, times, and how many trials were lost.
+fn schedule(study: &Study) -> String {
+    let s = &study.header.schedule;
+    let cells = &study.header.cells;
+    let which = match (cells.iter().any(|cell| cell.null), cells.len()) {
+        (false, _) => "every cell once",
+        (true, ..3) => "the baseline twice",
+        (true, _) => "the baseline twice and every other cell once",
+    };
+    let mut text = format!(
+        "{}, {}{which}, in random order (seed {}); {} warm-up, {} window",
+        plural(s.blocks.into(), "block"),
+        if s.blocks == 1 { "" } else { "each with " },
+        s.seed,
+        seconds(s.warm_up),
+        seconds(s.window),
+    );
+    let ran = study.trials.iter().filter(|trial| !matches!(trial.status, Unavailable { .. }));
+    let (ran, counted) = ran.fold((0, 0), |(ran, counted), trial| {
+        (ran + 1, counted + u32::from(trial.status == TrialStatus::Measured))
+    });
+    if counted < ran {
+        text += &format!("; not counted: {} of {ran} trials", ran - counted);
+    }
+    text
+}
+
+/// A moment as `2026-11-18 11:06 UTC`; none where the clock was out of all bounds.
+pub(crate) fn date(ms: u64) -> Option<String> {
+    let at = OffsetDateTime::from_unix_timestamp(i64::try_from(ms / 1000).ok()?).ok()?;
+    at.format(format_description!("[year]-[month]-[day] [hour]:[minute] UTC")).ok()
+}
+
+/// Kernel and machine; apart by role where the two hosts are not the same machine.
+fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
+    let lines = |lead: &str, f: &Facts| {
+        let kernel = format!("{lead}{}", kernel(f));
+        let memory = figures::bytes(f.memory as f64);
+        let cpus = plural(f.cpus.len() as u64, "CPU");
+        let user = if f.privileges.user_namespace {
+            ", in a user namespace"
+        } else if f.privileges.euid == 0 {
+            ", as root"
+        } else {
+            ", not as root"
+        };
+        [("kernel", kernel), ("machine", format!("{lead}{}, {cpus}, {memory}{user}", f.cpu_model))]
+    };
+    match facts {
+        [one] => lines("", one).to_vec(),
+        [tx, rx] if tx.machine == rx.machine => lines("", tx).to_vec(),
+        [tx, rx] => [lines("sender: ", tx), lines("receiver: ", rx)].concat(),
+        _ => Vec::new(),
+    }
+}
+
+/// A kernel, and how long it took to boot if it was booted for the study.
+fn kernel(facts: &Facts) -> String {
+    let booted = facts.booted.map(|time| format!(", up after {} s", number(time, 1)));
+    format!("{} {}{}", facts.kernel_release, facts.architecture, booted.unwrap_or_default())
+}
+
+/// Each kernel of the study, then the machine, which is the same under all.
+fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)> {
+    let line = |hosts: &KernelHosts| {
+        let Kernel { name, cmdline, .. } = &hosts.kernel;
+        let is = match hosts.facts.as_slice() {
+            [tx, rx] if tx.kernel_release != rx.kernel_release => {
+                format!("sender on {}, receiver on {}", kernel(tx), kernel(rx))
+            }
+            facts => facts.first().map_or_else(String::new, kernel),
+        };
+        let added = if cmdline.is_empty() { String::new() } else { format!(", with {cmdline}") };
+        ("kernel", format!("{name}: {is}{added}"))
+    };
+    let machine = self::hosts(facts).into_iter().filter(|(name, _)| *name == "machine");
+    named.iter().map(line).chain(machine).collect()
+}
+
+/// What is between the hosts, if the testbed reports it: "taps, 2 queues, vhost on".
+fn wire(facts: &Facts) -> Option<String> {
+    let known = |name: &str| facts.settings.get(&format!("link.{name}"));
+    let mut text = known("wire")?.clone();
+    if let Some(queues) = known("queues").and_then(|queues| queues.parse().ok()) {
+        text += &format!(", {}", plural(queues, "queue"));
+    }
+    text += &known("vhost").map(|vhost| format!(", vhost {vhost}")).unwrap_or_default();
+    Some(text)
+}
+
+/// How the bytes of hosts apart go: "sender by eth0, packets up to 1500; receiver by ...".
+fn way(facts: &[Facts]) -> Option<String> {
+    let end = |(role, facts): (Role, &Facts)| {
+        let known = |name: &str| facts.settings.get(&format!("link.{name}"));
+        let (route, mtu) = (known("route")?, known("mtu.path")?);
+        Some(format!("{role} by {route}, packets of up to {mtu} bytes"))
+    };
+    let ends: Option<Vec<String>> = Role::ALL.into_iter().zip(facts).map(end).collect();
+    Some(ends?.join("; ")).filter(|text| !text.is_empty())
+}
+
+/// The value that all cells share; none where they differ.
+pub(crate) fn common<'a, T: PartialEq>(
+    cells: &[&'a Cell],
+    part: impl Fn(&'a Cell) -> &'a T,
+) -> Option<&'a T> {
+    let first = part(cells.first()?);
+    cells.iter().all(|c| part(c) == first).then_some(first)
+}
+
+/// The factors of the experiment that have more than one level: `mtu: 1500, 9000`.
+fn varied(cells: &[&Cell]) -> String {
+    let mut factors: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (factor, level) in cells.iter().flat_map(|cell| &cell.levels) {
+        let levels = factors.entry(factor).or_default();
+        if !levels.contains(&level.as_str()) {
+            levels.push(level);
+        }
+    }
+    let several = factors.iter().filter(|(_, levels)| levels.len() > 1);
+    let each: Vec<_> = several.map(|(f, levels)| format!("{f}: {}", levels.join(", "))).collect();
+    each.join("; ")
+}
+
+fn varies() -> String {
+    "differs between rows".into()
+}
+
+fn link(l: &LinkSettings) -> String {
+    let flag = |on: bool| if on { "on" } else { "off" };
+    if let Some(asked) = &l.asked {
+        return match asked.is_empty() {
+            true => "the link as found".into(),
+            false => {
+                let asked: Vec<String> =
+                    asked.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                format!("the link as found, but for {}", asked.join(", "))
+            }
+        };
+    }
+    let mut text = format!("link {}: MTU {}", l.preset, l.mtu);
+    text += &format!(", TSO {}", flag(l.tso));
+    text += if l.tso || l.tap.is_some() { "" } else { " (no packet larger than the MTU)" };
+    text += &format!(", GRO {}", flag(l.gro));
+    for (name, size) in [("GSO", l.gso_max), ("GRO", l.gro_max)] {
+        if let Some(size) = size {
+            text += &format!(", largest {name} packet {size}");
+        }
+    }
+    if let Some(tap) = &l.tap {
+        text += &format!(
+            ", {}, back-pressure {}",
+            plural(tap.queues.into(), "queue"),
+            flag(tap.backpressure)
+        );
+        text += if tap.vnet_header { ", virtio-net header" } else { "" };
+        text += if tap.uso { ", messages uncut" } else { "" };
+    }
+    let qdisc = if l.qdisc == "none" { "noqueue" } else { &l.qdisc };
+    if l.tap.is_some() || l.queue_length.is_some() {
+        text += &format!(", qdisc {qdisc}");
+    }
+    if let Some(packets) = l.queue_length {
+        text += &format!(", queue length {packets}");
+    }
+    if let Some(most) = l.wmem {
+        text += &format!(", send buffers grow to {} at most", figures::bytes(f64::from(most)));
+    }
+    if l.threaded_napi {
+        text += ", threaded NAPI (a kernel thread receives)";
+    }
+    if let Some(cpu) = l.rps {
+        text += &format!(", RPS to CPU {cpu}");
+    }
+    text
+}
+
+/// What is done over the connections, and the contract of these.
+fn workload(cells: &[&Cell]) -> Vec<(&'static str, String)> {
+    let stream = |c: &Cell| c.workload.name == Activity::default().name;
+    let frames = |c: &Cell| c.workload.name == "packets";
+    let contract = |all| match common(cells, |c| &c.stream) {
+        Some(s) if cells.iter().all(|c| frames(c)) => generators(s),
+        Some(s) => connections(s, all),
+        None => varies(),
+    };
+    if cells.iter().all(|c| stream(c)) {
+        return vec![("stream", contract(true))];
+    }
+    let done = common(cells, |c| &c.workload).map_or_else(varies, |activity| {
+        let options: Vec<String> =
+            activity.options.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("{}: {}", activity.name, options.join(", "))
+    });
+    vec![("workload", done), ("contract", contract(cells.iter().any(|c| stream(c))))]
+}
+
+/// The contract; message and read size where a stream has them.
+fn connections(s: &Stream, sizes: bool) -> String {
+    let size = |b: u64| figures::bytes(b as f64);
+    let buffers = match (s.send_buffer, s.receive_buffer) {
+        (None, None) => "socket buffers autotuned".to_owned(),
+        (tx, rx) => {
+            let one = |b: Option<u64>| b.map_or("auto".to_owned(), size);
+            format!("socket buffers {} / {}", one(tx), one(rx))
+        }
+    };
+    let touch = touch(s.touch);
+    let congestion = match s.protocol {
+        Protocol::Tcp => format!(" ({})", s.congestion),
+        Protocol::Udp | Protocol::Frames => String::new(),
+    };
+    let messages = match sizes {
+        true => format!(
+            "messages of {}, reads of {} into {} of memory, ",
+            size(s.message_size),
+            size(s.read_size),
+            size(s.read_memory())
+        ),
+        false => String::new(),
+    };
+    let tls = match s.tls {
+        Tls::None => "",
+        Tls::User => ", TLS 1.3 by the program (AES-128-GCM)",
+        Tls::Kernel => ", TLS 1.3 by the kernel (AES-128-GCM)",
+    };
+    format!(
+        "{} of {}{congestion}{tls}, {messages}{buffers}, {touch}",
+        plural(s.flows.into(), "flow"),
+        s.protocol,
+    )
+}
+
+fn touch(touch: Touch) -> &'static str {
+    match touch {
+        Touch::None => "payload not touched",
+        Touch::Read => "every byte read",
+        Touch::Verify => "every byte verified",
+    }
+}
+
+/// The contract of a workload of frames, which has no connections.
+fn generators(s: &Stream) -> String {
+    format!("{}, {}", plural(s.flows.into(), "generating thread"), touch(s.touch))
+}
+
+fn placement(p: &Placement) -> String {
+    let one = |cpu: Option<u32>| cpu.map_or("left to the scheduler".into(), |c| format!("CPU {c}"));
+    let mut text = match (p.sender, p.receiver) {
+        (None, None) => "left to the scheduler".into(),
+        (tx, rx) => format!("sender {}, receiver {}", one(tx), one(rx)),
+    };
+    for (part, softirq) in [("sender's softirq", p.sender_softirq), ("softirq", p.softirq)] {
+        text += &match softirq {
+            SoftirqCpu::Link => String::new(),
+            SoftirqCpu::Free => format!(", {part} left to the scheduler"),
+            SoftirqCpu::Cpu(cpu) => format!(", {part} CPU {cpu}"),
+        };
+    }
+    for (part, cpu) in [("io-wq", p.io_wq), ("vhost", p.vhost)] {
+        text += &cpu.map(|cpu| format!(", {part} CPU {cpu}")).unwrap_or_default();
+    }
+    text
+}
+
+/// What was set on the host for the study, and what could not be.
+fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
+    let (skipped, made): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.skipped.is_some());
+    let (so, set): (Vec<_>, Vec<_>) = made.into_iter().partition(|r| r.before == r.after);
+    let all = |records: &[&SettingRecord]| {
+        records.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    [
+        ("settings", format!("made for the study and restored: {}", all(&set)), set.is_empty()),
+        ("found so", all(&so), so.is_empty()),
+        ("not set", all(&skipped), skipped.is_empty()),
+    ]
+    .into_iter()
+    .filter(|(.., empty)| !empty)
+    .map(|(name, text, _)| (name, text))
+    .collect()
+}
+
+/// What was set on cards for each cell's trials. Every trial has it of its own; the first
+/// one's represents all.
+fn prepared(study: &Study) -> Option<(&'static str, String)> {
+    let of = |cell: &Cell| {
+        let ran = |t: &&Trial| t.cell == cell.id && !matches!(t.status, Unavailable { .. });
+        let mut trials = study.trials.iter().chain(&study.profiles).filter(ran).peekable();
+        trials.peek()?;
+        let first = trials.find(|trial| !trial.prepared.is_empty());
+        let made = first.into_iter().flat_map(|trial| &trial.prepared).map(ToString::to_string);
+        Some((cell.id.to_string(), made.collect()))
+    };
+    let cells: Vec<(String, Vec<String>)> = study.header.cells.iter().filter_map(of).collect();
+    if cells.iter().all(|(_, made)| made.is_empty()) {
+        return None;
+    }
+    let (everywhere, own) = by_cells(&cells);
+    let own =
+        own.iter().map(|(cells, all)| format!("for {}: {}", cells.join(", "), all.join("; ")));
+    let parts = (!everywhere.is_empty()).then(|| everywhere.join("; ")).into_iter().chain(own);
+    let text = parts.collect::<Vec<String>>().join(". ");
+    Some(("prepared", format!("made before each trial and restored after it: {text}")))
+}
+
+/// What cells have of their own: their names, and the texts.
+type Own<'a> = (Vec<&'a str>, Vec<&'a str>);
+
+/// What all cells have in common, and what cells have of their own, those with the same in
+/// one group.
+pub fn by_cells(cells: &[(String, Vec<String>)]) -> (Vec<&str>, Vec<Own<'_>>) {
+    let everywhere = |text: &&str| cells.iter().all(|(_, all)| all.iter().any(|t| t == text));
+    let first = cells.first().into_iter().flat_map(|(_, all)| all.iter().map(String::as_str));
+    let common: Vec<&str> = first.filter(everywhere).collect();
+    let mut groups: Vec<Own> = Vec::new();
+    for (cell, all) in cells {
+        let own: Vec<&str> =
+            all.iter().map(String::as_str).filter(|text| !common.contains(text)).collect();
+        match groups.iter_mut().find(|(_, same)| *same == own) {
+            Some((cells, _)) => cells.push(cell),
+            None if own.is_empty() => {}
+            None => groups.push((vec![cell], own)),
+        }
+    }
+    (common, groups)
+}
+
+fn ceiling(c: &CopyCeiling) -> String {
+    let terms = Work::Bytes.terms();
+    let rate = |r: f64| format!("{} {}", number(r * terms.rate_scale, 0), terms.rate_unit);
+    format!(
+        "one core copies {} with buffers of {} (the table's ceiling), {} with {}",
+        rate(c.workload),
+        figures::bytes(c.workload_size as f64),
+        rate(c.memory),
+        figures::bytes(c.memory_size as f64),
+    )
+}
+
+/// Seconds as a person writes them: `3 s`, `0.5 s`.
+pub(crate) fn seconds(s: f64) -> String {
+    Duration::try_from_secs_f64(s)
+        .map_or_else(|_| figures::NONE.into(), unit::seconds)
+        .replace('s', " s")
+}

@@ -1,0 +1,432 @@
+//! The sentences of a report on a study: the answer, the evidence, what did not run, and
+//! warnings.
+
+use super::figures::{
+    NONE, amount, bytes, figure as shown, interval, number, percent, plural, ratio, unit,
+};
+use bytepath_record::{Evidence, Manner, Percentile, Role};
+use bytepath_stats::{
+    Analysis, Comparison, Counted, CpuRule, Direction, End, Question, ReceiveWork, Row, rejections,
+};
+use std::fmt::Display;
+
+/// Parts above this one are worth a sentence.
+const NOTABLE_OTHER: f64 = 0.05;
+const NOTABLE_IOWAIT: f64 = 0.01;
+
+/// A cell that has the best mean in one question: what comes first, not what is
+/// shown to be better, which is the verdict next to it.
+pub(crate) struct Leader<'a> {
+    pub question: Question,
+    pub row: &'a Row,
+    /// Its figure, with the unit.
+    pub figure: String,
+    /// That of the baseline, without; `None` if it leads itself.
+    pub base: Option<String>,
+}
+
+impl Leader<'_> {
+    /// In what it leads: "highest mean throughput".
+    pub(crate) fn title(&self) -> String {
+        match self.question {
+            Question::Rate => format!("highest mean {}", self.row.work.terms().rate),
+            Question::Cpu => "least CPU".into(),
+            Question::Instructions => "fewest instructions".into(),
+            Question::Latency(percentile) => format!("lowest {}", percentile.name()),
+        }
+    }
+}
+
+/// Who leads in what, among the cells that do the baseline's work: rate, cost, and the
+/// tail of the latency; in instructions alone where no speed was measured. Empty where
+/// nothing was.
+pub(crate) fn leaders(analysis: &Analysis) -> Vec<Leader<'_>> {
+    let work = analysis.work();
+    let rows = || analysis.rows.iter().filter(|r| r.status.measured > 0 && r.work == work);
+    let leader = |question: Question| {
+        let figure = |row: &Row| mean(analysis, row, question);
+        let all = rows().filter_map(|row| Some((row, figure(row)?)));
+        let (row, best) = match question.direction() {
+            Direction::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
+            Direction::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
+        }?;
+        let base = rows().find(|r| r.baseline && !row.baseline).and_then(figure);
+        let is_cost = matches!(question, Question::Cpu | Question::Instructions);
+        let ends = if is_cost { ", both ends" } else { "" };
+        Some(Leader {
+            question,
+            row,
+            figure: format!("{} {}{ends}", shown(question, work, best), unit(question, work)),
+            base: base.map(|base| shown(question, work, base)),
+        })
+    };
+    if analysis.functional.is_some() {
+        return leader(Question::Instructions).into_iter().collect();
+    }
+    let tail = [Question::Latency(Percentile::P99), Question::Latency(Percentile::P50)];
+    let [rate, cpu] = [Question::Rate, Question::Cpu].map(leader);
+    [rate, cpu, tail.into_iter().find_map(leader)].into_iter().flatten().collect()
+}
+
+/// The mean of a row in one question; of a percentile that of all trials together.
+pub(crate) fn mean(analysis: &Analysis, row: &Row, question: Question) -> Option<f64> {
+    let cpu = row.cpu_per_unit.map(|s| s.mean);
+    match question {
+        Question::Rate => row.rate.map(|s| s.mean),
+        Question::Cpu => cpu,
+        Question::Instructions => Some(cpu? * analysis.instructions_per_second?),
+        Question::Latency(p) => row.latency.as_ref()?.percentile(p).map(|p| p.pooled),
+    }
+}
+
+/// The answer in a few lines, each with its lead.
+pub(crate) fn answer(analysis: &Analysis) -> Vec<(String, String)> {
+    let leaders = leaders(analysis);
+    let functional = functional(analysis);
+    let opening = functional.or_else(|| leaders.is_empty().then(|| nothing(analysis)));
+    let line = |leader: &Leader| {
+        let Leader { question, row, figure, base } = leader;
+        if *question == Question::Rate {
+            let text = format!("{}: {figure}{}", row.cell, standing(row, analysis));
+            return ("highest".to_owned(), text);
+        }
+        let than = base.as_ref().map(|base| format!(" ({} {base})", analysis.baseline));
+        let word = row.comparison(*question).map(|c| format!(": {}", c.verdict.word()));
+        let text = format!(
+            "{}: {figure}{}{}",
+            row.cell,
+            than.unwrap_or_default(),
+            word.unwrap_or_default()
+        );
+        (leader.title(), text)
+    };
+    opening.map(|text| (String::new(), text)).into_iter().chain(leaders.iter().map(line)).collect()
+}
+
+/// The text where nothing was measured: why, and what helps.
+pub(crate) fn nothing(analysis: &Analysis) -> String {
+    let rejected: Vec<&String> = all(analysis).flat_map(|row| &row.status.rejected).collect();
+    let failed: u32 = all(analysis).map(|row| row.status.failures()).sum();
+    let ended: u32 = all(analysis).map(|row| row.status.ended()).sum();
+    let mut text = "No trial was measured, so there is nothing to compare".to_owned();
+    let mut reason = |count: u64, what: &str, first: &dyn Display| {
+        let joint = if text.contains(':') { ';' } else { ':' };
+        text += &format!(
+            "{joint} {count} of {} {what}, the first because {first}",
+            plural(ended.into(), "trial")
+        );
+    };
+    if let Some(first) = rejected.first() {
+        reason(rejected.len() as u64, "rejected", first);
+    }
+    if let Some(first) = all(analysis).flat_map(|row| &row.status.failed).next() {
+        reason(u64::from(failed), "failed", &first.fault);
+    }
+    text.push('.');
+    if !rejected.is_empty() {
+        text += " A trial is rejected for what disturbs it from outside: run it again while \
+                 nothing else uses these CPUs; `bytepath doctor` lists what else disturbs \
+                 measurements on this host.";
+    }
+    text
+}
+
+/// What a study that measured no speed does show; `None` if it did.
+pub(crate) fn functional(analysis: &Analysis) -> Option<String> {
+    let because = analysis.functional.as_ref()?;
+    let worked = analysis.rows.iter().filter(|row| row.status.measured > 0).count();
+    let cells = plural(analysis.rows.len() as u64, "cell");
+    Some(match analysis.instructions_per_second {
+        None => format!(
+            "Functional, not performance: {because}. {worked} of {cells} ran; what was copied and \
+             what arrived is the same as on any machine, but no figure here shows how fast anything is."
+        ),
+        Some(_) => format!(
+            "Instructions, not time: {because}. {worked} of {cells} ran. Costs are counts of the \
+             instructions that ran: they include no cache and no branch predictor, and \
+             the kernel chose its routines, including those that copy, for the emulated processor. \
+             No figure here shows how fast anything is."
+        ),
+    })
+}
+
+/// Label of a row and how it compares with the baseline.
+fn standing(row: &Row, analysis: &Analysis) -> String {
+    let label = format!(", {}", labels(&row.labels));
+    match row.comparison(Question::Rate) {
+        Some(Comparison { effect: Some(e), verdict, .. }) => {
+            format!("{label}; {} {}: {}", ratio(e.ratio), analysis.baseline, verdict.word())
+        }
+        _ if row.baseline => format!("{label}; it is the baseline"),
+        _ => label,
+    }
+}
+
+/// The label, or all of them with their counts where trials disagree.
+pub(crate) fn labels(labels: &[Counted]) -> String {
+    match labels {
+        [] => NONE.into(),
+        [one] => one.text.clone(),
+        many => {
+            let each: Vec<_> = many.iter().map(|l| format!("{}x {}", l.count, l.text)).collect();
+            format!("trials disagree: {}", each.join("; "))
+        }
+    }
+}
+
+/// The label of a row, with a sign if [`on_a_wire`] has a remark on it.
+pub(crate) fn label(row: &Row) -> String {
+    let sign = if was_copied_on_the_way(row) { " (*)" } else { "" };
+    format!("{}{sign}", labels(&row.labels))
+}
+
+/// What would be different on a wire, for the rows with the sign.
+pub(crate) fn on_a_wire(analysis: &Analysis) -> Option<String> {
+    analysis.rows.iter().any(was_copied_on_the_way).then(|| {
+        "(*) User memory that was sent by reference is copied when the kernel delivers it within one \
+         machine; a NIC reads it in place. With a NIC, expect more throughput and a cheaper send."
+            .into()
+    })
+}
+
+/// Whether bytes that were sent by reference were copied between sockets of one machine
+/// (`skb_orphan_frags_rx` in include/linux/skbuff.h). Between two machines there is no
+/// witness page.
+fn was_copied_on_the_way(row: &Row) -> bool {
+    if row.sender.witness.copied == 0 {
+        return false;
+    }
+    let evidence = row.sender.ledger.iter().flat_map(|ledger| &ledger.evidence);
+    evidence.into_iter().any(Evidence::was_copied_on_the_way)
+}
+
+/// How CPU time was given to the roles, and what is not in it.
+pub(crate) fn cpu_rule(analysis: &Analysis) -> String {
+    let ends = || analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
+    let rules = || ends().filter_map(|(_, e)| e.cpu.as_ref().map(|cpu| (cpu.rule, cpu.exact)));
+    let whole = |wanted| {
+        rules().any(|(rule, exact)| matches!(rule, CpuRule::WholeCpu(_)) && exact == wanted)
+    };
+    let mut parts: Vec<String> = Vec::new();
+    if whole(true) {
+        parts.push(
+            "CPU, exact: threads and io_uring workers of the role, softirqs and interrupts of its \
+             own CPU; iowait is idle, work of others is excluded."
+                .into(),
+        );
+    }
+    if whole(false) {
+        parts.push("CPU: busy time of the role's own CPU, split by ticks; iowait is idle.".into());
+    }
+    if rules().any(|(rule, _)| rule == CpuRule::Threads) {
+        parts.push(
+            "CPU: run time of the role's threads; softirq that interrupts them is in sys, \
+             softirq on an idle CPU is not seen."
+                .into(),
+        );
+    }
+    let notable = |part: fn(&End) -> Option<f64>, above: f64| -> Vec<String> {
+        let name = |(row, end): (&Row, &End)| {
+            let part = part(end).filter(|p| *p > above)?;
+            Some(format!("{} {} {}", row.cell, row.work.actor(end.role), percent(part)))
+        };
+        ends().filter_map(name).collect()
+    };
+    let other = notable(|e| Some(e.cpu.as_ref()?.other), NOTABLE_OTHER);
+    if !other.is_empty() {
+        parts.push(format!(
+            "Not by the role's own threads (interrupts on an idle CPU, or foreign): {}.",
+            other.join(", ")
+        ));
+    }
+    let iowait = notable(|e| e.cpu.as_ref()?.iowait, NOTABLE_IOWAIT);
+    if !iowait.is_empty() {
+        parts.push(format!("iowait, in no total: {}.", iowait.join(", ")));
+    }
+    parts.join(" ")
+}
+
+/// What the terms of the return on investment are.
+pub(crate) fn terms(analysis: &Analysis) -> String {
+    let rules = &analysis.rules;
+    let exponent = |e: f64| number(e, 1).trim_end_matches(".0").to_owned();
+    let rate = analysis.work().terms().rate_unit;
+    let mut text = format!("T: {rate}, C: CPUs kept busy, n = {}", exponent(rules.roi_throughput));
+    if powered(analysis) {
+        text += &format!(", P: watts, m = {}", exponent(rules.roi_power));
+    }
+    text
+}
+
+/// Whether a meter reported power.
+pub(crate) fn powered(analysis: &Analysis) -> bool {
+    analysis.rows.iter().any(|row| row.energy().is_some())
+}
+
+/// What "middle" means; `None` if no row has such a figure.
+pub(crate) fn middle_rule(analysis: &Analysis) -> Option<String> {
+    let headlines: Vec<_> = analysis.rows.iter().filter_map(|row| row.headline).collect();
+    let most = headlines.iter().max_by_key(|h| h.of)?;
+    let fewer = headlines.iter().any(|h| h.of != most.of);
+    Some(format!(
+        "middle: mean {} of the middle {} of {}{}, in order of time, as in published \
+         work; no verdict rests on it.",
+        analysis.work().terms().rate_unit,
+        most.kept,
+        plural(most.of.into(), "trial"),
+        if fewer { " (fewer where trials are missing)" } else { "" },
+    ))
+}
+
+/// Evidence summary for one endpoint.
+pub(crate) fn evidence(end: &End) -> String {
+    let Some(ledger) = &end.ledger else { return "kept no ledger".into() };
+    let mut parts = Vec::new();
+    for manner in [Manner::NotCopied, Manner::Copied, Manner::Discarded, Manner::Unknown] {
+        let share = ledger.part(manner);
+        if share > 0.0 {
+            let sources: Vec<String> = ledger.evidence_of(manner).into_iter().map(source).collect();
+            let by = if sources.is_empty() { "no evidence".into() } else { sources.join(", ") };
+            parts.push(format!("{} {} ({by})", percent(share), manner.words()));
+        }
+    }
+    let mut text = parts.join(", ");
+    let w = end.witness;
+    text += &match (w.shared, w.copied) {
+        (0, 0) => String::new(),
+        (_, 0) => ", witness page shared".into(),
+        (0, _) => ", witness page copied".into(),
+        (s, c) => format!(", witness page shared in {s}, copied in {c} trials"),
+    };
+    text
+}
+
+fn source(e: &Evidence) -> String {
+    if e.events == 0 {
+        return e.source.clone();
+    }
+    format!("{}: {}, {} events", e.source, bytes(e.bytes as f64), amount(e.events as f64))
+}
+
+/// A cell, or some of its trials, without a number.
+pub(crate) struct Unmeasured<'a> {
+    pub row: &'a Row,
+    pub reason: String,
+    /// What would help; may be empty.
+    pub remedy: &'a str,
+}
+
+/// Cells that cannot run on this host.
+pub(crate) fn unavailable(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
+    let of = |row| -> Option<Unmeasured> {
+        let row: &Row = row;
+        let (reason, remedy) = row.status.unavailable.as_ref()?;
+        Some(Unmeasured { row, reason: reason.clone(), remedy })
+    };
+    all(analysis).filter_map(of).collect()
+}
+
+/// Trials that failed, or that an event invalidated: none of them counts.
+pub(crate) fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
+    let mut unmeasured = Vec::new();
+    for row in all(analysis) {
+        let status = &row.status;
+        let of = status.ended();
+        for failure in &status.failed {
+            let reason = format!("{} of {of}: {}", failure.count, failure.fault.message);
+            let remedy = failure.fault.remedy.as_deref().unwrap_or("");
+            unmeasured.push(Unmeasured { row, reason, remedy });
+        }
+        for reason in rejections(&status.rejected, of as usize) {
+            unmeasured.push(Unmeasured { row, reason, remedy: "" });
+        }
+    }
+    unmeasured
+}
+
+/// Cells that have no trial at all.
+pub(crate) fn never_run(analysis: &Analysis) -> Vec<String> {
+    all(analysis).filter(|r| r.status.never_run()).map(|r| r.cell.to_string()).collect()
+}
+
+fn all(analysis: &Analysis) -> impl Iterator<Item = &Row> {
+    analysis.rows.iter().chain(&analysis.null)
+}
+
+/// Which profiles a study has, and what it cost the stream to take them.
+pub(crate) fn profiles(analysis: &Analysis) -> Option<String> {
+    let note = analysis.profiling.as_ref()?;
+    let cells: Vec<String> = note.cells.iter().map(|cell| cell.to_string()).collect();
+    let mut text = match note.trials {
+        0 => format!("none of {} counts", note.spoiled.len()),
+        n => format!("{n} of {}", cells.join(" and ")),
+    };
+    text += &format!(", {} at {} Hz", note.event, note.rate);
+    if let Some(cost) = &note.cost {
+        let range = cost.interval.map(|i| format!(" {}", interval(i.low, i.high)));
+        text += &format!(
+            "; with sampling {}{} of the {} without{}",
+            ratio(cost.ratio),
+            range.unwrap_or_default(),
+            analysis.work().terms().rate,
+            // A trial that runs alone has its caches to itself.
+            if cost.same_design { "" } else { ", where cells took turns; here they ran alone" }
+        );
+    }
+    if let Some(first) = note.spoiled.first() {
+        text += &match note.trials {
+            0 => format!("; the first: {first}"),
+            _ => format!("; {} more do not count, the first: {first}", note.spoiled.len()),
+        };
+    }
+    Some(text)
+}
+
+/// Warnings: remarks on the study, stalls, warnings of the
+/// trials, notes of the engines.
+pub(crate) fn warnings(analysis: &Analysis) -> Vec<String> {
+    let mut lines: Vec<String> = analysis.remarks.clone();
+    for row in analysis.rows.iter().chain(&analysis.null) {
+        if let Some(pace) = row.pace.as_ref().filter(|p| p.stalled_trials > 0) {
+            lines.push(format!(
+                "{}: the flow stalled for {} s in {} of {}",
+                row.cell,
+                number(pace.stalled, 1),
+                pace.stalled_trials,
+                plural(row.status.measured.into(), "trial"),
+            ));
+        }
+    }
+    lines.extend(strayed(analysis));
+    lines.extend(analysis.warnings.iter().map(counted));
+    for row in &analysis.rows {
+        for end in Role::ALL.map(|role| row.end(role)) {
+            for note in &end.notes {
+                lines.push(format!("{} {}: {}", row.cell, row.work.actor(end.role), counted(note)));
+            }
+        }
+    }
+    lines
+}
+
+/// A sentence and how often it occurs.
+pub(crate) fn counted(sentence: &Counted) -> String {
+    match sentence.count {
+        0 | 1 => sentence.text.clone(),
+        n => format!("{} ({} similar)", sentence.text, n - 1),
+    }
+}
+
+/// The receive work of cells that strayed from the CPU that was requested.
+fn strayed(analysis: &Analysis) -> Vec<String> {
+    let of = |(row, work, what): (&Row, &Option<ReceiveWork>, &str)| {
+        let work = work.as_ref().filter(|work| work.strayed())?;
+        let (asked, part) = (work.asked?, percent(work.elsewhere()?));
+        Some(format!("{}: {part} of {what} ran on a CPU other than {asked}", row.cell))
+    };
+    let both = analysis.rows.iter().flat_map(|row| {
+        let sender = (row, &row.sender_work, "the softirqs at the sender");
+        [(row, &row.receive_work, "the receive work"), sender]
+    });
+    both.filter_map(of).collect()
+}

@@ -1,0 +1,166 @@
+//! The verdicts in words, and the rules that they rest on; the same in every
+//! format.
+
+use super::figures::{interval, level, percent, plural, probability, ratio};
+use bytepath_record::Work;
+use bytepath_stats::{
+    Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Question, Row, STEAL_LIMIT, Test, Verdict,
+};
+
+/// The comparisons of one question, in the order of the rows; empty if the study
+/// measured no speed.
+pub(crate) fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparison)> {
+    let all = analysis.rows.iter().filter_map(|row| Some((row, row.comparison(question)?)));
+    all.filter(|(_, comparison)| comparison.verdict != Verdict::Functional).collect()
+}
+
+/// What a question is about, for a heading.
+pub(crate) fn subject(question: Question, work: Work) -> String {
+    match question {
+        Question::Rate => work.terms().rate.into(),
+        Question::Cpu => format!("CPU per {}, both ends", work.terms().unit),
+        Question::Instructions => format!("instructions per {}, both ends", work.terms().unit),
+        Question::Latency(percentile) => format!("latency, {}", percentile.name()),
+    }
+}
+
+/// A comparison in a sentence: the word, what it rests on, what more blocks would
+/// show.
+pub(crate) fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
+    let word = comparison.verdict.word();
+    if comparison.verdict == Verdict::Functional {
+        return format!("{word}: speed was not measured");
+    }
+    if !comparison.reasons.is_empty() {
+        return format!("{word}: {}", comparison.reasons.join("; "));
+    }
+    let Some(effect) = &comparison.effect else {
+        return format!("{word}: no block has measurements of both");
+    };
+    let mut text = format!("{word} {}", ratio(effect.ratio));
+    if let Some(i) = &effect.interval {
+        text += &format!(" {}", interval(i.low, i.high));
+    }
+    text += &format!(", {}", plural(effect.blocks as u64, "block"));
+    if let Some(test) = &comparison.test {
+        text += &format!(", {}", chance(test, comparison.verdict));
+    }
+    if let Some(p) = &effect.permutation {
+        text += &format!(" (permutation p {})", probability(*p));
+    }
+    let margin = level(analysis.rules.margin);
+    match comparison.verdict {
+        Verdict::Inconclusive { smallest, blocks } => {
+            let plan = match blocks {
+                Some(n) => format!("{margin} requires about {n} blocks"),
+                None => format!("{margin} requires more than 1000 blocks"),
+            };
+            let smallest = percent(smallest);
+            text += &format!(": minimum detectable effect {smallest} (80% power); {plan}");
+        }
+        Verdict::NoiseTooHigh { floor } => {
+            text += &format!(": within the noise of this study, {}", percent(floor));
+        }
+        Verdict::NotEnough { .. } => text += ": an interval requires two",
+        Verdict::Equivalent => text += &format!(": the whole interval is within {margin}"),
+        Verdict::Saturated { ceiling } => {
+            let at = match ceiling {
+                Ceiling::Copy => "one core's copy bandwidth",
+                Ceiling::Link => "the rate of the link",
+            };
+            let unit = Work::Bytes.terms().unit;
+            text += &format!(": both are at {at}, within {margin}; compare CPU per {unit}");
+        }
+        Verdict::Faster
+        | Verdict::Slower
+        | Verdict::LessCpu
+        | Verdict::MoreCpu
+        | Verdict::FewerInstructions
+        | Verdict::MoreInstructions
+        | Verdict::LowerLatency
+        | Verdict::HigherLatency
+        | Verdict::NotComparable
+        | Verdict::Functional => {}
+    }
+    if effect.left_out > 0 {
+        let left = plural(effect.left_out as u64, "block");
+        text += &format!("; {left} left out, where a figure was zero");
+    }
+    text
+}
+
+/// `p 0.004, 0.02 among 5`: alone and among all. Of EQUIVALENT it is the p of a
+/// difference as large as the margin, of every other word that of none.
+pub(crate) fn chance(test: &Test, verdict: Verdict) -> String {
+    let claim = if verdict == Verdict::Equivalent { test.equivalent } else { test.different };
+    let alone = format!("p {}", probability(claim.p));
+    if test.family < 2 {
+        return alone;
+    }
+    format!("{alone}, {} among {}", probability(claim.adjusted), test.family)
+}
+
+/// How far a cell was from itself.
+pub(crate) fn noise(analysis: &Analysis, question: Question) -> String {
+    let measured = analysis.noise(question).zip(analysis.noise_of.as_ref());
+    let Some((noise, cell)) = measured else {
+        return "Noise: unknown, because no cell was measured against itself in two \
+                or more blocks. Verdicts rest on their own spread alone."
+            .into();
+    };
+    let e = &noise.effect;
+    format!(
+        "Noise: {cell} against itself came out between {} and {} in single blocks ({}), on average \
+         {}{}. An average difference below {} is within the noise.",
+        ratio(e.range.0),
+        ratio(e.range.1),
+        e.blocks,
+        ratio(e.ratio),
+        e.interval.map(|i| format!(" {}", interval(i.low, i.high))).unwrap_or_default(),
+        percent(noise.floor),
+    )
+}
+
+/// What decides between the words.
+pub(crate) fn rule(analysis: &Analysis) -> String {
+    let confidence = level(analysis.rules.confidence);
+    let mut text = format!(
+        "Rule: each printed interval is a {confidence} t interval of the blocks' log ratios. \
+         Verdicts hold at {confidence} for all comparisons of their kind together (Holm; \
+         the second p); EQUIVALENT requires an interval within {}.",
+        level(analysis.rules.margin),
+    );
+    let all = Question::MAIN.map(|question| compared(analysis, question));
+    let flipped = |comparison: &Comparison| {
+        comparison.effect.as_ref().is_some_and(|effect| effect.permutation.is_some())
+    };
+    if all.iter().flatten().any(|(_, comparison)| flipped(comparison)) {
+        text += " The permutation p is another look at the same ratios, and decides nothing.";
+    }
+    text
+}
+
+/// What rejects a trial.
+pub(crate) fn events_rule() -> String {
+    format!(
+        "A trial is rejected for what happened to it, never for its value: the hypervisor took \
+         more than {} of a role's CPU, other work more than {}, or a meter missed part of the window.",
+        level(STEAL_LIMIT),
+        level(FOREIGN_LIMIT),
+    )
+}
+
+/// The stopping rule and its outcome; `None` if none was declared.
+pub(crate) fn stopping(analysis: &Analysis) -> Option<String> {
+    let s = analysis.stopping?;
+    Some(format!(
+        "Stopping rule, declared in advance: after {} of at most {}, end when every interval is \
+         within {}; it looks at spreads only, and intervals are at least as wide as those \
+         {} give. {} run.",
+        plural(s.at_least.into(), "block"),
+        s.most,
+        level(s.within),
+        plural(s.at_least.into(), "block"),
+        if s.run == 1 { "1 block was".into() } else { format!("{} blocks were", s.run) },
+    ))
+}
