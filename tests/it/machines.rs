@@ -53,7 +53,7 @@ impl Machine {
 }
 
 pub fn meter(name: &str) -> &'static Meter {
-    *CATALOG.iter().find(|meter| meter.name == name).unwrap()
+    CATALOG.iter().find(|meter| meter.name == name).unwrap()
 }
 
 pub fn value(output: &Output, metric: &str, scope: &Scope) -> f64 {
