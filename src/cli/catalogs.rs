@@ -89,7 +89,7 @@ pub(super) fn meters(arguments: &CatalogArgs) -> Result<(), Fault> {
         name: meter.name.to_owned(),
         summary: meter.summary.to_owned(),
         role: None,
-        support: facts.supports_meter(*meter),
+        support: facts.supports_meter(meter),
         options: meter.options.iter().map(option).collect(),
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();

@@ -104,7 +104,7 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
         streams: [("tls=kernel", Tls::Kernel), ("tls=user", Tls::User)]
             .map(|(name, tls)| Item::new(name, facts.supports_tls(tls)))
             .into(),
-        meters: meters.map(|m| Item::new(m.name, facts.supports_meter(*m))).collect(),
+        meters: meters.map(|m| Item::new(m.name, facts.supports_meter(m))).collect(),
         findings,
         cells: cells.transpose()?,
     };

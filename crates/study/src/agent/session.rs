@@ -201,7 +201,7 @@ impl Session {
         for Chosen { meter, options, .. } in &self.meters {
             context.options.clone_from(options);
             let prepared = (meter.prepare)(&context);
-            let prepared = prepared.map_err(|fault| cannot_start(*meter, fault))?;
+            let prepared = prepared.map_err(|fault| cannot_start(meter, fault))?;
             self.prepared.extend(prepared.map(|ready| (meter.name, ready)));
         }
         for engine in &self.engines {
@@ -228,7 +228,7 @@ impl Session {
                 Some(at) => self.prepared.swap_remove(at).1.start(),
                 None => (meter.start)(&context),
             };
-            let running = running.map_err(|fault| cannot_start(*meter, fault))?;
+            let running = running.map_err(|fault| cannot_start(meter, fault))?;
             self.running.push((meter.name, running));
             self.costs.push(cost(self.role, meter.name, begin.elapsed()));
         }
