@@ -19,7 +19,7 @@ mod ratios;
 use anyhow::{Context, Result, ensure};
 use bytepath::meter;
 use bytepath::record::{Cell, Role, Schedule};
-use bytepath::study::Stand;
+use bytepath::study::OpenTestbed;
 use namespace::inside;
 use ratios::Ratios;
 use std::io::{BufRead, BufReader};
@@ -85,7 +85,7 @@ fn fight(path: &str, link: &str, pairs: usize, window: f64) -> Result<Duel> {
     let cell = cells.iter().find(|cell| halves(cell)).context("no such cell")?;
     let schedule = Schedule::trials(1, WARM_UP, window);
     let meters: Vec<_> = meter::regular().collect();
-    let mut stand = Stand::raise(&laboratory, cell)?;
+    let mut stand = OpenTestbed::raise(&laboratory, cell)?;
     let mut duel = Duel { ours: Vec::new(), theirs: Vec::new() };
     for pair in 0..pairs {
         // Who comes first alternates, so that drift cancels.
@@ -119,7 +119,7 @@ impl std::fmt::Display for Duel {
 
 /// One stream of the small programs for both halves of a cell; bit/s at the
 /// receiver.
-fn program(stand: &Stand, cell: &Cell, window: f64) -> Result<f64> {
+fn program(stand: &OpenTestbed, cell: &Cell, window: f64) -> Result<f64> {
     let address = stand.address(Role::Receiver);
     let stream = &cell.stream;
     let alike = [stream.message_size, stream.read_size] == [plain::MESSAGE as u64; 2];
@@ -143,7 +143,7 @@ fn program(stand: &Stand, cell: &Cell, window: f64) -> Result<f64> {
 }
 
 /// This program again, as one end of a small program.
-fn end(stand: &Stand, cell: &Cell, role: Role) -> Result<Command> {
+fn end(stand: &OpenTestbed, cell: &Cell, role: Role) -> Result<Command> {
     let mut command = inside(stand, cell, role);
     command.arg(std::env::current_exe()?).arg(plain::PLAIN);
     Ok(command)

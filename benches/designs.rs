@@ -8,7 +8,7 @@ mod common;
 
 use anyhow::{Context, Result};
 use bytepath::record::{Design, Schedule};
-use bytepath::study::{Laboratory, Plan, conduct};
+use bytepath::study::{Laboratory, Plan, run_study};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -65,7 +65,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
     let schedule =
         Schedule { blocks: 1, warm_up: 0.3, window, seed, design, stopping: None, budget: None };
     let plan = Plan::bare(cells, baseline, schedule, folder.path().join("study"));
-    let (study, result) = conduct(laboratory, &plan, &mut common::Silent);
+    let (study, result) = run_study(laboratory, &plan, &mut common::Silent);
     result?;
     let study = study.context("no study")?;
     let rate = |null: bool| -> Result<f64> {

@@ -19,11 +19,11 @@ use bytepath::record::{
     Cell, CellId, Fault, Judgement, OptionKind, OptionSpec, Schedule, Study, StudyHeader, Support,
     Trial, TrialStatus,
 };
-use bytepath::spec::{self, Ask};
-use bytepath::stats::{Comparison, Question, Rules, analyse, costs};
-use bytepath::study::{Laboratory, Plan, Stand, agent, conduct, path_spec, testbed_spec};
+use bytepath::spec::{self, CellRequest};
+use bytepath::stats::{Comparison, Metric, Rules, analyse, costs};
+use bytepath::study::{Laboratory, OpenTestbed, Plan, agent, path_spec, run_study, testbed_spec};
 use bytepath::testbed::{self, Testbed};
-use bytepath::workload::{Account, Group, Job, Recorder, Tx};
+use bytepath::workload::{Account, Group, HalfConfig, Recorder, Tx};
 use bytepath::{guest, meter};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -104,14 +104,14 @@ fn campaign(
     let laboratory = Laboratory { paths: PATHS, testbed, program, ..common::laboratory(&stop) };
     let cell = |turns: u64| -> Result<Cell> {
         let (paths, cores) = ([format!("socket:loop={turns}")], spec::parse_cores("one", [0])?);
-        let ask = Ask { workload, stream, ..Ask::of(&paths, &cores) };
+        let ask = CellRequest { workload, stream, ..CellRequest::of(&paths, &cores) };
         let (mut cells, _) = spec::cells(&ask, &path_spec(PATHS, path::PAIRS))?;
         Ok(cells.remove(0))
     };
     let equal = cell(0)?;
     let pilot = Schedule::trials(1, WARM_UP, sizes.window);
     let threads: Vec<_> = laboratory.meters.iter().copied().filter(|m| m.name == METER).collect();
-    let pilot = Stand::raise(&laboratory, &equal)?.run(&equal, &threads, &pilot, None)?;
+    let pilot = OpenTestbed::raise(&laboratory, &equal)?.run(&equal, &threads, &pilot, None)?;
     let per_second = testbed.emulation().and_then(|one| one.instructions_per_second);
     let per_second = per_second.context("the testbed counts no instructions")?;
     let usual = cost(&equal, &pilot, per_second)?;
@@ -203,7 +203,7 @@ impl Cells {
         let part = Study { header: StudyHeader { cells, ..header }, trials, ..study.clone() };
         let analysis = analyse(&part, &Rules::of(&part.header));
         let row = analysis.rows.iter().find(|row| row.cell == pair[1].id).context("no row")?;
-        let comparison = row.comparison(Question::Instructions);
+        let comparison = row.comparison(Metric::Instructions);
         let nothing = || format!("nothing was counted of {}: {:?}", row.cell, row.status);
         Ok(comparison.with_context(nothing)?.clone())
     }
@@ -254,7 +254,7 @@ fn run(laboratory: &Laboratory, cells: Vec<Cell>, sizes: &Sizes, number: u64) ->
         testbed: TESTBED.into(),
         ..Plan::bare(cells, baseline, Schedule { seed: number, ..schedule }, out)
     };
-    let (study, result) = conduct(laboratory, &plan, &mut common::Silent);
+    let (study, result) = run_study(laboratory, &plan, &mut common::Silent);
     result?;
     let study = study.context("no study")?;
     for trial in study.trials.iter().filter(|trial| trial.status != TrialStatus::Measured) {
@@ -357,7 +357,11 @@ static SEND: HalfPath<OpenTx> = match path::CATALOG[0].tx {
     None => panic!("the first path of the catalogue is socket, which sends"),
 };
 
-fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(
+    job: &HalfConfig,
+    connection: &dyn Connection,
+    group: &Group,
+) -> Result<Box<dyn Tx>, Fault> {
     let turns = job.options.number("loop").unwrap_or(0) + 1;
     Ok(Box::new(Looped { tx: (SEND.open)(job, connection, group)?, turns }))
 }

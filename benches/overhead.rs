@@ -15,7 +15,7 @@ mod ratios;
 use anyhow::{Context, Result, anyhow, ensure};
 use bytepath::meter::{self, Meter};
 use bytepath::record::{Cell, Role, Sampling, Schedule};
-use bytepath::study::{Laboratory, Stand};
+use bytepath::study::{Laboratory, OpenTestbed};
 use bytepath::sys;
 use bytepath::sys::bpf::asm::{Assembler, Reg};
 use bytepath::sys::bpf::{self, Hook, Program};
@@ -47,21 +47,21 @@ fn main() -> Result<()> {
     let mut cycles: Vec<f64> = Vec::new();
     for _ in 0..10 {
         let begin = Instant::now();
-        drop(Stand::raise(&laboratory, cell)?);
+        drop(OpenTestbed::raise(&laboratory, cell)?);
         cycles.push(begin.elapsed().as_secs_f64() * 1e3);
     }
     cycles.sort_by(f64::total_cmp);
     println!("testbed up and down: median {:.0} ms, worst {:.0} ms", cycles[5], cycles[9]);
 
     let all: Vec<&'static Meter> = meter::regular().collect();
-    let mut stand = Stand::raise(&laboratory, cell)?;
+    let mut stand = OpenTestbed::raise(&laboratory, cell)?;
     let mut rate = |meters: &[&'static Meter], sampling: Option<&Sampling>| -> Result<[f64; 1]> {
         Ok([stand.run(cell, meters, &schedule, sampling)?.rate().context("no throughput")?])
     };
     let [ratios] = interleaved(pairs, |with| rate(if with { &all } else { &[] }, None))?;
     println!("all meters / none, {pairs} interleaved pairs of {window} s: {ratios}");
 
-    let sampling = Stand::raise(&laboratory, cell)?.usual_sampling(cell)?;
+    let sampling = OpenTestbed::raise(&laboratory, cell)?.usual_sampling(cell)?;
     let [ratios] = interleaved(pairs, |with| rate(&all, with.then_some(&sampling)))?;
     let Sampling { event, rate, .. } = &sampling;
     println!(
@@ -77,7 +77,7 @@ fn account(
     pairs: usize,
     schedule: &Schedule,
 ) -> Result<[String; 2]> {
-    let mut stand = Stand::raise(laboratory, cell)?;
+    let mut stand = OpenTestbed::raise(laboratory, cell)?;
     interleaved(pairs, |with| {
         let wanted =
             |meter: &&'static Meter| meter.name == "threads" || (with && meter.name == "cpu");
@@ -95,7 +95,7 @@ fn account(
 /// How long the account's programs run, as the kernel counts it, and how much of that is
 /// the counting itself.
 fn programs(laboratory: &Laboratory, cell: &Cell) -> Result<String> {
-    let mut stand = Stand::raise(laboratory, cell)?;
+    let mut stand = OpenTestbed::raise(laboratory, cell)?;
     let agents = Role::ALL.map(|role| stand.pid(role));
     let _counted = bpf::time_programs().context("the kernel does not time programs")?;
     let ended = AtomicBool::new(false);

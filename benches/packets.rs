@@ -15,7 +15,7 @@ mod plain;
 use anyhow::{Context, Result, bail, ensure};
 use bytepath::record::{Cell, Role, Schedule};
 use bytepath::stats::Effect;
-use bytepath::study::Stand;
+use bytepath::study::OpenTestbed;
 use namespace::{inside, within};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -121,7 +121,7 @@ impl Duel {
                 let whose = (round + turn) % runs.len();
                 // New namespaces for each: the kernel frees the queue of an AF_XDP socket
                 // some time after its program has ended.
-                let mut stand = Stand::raise(&laboratory, cell)?;
+                let mut stand = OpenTestbed::raise(&laboratory, cell)?;
                 runs[whose].push(match whose.checked_sub(1) {
                     None => own(&mut stand, cell, window)?,
                     Some(peer) => there[peer].run(&stand, cell, window)?,
@@ -156,7 +156,7 @@ fn line(name: &str, runs: &[Run]) -> String {
 }
 
 /// One trial of ours. What was sent is of the whole trial, at the rate of the window.
-fn own(stand: &mut Stand, cell: &Cell, window: f64) -> Result<Run> {
+fn own(stand: &mut OpenTestbed, cell: &Cell, window: f64) -> Result<Run> {
     let trial = stand.run(cell, &[], &Schedule::trials(1, WARM_UP, window), None)?;
     let received = trial.rate().context("the trial has no rate")?;
     let hops = trial.hops.context("the trial has no hops")?;
@@ -170,7 +170,7 @@ impl Peer {
             || std::env::split_paths(&path).any(|folder| folder.join("dpdk-testpmd").exists())
     }
 
-    fn run(&self, stand: &Stand, cell: &Cell, window: f64) -> Result<Run> {
+    fn run(&self, stand: &OpenTestbed, cell: &Cell, window: f64) -> Result<Run> {
         use Role::{Receiver, Sender};
         match self.kind {
             Kind::Plain => plain_pair(stand, cell, window),
@@ -209,7 +209,7 @@ impl Testpmd {
     /// Starts one end in the namespace of one role, on the CPU of another, and waits until it
     /// forwards. Its main thread, which only prints, has the other CPU.
     fn start(
-        stand: &Stand,
+        stand: &OpenTestbed,
         cell: &Cell,
         place: Role,
         role: Role,
@@ -269,13 +269,13 @@ fn text(file: &mut File) -> Result<String> {
 }
 
 /// The network device in the namespace of a role.
-fn device(stand: &Stand, role: Role) -> Result<String> {
+fn device(stand: &OpenTestbed, role: Role) -> Result<String> {
     let devices = std::fs::read_to_string(format!("/proc/{}/net/dev", stand.pid(role)))?;
     let mut names = devices.lines().filter_map(|line| Some(line.split_once(':')?.0.trim()));
     Ok(names.find(|name| *name != "lo").context("no device")?.to_owned())
 }
 
-fn plain_pair(stand: &Stand, cell: &Cell, window: f64) -> Result<Run> {
+fn plain_pair(stand: &OpenTestbed, cell: &Cell, window: f64) -> Result<Run> {
     let end = |role| -> Result<Command> {
         let mut command = inside(stand, cell, role);
         command.arg(std::env::current_exe()?).arg(plain::PLAIN);

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 use bytepath::math::{Moments, Random, StandardError, holm};
 use bytepath::record::{Cell, Placement, Role, Schedule};
 use bytepath::stats::{DEFAULT_MARGIN, Effect};
-use bytepath::study::Stand;
+use bytepath::study::OpenTestbed;
 use bytepath::sys::netstat;
 use iperf3::Server;
 use namespace::inside;
@@ -103,7 +103,7 @@ struct Run {
 }
 
 /// The namespaces of a link, as it is named and without GRO.
-struct Stands<'a>([Stand<'a>; 2]);
+struct Stands<'a>([OpenTestbed<'a>; 2]);
 
 fn main() -> Result<()> {
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
@@ -172,7 +172,10 @@ fn compare(
     let plain =
         format!("{link}{}gro=off,threaded-napi=off", if link.contains(':') { ',' } else { ':' });
     let (without, _) = common::cells(PATHS, &stream, &plain)?;
-    let raised = [Stand::raise(&laboratory, &cells[0])?, Stand::raise(&laboratory, &without[0])?];
+    let raised = [
+        OpenTestbed::raise(&laboratory, &cells[0])?,
+        OpenTestbed::raise(&laboratory, &without[0])?,
+    ];
     let mut stands = Stands(raised);
     stands.pace_nothing(&cells[0])?;
     let mut random = Random::new(u64::from(std::process::id()));
@@ -394,7 +397,7 @@ impl Stands<'_> {
 
 impl Peer {
     /// Bytes a second that one run received.
-    fn run(&self, stand: &Stand, cell: &Cell, options: &[&str], window: f64) -> Result<f64> {
+    fn run(&self, stand: &OpenTestbed, cell: &Cell, options: &[&str], window: f64) -> Result<f64> {
         let mut server = inside(stand, cell, Role::Receiver);
         server.arg(&self.program);
         let mut client = inside(stand, cell, Role::Sender);
@@ -430,7 +433,7 @@ struct Tcp {
 }
 
 impl Tcp {
-    fn of(stand: &Stand) -> Result<Tcp> {
+    fn of(stand: &OpenTestbed) -> Result<Tcp> {
         let count = |role: Role, file: &str, name: (&str, &str)| -> Result<i64> {
             let path = format!("/proc/{}/net/{file}", stand.pid(role));
             let text = fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -445,7 +448,7 @@ impl Tcp {
     }
 
     /// A run of this rate for this many seconds that began here and has ended.
-    fn until(&self, stand: &Stand, rate: f64, seconds: f64) -> Result<Run> {
+    fn until(&self, stand: &OpenTestbed, rate: f64, seconds: f64) -> Result<Run> {
         let after = Tcp::of(stand)?;
         let gib = rate * seconds / f64::from(1 << 30);
         Ok(Run {
@@ -457,7 +460,7 @@ impl Tcp {
 }
 
 /// Waits until neper's control port listens in the receiver's namespace.
-fn listening(stand: &Stand) -> Result<()> {
+fn listening(stand: &OpenTestbed) -> Result<()> {
     let begin = Instant::now();
     let files =
         ["tcp", "tcp6"].map(|file| format!("/proc/{}/net/{file}", stand.pid(Role::Receiver)));

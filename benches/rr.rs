@@ -14,7 +14,7 @@ mod namespace;
 use anyhow::{Context, Result, bail, ensure};
 use bytepath::record::{Cell, Percentile, Role, Schedule};
 use bytepath::stats::Effect;
-use bytepath::study::Stand;
+use bytepath::study::OpenTestbed;
 use namespace::inside;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -116,7 +116,7 @@ fn compare(
     let path = std::env::var("BENCH_PATH").unwrap_or_else(|_| "socket".into());
     let (cells, _) = common::cells_of(&[&path], workload, "congestion=cubic", link)?;
     let cell = cells.iter().find(|cell| !cell.null).context("no cell")?;
-    let mut stand = Stand::raise(&laboratory, cell)?;
+    let mut stand = OpenTestbed::raise(&laboratory, cell)?;
     let schedule = Schedule::trials(1, WARM_UP, window);
     let mut ours = Vec::new();
     let mut theirs = vec![Vec::new(); peers.len()];
@@ -168,7 +168,7 @@ fn line(name: &str, runs: &[Run]) -> String {
     format!("{name:<20} {rate:>14} {p50:>8} {p99:>8}")
 }
 
-fn own(stand: &mut Stand, cell: &Cell, schedule: &Schedule) -> Result<Run> {
+fn own(stand: &mut OpenTestbed, cell: &Cell, schedule: &Schedule) -> Result<Run> {
     let trial = stand.run(cell, &[], schedule, None)?;
     let latency = trial.latency.as_ref().context("the trial has no latency")?;
     let microseconds = |percentile| latency.percentile(percentile).map(|s| s * 1e6);
@@ -185,7 +185,12 @@ impl Peer {
         std::env::split_paths(&path).any(|folder| folder.join(self.program).exists())
     }
 
-    fn run(&self, stand: &Stand, cell: &Cell, [window, rate, port]: &[f64; 3]) -> Result<Run> {
+    fn run(
+        &self,
+        stand: &OpenTestbed,
+        cell: &Cell,
+        [window, rate, port]: &[f64; 3],
+    ) -> Result<Run> {
         let address = stand.address(Role::Receiver).to_string();
         let filled = |text: &str| {
             let text = text.replace("ADDRESS", &address).replace("PORT", &port.to_string());

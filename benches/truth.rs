@@ -16,9 +16,9 @@ use bytepath::connection::Connection;
 use bytepath::math::{Moments, StandardError};
 use bytepath::path::{self, DataPath, HalfPath, OpenTx};
 use bytepath::record::{Cell, CellId, Design, Fault, Schedule, Study};
-use bytepath::stats::{Comparison, Question, Rules, analyse};
-use bytepath::study::{self, Laboratory, Plan, conduct};
-use bytepath::workload::{Account, Group, Job, Recorder, Tx};
+use bytepath::stats::{Comparison, Metric, Rules, analyse};
+use bytepath::study::{self, Laboratory, Plan, run_study};
+use bytepath::workload::{Account, Group, HalfConfig, Recorder, Tx};
 use bytepath::{meter, sys};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ fn measure(laboratory: &Laboratory, cells: &[Cell], schedule: Schedule) -> Resul
     let baseline = cells[0].id.clone();
     let mut plan = Plan::bare(cells.to_vec(), baseline, schedule, folder.path().join("study"));
     plan.meters = meter::regular().map(|meter| meter.name.into()).collect();
-    let (study, result) = conduct(laboratory, &plan, &mut common::Silent);
+    let (study, result) = run_study(laboratory, &plan, &mut common::Silent);
     result?;
     study.context("no study")
 }
@@ -148,7 +148,7 @@ struct Seen {
     logs: f64,
 }
 
-const QUESTIONS: [Question; 2] = [Question::Rate, Question::Cpu];
+const QUESTIONS: [Metric; 2] = [Metric::Rate, Metric::Cpu];
 
 impl Found {
     fn add(&mut self, study: &Study, block: f64) -> Result<()> {
@@ -166,7 +166,7 @@ impl Found {
         self.pausing.resize(PATHS.len() - 1, Seen::default());
         for (path, seen) in PATHS[1..].iter().zip(&mut self.pausing) {
             let row = rows().find(|row| row.tx == path.name).context("no such row")?;
-            let comparison = row.comparison(Question::Rate).context("no comparison")?;
+            let comparison = row.comparison(Metric::Rate).context("no comparison")?;
             seen.add(comparison, 0.0, (1.0 - share(path)).ln());
         }
         Ok(())
@@ -250,7 +250,7 @@ fn print(found: &[Found], blocks: u32, window: f64) {
     for ((name, _), found) in DESIGNS.iter().zip(found) {
         for (path, seen) in PATHS[1..].iter().zip(&found.pausing) {
             let what = format!("sender pauses {:.0}% of the time", share(path) * 100.0);
-            seen.print(name, Question::Rate, &what);
+            seen.print(name, Metric::Rate, &what);
         }
         for (question, truth) in QUESTIONS.iter().zip(&found.questions) {
             for (shift, seen) in SHIFTS.iter().zip(&truth.shifted) {
@@ -263,7 +263,7 @@ fn print(found: &[Found], blocks: u32, window: f64) {
 }
 
 impl Seen {
-    fn print(&self, design: &str, question: Question, what: &str) {
+    fn print(&self, design: &str, question: Metric, what: &str) {
         let share = |part: usize| part as f64 / self.times as f64 * 100.0;
         println!(
             "{design:<16} {:<5} {what:<28} {:>6} {:>9.0}% {:>12.0}% {:>6.1}%",
@@ -304,7 +304,7 @@ static SEND: HalfPath<OpenTx> = match path::CATALOG[0].tx {
 
 fn open(
     share: f64,
-    job: &Job,
+    job: &HalfConfig,
     connection: &dyn Connection,
     group: &Group,
 ) -> Result<Box<dyn Tx>, Fault> {

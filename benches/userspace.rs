@@ -12,7 +12,7 @@ mod plain;
 use anyhow::{Context, Result, ensure};
 use bytepath::record::{Cell, Role, Schedule};
 use bytepath::stats::Effect;
-use bytepath::study::Stand;
+use bytepath::study::OpenTestbed;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
@@ -45,7 +45,7 @@ fn compare(path: &str, direction: &str, rounds: usize, window: f64) -> Result<()
     };
     let (tx, rx) = path.split_once('+').context("two halves")?;
     let (ours, kernel) = (of(tx, rx)?, of("socket", "socket")?);
-    let mut stand = Stand::raise(&laboratory, ours)?;
+    let mut stand = OpenTestbed::raise(&laboratory, ours)?;
     let mut rates = [const { Vec::new() }; 3];
     for round in 0..rounds {
         for turn in 0..rates.len() {
@@ -77,7 +77,7 @@ fn line(name: &str, rates: &[f64]) -> String {
 }
 
 /// Bit/s of one trial of ours.
-fn own(stand: &mut Stand, cell: &Cell, window: f64) -> Result<f64> {
+fn own(stand: &mut OpenTestbed, cell: &Cell, window: f64) -> Result<f64> {
     let trial = stand.run(cell, &[], &Schedule::trials(1, WARM_UP, window), None)?;
     Ok(trial.rate().context("the trial has no throughput")? * 8.0)
 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use bytepath::record::{Cell, CellId, StudyHeader, Trial};
-use bytepath::spec::{self, Ask};
+use bytepath::spec::{self, CellRequest};
 use bytepath::study::{Laboratory, Observer, path_spec};
 use bytepath::{meter, path, sys, testbed};
 use std::sync::atomic::AtomicBool;
@@ -38,7 +38,8 @@ pub fn cells_of(
     let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
     let cores = spec::parse_cores("two", &sys::thread::allowed()?)?;
     let (kernels, baseline) = (&[][..], None);
-    let ask = Ask { paths: &paths, workload, stream, link, cores: &cores, kernels, baseline };
+    let ask =
+        CellRequest { paths: &paths, workload, stream, link, cores: &cores, kernels, baseline };
     Ok(spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?)
 }
 

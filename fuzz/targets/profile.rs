@@ -3,7 +3,7 @@
 //! pprof, read again as it was. Counters likewise, and compared with themselves. The first
 //! byte says which importer, or that the format is to be detected from the bytes.
 
-use bytepath::profile::import::{Content, Wanted};
+use bytepath::profile::import::{Content, ReadOptions};
 use bytepath::profile::{counts, export, import};
 
 pub fn check(data: &[u8]) {
@@ -16,7 +16,7 @@ pub fn check(data: &[u8]) {
             importer.read("fuzz", import::Times::Kept, &mut rest).map(Content::Profile)
         }
         (_, Some(importer)) => (importer.read)("fuzz", None, &mut rest).map(Content::Counts),
-        (None, None) => import::open("fuzz", Wanted::default(), &mut rest),
+        (None, None) => import::open("fuzz", ReadOptions::default(), &mut rest),
     };
     let profile = match read {
         Ok(Content::Profile(profile)) => profile,

@@ -72,7 +72,7 @@ fn comparisons(study: &Study) {
     }
     let studies = [("a".to_owned(), stats::points(study))];
     for cell in &study.header.cells {
-        let history = stats::history(&studies, &cell.id.0, stats::Question::Rate);
+        let history = stats::history(&studies, &cell.id.0, stats::Metric::Rate);
         text(|out| report::history(&history, &STYLE, out));
     }
 }

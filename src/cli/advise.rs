@@ -29,7 +29,7 @@ Example:
 
 Nothing is extrapolated: without a cell of the study that has the program's calls, bytes
 a call and number of flows, on the same host and kernel, the answer is the reason why
-there is none (docs/observe.md).";
+there is none (docs/guide/observe.md).";
 
 /// Most bytes of an observation that are read.
 const MOST: u64 = 64 << 20;

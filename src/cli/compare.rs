@@ -10,7 +10,7 @@ use bytepath_record::{CellId, Fault, Study};
 use bytepath_report as report;
 use bytepath_spec::{PUBLISHED, suggest, usage};
 use bytepath_stats::{
-    self as stats, Analysis, Between, Outcome, Rules, Subject, Threshold, ThresholdResult,
+    self as stats, Analysis, Outcome, Rules, StudyComparison, Subject, Threshold, ThresholdResult,
 };
 use bytepath_study::load;
 use clap::Args;
@@ -68,7 +68,7 @@ Limits (--fail-if):
   CELL.p99 higher 10%     CELL.p99 lower 10%    (latency; p50, p90, p99, p99.9, p99.99)
   CELL is a cell's id, or * for all. A limit fails (exit code 7) if the whole
   interval lies beyond it, and is undecided (125) if the interval contains it,
-  or if the report makes no claim (see docs/statistics.md).";
+  or if the report makes no claim (see docs/reference/statistics.md).";
 
 /// What `--json` prints.
 #[derive(Default, Serialize)]
@@ -80,7 +80,7 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<&'a Explanation>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    between: Option<&'a Between>,
+    between: Option<&'a StudyComparison>,
     thresholds: &'a [ThresholdResult],
     /// True where the exit code is that of a failed threshold.
     failed: bool,
@@ -196,7 +196,7 @@ fn names(study: &Study) -> Vec<&str> {
 }
 
 /// Numbers of two machines say nothing of what changed in software.
-fn refuse_other_machines(arguments: &CompareArgs, between: &Between) -> Result<(), Fault> {
+fn refuse_other_machines(arguments: &CompareArgs, between: &StudyComparison) -> Result<(), Fault> {
     if arguments.different_hosts {
         return Ok(());
     }

@@ -197,7 +197,7 @@ fn after_help() -> String {
   bytepath copy --engine cpu --engine cpu:method=rep-movsb --engine cpu:method=non-temporal
   bytepath copy --engine cpu --engine dsa --depth 32 --batch 1,8
 
-docs/copy.md describes what is measured, and what has not run on DSA hardware.",
+docs/reference/paths/copy.md describes what is measured, and what has not run on DSA hardware.",
     );
     text
 }

@@ -111,7 +111,7 @@ Examples:
   bytepath diff a.txt b.txt --work 100000000             perf stat: counters, and per packet
 
 saved = without - with: what going from BEFORE to AFTER saves.
-docs/profiles.md describes the formats, how functions are matched, and the rules.
+docs/guide/profiles.md describes the formats, how functions are matched, and the rules.
 ";
 
 fn after_help() -> String {

@@ -39,7 +39,7 @@ enum FleetCommand {
 
 #[derive(Debug, Args)]
 struct SubmitArgs {
-    /// Experiment file (see docs/experiments.md)
+    /// Experiment file (see docs/guide/experiments.md)
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Folder for the fleet, on a file system that all nodes share

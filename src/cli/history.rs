@@ -5,7 +5,7 @@ use super::output_args::{Document, OutputArgs};
 use bytepath_record::Fault;
 use bytepath_report as report;
 use bytepath_spec::{suggest, usage};
-use bytepath_stats::{self as stats, Question, StudyPoints};
+use bytepath_stats::{self as stats, Metric, StudyPoints};
 use bytepath_study::read_studies;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -51,19 +51,19 @@ fn figure(
     requested: Option<&str>,
     studies: &[(String, StudyPoints)],
     folder: &Path,
-) -> Result<(String, Question), Fault> {
+) -> Result<(String, Metric), Fault> {
     let Some((_, newest)) = studies.iter().max_by_key(|(_, s)| s.started_ms) else {
         let what = format!("there is no study in {}", folder.display());
         return Err(usage(what).remedy("name the folder that contains the study folders"));
     };
     let Some(requested) = requested else {
-        return Ok((newest.baseline.clone(), Question::Rate));
+        return Ok((newest.baseline.clone(), Metric::Rate));
     };
     let known = |cell: &str, question| {
         let mut all = studies.iter().flat_map(|(_, s)| &s.points);
         all.any(|p| p.cell == cell && p.question == question)
     };
-    if let Some((cell, question)) = Question::split(requested).filter(|(c, q)| known(c, *q)) {
+    if let Some((cell, question)) = Metric::split(requested).filter(|(c, q)| known(c, *q)) {
         return Ok((cell.to_owned(), question));
     }
     let mut names: Vec<String> = studies

@@ -125,7 +125,7 @@ Examples:
   bytepath observe --json --out run.json -- redis-benchmark -q -n 100000
   bytepath observe --study bytepath-studies/20260102-030405 -- iperf3 -c 10.0.0.2
 
-docs/observe.md describes how each figure is obtained, what that costs, and what cannot
+docs/guide/observe.md describes how each figure is obtained, what that costs, and what cannot
 be seen.
 ";
 

@@ -3,7 +3,7 @@
 use super::help::list;
 use super::output::{file_fault, json, print, replace, style, unknown_suffix, write_file};
 use super::output_args::Document;
-use bytepath_profile::import::{self, Content, Times, Wanted};
+use bytepath_profile::import::{self, Content, ReadOptions, Times};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{Weight, export, summarise};
 use bytepath_record::{Fault, FaultKind};
@@ -92,7 +92,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     let numbered = name.rsplit_once('@').filter(|_| !Path::new(name).exists());
     let numbered = numbered.and_then(|(file, number)| Some((file, number.parse().ok()?)));
     let (file, table) = numbered.map_or((name, None), |(file, number)| (file, Some(number)));
-    let request = Wanted { format, table, times };
+    let request = ReadOptions { format, table, times };
     if file == "-" {
         return import::open("standard input", request, &mut std::io::stdin().lock());
     }
@@ -155,7 +155,7 @@ fn formats_help() -> String {
   bytepath profile cpu.pb.gz --to folded | grep tcp_  what Go recorded, one stack a line
   perf report --stdio | bytepath profile - --top 50   a table from a mail
 
-docs/profiles.md lists what each format keeps and loses.",
+docs/guide/profiles.md lists what each format keeps and loses.",
     );
     text
 }

@@ -16,8 +16,8 @@ use bytepath_host::testbed;
 use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, TrialStatus};
 use bytepath_spec::{self as spec, usage};
 use bytepath_study::{
-    Deployment, ExperimentRequest, Laboratory, PairedStudy, PathsRequest, RunRequest, conduct,
-    is_begun, load, resume as resume_study,
+    Deployment, ExperimentRequest, Laboratory, PairedStudy, PathsRequest, RunRequest, is_begun,
+    load, resume_study, run_study,
 };
 use bytepath_sys as sys;
 use clap::Args;
@@ -31,7 +31,7 @@ use std::time::Duration;
 pub(super) struct RunArgs {
     /// Experiment file [default: none; the options below say what to run]
     ///
-    /// docs/experiments.md describes the format.
+    /// docs/guide/experiments.md describes the format.
     #[arg(value_name = "FILE", conflicts_with_all = ["path", "baseline", "workload", "flows", "message_size", "stream", "link", "cores", "kernel"])]
     file: Option<PathBuf>,
     /// Path to run: PAIR or TX+RX; repeatable [default: all pairs]
@@ -74,7 +74,7 @@ pub(super) struct RunArgs {
     /// Pairs of hosts to distribute the blocks over: NAME,... of the inventory
     #[arg(long, hide_short_help = true, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["testbed", "sender", "receiver", "dry_run", "kernel"])]
     pairs: Vec<String>,
-    /// Inventory: a file that lists hosts and pairs (see docs/hosts.md) [default: hosts.toml]
+    /// Inventory: a file that lists hosts and pairs (see docs/guide/hosts.md) [default: hosts.toml]
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "pairs")]
     inventory: Option<PathBuf>,
     /// Kernel that the hosts of the testbed vm boot: [NAME=]SOURCE [COMMAND LINE]; repeatable
@@ -252,7 +252,7 @@ pub(super) fn run_request(
     report: &ReportArgs,
 ) -> Result<ExitCode, Fault> {
     let (plan, deployment) = memory::bounded_while(|| request.plan())?;
-    let work = |laboratory: &Laboratory, shown: &mut Progress| conduct(laboratory, &plan, shown);
+    let work = |laboratory: &Laboratory, shown: &mut Progress| run_study(laboratory, &plan, shown);
     watch(&deployment, &plan.folder, progress, report, work)
 }
 

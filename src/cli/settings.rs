@@ -6,8 +6,8 @@ use super::output::{print_text, warn};
 use super::output_args::{Document, OutputArgs};
 use super::testbed_args::TestbedArgs;
 use bytepath_record::{Fault, RestorationRow, Role, SettingRecord, WantedSetting, setting_forms};
-use bytepath_settings::journal::{Change, Chronicle, Damage};
-use bytepath_settings::{self as engine, Place, ThisMachine};
+use bytepath_settings::journal::{Change, Damage, JournalState};
+use bytepath_settings::{self as engine, StateFolder, ThisMachine};
 use bytepath_spec::{SETTING_PROFILES, find_setting_profile};
 use bytepath_study::{Deployment, NicSettings, nic_settings};
 use bytepath_sys::Roots;
@@ -68,7 +68,7 @@ Examples:
   bytepath settings --path zcrx --address 10.0.0.2 --peer 10.0.0.1
   bytepath run --settings quiet --set \"sysctl net.core.rmem_max=67108864\"
 
-Nothing is changed here. docs/settings.md describes how each setting is restored.";
+Nothing is changed here. docs/reference/settings.md describes how each setting is restored.";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = RESTORE_HELP)]
@@ -159,7 +159,7 @@ fn required(device: &str, records: &[SettingRecord]) -> String {
 
 /// Restores the settings that a killed run left behind.
 pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
-    let place = Place::standard();
+    let place = StateFolder::standard();
     if arguments.show {
         show(&place, &arguments.output)?;
         return Ok(ExitCode::SUCCESS);
@@ -180,7 +180,7 @@ pub(super) fn restore(arguments: &RestoreArgs) -> Result<ExitCode, Fault> {
 
 /// Reports which settings of this host this process would leave changed if it ended now.
 pub(super) fn report_unrestored() {
-    match Place::standard().read() {
+    match StateFolder::standard().read() {
         Ok(Some(chronicle))
             if chronicle.begin.as_ref().is_some_and(|b| b.pid == std::process::id()) =>
         {
@@ -195,7 +195,7 @@ pub(super) fn report_unrestored() {
 
 /// Reports on standard error what a killed run has left changed, if anything.
 pub(super) fn report_left_behind() {
-    let Some(chronicle) = engine::left_behind(&Place::standard()) else { return };
+    let Some(chronicle) = engine::left_behind(&StateFolder::standard()) else { return };
     if !chronicle.damaged.is_empty() {
         return warn("the journal of an earlier run is damaged; see `bytepath restore`");
     }
@@ -229,7 +229,7 @@ fn list(output: &OutputArgs) -> Result<(), Fault> {
     })
 }
 
-fn show(place: &Place, output: &OutputArgs) -> Result<(), Fault> {
+fn show(place: &StateFolder, output: &OutputArgs) -> Result<(), Fault> {
     let chronicle = place.read()?;
     print(output, &Document::new("bytepath-journal", &chronicle), || match &chronicle {
         Some(chronicle) => journal(place, chronicle),
@@ -237,7 +237,7 @@ fn show(place: &Place, output: &OutputArgs) -> Result<(), Fault> {
     })
 }
 
-fn journal(place: &Place, chronicle: &Chronicle) -> String {
+fn journal(place: &StateFolder, chronicle: &JournalState) -> String {
     let path = place.journal();
     let mut text = format!("{}\n", path.display());
     if let Some(begin) = &chronicle.begin {
@@ -264,7 +264,7 @@ fn describe(change: &Change) -> String {
     format!("{}{part}: {before} -> {set}", change.setting.subject())
 }
 
-fn nothing_to_restore(place: &Place) -> String {
+fn nothing_to_restore(place: &StateFolder) -> String {
     format!("nothing to restore: {} is empty\n", place.journal().display())
 }
 

@@ -159,6 +159,6 @@ fn format(text: &str) -> Result<&'static str, String> {
 fn formats_help() -> String {
     let formats = CATALOG.iter().map(|report| (report.name, report.summary));
     let mut text = list("Formats (--format):", formats);
-    text.push_str("\ndocs/reports.md describes each of them.");
+    text.push_str("\ndocs/reference/formats.md describes each of them.");
     text
 }

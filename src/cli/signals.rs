@@ -55,7 +55,7 @@ fn second(mut signals: impl Iterator<Item = i32>) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_sys::launch::{self, Held, How};
+    use bytepath_sys::launch::{self, How, PausedProgram};
     use signal_hook::consts::SIGUSR1;
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
     fn a_signal_that_meets_a_child_before_its_program_is_not_counted_here() {
         let mut caught = Signals::new([SIGUSR1]).unwrap();
         let file = launch::find("true".as_ref(), std::env::var_os("PATH")).unwrap();
-        let held = Held::new(&file, &["true".into()]).unwrap();
+        let held = PausedProgram::new(&file, &["true".into()]).unwrap();
         launch::signal(held.pid(), SIGUSR1).unwrap();
         assert_eq!(held.release().unwrap().wait().unwrap().how, How::Code(0), "it was caught");
         assert_eq!(caught.pending().collect::<Vec<_>>(), [0; 0]);

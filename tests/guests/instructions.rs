@@ -2,11 +2,11 @@
 //! and is all that the study judges. Without qemu or a kernel it is skipped and reported.
 
 use crate::guests::{able, bytepath, leftovers, shown};
-use bytepath::stats::{Question, Rules, analyse};
+use bytepath::stats::{Metric, Rules, analyse};
 use bytepath::study::load;
 
 /// How far a path may be from itself. Request and response scatter by a fifth of a per cent,
-/// and one trial in forty takes turns in another way, by four per cent (docs/vm.md).
+/// and one trial in forty takes turns in another way, by four per cent (docs/guide/guests.md).
 const APART: f64 = 0.05;
 
 #[test]
@@ -42,7 +42,7 @@ fn a_path_takes_the_same_instructions_in_every_boot() {
     let study = load(&out).unwrap();
     assert_eq!(study.header.instructions_per_second, Some(62.5e6));
     let analysis = analyse(&study, &Rules::of(&study.header));
-    let null = &analysis.noise(Question::Instructions).expect("two blocks of both").effect;
+    let null = &analysis.noise(Metric::Instructions).expect("two blocks of both").effect;
     println!("socket against itself: {:.4} to {:.4}", null.range.0, null.range.1);
     assert!(null.range.0 > 1.0 - APART && null.range.1 < 1.0 + APART, "{null:?}: {text}");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -52,7 +52,7 @@ fn a_path_takes_the_same_instructions_in_every_boot() {
     for word in ["FASTER", "SLOWER", "LESS CPU", "MORE CPU", "CPU-us"] {
         assert!(!flat.contains(word), "{word}: {text}");
     }
-    let comparison = analysis.rows[1].comparison(Question::Instructions).unwrap();
+    let comparison = analysis.rows[1].comparison(Metric::Instructions).unwrap();
     println!("uring against socket: {:?}", comparison.effect.as_ref().map(|e| e.ratio));
     assert!(flat.contains(comparison.verdict.word()), "{:?}: {text}", comparison.verdict);
     let limited = |limit: &str| {

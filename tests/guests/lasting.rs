@@ -5,7 +5,7 @@ use crate::command::CommandRunner;
 use crate::guests::able;
 use bytepath::guest::{GuestCommand, in_one_guest};
 use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Study, StudyHeader, Support, Trial};
-use bytepath::study::{Laboratory, Observer, Plan, conduct};
+use bytepath::study::{Laboratory, Observer, Plan, run_study};
 use bytepath::testbed::{Deployment, Site, Testbed, beside};
 use bytepath::{meter, path};
 use std::path::Path;
@@ -64,7 +64,7 @@ fn study(guest: &CommandRunner, program: &Path, trials: u32) {
         program: program.to_owned(),
         stop: &stop,
     };
-    let (study, result) = conduct(&laboratory, &plan, &mut Unheard);
+    let (study, result) = run_study(&laboratory, &plan, &mut Unheard);
     result.unwrap();
     let Study { trials: ended, .. } = study.unwrap();
     assert_eq!(ended.len(), trials as usize);

@@ -7,7 +7,7 @@ use crate::shared::render;
 use bytepath::math::Random;
 use bytepath::record::{Budget, CellId, Study, Trial};
 use bytepath::report::Style;
-use bytepath::stats::{Question, Row, Rules, allot, analyse, second_pass};
+use bytepath::stats::{Metric, Row, Rules, allot, analyse, second_pass};
 use made_up::{cell, header};
 
 /// Seconds from one made-up trial to the next.
@@ -95,10 +95,10 @@ fn the_leader_and_what_is_open_go_on_and_are_judged_by_new_blocks_alone() {
     let shown = rows(&study);
     for row in &shown[1..] {
         let new = second.chosen.contains(&row.cell);
-        let blocks = row.comparison(Question::Rate).unwrap().effect.as_ref().unwrap().blocks;
+        let blocks = row.comparison(Metric::Rate).unwrap().effect.as_ref().unwrap().blocks;
         assert_eq!((blocks, row.status.measured), if new { (20, 20) } else { (3, 3) });
     }
-    let word = |at: usize| shown[at].comparison(Question::Rate).unwrap().verdict.word();
+    let word = |at: usize| shown[at].comparison(Metric::Rate).unwrap().verdict.word();
     assert_eq!([word(1), word(2)], ["FASTER", "SLOWER"]);
     // It follows from the first pass, whatever has been run since.
     study.trials.truncate(20);
@@ -132,14 +132,14 @@ fn choosing_by_the_first_pass_claims_nothing_that_is_not_so() {
     for _ in 0..STUDIES {
         let study = study(&[0.0; 6], 8.0 * 3.0 * EACH + 40.0 * EACH, &mut chance);
         let rows = rows(&study);
-        let of = |row: &&Row| row.comparison(Question::Rate).unwrap().verdict.better().is_some();
+        let of = |row: &&Row| row.comparison(Metric::Rate).unwrap().verdict.better().is_some();
         false_claims += u32::from(rows[1..].iter().filter(of).count() > 0);
         let Some(leader) = second_pass(&study).map(|second| second.chosen[0].clone()) else {
             continue;
         };
         let found = |rows: &[Row]| {
             let row = rows.iter().find(|row| row.cell == leader).unwrap();
-            row.comparison(Question::Rate).unwrap().effect.clone().unwrap()
+            row.comparison(Metric::Rate).unwrap().effect.clone().unwrap()
         };
         let mut first = study.clone();
         first.trials.retain(|trial| trial.block < 3);

@@ -14,7 +14,7 @@ use bytepath::study::load;
 use bytepath::sys;
 use bytepath::sys::devmem::{self, Refusal};
 use bytepath::sys::dmabuf::{self, Memory};
-use bytepath::workload::Job;
+use bytepath::workload::HalfConfig;
 use bytepath::{path, testbed};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -133,7 +133,7 @@ fn memory_that_is_requested_is_memory_that_is_probed() {
         options.0.insert("memory".into(), OptionValue::Word(memory.into()));
         {
             let cell = Cell::new("devmem", Half::plain("devmem"), Half::plain("devmem"));
-            let job = Job { options, ..Job::stream(&cell, Role::Receiver) };
+            let job = HalfConfig { options, ..HalfConfig::stream(&cell, Role::Receiver) };
             (devmem.half(Role::Receiver).unwrap().check)(&job, &facts)
         }
     };

@@ -7,7 +7,7 @@ use crate::shared::{render, words};
 use bytepath::math::Random;
 use bytepath::record::{Cell, CellId, Study, Trial, TrialStatus};
 use bytepath::report::{Style, Subject, find};
-use bytepath::stats::{Analysis, LevelEffect, Question, Rules, Verdict, analyse};
+use bytepath::stats::{Analysis, LevelEffect, Metric, Rules, Verdict, analyse};
 use made_up::{cell, header};
 
 const PATHS: [&str; 3] = ["socket", "splice", "zcrx"];
@@ -81,7 +81,7 @@ fn analysed(study: &Study) -> Analysis {
 fn effect<'a>(analysis: &'a Analysis, factor: &str, level: &str) -> &'a LevelEffect {
     let view = analysis.factors.as_ref().unwrap();
     let is =
-        |e: &&LevelEffect| e.question == Question::Rate && e.factor == factor && e.level == level;
+        |e: &&LevelEffect| e.question == Metric::Rate && e.factor == factor && e.level == level;
     view.effects.iter().find(is).unwrap()
 }
 

@@ -8,7 +8,7 @@ use bytepath_testing::skip;
 use anything::any_study;
 use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus, steers, visible};
 use bytepath::report::{self, CATALOG, Style};
-use bytepath::spec::{self, Ask};
+use bytepath::spec::{self, CellRequest};
 use bytepath::study::path_spec;
 
 use bytepath::{meter, path};
@@ -129,7 +129,7 @@ fn the_command_requests_the_same_cells_again() {
     let ask = |paths: &[&str], stream: &str, link: &str, cores: &str, baseline: Option<&str>| {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
         let cores = spec::parse_cores(cores, [0, 1, 2]).unwrap();
-        let ask = Ask { stream, link, baseline, ..Ask::of(&paths, &cores) };
+        let ask = CellRequest { stream, link, baseline, ..CellRequest::of(&paths, &cores) };
         spec::cells(&ask, &declared).unwrap()
     };
     for (paths, stream, link, cores, baseline) in [
@@ -446,12 +446,13 @@ fn a_report_goes_to_a_file_whose_name_tells_the_format() {
 
 #[test]
 fn the_document_names_every_format_and_every_column() {
-    let text =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reports.md"))
-            .unwrap();
+    let text = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/formats.md"),
+    )
+    .unwrap();
     let names = CATALOG.iter().map(|r| r.name).chain(report::columns());
     for name in names.chain(["evidence", "call", "thread", "flow", "link", "machine", "cpu"]) {
-        assert!(text.contains(&format!("`{name}`")), "docs/reports.md lacks `{name}`");
+        assert!(text.contains(&format!("`{name}`")), "docs/reference/formats.md lacks `{name}`");
     }
     let tables = [study(), rr::study()].map(|study| read_csv(&self::text("csv", &study)));
     let metrics: std::collections::BTreeSet<String> =

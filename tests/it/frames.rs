@@ -8,7 +8,7 @@ use bytepath::record::{
     Cell, CellId, Hops, OptionValue, Reading, Role, Scope, Study, TapSettings, Trial, Unit, Work,
 };
 use bytepath::report::Style;
-use bytepath::stats::{Bound, ENGINE_RUN, Rules, analyse};
+use bytepath::stats::{ENGINE_RUN, RateLimit, Rules, analyse};
 
 /// Two blocks of 2 s windows: 1.33 M frames a second read, and 3.895 M lost in addition, or
 /// with back-pressure 1.033 M and none.
@@ -83,7 +83,7 @@ fn the_analysis_knows_what_was_lost_and_what_bounds_the_rate() {
     let analysis = analyse(&study, &Rules::of(&study.header));
     let hops: Vec<_> = analysis.rows.iter().map(|row| row.hops.as_ref().unwrap()).collect();
     assert_eq!(hops[0].lost.unwrap().mean.round(), 3_895_000.0);
-    assert_eq!((hops[0].bound, hops[1].bound), (Bound::Sink, Bound::Generator));
+    assert_eq!((hops[0].bound, hops[1].bound), (RateLimit::Sink, RateLimit::Generator));
     assert_eq!(hops[2].threads, [4, 1]);
     assert!((hops[2].busy[0].unwrap().mean - 1.0).abs() < 1e-9, "of each of four threads");
 }

@@ -5,7 +5,7 @@ use crate::made_up::study;
 use crate::report::{render, row};
 use crate::shared::words;
 use bytepath::report::Style;
-use bytepath::stats::{Question, Row, Rules, Threshold, analyse, judge_thresholds, subjects};
+use bytepath::stats::{Metric, Row, Rules, Threshold, analyse, judge_thresholds, subjects};
 
 /// Where guests count instructions their CPU seconds are a count of them, and nothing is
 /// said of time.
@@ -19,9 +19,9 @@ fn instructions_are_shown_and_judged_in_the_place_of_cpu_time_and_speed() {
         let of = |row: &Row| row.comparison(question).map(|c| c.verdict.word());
         analysis.rows.iter().filter_map(of).collect()
     };
-    assert!(words_of(Question::Rate).iter().all(|word| *word == "FUNCTIONAL ONLY"));
-    assert_eq!(words_of(Question::Cpu), [""; 0]);
-    let judged = words_of(Question::Instructions);
+    assert!(words_of(Metric::Rate).iter().all(|word| *word == "FUNCTIONAL ONLY"));
+    assert_eq!(words_of(Metric::Cpu), [""; 0]);
+    let judged = words_of(Metric::Instructions);
     assert!(judged.contains(&"FEWER INSTRUCTIONS") && judged.contains(&"MORE INSTRUCTIONS"));
     let socket = row(&analysis, "socket");
     assert!(socket.roi.total.is_none() && socket.service_demand.total.is_none());

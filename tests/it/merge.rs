@@ -5,7 +5,7 @@ use crate::{made_up, rr};
 
 use bytepath::record::{ProfileRecord, Study, TrialStatus};
 use bytepath::report::{CATALOG, Style};
-use bytepath::stats::{Question, Rules, analyse};
+use bytepath::stats::{Metric, Rules, analyse};
 use bytepath::study::{StudyWriter, load};
 use std::fs;
 use std::path::Path;
@@ -84,7 +84,7 @@ fn two_pairs_become_one_study_with_the_spread_between_them() {
     // The ratio of splice is 1.2 on one pair and 1.8 on the other; of sendfile it is the same.
     let analysis = analyse(&merged, &Rules::of(&merged.header));
     let row = |name: &str| analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
-    let spread = |name| row(name).comparison(Question::Rate).unwrap().pairs.unwrap();
+    let spread = |name| row(name).comparison(Metric::Rate).unwrap().pairs.unwrap();
     let expected = 1.5f64.ln() / 2f64.sqrt();
     assert_eq!((spread("splice").pairs, spread("splice").blocks), (2, 9));
     assert!((spread("splice").log_between - expected).abs() < 0.02, "{:?}", spread("splice"));

@@ -6,7 +6,7 @@ use crate::shared::{render, words};
 
 use bytepath::record::{CellId, OptionValue, Study, ThreadTime, Trial};
 use bytepath::report::Style;
-use bytepath::stats::{Analysis, Offloading, Pays, Rules, analyse};
+use bytepath::stats::{Analysis, Benefit, Offloading, Rules, analyse};
 use serde_json::Value;
 
 const SIZES: [u64; 3] = [4096, 65536, 1 << 20];
@@ -83,7 +83,7 @@ fn an_engine_is_compared_at_each_size_and_a_model_is_called_one() {
     let sizes: Vec<u64> = found.points.iter().map(|point| point.cell.size).collect();
     assert_eq!(sizes, SIZES);
     let [rate, cpu] = found.break_even.as_slice() else { panic!("{found:?}") };
-    assert_eq!((rate.pays, cpu.pays), (Pays::Rate, Pays::Cpu));
+    assert_eq!((rate.pays, cpu.pays), (Benefit::Rate, Benefit::Cpu));
     assert!(rate.model && rate.at.is_empty(), "nothing else varies: {rate:?}");
     assert_eq!((rate.from.as_ref().unwrap().0, rate.largest), (1 << 20, 1 << 20));
     // Half the time for eight tenths of the work.

@@ -12,7 +12,7 @@ use bytepath::record::{
     SoftirqCpu, Study, Trial, TrialStatus, Unit,
 };
 use bytepath::report::{self, Style};
-use bytepath::stats::{Analysis, Question, Row, Rules, Verdict, analyse};
+use bytepath::stats::{Analysis, Metric, Row, Rules, Verdict, analyse};
 use made_up::{PATHS, cell, header, study, trial};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -254,7 +254,7 @@ fn bytes_that_were_discarded_are_named_in_every_report() {
     let analysis = analyse(&study, &Rules::default());
     let splice = row(&analysis, "splice");
     assert_eq!(splice.labels[0].text, "send zero-copy, receive discarded");
-    for question in [Question::Rate, Question::Cpu] {
+    for question in [Metric::Rate, Metric::Cpu] {
         let comparison = splice.comparison(question).unwrap();
         assert_eq!(comparison.verdict, Verdict::NotComparable);
         let why = "the receiver delivers the bytes in socket and discards them here";
@@ -298,7 +298,7 @@ fn each_row_has_the_word_it_earned() {
     let words: Vec<_> = analysis
         .rows
         .iter()
-        .map(|r| (r.cell.0.as_str(), r.comparison(Question::Rate).map_or("", |c| c.verdict.word())))
+        .map(|r| (r.cell.0.as_str(), r.comparison(Metric::Rate).map_or("", |c| c.verdict.word())))
         .collect();
     assert_eq!(
         words,
@@ -313,7 +313,7 @@ fn each_row_has_the_word_it_earned() {
             ("devmem", ""),
         ]
     );
-    let noise = analysis.noise(Question::Rate).unwrap().clone();
+    let noise = analysis.noise(Metric::Rate).unwrap().clone();
     assert!(noise.effect.blocks == 5 && noise.floor < 0.02);
     assert_eq!(analysis.null.unwrap().cell.0, "socket (again)");
     let failed = row(&analyse(&study(), &Rules::default()), "uring-zc").status.clone();
@@ -336,7 +336,7 @@ fn what_was_not_shown_is_not_claimed() {
     }
     let analysis = analyse(&noisy, &Rules::default());
     for name in ["sendfile", "splice"] {
-        let verdict = row(&analysis, name).comparison(Question::Rate).unwrap().verdict;
+        let verdict = row(&analysis, name).comparison(Metric::Rate).unwrap().verdict;
         assert!(matches!(verdict, Verdict::NoiseTooHigh { .. }), "{name}: {verdict:?}");
     }
     assert!(words(&text(&noisy, 100)).contains("within the noise of this study"));

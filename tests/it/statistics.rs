@@ -6,7 +6,7 @@ use crate::made_up;
 
 use bytepath::math::Random;
 use bytepath::record::{Judgement, Role, Scope, Stopping, Study, ThreadTime, Trial, TrialStatus};
-use bytepath::stats::{Question, Row, Rules, Verdict, analyse, between, should_stop};
+use bytepath::stats::{Metric, Row, Rules, Verdict, analyse, between, should_stop};
 use made_up::{cell, header};
 
 /// A machine that hiccups: most trials are quiet, one in ten loses a fifth.
@@ -83,7 +83,7 @@ fn rows(study: &Study) -> Vec<Row> {
 }
 
 fn claims(row: &Row) -> bool {
-    differs(row.comparison(Question::Rate).unwrap().verdict)
+    differs(row.comparison(Metric::Rate).unwrap().verdict)
 }
 
 /// Whether a word says that there is a difference in rate or CPU time.
@@ -108,7 +108,7 @@ fn shuffled_labels_hit_at_the_declared_rate() {
                 std::mem::swap(&mut a[0].count, &mut b[0].count);
             }
         }
-        let comparison = rows(&study).remove(0).comparison(Question::Rate).cloned().unwrap();
+        let comparison = rows(&study).remove(0).comparison(Metric::Rate).cloned().unwrap();
         hits += u32::from(comparison.effect.unwrap().permutation.unwrap() <= 0.05);
         all += 1;
     }
@@ -129,7 +129,7 @@ fn a_known_factor_is_found_within_its_interval() {
             let study =
                 study(&["a", "b"], 10, &mut chance, &mut |at, c| truth[at] + 0.02 * c.normal());
             let row = rows(&study).remove(0);
-            let comparison = row.comparison(Question::Rate).cloned().unwrap();
+            let comparison = row.comparison(Metric::Rate).cloned().unwrap();
             let interval = comparison.effect.unwrap().interval.unwrap();
             covered += u32::from(interval.low <= factor && factor <= interval.high);
             found += u32::from(comparison.verdict == Verdict::Faster);
@@ -155,7 +155,7 @@ fn equal_cells_are_seldom_called_different_however_many() {
         let rows = rows(&study);
         with += u32::from(rows.iter().any(claims));
         let alone = |row: &Row| {
-            let test = row.comparison(Question::Rate).unwrap().test.unwrap();
+            let test = row.comparison(Metric::Rate).unwrap().test.unwrap();
             test.different.p <= 0.05
         };
         without += u32::from(rows.iter().any(alone));
@@ -179,7 +179,7 @@ fn rate_and_cpu_have_an_error_rate_each() {
         let rows = rows(&study);
         let claimed =
             |question| rows.iter().any(|row| differs(row.comparison(question).unwrap().verdict));
-        let of = (claimed(Question::Rate), claimed(Question::Cpu));
+        let of = (claimed(Metric::Rate), claimed(Metric::Cpu));
         rate += u32::from(of.0);
         cpu += u32::from(of.1);
         either += u32::from(of.0 || of.1);
@@ -213,7 +213,7 @@ fn two_studies(truth: f64, relative: bool, seed: u64) -> Compared {
             machine + patch + 0.06 * c.normal()
         });
         let found = between(&before, &after, relative);
-        let rates = || found.pairings.iter().filter(|p| p.question == Question::Rate);
+        let rates = || found.pairings.iter().filter(|p| p.question == Metric::Rate);
         let interval = rates().find(|p| p.cell.0 == "b").unwrap().interval.unwrap();
         sum.covered += u32::from(interval.low <= truth && truth <= interval.high);
         sum.claims += u32::from(rates().any(|p| differs(p.verdict)));
@@ -248,7 +248,7 @@ fn cells_at_the_margin_are_seldom_called_equivalent() {
             shift + 0.004 * c.normal()
         });
         let equivalent =
-            |r: &Row| r.comparison(Question::Rate).unwrap().verdict == Verdict::Equivalent;
+            |r: &Row| r.comparison(Metric::Rate).unwrap().verdict == Verdict::Equivalent;
         wrong += u32::from(rows(&study).iter().any(equivalent));
     }
     assert!(wrong <= 39, "{wrong} of 500 studies");
@@ -287,7 +287,7 @@ fn under_the_rule(
         let row = rows(&study).remove(0);
         sum.claims += u32::from(claims(&row));
         let interval =
-            row.comparison(Question::Rate).cloned().unwrap().effect.unwrap().interval.unwrap();
+            row.comparison(Metric::Rate).cloned().unwrap().effect.unwrap().interval.unwrap();
         sum.missed += u32::from(interval.low > 1.0 || interval.high < 1.0);
     }
     sum
@@ -338,8 +338,7 @@ fn stopping_early_keeps_the_error_rate_on_a_machine_that_hiccups() {
 fn a_rejected_trial_does_not_count_and_its_events_are_kept() {
     let mut chance = Random::new(31);
     let mut study = study(&["a", "b"], 6, &mut chance, &mut |_, c| 0.01 * c.normal());
-    let before =
-        rows(&study).remove(0).comparison(Question::Rate).cloned().unwrap().effect.unwrap();
+    let before = rows(&study).remove(0).comparison(Metric::Rate).cloned().unwrap().effect.unwrap();
     // A value as odd as can be counts; an event takes even an ordinary one out.
     let events = vec!["CPU 1 lost 12% to the hypervisor (limit 2%)".to_owned()];
     let at = study.trials.iter().position(|t| t.cell.0 == "b" && t.block == 2).unwrap();
@@ -347,7 +346,7 @@ fn a_rejected_trial_does_not_count_and_its_events_are_kept() {
     let row = rows(&study).remove(0);
     assert_eq!(row.status.rejected, events);
     assert_eq!(before.blocks, 6);
-    assert_eq!(row.comparison(Question::Rate).cloned().unwrap().effect.unwrap().blocks, 5);
+    assert_eq!(row.comparison(Metric::Rate).cloned().unwrap().effect.unwrap().blocks, 5);
 }
 
 /// Ratios that follow each other are a warning and change no verdict.
@@ -381,11 +380,11 @@ fn cpu_is_judged_like_throughput() {
     let truth = |cell: &str| if cell == "a" { 0.8 } else { 0.72 };
     busy(&mut study, &mut |cell| truth(cell) * (0.002 * chance.normal()).exp());
     let row = rows(&study).remove(0);
-    let cpu = row.comparison(Question::Cpu).cloned().unwrap();
+    let cpu = row.comparison(Metric::Cpu).cloned().unwrap();
     assert_eq!(cpu.verdict, Verdict::LessCpu);
     let interval = cpu.effect.unwrap().interval.unwrap();
     assert!(interval.low < 0.9 && 0.9 < interval.high, "{interval:?}");
-    assert_eq!(row.comparison(Question::Rate).cloned().unwrap().verdict, Verdict::Equivalent);
+    assert_eq!(row.comparison(Metric::Rate).cloned().unwrap().verdict, Verdict::Equivalent);
     assert!(study.trials[0].reading("cpu.busy", &Scope::Cpu(0)).is_none());
     assert!(row.service_demand.total.is_some() && study.trials[0].role(Role::Sender).is_some());
 }

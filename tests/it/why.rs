@@ -6,7 +6,7 @@ use crate::profiles;
 use crate::report::render;
 use crate::shared::words;
 
-use bytepath::profile::import::{Content, Times, Wanted, open};
+use bytepath::profile::import::{Content, ReadOptions, Times, open};
 use bytepath::profile::subsystem::Rules as Subsystems;
 use bytepath::profile::waterfall::Trials;
 use bytepath::profile::{Ends, WorkUnit};
@@ -77,7 +77,7 @@ fn a_mail_has_what_perf_stat_prints_and_it_is_read_back() {
     }
     // 2.66 M packets in each trial.
     assert!(words(&mail).contains("# each packet: task-clock 602 ns, "), "{mail}");
-    let wanted = Wanted { format: Some("perf-stat"), table: Some(1), times: Times::LeftOut };
+    let wanted = ReadOptions { format: Some("perf-stat"), table: Some(1), times: Times::LeftOut };
     let Content::Counts(counts) = open("mail", wanted, &mut mail.as_bytes()).unwrap() else {
         panic!("{mail}");
     };

@@ -11,8 +11,8 @@ use bytepath::record::{
     StudyHeader, Support, Touch, Trial, TrialStatus, Unit,
 };
 use bytepath::stats;
-use bytepath::study::{Laboratory, Observer, Plan, conduct, load, resume};
-use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Toucher, Tx};
+use bytepath::study::{Laboratory, Observer, Plan, load, resume_study, run_study};
+use bytepath::workload::{Account, Group, HalfConfig, Phase, Recorder, Rx, Toucher, Tx};
 use bytepath_testing::{alone, shared};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -105,7 +105,7 @@ fn a_budget_runs_a_second_pass_and_a_resumed_study_continues_with_it() {
         let lines: Vec<&str> = text.lines().take(kept).collect();
         std::fs::write(&file, lines.join("\n") + "\n").unwrap();
         let stop = AtomicBool::new(false);
-        let (study, result) = resume(&laboratory(&stop), folder.path(), &mut Silent);
+        let (study, result) = resume_study(&laboratory(&stop), folder.path(), &mut Silent);
         result.unwrap();
         let study = study.unwrap();
         let second = stats::second_pass(&study).expect("it is chosen again").cells.len();
@@ -171,7 +171,7 @@ fn a_stop_keeps_what_was_measured() {
     let folder = tempfile::tempdir().unwrap();
     let stop = AtomicBool::new(false);
     let plan = plan(&["honest"], folder.path());
-    let (study, result) = conduct(&laboratory(&stop), &plan, &mut StopAfterFirst(&stop));
+    let (study, result) = run_study(&laboratory(&stop), &plan, &mut StopAfterFirst(&stop));
     assert_eq!(result.unwrap_err().kind, FaultKind::Interrupted);
     assert_eq!(study.unwrap().trials.len(), 1);
     assert_eq!(load(folder.path()).unwrap().trials.len(), 1);
@@ -232,7 +232,7 @@ fn run(plan: &Plan) -> (Option<Study>, Result<(), Fault>) {
 }
 
 fn really_run(plan: &Plan) -> (Option<Study>, Result<(), Fault>) {
-    conduct(&laboratory(&AtomicBool::new(false)), plan, &mut Silent)
+    run_study(&laboratory(&AtomicBool::new(false)), plan, &mut Silent)
 }
 
 fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
@@ -294,7 +294,7 @@ static PATHS: &[&DataPath] = made_up![
 const PACE: Duration = Duration::from_micros(500);
 
 impl MadeUp for Fake {
-    fn check(&self, job: &Job, _: &Facts) -> Support {
+    fn check(&self, job: &HalfConfig, _: &Facts) -> Support {
         match (self.0, job.role) {
             ("absent", Role::Receiver) => Support::no("not made", "make it"),
             _ => Support::Yes,
@@ -303,7 +303,7 @@ impl MadeUp for Fake {
 
     fn open_tx(
         &self,
-        job: &Job,
+        job: &HalfConfig,
         connection: &dyn Connection,
         _: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
@@ -318,7 +318,7 @@ impl MadeUp for Fake {
 
     fn open_rx(
         &self,
-        job: &Job,
+        job: &HalfConfig,
         connection: &dyn Connection,
         _: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {
@@ -454,7 +454,7 @@ mod timing {
         let analysis = stats::analyse(&study, &stats::Rules::of(&study.header));
         for (name, delay) in [("paced+3", 1.03), ("paced+5", 1.05), ("paced+10", 1.10)] {
             let row = analysis.rows.iter().find(|row| row.cell.0 == name).unwrap();
-            let effect = row.comparison(stats::Question::Rate).unwrap().effect.as_ref().unwrap();
+            let effect = row.comparison(stats::Metric::Rate).unwrap().effect.as_ref().unwrap();
             let interval = effect.interval.unwrap();
             let truth = 1.0 / delay;
             // One piece of 64 KiB more or less in a window of 1 s is 0.2 %.

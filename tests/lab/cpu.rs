@@ -2,9 +2,9 @@
 
 use bytepath::meter::{self, Meter};
 use bytepath::record::{Cell, Design, Fault, Role, Schedule, Scope, Trial};
-use bytepath::spec::{self, Ask};
+use bytepath::spec::{self, CellRequest};
 use bytepath::stats::{judge_events, role_cpu};
-use bytepath::study::{Laboratory, Stand, path_spec};
+use bytepath::study::{Laboratory, OpenTestbed, path_spec};
 use bytepath::{path, sys, testbed};
 use bytepath_testing::{alone, skip};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ pub fn trial(cell: &Cell, meters: &[&str], schedule: &Schedule) -> Trial {
     };
     let wanted = |meter: &&'static Meter| meters.contains(&meter.name);
     let meters: Vec<_> = meter::selectable().filter(wanted).collect();
-    let once = |_| Stand::raise(&laboratory, cell)?.run(cell, &meters, schedule, None);
+    let once = |_| OpenTestbed::raise(&laboratory, cell)?.run(cell, &meters, schedule, None);
     let faulty = |result: Result<Trial, Fault>| result.map_err(|fault| println!("{fault}")).ok();
     (0..5).map(once).find_map(faulty).expect("one trial of five")
 }
@@ -130,7 +130,7 @@ pub fn cell(cores: &str) -> Cell {
     let allowed = sys::thread::allowed().unwrap();
     let cores = if allowed.len() > 1 { cores } else { "one-core" };
     let cores = spec::parse_cores(cores, &allowed).unwrap();
-    let ask = Ask {
+    let ask = CellRequest {
         paths: &["socket".to_owned()],
         workload: "",
         stream: "",

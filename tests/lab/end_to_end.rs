@@ -4,7 +4,7 @@
 
 use crate::running::{Running, await_that, signal};
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
-use bytepath::stats::{Question, Rules, Verdict, analyse};
+use bytepath::stats::{Metric, Rules, Verdict, analyse};
 use bytepath::study::load;
 use bytepath_testing::{shared, skip};
 use std::os::unix::process::CommandExt;
@@ -120,7 +120,7 @@ fn what_is_discarded_is_counted_and_compared_with_nothing_that_is_delivered() {
     }
     let analysis = analyse(&study, &Rules::default());
     let row = analysis.rows.iter().find(|row| row.cell.0 == "splice+discard").unwrap();
-    let comparison = row.comparison(Question::Rate).unwrap();
+    let comparison = row.comparison(Metric::Rate).unwrap();
     assert_eq!(comparison.verdict, Verdict::NotComparable, "{comparison:?}");
     assert!(comparison.reasons.iter().any(|why| why.contains("discards")), "{comparison:?}");
 }

@@ -4,7 +4,7 @@
 use bytepath::connection::Flow;
 use bytepath::path::DataPath;
 use bytepath::record::{Cell, Fault, FaultKind, OptionSpec, Role};
-use bytepath::workload::{Account, Group, Job, Recorder, Rx, Tx};
+use bytepath::workload::{Account, Group, HalfConfig, Recorder, Rx, Tx};
 
 /// An open half.
 pub enum End {
@@ -65,7 +65,7 @@ pub trait Opens {
 
 impl Opens for DataPath {
     fn open_in(&self, role: Role, cell: &Cell, flow: Flow, group: &Group) -> Result<End, Fault> {
-        let job = Job::stream(cell, role);
+        let job = HalfConfig::stream(cell, role);
         let lacks = || Fault::new(FaultKind::Usage, format!("no {role} half"));
         Ok(match role {
             Role::Sender => End::Tx((self.tx.ok_or_else(lacks)?.open)(&job, &flow, group)?, flow),

@@ -65,7 +65,7 @@ fn the_time_that_an_experiment_says_it_takes_is_true() {
 
 #[test]
 fn the_documentation_names_every_key_and_factor_and_its_example_loads() {
-    let text = std::fs::read_to_string(root().join("docs/experiments.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/guide/experiments.md")).unwrap();
     let schema = experiment_schema(&catalogues());
     let keys = schema["properties"].as_object().unwrap().keys().map(String::as_str);
     for name in keys.chain(factor_names()) {
@@ -73,7 +73,7 @@ fn the_documentation_names_every_key_and_factor_and_its_example_loads() {
             [format!("| `{name}` |"), format!("| `[{name}]` |"), format!("| `[[{name}]]` |")];
         assert!(
             named.iter().any(|row| text.contains(row)),
-            "docs/experiments.md lacks a row of {name}"
+            "docs/guide/experiments.md lacks a row of {name}"
         );
     }
     let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();

@@ -9,7 +9,7 @@ use crate::userspace::{End, Lab, V4};
 use bytepath::path;
 use bytepath::record::{Cell, Half, OptionSpec, Options, Role, Scope, Touch, Trial, TrialStatus};
 use bytepath::study::load;
-use bytepath::workload::{Account, Detail, Gate, Job, Phase, Progress, Recorder, Toucher};
+use bytepath::workload::{Account, Detail, Gate, HalfConfig, Phase, Progress, Recorder, Toucher};
 use bytepath_testing::{alone, shared};
 use std::io::Read;
 use std::process::Command;
@@ -128,7 +128,7 @@ fn stream_by_a_device(lab: &Lab, writer: &str, device: &Options) -> Account {
     let mut cell = Cell::new("test", Half::plain("userspace"), Half::plain("socket"));
     cell.tx.options = options(userspace.tx.unwrap().options, &given);
     cell.stream.message_size = 70_000;
-    let job = Job::stream(&cell, Role::Sender);
+    let job = HalfConfig::stream(&cell, Role::Sender);
     let mut tx = path::offloaded(&job, &*ours, (&dsa_model::KIND, device)).unwrap();
     let gate = Arc::new(Gate::default());
     let mut recorder =

@@ -8,7 +8,7 @@ use bytepath::record::{
     Cell, Facts, Fault, FaultKind, Half, Options, ProvenWitness, Role, Stream, Support, Touch,
 };
 use bytepath::sys::tcp::{self, FlowOptions};
-use bytepath::workload::{Account, Detail, Gate, Job, Phase, Progress, Recorder, TallyEnd};
+use bytepath::workload::{Account, Detail, Gate, HalfConfig, Phase, Progress, Recorder, TallyEnd};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -348,7 +348,7 @@ fn reads_fill_the_memory_that_was_requested_in_turn() {
     for rx in ["discard", "tcp-zerocopy-receive"] {
         let cell = Setup { read_memory: Some(4 << 20), ..Setup::new("socket", rx) }.cell();
         let half = path::find(path::CATALOG, rx).unwrap().rx.unwrap();
-        let answer = (half.check)(&Job::stream(&cell, Role::Receiver), &Facts::default());
+        let answer = (half.check)(&HalfConfig::stream(&cell, Role::Receiver), &Facts::default());
         assert!(!answer.is_yes(), "{rx} chooses no memory");
     }
 }
@@ -440,7 +440,7 @@ fn halves_that_do_not_exist_are_not_there_and_sizes_that_cannot_be_are_refused()
     assert_eq!(fault.kind, FaultKind::Usage);
     assert!(fault.to_string().contains("choose a read size"), "{fault}");
     // And so they are before anything is opened.
-    let job = Job::stream(&small.cell(), Role::Receiver);
+    let job = HalfConfig::stream(&small.cell(), Role::Receiver);
     let Support::No { reason, .. } =
         (half(rx, Role::Receiver).unwrap().check)(&job, &Facts::default())
     else {
@@ -458,12 +458,13 @@ fn a_receiver_of_messages_that_are_answered_does_not_wait_for_two() {
         ("discard", &[("lowat", "65")]),
     ] {
         let setup = Setup { rx_options: given, message_size: 64, ..Setup::new("socket", rx) };
-        let stream = Job::stream(&setup.cell(), Role::Receiver);
+        let stream = HalfConfig::stream(&setup.cell(), Role::Receiver);
         let path = path::find(path::CATALOG, rx).unwrap();
         let facts = Facts { attempts: (path.attempt)(None), ..Facts::default() };
-        let check = |job: &Job| (path.half(Role::Receiver).unwrap().check)(job, &facts);
+        let check = |job: &HalfConfig| (path.half(Role::Receiver).unwrap().check)(job, &facts);
         assert!(check(&stream).is_yes(), "{rx}: more comes by itself");
-        let Support::No { reason, remedy } = check(&Job { batch: 1, ..stream.clone() }) else {
+        let Support::No { reason, remedy } = check(&HalfConfig { batch: 1, ..stream.clone() })
+        else {
             panic!("{rx} {given:?}: each end would wait for the other")
         };
         assert!(reason.contains("messages of 64") && remedy.contains("64 bytes"), "{reason}");

@@ -4,9 +4,9 @@
 use crate::running::said;
 use bytepath::meter::Context;
 use bytepath::record::{Cell, Reading, Role, Schedule, Scope, Support, Trial};
-use bytepath::spec::{self, Ask};
+use bytepath::spec::{self, CellRequest};
 use bytepath::stats::ReceiveWork;
-use bytepath::study::{Laboratory, Stand, path_spec};
+use bytepath::study::{Laboratory, OpenTestbed, path_spec};
 use bytepath::sys::Roots;
 use bytepath::{meter, path, sys, testbed};
 use bytepath_testing::{Share, alone, skip};
@@ -250,7 +250,7 @@ fn laboratory(stop: &AtomicBool) -> Laboratory<'_> {
 fn cell(path: &str, link: &str, cores: &str) -> Cell {
     let cores = spec::parse_cores(cores, cpus_here()).unwrap();
     let paths = [path.to_owned()];
-    let ask = Ask { link, ..Ask::of(&paths, &cores) };
+    let ask = CellRequest { link, ..CellRequest::of(&paths, &cores) };
     let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.into_iter().next().unwrap()
 }
@@ -259,7 +259,7 @@ fn cell(path: &str, link: &str, cores: &str) -> Cell {
 fn run(cell: &Cell) -> Trial {
     let schedule = Schedule::trials(1, 0.1, 0.5);
     let stop = AtomicBool::new(false);
-    let mut stand = Stand::raise(&laboratory(&stop), cell).unwrap();
+    let mut stand = OpenTestbed::raise(&laboratory(&stop), cell).unwrap();
     let meters: Vec<_> = meter::regular().collect();
     // Others may keep a stream from most of its window; then it is not a trial, but another
     // one may be.

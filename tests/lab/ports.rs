@@ -5,7 +5,7 @@
 use crate::isolated::{isolated, text};
 use crate::running::await_that;
 use bytepath::record::{DeviceName, Restoration, Role, Setting, TrialStatus, WantedSetting};
-use bytepath::settings::{Applied, Place, ThisMachine};
+use bytepath::settings::{Applied, StateFolder, ThisMachine};
 use bytepath::study::load;
 use bytepath::sys::Roots;
 use bytepath_testing::skip;
@@ -171,7 +171,7 @@ fn inside_settings_reach_a_lent_port() {
     let want = |setting| WantedSetting::from(setting);
     let device = DeviceName::new("pb").unwrap();
     let loan = Setting::Loan { device: device.clone() };
-    let place = Place::standard();
+    let place = StateFolder::standard();
     let (mut applied, _) =
         Applied::apply(&place, ThisMachine::new(Roots::real()), &[want(loan)]).unwrap();
     let there = |words: &str| {

@@ -11,12 +11,12 @@ use bytepath::record::{
     Fault, FaultKind, Options, Setting, SoftirqCpu, Study, Support, Trial, TrialStatus,
 };
 use bytepath::report::{self, Style, Subject};
-use bytepath::settings::Place;
+use bytepath::settings::StateFolder;
 use bytepath::stats;
-use bytepath::study::{Laboratory, Plan, conduct};
+use bytepath::study::{Laboratory, Plan, run_study};
 use bytepath::sys::Roots;
 use bytepath::testbed::{Deployment, Site, Stewardship, Testbed};
-use bytepath::workload::{Group, Job, Rx, Tx};
+use bytepath::workload::{Group, HalfConfig, Rx, Tx};
 use bytepath_testing::shared;
 use std::fs;
 use std::path::PathBuf;
@@ -87,7 +87,7 @@ fn conducted(plan: &Plan) -> Study {
         program: "unused".into(),
         stop: &stop,
     };
-    let (study, result) = conduct(&laboratory, plan, &mut Silent);
+    let (study, result) = run_study(&laboratory, plan, &mut Silent);
     result.unwrap();
     study.unwrap()
 }
@@ -186,7 +186,7 @@ impl Testbed for OneCard {
         Support::Yes
     }
     fn stewardship(&self, _: &Site) -> Result<Stewardship, Fault> {
-        let state = Place::at(CARD.path().join("state"));
+        let state = StateFolder::at(CARD.path().join("state"));
         Ok(Stewardship::Shared(Box::new(LocalSteward::at(state, Roots::recorded(CARD.path())))))
     }
     fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
@@ -224,7 +224,7 @@ impl MadeUp for Asking {
 
     fn open_tx(
         &self,
-        job: &Job,
+        job: &HalfConfig,
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
@@ -234,7 +234,7 @@ impl MadeUp for Asking {
 
     fn open_rx(
         &self,
-        job: &Job,
+        job: &HalfConfig,
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {

@@ -5,9 +5,9 @@ use crate::threads::{InProcess, MadeUp, Silent, made_up, socket};
 use bytepath::connection::{Connection, KERNEL_TCP, KERNEL_UDP, Transport};
 use bytepath::path::{self, DataPath};
 use bytepath::record::{Cell, Fault, Role, Schedule, Scope, Trial, TrialStatus, Unit, Work};
-use bytepath::spec::{self, Ask};
-use bytepath::study::{Laboratory, Plan, conduct, path_spec};
-use bytepath::workload::{Account, Group, Job, Phase, Recorder, Rx, Tx};
+use bytepath::spec::{self, CellRequest};
+use bytepath::study::{Laboratory, Plan, path_spec, run_study};
+use bytepath::workload::{Account, Group, HalfConfig, Phase, Recorder, Rx, Tx};
 use bytepath::{meter, sys};
 use bytepath_testing::{alone, shared};
 use std::sync::LazyLock;
@@ -182,7 +182,7 @@ fn run_paths(
     let folder = tempfile::tempdir().unwrap();
     let paths = [format!("{tx}+{rx}")];
     let cores = spec::parse_cores("none", sys::thread::allowed().unwrap()).unwrap();
-    let ask = Ask { workload, stream, ..Ask::of(&paths, &cores) };
+    let ask = CellRequest { workload, stream, ..CellRequest::of(&paths, &cores) };
     let (cells, baseline) = spec::cells(&ask, &path_spec(&PATHS, &[])).unwrap();
     let cells: Vec<Cell> = cells.into_iter().filter(|cell| !cell.null).collect();
     let schedule = Schedule { seed: 7, ..Schedule::trials(1, 0.05, window) };
@@ -196,7 +196,7 @@ fn run_paths(
     let (paths, meters) = (PATHS.as_slice(), meter::CATALOG);
     let testbed = &InProcess { paths, meters };
     let laboratory = Laboratory { paths, meters, testbed, program, stop: &stop };
-    let (study, ended) = conduct(&laboratory, &plan, &mut Silent);
+    let (study, ended) = run_study(&laboratory, &plan, &mut Silent);
     ended?;
     Ok(study.expect("it ran").trials.into_iter().next().expect("one cell, one block"))
 }
@@ -217,7 +217,7 @@ impl MadeUp for Sockets {
 
     fn open_tx(
         &self,
-        job: &Job,
+        job: &HalfConfig,
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Tx>, Fault> {
@@ -226,7 +226,7 @@ impl MadeUp for Sockets {
 
     fn open_rx(
         &self,
-        job: &Job,
+        job: &HalfConfig,
         connection: &dyn Connection,
         group: &Group,
     ) -> Result<Box<dyn Rx>, Fault> {

@@ -11,8 +11,8 @@ use bytepath::record::{
     CellId, Fault, FaultKind, Profiling, Role, Sampling, Schedule, Scope, Study, StudyHeader,
     Trial, TrialStatus,
 };
-use bytepath::spec::{self, Ask};
-use bytepath::study::{Laboratory, Observer, Plan, conduct, load, path_spec, resume};
+use bytepath::spec::{self, CellRequest};
+use bytepath::study::{Laboratory, Observer, Plan, load, path_spec, resume_study, run_study};
 use bytepath::sys::Roots;
 use bytepath::sys::perf::{Event, LARGEST_SAMPLE, Rate, Record, Request, Sampler, records};
 use bytepath::testbed::{self, Testbed};
@@ -183,7 +183,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
     plan.meters.clear();
     let stop = AtomicBool::new(false);
     let mut observer = StopAfter { profiles: 1, stop: &stop, seen: Vec::new() };
-    let (study, result) = conduct(&laboratory(&stop), &plan, &mut observer);
+    let (study, result) = run_study(&laboratory(&stop), &plan, &mut observer);
     assert_eq!(result.unwrap_err().kind, FaultKind::Interrupted);
     assert_eq!(study.unwrap().profiles.len(), 1, "what was taken is kept");
     let first = std::mem::take(&mut observer.seen);
@@ -191,7 +191,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
 
     stop.store(false, Ordering::Relaxed);
     let mut observer = StopAfter { profiles: 99, stop: &stop, seen: Vec::new() };
-    let (study, result) = resume(&laboratory(&stop), folder.path(), &mut observer);
+    let (study, result) = resume_study(&laboratory(&stop), folder.path(), &mut observer);
     result.unwrap();
     let study = study.unwrap();
     // Each round has both cells, in an order of its own that the interruption leaves.
@@ -214,7 +214,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
         assert_eq!(record.rate, 99);
         read(&folder.path().join(&record.file));
     }
-    let (_, result) = resume(&laboratory(&stop), folder.path(), &mut observer);
+    let (_, result) = resume_study(&laboratory(&stop), folder.path(), &mut observer);
     assert!(result.unwrap_err().message.contains("is complete"));
 }
 
@@ -233,7 +233,7 @@ fn an_event_that_cannot_be_sampled_is_a_remark_and_no_failure() {
     assert!(remark.contains("no-such-event") && remark.contains("perf list"), "{remark}");
     // It is complete without them.
     let stop = AtomicBool::new(false);
-    let (_, result) = resume(&laboratory(&stop), folder.path(), &mut Silent);
+    let (_, result) = resume_study(&laboratory(&stop), folder.path(), &mut Silent);
     assert!(result.unwrap_err().message.contains("is complete"));
 }
 
@@ -303,7 +303,7 @@ fn profiled(path: &str, what: &str, meters: &[&str]) -> (tempfile::TempDir, Stud
 }
 
 fn run(plan: &Plan) -> Result<Study, Fault> {
-    let (study, result) = conduct(&laboratory(&AtomicBool::new(false)), plan, &mut Silent);
+    let (study, result) = run_study(&laboratory(&AtomicBool::new(false)), plan, &mut Silent);
     result.map(|()| study.expect("a study that was run"))
 }
 
@@ -320,7 +320,7 @@ fn plan(paths: &[&str], profile: &str, folder: &Path) -> Plan {
     let allowed = bytepath::sys::thread::allowed().unwrap();
     let cores = if allowed.len() > 1 { "two" } else { "one" };
     let cores = spec::parse_cores(cores, &allowed).unwrap();
-    let ask = Ask::of(&paths, &cores);
+    let ask = CellRequest::of(&paths, &cores);
     let (mut cells, baseline) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS)).unwrap();
     cells.retain(|cell| !cell.null);
     let schedule = Schedule { seed: 1, ..Schedule::trials(1, 0.1, 0.3) };
@@ -440,7 +440,7 @@ mod timing {
         let cpu = plan.cells[0].placement.receiver.unwrap();
         let stop = AtomicBool::new(false);
         let mut observer = BurnWhileProfiling { cpu, burner: None, totals: Vec::new() };
-        let (study, result) = conduct(&laboratory(&stop), &plan, &mut observer);
+        let (study, result) = run_study(&laboratory(&stop), &plan, &mut observer);
         result.unwrap();
         let study = study.unwrap();
         let number = |trial: &Trial| trial.profile.as_ref().unwrap().number;
@@ -450,7 +450,7 @@ mod timing {
         for trial in &study.profiles {
             assert!(matches!(trial.status, TrialStatus::Rejected { .. }), "{:?}", trial.status);
         }
-        let (_, result) = resume(&laboratory(&stop), folder.path(), &mut Silent);
+        let (_, result) = resume_study(&laboratory(&stop), folder.path(), &mut Silent);
         assert!(result.unwrap_err().message.contains("is complete"));
     }
 

@@ -1,5 +1,5 @@
 //! A fleet on a real Slurm of two nodes, which `tools/slurm` starts in namespaces of its own and
-//! which ends with the test. `docs/fleet.md` shows the same by hand.
+//! which ends with the test. `docs/guide/fleet.md` shows the same by hand.
 
 use crate::isolated::{isolated_by, text};
 use crate::places::{assert_shaped_like_embedded, ran};

@@ -12,7 +12,7 @@ use bytepath::record::{
 };
 use bytepath::study::{Observer, Plan, agent};
 use bytepath::testbed::{Deployment, Site, Testbed};
-use bytepath::workload::{Group, Job, Rx, Tx};
+use bytepath::workload::{Group, HalfConfig, Rx, Tx};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
@@ -41,14 +41,24 @@ impl Testbed for InProcess {
 /// Both halves of a path that is made up.
 pub trait MadeUp {
     const TRANSPORTS: &'static [&'static dyn Transport] = &[KERNEL_TCP];
-    fn check(&self, _: &Job, _: &Facts) -> Support {
+    fn check(&self, _: &HalfConfig, _: &Facts) -> Support {
         Support::Yes
     }
     fn prepare(&self, _: &Options, _: &Wire) -> Result<Vec<Setting>, Fault> {
         Ok(Vec::new())
     }
-    fn open_tx(&self, job: &Job, on: &dyn Connection, group: &Group) -> Result<Box<dyn Tx>, Fault>;
-    fn open_rx(&self, job: &Job, on: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault>;
+    fn open_tx(
+        &self,
+        job: &HalfConfig,
+        on: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Tx>, Fault>;
+    fn open_rx(
+        &self,
+        job: &HalfConfig,
+        on: &dyn Connection,
+        group: &Group,
+    ) -> Result<Box<dyn Rx>, Fault>;
 }
 
 /// Data paths of these names, whose halves are both `$half(NAME)`.

@@ -2,7 +2,7 @@
 //! every byte is compared with what was sent, the ledger agrees with what the
 //! kernel counted, and whatever runs dry or breaks is reported and no hang. On
 //! an older kernel, or without privilege, each says so and is skipped; see
-//! `docs/zcrx.md` for how the whole file is run in a guest.
+//! `docs/reference/paths/zcrx.md` for how the whole file is run in a guest.
 
 use crate::ends::{End, Opens};
 use bytepath::connection::Flow;

@@ -5,7 +5,7 @@
 use super::{doctor, facts, fingerprint};
 use crate::Fingerprint;
 use bytepath_record::{Fault, Finding, RestorationRow, SettingRecord, WantedSetting};
-use bytepath_settings::{self as settings, Applied, Place, ThisMachine};
+use bytepath_settings::{self as settings, Applied, StateFolder, ThisMachine};
 use bytepath_sys::Roots;
 
 /// Keeps one machine as a study requires it. Dropping it restores everything.
@@ -47,7 +47,7 @@ pub trait Steward: Send {
 
 /// The steward of the machine that this process runs on.
 pub struct LocalSteward {
-    place: Place,
+    place: StateFolder,
     roots: Roots,
     applied: Option<Applied>,
 }
@@ -55,11 +55,11 @@ pub struct LocalSteward {
 impl LocalSteward {
     /// With the usual place for the journal.
     pub fn standard() -> LocalSteward {
-        LocalSteward::at(Place::standard(), Roots::real())
+        LocalSteward::at(StateFolder::standard(), Roots::real())
     }
 
     /// With another place for the journal, of the machine below these roots.
-    pub fn at(place: Place, roots: Roots) -> LocalSteward {
+    pub fn at(place: StateFolder, roots: Roots) -> LocalSteward {
         LocalSteward { place, roots, applied: None }
     }
 

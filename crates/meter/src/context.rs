@@ -24,8 +24,8 @@ pub struct Context {
     pub device: Option<String>,
     /// Whether the host has no other role, so that this one measures its machine.
     pub alone: bool,
-    /// See [`LastLook`].
-    pub last_look: LastLook,
+    /// See [`PreviousSnapshot`].
+    pub last_look: PreviousSnapshot,
     /// This meter's options, in the form that it alone reads; null for its defaults.
     pub options: Value,
 }
@@ -66,7 +66,7 @@ pub struct ThreadTag {
 }
 
 /// The previous snapshot of the meter `steady`; `None` before the first.
-pub type LastLook = Arc<Mutex<Option<Snapshot>>>;
+pub type PreviousSnapshot = Arc<Mutex<Option<Snapshot>>>;
 
 /// What has to stay the same while bytes flow.
 #[derive(Clone, Debug, Default, PartialEq)]

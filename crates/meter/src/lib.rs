@@ -44,7 +44,7 @@ mod throughput;
 mod workers;
 
 pub use catalog::{CATALOG, Chosen, SIZES, SYSCALLS, chosen, regular, selectable};
-pub use context::{Context, LastLook, ThreadTag};
+pub use context::{Context, PreviousSnapshot, ThreadTag};
 pub use meter::{Meter, Prepared, Reach, Running, TICK, at_stop};
 pub use output::{Capture, Output};
 pub use power::{

@@ -1,5 +1,5 @@
 //! Observes any program: starts one, or attaches to a running process, and counts its system
-//! calls, sockets, copies and CPU time until it ends. `docs/observe.md` describes how each
+//! calls, sockets, copies and CPU time until it ends. `docs/guide/observe.md` describes how each
 //! figure is obtained.
 //!
 //! [`observe`] runs in the process of the user's command. `kernel` loads the BPF programs of
@@ -31,7 +31,7 @@ use bytepath_record::{
     Absent, CallRow, CopyCount, Counter, CpuSource, CpuTime, Ending, Fault, FaultKind, Observation,
     ObservedCall, ObservedThread, SCHEMA_VERSION, ThreadTime,
 };
-use bytepath_sys::launch::{self, Ended, Held, How};
+use bytepath_sys::launch::{self, ExitStatus, How, PausedProgram};
 use bytepath_sys::{Roots, calls};
 use connections::Connections;
 use copies::{disagreement, estimate};
@@ -147,7 +147,8 @@ fn command(
             .remedy("use the program's name as in a shell")
     };
     let file = launch::find(name, std::env::var_os("PATH")).map_err(|e| cannot(&e))?;
-    let held = Held::new(&file, words).map_err(|e| Fault::system("cannot create a process", &e))?;
+    let held = PausedProgram::new(&file, words)
+        .map_err(|e| Fault::system("cannot create a process", &e))?;
     let pid = held.pid();
     let roots = Roots::real();
     let started = counter::start(method, &roots, &Start::Exec(pid))?;
@@ -255,7 +256,12 @@ impl<'a> Watch<'a> {
 
     /// Combines all figures. The program has ended, so whatever cannot be read now is absent,
     /// and its exit code is kept.
-    fn finish(mut self, command: Vec<String>, ended: Option<Ended>, ending: Ending) -> Observed {
+    fn finish(
+        mut self,
+        command: Vec<String>,
+        ended: Option<ExitStatus>,
+        ending: Ending,
+    ) -> Observed {
         let seconds = self.begun.elapsed().as_secs_f64();
         self.connections.look();
         let machine = self.machine.take().map(|machine| machine.stop());
@@ -454,7 +460,7 @@ fn table(rows: &[Row]) -> Vec<ObservedCall> {
 }
 
 /// The program's CPU time: as reported to its parent, or the sum of its threads.
-fn used(ended: Option<Ended>, threads: &[ObservedThread]) -> Option<CpuTime> {
+fn used(ended: Option<ExitStatus>, threads: &[ObservedThread]) -> Option<CpuTime> {
     if let Some(ended) = ended {
         return Some(CpuTime {
             user: ended.user.as_secs_f64(),

@@ -3,7 +3,7 @@
 //! rendered in any format.
 
 use super::WorkUnit;
-use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, Places, Row};
+use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, RankingLine, Row};
 use super::ends::Ends;
 use super::flame::{BOXES, Chart, flames};
 use super::subsystem::{Classes, Coverage, Rules};
@@ -74,7 +74,7 @@ pub struct Ranked {
     pub left_out: Option<LeftOut>,
     /// Those that take most on each side, in two columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<Places>,
+    pub places: Vec<RankingLine>,
 }
 
 /// Functions of a ranking.

@@ -40,7 +40,7 @@ pub use render::html::{
     history as history_page, observation as observation_page, study as study_page,
 };
 pub use report::{Report, Style, Subject};
-pub use sections::frames::{Why, why};
+pub use sections::frames::{RateDifference, why};
 pub use wording::ascii::wrap;
 pub use wording::limits::limits;
 pub use wording::offload::MODEL;

@@ -1,7 +1,7 @@
 //! Making and restoring settings: read, journal, change, verify; and the
 //! same steps backwards.
 
-use super::journal::{Begin, Change, Chronicle, Entry, JOURNAL_SCHEMA, JournalStorage};
+use super::journal::{Begin, Change, Entry, JOURNAL_SCHEMA, JournalState, JournalStorage};
 use super::kinds::access;
 use super::machine::Machine;
 use bytepath_record::{
@@ -300,7 +300,7 @@ pub(super) enum JournalOrigin {
 }
 
 impl JournalOrigin {
-    pub(crate) fn of(chronicle: &Chronicle, machine: &impl Machine) -> JournalOrigin {
+    pub(crate) fn of(chronicle: &JournalState, machine: &impl Machine) -> JournalOrigin {
         let Some(begin) = &chronicle.begin else { return JournalOrigin::Here };
         let here = machine.identity();
         if begin.boot != here.boot {

@@ -77,7 +77,7 @@ pub struct Change {
 
 /// What a journal records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Chronicle {
+pub struct JournalState {
     /// Who wrote it; none if the crash came before its first line was whole.
     pub begin: Option<Begin>,
     /// What was changed, or was about to be, in that order.
@@ -100,7 +100,7 @@ pub struct Damage {
     pub text: String,
 }
 
-impl Chronicle {
+impl JournalState {
     /// Whether something is left to be restored, as far as can be known.
     pub fn is_unfinished(&self) -> bool {
         let pending = self.changes.iter().any(|change| !change.undone);
@@ -149,9 +149,9 @@ pub fn seal(json: &[u8]) -> Vec<u8> {
 
 /// Reads a journal, however it is damaged. A newer version is refused, because
 /// half of it might be understood.
-pub fn read(bytes: &[u8]) -> Result<Chronicle, Fault> {
+pub fn read(bytes: &[u8]) -> Result<JournalState, Fault> {
     let (whole, torn) = bytes.split_at(bytes.len() - torn(bytes));
-    let mut chronicle = Chronicle { torn: !torn.is_empty(), ..Chronicle::default() };
+    let mut chronicle = JournalState { torn: !torn.is_empty(), ..JournalState::default() };
     let mut found: BTreeMap<u32, Change> = BTreeMap::new();
     for (number, line) in (1..).zip(whole.split(|byte| *byte == b'\n')) {
         if line.is_empty() {

@@ -6,10 +6,10 @@
 //! reads the journal. This crate does not decide what is set. It runs in the process that is on
 //! the machine concerned: an agent's, or the controller's for its own host.
 //!
-//! The way of a setting: [`Applied::apply`] takes the lock of a folder ([`Place`]), replays the
+//! The way of a setting: [`Applied::apply`] takes the lock of a folder ([`StateFolder`]), replays the
 //! journal of a run that died, and hands each setting to the engine, which reads and writes a
 //! [`Machine`]. [`ThisMachine`] is the one that runs; `kinds` is its table of how each kind is
-//! read and changed. `docs/settings.md` describes what survives what.
+//! read and changed. `docs/reference/settings.md` describes what survives what.
 //!
 //! A machine can be anything that has settings:
 //!
@@ -76,11 +76,11 @@ mod qdisc;
 
 pub use loan::{namespace_of, tune, tuning};
 pub use machine::{Identity, Machine, ThisMachine};
-pub use place::{JournalFile, Lock, Place, STATE_VARIABLE};
+pub use place::{JournalFile, Lock, STATE_VARIABLE, StateFolder};
 
 use bytepath_record::{Fault, FaultKind, RestorationRow, SettingRecord, WantedSetting};
 use engine::{Engine, JournalOrigin};
-use journal::{Chronicle, Damage, JournalStorage};
+use journal::{Damage, JournalState, JournalStorage};
 use std::io::Write;
 
 /// Settings that are in force. Dropping it restores them; [`Applied::undo`]
@@ -103,7 +103,7 @@ impl<M: Machine> Applied<M> {
     /// cannot be made. If one fails when it is its turn, those before it are
     /// restored.
     pub fn apply(
-        place: &Place,
+        place: &StateFolder,
         machine: M,
         wanted: &[WantedSetting],
     ) -> Result<(Applied<M>, Vec<RestorationRow>), Fault> {
@@ -189,7 +189,7 @@ impl<M: Machine> Drop for Applied<M> {
 
 /// Restores what a run that has died left behind. The rows come in the order in
 /// which it was done; none are there if nothing was to be done.
-pub fn restore(place: &Place, machine: impl Machine) -> Result<Vec<RestorationRow>, Fault> {
+pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<RestorationRow>, Fault> {
     // Without a journal there is nothing to lock, and no folder to make.
     if place.read()?.is_none() && !place.is_locked() && !place.has_journal() {
         return Ok(Vec::new());
@@ -199,7 +199,7 @@ pub fn restore(place: &Place, machine: impl Machine) -> Result<Vec<RestorationRo
 }
 
 fn replay_journal<M: Machine>(
-    place: &Place,
+    place: &StateFolder,
     lock: &Lock,
     machine: M,
 ) -> Result<(M, Vec<RestorationRow>), Fault> {
@@ -228,7 +228,7 @@ fn replay_journal<M: Machine>(
 }
 
 /// What a run that has died left behind, if any did; none while one is at work.
-pub fn left_behind(place: &Place) -> Option<Chronicle> {
+pub fn left_behind(place: &StateFolder) -> Option<JournalState> {
     // One that cannot be read is reported by the next attempt to set something.
     place.read().ok().flatten().filter(|_| !place.is_locked())
 }

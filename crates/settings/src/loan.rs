@@ -9,7 +9,7 @@
 
 use super::access::no_device;
 use super::offloads::is_set_by_link;
-use super::place::Place;
+use super::place::StateFolder;
 use super::qdisc::{defaults, irreplaceable, root_text, set_root};
 use bytepath_record::{DeviceName, Fault, FaultKind, Setting, SettingValue};
 use bytepath_sys::device as kernel;
@@ -380,7 +380,7 @@ fn folder(device: &DeviceName) -> PathBuf {
 }
 
 fn file(device: &DeviceName) -> PathBuf {
-    Place::standard().lent(device)
+    StateFolder::standard().lent(device)
 }
 
 fn absent(device: &DeviceName) -> Fault {

@@ -1,6 +1,6 @@
 //! Where the journal is, and who may write it: one bytepath per host.
 
-use super::journal::{self, Chronicle, JournalStorage};
+use super::journal::{self, JournalState, JournalStorage};
 use bytepath_record::{DeviceName, Fault, FaultKind};
 use bytepath_sys::file_lock;
 use bytepath_sys::files::{self, Folder};
@@ -20,7 +20,7 @@ const LONGEST: u64 = 64 << 20;
 
 /// The folder of journal and lock.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct StateFolder {
     folder: PathBuf,
 }
 
@@ -53,26 +53,26 @@ const OUTLIVED: Duration = Duration::from_secs(10);
 const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
 
-impl Place {
+impl StateFolder {
     /// Where the next bytepath looks, also after a reboot: `$BYTEPATH_STATE`,
     /// else `/var/lib/bytepath` for root, else `$XDG_STATE_HOME/bytepath` or
     /// `~/.local/state/bytepath`.
-    pub fn standard() -> Place {
+    pub fn standard() -> StateFolder {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(folder) = variable(STATE_VARIABLE) {
-            return Place::at(folder);
+            return StateFolder::at(folder);
         }
         if rustix::process::geteuid().is_root() {
-            return Place::at("/var/lib/bytepath");
+            return StateFolder::at("/var/lib/bytepath");
         }
         let state = variable("XDG_STATE_HOME").map(PathBuf::from).unwrap_or_else(|| {
             PathBuf::from(variable("HOME").unwrap_or_else(|| "/".into())).join(".local/state")
         });
-        Place::at(state.join("bytepath"))
+        StateFolder::at(state.join("bytepath"))
     }
 
-    pub fn at(folder: impl Into<PathBuf>) -> Place {
-        Place { folder: folder.into() }
+    pub fn at(folder: impl Into<PathBuf>) -> StateFolder {
+        StateFolder { folder: folder.into() }
     }
 
     pub fn journal(&self) -> PathBuf {
@@ -126,7 +126,7 @@ impl Place {
 
     /// What the journal of an earlier run records; none if there is none, or if it
     /// has nothing to restore. Without the lock, that run may still be going on.
-    pub fn read(&self) -> Result<Option<Chronicle>, Fault> {
+    pub fn read(&self) -> Result<Option<JournalState>, Fault> {
         let path = self.journal();
         let opened = self.open().and_then(|folder| own(folder.reader(JOURNAL)?));
         let bytes = match opened.and_then(|file| files::bounded(file, LONGEST)) {
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_lock_of_a_dead_process_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::at(folder.path());
+        let place = StateFolder::at(folder.path());
         let lock = place.lock().unwrap();
         let said = place.lock().unwrap_err().to_string();
         assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");

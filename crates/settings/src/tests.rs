@@ -108,8 +108,8 @@ impl Tree {
         ThisMachine::new(Roots::recorded(self.dir.path()))
     }
 
-    fn place(&self) -> Place {
-        Place::at(self.path("state"))
+    fn place(&self) -> StateFolder {
+        StateFolder::at(self.path("state"))
     }
 
     fn restore(&self) -> Vec<RestorationRow> {

@@ -3,7 +3,7 @@
 use super::options::{
     TypedOption, did_you_mean, differing, resolve, split, suggest, unknown_option, usage,
 };
-use super::placement::CoreSpec;
+use super::placement::PlacementSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
 use bytepath_record::{
@@ -55,7 +55,7 @@ pub struct PathSpec {
 
 /// What is requested.
 #[derive(Clone, Debug)]
-pub struct Ask<'a> {
+pub struct CellRequest<'a> {
     /// Paths: `PAIR`, `PAIR:key=value,...` or `TX[:...]+RX[:...]`.
     pub paths: &'a [String],
     /// Workload: `NAME[:key=value,...]`; empty takes the first of the catalogue.
@@ -65,24 +65,24 @@ pub struct Ask<'a> {
     /// Link: `PRESET[:key=value,...]`.
     pub link: &'a str,
     /// Placement.
-    pub cores: &'a CoreSpec,
+    pub cores: &'a PlacementSpec,
     /// Kernels, each for every path; empty leaves the kernel to the testbed.
     pub kernels: &'a [Kernel],
     /// The path that all others are compared with; `None` takes the first.
     pub baseline: Option<&'a str>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> CellRequest<'a> {
     /// The default workload over default connections and the link `wire`, by these paths.
-    pub fn of(paths: &'a [String], cores: &'a CoreSpec) -> Self {
+    pub fn of(paths: &'a [String], cores: &'a PlacementSpec) -> Self {
         let (workload, stream, link) = ("", "", "wire");
-        Ask { paths, workload, stream, link, cores, kernels: &[], baseline: None }
+        CellRequest { paths, workload, stream, link, cores, kernels: &[], baseline: None }
     }
 }
 
 /// The cells requested, and the id of the baseline. The baseline gets a second cell,
 /// marked `null`, by which the study measures its own noise.
-pub fn cells(ask: &Ask, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
+pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
     let mut cells: Vec<Cell> = Vec::new();
     let own = [None];
     let named: Vec<Option<&Kernel>> = ask.kernels.iter().map(Some).collect();
@@ -124,7 +124,7 @@ pub(super) fn cell(
     workload: &str,
     stream: &str,
     link: &str,
-    cores: &CoreSpec,
+    cores: &PlacementSpec,
     kernel: Option<&Kernel>,
     spec: &PathSpec,
 ) -> Result<Cell, Fault> {
@@ -174,7 +174,7 @@ pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String)
 }
 
 /// Link and placement may both name the CPU of the kernel's receive work.
-fn agree(link: &LinkSettings, cores: &CoreSpec) -> Result<(), Fault> {
+fn agree(link: &LinkSettings, cores: &PlacementSpec) -> Result<(), Fault> {
     let (Some(rps), softirq) = (link.rps, cores.placement.softirq) else { return Ok(()) };
     if softirq.is_link() || softirq.cpu() == Some(rps) {
         return Ok(());
@@ -348,7 +348,7 @@ mod tests {
     fn ids(paths: &[&str], stream: &str, link: &str) -> Result<Vec<String>, Fault> {
         let paths: Vec<String> = paths.iter().map(|p| (*p).to_owned()).collect();
         let cores = parse_cores("two", [0, 1])?;
-        let ask = Ask { stream, link, ..Ask::of(&paths, &cores) };
+        let ask = CellRequest { stream, link, ..CellRequest::of(&paths, &cores) };
         let (cells, baseline) = cells(&ask, &spec())?;
         assert_eq!(cells[0].id, baseline);
         Ok(cells.into_iter().map(|c| c.id.0).collect())
@@ -391,7 +391,7 @@ mod tests {
         let cores = parse_cores("two", [0, 1]).unwrap();
         let kernels = [Kernel::named("old", "./a"), Kernel::named("new", "./b")];
         let paths = ["socket".to_owned(), "uring".to_owned()];
-        let ask = |kernels| Ask { kernels, ..Ask::of(&paths, &cores) };
+        let ask = |kernels| CellRequest { kernels, ..CellRequest::of(&paths, &cores) };
         let (all, baseline) = cells(&ask(&kernels), &spec()).unwrap();
         let ids: Vec<&str> = all.iter().map(|cell| cell.id.0.as_str()).collect();
         assert_eq!(
@@ -429,7 +429,7 @@ mod tests {
     fn the_baseline_must_be_there() {
         let paths = ["socket".to_owned()];
         let cores = parse_cores("two", [0, 1]).unwrap();
-        let ask = Ask { baseline: Some("uring"), ..Ask::of(&paths, &cores) };
+        let ask = CellRequest { baseline: Some("uring"), ..CellRequest::of(&paths, &cores) };
         assert!(cells(&ask, &spec()).unwrap_err().message.contains("not among"));
     }
 }

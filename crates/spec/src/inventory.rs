@@ -62,7 +62,8 @@ impl Inventory {
         toml::from_str(text).map_err(|e| {
             let line = e.span().map(|span| text[..span.start].lines().count().max(1));
             let place = line.map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
-            usage(format!("{place}: {}", e.message())).remedy("docs/hosts.md describes the format")
+            usage(format!("{place}: {}", e.message()))
+                .remedy("docs/guide/hosts.md describes the format")
         })
     }
 

@@ -26,7 +26,9 @@ mod settings;
 mod stream;
 mod testbed;
 
-pub use cells::{Ask, PairDeclaration, PathDeclaration, PathSpec, WorkloadDeclaration, cells};
+pub use cells::{
+    CellRequest, PairDeclaration, PathDeclaration, PathSpec, WorkloadDeclaration, cells,
+};
 pub use experiment::{
     Catalogues, Experiment, Layout, MOST_BLOCKS, MOST_CELLS, OWN_FACTORS, check_design,
     check_lanes, check_stopping, default_design, experiment_schema, factor_names, parse_budget,
@@ -37,7 +39,7 @@ pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
 pub use options::{resolve, split, suggest, usage};
 pub use order::order;
-pub use placement::{CoreSpec, Cpus, PARTS, SHORT_FORMS, parse_cores, read_cores};
+pub use placement::{Cpus, PARTS, PlacementSpec, SHORT_FORMS, parse_cores, read_cores};
 pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};
 pub use profiling::{
     DEFAULT_PROFILE, MOST_PROFILES, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile,

@@ -5,7 +5,7 @@ use bytepath_record::{Facts, Fault, Placement, Role, SoftirqCpu};
 
 /// A placement and how ids name it (empty for the default).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CoreSpec {
+pub struct PlacementSpec {
     /// The CPUs.
     pub placement: Placement,
     /// Part of a cell's id.
@@ -141,7 +141,7 @@ pub const PARTS: [(&str, &str); 6] = [
 /// alone or after one of the others. A part goes to a CPU, is `free`, or goes where
 /// the `sender` or the `receiver` is. `cpus` are those that may be used; others are an
 /// error.
-pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> {
+pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, Fault> {
     let cpus = cpus.into();
     let cores = place(text, &cpus)?;
     let Err((part, cpu, usable)) = cpus.check(&cores.placement) else { return Ok(cores) };
@@ -158,11 +158,11 @@ pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault>
 /// As [`parse_cores`], but a CPU that is not there is not an error: an experiment
 /// is written once for many machines. A short form that takes more CPUs than there are
 /// continues with the next numbers.
-pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<CoreSpec, Fault> {
+pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, Fault> {
     place(text, &cpus.into())
 }
 
-fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
+fn place(text: &str, cpus: &Cpus) -> Result<PlacementSpec, Fault> {
     let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.thread(role)) else {
         return Err(usage("this process may use no CPU at all"));
     };
@@ -205,7 +205,7 @@ fn place(text: &str, cpus: &Cpus) -> Result<CoreSpec, Fault> {
         put(&mut placement, one)?;
     }
     let difference = difference(&placement, base, &of_base);
-    Ok(CoreSpec { placement, difference })
+    Ok(PlacementSpec { placement, difference })
 }
 
 /// What precedes the named parts.

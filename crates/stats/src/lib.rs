@@ -38,8 +38,10 @@ mod verdict;
 
 pub use cell::*;
 pub use estimate::*;
-pub use metric::{Direction, Question};
-pub use offload::{BreakEven, CopyAt, CopyCell, CopyComparison, CopyRow, CopyTrial, Pays, offload};
+pub use metric::{Direction, Metric};
+pub use offload::{
+    Benefit, BreakEven, CopyAt, CopyCell, CopyComparison, CopyRow, CopyTrial, offload,
+};
 pub use planning::*;
 pub use rules::{DEFAULT_MARGIN, Rules};
 pub use sizing::{

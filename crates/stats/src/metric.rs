@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What is compared: a metric, and which direction of it is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub enum Question {
+pub enum Metric {
     /// Work per second.
     Rate,
     /// CPU seconds per unit of work, both ends together.
@@ -25,43 +25,43 @@ pub enum Direction {
     Lower,
 }
 
-impl Question {
+impl Metric {
     /// All that a study may answer; each is a family of its own.
-    pub const ALL: [Question; 8] = [
-        Question::Rate,
-        Question::Cpu,
-        Question::Instructions,
-        Question::Latency(Percentile::P50),
-        Question::Latency(Percentile::P90),
-        Question::Latency(Percentile::P99),
-        Question::Latency(Percentile::P999),
-        Question::Latency(Percentile::P9999),
+    pub const ALL: [Metric; 8] = [
+        Metric::Rate,
+        Metric::Cpu,
+        Metric::Instructions,
+        Metric::Latency(Percentile::P50),
+        Metric::Latency(Percentile::P90),
+        Metric::Latency(Percentile::P99),
+        Metric::Latency(Percentile::P999),
+        Metric::Latency(Percentile::P9999),
     ];
 
     /// Those that reports answer in a sentence, and the stopping rule looks at.
-    pub const MAIN: [Question; 5] = [
-        Question::Rate,
-        Question::Cpu,
-        Question::Instructions,
-        Question::Latency(Percentile::P50),
-        Question::Latency(Percentile::P99),
+    pub const MAIN: [Metric; 5] = [
+        Metric::Rate,
+        Metric::Cpu,
+        Metric::Instructions,
+        Metric::Latency(Percentile::P50),
+        Metric::Latency(Percentile::P99),
     ];
 
     /// Name of the metric, as thresholds and histories take it.
     pub fn name(self) -> &'static str {
         match self {
-            Question::Rate => "rate",
-            Question::Cpu => "cpu",
-            Question::Instructions => "instructions",
-            Question::Latency(percentile) => percentile.name(),
+            Metric::Rate => "rate",
+            Metric::Cpu => "cpu",
+            Metric::Instructions => "instructions",
+            Metric::Latency(percentile) => percentile.name(),
         }
     }
 
     /// Which values are better.
     pub fn direction(self) -> Direction {
         match self {
-            Question::Rate => Direction::Higher,
-            Question::Cpu | Question::Instructions | Question::Latency(_) => Direction::Lower,
+            Metric::Rate => Direction::Higher,
+            Metric::Cpu | Metric::Instructions | Metric::Latency(_) => Direction::Lower,
         }
     }
 
@@ -69,35 +69,35 @@ impl Question {
     /// `higher` go with every metric.
     pub fn words(self) -> [&'static str; 2] {
         match self {
-            Question::Rate => ["slower", "faster"],
-            Question::Cpu => ["less", "more"],
-            Question::Instructions => ["fewer", "more"],
-            Question::Latency(_) => ["lower", "higher"],
+            Metric::Rate => ["slower", "faster"],
+            Metric::Cpu => ["less", "more"],
+            Metric::Instructions => ["fewer", "more"],
+            Metric::Latency(_) => ["lower", "higher"],
         }
     }
 
     /// Splits `CELL.METRIC`; the cell's id may hold dots. `None` if it names no
     /// metric. `throughput` is another name of the rate.
-    pub fn split(subject: &str) -> Option<(&str, Question)> {
-        let names = Question::ALL.map(|question| (question.name(), question));
-        names.into_iter().chain([("throughput", Question::Rate)]).find_map(|(name, question)| {
+    pub fn split(subject: &str) -> Option<(&str, Metric)> {
+        let names = Metric::ALL.map(|question| (question.name(), question));
+        names.into_iter().chain([("throughput", Metric::Rate)]).find_map(|(name, question)| {
             let cell = subject.strip_suffix(name)?.strip_suffix('.')?;
             (!cell.is_empty()).then_some((cell, question))
         })
     }
 }
 
-impl From<Question> for String {
-    fn from(question: Question) -> String {
+impl From<Metric> for String {
+    fn from(question: Metric) -> String {
         question.name().to_owned()
     }
 }
 
-impl TryFrom<String> for Question {
+impl TryFrom<String> for Metric {
     type Error = String;
 
-    fn try_from(name: String) -> Result<Question, String> {
-        let known = Question::ALL.into_iter().find(|question| question.name() == name);
+    fn try_from(name: String) -> Result<Metric, String> {
+        let known = Metric::ALL.into_iter().find(|question| question.name() == name);
         known.ok_or_else(|| format!("'{name}' is not a metric"))
     }
 }

@@ -78,7 +78,7 @@ pub struct CopyRow {
 /// In what an engine has to be better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pays {
+pub enum Benefit {
     /// The caller's time for a copy.
     Time,
     /// Bytes per second.
@@ -96,7 +96,7 @@ pub struct BreakEven<A = CopyAt> {
     /// How copies are done.
     #[serde(flatten)]
     pub at: A,
-    pub pays: Pays,
+    pub pays: Benefit,
     /// The least size from which on it is better beyond doubt at every size, and how much at
     /// that one; `None` if it does not even at the largest.
     pub from: Option<(u64, Effect)>,
@@ -126,14 +126,14 @@ pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<Break
     });
     let rows: Vec<CopyRow> = rows.collect();
     let beside: Vec<&CopyComparison> = rows.iter().map(|row| &row.beside).collect();
-    let found = break_evens(&beside, [Pays::Time, Pays::Rate]);
+    let found = break_evens(&beside, [Benefit::Time, Benefit::Rate]);
     (rows, found)
 }
 
 /// From where on each engine other than the first pays off, in each of two ways.
 pub(crate) fn break_evens<A: Clone + PartialEq>(
     rows: &[&CopyComparison<A>],
-    pays: [Pays; 2],
+    pays: [Benefit; 2],
 ) -> Vec<BreakEven<A>> {
     let mut found: Vec<BreakEven<A>> = Vec::new();
     for row in rows.iter().filter(|row| row.faster.is_some()) {
@@ -148,7 +148,7 @@ pub(crate) fn break_evens<A: Clone + PartialEq>(
 fn break_even<A: Clone + PartialEq>(
     rows: &[&CopyComparison<A>],
     cell: &CopyCell<A>,
-    pays: Pays,
+    pays: Benefit,
 ) -> BreakEven<A> {
     let mut sizes: Vec<&CopyComparison<A>> = rows
         .iter()
@@ -157,12 +157,12 @@ fn break_even<A: Clone + PartialEq>(
         .collect();
     sizes.sort_by_key(|row| row.cell.size);
     let effect = |row: &CopyComparison<A>| match pays {
-        Pays::Rate => row.faster.clone(),
-        Pays::Time | Pays::Cpu => row.dearer.clone(),
+        Benefit::Rate => row.faster.clone(),
+        Benefit::Time | Benefit::Cpu => row.dearer.clone(),
     };
     let better = |row: &&&CopyComparison<A>| {
         let interval = effect(row).and_then(|effect| effect.interval);
-        interval.is_some_and(|i| if pays == Pays::Rate { i.low > 1.0 } else { i.high < 1.0 })
+        interval.is_some_and(|i| if pays == Benefit::Rate { i.low > 1.0 } else { i.high < 1.0 })
     };
     let least = sizes.iter().rev().take_while(better).last();
     let from = least.and_then(|row| Some((row.cell.size, effect(row)?)));
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(rows.len(), 10);
         assert!(rows[0].beside.dearer.is_none());
         let [time, rate] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((time.pays, rate.pays), (Pays::Time, Pays::Rate));
+        assert_eq!((time.pays, rate.pays), (Benefit::Time, Benefit::Rate));
         let (size, effect) = time.from.as_ref().unwrap();
         assert_eq!(*size, 2048, "at 1000 it is not significantly better");
         let interval = effect.interval.unwrap();

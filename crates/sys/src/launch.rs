@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A child that is not the program yet. Dropping it ends it.
 #[derive(Debug)]
-pub struct Held {
+pub struct PausedProgram {
     pid: u32,
     /// The child waits for a byte from here; end of file is the end of it.
     go: Option<File>,
@@ -30,7 +30,7 @@ pub struct Launched {
 /// How a child ended and what it used, itself and those children of it that it
 /// waited for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ended {
+pub struct ExitStatus {
     /// Exit code, or the signal that ended it.
     pub how: How,
     pub user: Duration,
@@ -67,10 +67,10 @@ pub fn find(command: &OsStr, path: Option<OsString>) -> io::Result<PathBuf> {
     Err(error)
 }
 
-impl Held {
+impl PausedProgram {
     /// Makes the child. `arguments` begin with the name the program is to see
     /// itself called by.
-    pub fn new(file: &Path, arguments: &[OsString]) -> io::Result<Held> {
+    pub fn new(file: &Path, arguments: &[OsString]) -> io::Result<PausedProgram> {
         let text = |text: &OsStr| {
             CString::new(text.as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
         };
@@ -100,7 +100,7 @@ impl Held {
             unsafe { child(&wait, &go, &report, file.as_ptr(), argv.as_ptr(), envp.as_ptr()) }
         }
         let pid = check(pid.into())? as u32;
-        Ok(Held { pid, go: Some(go.into()), failed: failed.into() })
+        Ok(PausedProgram { pid, go: Some(go.into()), failed: failed.into() })
     }
 
     /// Its process id; the program's, later.
@@ -129,7 +129,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for PausedProgram {
     fn drop(&mut self) {
         if let Some(go) = self.go.take() {
             drop(go);
@@ -145,7 +145,7 @@ impl Launched {
     }
 
     /// Waits for its end.
-    pub fn wait(self) -> io::Result<Ended> {
+    pub fn wait(self) -> io::Result<ExitStatus> {
         // SAFETY: all zeros are a valid rusage.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         let mut status = 0;
@@ -165,7 +165,7 @@ impl Launched {
         } else {
             How::Code(libc::WEXITSTATUS(status))
         };
-        Ok(Ended { how, user: duration(usage.ru_utime), system: duration(usage.ru_stime) })
+        Ok(ExitStatus { how, user: duration(usage.ru_utime), system: duration(usage.ru_stime) })
     }
 }
 
@@ -230,7 +230,7 @@ mod tests {
     fn run(command: &[&str]) -> io::Result<How> {
         let arguments: Vec<OsString> = command.iter().map(OsString::from).collect();
         let file = find(&arguments[0], std::env::var_os("PATH"))?;
-        Ok(Held::new(&file, &arguments)?.release()?.wait()?.how)
+        Ok(PausedProgram::new(&file, &arguments)?.release()?.wait()?.how)
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_child_that_ends_before_it_is_let_go_is_reaped() {
         let file = find("true".as_ref(), std::env::var_os("PATH")).unwrap();
-        let held = Held::new(&file, &["true".into()]).unwrap();
+        let held = PausedProgram::new(&file, &["true".into()]).unwrap();
         let folder = PathBuf::from(format!("/proc/{}", held.pid()));
         signal(held.pid(), libc::SIGKILL).unwrap();
         while !std::fs::read_to_string(folder.join("stat")).unwrap().contains(") Z") {
@@ -265,9 +265,9 @@ mod tests {
         let mark = dir.path().join("mark");
         let arguments = ["touch".into(), mark.clone().into_os_string()];
         let file = find(&arguments[0], std::env::var_os("PATH")).unwrap();
-        drop(Held::new(&file, &arguments).unwrap());
+        drop(PausedProgram::new(&file, &arguments).unwrap());
         assert!(!mark.exists(), "a child that was never let go did something");
-        let held = Held::new(&file, &arguments).unwrap();
+        let held = PausedProgram::new(&file, &arguments).unwrap();
         assert!(!mark.exists());
         held.release().unwrap().wait().unwrap();
         assert!(mark.exists());
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_child_that_ended_before_it_was_let_go_is_waited_for() {
         let file = find(OsStr::new("true"), std::env::var_os("PATH")).unwrap();
-        let held = Held::new(&file, &["true".into()]).unwrap();
+        let held = PausedProgram::new(&file, &["true".into()]).unwrap();
         let pid = held.pid();
         signal(pid, libc::SIGKILL).unwrap();
         // Until it is a zombie its end goes unnoticed.

@@ -5,7 +5,7 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
+use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support,
     Unit,
@@ -57,16 +57,16 @@ const RX_OPTIONS: &[OptionSpec] = &[
 /// Frames that are taken at once.
 const TURN: usize = 64;
 
-fn check_tx(job: &Job, _: &Facts) -> Support {
+fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
     super::fits(ring(job))
 }
 
-fn check_rx(job: &Job, _: &Facts) -> Support {
+fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
     frames::on_a_device(job).and(super::fits(ring(job)))
 }
 
 /// Entries of its rings, where the job's frames fit into its memory.
-fn ring(job: &Job) -> Result<u32, Fault> {
+fn ring(job: &HalfConfig) -> Result<u32, Fault> {
     let usage = |text: String, remedy: String| Fault::new(FaultKind::Usage, text).remedy(remedy);
     let entries = job.options.number("ring").unwrap_or(2048) as u32;
     if !entries.is_power_of_two() {
@@ -82,7 +82,7 @@ fn ring(job: &Job) -> Result<u32, Fault> {
     Ok(entries)
 }
 
-fn binding(job: &Job) -> Binding {
+fn binding(job: &HalfConfig) -> Binding {
     match job.options.word("bind") {
         "copy" => Binding::Copy,
         "zero-copy" => Binding::ZeroCopy,
@@ -102,7 +102,7 @@ fn refused(at: &Attached, error: &io::Error) -> Fault {
     }
 }
 
-fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let at = Attached::of(connection)?;
     let (plan, flow) = (frames::plan(job)?, connection.index());
     let all = plan.all(flow);
@@ -205,7 +205,11 @@ impl Generator {
     }
 }
 
-fn open_rx(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(
+    job: &HalfConfig,
+    connection: &dyn Connection,
+    group: &Group,
+) -> Result<Box<dyn Rx>, Fault> {
     let (at, flow) = (Attached::of(connection)?, connection.index());
     let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
     let receiver = receiver.map_err(|e| refused(&at, &e))?;

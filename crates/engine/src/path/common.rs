@@ -1,7 +1,7 @@
 //! What halves share: their memory, their attempts, and refusals that several have.
 
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Job, Pattern};
+use crate::workload::{HalfConfig, Pattern};
 use bytepath_record::{Attempt, Fault, OptionKind, OptionSpec, Outcome, Protocol, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
@@ -25,7 +25,7 @@ pub(super) fn fits<T>(result: Result<T, Fault>) -> Support {
 
 /// Refuses to wait for more than one message at once where the peer sends the next only
 /// after it has been answered.
-pub(super) fn waits_within_messages(job: &Job, bytes: Option<u64>) -> Support {
+pub(super) fn waits_within_messages(job: &HalfConfig, bytes: Option<u64>) -> Support {
     let size = job.message_size;
     match bytes.map(|bytes| bytes.min(job.read_size)) {
         Some(bytes) if job.batch == 1 && bytes > size => Support::no(
@@ -37,7 +37,7 @@ pub(super) fn waits_within_messages(job: &Job, bytes: Option<u64>) -> Support {
 }
 
 /// Refuses a working set where the kernel chooses the memory that bytes arrive in.
-pub(super) fn reads_into_kernel_memory(job: &Job, name: &str) -> Support {
+pub(super) fn reads_into_kernel_memory(job: &HalfConfig, name: &str) -> Support {
     refuse_if(
         job.read_memory > job.read_size,
         format!("{name} does not read into memory of its own"),
@@ -46,7 +46,7 @@ pub(super) fn reads_into_kernel_memory(job: &Job, name: &str) -> Support {
 }
 
 /// Refuses an option that concerns only streams.
-pub(super) fn needs_stream(job: &Job, option: &str, is_set: bool) -> Support {
+pub(super) fn needs_stream(job: &HalfConfig, option: &str, is_set: bool) -> Support {
     match (is_set, job.protocol) {
         (false, _) | (_, Protocol::Tcp) => Support::Yes,
         (true, other) => Support::no(

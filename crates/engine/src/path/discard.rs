@@ -5,7 +5,7 @@
 use super::common::{self, LOWAT};
 use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow};
-use crate::workload::{Account, Group, Job, Recorder, Rx};
+use crate::workload::{Account, Group, HalfConfig, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, Support, Touch};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
@@ -19,7 +19,7 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-fn check(job: &Job, _: &Facts) -> Support {
+fn check(job: &HalfConfig, _: &Facts) -> Support {
     match job.touch {
         Touch::None => super::reads_into_kernel_memory(job, PATH.name)
             .and(super::waits_within_messages(job, job.options.number("lowat"))),
@@ -31,7 +31,7 @@ fn check(job: &Job, _: &Facts) -> Support {
     }
 }
 
-fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     let lowat = job.options.number("lowat").map(|bytes| bytes.min(job.read_size));
     Ok(Box::new(Discarder {
         flow: connection.kernel()?,
@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn discard_refuses_touch() {
         let cell = Cell::new("a", Half::plain("socket"), Half::plain("discard"));
-        let usual = Job::stream(&cell, Role::Receiver);
-        let check = |touch| check(&Job { touch, ..usual.clone() }, &Facts::default());
+        let usual = HalfConfig::stream(&cell, Role::Receiver);
+        let check = |touch| check(&HalfConfig { touch, ..usual.clone() }, &Facts::default());
         assert!(check(Touch::None).is_yes());
         for touch in [Touch::Read, Touch::Verify] {
             let Support::No { reason, remedy } = check(touch) else { panic!("{touch:?}") };

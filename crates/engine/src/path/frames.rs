@@ -1,7 +1,7 @@
 //! What the halves that move frames require of their jobs.
 
 use crate::connection::{Attached, Connection};
-use crate::workload::{Account, FrameInspector, FramePlan, Job, Phase, QUIET, Recorder};
+use crate::workload::{Account, FrameInspector, FramePlan, HalfConfig, Phase, QUIET, Recorder};
 use bytepath_record::{
     Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Touch,
     Unit,
@@ -12,7 +12,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// The frames that are requested of a half.
-pub(super) fn plan(job: &Job) -> Result<&FramePlan, Fault> {
+pub(super) fn plan(job: &HalfConfig) -> Result<&FramePlan, Fault> {
     job.frames.as_ref().ok_or_else(|| {
         Fault::new(FaultKind::Usage, "this path carries only frames")
             .remedy("choose --workload packets")
@@ -24,7 +24,7 @@ pub(super) const ETHERTYPE: u16 = 0x0800;
 
 /// The group of the packet sockets that share what a device receives, where there are several;
 /// the number is this network namespace's.
-pub(super) fn group(job: &Job) -> Option<u16> {
+pub(super) fn group(job: &HalfConfig) -> Option<u16> {
     (job.flows > 1).then_some(1)
 }
 
@@ -108,7 +108,7 @@ pub(super) fn spin(is_there: impl Fn() -> bool) -> bool {
 
 impl ReceivedFrames {
     /// Nothing yet; `before` are the bytes that precede each frame.
-    pub(super) fn of(job: &Job, before: usize) -> ReceivedFrames {
+    pub(super) fn of(job: &HalfConfig, before: usize) -> ReceivedFrames {
         ReceivedFrames {
             inspector: FrameInspector::new(job.touch, before),
             left: job.options.number(STOP_AFTER.name).unwrap_or(u64::MAX),
@@ -215,7 +215,7 @@ impl ReceivedFrames {
 }
 
 /// For a sink that takes frames off the descriptors of a tap.
-pub(super) fn on_a_tap(job: &Job) -> Support {
+pub(super) fn on_a_tap(job: &HalfConfig) -> Support {
     super::refuse_if(
         job.frames.as_ref().is_some_and(|frames| frames.tap.is_none()),
         "the link is not a tap",
@@ -224,7 +224,7 @@ pub(super) fn on_a_tap(job: &Job) -> Support {
 }
 
 /// For a sink that takes no messages of several frames.
-pub(super) fn cut(job: &Job, name: &str) -> Support {
+pub(super) fn cut(job: &HalfConfig, name: &str) -> Support {
     super::refuse_if(
         job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso),
         format!("{name} negotiates no offloads, and would receive unsegmented messages"),
@@ -233,7 +233,7 @@ pub(super) fn cut(job: &Job, name: &str) -> Support {
 }
 
 /// For a sink that takes frames off a device of its own.
-pub(super) fn on_a_device(job: &Job) -> Support {
+pub(super) fn on_a_device(job: &HalfConfig) -> Support {
     super::refuse_if(
         job.frames.as_ref().is_some_and(|frames| frames.tap.is_some()),
         "the sink's end of a tap is not a device",
@@ -242,7 +242,7 @@ pub(super) fn on_a_device(job: &Job) -> Support {
 }
 
 /// For a generator that makes all frames alike.
-pub(super) fn of_one_size(job: &Job, name: &str) -> Support {
+pub(super) fn of_one_size(job: &HalfConfig, name: &str) -> Support {
     let sizes = job.frames.as_ref().map_or(&[][..], FramePlan::sizes);
     super::refuse_if(
         !sizes.windows(2).all(|pair| pair[0] == pair[1]),
@@ -252,7 +252,7 @@ pub(super) fn of_one_size(job: &Job, name: &str) -> Support {
 }
 
 /// For a sink, or with a generator, whose frames cannot be verified: `why` not.
-pub(super) fn cannot_verify(job: &Job, why: &str) -> Support {
+pub(super) fn cannot_verify(job: &HalfConfig, why: &str) -> Support {
     match job.touch {
         Touch::Verify => Support::no(why, "choose touch=none, or another path"),
         _ => Support::Yes,
@@ -260,7 +260,7 @@ pub(super) fn cannot_verify(job: &Job, why: &str) -> Support {
 }
 
 /// For a sink whose frames no application sees.
-pub(super) fn never_seen(job: &Job, name: &str) -> Support {
+pub(super) fn never_seen(job: &HalfConfig, name: &str) -> Support {
     match job.touch {
         Touch::None => Support::Yes,
         _ => Support::no(format!("no application sees what {name} receives"), "choose touch=none"),
@@ -268,7 +268,7 @@ pub(super) fn never_seen(job: &Job, name: &str) -> Support {
 }
 
 /// For a generator whose packets are several frames until the device gets them.
-pub(super) fn counted_by_frame(job: &Job) -> Support {
+pub(super) fn counted_by_frame(job: &HalfConfig) -> Support {
     super::refuse_if(
         job.frames.as_ref().is_some_and(|frames| frames.queued),
         "a queueing discipline counts a message of several datagrams as one \
@@ -278,7 +278,7 @@ pub(super) fn counted_by_frame(job: &Job) -> Support {
 }
 
 /// Where a program is to run.
-pub(super) fn mode(job: &Job) -> Mode {
+pub(super) fn mode(job: &HalfConfig) -> Mode {
     match job.options.word("mode") {
         "generic" => Mode::Generic,
         _ => Mode::Native,

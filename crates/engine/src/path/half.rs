@@ -1,7 +1,7 @@
 //! What a path is: up to two halves, each a description with the functions that check and open it.
 
 use crate::connection::{Connection, FRAMES, KERNEL_TCP, Transport};
-use crate::workload::{FramePlan, Group, Job, Rx, Tx};
+use crate::workload::{FramePlan, Group, HalfConfig, Rx, Tx};
 use bytepath_record::{
     Attempt, Cell, Facts, Fault, Half, OptionSpec, Options, Role, Setting, Support,
 };
@@ -52,7 +52,7 @@ impl DataPath {
             |spec: &OptionSpec| Some((spec.name.to_owned(), spec.kind.parse(spec.default).ok()?));
         let options = Options(half.options.iter().filter_map(default).collect());
         let usual = Cell::new(self.name, Half::plain(self.name), Half::plain(self.name));
-        let mut job = Job { options, ..Job::stream(&usual, role) };
+        let mut job = HalfConfig { options, ..HalfConfig::stream(&usual, role) };
         if half.transports.iter().all(|transport| transport.name() == FRAMES.name())
             && let Ok(frames) = FramePlan::parse("60", 32)
         {
@@ -70,7 +70,7 @@ pub struct HalfPath<Open = ()> {
     /// How this half can meet its peer.
     pub transports: &'static [&'static dyn Transport],
     /// Whether a host with these facts can do this, and whether the values fit together. Pure.
-    pub check: fn(&Job, &Facts) -> Support,
+    pub check: fn(&HalfConfig, &Facts) -> Support,
     /// What has to be set on a NIC before this half with these options can be opened over it, in
     /// this order. Pure; nothing is set here, and nothing is requested on a virtual device.
     pub prepare: fn(&Options, &Wire) -> Result<Vec<Setting>, Fault>,
@@ -78,25 +78,25 @@ pub struct HalfPath<Open = ()> {
     pub open: Open,
 }
 
-pub type OpenTx = fn(&Job, &dyn Connection, &Group) -> Result<Box<dyn Tx>, Fault>;
-pub type OpenRx = fn(&Job, &dyn Connection, &Group) -> Result<Box<dyn Rx>, Fault>;
+pub type OpenTx = fn(&HalfConfig, &dyn Connection, &Group) -> Result<Box<dyn Tx>, Fault>;
+pub type OpenRx = fn(&HalfConfig, &dyn Connection, &Group) -> Result<Box<dyn Rx>, Fault>;
 
 impl HalfPath<OpenTx> {
     /// A sending half without options, over the kernel's TCP.
-    pub const fn tx(check: fn(&Job, &Facts) -> Support, open: OpenTx) -> Self {
+    pub const fn tx(check: fn(&HalfConfig, &Facts) -> Support, open: OpenTx) -> Self {
         HalfPath::new(check, open)
     }
 }
 
 impl HalfPath<OpenRx> {
     /// A receiving half without options, over the kernel's TCP.
-    pub const fn rx(check: fn(&Job, &Facts) -> Support, open: OpenRx) -> Self {
+    pub const fn rx(check: fn(&HalfConfig, &Facts) -> Support, open: OpenRx) -> Self {
         HalfPath::new(check, open)
     }
 }
 
 impl<Open: Copy> HalfPath<Open> {
-    const fn new(check: fn(&Job, &Facts) -> Support, open: Open) -> Self {
+    const fn new(check: fn(&HalfConfig, &Facts) -> Support, open: Open) -> Self {
         let prepare = |_: &Options, _: &Wire| Ok(Vec::new());
         HalfPath { options: &[], transports: &[KERNEL_TCP], check, prepare, open }
     }

@@ -9,7 +9,7 @@
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
 use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Account, Group, Job, Recorder, Tx};
+use crate::workload::{Account, Group, HalfConfig, Recorder, Tx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
 use bytepath_sys::errqueue;
 use bytepath_sys::memory::Region;
@@ -43,11 +43,11 @@ const OPTIONS: &[OptionSpec] = &[
 /// What is tried on a host.
 const ATTEMPT: &str = "so-zerocopy";
 
-fn check(_: &Job, facts: &Facts) -> Support {
+fn check(_: &HalfConfig, facts: &Facts) -> Support {
     facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory")
 }
 
-fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let message = super::message(job.message_size, job.options.flag("huge"))?;
     let reap = job.options.number("reap").map_or(16, |n| n as u32);
     Ok(Box::new(Sender(ZerocopySender::new(connection.kernel()?, Message(message), reap)?)))

@@ -4,7 +4,7 @@
 //! Documentation/networking/iou-zcrx.rst, "Setup NIC").
 
 use super::Wire;
-use crate::workload::Job;
+use crate::workload::HalfConfig;
 use bytepath_record::{
     Channels, DeviceName, Fault, FaultKind, FlowRule, HW_GRO, OptionKind, OptionSpec, Options,
     Ports, Rings, Setting, Split, Support, Word,
@@ -19,7 +19,7 @@ pub(super) const QUEUES: OptionSpec = OptionSpec {
 };
 
 /// Refuses queues that no flow of a job would come by.
-pub(super) fn each_has_a_flow(job: &Job) -> Support {
+pub(super) fn each_has_a_flow(job: &HalfConfig) -> Support {
     let queues = number_of(&job.options);
     super::refuse_if(
         queues > job.flows,

@@ -4,7 +4,7 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, Group, Job, Recorder, Rx, Tx};
+use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::packet::{self, Frames};
 use bytepath_sys::packet_batch::Receiver;
@@ -30,7 +30,7 @@ const OPTIONS: &[OptionSpec] = &[OptionSpec {
     help: "PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline",
 }];
 
-fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let at = Attached::of(connection)?;
     let plan = frames::plan(job)?;
     let socket = packet::sender(at.device()?).map_err(|e| {
@@ -115,7 +115,7 @@ const BATCH: usize = 64;
 /// Room for a frame that is larger than any of the generator's, which is another's.
 const ROOM: usize = 2048;
 
-fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     let at = Attached::of(connection)?;
     let room = ROOM.max(frames::plan(job)?.largest() as usize);
     let (group, buffer) = (frames::group(job), job.options.number("buffer"));

@@ -4,7 +4,7 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, Group, Job, Recorder, Rx, Tx};
+use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::packet;
 use bytepath_sys::packet_ring::{Receiver, Sender};
@@ -42,11 +42,11 @@ const GENERATE_OPTIONS: &[OptionSpec] = &[
 
 const TAKE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::WAIT, frames::STOP_AFTER];
 
-fn slots(job: &Job) -> usize {
+fn slots(job: &HalfConfig) -> usize {
     job.options.number("slots").unwrap_or(0) as usize
 }
 
-fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let at = Attached::of(connection)?;
     let plan = frames::plan(job)?;
     let ring = Sender::open(at.device()?, &plan.all(connection.index()), slots(job));
@@ -105,7 +105,7 @@ impl Tx for Generator {
     }
 }
 
-fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     let at = Attached::of(connection)?;
     let plan = frames::plan(job)?;
     let largest = plan.largest() as usize;

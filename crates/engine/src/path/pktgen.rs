@@ -3,7 +3,7 @@
 
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, FramePlan, Group, Job, Recorder, Tx, share};
+use crate::workload::{Account, FramePlan, Group, HalfConfig, Recorder, Tx, share};
 use bytepath_record::{
     Attempt, Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Outcome, Support,
 };
@@ -60,13 +60,17 @@ fn attempt(_: Option<&str>) -> Vec<Attempt> {
     vec![Attempt { name: ATTEMPT.to_owned(), outcome }]
 }
 
-fn check(job: &Job, facts: &Facts) -> Support {
+fn check(job: &HalfConfig, facts: &Facts) -> Support {
     frames::of_one_size(job, PATH.name)
         .and(frames::cannot_verify(job, "pktgen chooses what is in its frames"))
         .and(facts.require(ATTEMPT, REMEDY))
 }
 
-fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(
+    job: &HalfConfig,
+    connection: &dyn Connection,
+    group: &Group,
+) -> Result<Box<dyn Tx>, Fault> {
     let at = Attached::of(connection)?;
     let plan = frames::plan(job)?;
     let all = group.share(|| Threads::new(job, plan, &at))?;
@@ -95,7 +99,7 @@ enum Waiting {
 }
 
 impl Threads {
-    fn new(job: &Job, plan: &FramePlan, at: &Attached) -> Result<Threads, Fault> {
+    fn new(job: &HalfConfig, plan: &FramePlan, at: &Attached) -> Result<Threads, Fault> {
         if !pktgen::is_there(Path::new(PROC)) {
             boot::load_kept(ATTEMPT)
                 .map_err(|e| Fault::system("loading pktgen", &e).remedy(REMEDY))?;
@@ -158,7 +162,7 @@ impl Drop for Threads {
 }
 
 /// What one flow has of a number of all; 0 is none.
-fn part(all: Option<u64>, job: &Job, flow: u32) -> u64 {
+fn part(all: Option<u64>, job: &HalfConfig, flow: u32) -> u64 {
     all.map_or(0, |all| share(all, job.flows, flow))
 }
 

@@ -2,7 +2,7 @@
 //! the messages for what it lacks and what fails.
 
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::Job;
+use crate::workload::HalfConfig;
 use bytepath_record::{Attempt, Facts, Fault, FaultKind, OptionKind, OptionSpec, Outcome, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::uring::{self, SendEvent, SendRing};
@@ -38,7 +38,7 @@ pub(super) const IOWAIT: OptionSpec = OptionSpec {
 };
 
 /// Whether a job requests waits that count as iowait.
-pub(super) fn counts_iowait(job: &Job) -> bool {
+pub(super) fn counts_iowait(job: &HalfConfig) -> bool {
     job.options.word(IOWAIT.name) == "on"
 }
 
@@ -47,13 +47,13 @@ pub(super) fn counts_iowait(job: &Job) -> bool {
 const CHAIN_BYTES: u64 = 16 << 20;
 
 /// How many messages a chain or bundle holds.
-pub(super) fn chain(job: &Job) -> u32 {
+pub(super) fn chain(job: &HalfConfig) -> u32 {
     let depth = job.options.number("depth").unwrap_or(1).clamp(1, u64::from(job.batch).max(1));
     (CHAIN_BYTES / job.message_size.max(1)).clamp(1, depth) as u32
 }
 
 /// The message size of a job, if one operation can carry it.
-pub(super) fn message_size(job: &Job) -> Result<usize, Fault> {
+pub(super) fn message_size(job: &HalfConfig) -> Result<usize, Fault> {
     /// `MAX_RW_COUNT`, include/linux/fs.h: longer ones are cut silently.
     const MOST: u64 = 0x7fff_f000;
     let size = job.message_size;
@@ -153,7 +153,7 @@ pub(super) fn attempt(name: &str, result: io::Result<()>, detail: &str) -> Attem
 
 /// Whether rings can be made at all and wait as requested, with the reason where they
 /// cannot.
-pub(super) fn support(job: &Job, facts: &Facts) -> Support {
+pub(super) fn support(job: &HalfConfig, facts: &Facts) -> Support {
     let quiet = match job.options.word(IOWAIT.name) {
         "off" => facts.require(NO_IOWAIT, "boot Linux 6.15 or later, or leave iowait at auto"),
         _ => Support::Yes,
@@ -290,7 +290,7 @@ mod tests {
         let asked = |word: &str| {
             let mut cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
             cell.tx.options.0.insert("iowait".into(), OptionValue::Word(word.into()));
-            Job::stream(&cell, Role::Sender)
+            HalfConfig::stream(&cell, Role::Sender)
         };
         let setup = || (SETUP, Outcome::Works(String::new()));
         let old = [setup(), (NO_IOWAIT, Outcome::Missing("they count before 6.15".into()))];
@@ -327,12 +327,16 @@ mod tests {
     fn limits_chains_by_number_and_bytes() {
         let job = |message_size: u64, depth: u64| {
             let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
-            let mut job = Job { message_size, ..Job::stream(&cell, Role::Sender) };
+            let mut job = HalfConfig { message_size, ..HalfConfig::stream(&cell, Role::Sender) };
             job.options.0.insert("depth".into(), OptionValue::Number(depth));
             job
         };
         let of = |message_size, depth| chain(&job(message_size, depth));
-        assert_eq!(chain(&Job { batch: 1, ..job(64, 8) }), 1, "where each message is answered");
+        assert_eq!(
+            chain(&HalfConfig { batch: 1, ..job(64, 8) }),
+            1,
+            "where each message is answered"
+        );
         assert_eq!(of(1 << 20, 4), 4);
         assert_eq!(of(1 << 20, 64), 16);
         assert_eq!(of(64 << 20, 4), 1);

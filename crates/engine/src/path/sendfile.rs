@@ -7,7 +7,7 @@
 
 use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
+use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{Facts, Fault, FaultKind, Manner, Support};
 use bytepath_sys::memory::MemoryFile;
 use bytepath_sys::tcp;
@@ -24,11 +24,11 @@ pub(super) static PATH: DataPath = DataPath {
 /// What is tried on a host.
 const ATTEMPT: &str = "memfd";
 
-fn check(_: &Job, facts: &Facts) -> Support {
+fn check(_: &HalfConfig, facts: &Facts) -> Support {
     facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
 }
 
-fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let (flow, size) = (connection.kernel()?, job.message_size);
     flow.reset_on_death()?;
     let file = file(size).map_err(|e| {

@@ -6,7 +6,7 @@ mod tls;
 use super::common::{self, LOWAT, clamp};
 use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WitnessPage};
-use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher, Tx};
+use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
@@ -58,11 +58,11 @@ const RECEIVE_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-fn check_tx(job: &Job, _: &Facts) -> Support {
+fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
     super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
 }
 
-fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let flow = connection.kernel()?;
     flow.reset_on_death()?;
     if let Some(bytes) = job.options.number("notsent-lowat") {
@@ -76,7 +76,7 @@ fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn 
     Ok(Box::new(Sender { flow, message, at: 0, calls: 0 }))
 }
 
-fn check_rx(job: &Job, _: &Facts) -> Support {
+fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
     let lowat = job.options.number("lowat");
     let waitall = job.options.flag("waitall").then_some(job.read_size);
     super::needs_stream(job, "lowat", lowat.is_some())
@@ -84,7 +84,7 @@ fn check_rx(job: &Job, _: &Facts) -> Support {
         .and(super::waits_within_messages(job, lowat.max(waitall)))
 }
 
-fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     let (flow, options) = (connection.kernel()?, &job.options);
     match options.number("busy-poll") {
         None | Some(0) => {}

@@ -24,7 +24,7 @@
 
 use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Account, Group, Job, PATTERN_PERIOD, Pattern, Recorder, Tx};
+use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support, Tls, unit,
 };
@@ -65,11 +65,11 @@ const DEFAULT_PIPE: usize = 1 << 20;
 const REMEDY: &str = "choose a smaller pipe or fewer flows, or raise sysctl fs.pipe-max-size \
                       and fs.pipe-user-pages-soft";
 
-fn check(_: &Job, facts: &Facts) -> Support {
+fn check(_: &HalfConfig, facts: &Facts) -> Support {
     facts.require(ATTEMPT, REMEDY)
 }
 
-fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let flow = connection.kernel()?;
     flow.reset_on_death()?;
     let wanted = job.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);

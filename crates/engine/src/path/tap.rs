@@ -5,7 +5,7 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, frames, ring};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, FrameInspector, FramePlan, Group, Job, Recorder, Rx};
+use crate::workload::{Account, FrameInspector, FramePlan, Group, HalfConfig, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support, TapSettings};
 use bytepath_sys::memory::Region;
 use bytepath_sys::uring::{self, Arrival, RecvRing, RecvShape};
@@ -46,7 +46,7 @@ const OPTIONS: &[OptionSpec] = &[
 /// Frames that are read in a turn: how often it looks whether the trial is over.
 const TURN: usize = 64;
 
-fn check(job: &Job, facts: &Facts) -> Support {
+fn check(job: &HalfConfig, facts: &Facts) -> Support {
     frames::on_a_tap(job).and(match job.options.word("by") {
         "uring" => ring::support(job, facts).and(ring::needs(
             facts,
@@ -58,7 +58,7 @@ fn check(job: &Job, facts: &Facts) -> Support {
     })
 }
 
-fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     let at = Attached::of(connection)?;
     let (plan, queue) = (frames::plan(job)?, at.queue()?);
     let TapSettings { vnet_header, uso, .. } = plan.tap.unwrap_or_default();
@@ -137,7 +137,7 @@ struct Ring {
 
 impl Ring {
     fn open(
-        job: &Job,
+        job: &HalfConfig,
         at: Attached,
         queue: &OwnedFd,
         room: usize,

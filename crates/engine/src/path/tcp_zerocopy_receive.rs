@@ -10,7 +10,7 @@
 
 use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow};
-use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher};
+use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp::{self, Ready};
@@ -66,7 +66,7 @@ const SHORTEST_STRETCH: usize = 128 << 10;
 /// Share of mapped bytes below which a note explains what mapping requires.
 const NEARLY_ALL: f64 = 0.95;
 
-fn check(job: &Job, facts: &Facts) -> Support {
+fn check(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(mappable(job.read_size))
         .and(super::reads_into_kernel_memory(job, PATH.name))
         .and(super::waits_within_messages(job, job.options.number("lowat")))
@@ -84,7 +84,7 @@ fn mappable(size: u64) -> Result<(), Fault> {
         .remedy(format!("choose a read size of {page} (one page) to {LARGEST_READ} bytes")))
 }
 
-fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     let (flow, size) = (connection.kernel()?, job.read_size);
     mappable(size)?;
     let mapping = Mapping::new(flow.fd(), size as usize)

@@ -4,7 +4,7 @@
 
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, FramePlan, Group, Job, Recorder, Tx};
+use crate::workload::{Account, FramePlan, Group, HalfConfig, Recorder, Tx};
 use bytepath_record::{Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::packet::{self, Frames};
@@ -35,7 +35,7 @@ const LARGEST: u64 = 65_507;
 /// How long it waits at once for room in its socket's buffer.
 const TIMEOUT: Duration = Duration::from_millis(10);
 
-fn check(job: &Job, _: &Facts) -> Support {
+fn check(job: &HalfConfig, _: &Facts) -> Support {
     frames::of_one_size(job, PATH.name)
         .and(frames::counted_by_frame(job))
         .and(super::fits(segments(job)))
@@ -44,7 +44,7 @@ fn check(job: &Job, _: &Facts) -> Support {
 
 /// If messages are not cut, drops are reported by message, so that all have to
 /// be of the same number of datagrams.
-fn whole_messages(job: &Job) -> Support {
+fn whole_messages(job: &HalfConfig) -> Support {
     let count = job.frames.as_ref().filter(|_| uncut(job)).and_then(|frames| frames.count);
     let all = u64::from(job.flows) * segments(job).unwrap_or(1);
     match count {
@@ -57,12 +57,12 @@ fn whole_messages(job: &Job) -> Support {
 }
 
 /// Whether the link hands messages on as they are.
-fn uncut(job: &Job) -> bool {
+fn uncut(job: &HalfConfig) -> bool {
     job.frames.as_ref().and_then(|frames| frames.tap).is_some_and(|tap| tap.uso)
 }
 
 /// Datagrams of one message.
-fn segments(job: &Job) -> Result<u64, Fault> {
+fn segments(job: &HalfConfig) -> Result<u64, Fault> {
     let segments = job.options.number("segments").unwrap_or(1);
     let size = job.message_size.saturating_sub(FramePlan::HEADERS as u64);
     if size * segments <= LARGEST {
@@ -73,7 +73,11 @@ fn segments(job: &Job) -> Result<u64, Fault> {
         .remedy(format!("choose segments={} or less", LARGEST / size)))
 }
 
-fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(
+    job: &HalfConfig,
+    connection: &dyn Connection,
+    group: &Group,
+) -> Result<Box<dyn Tx>, Fault> {
     let at = Attached::of(connection)?;
     let (plan, segments) = (frames::plan(job)?, segments(job)?);
     let size = plan.largest();

@@ -6,7 +6,7 @@
 use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WITNESS_LEN};
-use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
+use crate::workload::{Account, Group, HalfConfig, Pattern, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Protocol, Support, Tls,
 };
@@ -71,15 +71,15 @@ const RX_OPTIONS: &[OptionSpec] = &[
     ring::IOWAIT,
 ];
 
-fn check_tx(job: &Job, facts: &Facts) -> Support {
+fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(ring::message_size(job)).and(ring::support(job, facts))
 }
 
-fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     Ok(Box::new(Sender::open(job, connection.kernel()?)?))
 }
 
-fn check_rx(job: &Job, facts: &Facts) -> Support {
+fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(shape(job))
         .and(super::needs_stream(job, "bundle", job.options.flag("bundle")))
         .and(super::needs_stream(job, "incremental", job.options.flag("incremental")))
@@ -88,7 +88,7 @@ fn check_rx(job: &Job, facts: &Facts) -> Support {
         .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
 }
 
-fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     Ok(Box::new(Receiver::open(job, connection.kernel()?)?))
 }
 
@@ -116,7 +116,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn open(job: &Job, flow: Flow) -> Result<Self, Fault> {
+    fn open(job: &HalfConfig, flow: Flow) -> Result<Self, Fault> {
         flow.reset_on_death()?;
         let message = ring::message_size(job)?;
         let bundle = job.options.word("mode") == "bundle";
@@ -290,7 +290,7 @@ const BUFFER: u64 = 1 << 20;
 const MOST: u64 = 4 << 30;
 
 impl Receiver {
-    fn open(job: &Job, flow: Flow) -> Result<Self, Fault> {
+    fn open(job: &HalfConfig, flow: Flow) -> Result<Self, Fault> {
         let shape = shape(job)?;
         if shape.bundle {
             require_bundles("bundle")?;
@@ -338,7 +338,7 @@ impl Receiver {
 }
 
 /// The buffers that a job requests.
-fn shape(job: &Job) -> Result<RecvShape, Fault> {
+fn shape(job: &HalfConfig) -> Result<RecvShape, Fault> {
     let (options, read_size) = (&job.options, job.read_size);
     if read_size == 0 {
         return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
@@ -427,7 +427,7 @@ mod tests {
 
     fn check(role: Role, facts: &Facts) -> Support {
         let cell = Cell::new("test", Half::plain("uring"), Half::plain("uring"));
-        (PATH.half(role).unwrap().check)(&Job::stream(&cell, role), facts)
+        (PATH.half(role).unwrap().check)(&HalfConfig::stream(&cell, role), facts)
     }
 
     #[test]
@@ -436,7 +436,7 @@ mod tests {
             let mut cell = Cell::new("test", Half::plain("socket"), Half::plain("uring"));
             (cell.stream.protocol, cell.stream.read_size) = (protocol, read_size);
             (cell.stream.message_size, cell.stream.read_memory) = (read_size, read_memory);
-            let shape = shape(&Job::stream(&cell, Role::Receiver)).unwrap();
+            let shape = shape(&HalfConfig::stream(&cell, Role::Receiver)).unwrap();
             (u64::from(shape.buffers), u64::from(shape.buffer_size))
         };
         assert_eq!(of(Protocol::Tcp, 1 << 20, None), (2, 512 << 10));

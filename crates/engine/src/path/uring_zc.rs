@@ -5,7 +5,7 @@
 use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath};
 use crate::connection::{Connection, Flow, WITNESS_LEN};
-use crate::workload::{Account, Group, Job, Pattern, Recorder, Tx};
+use crate::workload::{Account, Group, HalfConfig, Pattern, Recorder, Tx};
 use bytepath_record::{
     Attempt, COMPLETED_AS_COPIED, Facts, Fault, Ledger, Manner, OptionKind, OptionSpec, Support,
 };
@@ -58,7 +58,7 @@ fn attempt(_: Option<&str>) -> Vec<Attempt> {
     }
 }
 
-fn check(job: &Job, facts: &Facts) -> Support {
+fn check(job: &HalfConfig, facts: &Facts) -> Support {
     let what = "zero-copy send that reports copies";
     super::fits(ring::message_size(job)).and(ring::support(job, facts)).and(ring::needs(
         facts,
@@ -68,7 +68,7 @@ fn check(job: &Job, facts: &Facts) -> Support {
     ))
 }
 
-fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     Ok(Box::new(Sender::open(job, connection.kernel()?)?))
 }
 
@@ -117,7 +117,7 @@ impl Sum {
 }
 
 impl Sender {
-    fn open(job: &Job, flow: Flow) -> Result<Self, Fault> {
+    fn open(job: &HalfConfig, flow: Flow) -> Result<Self, Fault> {
         flow.reset_on_death()?;
         let message = ring::message_size(job)?;
         let (chain, fixed) = (ring::chain(job), job.options.flag("fixed"));

@@ -11,7 +11,7 @@ use super::{DataPath, HalfPath};
 use crate::connection::userspace::{Hold, OPTIONS, Received};
 use crate::connection::{Connection, USERSPACE_TCP};
 use crate::copy;
-use crate::workload::{Account, Group, Job, Pattern, Recorder, Rx, Toucher, Tx};
+use crate::workload::{Account, Group, HalfConfig, Pattern, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Fault, OptionKind, OptionSpec, Role, Support};
 use bytepath_sys::memory::Region;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ const SENDING: [OptionSpec; OPTIONS.len() + offload::OPTIONS.len() + 1] = {
     all
 };
 
-fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     if offload::is_requested(job) {
         let (kind, options) = copy::engine(job.options.word("copy"))?;
         return offloaded(job, connection, (kind, &options));
@@ -63,7 +63,7 @@ fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn 
     }))
 }
 
-fn open_rx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     let (hold, spins) = (Hold::of(connection)?, spins(job));
     Ok(Box::new(Receiver {
         hold,

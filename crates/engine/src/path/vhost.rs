@@ -5,7 +5,7 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, Group, Job, QUIET, Recorder, Rx};
+use crate::workload::{Account, Group, HalfConfig, QUIET, Recorder, Rx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Outcome, Reading, Role, Scope,
     Support, Unit,
@@ -51,7 +51,7 @@ const TURN: usize = 64;
 /// Least bytes of a buffer: room for a frame of the usual size, as guests offer it.
 const BUFFER: u32 = 2048;
 
-fn check(job: &Job, facts: &Facts) -> Support {
+fn check(job: &HalfConfig, facts: &Facts) -> Support {
     frames::on_a_tap(job).and(frames::cut(job, PATH.name)).and(super::fits(ring(job))).and(
         match facts.attempt(ATTEMPT) {
             Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
@@ -63,7 +63,7 @@ fn check(job: &Job, facts: &Facts) -> Support {
 }
 
 /// Buffers of the queue.
-fn ring(job: &Job) -> Result<u16, Fault> {
+fn ring(job: &HalfConfig) -> Result<u16, Fault> {
     let entries = job.options.number("ring").unwrap_or(256);
     u16::try_from(entries).ok().filter(|entries| entries.is_power_of_two()).ok_or_else(|| {
         Fault::new(FaultKind::Usage, format!("a queue of {entries} buffers"))
@@ -71,7 +71,7 @@ fn ring(job: &Job) -> Result<u16, Fault> {
     })
 }
 
-fn open(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
     let at = Attached::of(connection)?;
     // Frames of ours take one buffer each, so that they can be looked at as a whole.
     let plan = frames::plan(job)?;

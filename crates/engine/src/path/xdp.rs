@@ -3,7 +3,7 @@
 
 use super::{DataPath, HalfPath, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, FramePlan, Group, Job, QUIET, Recorder, Rx, Tx};
+use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode};
 use std::sync::Arc;
@@ -48,11 +48,15 @@ const LIVE_OPTIONS: &[OptionSpec] = &[
 /// How often the count of what was dropped is looked at.
 const LOOK: Duration = Duration::from_millis(1);
 
-fn check_rx(job: &Job, _: &Facts) -> Support {
+fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
     frames::on_a_device(job).and(frames::never_seen(job, DROP.name))
 }
 
-fn open_rx(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(
+    job: &HalfConfig,
+    connection: &dyn Connection,
+    group: &Group,
+) -> Result<Box<dyn Rx>, Fault> {
     let at = Attached::of(connection)?;
     let dropper = group.share(|| {
         Dropper::attach(at.device()?, FramePlan::MARK, frames::mode(job))
@@ -110,11 +114,11 @@ impl Rx for Dropping {
     }
 }
 
-fn check_tx(job: &Job, _: &Facts) -> Support {
+fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
     frames::of_one_size(job, LIVE.name)
 }
 
-fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let at = Attached::of(connection)?;
     let all = frames::plan(job)?.all(connection.index());
     let frame = all.first().map(Vec::as_slice).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What a workload is, and an actor of it: one end of one flow.
 
-use super::mover::{Account, Job, Rx, Tx};
+use super::mover::{Account, HalfConfig, Rx, Tx};
 use super::recorder::Recorder;
 use super::tally::TallyEnd;
 use crate::connection::Connection;
@@ -29,7 +29,7 @@ pub trait Workload: Sync {
     fn halves(&self, role: Role) -> &'static [Direction];
 
     /// The job of one half at one actor.
-    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> Job;
+    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> HalfConfig;
 
     /// What its connections have to speak.
     fn protocol(&self, cell: &Cell) -> Protocol {

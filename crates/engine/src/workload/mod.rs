@@ -30,7 +30,7 @@ pub use catalog::{CATALOG, of};
 pub use frames::{FrameInspector, FramePlan};
 pub use gate::{Gate, Phase, Progress};
 pub use label::{after_witness, label, untested};
-pub use mover::{Account, Group, Job, Rx, Tx};
+pub use mover::{Account, Group, HalfConfig, Rx, Tx};
 pub use packets::{QUIET, share};
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
 pub use recorder::{Detail, Recorder};

@@ -32,7 +32,7 @@ pub trait Tx: Send {
 
     /// One turn: a call, or one submission of several. Sends what comes next of the
     /// message, from its start again after its end, and never more than
-    /// [`Job::batch`] messages. May return without having sent anything (an interrupted
+    /// [`HalfConfig::batch`] messages. May return without having sent anything (an interrupted
     /// call, completions that had to be taken first).
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault>;
 
@@ -115,7 +115,7 @@ pub trait Rx: Send {
 
 /// What one half of one flow has to do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Job {
+pub struct HalfConfig {
     pub role: Role,
     /// Flows of the session.
     pub flows: u32,
@@ -138,10 +138,10 @@ pub struct Job {
     pub options: Options,
 }
 
-impl Job {
+impl HalfConfig {
     /// The job of a role in the stream workload, with that role's half of the path.
-    pub fn stream(cell: &Cell, role: Role) -> Job {
-        Job {
+    pub fn stream(cell: &Cell, role: Role) -> HalfConfig {
+        HalfConfig {
             role,
             flows: cell.stream.flows,
             message_size: cell.stream.message_size,

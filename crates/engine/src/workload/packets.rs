@@ -1,7 +1,7 @@
 //! `packets`: a generator sends frames to a device, a sink receives them, and every
 //! frame must be accounted for: received, dropped at a named place, or queued.
 
-use super::{Actor, Direction, FlowEnd, FramePlan, Job, Phase, Recorder, Tx, Workload};
+use super::{Actor, Direction, FlowEnd, FramePlan, HalfConfig, Phase, Recorder, Tx, Workload};
 use bytepath_record::{
     Cell, Fault, FaultKind, Hops, LinkSettings, OptionKind, OptionSpec, Protocol, Role, RoleRecord,
     Work,
@@ -76,18 +76,18 @@ impl Workload for Packets {
         }
     }
 
-    fn job(&self, cell: &Cell, role: Role, _: Direction) -> Job {
+    fn job(&self, cell: &Cell, role: Role, _: Direction) -> HalfConfig {
         // A cell with other frames is refused before the study.
         let frames = plan(cell).ok();
         let largest = frames.as_ref().map_or(0, FramePlan::largest).into();
-        Job {
+        HalfConfig {
             message_size: largest,
             read_size: largest,
             read_memory: largest,
             batch: frames.as_ref().map_or(1, |frames| frames.burst),
             protocol: Protocol::Frames,
             frames,
-            ..Job::stream(cell, role)
+            ..HalfConfig::stream(cell, role)
         }
     }
 

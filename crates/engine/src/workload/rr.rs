@@ -6,7 +6,7 @@
 //! an exchange is timed from the moment at which it was due, so that a stall is seen by all
 //! requests it delays and not by one (no coordinated omission).
 
-use super::{Account, Actor, Direction, FlowEnd, Job, Phase, Recorder, Rx, Tx, Workload};
+use super::{Account, Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Rx, Tx, Workload};
 use bytepath_record::unit::bytes;
 use bytepath_record::{
     Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role, Stream, Work,
@@ -93,13 +93,13 @@ impl Workload for RequestResponse {
         &[Direction::Send, Direction::Receive]
     }
 
-    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> Job {
+    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
         let plan = Plan::of(cell);
         // A request is what the client sends and the server receives.
         let is_request = (role == Role::Sender) == (direction == Direction::Send);
         let message_size = if is_request { plan.request } else { plan.response };
         let room = message_size.saturating_mul(plan.outstanding).clamp(ROOM, MOST_ROOM);
-        Job {
+        HalfConfig {
             role,
             flows: cell.stream.flows,
             message_size,

@@ -2,7 +2,7 @@
 //! unsolicited packets.
 
 use super::load::{self, Load};
-use super::{Actor, Direction, FlowEnd, Job, Workload};
+use super::{Actor, Direction, FlowEnd, HalfConfig, Workload};
 use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role, Work};
 
 pub(super) struct Stream;
@@ -38,8 +38,8 @@ impl Workload for Stream {
         }
     }
 
-    fn job(&self, cell: &Cell, role: Role, _: Direction) -> Job {
-        Job::stream(cell, role)
+    fn job(&self, cell: &Cell, role: Role, _: Direction) -> HalfConfig {
+        HalfConfig::stream(cell, role)
     }
 
     fn check(&self, cell: &Cell) -> Result<(), Fault> {

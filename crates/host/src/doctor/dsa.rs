@@ -70,7 +70,7 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Findings) {
         all.note(
             format!("no work queue of {name} is enabled for programs"),
             "it cannot be used for copies",
-            "docs/copy.md has the commands",
+            "docs/reference/paths/copy.md has the commands",
         );
     }
     let flags = read(&roots.proc.join("cpuinfo")).unwrap_or_default();

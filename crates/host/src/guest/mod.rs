@@ -1,5 +1,5 @@
 //! Guests: virtual machines whose kernel the study chooses and whose only program is this
-//! one. `docs/vm.md` describes how, and what it proves.
+//! one. `docs/guide/guests.md` describes how, and what it proves.
 //!
 //! The host's side runs in the controller: `kernel` finds the image and the modules that a
 //! study names (`vmlinux`, `packed`, `modules`, `elf`), `boot` packs them with this program into

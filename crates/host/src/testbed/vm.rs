@@ -1,5 +1,5 @@
 //! Guests as testbed: both hosts in one virtual machine, or each in one of its own, or
-//! one of them on this machine. `docs/vm.md` describes how, and what it proves.
+//! one of them on this machine. `docs/guide/guests.md` describes how, and what it proves.
 
 use super::cable::{self, Cable, Laid};
 use super::vm_options::{IMPLIED, OPTIONS, Settings};

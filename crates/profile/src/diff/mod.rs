@@ -15,5 +15,5 @@ mod types;
 
 pub use amount::{Per, Side};
 pub use compare::{CONFIDENCE, diff};
-pub use places::{Placed, Places, places};
+pub use places::{Placed, RankingLine, places};
 pub use types::{Diff, GroupBy, LeftOut, Measure, Options, Pair, Presence, Row};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A line of two rankings: the function at this place before the change, and the one after it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Places {
+pub struct RankingLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without: Option<Placed>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub struct Placed {
 
 /// The first N places of all rows of a difference. Functions that take the same are ordered by
 /// name.
-pub fn places(rows: &[Row], top: usize) -> Vec<Places> {
+pub fn places(rows: &[Row], top: usize) -> Vec<RankingLine> {
     let ranked = |amount: fn(&Row) -> f64| {
         let mut all: Vec<(usize, f64)> = rows.iter().map(amount).enumerate().collect();
         all.retain(|(_, amount)| *amount > 0.0);
@@ -51,7 +51,7 @@ pub fn places(rows: &[Row], top: usize) -> Vec<Places> {
     };
     let longest = sides[0].len().max(sides[1].len());
     (0..longest.min(top))
-        .map(|place| Places { without: placed(0, place), with: placed(1, place) })
+        .map(|place| RankingLine { without: placed(0, place), with: placed(1, place) })
         .collect()
 }
 

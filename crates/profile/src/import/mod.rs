@@ -62,12 +62,12 @@ pub fn find(name: &str) -> Option<&'static Importer> {
 /// Reads a profile in whatever format it is; `title` is what errors call it.
 /// What gzip has packed is unpacked first.
 pub fn read(title: &str, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-    open(title, Wanted::default(), input)?.profile()
+    open(title, ReadOptions::default(), input)?.profile()
 }
 
 /// What of a file is wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
+pub struct ReadOptions<'a> {
     /// Its format, by name, if it is not to be detected from its first bytes.
     pub format: Option<&'a str>,
     /// Of several tables in a mail the one of this number, counted from 1.
@@ -77,8 +77,12 @@ pub struct Wanted<'a> {
 }
 
 /// As [`read`], in a format of one's choice, and counters too.
-pub fn open(title: &str, wanted: Wanted<'_>, input: &mut dyn BufRead) -> Result<Content, Fault> {
-    let Wanted { format, table, times } = wanted;
+pub fn open(
+    title: &str,
+    wanted: ReadOptions<'_>,
+    input: &mut dyn BufRead,
+) -> Result<Content, Fault> {
+    let ReadOptions { format, table, times } = wanted;
     plain(title, input, &mut |input| {
         let head = peek(title, input)?;
         let is = |name: &str, recognises: fn(&[u8]) -> bool| {

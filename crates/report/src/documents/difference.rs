@@ -6,7 +6,7 @@ use crate::report::Style;
 use crate::sections::ranking::{self, INTERVALS, amount_columns, amounts, decimals};
 use crate::sections::symptoms;
 use crate::wording::figures::{amount, number, percent, plural};
-use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, Places, Side};
+use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, RankingLine, Side};
 use std::io::{self, Write};
 
 /// Names in the lists of what appeared and what vanished.
@@ -29,7 +29,7 @@ pub(crate) fn document(diff: &Diff) -> Document {
 /// Prints the functions that take most on each side of a difference, in two columns.
 pub fn side_by_side(
     diff: &Diff,
-    places: &[Places],
+    places: &[RankingLine],
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {

@@ -9,12 +9,11 @@ use crate::sections::View;
 use crate::wording::figures::{NONE, figure, interval, ratio, unit};
 use crate::wording::text::{mean, nothing};
 use bytepath_record::{Percentile, Study, Work};
-use bytepath_stats::{Analysis, Question, Row, Rules, analyse};
+use bytepath_stats::{Analysis, Metric, Row, Rules, analyse};
 use std::io::{self, Write};
 
 /// The questions that someone who watches has room for.
-const QUESTIONS: [Question; 3] =
-    [Question::Rate, Question::Cpu, Question::Latency(Percentile::P99)];
+const QUESTIONS: [Metric; 3] = [Metric::Rate, Metric::Cpu, Metric::Latency(Percentile::P99)];
 
 /// Prints a table of the cells measured so far, or why none was; nothing of a study that
 /// measures no speed.
@@ -35,7 +34,7 @@ pub fn estimates(study: &Study, style: &Style, out: &mut dyn Write) -> io::Resul
 }
 
 fn table(analysis: &Analysis, work: Work, rows: &[&Row]) -> Table {
-    let asked: Vec<Question> = QUESTIONS
+    let asked: Vec<Metric> = QUESTIONS
         .into_iter()
         .filter(|question| rows.iter().any(|row| mean(analysis, row, *question).is_some()))
         .collect();
@@ -63,9 +62,9 @@ fn n(row: &Row) -> String {
     if measured == ended { measured.to_string() } else { format!("{measured}/{ended}") }
 }
 
-fn heading(question: Question, work: Work) -> String {
+fn heading(question: Metric, work: Work) -> String {
     match question {
-        Question::Latency(percentile) => {
+        Metric::Latency(percentile) => {
             format!("{} {}", percentile.name(), unit(question, work))
         }
         _ => unit(question, work).to_owned(),
@@ -73,7 +72,7 @@ fn heading(question: Question, work: Work) -> String {
 }
 
 /// `1.16x [1.09, 1.23]`: the ratio to the baseline, and its interval once there is one.
-fn against(row: &Row, question: Question) -> String {
+fn against(row: &Row, question: Metric) -> String {
     if row.baseline {
         return "baseline".into();
     }

@@ -3,7 +3,7 @@
 use crate::document::Document;
 use crate::render::plain;
 use crate::report::Style;
-use crate::sections::frames::{self, Why};
+use crate::sections::frames::{self, RateDifference};
 use crate::sections::{symptoms, waterfall};
 use bytepath_profile::Explanation;
 use bytepath_profile::symptom::Seen;
@@ -13,14 +13,18 @@ use std::io::{self, Write};
 /// cells of frames first why their rates do.
 pub fn explanation(
     explanation: &Explanation,
-    why: Option<&Why>,
+    why: Option<&RateDifference>,
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     plain::write(&document(explanation, why, true), style, out)
 }
 
-fn document(explanation: &Explanation, why: Option<&Why>, with_functions: bool) -> Document {
+fn document(
+    explanation: &Explanation,
+    why: Option<&RateDifference>,
+    with_functions: bool,
+) -> Document {
     let mut document = Document::default();
     document.push([
         frames::differences(why),
@@ -40,7 +44,7 @@ pub fn symptoms(seen: &[Seen], style: &Style, out: &mut dyn Write) -> io::Result
 /// Prints why cells differ, for a mail: at most 72 columns.
 pub fn explanation_for_mail(
     explanation: &Explanation,
-    why: Option<&Why>,
+    why: Option<&RateDifference>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     plain::write_mail(&document(explanation, why, false), out)

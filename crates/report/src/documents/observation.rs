@@ -428,6 +428,7 @@ mod tests {
     use super::*;
     use bytepath_record::{Absent, CallRow, CpuTime, Ledger, SCHEMA_VERSION};
 
+    #[expect(clippy::too_many_lines, reason = "one literal")]
     fn seen() -> Observation {
         let mut ledger = Ledger::default();
         ledger.enter(Manner::Copied, 3 << 30, 1000, "write calls");

@@ -11,8 +11,8 @@ use crate::wording::setup::date;
 use crate::wording::verdicts;
 use bytepath_record::{Study, Work};
 use bytepath_stats::{
-    Between, CHANGE_LEVEL, Difference, Direction, Entry, History, Pairing, Question, Shift,
-    Summary, ThresholdResult, Weight,
+    CHANGE_LEVEL, CellComparison, Difference, Direction, Entry, History, Metric, Shift,
+    StudyComparison, Summary, ThresholdResult, Weight,
 };
 use std::io::{self, Write};
 
@@ -23,7 +23,7 @@ const NAMED: usize = 12;
 pub fn between(
     names: [&str; 2],
     studies: [&Study; 2],
-    between: &Between,
+    between: &StudyComparison,
     style: &Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -34,7 +34,7 @@ pub fn between(
 pub(crate) fn between_document(
     names: [&str; 2],
     studies: [&Study; 2],
-    between: &Between,
+    between: &StudyComparison,
 ) -> Document {
     let mut document = Document::default();
     let page = &mut document;
@@ -50,12 +50,12 @@ pub(crate) fn between_document(
     }
     differences(page, &between.differences);
     for work in Work::ALL {
-        for question in Question::ALL {
-            let of = |p: &&Pairing| {
+        for question in Metric::ALL {
+            let of = |p: &&CellComparison| {
                 (p.question, p.work) == (question, work)
                     && (p.first.is_some() || p.second.is_some())
             };
-            let pairings: Vec<&Pairing> = between.pairings.iter().filter(of).collect();
+            let pairings: Vec<&CellComparison> = between.pairings.iter().filter(of).collect();
             pairs(page, question, work, &pairings);
         }
     }
@@ -115,16 +115,16 @@ fn differences(page: &mut Document, all: &[Difference]) {
     }
 }
 
-fn pairs(page: &mut Document, question: Question, work: Work, pairings: &[&Pairing]) {
+fn pairs(page: &mut Document, question: Metric, work: Work, pairings: &[&CellComparison]) {
     if pairings.is_empty() {
         return;
     }
     let terms = work.terms();
     page.heading(&match question {
-        Question::Rate => format!("{}, {}", terms.rate_heading, terms.rate_unit),
-        Question::Cpu => format!("{}, both ends", terms.cost.words),
-        Question::Instructions => format!("{}, both ends", terms.instructions.words),
-        Question::Latency(percentile) => format!("Latency, {}, us", percentile.name()),
+        Metric::Rate => format!("{}, {}", terms.rate_heading, terms.rate_unit),
+        Metric::Cpu => format!("{}, both ends", terms.cost.words),
+        Metric::Instructions => format!("{}, both ends", terms.instructions.words),
+        Metric::Latency(percentile) => format!("Latency, {}, us", percentile.name()),
     });
     const P: &str = "p";
     let mut table = Table::new(vec![

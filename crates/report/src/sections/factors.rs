@@ -8,7 +8,7 @@ use crate::wording::figures::{NONE, interval, level, plural, probability, rate, 
 use crate::wording::text::labels;
 use crate::wording::verdicts::subject;
 use bytepath_record::{Study, Work};
-use bytepath_stats::{Analysis, Factor, FactorView, Interaction, LevelEffect, Question, Row};
+use bytepath_stats::{Analysis, Factor, FactorView, Interaction, LevelEffect, Metric, Row};
 use std::collections::BTreeMap;
 
 /// Interactions that plain text lists; the largest come first.
@@ -131,11 +131,11 @@ fn printed(section: &mut Section, panels: &Panels, view: &View) {
 
 /// The levels with their effects on the rate and on the cost.
 fn effects(view: &FactorView, analysis: &Analysis) -> Table {
-    let questions = [Question::Rate, analysis.cost()];
-    let is_asked = |question: &Question| view.effects.iter().any(|e| e.question == *question);
+    let questions = [Metric::Rate, analysis.cost()];
+    let is_asked = |question: &Metric| view.effects.iter().any(|e| e.question == *question);
     let titles = [analysis.work().terms().rate, "cost"];
     let shown = (0u8..).zip(questions.into_iter().zip(titles));
-    let shown: Vec<(u8, (Question, &str))> = shown.filter(|(_, (q, _))| is_asked(q)).collect();
+    let shown: Vec<(u8, (Metric, &str))> = shown.filter(|(_, (q, _))| is_asked(q)).collect();
     let mut columns = vec![Column::words("level", 0, Some(18)), Column::words("over", 3, Some(12))];
     for (rank, (_, title)) in &shown {
         columns.push(Column::number("", title, *rank).interval(2 + rank));
@@ -169,7 +169,7 @@ struct Line<'a> {
 }
 
 /// The levels in the order of the factors.
-fn lines(view: &FactorView, questions: [Question; 2]) -> Vec<Line<'_>> {
+fn lines(view: &FactorView, questions: [Metric; 2]) -> Vec<Line<'_>> {
     let mut lines: Vec<Line> = Vec::new();
     for effect in &view.effects {
         let Some(at) = questions.iter().position(|q| *q == effect.question) else { continue };
@@ -195,7 +195,7 @@ fn rule(view: &FactorView, analysis: &Analysis) -> String {
 }
 
 fn questions(view: &FactorView) -> u64 {
-    let rates = view.effects.iter().filter(|e| e.question == Question::Rate).count();
+    let rates = view.effects.iter().filter(|e| e.question == Metric::Rate).count();
     if rates < view.effects.len() { 2 } else { 1 }
 }
 
@@ -256,7 +256,7 @@ impl<'a> Panels<'a> {
             .find(|factor| factor.name == "path")
             .or_else(|| view.factors.iter().max_by_key(|factor| factor.levels.len()))?;
         let size = |factor: &Factor| {
-            let of = |e: &&LevelEffect| e.factor == factor.name && e.question == Question::Rate;
+            let of = |e: &&LevelEffect| e.factor == factor.name && e.question == Metric::Rate;
             view.effects.iter().filter(of).map(|e| e.effect.log_mean.abs()).fold(0.0, f64::max)
         };
         let mut others: Vec<&Factor> =

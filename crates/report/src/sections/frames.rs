@@ -7,7 +7,7 @@ use crate::wording::figures::{NONE, level, number, percent, three};
 use bytepath_profile::waterfall::{Part, Waterfall};
 use bytepath_profile::{Ends, Explanation};
 use bytepath_record::{CellId, Role, Work};
-use bytepath_stats::{Analysis, Bound, FactStep, Row, What, fact_steps};
+use bytepath_stats::{Analysis, FactStep, RateLimit, Row, What, fact_steps};
 
 const TITLE: &str = "Why the packet rate differs";
 
@@ -24,7 +24,7 @@ const NAMED: usize = 3;
 
 /// Why one cell differs from another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Why {
+pub struct RateDifference {
     /// The cell before the change: the baseline.
     pub before: CellId,
     /// The cell after it.
@@ -34,7 +34,7 @@ pub struct Why {
 }
 
 /// Why each cell differs from the baseline; empty of what counts no frames.
-fn all(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Why> {
+fn all(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<RateDifference> {
     let Some(baseline) = analysis.rows.iter().find(|row| row.baseline) else { return Vec::new() };
     let ends = explanation.map(|explanation| &explanation.ends);
     let others = analysis.rows.iter().filter(|row| !row.baseline);
@@ -50,7 +50,7 @@ pub fn why(
     ends: Option<&Ends>,
     functional: bool,
     confidence: f64,
-) -> Option<Why> {
+) -> Option<RateDifference> {
     let (first, last) = (before.hops.as_ref()?, after.hops.as_ref()?);
     let steps = fact_steps(&before.facts, &after.facts, confidence);
     let reportable = |step: &&FactStep| !(functional && is_speed(step.what));
@@ -80,15 +80,15 @@ pub fn why(
     if !open.is_empty() {
         lines.push(format!("Not resolved, or too small to matter: {}.", open.join(", ")));
     }
-    Some(Why { before: before.cell.clone(), after: after.cell.clone(), lines })
+    Some(RateDifference { before: before.cell.clone(), after: after.cell.clone(), lines })
 }
 
-fn bound_by(bound: Bound) -> &'static str {
+fn bound_by(bound: RateLimit) -> &'static str {
     match bound {
-        Bound::Rate => "the requested rate",
-        Bound::Generator => "the generator",
-        Bound::Sink => "the sink",
-        Bound::Neither => "neither end",
+        RateLimit::Rate => "the requested rate",
+        RateLimit::Generator => "the generator",
+        RateLimit::Sink => "the sink",
+        RateLimit::Neither => "neither end",
     }
 }
 
@@ -279,9 +279,9 @@ pub(crate) fn section(view: &View) -> Section {
 }
 
 /// The sentences of each pair of cells.
-pub(crate) fn differences<'a>(all: impl IntoIterator<Item = &'a Why>) -> Section {
+pub(crate) fn differences<'a>(all: impl IntoIterator<Item = &'a RateDifference>) -> Section {
     let mut section = Section::new("differs", TITLE);
-    for Why { before, after, lines } in all {
+    for RateDifference { before, after, lines } in all {
         let title = format!("{TITLE}: {after} (after) against {before} (before)");
         section.add(Block::Heading(title, Some(after.to_string())));
         section.add(List::of(lines.iter().cloned()));

@@ -4,7 +4,7 @@ use super::view::View;
 use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{amount, microseconds};
 use bytepath_record::Percentile;
-use bytepath_stats::{LatencyRow, Question, Row};
+use bytepath_stats::{LatencyRow, Metric, Row};
 
 /// Height of a row in pixels.
 const HEIGHT: f64 = 24.0;
@@ -84,7 +84,7 @@ fn against(rows: &[(&Row, &LatencyRow)]) -> Table {
         Column::words("verdict", 0, None),
     ]);
     for (row, percentile) in rows.iter().flat_map(|(row, _)| Percentile::ALL.map(|p| (row, p))) {
-        if let Some(comparison) = row.comparison(Question::Latency(percentile)) {
+        if let Some(comparison) = row.comparison(Metric::Latency(percentile)) {
             let [ratio, word] = Cell::comparison(row, Some(comparison));
             table.row([row.cell.to_string().into(), percentile.name().into(), ratio, word]);
         }

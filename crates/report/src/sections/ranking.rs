@@ -3,7 +3,7 @@
 use crate::document::{Cell, Column, Table, Tone};
 use crate::wording::figures::{self, digits, number};
 use bytepath_profile::Ranked;
-use bytepath_profile::diff::{Pair, Placed, Places};
+use bytepath_profile::diff::{Pair, Placed, RankingLine};
 
 /// The functions of two cells, most saved first.
 pub(crate) fn ranking(ranked: &Ranked) -> Table {
@@ -31,7 +31,7 @@ pub(crate) fn ranking(ranked: &Ranked) -> Table {
 }
 
 /// Both rankings, place by place.
-pub(crate) fn side_by_side(places: &[Places], sides: [&str; 2], decimals: usize) -> Table {
+pub(crate) fn side_by_side(places: &[RankingLine], sides: [&str; 2], decimals: usize) -> Table {
     let mut columns = vec![Column::number("", "#", 0)];
     for (side, other) in sides.into_iter().zip(["to", "from"]) {
         columns.extend([

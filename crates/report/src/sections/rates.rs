@@ -5,7 +5,7 @@ use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Scale, Section
 use crate::wording::figures::{percent, rate as rate_of};
 use crate::wording::text::{label, on_a_wire};
 use bytepath_record::{Trial, TrialStatus, Work};
-use bytepath_stats::{Effect, End, Question, Row};
+use bytepath_stats::{Effect, End, Metric, Row};
 
 /// Height of a row in pixels, and where its dots and its interval are.
 const HEIGHT: f64 = 38.0;
@@ -35,12 +35,12 @@ fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
     let base = view.baseline().filter(|row| row.work == work).and_then(|row| mean(&row.rate));
     let mut lines: Vec<Line> = Vec::new();
     for row in rows {
-        let effect = view.effect(row, Question::Rate);
+        let effect = view.effect(row, Metric::Rate);
         lines.push(Line { row, effect, base, is_null: false });
         // The second copy of a cell is below the first.
         let null = analysis.null.as_ref().filter(|n| n.status.measured > 0);
         if let Some(null) = null.filter(|_| analysis.noise_of.as_ref() == Some(&row.cell)) {
-            let effect = analysis.noise(Question::Rate).map(|n| &n.effect);
+            let effect = analysis.noise(Metric::Rate).map(|n| &n.effect);
             lines.push(Line { row: null, effect, base: mean(&row.rate), is_null: true });
         }
     }
@@ -89,7 +89,7 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
     let mut table = Table::new(columns);
     let not_copied = |end: &End| percent(end.ledger.as_ref().map(|l| l.not_copied));
     for Line { row, effect, is_null, .. } in lines {
-        let mut comparison = Cell::comparison(row, row.comparison(Question::Rate));
+        let mut comparison = Cell::comparison(row, row.comparison(Metric::Rate));
         if *is_null {
             comparison = [Cell::ratio(*effect), Cell::from("A against A")];
         }
@@ -105,8 +105,7 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
         let mut trials = Cell::from(view.trials(row).len().to_string());
         trials.link = view.anchor(&row.cell, None);
         cells.extend([Cell::from(label(row)), trials]);
-        let line =
-            table.row(cells).class(if *is_null { "off" } else { class(row, Question::Rate) });
+        let line = table.row(cells).class(if *is_null { "off" } else { class(row, Metric::Rate) });
         if *is_null {
             line.on(Media::PAGE);
         }

@@ -149,7 +149,7 @@ pub(crate) fn energy(view: &View) -> Section {
         table.row(cells);
     }
     Section::new("energy", "Energy").with(table).note(
-        "Watts: mean over the window, as seen by the source (`docs/meters.md`): figures of \
+        "Watts: mean over the window, as seen by the source (`docs/reference/meters.md`): figures of \
          different sources do not compare.",
     )
 }

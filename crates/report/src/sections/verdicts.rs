@@ -8,7 +8,7 @@ use crate::wording::setup::{self, date};
 use crate::wording::text::{self, Unmeasured};
 use crate::wording::{answer, offload, reproduce, verdicts};
 use bytepath_record::Facts;
-use bytepath_stats::{Analysis, Comparison, Question, Row};
+use bytepath_stats::{Analysis, Comparison, Metric, Row};
 
 /// From which size on copy engines pay; which cell to use, why, and what is undecided. If
 /// nothing is recommended, because one cell was measured or no speed, what leads in what.
@@ -44,7 +44,7 @@ pub(crate) fn section(view: &View) -> Section {
         return section;
     }
     let mut is_compared = false;
-    for question in Question::MAIN {
+    for question in Metric::MAIN {
         let compared = verdicts::compared(analysis, question);
         let what = verdicts::subject(question, analysis.work());
         let noise = verdicts::noise(analysis, question);

@@ -4,7 +4,7 @@ use crate::document::Media;
 use crate::report::Subject;
 use bytepath_profile::Explanation;
 use bytepath_record::{CellId, Role, Study, Trial, Work};
-use bytepath_stats::{Analysis, Effect, End, Question, Row, Summary};
+use bytepath_stats::{Analysis, Effect, End, Metric, Row, Summary};
 use std::collections::HashMap;
 
 /// A study for a medium.
@@ -66,7 +66,7 @@ impl<'a> View<'a> {
     }
 
     /// Effect of a row in one question.
-    pub(crate) fn effect(&self, row: &'a Row, question: Question) -> Option<&'a Effect> {
+    pub(crate) fn effect(&self, row: &'a Row, question: Metric) -> Option<&'a Effect> {
         row.comparison(question)?.effect.as_ref()
     }
 }
@@ -76,7 +76,7 @@ pub(crate) fn mean(summary: &Option<Summary>) -> Option<f64> {
 }
 
 /// Class of a row in a page, by its verdict on one question.
-pub(crate) fn class(row: &Row, question: Question) -> &'static str {
+pub(crate) fn class(row: &Row, question: Metric) -> &'static str {
     match row.comparison(question).map(|c| c.verdict.better()) {
         Some(Some(true)) => "better",
         Some(Some(false)) => "worse",

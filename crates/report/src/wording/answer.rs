@@ -5,7 +5,7 @@ use super::explanation;
 use super::figures::{figure, level, percent, plural, ratio, unit};
 use super::text::{self, mean};
 use bytepath_profile::Explanation;
-use bytepath_stats::{Analysis, Choice, Comparison, Needs, Question, Row};
+use bytepath_stats::{Analysis, Comparison, Metric, Needs, Recommendation, Row};
 
 /// Cells that a sentence names; more are counted.
 const NAMED: usize = 4;
@@ -29,9 +29,9 @@ pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> 
     paragraphs
 }
 
-fn recommendation(analysis: &Analysis, choices: &[Choice]) -> Paragraph {
+fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph {
     let base = &analysis.baseline;
-    let figures = |choice: &Choice| {
+    let figures = |choice: &Recommendation| {
         let deciding = analysis.deciding().into_iter();
         let each: Vec<String> =
             deciding.filter_map(|q| standing(analysis, choice.row, q)).collect();
@@ -67,12 +67,12 @@ fn ends(row: &Row) -> String {
 fn stay(analysis: &Analysis) -> String {
     let base = &analysis.baseline;
     let deciding = analysis.deciding();
-    let reaches = |question: &Question| {
+    let reaches = |question: &Metric| {
         let row = analysis.rows.iter().find(|row| row.baseline)?;
         value(analysis, row, *question)
     };
     let reached: Vec<String> = deciding.iter().filter_map(reaches).collect();
-    let range = |question: &Question| {
+    let range = |question: &Metric| {
         let effects = analysis.candidates().filter_map(|row| row.comparison(*question));
         let ratios: Vec<f64> = effects.filter_map(|c| Some(c.effect.as_ref()?.ratio)).collect();
         let low = ratios.iter().copied().reduce(f64::min).map(ratio)?;
@@ -94,11 +94,11 @@ fn stay(analysis: &Analysis) -> String {
 }
 
 /// A figure with its unit; that of a latency with the percentile.
-fn value(analysis: &Analysis, row: &Row, question: Question) -> Option<String> {
+fn value(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> {
     let figure = figure(question, row.work, mean(analysis, row, question)?);
     let unit = unit(question, row.work);
     Some(match question {
-        Question::Latency(percentile) => format!("{} {figure} {unit}", percentile.name()),
+        Metric::Latency(percentile) => format!("{} {figure} {unit}", percentile.name()),
         _ => format!("{figure} {unit}"),
     })
 }
@@ -117,28 +117,28 @@ fn worse(analysis: &Analysis) -> String {
     if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
-fn purpose(question: Question, analysis: &Analysis) -> String {
+fn purpose(question: Metric, analysis: &Analysis) -> String {
     match question {
-        Question::Rate => format!("the highest {}", analysis.work().terms().rate),
-        Question::Cpu => "the least CPU".into(),
-        Question::Instructions => "the fewest instructions".into(),
-        Question::Latency(percentile) => format!("the lowest {}", percentile.name()),
+        Metric::Rate => format!("the highest {}", analysis.work().terms().rate),
+        Metric::Cpu => "the least CPU".into(),
+        Metric::Instructions => "the fewest instructions".into(),
+        Metric::Latency(percentile) => format!("the lowest {}", percentile.name()),
     }
 }
 
 /// How a cell compares with the baseline in one question, in a few words.
-fn standing(analysis: &Analysis, row: &Row, question: Question) -> Option<String> {
+fn standing(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> {
     let Comparison { effect, verdict, .. } = row.comparison(question)?;
     let work = row.work;
     let value = |row: &Row| Some(figure(question, work, mean(analysis, row, question)?));
     let base = value(analysis.rows.iter().find(|row| row.baseline)?)?;
     let name = match question {
-        Question::Latency(percentile) => format!("{} ", percentile.name()),
+        Metric::Latency(percentile) => format!("{} ", percentile.name()),
         _ => String::new(),
     };
     let figures = format!("{name}{} against {base} {}", value(row)?, unit(question, work));
     let changed = match (question, verdict.better(), effect) {
-        (Question::Rate, Some(_), Some(effect)) => format!(", {}", ratio(effect.ratio)),
+        (Metric::Rate, Some(_), Some(effect)) => format!(", {}", ratio(effect.ratio)),
         (_, Some(better), Some(effect)) => {
             let less = if better { "less" } else { "more" };
             format!(", {} {less}", percent((effect.ratio - 1.0).abs()))
@@ -152,7 +152,7 @@ fn standing(analysis: &Analysis, row: &Row, question: Question) -> Option<String
 /// than the baseline, what one of the others costs more.
 fn why(
     analysis: &Analysis,
-    choice: Option<&Choice>,
+    choice: Option<&Recommendation>,
     explanation: Option<&Explanation>,
 ) -> Option<Paragraph> {
     let explanation = explanation?;
@@ -187,7 +187,7 @@ fn spoiled(analysis: &Analysis) -> String {
 }
 
 /// What was not decided, and what would decide it.
-fn undecided(analysis: &Analysis, choices: &[Choice]) -> Option<Paragraph> {
+fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragraph> {
     let mut sentences: Vec<String> = choices
         .iter()
         .map(|choice| (choice, analysis.close(choice)))
@@ -218,12 +218,12 @@ fn undecided(analysis: &Analysis, choices: &[Choice]) -> Option<Paragraph> {
     (!sentences.is_empty()).then(|| Paragraph { lead: "Undecided", text: sentences.join(" ") })
 }
 
-fn about(question: Question, analysis: &Analysis) -> &'static str {
+fn about(question: Metric, analysis: &Analysis) -> &'static str {
     match question {
-        Question::Rate => analysis.work().terms().rate,
-        Question::Cpu => "CPU",
-        Question::Instructions => "instructions",
-        Question::Latency(percentile) => percentile.name(),
+        Metric::Rate => analysis.work().terms().rate,
+        Metric::Cpu => "CPU",
+        Metric::Instructions => "instructions",
+        Metric::Latency(percentile) => percentile.name(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! and never wider than a column.
 
 use bytepath_record::{Cost, Work};
-use bytepath_stats::Question;
+use bytepath_stats::Metric;
 
 /// Printed where there is no number.
 pub(crate) const NONE: &str = "-";
@@ -84,22 +84,22 @@ pub(crate) fn microseconds(seconds: impl Into<Option<f64>>) -> String {
 }
 
 /// A figure of one question, without its unit.
-pub(crate) fn figure(question: Question, work: Work, value: impl Into<Option<f64>>) -> String {
+pub(crate) fn figure(question: Metric, work: Work, value: impl Into<Option<f64>>) -> String {
     match question {
-        Question::Rate => rate(work, value),
-        Question::Cpu => cost(work.terms().cost, value),
-        Question::Instructions => cost(work.terms().instructions, value),
-        Question::Latency(_) => microseconds(value),
+        Metric::Rate => rate(work, value),
+        Metric::Cpu => cost(work.terms().cost, value),
+        Metric::Instructions => cost(work.terms().instructions, value),
+        Metric::Latency(_) => microseconds(value),
     }
 }
 
 /// The unit of a figure of one question, in short.
-pub(crate) fn unit(question: Question, work: Work) -> &'static str {
+pub(crate) fn unit(question: Metric, work: Work) -> &'static str {
     match question {
-        Question::Rate => work.terms().rate_unit,
-        Question::Cpu => work.terms().cost.unit,
-        Question::Instructions => work.terms().instructions.unit,
-        Question::Latency(_) => "us",
+        Metric::Rate => work.terms().rate_unit,
+        Metric::Cpu => work.terms().cost.unit,
+        Metric::Instructions => work.terms().instructions.unit,
+        Metric::Latency(_) => "us",
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(cost(Work::Exchanges.cost(None), 31.42e-6), "31.42");
         assert_eq!(cost(Work::Exchanges.cost(None), None), "-");
         assert_eq!(cost(Work::Bytes.cost(Some(62.5e6)), 34.2), "2137.5");
-        assert_eq!(figure(Question::Instructions, Work::Exchanges, 12_345.6), "12346");
+        assert_eq!(figure(Metric::Instructions, Work::Exchanges, 12_345.6), "12346");
         let times = [8.31e-6, 87.24e-6, 1.0418e-3].map(microseconds);
         assert_eq!(times, ["8.31", "87.2", "1042"]);
         assert_eq!(percent(0.0), "0%");

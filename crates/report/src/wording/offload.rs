@@ -2,7 +2,7 @@
 
 use super::figures::{NONE, bytes, interval, ratio};
 use bytepath_record::{Levels, Work};
-use bytepath_stats::{Analysis, BreakEven, CopyAt, Effect, Pays};
+use bytepath_stats::{Analysis, Benefit, BreakEven, CopyAt, Effect};
 
 /// From which size on the copy engines of a study pay; nothing where it has none.
 pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
@@ -53,13 +53,13 @@ pub(crate) fn sentence<A>(line: &BreakEven<A>, with: &str, first: &str, work: Wo
     let engine = name(engine, *model);
     let unit = work.terms().unit;
     let (what, not, more) = match pays {
-        Pays::Time => (
+        Benefit::Time => (
             "saves the caller's time",
             "does not save the caller's time",
             format!("of its time for a copy of {first} there"),
         ),
-        Pays::Rate => ("is faster", "is not faster", format!("the rate of {first} there")),
-        Pays::Cpu => (
+        Benefit::Rate => ("is faster", "is not faster", format!("the rate of {first} there")),
+        Benefit::Cpu => (
             "saves the sender's CPU time",
             "does not save the sender's CPU time",
             format!("of its CPU time per {unit} with {first} there"),

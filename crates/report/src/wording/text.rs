@@ -6,7 +6,7 @@ use super::figures::{
 };
 use bytepath_record::{Evidence, Manner, Percentile, Role};
 use bytepath_stats::{
-    Analysis, Comparison, Counted, CpuRule, Direction, End, Question, ReceiveWork, Row, rejections,
+    Analysis, Comparison, Counted, CpuRule, Direction, End, Metric, ReceiveWork, Row, rejections,
 };
 use std::fmt::Display;
 
@@ -17,7 +17,7 @@ const NOTABLE_IOWAIT: f64 = 0.01;
 /// A cell that has the best mean in one question: what comes first, not what is
 /// shown to be better, which is the verdict next to it.
 pub(crate) struct Leader<'a> {
-    pub question: Question,
+    pub question: Metric,
     pub row: &'a Row,
     /// Its figure, with the unit.
     pub figure: String,
@@ -29,10 +29,10 @@ impl Leader<'_> {
     /// In what it leads: "highest mean throughput".
     pub(crate) fn title(&self) -> String {
         match self.question {
-            Question::Rate => format!("highest mean {}", self.row.work.terms().rate),
-            Question::Cpu => "least CPU".into(),
-            Question::Instructions => "fewest instructions".into(),
-            Question::Latency(percentile) => format!("lowest {}", percentile.name()),
+            Metric::Rate => format!("highest mean {}", self.row.work.terms().rate),
+            Metric::Cpu => "least CPU".into(),
+            Metric::Instructions => "fewest instructions".into(),
+            Metric::Latency(percentile) => format!("lowest {}", percentile.name()),
         }
     }
 }
@@ -43,7 +43,7 @@ impl Leader<'_> {
 pub(crate) fn leaders(analysis: &Analysis) -> Vec<Leader<'_>> {
     let work = analysis.work();
     let rows = || analysis.rows.iter().filter(|r| r.status.measured > 0 && r.work == work);
-    let leader = |question: Question| {
+    let leader = |question: Metric| {
         let figure = |row: &Row| mean(analysis, row, question);
         let all = rows().filter_map(|row| Some((row, figure(row)?)));
         let (row, best) = match question.direction() {
@@ -51,7 +51,7 @@ pub(crate) fn leaders(analysis: &Analysis) -> Vec<Leader<'_>> {
             Direction::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
         }?;
         let base = rows().find(|r| r.baseline && !row.baseline).and_then(figure);
-        let is_cost = matches!(question, Question::Cpu | Question::Instructions);
+        let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
         let ends = if is_cost { ", both ends" } else { "" };
         Some(Leader {
             question,
@@ -61,21 +61,21 @@ pub(crate) fn leaders(analysis: &Analysis) -> Vec<Leader<'_>> {
         })
     };
     if analysis.functional.is_some() {
-        return leader(Question::Instructions).into_iter().collect();
+        return leader(Metric::Instructions).into_iter().collect();
     }
-    let tail = [Question::Latency(Percentile::P99), Question::Latency(Percentile::P50)];
-    let [rate, cpu] = [Question::Rate, Question::Cpu].map(leader);
+    let tail = [Metric::Latency(Percentile::P99), Metric::Latency(Percentile::P50)];
+    let [rate, cpu] = [Metric::Rate, Metric::Cpu].map(leader);
     [rate, cpu, tail.into_iter().find_map(leader)].into_iter().flatten().collect()
 }
 
 /// The mean of a row in one question; of a percentile that of all trials together.
-pub(crate) fn mean(analysis: &Analysis, row: &Row, question: Question) -> Option<f64> {
+pub(crate) fn mean(analysis: &Analysis, row: &Row, question: Metric) -> Option<f64> {
     let cpu = row.cpu_per_unit.map(|s| s.mean);
     match question {
-        Question::Rate => row.rate.map(|s| s.mean),
-        Question::Cpu => cpu,
-        Question::Instructions => Some(cpu? * analysis.instructions_per_second?),
-        Question::Latency(p) => row.latency.as_ref()?.percentile(p).map(|p| p.pooled),
+        Metric::Rate => row.rate.map(|s| s.mean),
+        Metric::Cpu => cpu,
+        Metric::Instructions => Some(cpu? * analysis.instructions_per_second?),
+        Metric::Latency(p) => row.latency.as_ref()?.percentile(p).map(|p| p.pooled),
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     let opening = functional.or_else(|| leaders.is_empty().then(|| nothing(analysis)));
     let line = |leader: &Leader| {
         let Leader { question, row, figure, base } = leader;
-        if *question == Question::Rate {
+        if *question == Metric::Rate {
             let text = format!("{}: {figure}{}", row.cell, standing(row, analysis));
             return ("highest".to_owned(), text);
         }
@@ -153,7 +153,7 @@ pub(crate) fn functional(analysis: &Analysis) -> Option<String> {
 /// Label of a row and how it compares with the baseline.
 fn standing(row: &Row, analysis: &Analysis) -> String {
     let label = format!(", {}", labels(&row.labels));
-    match row.comparison(Question::Rate) {
+    match row.comparison(Metric::Rate) {
         Some(Comparison { effect: Some(e), verdict, .. }) => {
             format!("{label}; {} {}: {}", ratio(e.ratio), analysis.baseline, verdict.word())
         }

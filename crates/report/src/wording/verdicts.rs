@@ -4,23 +4,23 @@
 use super::figures::{interval, level, percent, plural, probability, ratio};
 use bytepath_record::Work;
 use bytepath_stats::{
-    Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Question, Row, STEAL_LIMIT, Test, Verdict,
+    Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Metric, Row, STEAL_LIMIT, Test, Verdict,
 };
 
 /// The comparisons of one question, in the order of the rows; empty if the study
 /// measured no speed.
-pub(crate) fn compared(analysis: &Analysis, question: Question) -> Vec<(&Row, &Comparison)> {
+pub(crate) fn compared(analysis: &Analysis, question: Metric) -> Vec<(&Row, &Comparison)> {
     let all = analysis.rows.iter().filter_map(|row| Some((row, row.comparison(question)?)));
     all.filter(|(_, comparison)| comparison.verdict != Verdict::Functional).collect()
 }
 
 /// What a question is about, for a heading.
-pub(crate) fn subject(question: Question, work: Work) -> String {
+pub(crate) fn subject(question: Metric, work: Work) -> String {
     match question {
-        Question::Rate => work.terms().rate.into(),
-        Question::Cpu => format!("CPU per {}, both ends", work.terms().unit),
-        Question::Instructions => format!("instructions per {}, both ends", work.terms().unit),
-        Question::Latency(percentile) => format!("latency, {}", percentile.name()),
+        Metric::Rate => work.terms().rate.into(),
+        Metric::Cpu => format!("CPU per {}, both ends", work.terms().unit),
+        Metric::Instructions => format!("instructions per {}, both ends", work.terms().unit),
+        Metric::Latency(percentile) => format!("latency, {}", percentile.name()),
     }
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn chance(test: &Test, verdict: Verdict) -> String {
 }
 
 /// How far a cell was from itself.
-pub(crate) fn noise(analysis: &Analysis, question: Question) -> String {
+pub(crate) fn noise(analysis: &Analysis, question: Metric) -> String {
     let measured = analysis.noise(question).zip(analysis.noise_of.as_ref());
     let Some((noise, cell)) = measured else {
         return "Noise: unknown, because no cell was measured against itself in two \
@@ -130,7 +130,7 @@ pub(crate) fn rule(analysis: &Analysis) -> String {
          the second p); EQUIVALENT requires an interval within {}.",
         level(analysis.rules.margin),
     );
-    let all = Question::MAIN.map(|question| compared(analysis, question));
+    let all = Metric::MAIN.map(|question| compared(analysis, question));
     let flipped = |comparison: &Comparison| {
         comparison.effect.as_ref().is_some_and(|effect| effect.permutation.is_some())
     };

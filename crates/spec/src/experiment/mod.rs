@@ -1,5 +1,5 @@
 //! An experiment file: TOML that defines what is varied, against what, how
-//! long and how often. `docs/experiments.md` describes the format by example.
+//! long and how often. `docs/guide/experiments.md` describes the format by example.
 //!
 //! Pure: what a file may name comes in as [`Catalogues`], and the same text
 //! gives the same cells anywhere. A level that is well formed but that this

@@ -31,13 +31,13 @@ pub struct HopsRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<Summary>,
     /// What the rate is that of.
-    pub bound: Bound,
+    pub bound: RateLimit,
 }
 
 /// What sets the rate of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Bound {
+pub enum RateLimit {
     /// The rate that was requested.
     Rate,
     /// The generator has no time left, and what it sends is taken in: a faster one would show
@@ -49,13 +49,13 @@ pub enum Bound {
     Neither,
 }
 
-impl Bound {
+impl RateLimit {
     pub fn word(self) -> &'static str {
         match self {
-            Bound::Rate => "rate",
-            Bound::Generator => "generator",
-            Bound::Sink => "sink",
-            Bound::Neither => "neither",
+            RateLimit::Rate => "rate",
+            RateLimit::Generator => "generator",
+            RateLimit::Sink => "sink",
+            RateLimit::Neither => "neither",
         }
     }
 }
@@ -102,16 +102,16 @@ impl HopsRow {
     }
 }
 
-fn bound(is_paced: bool, hops: &Hops, busy: [Option<Summary>; 2]) -> Bound {
+fn bound(is_paced: bool, hops: &Hops, busy: [Option<Summary>; 2]) -> RateLimit {
     let is_full = |role: Role| busy[role as usize].is_some_and(|part| part.mean >= FULL);
     let generated = hops.generated() as f64;
     let held_back = (hops.lost() + hops.turned_back()) as f64 > FEW * generated;
     match () {
-        () if is_paced => Bound::Rate,
-        () if held_back => Bound::Sink,
-        () if is_full(Role::Sender) => Bound::Generator,
-        () if is_full(Role::Receiver) => Bound::Sink,
-        () => Bound::Neither,
+        () if is_paced => RateLimit::Rate,
+        () if held_back => RateLimit::Sink,
+        () if is_full(Role::Sender) => RateLimit::Generator,
+        () if is_full(Role::Receiver) => RateLimit::Sink,
+        () => RateLimit::Neither,
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
         }
         let row = HopsRow::of(&cell("frames"), &[&trial], 0.95).unwrap();
         assert_eq!(row.busy.map(|part| part.unwrap().mean), [0.99, 0.99]);
-        assert_eq!(row.bound, Bound::Generator);
+        assert_eq!(row.bound, RateLimit::Generator);
     }
 
     #[test]
@@ -168,21 +168,21 @@ mod tests {
         assert_eq!((row.received.unwrap().mean, row.lost.unwrap().mean), (500.0, 1000.0));
         assert_eq!((row.generated.unwrap().mean, row.hops.offered), (1500.0, 12_000));
         assert_eq!(row.share(row.hops.device_dropped), Some(0.5));
-        assert_eq!((row.bound, row.seconds), (Bound::Sink, None));
+        assert_eq!((row.bound, row.seconds), (RateLimit::Sink, None));
     }
 
     #[test]
     fn the_busy_end_limits_the_rate() {
         let all = Hops { offered: 2000, received: 2000, ..Hops::default() };
         let plain = cell("frames");
-        assert_eq!(row(&plain, [0.99, 0.4], all).bound, Bound::Generator);
-        assert_eq!(row(&plain, [0.6, 1.0], all).bound, Bound::Sink);
-        assert_eq!(row(&plain, [0.6, 0.4], all).bound, Bound::Neither);
+        assert_eq!(row(&plain, [0.99, 0.4], all).bound, RateLimit::Generator);
+        assert_eq!(row(&plain, [0.6, 1.0], all).bound, RateLimit::Sink);
+        assert_eq!(row(&plain, [0.6, 0.4], all).bound, RateLimit::Neither);
         let turned = Hops { offered: 9000, refused: 7000, ..all };
-        assert_eq!(row(&plain, [0.99, 0.4], turned).bound, Bound::Sink);
+        assert_eq!(row(&plain, [0.99, 0.4], turned).bound, RateLimit::Sink);
         let mut paced = plain.clone();
         paced.workload.options.0.insert("rate".into(), OptionValue::Number(100));
-        assert_eq!(row(&paced, [1.0, 0.4], all).bound, Bound::Rate);
+        assert_eq!(row(&paced, [1.0, 0.4], all).bound, RateLimit::Rate);
         let mut counted = plain;
         counted.workload.options.0.insert("count".into(), OptionValue::Number(2000));
         assert_eq!(row(&counted, [1.0, 0.4], all).seconds.unwrap().mean, 2.0);

@@ -9,7 +9,7 @@ mod pool;
 
 pub(crate) use facts::facts;
 pub use facts::{Fact, FactStep, What, fact_steps, sink};
-pub use hops::{Bound, HopsRow};
+pub use hops::{HopsRow, RateLimit};
 pub use idle::IdleShare;
 pub(crate) use idle::idle;
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};

@@ -11,7 +11,7 @@
 //! every cell has every block: nothing was chosen there.
 
 use crate::estimate::Effect;
-use crate::metric::{Direction, Question};
+use crate::metric::{Direction, Metric};
 use crate::rules::Rules;
 use crate::study::{Analysis, analyse};
 use crate::verdict::Verdict;
@@ -109,14 +109,14 @@ pub fn seconds_per_trial(trials: &[Trial], least: f64) -> f64 {
 /// The cells whose comparisons matter, most first: the leader of each question, then those of
 /// that the first pass left undecided, the nearest to an answer first.
 fn matter(analysis: &Analysis) -> Vec<CellId> {
-    let questions = [Question::Rate, analysis.cost()];
-    let effects = |question: Question| {
+    let questions = [Metric::Rate, analysis.cost()];
+    let effects = |question: Metric| {
         analysis.rows.iter().filter_map(move |row| {
             let comparison = row.comparison(question)?;
             Some((&row.cell, comparison.verdict, comparison.effect.as_ref()?))
         })
     };
-    let gain = |question: Question, effect: &Effect| match question.direction() {
+    let gain = |question: Metric, effect: &Effect| match question.direction() {
         Direction::Higher => effect.log_mean,
         Direction::Lower => -effect.log_mean,
     };

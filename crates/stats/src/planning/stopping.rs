@@ -30,7 +30,7 @@
 //! t quantile for k - 1 degrees of freedom: 2.78 for 5 blocks where 20 blocks have
 //! 2.09. An `at-least` of 8 (2.36) costs little.
 
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{Comparer, Side};
 use bytepath_record::{CellId, Study, Trial};
@@ -61,10 +61,10 @@ pub fn should_stop(study: &Study) -> Option<String> {
             continue;
         }
         let side = Side { cell, trials: &trials, costs: &[] };
-        for question in Question::MAIN {
+        for question in Metric::MAIN {
             let effect = match comparer.effect(question, baseline, side) {
                 Some(effect) => effect,
-                None if question == Question::Rate => return None,
+                None if question == Metric::Rate => return None,
                 // It was not measured, or on too few exchanges for this percentile.
                 None => continue,
             };
@@ -75,7 +75,7 @@ pub fn should_stop(study: &Study) -> Option<String> {
             blocks = blocks.max(effect.blocks);
             if widest.as_ref().is_none_or(|(known, _)| half > *known) {
                 let of = match question {
-                    Question::Rate => cell.id.to_string(),
+                    Metric::Rate => cell.id.to_string(),
                     other => format!("{} of {}", other.name(), cell.id),
                 };
                 widest = Some((half, of));

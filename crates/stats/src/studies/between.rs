@@ -10,7 +10,7 @@
 
 use super::differences::{Difference, Weight, differences};
 use crate::estimate::{Effect, Estimate, Interval, Summary, ratio};
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::study::{Analysis, Subject, analyse, counted};
 use crate::trial::Costs;
@@ -21,7 +21,7 @@ use serde::Serialize;
 
 /// Two studies, the second against the first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Between {
+pub struct StudyComparison {
     /// What decides: the rules of the second study.
     pub rules: Rules,
     /// Whether ratios are of ratios: each cell's to the baseline of its own study.
@@ -29,7 +29,7 @@ pub struct Between {
     /// What differs in hosts and method.
     pub differences: Vec<Difference>,
     /// Every cell that both have, in the order of the second study.
-    pub pairings: Vec<Pairing>,
+    pub pairings: Vec<CellComparison>,
     /// Cells that only the first has.
     pub only_first: Vec<CellId>,
     /// Cells that only the second has.
@@ -38,9 +38,9 @@ pub struct Between {
 
 /// One cell in two studies, in one question.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pairing {
+pub struct CellComparison {
     pub cell: CellId,
-    pub question: Question,
+    pub question: Metric,
     /// What its trials count.
     pub work: Work,
     /// In the first study: work per second, CPU seconds or instructions per unit of work,
@@ -59,7 +59,7 @@ pub struct Pairing {
     estimate: Option<Estimate>,
 }
 
-impl Between {
+impl StudyComparison {
     /// The differences that make it two machines.
     pub fn other_machine(&self) -> impl Iterator<Item = &Difference> {
         self.differences.iter().filter(|d| d.weight == Weight::Machine)
@@ -67,7 +67,7 @@ impl Between {
 
     /// What the studies offer to thresholds.
     pub fn subjects(&self) -> Vec<Subject<'_>> {
-        let measured = |p: &&Pairing| p.first.is_some() || p.second.is_some();
+        let measured = |p: &&CellComparison| p.first.is_some() || p.second.is_some();
         self.pairings
             .iter()
             .filter(measured)
@@ -79,7 +79,7 @@ impl Between {
 /// Compares the second study with the first, cell by cell. If `relative`, not the cells'
 /// own figures but their ratios to the baseline of their study: what a reboot or a
 /// neighbour changed for all cells alike cancels.
-pub fn between(first: &Study, second: &Study, relative: bool) -> Between {
+pub fn between(first: &Study, second: &Study, relative: bool) -> StudyComparison {
     let rules = Rules::of(&second.header);
     let analyses = relative.then(|| [first, second].map(|study| analyse(study, &rules)));
     let cells = |study: &'_ Study| -> Vec<Cell> {
@@ -94,11 +94,11 @@ pub fn between(first: &Study, second: &Study, relative: bool) -> Between {
     let shared: Vec<(&Cell, &Cell)> =
         theirs.iter().filter_map(|b| Some((ours.iter().find(|a| a.id == b.id)?, b))).collect();
     let mut pairings = Vec::new();
-    for question in Question::ALL {
+    for question in Metric::ALL {
         let mut drafts: Vec<Draft> = shared
             .iter()
             .map(|(a, b)| Draft::of(question, (first, a), (second, b), &rules))
-            .filter(|d| matches!(question, Question::Rate | Question::Cpu) || d.is_measured())
+            .filter(|d| matches!(question, Metric::Rate | Metric::Cpu) || d.is_measured())
             .collect();
         if let Some(analyses) = &analyses {
             drafts.iter_mut().for_each(|draft| draft.relate_to_baselines(analyses));
@@ -108,7 +108,7 @@ pub fn between(first: &Study, second: &Study, relative: bool) -> Between {
         let all = drafts.into_iter().zip(tests(&estimates, &rules));
         pairings.extend(all.map(|(draft, test)| draft.conclude(test, &rules)));
     }
-    Between {
+    StudyComparison {
         differences: differences(&first.header, &second.header),
         pairings,
         only_first: only(&ours, &theirs),
@@ -120,7 +120,7 @@ pub fn between(first: &Study, second: &Study, relative: bool) -> Between {
 
 /// A cell in both studies, before its verdict.
 struct Draft {
-    pairing: Pairing,
+    pairing: CellComparison,
     /// Trials in the smaller study.
     trials: usize,
     /// Standard deviation of the log ratio of one pair of trials.
@@ -138,7 +138,7 @@ impl Draft {
     }
 
     fn of<'a>(
-        question: Question,
+        question: Metric,
         a: (&'a Study, &Cell),
         b: (&'a Study, &Cell),
         rules: &Rules,
@@ -164,14 +164,14 @@ impl Draft {
         let mut reasons = undeclared("the first study", a.1, b.1);
         reasons.extend(unlike("the first study", &trials(a), &trials(b)));
         for (which, (study, _)) in [("first", a), ("second", b)] {
-            if study.header.functional.is_some() && question != Question::Instructions {
+            if study.header.functional.is_some() && question != Metric::Instructions {
                 reasons.push(format!("the {which} study shows that things work, not how fast"));
             }
         }
         if (&a.1.tx, &a.1.rx) != (&b.1.tx, &b.1.rx) {
             reasons.push("the path or its options are not those of the first study".into());
         }
-        let pairing = Pairing {
+        let pairing = CellComparison {
             cell: b.1.id.clone(),
             question,
             work: trials(b).first().or(trials(a).first()).map_or(Work::Bytes, |t| t.work),
@@ -213,7 +213,7 @@ impl Draft {
         self.log_stddev = first.log_stddev.zip(second.log_stddev).map(|(a, b)| a.hypot(b));
     }
 
-    fn conclude(self, test: Option<Test>, rules: &Rules) -> Pairing {
+    fn conclude(self, test: Option<Test>, rules: &Rules) -> CellComparison {
         let is_comparable = self.is_comparable();
         let mut pairing = self.pairing;
         pairing.interval = pairing.estimate.as_ref().and_then(|e| e.interval(rules.confidence));
@@ -235,15 +235,15 @@ impl Draft {
 
 /// The figure of a measured trial of a study's cell.
 pub(crate) fn figure(
-    question: Question,
+    question: Metric,
     (study, cell): (&Study, &Cell),
     trial: &Trial,
 ) -> Option<f64> {
     match question {
-        Question::Rate => trial.rate(),
-        Question::Cpu | Question::Instructions => {
+        Metric::Rate => trial.rate(),
+        Metric::Cpu | Metric::Instructions => {
             Costs::of(cell, trial, study.header.instructions_per_second).answer(question)
         }
-        Question::Latency(percentile) => trial.latency.as_ref()?.percentile(percentile),
+        Metric::Latency(percentile) => trial.latency.as_ref()?.percentile(percentile),
     }
 }

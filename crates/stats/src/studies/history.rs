@@ -3,7 +3,7 @@
 use super::between::figure;
 use super::change::changes;
 use crate::estimate::Summary;
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::study::counted;
 use bytepath_record::{Role, Study, Work};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub struct Point {
     pub cell: String,
     /// Which figure: work per second, CPU seconds or instructions per unit
     /// of work, or seconds.
-    pub question: Question,
+    pub question: Metric,
     /// What its trials count.
     pub work: Work,
     pub n: usize,
@@ -46,7 +46,7 @@ pub struct Point {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct History {
     pub cell: String,
-    pub question: Question,
+    pub question: Metric,
     /// What its trials count, in the newest study.
     pub work: Work,
     /// Every study that measured it, in order of time.
@@ -91,7 +91,7 @@ pub fn points(study: &Study) -> StudyPoints {
         let counted = counted(header, cell, of_cell).into_iter();
         let measured: Vec<_> = counted.filter(|t| t.rate().is_some()).collect();
         let Some(work) = measured.first().map(|t| t.work) else { continue };
-        for question in Question::ALL {
+        for question in Metric::ALL {
             let figures = measured.iter().filter_map(|t| figure(question, (study, cell), t));
             // Only what is above zero has a logarithm.
             let summary = Summary::of(figures).filter(|s| s.mean > 0.0);
@@ -118,7 +118,7 @@ pub fn points(study: &Study) -> StudyPoints {
 }
 
 /// One figure over studies with their names. The order given does not matter.
-pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Question) -> History {
+pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Metric) -> History {
     let mut found: Vec<(&String, &StudyPoints, &Point)> = studies
         .iter()
         .filter_map(|(name, study)| {
@@ -172,7 +172,7 @@ mod tests {
     fn study(at: u64, mean: f64, kernel: &str) -> (String, StudyPoints) {
         let point = Point {
             cell: "socket".into(),
-            question: Question::Rate,
+            question: Metric::Rate,
             work: Work::Bytes,
             n: 5,
             mean,
@@ -197,7 +197,7 @@ mod tests {
             })
             .collect();
         studies.reverse();
-        let h = history(&studies, "socket", Question::Rate);
+        let h = history(&studies, "socket", Metric::Rate);
         assert_eq!(h.entries.len(), 24);
         assert_eq!(h.entries[0].study, "study-0", "in order of time, not of the folder");
         assert_eq!(h.shifts.len(), 1);
@@ -206,6 +206,6 @@ mod tests {
         let changed = &h.entries[14].changed;
         assert_eq!(*changed, [("kernel".into(), "6.18.0".into(), "6.18.1".into())]);
         assert!(h.entries[13].changed.is_empty());
-        assert!(history(&studies, "splice", Question::Rate).entries.is_empty());
+        assert!(history(&studies, "splice", Metric::Rate).entries.is_empty());
     }
 }

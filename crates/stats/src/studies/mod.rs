@@ -7,7 +7,7 @@ mod differences;
 mod history;
 mod published;
 
-pub use between::{Between, Pairing, between};
+pub use between::{CellComparison, StudyComparison, between};
 pub use change::{Change, changes};
 pub use differences::{Difference, Weight, differences, host_differences};
 pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};

@@ -8,7 +8,7 @@
 //! study has measured, too, they are shown side by side: two machines, so there is no verdict.
 
 use crate::estimate::{Effect, Summary};
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::study::{CellTrials, by_block, cell_trials};
 use crate::verdict::{Side, undeclared, unlike};
@@ -280,7 +280,7 @@ impl PublishedComparer<'_> {
             level_of(cell, factor, apart).is_some_and(|own| own == *level)
         };
         let fits = |side: &Side| wanted.iter().all(|level| has(side.cell, level));
-        let measured = |side: &Side| !side.figures(Question::Rate).is_empty();
+        let measured = |side: &Side| !side.figures(Metric::Rate).is_empty();
         let all: Vec<Side> = self.cells.iter().map(CellTrials::side).collect();
         let found: Vec<Side> = all.iter().copied().filter(fits).collect();
         if found.is_empty() {
@@ -299,7 +299,7 @@ impl PublishedComparer<'_> {
 
 /// The log ratio of each block that measured both.
 fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
-    let (first, second) = (first.figures(Question::Rate), second.figures(Question::Rate));
+    let (first, second) = (first.figures(Metric::Rate), second.figures(Metric::Rate));
     let ratio = |(block, a): (&u32, &f64)| Some((*block, (second.get(block)? / a).ln()));
     first.iter().filter_map(ratio).filter(|(_, log)| log.is_finite()).collect()
 }

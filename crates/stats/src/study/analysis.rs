@@ -5,7 +5,7 @@ use super::offloading::Offloading;
 use super::profiling::ProfilingNote;
 use crate::cell::{Counted, Fact, Fragments, HopsRow, IdleShare, ReceiveWork, Shares};
 use crate::estimate::Summary;
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{CpuRule, Headline, PerEnd};
 use crate::verdict::{Comparison, Noise};
@@ -63,14 +63,14 @@ pub struct Analysis {
 
 impl Analysis {
     /// How far a cell is from itself in one question.
-    pub fn noise(&self, question: Question) -> Option<&Noise> {
+    pub fn noise(&self, question: Metric) -> Option<&Noise> {
         self.noises.iter().find(|noise| noise.question == question)
     }
 
     /// What a unit of work cost, as it is asked: CPU time, or instructions where they
     /// were counted.
-    pub fn cost(&self) -> Question {
-        self.instructions_per_second.map_or(Question::Cpu, |_| Question::Instructions)
+    pub fn cost(&self) -> Metric {
+        self.instructions_per_second.map_or(Metric::Cpu, |_| Metric::Instructions)
     }
 
     /// True if the cell has a profile that counts.
@@ -174,7 +174,7 @@ pub struct Row {
 
 impl Row {
     /// How it compares with the baseline in one question.
-    pub fn comparison(&self, question: Question) -> Option<&Comparison> {
+    pub fn comparison(&self, question: Metric) -> Option<&Comparison> {
         self.comparisons.iter().find(|comparison| comparison.question == question)
     }
 

@@ -8,7 +8,7 @@ use super::profiling::profiling_note;
 use super::row::row;
 use crate::cell::{Counted, count, shape};
 use crate::estimate::{ORDER_LEVEL, Order};
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{Comparer, Noise, Side};
 use bytepath_record::{Cell, CellId, Role, Study, Trial, TrialStatus};
@@ -36,7 +36,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         let (original, null) = original.zip(null).filter(|_| !comparer.is_silent(question))?;
         Noise::of(question, comparer.effect(question, original, null)?, rules.confidence)
     };
-    let noises: Vec<Noise> = Question::ALL.into_iter().filter_map(noise).collect();
+    let noises: Vec<Noise> = Metric::ALL.into_iter().filter_map(noise).collect();
     let mut rows: Vec<Row> = cells.iter().map(|cell| row(study, rules, cell)).collect();
     add_comparisons(&mut rows, &comparer, &sides, &header.baseline, &noises);
     let baseline = sides.iter().find(|side| side.cell.id == header.baseline).map(|side| side.cell);
@@ -83,7 +83,7 @@ fn add_comparisons(
 ) {
     let (baselines, others): (Vec<Side>, Vec<Side>) =
         sides.iter().partition(|side| side.cell.id == *baseline);
-    for question in Question::ALL {
+    for question in Metric::ALL {
         let noise = noises.iter().find(|noise| noise.question == question);
         let comparisons = comparer.compare(question, baselines.first().copied(), &others, noise);
         let rows = rows.iter_mut().filter(|row| row.cell != *baseline);
@@ -135,7 +135,7 @@ fn in_order(rows: &[Row]) -> Vec<String> {
         .filter_map(|(row, c)| Some((&row.cell, c.question, c.effect.as_ref()?.order?)))
         .collect();
     let level = ORDER_LEVEL / orders.len() as f64;
-    let line = |(cell, question, order): &(&CellId, Question, Order)| {
+    let line = |(cell, question, order): &(&CellId, Metric, Order)| {
         let Order { neighbours, trend, p } = order;
         (*p <= level).then(|| {
             format!(

@@ -7,7 +7,7 @@
 //! cancels, and so do the effects of the other factors.
 
 use crate::estimate::Effect;
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::Costs;
 use crate::verdict::{
@@ -43,7 +43,7 @@ pub struct Factor {
 /// What a level does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LevelEffect {
-    pub question: Question,
+    pub question: Metric,
     pub factor: String,
     pub level: String,
     /// What it is compared with: the other level, or "the rest".
@@ -60,7 +60,7 @@ pub struct LevelEffect {
 /// Two levels that change each other's effect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interaction {
-    pub question: Question,
+    pub question: Metric,
     pub factors: [String; 2],
     /// The level of each.
     pub levels: [String; 2],
@@ -89,7 +89,7 @@ pub(crate) fn factor_view(
     let levels: Vec<Level> = view.factors.iter().flat_map(|f| Level::all(f, baseline)).collect();
     let rules = comparer.rules;
     let alpha = 1.0 - rules.confidence;
-    for question in [Question::Rate, Question::Cpu, Question::Instructions] {
+    for question in [Metric::Rate, Metric::Cpu, Metric::Instructions] {
         if comparer.is_silent(question) {
             continue;
         }
@@ -114,7 +114,7 @@ pub(crate) fn factor_view(
         let sure = tested.filter(|(_, test)| test.is_some_and(|t| t.different.adjusted <= alpha));
         view.interactions.extend(sure.map(|(pair, test)| Interaction { test, ..pair }));
     }
-    let size = |pair: &Interaction| (pair.question != Question::Rate, -pair.effect.log_mean.abs());
+    let size = |pair: &Interaction| (pair.question != Metric::Rate, -pair.effect.log_mean.abs());
     view.interactions.sort_by(|a, b| {
         let (a, b) = (size(a), size(b));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
@@ -191,13 +191,13 @@ impl Level {
 
 /// The figures of one question, cell by cell.
 struct Grid<'a> {
-    question: Question,
+    question: Metric,
     cells: Vec<(Side<'a>, BTreeMap<u32, f64>)>,
 }
 
 impl<'a> Grid<'a> {
     /// The logarithms of all cells that have figures.
-    fn of(question: Question, cells: &[Side<'a>]) -> Grid<'a> {
+    fn of(question: Metric, cells: &[Side<'a>]) -> Grid<'a> {
         let figures = |side: &Side<'a>| {
             let logs = side.figures(question).into_iter().map(|(block, v)| (block, v.ln()));
             (*side, logs.filter(|(_, log)| log.is_finite()).collect::<BTreeMap<u32, f64>>())
@@ -266,7 +266,7 @@ impl<'a> Grid<'a> {
         let mut sides = groups.iter().flatten().map(|at| self.cells[*at].0);
         let Some(first) = sides.next() else { return false };
         let rule = |side: Side| match self.question {
-            Question::Cpu | Question::Instructions => side.costs.iter().find_map(Costs::rules),
+            Metric::Cpu | Metric::Instructions => side.costs.iter().find_map(Costs::rules),
             _ => None,
         };
         sides.all(|side| {

@@ -2,8 +2,8 @@
 //! sender and in the size of messages: at each size, block by block, compared with the first engine.
 
 use crate::estimate::Effect;
-use crate::metric::Question;
-use crate::offload::{BreakEven, CopyCell, CopyComparison, Pays, break_evens};
+use crate::metric::Metric;
+use crate::offload::{Benefit, BreakEven, CopyCell, CopyComparison, break_evens};
 use crate::trial::Costs;
 use crate::verdict::{Comparer, Side, shown, undeclared, unlike};
 use bytepath_record::{CellId, Levels, Role};
@@ -33,7 +33,7 @@ pub(crate) fn offloading(
     cells: &[Side],
     baseline: &CellId,
 ) -> Option<Offloading> {
-    if comparer.is_silent(Question::Rate) {
+    if comparer.is_silent(Metric::Rate) {
         return None;
     }
     let engine = |side: &Side| side.cell.tx.copy_engine().map(str::to_owned);
@@ -55,7 +55,7 @@ pub(crate) fn offloading(
         let Some((_, base)) = base else { continue };
         let apart = undeclared("", base.cell, side.cell).is_empty()
             && unlike("", base.trials, side.trials).is_empty();
-        let faster = comparer.effect(Question::Rate, *base, *side).filter(|_| apart);
+        let faster = comparer.effect(Metric::Rate, *base, *side).filter(|_| apart);
         let dearer = sender_cost(comparer, *base, *side).filter(|_| faster.is_some());
         points.push(CopyComparison { cell: cell.clone(), faster, dearer });
     }
@@ -64,7 +64,7 @@ pub(crate) fn offloading(
     if sizes.len() < 2 {
         return None;
     }
-    let break_even = break_evens(&points.iter().collect::<Vec<_>>(), [Pays::Rate, Pays::Cpu]);
+    let break_even = break_evens(&points.iter().collect::<Vec<_>>(), [Benefit::Rate, Benefit::Cpu]);
     Some(Offloading { first, points, break_even })
 }
 

@@ -2,24 +2,24 @@
 
 use super::analysis::{Analysis, Row};
 use crate::estimate::Effect;
-use crate::metric::{Direction, Question};
+use crate::metric::{Direction, Metric};
 use crate::verdict::Verdict;
 use bytepath_record::Percentile;
 
 /// A cell that the verdicts recommend.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice<'a> {
+pub struct Recommendation<'a> {
     pub row: &'a Row,
     /// In which questions: of all cells shown to be better than the baseline, its ratio is
     /// the best.
-    pub questions: Vec<Question>,
+    pub questions: Vec<Metric>,
 }
 
 /// A cell of which questions are undecided, all of them for want of the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undecided<'a> {
     pub row: &'a Row,
-    pub questions: Vec<Question>,
+    pub questions: Vec<Metric>,
     /// What would decide them.
     pub needs: Needs,
 }
@@ -36,26 +36,26 @@ pub enum Needs {
 impl Analysis {
     /// What a choice rests on: rate, cost, and the tail of the latency, or instructions
     /// alone where no speed was measured.
-    pub fn deciding(&self) -> Vec<Question> {
+    pub fn deciding(&self) -> Vec<Metric> {
         if self.functional.is_some() {
-            return vec![Question::Instructions];
+            return vec![Metric::Instructions];
         }
         let compared =
-            |question: &Question| self.candidates().any(|row| row.comparison(*question).is_some());
-        let tail = [Percentile::P99, Percentile::P50].map(Question::Latency);
+            |question: &Metric| self.candidates().any(|row| row.comparison(*question).is_some());
+        let tail = [Percentile::P99, Percentile::P50].map(Metric::Latency);
         let tail = tail.into_iter().find(compared);
-        [Question::Rate, Question::Cpu].into_iter().chain(tail).collect()
+        [Metric::Rate, Metric::Cpu].into_iter().chain(tail).collect()
     }
 
     /// The cells to use instead of the baseline, at most one for each question. Empty where
     /// none was shown to be better, or where nothing says how fast anything is.
-    pub fn choices(&self) -> Vec<Choice<'_>> {
-        let mut choices: Vec<Choice> = Vec::new();
+    pub fn choices(&self) -> Vec<Recommendation<'_>> {
+        let mut choices: Vec<Recommendation> = Vec::new();
         for question in self.deciding() {
             let Some(row) = self.best(question) else { continue };
             match choices.iter_mut().find(|choice| choice.row.cell == row.cell) {
                 Some(choice) => choice.questions.push(question),
-                None => choices.push(Choice { row, questions: vec![question] }),
+                None => choices.push(Recommendation { row, questions: vec![question] }),
             }
         }
         choices
@@ -63,8 +63,8 @@ impl Analysis {
 
     /// Cells that were shown to be better than the baseline, too, and whose interval overlaps
     /// that of the choice: the order of these is undecided.
-    pub fn close(&self, choice: &Choice) -> Vec<&Row> {
-        let overlaps = |row: &&Row, question: Question| {
+    pub fn close(&self, choice: &Recommendation) -> Vec<&Row> {
+        let overlaps = |row: &&Row, question: Metric| {
             let [a, b] = [choice.row, row].map(|row| better(row, question)?.interval);
             a.zip(b).is_some_and(|(a, b)| a.low <= b.high && b.low <= a.high)
         };
@@ -107,7 +107,7 @@ impl Analysis {
         self.rows.iter().filter(comparable)
     }
 
-    fn best(&self, question: Question) -> Option<&Row> {
+    fn best(&self, question: Metric) -> Option<&Row> {
         let shown = |row| Some((row, better(row, question)?.ratio));
         let all = self.candidates().filter_map(shown);
         let best = match question.direction() {
@@ -132,7 +132,7 @@ impl Needs {
 }
 
 /// The effect of a cell that was shown to be better than the baseline.
-fn better(row: &Row, question: Question) -> Option<&Effect> {
+fn better(row: &Row, question: Metric) -> Option<&Effect> {
     let comparison = row.comparison(question)?;
     comparison.effect.as_ref().filter(|_| comparison.verdict.better() == Some(true))
 }

@@ -22,7 +22,7 @@
 
 use super::analysis::Analysis;
 use crate::estimate::{Estimate, Interval};
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{Comparison, Verdict};
 use bytepath_record::{CellId, Fault, FaultKind};
@@ -35,7 +35,7 @@ pub struct Threshold {
     #[serde(skip)]
     cell: Option<String>,
     #[serde(skip)]
-    question: Question,
+    question: Metric,
     /// The ratio that must not be passed.
     pub limit: f64,
     /// True where ratios above the limit fail, false where those below do.
@@ -82,7 +82,7 @@ impl Outcome {
 #[derive(Clone, Debug)]
 pub struct Subject<'a> {
     pub cell: &'a CellId,
-    pub question: Question,
+    pub question: Metric,
     /// What was found; `None` without an interval.
     pub estimate: Option<Estimate>,
 }
@@ -100,8 +100,8 @@ impl Threshold {
         else {
             return Err(wrong("it needs a subject, a word and an amount".into()));
         };
-        let Some((cell, question)) = Question::split(subject) else {
-            let names = Question::ALL.map(Question::name).join(", ");
+        let Some((cell, question)) = Metric::split(subject) else {
+            let names = Metric::ALL.map(Metric::name).join(", ");
             return Err(wrong(format!("'{subject}' does not end in a metric ({names})")));
         };
         let [below, above] = question.words();
@@ -190,13 +190,13 @@ pub fn judge_thresholds(
 pub fn subjects(analysis: &Analysis) -> Vec<Subject<'_>> {
     let mut subjects = Vec::new();
     for row in analysis.rows.iter().filter(|row| !row.baseline) {
-        for question in Question::ALL {
+        for question in Metric::ALL {
             let comparison = row.comparison(question);
             // What no trial has a figure for is not a subject, so that a limit on it is
             // a fault and not a check that never fails.
-            let other_cost = matches!(question, Question::Cpu | Question::Instructions)
+            let other_cost = matches!(question, Metric::Cpu | Metric::Instructions)
                 && question != analysis.cost();
-            if comparison.is_none() && (other_cost || matches!(question, Question::Latency(_))) {
+            if comparison.is_none() && (other_cost || matches!(question, Metric::Latency(_))) {
                 continue;
             }
             // A limit does not fail where the report makes no claim.
@@ -229,7 +229,7 @@ mod tests {
 
     fn outcome(text: &str, ratio: f64, error: f64) -> Outcome {
         let cell = CellId("socket".into());
-        let subjects = Question::ALL.map(|question| Subject {
+        let subjects = Metric::ALL.map(|question| Subject {
             cell: &cell,
             question,
             estimate: estimate(ratio, error),
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn unmeasured_is_undecided_and_unknown_cells_are_faults() {
         let cell = CellId("splice".into());
-        let subject = Subject { cell: &cell, question: Question::Rate, estimate: None };
+        let subject = Subject { cell: &cell, question: Metric::Rate, estimate: None };
         let judge = |text: &str| {
             let threshold = Threshold::parse(text).unwrap();
             judge_thresholds(&[threshold], std::slice::from_ref(&subject), &Rules::default())
@@ -282,7 +282,7 @@ mod tests {
         let names: Vec<CellId> = (0..20).map(|i| CellId(format!("c{i}"))).collect();
         let subject = |cell| Subject {
             cell,
-            question: Question::Rate,
+            question: Metric::Rate,
             // 2.8 standard errors below the limit: alone a failure, p 0.02.
             estimate: estimate(0.98 * (-0.028f64).exp(), 0.01),
         };

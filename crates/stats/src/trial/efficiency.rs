@@ -3,7 +3,7 @@
 
 use super::cpu::{CpuRule, RoleCpu, role_cpu};
 use crate::estimate::Summary;
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use bytepath_record::{Cell, Role, Scope, Trial, Work};
 use serde::Serialize;
@@ -94,10 +94,10 @@ impl Costs {
 
     /// The figure of a question about costs; none of other questions. CPU time that
     /// counts instructions answers for those, and not for time.
-    pub fn answer(&self, question: Question) -> Option<f64> {
+    pub fn answer(&self, question: Metric) -> Option<f64> {
         match (question, self.instructions_per_second) {
-            (Question::Cpu, None) => self.cpu_per_unit(),
-            (Question::Instructions, Some(n)) => Some(self.cpu_per_unit()? * n),
+            (Metric::Cpu, None) => self.cpu_per_unit(),
+            (Metric::Instructions, Some(n)) => Some(self.cpu_per_unit()? * n),
             _ => None,
         }
     }
@@ -291,8 +291,7 @@ mod tests {
         (rr.work, rr.count) = (Work::Exchanges, 25_000);
         let costs = [Costs::of(&cell("a"), &rr, None)];
         assert!((costs[0].cpu_per_unit().unwrap() - 30e-6).abs() < 1e-12);
-        let answers =
-            |costs: &Costs| [Question::Cpu, Question::Instructions].map(|q| costs.answer(q));
+        let answers = |costs: &Costs| [Metric::Cpu, Metric::Instructions].map(|q| costs.answer(q));
         assert_eq!(answers(&costs[0]), [costs[0].cpu_per_unit(), None]);
         // The same seconds where each is 62.5 million instructions: 1875 for an exchange.
         let [time, counted] = answers(&Costs::of(&cell("a"), &rr, Some(62.5e6)));

@@ -4,7 +4,7 @@ use super::contract::{undeclared, unlike};
 use super::judge::{Ceiling, Findings, Noise, Test, Verdict, judge, tests};
 use crate::cell::rejections;
 use crate::estimate::{Effect, Estimate, PairSpread};
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::Costs;
 use bytepath_record::{Cell, CopyCeiling, RoleRecord, Scope, Trial, TrialStatus, Work};
@@ -26,7 +26,7 @@ const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
 /// A cell against the baseline, in one question.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    pub question: Question,
+    pub question: Metric,
     /// Ratio, cell over baseline; `None` if no block has both.
     pub effect: Option<Effect>,
     /// How sure a claim is among all of the study; `None` without an interval.
@@ -53,15 +53,13 @@ pub(crate) struct Side<'a> {
 impl Side<'_> {
     /// The figure of every block that was measured. Where a block holds several
     /// trials of a cell, the last counts.
-    pub(crate) fn figures(&self, question: Question) -> BTreeMap<u32, f64> {
+    pub(crate) fn figures(&self, question: Metric) -> BTreeMap<u32, f64> {
         match question {
-            Question::Rate => {
-                self.trials.iter().filter_map(|t| Some((t.block, t.rate()?))).collect()
-            }
-            Question::Cpu | Question::Instructions => {
+            Metric::Rate => self.trials.iter().filter_map(|t| Some((t.block, t.rate()?))).collect(),
+            Metric::Cpu | Metric::Instructions => {
                 self.costs.iter().filter_map(|c| Some((c.block, c.answer(question)?))).collect()
             }
-            Question::Latency(percentile) => {
+            Metric::Latency(percentile) => {
                 let figure = |t: &&Trial| {
                     t.rate()?;
                     Some((t.block, t.latency.as_ref()?.percentile(percentile)?))
@@ -104,13 +102,13 @@ pub(crate) struct Comparer<'a> {
 impl Comparer<'_> {
     /// Whether a question is left open: speed was not measured, and only instructions
     /// are the same whatever the speed.
-    pub(crate) fn is_silent(&self, question: Question) -> bool {
-        self.functional && question != Question::Instructions
+    pub(crate) fn is_silent(&self, question: Metric) -> bool {
+        self.functional && question != Metric::Instructions
     }
 
     /// The second cell's figures against the first's, in every block that
     /// measured both.
-    pub(crate) fn effect(&self, question: Question, first: Side, second: Side) -> Option<Effect> {
+    pub(crate) fn effect(&self, question: Metric, first: Side, second: Side) -> Option<Effect> {
         let (first, second) = (first.figures(question), second.figures(question));
         let pair = |(block, a): (&u32, &f64)| Some((*a, *second.get(block)?));
         let pairs: Vec<_> = first.iter().filter_map(pair).collect();
@@ -118,7 +116,7 @@ impl Comparer<'_> {
     }
 
     /// How far that scatters between pairs of hosts.
-    fn pairs(&self, question: Question, first: Side, second: Side) -> Option<PairSpread> {
+    fn pairs(&self, question: Metric, first: Side, second: Side) -> Option<PairSpread> {
         let named = second.trials.iter().filter_map(|t| Some((t.block, t.pair.as_deref()?)));
         let named: BTreeMap<u32, &str> = named.collect();
         let (first, second) = (first.figures(question), second.figures(question));
@@ -133,7 +131,7 @@ impl Comparer<'_> {
     /// measured, and, of CPU and latency, where either side has no such figure.
     pub(crate) fn compare(
         &self,
-        question: Question,
+        question: Metric,
         baseline: Option<Side>,
         cells: &[Side],
         noise: Option<&Noise>,
@@ -153,9 +151,9 @@ impl Comparer<'_> {
             .collect()
     }
 
-    fn draft(&self, question: Question, baseline: Option<Side>, cell: Side) -> Option<Draft> {
+    fn draft(&self, question: Metric, baseline: Option<Side>, cell: Side) -> Option<Draft> {
         let measured = !cell.figures(question).is_empty();
-        if !measured && (question != Question::Rate || cell.rejected().is_empty()) {
+        if !measured && (question != Metric::Rate || cell.rejected().is_empty()) {
             return None;
         }
         let mut draft = Draft::default();
@@ -163,7 +161,7 @@ impl Comparer<'_> {
             return Some(draft);
         }
         let Some(baseline) = baseline else { return Some(draft) };
-        if question != Question::Rate && baseline.figures(question).is_empty() {
+        if question != Metric::Rate && baseline.figures(question).is_empty() {
             return None;
         }
         draft.effect = self.effect(question, baseline, cell);
@@ -171,7 +169,7 @@ impl Comparer<'_> {
         let name = &baseline.cell.id.0;
         draft.reasons = undeclared(name, baseline.cell, cell.cell);
         draft.reasons.extend(unlike(name, baseline.trials, cell.trials));
-        if matches!(question, Question::Cpu | Question::Instructions) {
+        if matches!(question, Metric::Cpu | Metric::Instructions) {
             let rule = |side: Side| side.costs.iter().find_map(Costs::rules);
             if rule(baseline) != rule(cell) {
                 draft.reasons.push(
@@ -186,13 +184,13 @@ impl Comparer<'_> {
         }
         let ceiling = |side| self.ceiling_of(side);
         draft.ceiling =
-            ceiling(baseline).filter(|c| question == Question::Rate && ceiling(cell) == Some(*c));
+            ceiling(baseline).filter(|c| question == Metric::Rate && ceiling(cell) == Some(*c));
         Some(draft)
     }
 
     fn conclude(
         &self,
-        question: Question,
+        question: Metric,
         draft: Draft,
         estimate: Option<Estimate>,
         test: Option<Test>,
@@ -224,7 +222,7 @@ impl Comparer<'_> {
             return None;
         }
         let margin = self.rules.margin;
-        let figures = side.figures(Question::Rate);
+        let figures = side.figures(Metric::Rate);
         let mean = figures.values().map(|t| t / figures.len() as f64).sum::<f64>();
         let rate = side.trials.iter().flat_map(|t| &t.readings).find_map(|r| {
             let of_link = r.metric == LINK_RATE && matches!(r.scope, Scope::Link(..));
@@ -279,7 +277,7 @@ mod tests {
     fn compared(
         first: (&Cell, &[Trial]),
         second: (&Cell, &[Trial]),
-        question: Question,
+        question: Metric,
         ceiling: Option<f64>,
     ) -> Option<Comparison> {
         let (a, b): (Vec<&Trial>, Vec<&Trial>) =
@@ -307,7 +305,7 @@ mod tests {
 
     fn word(a: &[f64], b: &[f64], ceiling: Option<f64>) -> &'static str {
         let (a, b) = (trials("a", a), trials("b", b));
-        let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Rate, ceiling);
+        let c = compared((&cell("a"), &a), (&cell("b"), &b), Metric::Rate, ceiling);
         c.unwrap().verdict.word()
     }
 
@@ -335,7 +333,7 @@ mod tests {
             }
             assert!(all.iter().all(|t| !t.roles.is_empty()));
             let sides = ((&cell("a"), &all[..]), (&cell("a"), &all[..]));
-            compared(sides.0, sides.1, Question::Rate, Some(50.0)).unwrap().verdict.word()
+            compared(sides.0, sides.1, Metric::Rate, Some(50.0)).unwrap().verdict.word()
         };
         assert_eq!((with(0), with(40), with(99)), ("SATURATED", "SATURATED", "EQUIVALENT"));
     }
@@ -355,7 +353,7 @@ mod tests {
             [([9.78, 9.77, 9.78], "SATURATED"), ([9.5, 9.5, 9.51], "EQUIVALENT")]
         {
             let (a, b) = (with_rate("a", &rates), with_rate("b", &rates));
-            let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Rate, None);
+            let c = compared((&cell("a"), &a), (&cell("b"), &b), Metric::Rate, None);
             let verdict = c.unwrap().verdict;
             assert_eq!(verdict.word(), expected, "{verdict:?}");
         }
@@ -366,12 +364,12 @@ mod tests {
         let (a, b) = (trials("a", &BELOW), trials("b", &NEAR));
         let (first, mut second) = (cell("a"), cell("b"));
         second.stream.touch = bytepath_record::Touch::Read;
-        let c = compared((&first, &a), (&second, &b), Question::Rate, None).unwrap();
+        let c = compared((&first, &a), (&second, &b), Metric::Rate, None).unwrap();
         assert_eq!(c.verdict, Verdict::NotComparable);
         assert_eq!(c.reasons, ["touch is none in a and read here"]);
         assert_eq!(c.test, None, "it is not part of the family");
         second.levels.insert("touch".into(), "read".into());
-        let c = compared((&first, &a), (&second, &b), Question::Rate, None).unwrap();
+        let c = compared((&first, &a), (&second, &b), Metric::Rate, None).unwrap();
         assert_eq!((c.verdict, c.reasons.len()), (Verdict::Faster, 0));
     }
 
@@ -382,9 +380,8 @@ mod tests {
         for t in &mut b[..3] {
             t.status = TrialStatus::Rejected { events: events.clone() };
         }
-        let compare = |b: &[Trial]| {
-            compared((&cell("a"), &a), (&cell("b"), b), Question::Rate, None).unwrap()
-        };
+        let compare =
+            |b: &[Trial]| compared((&cell("a"), &a), (&cell("b"), b), Metric::Rate, None).unwrap();
         assert_eq!(compare(&b).verdict, Verdict::Faster, "two blocks are left");
         b[3].status = TrialStatus::Rejected { events: events.clone() };
         let c = compare(&b);
@@ -407,7 +404,7 @@ mod tests {
             trials
         };
         let (a, b) = (busy("a", 0.5), busy("b", 0.4));
-        let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Cpu, None).unwrap();
+        let c = compared((&cell("a"), &a), (&cell("b"), &b), Metric::Cpu, None).unwrap();
         assert_eq!(c.verdict, Verdict::LessCpu);
         assert!((c.effect.unwrap().ratio - 0.8).abs() < 0.01);
         let mut whole = busy("b", 0.4);
@@ -419,11 +416,11 @@ mod tests {
             read("cpu.busy", Scope::Cpu(0));
             read("cpu.busy", Scope::Cpu(1));
         }
-        let c = compared((&cell("a"), &a), (&cell("b"), &whole), Question::Cpu, None).unwrap();
+        let c = compared((&cell("a"), &a), (&cell("b"), &whole), Metric::Cpu, None).unwrap();
         assert_eq!(c.verdict, Verdict::NotComparable);
         assert!(c.reasons[0].contains("a different rule"));
         let unseen = trials("b", &BELOW);
-        let none = compared((&cell("a"), &a), (&cell("b"), &unseen), Question::Cpu, None);
+        let none = compared((&cell("a"), &a), (&cell("b"), &unseen), Metric::Cpu, None);
         assert_eq!(none, None, "where nothing was measured there is no question");
     }
 
@@ -449,7 +446,7 @@ mod tests {
         let a = exchanges("a", &[50.0, 51.0, 50.5, 49.5, 50.0]);
         let word = |typical: &[f64], percentile| {
             let b = exchanges("b", typical);
-            let question = Question::Latency(percentile);
+            let question = Metric::Latency(percentile);
             let c = compared((&cell("a"), &a), (&cell("b"), &b), question, Some(1e-6))?;
             Some((c.verdict.word(), c.verdict.better()))
         };
@@ -465,7 +462,7 @@ mod tests {
         assert_eq!(word(&[50.0; 5], Percentile::P9999), None);
         // A rate of exchanges knows no copy ceiling, however fast a core copies.
         let b = exchanges("b", &[50.0; 5]);
-        let c = compared((&cell("a"), &a), (&cell("b"), &b), Question::Rate, Some(20_000.0 / GBIT));
+        let c = compared((&cell("a"), &a), (&cell("b"), &b), Metric::Rate, Some(20_000.0 / GBIT));
         assert_eq!(c.unwrap().verdict, Verdict::Equivalent);
     }
 }

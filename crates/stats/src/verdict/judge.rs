@@ -31,7 +31,7 @@
 //! it from six blocks on and decides nothing, because with few blocks it cannot be small.
 
 use crate::estimate::{Effect, Estimate, Interval, POWER_OF_PLAN, blocks_for, one_sided, ratio};
-use crate::metric::Question;
+use crate::metric::Metric;
 use crate::rules::Rules;
 use bytepath_math::{Adjusted, holm, two_sided};
 use serde::Serialize;
@@ -136,7 +136,7 @@ impl Verdict {
 /// What the baseline measured against a second copy of itself says of the noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
-    pub question: Question,
+    pub question: Metric,
     /// The comparison of the second copy with the first.
     pub effect: Effect,
     /// Root of the mean square of the per-block log ratios. It is taken around
@@ -150,7 +150,7 @@ pub struct Noise {
 
 impl Noise {
     /// The noise of a null comparison; `None` below two blocks.
-    pub fn of(question: Question, effect: Effect, confidence: f64) -> Option<Noise> {
+    pub fn of(question: Metric, effect: Effect, confidence: f64) -> Option<Noise> {
         let n = effect.blocks as f64;
         let stddev = effect.log_stddev?;
         let variance = stddev * stddev * (n - 1.0) / n;
@@ -207,7 +207,7 @@ pub(crate) fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option
 /// What a word rests on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Findings<'a> {
-    pub question: Question,
+    pub question: Metric,
     /// The estimate and its tests; `None` if there are too few values.
     pub estimate: Option<(&'a Estimate, &'a Test)>,
     /// Blocks that have both; of two studies, trials in the smaller one.
@@ -246,16 +246,16 @@ pub(crate) fn judge(found: &Findings, rules: &Rules) -> Verdict {
 }
 
 /// The claim that a value lies below the baseline's, or above it.
-fn claim(question: Question, above: bool) -> Verdict {
+fn claim(question: Metric, above: bool) -> Verdict {
     match (question, above) {
-        (Question::Rate, true) => Verdict::Faster,
-        (Question::Rate, false) => Verdict::Slower,
-        (Question::Cpu, true) => Verdict::MoreCpu,
-        (Question::Cpu, false) => Verdict::LessCpu,
-        (Question::Instructions, true) => Verdict::MoreInstructions,
-        (Question::Instructions, false) => Verdict::FewerInstructions,
-        (Question::Latency(_), true) => Verdict::HigherLatency,
-        (Question::Latency(_), false) => Verdict::LowerLatency,
+        (Metric::Rate, true) => Verdict::Faster,
+        (Metric::Rate, false) => Verdict::Slower,
+        (Metric::Cpu, true) => Verdict::MoreCpu,
+        (Metric::Cpu, false) => Verdict::LessCpu,
+        (Metric::Instructions, true) => Verdict::MoreInstructions,
+        (Metric::Instructions, false) => Verdict::FewerInstructions,
+        (Metric::Latency(_), true) => Verdict::HigherLatency,
+        (Metric::Latency(_), false) => Verdict::LowerLatency,
     }
 }
 
@@ -277,11 +277,11 @@ mod tests {
 
     /// The word for the throughput of a comparison that is the only one.
     fn alone(effect: Option<&Effect>, noise: Option<&Noise>) -> Verdict {
-        each(Question::Rate, &[effect], noise).remove(0)
+        each(Metric::Rate, &[effect], noise).remove(0)
     }
 
     /// The words of a family.
-    fn each(question: Question, all: &[Option<&Effect>], noise: Option<&Noise>) -> Vec<Verdict> {
+    fn each(question: Metric, all: &[Option<&Effect>], noise: Option<&Noise>) -> Vec<Verdict> {
         let rules = Rules::default();
         let estimates: Vec<_> = all.iter().map(|e| e.map(Effect::estimate)).collect();
         let tests = tests(&estimates, &rules);
@@ -302,7 +302,7 @@ mod tests {
 
     fn word(ratios: &[f64], null: &[f64]) -> &'static str {
         let noise = (!null.is_empty()).then(|| {
-            Noise::of(Question::Rate, effect(null), CONFIDENCE).expect("two blocks or more")
+            Noise::of(Metric::Rate, effect(null), CONFIDENCE).expect("two blocks or more")
         });
         alone(Some(&effect(ratios)), noise.as_ref()).word()
     }
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(alone(Some(&effect(&[2.0])), None), Verdict::NotEnough { blocks: 1 });
         assert_eq!(alone(None, None), Verdict::NotEnough { blocks: 0 });
         assert_ne!(word(&[2.0, 2.001], &[]), "NOT ENOUGH");
-        assert_eq!(Noise::of(Question::Rate, effect(&[1.3]), CONFIDENCE), None);
+        assert_eq!(Noise::of(Metric::Rate, effect(&[1.3]), CONFIDENCE), None);
     }
 
     #[test]
@@ -362,12 +362,12 @@ mod tests {
         let cheaper = effect(&[0.90, 0.88, 0.89, 0.91, 0.87]);
         let dearer = effect(&[1.10, 1.12, 1.11, 1.09, 1.13]);
         for (effect, question, word) in [
-            (&cheaper, Question::Cpu, "LESS CPU"),
-            (&cheaper, Question::Rate, "SLOWER"),
-            (&dearer, Question::Cpu, "MORE CPU"),
-            (&cheaper, Question::Instructions, "FEWER INSTRUCTIONS"),
-            (&dearer, Question::Instructions, "MORE INSTRUCTIONS"),
-            (&dearer, Question::Rate, "FASTER"),
+            (&cheaper, Metric::Cpu, "LESS CPU"),
+            (&cheaper, Metric::Rate, "SLOWER"),
+            (&dearer, Metric::Cpu, "MORE CPU"),
+            (&cheaper, Metric::Instructions, "FEWER INSTRUCTIONS"),
+            (&dearer, Metric::Instructions, "MORE INSTRUCTIONS"),
+            (&dearer, Metric::Rate, "FASTER"),
         ] {
             assert_eq!(each(question, &[Some(effect)], None)[0].word(), word);
         }
@@ -382,7 +382,7 @@ mod tests {
             (0..8).map(|i| effect(&[1.1, 0.9, 1.05, 0.96, 1.0 + f64::from(i) / 100.0])).collect();
         let words = |effects: Vec<&Effect>| -> Vec<&'static str> {
             let effects: Vec<_> = effects.into_iter().map(Some).collect();
-            each(Question::Rate, &effects, None).iter().map(Verdict::word).collect()
+            each(Metric::Rate, &effects, None).iter().map(Verdict::word).collect()
         };
         assert_eq!(words(vec![&strong, &weak]), ["FASTER", "FASTER"]);
         let all = words([&strong, &weak].into_iter().chain(&nothing).collect());
@@ -403,13 +403,13 @@ mod tests {
         // t(4, 0.975) = 2.776445, over 4 blocks 0.138822, over 16 half of that.
         let up = 0.1f64.exp();
         let noise =
-            Noise::of(Question::Rate, effect(&[up, 1.0 / up, up, 1.0 / up]), CONFIDENCE).unwrap();
+            Noise::of(Metric::Rate, effect(&[up, 1.0 / up, up, 1.0 / up]), CONFIDENCE).unwrap();
         assert!((noise.log_rms - 0.1).abs() < 1e-12);
         assert!((noise.log_floor(4).unwrap() - 0.138_822_255).abs() < 1e-7);
         assert!((noise.log_floor(16).unwrap() - 0.069_411_128).abs() < 1e-7);
         assert!((noise.floor - (0.138_822_255f64.exp() - 1.0)).abs() < 1e-7);
         // A constant bias has no spread around its mean and is noise anyway.
-        let biased = Noise::of(Question::Rate, effect(&[1.1, 1.1, 1.1]), CONFIDENCE).unwrap();
+        let biased = Noise::of(Metric::Rate, effect(&[1.1, 1.1, 1.1]), CONFIDENCE).unwrap();
         assert!((biased.log_rms - 1.1f64.ln()).abs() < 1e-12);
     }
 
@@ -427,7 +427,7 @@ mod tests {
                 let pairs: Vec<_> = base.iter().map(|a| (*a, noisy().exp())).collect();
                 Effect::of(&pairs, CONFIDENCE).unwrap()
             };
-            let (null, cell) = (Noise::of(Question::Rate, against(), CONFIDENCE), against());
+            let (null, cell) = (Noise::of(Metric::Rate, against(), CONFIDENCE), against());
             let claims = |v: Verdict| matches!(v, Verdict::Faster | Verdict::Slower);
             bare += u32::from(claims(alone(Some(&cell), None)));
             guarded += u32::from(claims(alone(Some(&cell), null.as_ref())));

@@ -47,7 +47,7 @@ pub(super) struct Session {
     device: Option<String>,
     /// Whether the host has no other role.
     alone: bool,
-    last_look: meter::LastLook,
+    last_look: meter::PreviousSnapshot,
     prepared: Vec<(&'static str, Box<dyn Prepared>)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
@@ -137,7 +137,7 @@ impl Session {
             meters: Vec::new(),
             device,
             alone: false,
-            last_look: meter::LastLook::default(),
+            last_look: meter::PreviousSnapshot::default(),
             prepared: Vec::new(),
             running: Vec::new(),
             costs: Vec::new(),

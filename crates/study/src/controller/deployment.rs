@@ -3,7 +3,7 @@
 //! testbed alone.
 
 use crate::{
-    Laboratory, Stewards, check, path_spec, preparable, survey, survey_device, testbed_spec,
+    Laboratory, Stewards, check, path_spec, preparable, survey, survey_this_host, testbed_spec,
 };
 use bytepath_engine::path::{self, DataPath};
 use bytepath_host::testbed::{self, Emulation, Site, Testbed};
@@ -12,7 +12,7 @@ use bytepath_meter::{self as meter, Meter};
 use bytepath_record::{
     Cell, CellId, Facts, Fault, FaultKind, Finding, Kernel, Role, Severity, Support, Tls,
 };
-use bytepath_spec::{self as spec, Ask, Cpus, TestbedChoice, usage};
+use bytepath_spec::{self as spec, CellRequest, Cpus, TestbedChoice, usage};
 use bytepath_sys::Roots;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -107,7 +107,11 @@ impl Deployment {
         let cores = spec::parse_cores("none", self.choice.cpus(&allowed.into()))?;
         let paths = [path::PAIRS[0].name.to_owned()];
         let kernels: Vec<Kernel> = kernel.cloned().into_iter().collect();
-        let ask = Ask { link: self.choice.link, kernels: &kernels, ..Ask::of(&paths, &cores) };
+        let ask = CellRequest {
+            link: self.choice.link,
+            kernels: &kernels,
+            ..CellRequest::of(&paths, &cores)
+        };
         let (cells, _) = spec::cells(&ask, &path_spec(path::CATALOG, path::PAIRS))?;
         survey(&laboratory, &cells[0], meters)
     }
@@ -131,7 +135,7 @@ impl Deployment {
 /// Facts of this host over a device.
 fn survey_over(device: &str, meters: bool) -> Facts {
     let tried: &[&'static Meter] = if meters { meter::CATALOG } else { &[] };
-    survey_device(path::CATALOG, tried, Some(device))
+    survey_this_host(path::CATALOG, tried, Some(device))
 }
 
 /// Facts of the sender's host and of the receiver's, or why the testbed cannot be set up.

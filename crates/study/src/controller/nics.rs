@@ -4,7 +4,7 @@
 use super::existing_link;
 use super::remote::Remotes;
 use bytepath_engine::path::{self, DataPath, HalfPath, OwnQueues, Wire};
-use bytepath_engine::workload::{self, Direction, Job};
+use bytepath_engine::workload::{self, Direction, HalfConfig};
 use bytepath_host as host;
 use bytepath_host::testbed::Testbed;
 use bytepath_record::wire::Nic;
@@ -240,7 +240,7 @@ pub(super) fn halves(
     paths: &[&'static DataPath],
     cell: &Cell,
     role: Role,
-) -> Result<Vec<(HalfPath, Job)>, Fault> {
+) -> Result<Vec<(HalfPath, HalfConfig)>, Fault> {
     let cell = &path::of_end(paths, cell, role);
     let workload = workload::of(cell)?;
     workload.check(cell)?;

@@ -3,7 +3,7 @@
 
 use super::deployment::{Deployment, parse_testbed};
 use super::request::{RunRequest, read_text};
-use crate::{Blocks, Observer, Plan, conduct, load, merge};
+use crate::{Blocks, Observer, Plan, load, merge, run_study};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_spec::{Chosen, Inventory, parse_power, usage};
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ impl PairedStudy {
     ) -> Vec<(String, Fault)> {
         let run = |pair: &Pair| {
             let laboratory = pair.deployment.laboratory(stop)?;
-            conduct(&laboratory, &pair.plan, &mut observer(&pair.name)).1
+            run_study(&laboratory, &pair.plan, &mut observer(&pair.name)).1
         };
         let panicked = |_| Err(Fault::new(FaultKind::System, "a thread of a pair ended early"));
         let results: Vec<Result<(), Fault>> = std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ use bytepath_record::{
     Protocol, Schedule, Source, WantedSetting, unit,
 };
 use bytepath_spec::{
-    self as spec, Ask, Catalogues, Cpus, Experiment, Layout, TestbedChoice, usage,
+    self as spec, Catalogues, CellRequest, Cpus, Experiment, Layout, TestbedChoice, usage,
 };
 use bytepath_stats as stats;
 use bytepath_sys::{Roots, files};
@@ -294,7 +294,7 @@ pub fn read_text(file: &Path) -> Result<String, Fault> {
 
 pub fn read_experiment(file: &Path) -> Result<Source, Fault> {
     let text = read_text(file).map_err(|fault| {
-        fault.remedy("name an experiment file; docs/experiments.md describes the format")
+        fault.remedy("name an experiment file; docs/guide/experiments.md describes the format")
     })?;
     let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
     Ok(Source { name, text })
@@ -335,7 +335,7 @@ fn from_paths(
     };
     let cores = spec::parse_cores(cores, cpus)?;
     let all: Vec<String> = path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect();
-    let ask = Ask {
+    let ask = CellRequest {
         paths: if request.paths.is_empty() { &all } else { &request.paths },
         workload: &request.workload,
         stream: &request.stream,

@@ -1,6 +1,6 @@
 //! `devmem`: TCP payload in memory of a device. The NIC reads it from and
 //! writes it to a dmabuf, and the application handles tokens instead of bytes
-//! (Documentation/networking/devmem.rst; `docs/devmem.md`).
+//! (Documentation/networking/devmem.rst; `docs/reference/paths/devmem.md`).
 
 mod area;
 mod options;
@@ -11,7 +11,7 @@ mod support;
 use super::nic::{each_has_a_flow, own_queues};
 use super::{DataPath, HalfPath};
 use crate::connection::Connection;
-use crate::workload::{Group, Job, Rx, Tx};
+use crate::workload::{Group, HalfConfig, Rx, Tx};
 use area::{AreaSpec, Areas};
 use bytepath_record::{Facts, Fault, Role, Support};
 use options::{RECEIVER_OPTIONS, SENDER_OPTIONS, memory};
@@ -29,7 +29,7 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-fn check_tx(job: &Job, facts: &Facts) -> Support {
+fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(send::sendable(job)).and(support::support(
         Role::Sender,
         memory(&job.options),
@@ -37,18 +37,22 @@ fn check_tx(job: &Job, facts: &Facts) -> Support {
     ))
 }
 
-fn open_tx(job: &Job, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     send::open(job, connection.kernel()?)
 }
 
-fn check_rx(job: &Job, facts: &Facts) -> Support {
+fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(area::page_size(&job.options))
         .and(each_has_a_flow(job))
         .and(super::reads_into_kernel_memory(job, PATH.name))
         .and(support::support(Role::Receiver, memory(&job.options), facts))
 }
 
-fn open_rx(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(
+    job: &HalfConfig,
+    connection: &dyn Connection,
+    group: &Group,
+) -> Result<Box<dyn Rx>, Fault> {
     let flow = connection.kernel()?;
     let spec = AreaSpec::of(&job.options, &flow)?;
     let area = group.share(|| Ok(Areas::default()))?.of(&spec)?;

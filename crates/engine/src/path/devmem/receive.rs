@@ -8,7 +8,7 @@
 use super::area::Area;
 use crate::connection::Flow;
 use crate::path::buffer;
-use crate::workload::{Account, Job, Recorder, Rx, Toucher};
+use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Fault, FaultKind, Manner, Touch};
 use bytepath_sys::devmem::{self, Arrived, Control, Freer, Held, Lent, Received, TokenRange};
 use bytepath_sys::dmabuf::Memory;
@@ -145,7 +145,7 @@ const SYNC: usize = 2;
 
 impl<R: Receiver> Receiving<R> {
     /// An engine over an area; all memory is taken here.
-    pub(super) fn new(receiver: R, area: Arc<Area>, job: &Job) -> Result<Self, Fault> {
+    pub(super) fn new(receiver: R, area: Arc<Area>, job: &HalfConfig) -> Result<Self, Fault> {
         let size = job.read_size;
         let most = usize::try_from(size / SMALL + 64).unwrap_or(usize::MAX);
         let batch = job.options.number("recycle-batch").unwrap_or(1);
@@ -405,7 +405,7 @@ mod tests {
     use crate::connection::Flow;
     use crate::path::devmem::area::Area;
     use crate::workload::{
-        Account, Detail, Gate, Job, Pattern, Phase, Progress, Recorder, Rx, TallyEnd,
+        Account, Detail, Gate, HalfConfig, Pattern, Phase, Progress, Recorder, Rx, TallyEnd,
     };
     use bytepath_record::{Cell, Fault, FaultKind, Half, OptionValue, Role, Touch};
     use bytepath_sys::devmem::{Control, Fragment, Freer, Received, TokenRange, message};
@@ -638,8 +638,8 @@ mod tests {
         Run { result, tally, leaked, calls, sent }
     }
 
-    fn job(cell: &Cell) -> Job {
-        Job::stream(cell, Role::Receiver)
+    fn job(cell: &Cell) -> HalfConfig {
+        HalfConfig::stream(cell, Role::Receiver)
     }
 
     fn run<R: Receiver>(

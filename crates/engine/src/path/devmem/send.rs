@@ -6,7 +6,7 @@ use super::area::allocate;
 use super::options::{device, memory};
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::path::zerocopy_send::{Payload, ZerocopySender};
-use crate::workload::{Account, Job, Pattern, Recorder, Tx};
+use crate::workload::{Account, HalfConfig, Pattern, Recorder, Tx};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding};
@@ -14,7 +14,7 @@ use bytepath_sys::dmabuf::Memory;
 use std::io;
 
 /// Prepares a sender: the message is written into the dmabuf once.
-pub(super) fn open(job: &Job, flow: Flow) -> Result<Box<dyn Tx>, Fault> {
+pub(super) fn open(job: &HalfConfig, flow: Flow) -> Result<Box<dyn Tx>, Fault> {
     let (options, size) = (&job.options, sendable(job)?);
     let device = device(options, &flow)?;
     let mut memory = allocate(memory(options), size)?;
@@ -38,7 +38,7 @@ pub(super) fn open(job: &Job, flow: Flow) -> Result<Box<dyn Tx>, Fault> {
 }
 
 /// The message size of a job, if it has room for the witness page.
-pub(super) fn sendable(job: &Job) -> Result<u64, Fault> {
+pub(super) fn sendable(job: &HalfConfig) -> Result<u64, Fault> {
     if job.message_size >= WITNESS_LEN as u64 {
         return Ok(job.message_size);
     }

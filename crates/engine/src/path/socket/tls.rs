@@ -6,7 +6,7 @@
 use crate::connection::Flow;
 use crate::connection::records::{LARGEST, OVERHEAD, Opener, Sealer};
 use crate::connection::tls::Keys;
-use crate::workload::{Account, Job, Recorder, Rx, Toucher, Tx};
+use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Fault, FaultKind, Manner};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
@@ -33,7 +33,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn open(job: &Job, flow: Flow, keys: &Keys) -> Result<Sender, Fault> {
+    pub(super) fn open(job: &HalfConfig, flow: Flow, keys: &Keys) -> Result<Sender, Fault> {
         let message = crate::path::message(job.message_size, false)?;
         let most = message.len().div_ceil(LARGEST).min(BATCH);
         let records = crate::path::buffer("memory for records", (most * RECORD) as u64, false)?;
@@ -99,7 +99,7 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// Each read's memory has room for the part of a record that the one before has left.
-    pub(super) fn open(job: &Job, flow: Flow, keys: &Keys) -> Result<Receiver, Fault> {
+    pub(super) fn open(job: &HalfConfig, flow: Flow, keys: &Keys) -> Result<Receiver, Fault> {
         let read_size = job.read_size as usize;
         let stride = read_size + RECORD;
         let reads = (job.read_memory / job.read_size).max(1);

@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::connection::userspace::{Hold, Stack};
 use crate::copy::fifo::{Counts, Reader, Sharing, Writer, fifo};
 use crate::copy::{self, EngineKind, Events, Memories, Memory, Place, Shape};
-use crate::workload::{Account, Job, PATTERN_PERIOD, Pattern, Phase, Recorder, Tx};
+use crate::workload::{Account, HalfConfig, PATTERN_PERIOD, Pattern, Phase, Recorder, Tx};
 use bytepath_record::{
     Attempt, Facts, Fault, OptionKind, OptionSpec, Options, Outcome, Reading, Role, Scope, Support,
     Unit,
@@ -75,12 +75,12 @@ pub(super) fn attempt(_: Option<&str>) -> Vec<Attempt> {
 }
 
 /// Whether bytes go through a FIFO.
-pub(super) fn is_requested(job: &Job) -> bool {
+pub(super) fn is_requested(job: &HalfConfig) -> bool {
     !matches!(job.options.word("copy"), "none" | "")
 }
 
 /// Refuses values that do not fit together, and an engine that is not there.
-pub(super) fn check(job: &Job, facts: &Facts) -> Support {
+pub(super) fn check(job: &HalfConfig, facts: &Facts) -> Support {
     let (options, engine) = (&job.options, job.options.word("copy"));
     let writer = options.word("writer");
     if !is_requested(job) {
@@ -100,7 +100,7 @@ pub(super) fn check(job: &Job, facts: &Facts) -> Support {
         Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
         Ok((kind, _)) if kind.name == DSA => facts.require(
             DSA,
-            "bytepath doctor lists what is missing; docs/copy.md describes the setup",
+            "bytepath doctor lists what is missing; docs/reference/paths/copy.md describes the setup",
         ),
         Ok(_) => Support::Yes,
     }
@@ -109,7 +109,7 @@ pub(super) fn check(job: &Job, facts: &Facts) -> Support {
 /// Opens a sender of this job whose bytes this engine copies: the FIFO, the engine, and the memory
 /// that is written from in turn.
 pub fn offloaded(
-    job: &Job,
+    job: &HalfConfig,
     connection: &dyn Connection,
     (kind, engine_options): (&EngineKind, &Options),
 ) -> Result<Box<dyn Tx>, Fault> {
@@ -406,19 +406,19 @@ mod tests {
     use bytepath_record::{Cell, Half, OptionValue};
 
     /// A job of a stream with these options of the sender, all others being at their defaults.
-    fn job(given: &[(&str, &str)]) -> Job {
+    fn job(given: &[(&str, &str)]) -> HalfConfig {
         let mut cell = Cell::new("test", Half::plain("userspace"), Half::plain("socket"));
         for spec in OPTIONS {
             let typed = given.iter().find(|(name, _)| *name == spec.name).map(|(_, value)| *value);
             let value: OptionValue = spec.kind.parse(typed.unwrap_or(spec.default)).unwrap();
             cell.tx.options.0.insert(spec.name.into(), value);
         }
-        Job::stream(&cell, Role::Sender)
+        HalfConfig::stream(&cell, Role::Sender)
     }
 
     #[test]
     fn refuses_conflicting_options() {
-        let said = |job: &Job| match check(job, &Facts::default()) {
+        let said = |job: &HalfConfig| match check(job, &Facts::default()) {
             Support::Yes => String::new(),
             Support::No { reason, .. } => reason,
         };
@@ -436,7 +436,7 @@ mod tests {
         ] {
             assert!(said(&job(given)).contains(word), "{given:?}: {}", said(&job(given)));
         }
-        let messages = Job { batch: 1, ..job(&[("copy", "cpu")]) };
+        let messages = HalfConfig { batch: 1, ..job(&[("copy", "cpu")]) };
         assert!(said(&messages).contains("it is for streams"));
     }
 }

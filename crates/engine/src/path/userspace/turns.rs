@@ -3,16 +3,16 @@
 use crate::connection::WitnessPage;
 use crate::connection::userspace::{Hold, Stack, Statistics};
 use crate::path::common;
-use crate::workload::{Account, Job, Recorder};
+use crate::workload::{Account, HalfConfig, Recorder};
 use bytepath_record::{Fault, Manner, Reading, Role, Scope, Unit};
 use std::time::Duration;
 
 /// Bytes of the messages that are sent in turn.
-pub(super) fn rotation(job: &Job) -> u64 {
+pub(super) fn rotation(job: &HalfConfig) -> u64 {
     (job.options.number("rotate").unwrap_or(0) / job.message_size).max(1) * job.message_size
 }
 
-pub(super) fn spins(job: &Job) -> bool {
+pub(super) fn spins(job: &HalfConfig) -> bool {
     job.options.word("wait") == "spin"
 }
 

@@ -6,7 +6,7 @@ use super::setup::{self, Writer};
 use super::shared::{Copied, SharedQueue, SharedQueues};
 use crate::connection::Flow;
 use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
-use crate::workload::{Account, Group, Job, Recorder, Rx, Toucher};
+use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Fault, Ledger, Manner, Reading, Role, Scope, Unit};
 use bytepath_sys::uring;
 use bytepath_sys::uring::zcrx::{self, RecvZcRing, ZcArrival};
@@ -26,7 +26,7 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn open(job: &Job, flow: Flow, group: &Group) -> Result<Self, Fault> {
+    pub(super) fn open(job: &HalfConfig, flow: Flow, group: &Group) -> Result<Self, Fault> {
         let plan = Plan::of(job, rustix::param::page_size() as u64)?;
         let abilities = zcrx::abilities().ok();
         let toucher = Toucher::new(job.touch, job.message_size);

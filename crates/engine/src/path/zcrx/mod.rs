@@ -15,7 +15,7 @@ mod shared;
 use super::nic::{QUEUES, each_has_a_flow, own_queues};
 use super::{DataPath, HalfPath, Wire, ring};
 use crate::connection::Connection;
-use crate::workload::{Group, Job, Rx};
+use crate::workload::{Group, HalfConfig, Rx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
 
 pub(super) static PATH: DataPath = DataPath {
@@ -92,7 +92,7 @@ const OPTIONS: &[OptionSpec] = &[
     ring::IOWAIT,
 ];
 
-fn check(job: &Job, facts: &Facts) -> Support {
+fn check(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(plan::Plan::of(job, rustix::param::page_size() as u64))
         .and(super::reads_into_kernel_memory(job, PATH.name))
         .and(each_has_a_flow(job))
@@ -106,7 +106,11 @@ fn prepare(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
     own_queues("zcrx", options, wire)
 }
 
-fn open(job: &Job, connection: &dyn Connection, group: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(
+    job: &HalfConfig,
+    connection: &dyn Connection,
+    group: &Group,
+) -> Result<Box<dyn Rx>, Fault> {
     Ok(Box::new(engine::Receiver::open(job, connection.kernel()?, group)?))
 }
 
@@ -123,10 +127,10 @@ fn options(set: &[(&str, &str)]) -> Options {
 
 /// The usual job of a receiver with these options.
 #[cfg(test)]
-fn job(set: &[(&str, &str)]) -> Job {
+fn job(set: &[(&str, &str)]) -> HalfConfig {
     use bytepath_record::{Cell, Half, Role};
     let half = |path: &str| Half { path: path.into(), options: options(set) };
-    Job::stream(&Cell::new("test", half("uring-zc"), half("zcrx")), Role::Receiver)
+    HalfConfig::stream(&Cell::new("test", half("uring-zc"), half("zcrx")), Role::Receiver)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The plan that follows from a cell's options: consistent sizes.
 
 use crate::path::nic;
-use crate::workload::Job;
+use crate::workload::HalfConfig;
 use bytepath_record::{Fault, FaultKind, Options};
 use bytepath_sys::memory::HUGE_PAGE;
 
@@ -59,7 +59,7 @@ const MOST_ENTRIES: u64 = 32768;
 
 impl Plan {
     /// The plan of a job, on a machine with pages of this size.
-    pub(super) fn of(job: &Job, page: u64) -> Result<Plan, Fault> {
+    pub(super) fn of(job: &HalfConfig, page: u64) -> Result<Plan, Fault> {
         let (options, read_size) = (&job.options, job.read_size);
         if read_size == 0 {
             return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));

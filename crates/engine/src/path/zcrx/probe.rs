@@ -2,7 +2,7 @@
 
 use super::plan::Memory;
 use crate::path::ring;
-use crate::workload::Job;
+use crate::workload::HalfConfig;
 use bytepath_record::{Attempt, Facts, Outcome, Support};
 use bytepath_sys::device;
 use bytepath_sys::uring::zcrx::{self, Abilities};
@@ -43,7 +43,7 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
 
 /// Whether zcrx can run with these options on a host of which this is known: some can
 /// only be had on a device, and one does without.
-pub(super) fn support(job: &Job, facts: &Facts) -> Support {
+pub(super) fn support(job: &HalfConfig, facts: &Facts) -> Support {
     let options = &job.options;
     let general = ring::support(job, facts).and(kernel(facts)).and(queue(facts));
     if !general.is_yes() {

@@ -5,7 +5,7 @@ use super::plan::{Memory, Plan, queue_of};
 use super::probe::NIC;
 use crate::connection::Flow;
 use crate::path::ring;
-use crate::workload::Job;
+use crate::workload::HalfConfig;
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::device;
 use bytepath_sys::dmabuf::{self, Provider};
@@ -40,7 +40,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 /// otherwise one without a device.
 pub(super) fn register(
     plan: &Plan,
-    job: &Job,
+    job: &HalfConfig,
     abilities: Option<Abilities>,
     flow: &Flow,
 ) -> Result<(RecvZcRing, Writer), Fault> {
@@ -80,7 +80,7 @@ pub(super) fn register(
 /// Registers the planned queue of a device; the inner error is the kernel's.
 fn on_device(
     plan: &Plan,
-    job: &Job,
+    job: &HalfConfig,
     abilities: Option<Abilities>,
     flow: &Flow,
     name: &str,

@@ -2,7 +2,7 @@
 
 use crate::sections::View;
 use bytepath_record::visible;
-use bytepath_stats::{Question, Row};
+use bytepath_stats::{Metric, Row};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -40,5 +40,5 @@ pub(crate) fn data(view: &View) -> Value {
 /// The verdicts on a cell.
 fn words(row: &Row) -> Vec<&'static str> {
     let of = |question| Some(row.comparison(question)?.verdict.word());
-    Question::MAIN.into_iter().filter_map(of).collect()
+    Metric::MAIN.into_iter().filter_map(of).collect()
 }

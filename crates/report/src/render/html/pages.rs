@@ -14,7 +14,9 @@ use crate::wording::verdicts;
 use bytepath_profile::diff::{Diff, Row};
 use bytepath_profile::flame::Chart;
 use bytepath_record::{Observation, ObservedThread, Study, Work};
-use bytepath_stats::{Between, Direction, History, Pairing, Question, ThresholdResult, Verdict};
+use bytepath_stats::{
+    CellComparison, Direction, History, Metric, StudyComparison, ThresholdResult, Verdict,
+};
 use maud::{Markup, html};
 use serde_json::json;
 use std::io::{self, Write};
@@ -30,18 +32,19 @@ const DRAWN: usize = 20;
 pub fn between(
     names: [&str; 2],
     studies: [&Study; 2],
-    between: &Between,
+    between: &StudyComparison,
     results: &[ThresholdResult],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let document = studies::between_document(names, studies, between);
-    let groups = Work::ALL.into_iter().flat_map(|work| Question::ALL.map(|q| (q, work)));
+    let groups = Work::ALL.into_iter().flat_map(|work| Metric::ALL.map(|q| (q, work)));
     let groups = groups.filter_map(|(question, work)| {
-        let of = |p: &&Pairing| (p.question, p.work) == (question, work) && p.ratio.is_some();
-        let pairings: Vec<&Pairing> = between.pairings.iter().filter(of).collect();
+        let of =
+            |p: &&CellComparison| (p.question, p.work) == (question, work) && p.ratio.is_some();
+        let pairings: Vec<&CellComparison> = between.pairings.iter().filter(of).collect();
         (!pairings.is_empty()).then(|| (verdicts::subject(question, work), pairings))
     });
-    let groups: Vec<(String, Vec<&Pairing>)> = groups.collect();
+    let groups: Vec<(String, Vec<&CellComparison>)> = groups.collect();
     let answer = html! {
         @for (what, pairings) in &groups { p class="lede" { (changes(what, pairings)) } }
         @if groups.is_empty() { p class="lede" { "No cell was measured in both studies." } }
@@ -53,7 +56,7 @@ pub fn between(
 }
 
 /// What changed of one figure, in a sentence.
-fn changes(what: &str, pairings: &[&Pairing]) -> Markup {
+fn changes(what: &str, pairings: &[&CellComparison]) -> Markup {
     let of = |wanted: fn(&Verdict) -> bool| -> Vec<String> {
         let all = pairings.iter().filter(|p| wanted(&p.verdict));
         all.map(|p| format!("{} {} ({})", p.cell, ratio(p.ratio), p.verdict.word())).collect()
@@ -68,13 +71,13 @@ fn changes(what: &str, pairings: &[&Pairing]) -> Markup {
     }
 }
 
-fn ratios(what: &str, pairings: &[&Pairing]) -> Figure {
+fn ratios(what: &str, pairings: &[&CellComparison]) -> Figure {
     let ends =
         pairings.iter().flat_map(|p| [p.interval.map(|i| i.low), p.interval.map(|i| i.high)]);
     let means = pairings.iter().filter_map(|p| p.ratio);
     let scale = Scale::over(ends.flatten().chain(means).filter(|r| *r < 10.0).chain([1.0]));
     let middle = HEIGHT / 2.0;
-    let marks = |p: &Pairing| -> Vec<Mark> {
+    let marks = |p: &CellComparison| -> Vec<Mark> {
         let line = |class, from, to| Mark::line(class, from, to);
         let mut marks = vec![line("baseline", (1.0, 0.0), (1.0, HEIGHT))];
         marks.extend(p.interval.map(|i| {
@@ -148,10 +151,10 @@ fn course(history: &History, what: &str) -> Markup {
     let History { question, work, .. } = *history;
     // What is drawn is in the unit that is printed.
     let shown = match question {
-        Question::Rate => work.terms().rate_scale,
-        Question::Cpu => work.terms().cost.scale,
-        Question::Instructions => work.terms().instructions.scale,
-        Question::Latency(_) => 1e6,
+        Metric::Rate => work.terms().rate_scale,
+        Metric::Cpu => work.terms().cost.scale,
+        Metric::Instructions => work.terms().instructions.scale,
+        Metric::Latency(_) => 1e6,
     };
     let reach = |mean: f64, stddev: Option<f64>| {
         let off = stddev.unwrap_or(0.0);

@@ -4,7 +4,7 @@ use super::shell::{titled, write};
 use super::{filter, flame, frontier, method, pages};
 use crate::document::{Block, Media};
 use crate::report::{Report, Style, Subject};
-use crate::sections::frames::Why;
+use crate::sections::frames::RateDifference;
 use crate::sections::{self, View, frames, waterfall};
 use crate::wording::figures::NONE;
 use crate::wording::setup::date;
@@ -42,7 +42,7 @@ pub fn study(
 /// Writes a page that holds nothing but why cells differ.
 pub fn explanation(
     explanation: &Explanation,
-    why: Option<&Why>,
+    why: Option<&RateDifference>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let title = match explanation.waterfalls.as_slice() {
