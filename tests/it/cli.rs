@@ -395,7 +395,7 @@ fn a_folder_that_is_not_a_study_is_named() {
 fn an_agent_answers_lines_and_ends_with_its_pipe() {
     let output = Command::new(env!("CARGO_BIN_EXE_bytepath"))
         .arg("agent")
-        .write_stdin("{\"ask\":\"hello\"}\nnonsense\n{\"ask\":\"accept\"}\n")
+        .write_stdin("{\"call\":\"hello\"}\nnonsense\n{\"call\":\"accept\"}\n")
         .output()
         .unwrap();
     assert!(output.status.success());

@@ -39,7 +39,8 @@ fn a_skip_is_said_in_one_way() {
 #[test]
 fn a_test_does_not_end_early_without_a_skip() {
     let tests = rust_files("tests");
-    let beds = rust_files("crates").into_iter().filter(|(file, _)| file.ends_with("src/bed.rs"));
+    let beds =
+        rust_files("crates").into_iter().filter(|(file, _)| file.ends_with("src/test_net.rs"));
     let beds: Vec<_> = beds.collect();
     let shared: Vec<&str> = tests
         .iter()
