@@ -193,7 +193,9 @@ fn counters_sleeps_and_profiles_of_both_ends_explain_the_rate() {
         let calls = trial.readings.iter().filter(|r| r.metric == "ipis.call");
         assert!(calls.clone().count() > 0 && calls.map(|r| r.value).all(|count| count >= 0.0));
     }
-    for words in ["Why the packet rate differs", "Counters of each group", "by its own profile"] {
+    for words in
+        ["Why the packet rate differs", "Counters of each group", "Per-packet cost by endpoint"]
+    {
         assert!(text.contains(words), "{words}: {text}");
     }
     let names: Vec<String> = study.profiles.iter().map(|t| t.cell.to_string()).collect();
@@ -201,7 +203,8 @@ fn counters_sleeps_and_profiles_of_both_ends_explain_the_rate() {
     let mut diff = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     let (code, text, stderr) = said(diff.arg("diff").args(&sides).args(["--explain", "text"]));
     assert_eq!(code, 0, "{stderr}");
-    for words in ["Why the packet rate differs", "takes in", "CPU-ns/packet", "by its own profile"]
+    for words in
+        ["Why the packet rate differs", "takes in", "CPU-ns/packet", "Per-packet cost by endpoint"]
     {
         assert!(text.contains(words), "{words}: {text}");
     }

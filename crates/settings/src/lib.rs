@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use bytepath_record::{Fault, Setting, SettingValue, WantedSetting};
-//! use bytepath_settings::{Applied, Identity, Machine, Place};
+//! use bytepath_settings::{Applied, Identity, Machine, StateFolder};
 //! use std::{cell::RefCell, rc::Rc};
 //!
 //! /// A machine whose only setting is the MTU of its only device.
@@ -48,7 +48,7 @@
 //! # let state = tempfile::tempdir().unwrap();
 //! let mtu = Rc::new(RefCell::new("1500".to_owned()));
 //! let setting: Setting = "mtu eth0 4148".parse()?;
-//! let place = Place::at(state.path());
+//! let place = StateFolder::at(state.path());
 //! let wanted = [WantedSetting::from(setting)];
 //! let (applied, _) = Applied::apply(&place, OneMtu(mtu.clone()), &wanted)?;
 //! assert_eq!(*mtu.borrow(), "4148");
