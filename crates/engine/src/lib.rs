@@ -7,7 +7,8 @@
 //! calls, latency in the window). [`copy`] holds engines that copy in memory, for the user-space TCP and
 //! for themselves.
 //!
-//! All of it runs in the agents, one thread for each actor of a flow. Nothing here knows of hosts, studies
+//! It runs in the agents, one thread for each actor of a flow; only the checks of what a half can do,
+//! which are pure, run in the controller. Nothing here knows of hosts, studies
 //! or statistics; the agent and the controller are in `bytepath-study`.
 
 #![forbid(unsafe_code)]

@@ -3,10 +3,10 @@
 //! A meter is one file and one line in [`CATALOG`]: a static [`Meter`] with a name, a reach and
 //! functions. It does not move bytes, and it computes no statistics.
 //!
-//! Meters run in the agent, around the measured window: `probe` decides from the facts of a host
-//! whether a meter works there, `prepare` loads what takes long before the bytes flow, `start`
+//! Meters run in the agent, around the measured window: `prepare` loads what takes long before the bytes flow, `start`
 //! reads the first counters, and [`Running::stop`] returns an [`Output`]: readings, series, run
-//! times of threads, warnings. The agent sends it to the controller.
+//! times of threads, warnings. The agent sends it to the controller,
+//! where `probe` had decided from the facts of the host that the meter works there.
 //!
 //! Files that are no meters: [`bpf`] (loading programs into the kernel), `tallies` (counting
 //! there by function), `workers` (which threads work for a role), `proc_file` and

@@ -1,5 +1,5 @@
-//! The table of settings: how each kind is read and changed. A new kind of setting is a line
-//! here, beside its entry in the crate of records.
+//! The table of settings: how each kind is read and changed. A new kind of setting is an
+//! arm here, with a helper in `files`, `device` or `loan`, beside its entry in the crate of records.
 
 use super::access::{Access, Means, no_device};
 use super::{device, files, loan};
