@@ -32,7 +32,7 @@ pub const SYNC: &str = "bytepath agent begins";
 /// Most bytes that may come before [`SYNC`].
 pub const LONGEST_PREFACE: u64 = 64 << 10;
 
-/// Most bytes of one part of a profile: well below [`MAX_LINE`] in digits.
+/// Most bytes of one part of a profile: well below `MAX_LINE` in digits.
 pub const LARGEST_PART: usize = 4 << 20;
 
 /// How long an agent may take to open one end of one flow: memory is touched page by page, and

@@ -14,7 +14,7 @@ pub struct Rules {
     /// Differences within this part of one are too small to matter.
     pub margin: f64,
     /// Confidence of every printed interval by itself, and of the words of one
-    /// question over the whole study (see [`Verdict`]).
+    /// question over the whole study (see `Verdict`).
     pub confidence: f64,
     /// Exponent of the rate in the return on investment.
     pub roi_throughput: f64,

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::slice;
 
-/// Bytes of a huge page as [`Region::on_huge_pages`] takes them.
+/// Bytes of a huge page as `Region::on_huge_pages` takes them.
 pub const HUGE_PAGE: usize = 2 << 20;
 
 /// A private anonymous mapping, every page touched. Its bytes never move, so

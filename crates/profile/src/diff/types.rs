@@ -82,7 +82,7 @@ pub struct Pair {
     pub without: f64,
     /// `without - with`.
     pub saved: f64,
-    /// Half the width of the interval of `saved` (see [`Change::between`]); `None` below
+    /// Half the width of the interval of `saved` (see `Change::between`); `None` below
     /// two profiles on each side, and where amounts are not divided by work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_width: Option<f64>,

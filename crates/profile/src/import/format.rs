@@ -13,10 +13,10 @@ pub struct Importer {
     pub name: &'static str,
     /// One line: which tool writes it.
     pub summary: &'static str,
-    /// Whether it is something other than text: asked before [`COUNTS`], for the names in it may
+    /// Whether it is something other than text: asked before `COUNTS`, for the names in it may
     /// read like a line of counters.
     pub binary: bool,
-    /// Whether the beginning of a file (up to [`HEAD`] bytes) looks like it.
+    /// Whether the beginning of a file (up to `HEAD` bytes) looks like it.
     pub recognises: fn(head: &[u8]) -> bool,
     pub(super) read:
         fn(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault>,
@@ -38,7 +38,7 @@ impl Importer {
 /// a line of events can keep its own; equal ones without take no memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Times {
-    /// Kept, up to [`TIMED`] samples.
+    /// Kept, up to `TIMED` samples.
     #[default]
     Kept,
     /// Left out: for callers that only add up.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use strum::{Display, EnumString};
 
-/// A profile: samples, each a call stack with its weight. Made by a [`Builder`].
+/// A profile: samples, each a call stack with its weight. Made by a `Builder`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// What it is a profile of.

@@ -44,7 +44,7 @@ pub struct Effect {
 }
 
 /// The first blocks of a study that may stop early. Every interval is then at
-/// least as wide as their spread says: see [`should_stop`](super::should_stop).
+/// least as wide as their spread says: see `should_stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Opening {
     /// How many blocks these are, at least two.

@@ -141,7 +141,7 @@ pub struct Row {
     pub roi: PerEnd,
     /// Return on investment by power, T^n / P^m, with P in watts to the power of
     /// [`Rules::roi_power`]; none where no meter reported
-    /// [`power.watts`](super::POWER).
+    /// `power.watts`.
     pub roi_power: PerEnd,
     /// Watts that both ends drew, less the idle power if that is subtracted; none
     /// where no meter reported any.
