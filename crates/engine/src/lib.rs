@@ -4,8 +4,8 @@
 //! [`workload`] needs there: movers, which make the system calls. The workload's loop has them take
 //! turns until the agent's gate says stop, and each turn enters its bytes in a recorder. What comes out
 //! is, for each flow and end, an account (copied or not, and how that is known) and a tally (bytes,
-//! calls, latency in the window). [`copy`] holds engines that copy in memory, for the user-space TCP and
-//! for themselves.
+//! calls, latency in the window). [`copy`] holds engines that copy memory, used by the
+//! user-space TCP or measured on their own.
 //!
 //! It runs in the agents, one thread for each actor of a flow; only the checks of what a half can do,
 //! which are pure, run in the controller. Nothing here knows of hosts, studies

@@ -8,7 +8,7 @@
 //! times of threads, warnings. The agent sends it to the controller,
 //! where `probe` had decided from the facts of the host that the meter works there.
 //!
-//! Files that are no meters: [`bpf`] (loading programs into the kernel), `tallies` (counting
+//! Files that are not meters: [`bpf`] (loading programs into the kernel), `tallies` (counting
 //! there by function), `workers` (which threads work for a role), `proc_file` and
 //! `shared_source` (what meters read).
 

@@ -1,5 +1,5 @@
 //! The life of a study: survey the hosts, run the trials in random blocks, store each one when it
-//! ends. Three rooms, by where their code runs:
+//! ends. Its modules are grouped by the process that runs them:
 //!
 //! - [`agent`] is what runs on a host: one process for each role, started by the testbed.
 //! - `controller` is what decides: it runs in the user's process, raises testbeds and makes their

@@ -7,7 +7,7 @@
 //! what can run; `guard` keeps the hosts as required, through `stewards`; `trial` raises one
 //! deployment, and `stream` runs one stream over it.
 //!
-//! Before it stands what the user requested: `request` turns it into a plan, `deployment` finds the
+//! The input is what the user requested: `request` turns it into a plan, `deployment` finds the
 //! testbed and its hosts, `outline` prints a plan without running it, `pairs` runs one on many pairs.
 //!
 //! All talk with hosts goes through `agents` (calls and replies, lost hosts, cancellation) and
