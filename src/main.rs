@@ -1,5 +1,7 @@
 //! The bytepath binary: parse, dispatch, print the error, exit.
 
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 use bytepath::cli;
 use bytepath::sys::allowance::Allocator;
 use std::process::ExitCode;

@@ -1,8 +1,41 @@
-//! What neither the compiler nor clippy checks: where `unsafe` may be, that skipped tests are
-//! counted, and that each dependency has its reason.
+//! What neither the compiler nor clippy checks: where `unsafe` may be, that entries of a catalogue do
+//! not use each other, that skipped tests are counted, and that each dependency has its reason.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// A catalogue, the folder of its entries, and the folder's path in code. The files of a folder
+/// are one crate's, so no manifest keeps one entry from using another.
+const CATALOGUES: &[(&str, &str, &str)] = &[
+    ("crates/engine/src/path/catalog.rs", "crates/engine/src/path", "crate::path"),
+    ("crates/host/src/testbed/mod.rs", "crates/host/src/testbed", "crate::testbed"),
+    ("crates/meter/src/catalog.rs", "crates/meter/src", "crate"),
+    ("crates/report/src/catalog.rs", "crates/report/src/formats", "crate::formats"),
+];
+
+#[test]
+fn entries_of_a_catalogue_do_not_use_each_other() {
+    let mut wrong = Vec::new();
+    for (catalogue, folder, path) in CATALOGUES {
+        let entries = catalogue_entries(catalogue);
+        assert!(entries.len() > 3, "{catalogue}: {entries:?}");
+        for (file, text) in rust_files(folder) {
+            let below = file.strip_prefix(folder).unwrap().components().next().unwrap();
+            let own = Path::new(below.as_os_str()).file_stem().unwrap().to_string_lossy();
+            if ["mod", "lib", "catalog"].contains(&&*own) {
+                continue;
+            }
+            for entry in entries.iter().filter(|entry| **entry != own) {
+                for form in [format!("super::{entry}::"), format!("{path}::{entry}::")] {
+                    if text.contains(&form) {
+                        wrong.push(format!("{}: uses its sibling {entry}", file.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
 
 #[test]
 fn unsafe_stays_in_sys() {
@@ -12,6 +45,20 @@ fn unsafe_stays_in_sys() {
         let text = fs::read_to_string(root().join(&file)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{} allows it", file.display());
     }
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    // Spelled in two halves, so that this file does not find itself.
+    let words = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME")];
+    let wrong: Vec<String> = sources()
+        .into_iter()
+        .chain(rust_files("crates"))
+        .chain(rust_files("tests"))
+        .filter(|(_, text)| words.iter().any(|word| text.contains(word)))
+        .map(|(file, _)| file.display().to_string())
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
@@ -169,4 +216,13 @@ fn skips(lines: &[&str], helpers: &[&str]) -> bool {
         })
     };
     lines.iter().any(|line| line.contains("skip!(") || helpers.iter().any(|name| calls(line, name)))
+}
+
+/// Modules with an entry in a catalogue.
+fn catalogue_entries(file: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let list = text.split_once("static CATALOG").unwrap().1.split_once("];").unwrap().0;
+    let list = list.split_once('=').unwrap().1;
+    let entries = list.split('&').filter_map(|entry| entry.split_once("::"));
+    entries.map(|(module, _)| module.to_owned()).collect()
 }
