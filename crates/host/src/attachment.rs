@@ -59,7 +59,7 @@ impl Attachment {
         }
     }
 
-    /// What is requested of the agent; none where the link is not ours to make.
+    /// What is requested of the agent; `None` if the link is not ours to make.
     pub fn end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
         let (end, hw_gro) = match self {
             Attachment::Made(end, hw_gro) => (end, *hw_gro),

@@ -16,7 +16,7 @@ pub fn own() -> &'static str {
     OWN.get_or_init(|| of(Path::new("/proc/self/exe")).unwrap_or_else(|| VERSION.to_owned()))
 }
 
-/// Version and build of the agents that a program starts; none where it is not an ELF
+/// Version and build of the agents that a program starts; `None` if it is not an ELF
 /// file. It is the same for a copy without debug information.
 pub fn of(program: &Path) -> Option<String> {
     let cache = ReadCache::new(File::open(program).ok()?);

@@ -32,7 +32,7 @@ pub struct Card {
     pub rx_coalescing: (Option<u32>, Option<u32>),
     /// Whether the driver changes that by the load.
     pub adaptive: Option<bool>,
-    /// Whether headers are received into buffers of their own; none where the driver
+    /// Whether headers are received into buffers of their own; `None` if the driver
     /// cannot or does not say.
     pub header_split: Option<bool>,
     /// Packets up to this many bytes are not split.

@@ -56,7 +56,7 @@ impl AgentProcess {
         AgentPipe { to_agent: Box::new(self.stdin.clone()), from_agent }
     }
 
-    /// Speaks with it before its pipe is taken; none where that has no ends.
+    /// Speaks with it before its pipe is taken; `None` if that has no ends.
     pub(super) fn converse<T>(
         &mut self,
         talk: impl FnOnce(&mut ChildStdin, &mut ChildStdout) -> T,

@@ -180,7 +180,7 @@ fn built_in(roots: &Roots) -> BTreeMap<String, String> {
     states.chain(options).chain(sources).filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// NUMA nodes with their folders; none where there is one alone
+/// NUMA nodes with their folders; `None` if there is one alone
 /// (Documentation/ABI/stable/sysfs-devices-node).
 fn nodes(sys: &Path) -> Vec<(u32, PathBuf)> {
     let folder = sys.join("devices/system/node");

@@ -19,13 +19,13 @@ pub trait Host: Send {
     /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
     fn last_words(&mut self) -> String;
 
-    /// Its address on the link; none where the testbed does not know it.
+    /// Its address on the link; `None` if the testbed does not know it.
     fn address(&self) -> Option<IpAddr>;
 
-    /// Its network device on the link; none where the testbed does not know it.
+    /// Its network device on the link; `None` if the testbed does not know it.
     fn device(&self) -> Option<String>;
 
-    /// What to ask of its agent so that its end of the link exists. None where the
+    /// What to ask of its agent so that its end of the link exists. `None` if the
     /// link is not ours to make.
     fn link_end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
         let _ = (settings, softirq_cpu);
@@ -52,7 +52,7 @@ pub trait Host: Send {
         None
     }
 
-    /// Time that it took to boot for this deployment; none where it was up before.
+    /// Time that it took to boot for this deployment; `None` if it was up before.
     fn booted(&self) -> Option<Duration> {
         None
     }

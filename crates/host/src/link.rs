@@ -461,7 +461,7 @@ fn mask(cpu: u32) -> String {
     format!("{:x}{}", 1u32 << (cpu % 32), ",00000000".repeat((cpu / 32) as usize))
 }
 
-/// The CPUs of such a mask; none where it is not one.
+/// The CPUs of such a mask; `None` if it is not one.
 fn cpus(mask: &str) -> Vec<u32> {
     let words: Result<Vec<u32>, _> =
         mask.trim().rsplit(',').map(|word| u32::from_str_radix(word, 16)).collect();

@@ -9,7 +9,7 @@ use bytepath_sys::netlink::Netlink;
 use std::io;
 use std::path::Path;
 
-/// A device of the calling thread's network namespace; none where it is all software.
+/// A device of the calling thread's network namespace; `None` if it is all software.
 pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
     let fault = |e: io::Error| Fault::system(format!("cannot look at {name}"), &e);
     let Some(driver) = device::driver(name).map_err(fault)? else { return Ok(None) };

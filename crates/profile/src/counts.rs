@@ -165,7 +165,7 @@ pub struct Derived {
     pub name: &'static str,
     /// Its unit; may be empty.
     pub unit: &'static str,
-    /// How it follows from a table, whose clocks are in ms; none where something it takes was
+    /// How it follows from a table, whose clocks are in ms; `None` if something it takes was
     /// not counted.
     pub of: fn(&Counts) -> Option<f64>,
 }

@@ -304,7 +304,7 @@ pub struct LinkSettings {
     /// CPU that receives packets by RPS at the receiver; none leaves RPS off.
     pub rps: Option<u32>,
     /// Of a link that already exists: those settings that were requested, by name and as
-    /// typed. Everything else is as it was found, whatever it says here. None where the
+    /// typed. Everything else is as it was found, whatever it says here. `None` if the
     /// link is made, and has all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<BTreeMap<String, String>>,

@@ -31,7 +31,7 @@ pub struct Facts {
     /// Page size in bytes.
     pub page_size: u64,
     /// Seconds that the host took to boot for the study, from the start of its
-    /// process until its program answered; none where it was up before.
+    /// process until its program answered; `None` if it was up before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub booted: Option<f64>,
     /// What this process may do.
@@ -44,7 +44,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// CPUs on the NUMA node of a card. None where there is one node, or the card's is not known.
+    /// CPUs on the NUMA node of a card. `None` if there is one node, or the card's is not known.
     pub fn cpus_near(&self, card: &str) -> Option<&[u32]> {
         self.node(&format!("nic.{card}.node"))
     }

@@ -119,7 +119,7 @@ impl Latency {
         self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// Seconds; none where fewer than ten exchanges took longer, so that it would
+    /// Seconds; `None` if fewer than ten exchanges took longer, so that it would
     /// rest on a few of them.
     pub fn percentile(&self, percentile: Percentile) -> Option<f64> {
         let all = self.count() as f64;

@@ -98,7 +98,7 @@ pub enum Rest {
 pub struct PowerLog {
     /// Version of this record.
     pub schema: u32,
-    /// The role whose host it is of; none where the hosts share a machine, or a meter.
+    /// The role whose host it is of; `None` if the hosts share a machine, or a meter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// Name of the log.

@@ -18,9 +18,9 @@ pub struct Ports {
 pub struct Route {
     /// Name of the device that they leave by.
     pub device: String,
-    /// The address that they come from; none where the kernel names none.
+    /// The address that they come from; `None` if the kernel names none.
     pub source: Option<IpAddr>,
-    /// The router that they go to first; none where the peer is on the link.
+    /// The router that they go to first; `None` if the peer is on the link.
     pub gateway: Option<IpAddr>,
     /// MTU of the device in bytes.
     pub mtu: u32,
@@ -72,7 +72,7 @@ pub struct Met {
     pub half_open: bool,
     /// Connections that were established.
     pub accepted: u32,
-    /// Largest packet in bytes that this end's kernel takes the way back for; none where
+    /// Largest packet in bytes that this end's kernel takes the way back for; `None` if
     /// no data went there.
     pub mtu: Option<u32>,
 }

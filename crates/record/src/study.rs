@@ -36,11 +36,11 @@ pub struct StudyHeader {
     /// The testbed as one would type it: "netns", "vm:cpus=4".
     pub testbed: String,
     /// Why this study says nothing of speed (its hosts were emulated, say): it
-    /// shows that things work, and no verdict is given. None where it measures.
+    /// shows that things work, and no verdict is given. `None` if it measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
     /// Instructions that a second of the hosts' CPU time represents, where their clock
-    /// counts instructions and not time. None where time is time.
+    /// counts instructions and not time. `None` if time is time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_second: Option<f64>,
     /// The cells, in the order requested.
@@ -116,7 +116,7 @@ pub struct Schedule {
     /// When to stop before all blocks are run; none runs them all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
-    /// The time that the study was to take; none where it takes what it takes.
+    /// The time that the study was to take; `None` if it takes what it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
 }
@@ -128,7 +128,7 @@ impl Schedule {
         Schedule { blocks, warm_up, window, seed, design, stopping: None, budget: None }
     }
 
-    /// Blocks of the first of two passes, which a budget requests; none where all cells have all
+    /// Blocks of the first of two passes, which a budget requests; `None` if all cells have all
     /// blocks.
     pub fn first_pass(&self) -> Option<u32> {
         self.budget.map(|budget| budget.first).filter(|first| *first < self.blocks)

@@ -149,7 +149,7 @@ pub struct RoleRecord {
     pub calls: Vec<CallRow>,
     /// Sizes of the pieces that one call transferred within the window.
     pub sizes: SizeDistribution,
-    /// Fragments per receive within the window; none where nothing was received
+    /// Fragments per receive within the window; `None` if nothing was received
     /// into device memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragments: Option<FragmentCounts>,
@@ -285,7 +285,7 @@ impl Trial {
 
     /// Packets that the receiver's device took in within the window, as that device
     /// counts them: where segmentation is offloaded and nothing cuts them on the way,
-    /// one of up to 64 KiB (with BIG TCP: 512 KiB) is one. None where no meter counted.
+    /// one of up to 64 KiB (with BIG TCP: 512 KiB) is one. `None` if no meter counted.
     pub fn packets(&self) -> Option<f64> {
         let received = |r: &&super::Reading| {
             r.metric == RX_PACKETS && matches!(r.scope, super::Scope::Link(Role::Receiver, _))

@@ -45,7 +45,7 @@ impl DataPath {
     }
 
     /// Whether the half of a role can do the usual job, with its default options, on a
-    /// host of which this is known. None where there is no such half.
+    /// host of which this is known. `None` if there is no such half.
     pub fn check(&self, role: Role, facts: &Facts) -> Option<Support> {
         let half = self.half(role)?;
         let default =

@@ -24,7 +24,7 @@ pub struct Image {
     pub path: PathBuf,
     /// `uname -r` of it.
     pub release: String,
-    /// The folder of its modules; none where there is none.
+    /// The folder of its modules; `None` if there is none.
     pub modules: Option<PathBuf>,
 }
 

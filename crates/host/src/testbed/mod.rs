@@ -44,7 +44,7 @@ pub trait Testbed: Sync {
         &[]
     }
 
-    /// The same testbed with these options, all of them resolved. None where it
+    /// The same testbed with these options, all of them resolved. `None` if it
     /// has none to set, and is used as it is.
     fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
         let _ = options;
@@ -56,7 +56,7 @@ pub trait Testbed: Sync {
         Properties::default()
     }
 
-    /// How its hosts are emulated; none where they run on a processor. May try it.
+    /// How its hosts are emulated; `None` if they run on a processor. May try it.
     fn emulation(&self) -> Option<Emulation> {
         None
     }

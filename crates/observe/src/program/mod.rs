@@ -112,7 +112,7 @@ pub(crate) struct SocketMembers {
     /// Not there in a kernel without IPv6.
     pub sk_remote6: Option<i16>,
     pub sk_local6: Option<i16>,
-    /// None where loads of memory that has no type need a helper.
+    /// `None` if loads of memory that has no type need a helper.
     pub cast: Option<Cast>,
 }
 

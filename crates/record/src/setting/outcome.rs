@@ -58,7 +58,7 @@ pub struct SettingRecord {
     /// Why it was not set; only an optional setting may have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// The role on whose host it was made; none where the hosts share a machine.
+    /// The role on whose host it was made; `None` if the hosts share a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Role>,
 }
@@ -108,7 +108,7 @@ pub struct RestorationRow {
     pub outcome: Restoration,
     /// More of it, in words; may be empty.
     pub note: String,
-    /// The role on whose host it is; none where the hosts share a machine.
+    /// The role on whose host it is; `None` if the hosts share a machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Role>,
 }

@@ -49,7 +49,7 @@ pub(crate) enum Value<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Row<'a> {
     header: &'a StudyHeader,
-    /// None where the study's header does not know the trial's cell.
+    /// `None` if the study's header does not know the trial's cell.
     cell: Option<&'a Cell>,
     trial: &'a Trial,
     metric: Cow<'a, str>,

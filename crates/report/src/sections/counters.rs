@@ -35,7 +35,7 @@ struct Group {
     unit: &'static str,
 }
 
-/// All groups of all cells; none where the meter did not run.
+/// All groups of all cells; `None` if the meter did not run.
 fn groups(study: &Study, analysis: &Analysis) -> Vec<Group> {
     analysis.rows.iter().flat_map(|row| of_cell(study, row)).collect()
 }

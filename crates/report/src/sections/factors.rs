@@ -247,7 +247,7 @@ struct Panels<'a> {
 
 impl<'a> Panels<'a> {
     /// The chart of a study: paths are rows, and placements panels, where they vary; of the
-    /// others those with the largest effect on the rate. None where no cell was measured.
+    /// others those with the largest effect on the rate. `None` if no cell was measured.
     fn of(study: &'a Study, analysis: &'a Analysis) -> Option<Panels<'a>> {
         let view = analysis.factors.as_ref()?;
         let rows = view

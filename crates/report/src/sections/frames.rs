@@ -44,7 +44,7 @@ fn all(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<RateDiffer
         .collect()
 }
 
-/// Why the second cell differs from the first; none where one of them has no frames.
+/// Why the second cell differs from the first; `None` if one of them has no frames.
 pub fn why(
     [before, after]: [&Row; 2],
     ends: Option<&Ends>,
@@ -235,7 +235,7 @@ fn short(what: &What) -> String {
 }
 
 /// The largest steps of an end's own profile: beyond doubt among all of them, or without an
-/// interval. None where there is no such step.
+/// interval. `None` if there is no such step.
 fn by_function(role: Role, steps: &Waterfall) -> Option<String> {
     let least = SMALL * steps.before.sampled.max(steps.after.sampled);
     let large = |part: &&Part| {

@@ -19,7 +19,7 @@ const STREAM: [&str; 10] = [
 ];
 
 /// The command as pieces that belong on one line each, ready for a shell. A study
-/// that was run from a file names it (see [`file`]). None where flags cannot say
+/// that was run from a file names it (see [`file`]). `None` if flags cannot say
 /// it, because the cells differ in more than their path.
 pub(crate) fn command(header: &StudyHeader) -> Option<Vec<String>> {
     let mut pieces = match &header.source {

@@ -83,7 +83,7 @@ fn schedule(study: &Study) -> String {
     text
 }
 
-/// A moment as `2026-11-18 11:06 UTC`; none where the clock was out of all bounds.
+/// A moment as `2026-11-18 11:06 UTC`; `None` if the clock was out of all bounds.
 pub(crate) fn date(ms: u64) -> Option<String> {
     let at = OffsetDateTime::from_unix_timestamp(i64::try_from(ms / 1000).ok()?).ok()?;
     at.format(format_description!("[year]-[month]-[day] [hour]:[minute] UTC")).ok()
@@ -157,7 +157,7 @@ fn way(facts: &[Facts]) -> Option<String> {
     Some(ends?.join("; ")).filter(|text| !text.is_empty())
 }
 
-/// The value that all cells share; none where they differ.
+/// The value that all cells share; `None` if they differ.
 pub(crate) fn common<'a, T: PartialEq>(
     cells: &[&'a Cell],
     part: impl Fn(&'a Cell) -> &'a T,

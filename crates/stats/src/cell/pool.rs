@@ -235,7 +235,7 @@ pub struct Fragments {
     pub below_share: f64,
 }
 
-/// Adds fragment counts up; none where there was no call.
+/// Adds fragment counts up; `None` if there was no call.
 pub(crate) fn fragments<'a>(
     parts: impl IntoIterator<Item = &'a FragmentCounts>,
 ) -> Option<Fragments> {

@@ -12,7 +12,7 @@ const LOG_BOUND: f64 = 700.0;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub log_mean: f64,
-    /// Every standard error that counts; none where one value says nothing of
+    /// Every standard error that counts; `None` if one value says nothing of
     /// its spread. Where there are several, the widest interval holds.
     pub errors: Vec<StandardError>,
 }

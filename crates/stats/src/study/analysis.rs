@@ -140,7 +140,7 @@ pub struct Row {
     /// rewards the rate and hides cost, so it is shown next to its parts.
     pub roi: PerEnd,
     /// Return on investment by power, T^n / P^m, with P in watts to the power of
-    /// [`Rules::roi_power`]; none where no meter reported
+    /// [`Rules::roi_power`]; `None` if no meter reported
     /// `power.watts`.
     pub roi_power: PerEnd,
     /// Watts that both ends drew, less the idle power if that is subtracted; none

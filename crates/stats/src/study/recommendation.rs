@@ -27,7 +27,7 @@ pub struct Undecided<'a> {
 /// What an undecided question needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Needs {
-    /// So many blocks; none where it takes more than 1000.
+    /// So many blocks; `None` if it takes more than 1000.
     Blocks(Option<u32>),
     /// A quieter machine: the difference is within this noise of the study, a part of one.
     LessNoise(f64),

@@ -84,7 +84,7 @@ impl DeviceWork {
 }
 
 impl Correction {
-    /// None where a CPU that the work was on was not seen.
+    /// `None` if a CPU that the work was on was not seen.
     pub(crate) fn of(
         trial: &Trial,
         (role, own): (Role, u32),

@@ -23,7 +23,7 @@ use bytepath_record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
 const MIN_EARLIER: usize = 3;
 
 /// The share of a CPU that a role, or both, are pinned to. `tick`: what a column of
-/// `/proc/stat` may be off, seconds. None where it was not seen.
+/// `/proc/stat` may be off, seconds. `None` if it was not seen.
 pub(crate) fn of_cpu(
     trial: &Trial,
     cell: &Cell,

@@ -161,7 +161,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The frames of a line of a chain; none where it cannot be true.
+    /// The frames of a line of a chain; `None` if it cannot be true.
     fn frames(
         &mut self,
         builder: &mut Builder,

@@ -30,7 +30,7 @@ pub struct ProfiledCell {
 }
 
 /// Explains where each profiled cell's cost of a unit of work differs from the
-/// baseline's; of one cell alone what its functions mean. None where there is nothing to
+/// baseline's; of one cell alone what its functions mean. `None` if there is nothing to
 /// say. What cannot be read is left out and named in the notes.
 pub fn explanation(
     folder: &Path,

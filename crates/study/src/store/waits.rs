@@ -6,7 +6,7 @@ use bytepath_record::unit::GIB;
 use bytepath_record::{Scope, Trial, TrialStatus, Work};
 use std::collections::BTreeMap;
 
-/// What two cells spent spinning for locks while their profiles were taken; none where the meter
+/// What two cells spent spinning for locks while their profiles were taken; `None` if the meter
 /// `locks` did not run in both, or the steps are not times.
 pub(super) fn words(profiles: &[Trial], waterfall: &Waterfall, per: WorkUnit) -> Option<String> {
     let Waterfall { before, after, unit, .. } = waterfall;

@@ -29,7 +29,7 @@ const GAP: std::ops::Range<f64> = 0.5e-6..300e-6;
 
 /// Measures the cost of a sample of this event on a CPU: the time of all
 /// interruptions of a busy loop with sampling less those without, over the number
-/// of samples. Takes most of a second. None where no sample came (the event does
+/// of samples. Takes most of a second. `None` if no sample came (the event does
 /// not happen in such a loop).
 ///
 /// It is the cost of a short call chain with warm caches, so a lower bound.

@@ -160,7 +160,7 @@ impl Receiver {
     }
 
     /// Thread id of the kernel's worker: a thread of this process since Linux 6.4, before
-    /// that one of the kernel's own. None where `/proc` does not show it.
+    /// that one of the kernel's own. `None` if `/proc` does not show it.
     pub fn worker(&self) -> Option<u32> {
         self.worker
     }

@@ -91,7 +91,7 @@ pub struct Alternative {
     pub saved: Range,
     /// Whether the interval is on one side of zero.
     pub shown: bool,
-    /// Seconds saved over all of the bytes; none where CPU time was not what it waited for.
+    /// Seconds saved over all of the bytes; `None` if CPU time was not what it waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_saved: Option<Range>,
     /// What the figures rest on.
@@ -347,7 +347,7 @@ fn nearest<'a>(
     }
 }
 
-/// Bytes that a call of this end moved on average; none where no trial counts.
+/// Bytes that a call of this end moved on average; `None` if no trial counts.
 fn per_call_of(study: &Study, cell: &Cell, role: Role) -> Option<f64> {
     let (mut calls, mut moved) = (0u64, 0u64);
     let mut trials = measured(study, cell).peekable();

@@ -187,7 +187,7 @@ impl RecvZcRing {
     }
 
     /// Fragments that the kernel reports as copied into this queue, no matter who shares
-    /// it, and their bytes. None where it does not count (before Linux 7.2).
+    /// it, and their bytes. `None` if it does not count (before Linux 7.2).
     /// The linear part of a packet is copied too, and never counted there.
     pub fn copied(&self) -> Option<(u64, u64)> {
         self.queue.copied()
