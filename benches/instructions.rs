@@ -340,12 +340,8 @@ static PATHS: &[&DataPath] = &[&DataPath {
     attempt: |_| Vec::new(),
     uses_io_uring: false,
     tx: Some(HalfPath {
-        options: &[OptionSpec {
-            name: "loop",
-            kind: OptionKind::Count(0, 1 << 40),
-            default: "0",
-            help: "turns after the first, of two instructions each",
-        }],
+        options: &[OptionSpec::new("loop", OptionKind::Count(0, 1 << 40), "0")
+            .help("turns after the first, of two instructions each")],
         open,
         ..SEND
     }),

@@ -96,6 +96,18 @@ impl Options {
     }
 }
 
+impl OptionSpec {
+    /// An option with its name, its type and range, and its default as typed.
+    pub const fn new(name: &'static str, kind: OptionKind, default: &'static str) -> OptionSpec {
+        OptionSpec { name, kind, default, help: "" }
+    }
+
+    /// The same with its line of help.
+    pub const fn help(self, help: &'static str) -> OptionSpec {
+        OptionSpec { help, ..self }
+    }
+}
+
 impl OptionKind {
     /// Parses one value; the error contains what would be right.
     pub fn parse(&self, text: &str) -> Result<OptionValue, String> {

@@ -320,12 +320,8 @@ mod tests {
     use super::*;
     use bytepath_record::OptionKind;
 
-    const DEPTH: &[OptionSpec] = &[OptionSpec {
-        name: "depth",
-        kind: OptionKind::Count(1, 64),
-        default: "4",
-        help: "requests in flight",
-    }];
+    const DEPTH: &[OptionSpec] =
+        &[OptionSpec::new("depth", OptionKind::Count(1, 64), "4").help("requests in flight")];
 
     fn spec() -> PathSpec {
         PathSpec {

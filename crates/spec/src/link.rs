@@ -1,67 +1,42 @@
 //! The testbed's link as typed options on top of a named preset.
 
-use super::options::{TypedOption, option, resolve, split, suggest, usage};
+use super::options::{TypedOption, resolve, split, suggest, usage};
 use bytepath_record::OptionKind::{AutoCount, AutoSize, Choice, Count, Flag, MaybeCount};
 use bytepath_record::{Fault, LinkSettings, OptionSpec, Options, TapSettings};
 
 /// What can be set of the link.
 pub const LINK_OPTIONS: &[OptionSpec] = &[
-    option("mtu", Count(576, 65535), "4148", "MTU in bytes (4148 carries 4096 bytes of payload)"),
-    option("tso", Flag, "off", "segmentation offload; off cuts packets to the MSS, as on a wire"),
-    option("gro", Flag, "on", "generic receive offload"),
-    option("hw-gro", Flag, "off", "GRO by the device (rx-gro-hw); no virtual device has it"),
-    option(
-        "hds",
-        Choice(&["auto", "on", "off"]),
-        "auto",
+    OptionSpec::new("mtu", Count(576, 65535), "4148")
+        .help("MTU in bytes (4148 carries 4096 bytes of payload)"),
+    OptionSpec::new("tso", Flag, "off")
+        .help("segmentation offload; off cuts packets to the MSS, as on a wire"),
+    OptionSpec::new("gro", Flag, "on").help("generic receive offload"),
+    OptionSpec::new("hw-gro", Flag, "off")
+        .help("GRO by the device (rx-gro-hw); no virtual device has it"),
+    OptionSpec::new("hds", Choice(&["auto", "on", "off"]), "auto").help(
         "header split by the receiving NIC; auto: unchanged, or as a path of the study requires",
     ),
-    option(
-        "gso-max",
-        AutoSize(4096, 524_280),
-        "auto",
-        "largest packet before segmentation, bytes (above 64K: BIG TCP)",
-    ),
-    option("gro-max", AutoSize(4096, 524_280), "auto", "largest packet that GRO builds, bytes"),
-    option(
-        "wmem",
-        AutoSize(4096, 1 << 30),
-        "768K",
-        "maximum size of an autotuned send buffer in bytes: limits the bytes in flight",
-    ),
-    option(
-        "qdisc",
-        Choice(&["pfifo", "none", "fq_codel", "fq"]),
-        "pfifo",
-        "queue before the device; none (noqueue) drops what a full ring cannot take",
-    ),
-    option(
-        "queue-length",
-        AutoCount(1, 65536),
-        "auto",
-        "txqueuelen, packets: the length of a pfifo, and of a tap's rings",
-    ),
-    option(
-        "queues",
-        Count(1, 64),
-        "1",
-        "tap: number of queues, each with a ring and a sink thread",
-    ),
-    option(
-        "backpressure",
-        Flag,
-        "off",
-        "tap: a full ring stops the queue instead of dropping (Linux 7.3)",
-    ),
-    option("vnet-header", Flag, "off", "tap: a virtio_net_hdr before each frame"),
-    option(
-        "uso",
-        Flag,
-        "off",
-        "tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states",
-    ),
-    option("threaded-napi", Flag, "on", "receive in a kernel thread on the receiver's CPU"),
-    option("rps", MaybeCount(0, 4095), "none", "CPU that receives packets by RPS at the receiver"),
+    OptionSpec::new("gso-max", AutoSize(4096, 524_280), "auto")
+        .help("largest packet before segmentation, bytes (above 64K: BIG TCP)"),
+    OptionSpec::new("gro-max", AutoSize(4096, 524_280), "auto")
+        .help("largest packet that GRO builds, bytes"),
+    OptionSpec::new("wmem", AutoSize(4096, 1 << 30), "768K")
+        .help("maximum size of an autotuned send buffer in bytes: limits the bytes in flight"),
+    OptionSpec::new("qdisc", Choice(&["pfifo", "none", "fq_codel", "fq"]), "pfifo")
+        .help("queue before the device; none (noqueue) drops what a full ring cannot take"),
+    OptionSpec::new("queue-length", AutoCount(1, 65536), "auto")
+        .help("txqueuelen, packets: the length of a pfifo, and of a tap's rings"),
+    OptionSpec::new("queues", Count(1, 64), "1")
+        .help("tap: number of queues, each with a ring and a sink thread"),
+    OptionSpec::new("backpressure", Flag, "off")
+        .help("tap: a full ring stops the queue instead of dropping (Linux 7.3)"),
+    OptionSpec::new("vnet-header", Flag, "off").help("tap: a virtio_net_hdr before each frame"),
+    OptionSpec::new("uso", Flag, "off")
+        .help("tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states"),
+    OptionSpec::new("threaded-napi", Flag, "on")
+        .help("receive in a kernel thread on the receiver's CPU"),
+    OptionSpec::new("rps", MaybeCount(0, 4095), "none")
+        .help("CPU that receives packets by RPS at the receiver"),
 ];
 
 /// A named set of link settings.

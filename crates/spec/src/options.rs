@@ -1,19 +1,9 @@
 //! The one grammar of typed options: `name:key=value,key=value`.
 
-use bytepath_record::{Fault, FaultKind, OptionKind, OptionSpec, Options};
+use bytepath_record::{Fault, FaultKind, OptionSpec, Options};
 
 /// A `key=value` as typed.
 pub(crate) type TypedOption = (String, String);
-
-/// One line of a table of options.
-pub(crate) const fn option(
-    name: &'static str,
-    kind: OptionKind,
-    default: &'static str,
-    help: &'static str,
-) -> OptionSpec {
-    OptionSpec { name, kind, default, help }
-}
 
 /// Splits `name:key=value,...` into the name and the options. A key without a value is a flag
 /// that is switched on.
@@ -153,6 +143,7 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::OptionKind;
     use bytepath_record::OptionValue;
 
     #[test]
@@ -164,19 +155,9 @@ mod tests {
     }
 
     const DECLARED: &[OptionSpec] = &[
-        OptionSpec {
-            name: "depth",
-            kind: OptionKind::Count(1, 64),
-            default: "4",
-            help: "requests",
-        },
-        OptionSpec { name: "fixed", kind: OptionKind::Flag, default: "on", help: "registered" },
-        OptionSpec {
-            name: "lowat",
-            kind: OptionKind::AutoSize(1, 1 << 30),
-            default: "auto",
-            help: "bytes",
-        },
+        OptionSpec::new("depth", OptionKind::Count(1, 64), "4").help("requests"),
+        OptionSpec::new("fixed", OptionKind::Flag, "on").help("registered"),
+        OptionSpec::new("lowat", OptionKind::AutoSize(1, 1 << 30), "auto").help("bytes"),
     ];
 
     fn resolved(text: &str) -> Result<Options, Fault> {
@@ -212,12 +193,8 @@ mod tests {
 
     #[test]
     fn a_renamed_option_is_answered_with_its_new_name() {
-        const TIMEOUT: &[OptionSpec] = &[OptionSpec {
-            name: "timeout",
-            kind: OptionKind::Count(1, 60),
-            default: "10",
-            help: "seconds",
-        }];
+        const TIMEOUT: &[OptionSpec] =
+            &[OptionSpec::new("timeout", OptionKind::Count(1, 60), "10").help("seconds")];
         let old = [("patience".to_string(), "5".to_string())];
         assert_eq!(
             resolve("testbed hosts", TIMEOUT, &old).unwrap_err().to_string(),

@@ -1,7 +1,7 @@
 //! Which profiles a study takes, as typed: `WHAT[:key=value,...]`.
 
 use super::cells::typed;
-use super::options::{differing, option, resolve, split, usage};
+use super::options::{differing, resolve, split, usage};
 use super::suggest;
 use bytepath_record::OptionKind::{Count, Time};
 use bytepath_record::{Fault, OptionSpec, Options, ProfiledCells, Profiling, SAMPLING_OPTIONS};
@@ -13,14 +13,10 @@ pub const MOST_PROFILES: u64 = 1000;
 pub const PROFILE_OPTIONS: &[OptionSpec] = &[
     SAMPLING_OPTIONS[0],
     SAMPLING_OPTIONS[1],
-    option("trials", Count(1, MOST_PROFILES), "5", "profile trials of each cell"),
-    option(
-        "retakes",
-        Count(0, MOST_PROFILES),
-        "3",
-        "more of them, at most, one for each that is rejected",
-    ),
-    option("window", Time(100, 3_600_000), "2s", "sampled time of each"),
+    OptionSpec::new("trials", Count(1, MOST_PROFILES), "5").help("profile trials of each cell"),
+    OptionSpec::new("retakes", Count(0, MOST_PROFILES), "3")
+        .help("more of them, at most, one for each that is rejected"),
+    OptionSpec::new("window", Time(100, 3_600_000), "2s").help("sampled time of each"),
 ];
 
 /// Of which cells, and what it means.

@@ -1,56 +1,30 @@
 //! The `stream` workload as typed options.
 
-use super::options::{option, resolve, split_values, usage};
+use super::options::{resolve, split_values, usage};
 use bytepath_record::OptionKind::{AutoSize, Choice, Count, Name, Size};
 use bytepath_record::{Fault, OptionSpec, OptionValue, Options, Protocol, Stream, Tls, Touch};
 
 /// What can be set of a stream; the same for every path.
 pub const STREAM_OPTIONS: &[OptionSpec] = &[
-    option(
-        "protocol",
-        Choice(&["tcp", "udp"]),
-        "tcp",
+    OptionSpec::new("protocol", Choice(&["tcp", "udp"]), "tcp").help(
         "transport protocol; with UDP each message is a datagram, and a lost one fails the trial",
     ),
-    option("flows", Count(1, 256), "1", "connections, each with a thread at both ends"),
-    option(
-        "message-size",
-        Size(1, 1 << 30),
-        "1M",
-        "bytes of one application message, and of the sender's buffer",
-    ),
-    option("read-size", Size(1, 1 << 30), "1M", "bytes requested per read"),
-    option(
-        "read-memory",
-        AutoSize(1, 1 << 30),
-        "auto",
-        "bytes of receiver memory that reads fill in turn; auto is one read",
-    ),
-    option(
-        "touch",
-        Choice(&["none", "read", "verify"]),
-        "none",
-        "what the receiver does with each byte",
-    ),
-    option("congestion", Name, "cubic", "TCP congestion control of both ends"),
-    option(
-        "send-buffer",
-        AutoSize(4096, 1 << 30),
-        "auto",
-        "SO_SNDBUF in bytes; auto leaves the kernel's tuning on",
-    ),
-    option(
-        "receive-buffer",
-        AutoSize(4096, 1 << 30),
-        "auto",
-        "SO_RCVBUF in bytes; auto leaves the kernel's tuning on",
-    ),
-    option(
-        "tls",
-        Choice(&["none", "user", "kernel"]),
-        "none",
-        "who encrypts (TLS 1.3, AES-128-GCM): no one, the program, or the kernel (kTLS)",
-    ),
+    OptionSpec::new("flows", Count(1, 256), "1")
+        .help("connections, each with a thread at both ends"),
+    OptionSpec::new("message-size", Size(1, 1 << 30), "1M")
+        .help("bytes of one application message, and of the sender's buffer"),
+    OptionSpec::new("read-size", Size(1, 1 << 30), "1M").help("bytes requested per read"),
+    OptionSpec::new("read-memory", AutoSize(1, 1 << 30), "auto")
+        .help("bytes of receiver memory that reads fill in turn; auto is one read"),
+    OptionSpec::new("touch", Choice(&["none", "read", "verify"]), "none")
+        .help("what the receiver does with each byte"),
+    OptionSpec::new("congestion", Name, "cubic").help("TCP congestion control of both ends"),
+    OptionSpec::new("send-buffer", AutoSize(4096, 1 << 30), "auto")
+        .help("SO_SNDBUF in bytes; auto leaves the kernel's tuning on"),
+    OptionSpec::new("receive-buffer", AutoSize(4096, 1 << 30), "auto")
+        .help("SO_RCVBUF in bytes; auto leaves the kernel's tuning on"),
+    OptionSpec::new("tls", Choice(&["none", "user", "kernel"]), "none")
+        .help("who encrypts (TLS 1.3, AES-128-GCM): no one, the program, or the kernel (kTLS)"),
 ];
 
 /// Memory that all buffers of one trial may take together, bytes.

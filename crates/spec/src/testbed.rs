@@ -98,18 +98,9 @@ mod tests {
         TestbedDeclaration {
             name: "vm",
             options: &[
-                OptionSpec {
-                    name: "cpus",
-                    kind: OptionKind::Count(1, 8),
-                    default: "2",
-                    help: "CPUs of a guest",
-                },
-                OptionSpec {
-                    name: "clock",
-                    kind: OptionKind::Choice(&["real", "own"]),
-                    default: "real",
-                    help: "which clock",
-                },
+                OptionSpec::new("cpus", OptionKind::Count(1, 8), "2").help("CPUs of a guest"),
+                OptionSpec::new("clock", OptionKind::Choice(&["real", "own"]), "real")
+                    .help("which clock"),
             ],
             implied: &[Implied { given: ("clock", "own"), then: ("cpus", "1") }],
             boots_kernels: true,

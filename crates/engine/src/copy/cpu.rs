@@ -9,12 +9,7 @@ use bytepath_sys::idxd::Memories;
 pub(super) static KIND: EngineKind = EngineKind {
     name: "cpu",
     summary: "the caller's own CPU",
-    options: &[OptionSpec {
-        name: "method",
-        kind: OptionKind::Choice(&["memmove", "rep-movsb", "non-temporal", "best"]),
-        default: "memmove",
-        help: "the C library's memmove, the instruction, non-temporal stores, or the fastest at each size",
-    }],
+    options: &[OptionSpec::new("method", OptionKind::Choice(&["memmove", "rep-movsb", "non-temporal", "best"]), "memmove").help("the C library's memmove, the instruction, non-temporal stores, or the fastest at each size")],
     open: |memories, _, options| {
         let word = options.word("method");
         let method = match word {

@@ -18,24 +18,12 @@ pub static KIND: EngineKind = EngineKind {
     name: "dsa",
     summary: "Intel DSA by its work queues (/dev/dsa/wqD.Q)",
     options: &[
-        OptionSpec {
-            name: "queues",
-            kind: OptionKind::Text,
-            default: "auto",
-            help: "work queues with + between, wq0.0+wq1.0; auto uses all that exist",
-        },
-        OptionSpec {
-            name: "block-on-fault",
-            kind: OptionKind::Flag,
-            default: "off",
-            help: "let the engine wait for missing pages, if its queue allows it",
-        },
-        OptionSpec {
-            name: "cache",
-            kind: OptionKind::Flag,
-            default: "on",
-            help: "write to the cache (on) or to memory (off)",
-        },
+        OptionSpec::new("queues", OptionKind::Text, "auto")
+            .help("work queues with + between, wq0.0+wq1.0; auto uses all that exist"),
+        OptionSpec::new("block-on-fault", OptionKind::Flag, "off")
+            .help("let the engine wait for missing pages, if its queue allows it"),
+        OptionSpec::new("cache", OptionKind::Flag, "on")
+            .help("write to the cache (on) or to memory (off)"),
     ],
     open: |memories, shape, options| {
         let facts = chosen(&Roots::real(), options.word("queues"))?;

@@ -11,12 +11,9 @@ use std::thread::JoinHandle;
 pub(super) static KIND: EngineKind = EngineKind {
     name: "thread",
     summary: "a helper core, through a lock-free ring",
-    options: &[OptionSpec {
-        name: "cpu",
-        kind: OptionKind::AutoCount(0, 4095),
-        default: "auto",
-        help: "CPU that the helper is pinned to; auto leaves it to the scheduler, away from the caller's",
-    }],
+    options: &[OptionSpec::new("cpu", OptionKind::AutoCount(0, 4095), "auto").help(
+        "CPU that the helper is pinned to; auto leaves it to the scheduler, away from the caller's",
+    )],
     open: |memories, shape, options| {
         let cpu = options.number("cpu").and_then(|cpu| u32::try_from(cpu).ok());
         Ok(Box::new(Helper::start(memories, shape, cpu)?))

@@ -25,31 +25,20 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-const RING: OptionSpec = OptionSpec {
-    name: "ring",
-    kind: OptionKind::Count(2, 32768),
-    default: "2048",
-    help: "frames of each ring, a power of two",
-};
+const RING: OptionSpec = OptionSpec::new("ring", OptionKind::Count(2, 32768), "2048")
+    .help("frames of each ring, a power of two");
 
-const BIND: OptionSpec = OptionSpec {
-    name: "bind",
-    kind: OptionKind::Choice(&["auto", "copy", "zero-copy"]),
-    default: "auto",
-    help: "how frames pass between device and memory; auto: zero-copy if the driver can",
-};
+const BIND: OptionSpec =
+    OptionSpec::new("bind", OptionKind::Choice(&["auto", "copy", "zero-copy"]), "auto")
+        .help("how frames pass between device and memory; auto: zero-copy if the driver can");
 
 const TX_OPTIONS: &[OptionSpec] = &[RING, BIND];
 
 const RX_OPTIONS: &[OptionSpec] = &[
     RING,
     BIND,
-    OptionSpec {
-        name: "mode",
-        kind: OptionKind::Choice(&["native", "generic"]),
-        default: "native",
-        help: "where the program that redirects runs: in the driver, or in the stack",
-    },
+    OptionSpec::new("mode", OptionKind::Choice(&["native", "generic"]), "native")
+        .help("where the program that redirects runs: in the driver, or in the stack"),
     frames::WAIT,
     frames::STOP_AFTER,
 ];

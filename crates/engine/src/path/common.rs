@@ -87,12 +87,9 @@ pub(super) fn tried(name: &str, result: io::Result<String>) -> Attempt {
     Attempt { name: name.to_owned(), outcome }
 }
 
-pub(super) const LOWAT: OptionSpec = OptionSpec {
-    name: "lowat",
-    kind: OptionKind::AutoSize(1, 1 << 30),
-    default: "auto",
-    help: "SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)",
-};
+pub(super) const LOWAT: OptionSpec =
+    OptionSpec::new("lowat", OptionKind::AutoSize(1, 1 << 30), "auto")
+        .help("SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)");
 
 /// Has receives wait for so many bytes, if any. Not before a mover begins: it would also hold up
 /// the reading of the witness page.

@@ -78,20 +78,14 @@ pub(super) struct ReceivedFrames {
 }
 
 /// After how many frames a sink stops: [`ReceivedFrames::of`] looks for it.
-pub(super) const STOP_AFTER: OptionSpec = OptionSpec {
-    name: "stop-after",
-    kind: OptionKind::MaybeCount(0, 1_000_000_000_000),
-    default: "none",
-    help: "frames after which it stops receiving, so that the rest stays in the queues",
-};
+pub(super) const STOP_AFTER: OptionSpec =
+    OptionSpec::new("stop-after", OptionKind::MaybeCount(0, 1_000_000_000_000), "none")
+        .help("frames after which it stops receiving, so that the rest stays in the queues");
 
 /// What a sink does while there is nothing: [`ReceivedFrames::of`] looks for it.
-pub(super) const WAIT: OptionSpec = OptionSpec {
-    name: "wait",
-    kind: OptionKind::Choice(&["block", "spin"]),
-    default: "block",
-    help: "while there is nothing: sleep, or look again, so that no frame costs a wake-up",
-};
+pub(super) const WAIT: OptionSpec =
+    OptionSpec::new("wait", OptionKind::Choice(&["block", "spin"]), "block")
+        .help("while there is nothing: sleep, or look again, so that no frame costs a wake-up");
 
 /// Polls for a frame that is seen without a call, for as long as a sink waits;
 /// whether there is one. poll(2) would take a socket's lock from the sender each time.

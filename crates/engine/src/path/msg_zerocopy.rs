@@ -26,18 +26,10 @@ pub(super) static PATH: DataPath = DataPath {
 };
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "huge",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "use transparent huge pages for the message",
-    },
-    OptionSpec {
-        name: "reap",
-        kind: OptionKind::Count(1, WINDOW as u64),
-        default: "16",
-        help: "sends between checks of the error queue",
-    },
+    OptionSpec::new("huge", OptionKind::Flag, "off")
+        .help("use transparent huge pages for the message"),
+    OptionSpec::new("reap", OptionKind::Count(1, WINDOW as u64), "16")
+        .help("sends between checks of the error queue"),
 ];
 
 /// What is tried on a host.

@@ -11,12 +11,10 @@ use bytepath_record::{
 };
 
 /// How many receive queues flows are spread over: flow i comes by the queue i modulo their number.
-pub(super) const QUEUES: OptionSpec = OptionSpec {
-    name: "queues",
-    kind: OptionKind::Count(1, 64),
-    default: "1",
-    help: "number of receive queues, starting at that one, to spread flows over (above 200 Gbit/s)",
-};
+pub(super) const QUEUES: OptionSpec = OptionSpec::new("queues", OptionKind::Count(1, 64), "1")
+    .help(
+        "number of receive queues, starting at that one, to spread flows over (above 200 Gbit/s)",
+    );
 
 /// Refuses queues that no flow of a job would come by.
 pub(super) fn each_has_a_flow(job: &HalfConfig) -> Support {

@@ -23,12 +23,8 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-const OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "bypass",
-    kind: OptionKind::Flag,
-    default: "off",
-    help: "PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline",
-}];
+const OPTIONS: &[OptionSpec] = &[OptionSpec::new("bypass", OptionKind::Flag, "off")
+    .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline")];
 
 fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
     let at = Attached::of(connection)?;
@@ -99,12 +95,8 @@ impl Tx for Generator {
 }
 
 const TAKE_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "buffer",
-        kind: OptionKind::AutoSize(4096, 1 << 30),
-        default: "auto",
-        help: "receive buffer in bytes, including overhead (SO_RCVBUFFORCE); auto: the default",
-    },
+    OptionSpec::new("buffer", OptionKind::AutoSize(4096, 1 << 30), "auto")
+        .help("receive buffer in bytes, including overhead (SO_RCVBUFFORCE); auto: the default"),
     frames::WAIT,
     frames::STOP_AFTER,
 ];

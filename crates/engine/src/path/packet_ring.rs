@@ -23,21 +23,13 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-const SLOTS: OptionSpec = OptionSpec {
-    name: "slots",
-    kind: OptionKind::Count(64, 65536),
-    default: "4096",
-    help: "minimum number of frames in the ring",
-};
+const SLOTS: OptionSpec = OptionSpec::new("slots", OptionKind::Count(64, 65536), "4096")
+    .help("minimum number of frames in the ring");
 
 const GENERATE_OPTIONS: &[OptionSpec] = &[
     SLOTS,
-    OptionSpec {
-        name: "bypass",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline",
-    },
+    OptionSpec::new("bypass", OptionKind::Flag, "off")
+        .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline"),
 ];
 
 const TAKE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::WAIT, frames::STOP_AFTER];

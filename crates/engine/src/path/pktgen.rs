@@ -28,18 +28,10 @@ const REMEDY: &str = "modprobe pktgen (CONFIG_NET_PKTGEN); the newer kernel of a
      --testbed vm";
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "burst",
-        kind: OptionKind::Count(1, 1024),
-        default: "1",
-        help: "frames handed to the device at once; above 1 requires a driver that shares buffers",
-    },
-    OptionSpec {
-        name: "clones",
-        kind: OptionKind::Count(0, 1_000_000),
-        default: "0",
-        help: "how often each buffer is sent again (clone_skb); likewise",
-    },
+    OptionSpec::new("burst", OptionKind::Count(1, 1024), "1")
+        .help("frames handed to the device at once; above 1 requires a driver that shares buffers"),
+    OptionSpec::new("clones", OptionKind::Count(0, 1_000_000), "0")
+        .help("how often each buffer is sent again (clone_skb); likewise"),
 ];
 
 /// Where its files are found.

@@ -30,12 +30,9 @@ pub(super) const REGISTER: usize = 1;
 
 /// Whether waits of a ring count as iowait, by which cpuidle's governor and cpufreq's take the
 /// CPU for busy (`nr_iowait_cpu`, kernel/sched/core.c).
-pub(super) const IOWAIT: OptionSpec = OptionSpec {
-    name: "iowait",
-    kind: OptionKind::Choice(&["auto", "on", "off"]),
-    default: "auto",
-    help: "whether waiting counts as iowait (off: Linux 6.15; auto: off where the kernel can)",
-};
+pub(super) const IOWAIT: OptionSpec =
+    OptionSpec::new("iowait", OptionKind::Choice(&["auto", "on", "off"]), "auto")
+        .help("whether waiting counts as iowait (off: Linux 6.15; auto: off where the kernel can)");
 
 /// Whether a job requests waits that count as iowait.
 pub(super) fn counts_iowait(job: &HalfConfig) -> bool {

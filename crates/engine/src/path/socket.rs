@@ -29,33 +29,18 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-const SEND_OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "notsent-lowat",
-    kind: OptionKind::AutoSize(1, 1 << 30),
-    default: "auto",
-    help: "TCP_NOTSENT_LOWAT: bytes that may wait unsent before send blocks",
-}];
+const SEND_OPTIONS: &[OptionSpec] =
+    &[OptionSpec::new("notsent-lowat", OptionKind::AutoSize(1, 1 << 30), "auto")
+        .help("TCP_NOTSENT_LOWAT: bytes that may wait unsent before send blocks")];
 
 const RECEIVE_OPTIONS: &[OptionSpec] = &[
     LOWAT,
-    OptionSpec {
-        name: "busy-poll",
-        kind: OptionKind::Count(0, 1_000_000),
-        default: "0",
-        help: "SO_BUSY_POLL: microseconds to poll the device before sleeping",
-    },
-    OptionSpec {
-        name: "waitall",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "MSG_WAITALL: every recv fills the whole read size",
-    },
-    OptionSpec {
-        name: "wait",
-        kind: OptionKind::Choice(&["block", "epoll", "spin"]),
-        default: "block",
-        help: "when nothing is queued: sleep in recv, sleep in epoll_wait, or poll again",
-    },
+    OptionSpec::new("busy-poll", OptionKind::Count(0, 1_000_000), "0")
+        .help("SO_BUSY_POLL: microseconds to poll the device before sleeping"),
+    OptionSpec::new("waitall", OptionKind::Flag, "off")
+        .help("MSG_WAITALL: every recv fills the whole read size"),
+    OptionSpec::new("wait", OptionKind::Choice(&["block", "epoll", "spin"]), "block")
+        .help("when nothing is queued: sleep in recv, sleep in epoll_wait, or poll again"),
 ];
 
 fn check_tx(job: &HalfConfig, _: &Facts) -> Support {

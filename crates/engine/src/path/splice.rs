@@ -42,18 +42,10 @@ pub(super) static PATH: DataPath = DataPath {
 };
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "pipe",
-        kind: OptionKind::Size(64 << 10, 256 << 20),
-        default: "1M",
-        help: "size of each pipe: the maximum that one tee and splice moves",
-    },
-    OptionSpec {
-        name: "align",
-        kind: OptionKind::Flag,
-        default: "on",
-        help: "TCP_CORK and an end of record every MiB: segments remain whole pages",
-    },
+    OptionSpec::new("pipe", OptionKind::Size(64 << 10, 256 << 20), "1M")
+        .help("size of each pipe: the maximum that one tee and splice moves"),
+    OptionSpec::new("align", OptionKind::Flag, "on")
+        .help("TCP_CORK and an end of record every MiB: segments remain whole pages"),
 ];
 
 /// What is tried on a host.

@@ -26,19 +26,12 @@ pub(super) static PATH: DataPath = DataPath {
 const MULTISHOT: &str = "io_uring.read-multishot";
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "by",
-        kind: OptionKind::Choice(&["read", "readv", "uring"]),
-        default: "read",
-        help: "read; readv: its header and the rest into two pieces; uring: a multishot read \
+    OptionSpec::new("by", OptionKind::Choice(&["read", "readv", "uring"]), "read").help(
+        "read; readv: its header and the rest into two pieces; uring: a multishot read \
                (Linux 6.7)",
-    },
-    OptionSpec {
-        name: "depth",
-        kind: OptionKind::Count(1, 4096),
-        default: "64",
-        help: "with by=uring: frames read before any is examined",
-    },
+    ),
+    OptionSpec::new("depth", OptionKind::Count(1, 4096), "64")
+        .help("with by=uring: frames read before any is examined"),
     frames::WAIT,
     frames::STOP_AFTER,
 ];

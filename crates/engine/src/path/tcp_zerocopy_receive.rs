@@ -27,12 +27,9 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-const OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "lowat",
-    kind: OptionKind::AutoSize(1, 1 << 30),
-    default: "auto",
-    help: "SO_RCVLOWAT: bytes to wait for before mapping (auto: see the docs)",
-}];
+const OPTIONS: &[OptionSpec] =
+    &[OptionSpec::new("lowat", OptionKind::AutoSize(1, 1 << 30), "auto")
+        .help("SO_RCVLOWAT: bytes to wait for before mapping (auto: see the docs)")];
 
 /// What is tried on a host.
 const ATTEMPT: &str = "tcp-zerocopy-receive";

@@ -22,12 +22,8 @@ pub(super) static PATH: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-const OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "segments",
-    kind: OptionKind::Count(1, 64),
-    default: "32",
-    help: "datagrams per message; a burst is as many messages as that makes",
-}];
+const OPTIONS: &[OptionSpec] = &[OptionSpec::new("segments", OptionKind::Count(1, 64), "32")
+    .help("datagrams per message; a burst is as many messages as that makes")];
 
 /// Most bytes of a message: the limit of UDP over IPv4's length field.
 const LARGEST: u64 = 65_507;

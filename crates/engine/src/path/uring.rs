@@ -28,46 +28,22 @@ pub(super) static PATH: DataPath = DataPath {
 };
 
 const TX_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "mode",
-        kind: OptionKind::Choice(&["send", "bundle"]),
-        default: "send",
-        help: "a chain of linked sends, or one send of a bundle of buffers (Linux 6.10)",
-    },
-    OptionSpec {
-        name: "depth",
-        kind: OptionKind::Count(1, 1024),
-        default: "4",
-        help: "messages per submission; at most 16M in total, or one message",
-    },
+    OptionSpec::new("mode", OptionKind::Choice(&["send", "bundle"]), "send")
+        .help("a chain of linked sends, or one send of a bundle of buffers (Linux 6.10)"),
+    OptionSpec::new("depth", OptionKind::Count(1, 1024), "4")
+        .help("messages per submission; at most 16M in total, or one message"),
     ring::IOWAIT,
 ];
 
 const RX_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "buffers",
-        kind: OptionKind::Count(0, 32768),
-        default: "0",
-        help: "buffers in the ring; 0: as many as fill the read memory, or 64K if that is more",
-    },
-    OptionSpec {
-        name: "buffer-size",
-        kind: OptionKind::AutoSize(512, 64 << 20),
-        default: "auto",
-        help: "bytes of a buffer; auto: the read size, at most 1M",
-    },
-    OptionSpec {
-        name: "bundle",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "one completion may fill several buffers (Linux 6.10)",
-    },
-    OptionSpec {
-        name: "incremental",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "several completions may fill one buffer (Linux 6.12)",
-    },
+    OptionSpec::new("buffers", OptionKind::Count(0, 32768), "0")
+        .help("buffers in the ring; 0: as many as fill the read memory, or 64K if that is more"),
+    OptionSpec::new("buffer-size", OptionKind::AutoSize(512, 64 << 20), "auto")
+        .help("bytes of a buffer; auto: the read size, at most 1M"),
+    OptionSpec::new("bundle", OptionKind::Flag, "off")
+        .help("one completion may fill several buffers (Linux 6.10)"),
+    OptionSpec::new("incremental", OptionKind::Flag, "off")
+        .help("several completions may fill one buffer (Linux 6.12)"),
     ring::IOWAIT,
 ];
 

@@ -23,18 +23,10 @@ pub(super) static PATH: DataPath = DataPath {
 };
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "depth",
-        kind: OptionKind::Count(1, 1024),
-        default: "4",
-        help: "messages per submission; at most 16M in total, or one message",
-    },
-    OptionSpec {
-        name: "fixed",
-        kind: OptionKind::Flag,
-        default: "on",
-        help: "send from a registered buffer, whose pages are looked up once",
-    },
+    OptionSpec::new("depth", OptionKind::Count(1, 1024), "4")
+        .help("messages per submission; at most 16M in total, or one message"),
+    OptionSpec::new("fixed", OptionKind::Flag, "on")
+        .help("send from a registered buffer, whose pages are looked up once"),
     ring::IOWAIT,
 ];
 

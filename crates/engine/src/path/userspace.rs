@@ -29,12 +29,7 @@ pub(super) static PATH: DataPath = DataPath {
 };
 
 /// What the sending half has in addition to the options of the stack and of copies.
-const ROTATE: OptionSpec = OptionSpec {
-    name: "rotate",
-    kind: OptionKind::AutoSize(1, 1 << 30),
-    default: "auto",
-    help: "bytes of messages to send in rotation, so that they exceed the caches; auto is one message",
-};
+const ROTATE: OptionSpec = OptionSpec::new("rotate", OptionKind::AutoSize(1, 1 << 30), "auto").help("bytes of messages to send in rotation, so that they exceed the caches; auto is one message");
 
 const SENDING: [OptionSpec; OPTIONS.len() + offload::OPTIONS.len() + 1] = {
     let mut all = [ROTATE; OPTIONS.len() + offload::OPTIONS.len() + 1];

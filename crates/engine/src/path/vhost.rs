@@ -29,18 +29,10 @@ const REMEDY: &str = "modprobe vhost_net (CONFIG_VHOST_NET), and let /dev/vhost-
      the newer kernel of a guest has it: --testbed vm";
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "ring",
-        kind: OptionKind::Count(2, 32768),
-        default: "256",
-        help: "buffers of the receive queue, a power of two; 256 as in qemu",
-    },
-    OptionSpec {
-        name: "mergeable",
-        kind: OptionKind::Flag,
-        default: "on",
-        help: "VIRTIO_NET_F_MRG_RXBUF: a frame may take several buffers, as guests negotiate",
-    },
+    OptionSpec::new("ring", OptionKind::Count(2, 32768), "256")
+        .help("buffers of the receive queue, a power of two; 256 as in qemu"),
+    OptionSpec::new("mergeable", OptionKind::Flag, "on")
+        .help("VIRTIO_NET_F_MRG_RXBUF: a frame may take several buffers, as guests negotiate"),
     frames::WAIT,
     frames::STOP_AFTER,
 ];

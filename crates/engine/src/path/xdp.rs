@@ -23,26 +23,13 @@ pub(super) static LIVE: DataPath = DataPath {
     ..DataPath::EMPTY
 };
 
-const DROP_OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "mode",
-    kind: OptionKind::Choice(&["native", "generic"]),
-    default: "native",
-    help: "where the program runs: in the driver, or in the stack",
-}];
+const DROP_OPTIONS: &[OptionSpec] =
+    &[OptionSpec::new("mode", OptionKind::Choice(&["native", "generic"]), "native")
+        .help("where the program runs: in the driver, or in the stack")];
 
 const LIVE_OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "repeat",
-        kind: OptionKind::Count(1, 1 << 24),
-        default: "262144",
-        help: "frames per system call; a call takes some 20 ms of preparation and cannot notice an edge of the window",
-    },
-    OptionSpec {
-        name: "batch",
-        kind: OptionKind::Count(1, 256),
-        default: "64",
-        help: "frames handed to the device at once",
-    },
+    OptionSpec::new("repeat", OptionKind::Count(1, 1 << 24), "262144").help("frames per system call; a call takes some 20 ms of preparation and cannot notice an edge of the window"),
+    OptionSpec::new("batch", OptionKind::Count(1, 256), "64").help("frames handed to the device at once"),
 ];
 
 /// How often the count of what was dropped is looked at.

@@ -26,30 +26,14 @@ const NAP: Duration = Duration::from_millis(5);
 const AWAKE: u64 = 100_000;
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "frame",
-        kind: OptionKind::Text,
-        default: "60",
-        help: "frame size in bytes without the check sequence; a range (60-1514), or imix",
-    },
-    OptionSpec {
-        name: "burst",
-        kind: OptionKind::Count(1, 1024),
-        default: "32",
-        help: "maximum frames that a generator submits per call",
-    },
-    OptionSpec {
-        name: "rate",
-        kind: OptionKind::AutoCount(1, 1_000_000_000),
-        default: "auto",
-        help: "frames per second of all generators together; auto: as fast as possible",
-    },
-    OptionSpec {
-        name: "count",
-        kind: OptionKind::AutoCount(1, 1_000_000_000_000),
-        default: "auto",
-        help: "frames from all generators together after which the trial ends; auto: ends by time",
-    },
+    OptionSpec::new("frame", OptionKind::Text, "60")
+        .help("frame size in bytes without the check sequence; a range (60-1514), or imix"),
+    OptionSpec::new("burst", OptionKind::Count(1, 1024), "32")
+        .help("maximum frames that a generator submits per call"),
+    OptionSpec::new("rate", OptionKind::AutoCount(1, 1_000_000_000), "auto")
+        .help("frames per second of all generators together; auto: as fast as possible"),
+    OptionSpec::new("count", OptionKind::AutoCount(1, 1_000_000_000_000), "auto")
+        .help("frames from all generators together after which the trial ends; auto: ends by time"),
 ];
 
 impl Workload for Packets {

@@ -19,37 +19,16 @@ use std::time::Duration;
 pub(super) struct RequestResponse;
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "request",
-        kind: OptionKind::Size(1, 1 << 30),
-        default: "64",
-        help: "bytes of a request",
-    },
-    OptionSpec {
-        name: "response",
-        kind: OptionKind::Size(1, 1 << 30),
-        default: "64",
-        help: "bytes of a response",
-    },
-    OptionSpec {
-        name: "outstanding",
-        kind: OptionKind::Count(1, 1024),
-        default: "1",
-        help: "maximum requests in flight per connection",
-    },
-    OptionSpec {
-        name: "rate",
-        kind: OptionKind::AutoCount(1, 100_000_000),
-        default: "auto",
-        help: "requests per second over all connections, timed from when they were due; \
+    OptionSpec::new("request", OptionKind::Size(1, 1 << 30), "64").help("bytes of a request"),
+    OptionSpec::new("response", OptionKind::Size(1, 1 << 30), "64").help("bytes of a response"),
+    OptionSpec::new("outstanding", OptionKind::Count(1, 1024), "1")
+        .help("maximum requests in flight per connection"),
+    OptionSpec::new("rate", OptionKind::AutoCount(1, 100_000_000), "auto").help(
+        "requests per second over all connections, timed from when they were due; \
                auto: each response is followed by the next request",
-    },
-    OptionSpec {
-        name: "arrivals",
-        kind: OptionKind::Choice(&["even", "poisson"]),
-        default: "even",
-        help: "with a rate: equal gaps, or random ones as from independent users",
-    },
+    ),
+    OptionSpec::new("arrivals", OptionKind::Choice(&["even", "poisson"]), "even")
+        .help("with a rate: equal gaps, or random ones as from independent users"),
 ];
 
 /// How long the last answer may take to be acknowledged.

@@ -7,12 +7,7 @@ use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, 
 
 pub(super) struct Stream;
 
-const OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "load",
-    kind: OptionKind::Choice(&["none", "trickle", "flood"]),
-    default: "none",
-    help: "UDP datagrams from the receiver's host to the sender's end: 160 per second, or as many as possible",
-}];
+const OPTIONS: &[OptionSpec] = &[OptionSpec::new("load", OptionKind::Choice(&["none", "trickle", "flood"]), "none").help("UDP datagrams from the receiver's host to the sender's end: 160 per second, or as many as possible")];
 
 impl Workload for Stream {
     fn name(&self) -> &'static str {

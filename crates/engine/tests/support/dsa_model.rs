@@ -26,42 +26,18 @@ pub(crate) static KIND: EngineKind = EngineKind {
     name: "dsa-model",
     summary: "a software device driven like a DSA; its times are a model's",
     options: &[
-        OptionSpec {
-            name: "latency",
-            kind: OptionKind::Count(0, 1_000_000_000),
-            default: "500",
-            help: "nanoseconds from the end of a copy to its record",
-        },
-        OptionSpec {
-            name: "bandwidth",
-            kind: OptionKind::Size(1 << 20, 1 << 40),
-            default: "30G",
-            help: "bytes per second of the engine",
-        },
-        OptionSpec {
-            name: "size",
-            kind: OptionKind::Count(1, 4096),
-            default: "128",
-            help: "capacity of the queue in descriptors",
-        },
-        OptionSpec {
-            name: "queues",
-            kind: OptionKind::Count(1, 8),
-            default: "1",
-            help: "work queues, each with an engine",
-        },
-        OptionSpec {
-            name: "shared",
-            kind: OptionKind::Flag,
-            default: "off",
-            help: "a full queue requests a retry, as a shared one does",
-        },
-        OptionSpec {
-            name: "fault-every",
-            kind: OptionKind::Count(0, 1_000_000_000),
-            default: "0",
-            help: "every Nth copy is left half done for the CPU to finish; 0 means never",
-        },
+        OptionSpec::new("latency", OptionKind::Count(0, 1_000_000_000), "500")
+            .help("nanoseconds from the end of a copy to its record"),
+        OptionSpec::new("bandwidth", OptionKind::Size(1 << 20, 1 << 40), "30G")
+            .help("bytes per second of the engine"),
+        OptionSpec::new("size", OptionKind::Count(1, 4096), "128")
+            .help("capacity of the queue in descriptors"),
+        OptionSpec::new("queues", OptionKind::Count(1, 8), "1")
+            .help("work queues, each with an engine"),
+        OptionSpec::new("shared", OptionKind::Flag, "off")
+            .help("a full queue requests a retry, as a shared one does"),
+        OptionSpec::new("fault-every", OptionKind::Count(0, 1_000_000_000), "0")
+            .help("every Nth copy is left half done for the CPU to finish; 0 means never"),
     ],
     open: |memories, shape, options| open(memories, shape, &Settings::of(options)),
 };

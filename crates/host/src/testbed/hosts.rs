@@ -48,55 +48,15 @@ const HOST: &str =
     "here, ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words after it there";
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec { name: "sender", kind: OptionKind::Text, default: "here", help: HOST },
-    OptionSpec {
-        name: "sender-address",
-        kind: OptionKind::Text,
-        default: "auto",
-        help: "the sender's address on the link; auto: the one in the network that both hosts share",
-    },
-    OptionSpec {
-        name: "sender-device",
-        kind: OptionKind::Text,
-        default: "auto",
-        help: "the sender's network device; auto: the one with the address",
-    },
-    OptionSpec {
-        name: "receiver",
-        kind: OptionKind::Text,
-        default: "here",
-        help: "the receiver's host, likewise",
-    },
-    OptionSpec {
-        name: "receiver-address",
-        kind: OptionKind::Text,
-        default: "auto",
-        help: "the receiver's address on the link, likewise",
-    },
-    OptionSpec {
-        name: "receiver-device",
-        kind: OptionKind::Text,
-        default: "auto",
-        help: "the receiver's network device; auto: the one with the address",
-    },
-    OptionSpec {
-        name: "ports",
-        kind: OptionKind::Text,
-        default: "any",
-        help: "ports that the receiver may listen on, LOW-HIGH, if a firewall admits only some",
-    },
-    OptionSpec {
-        name: "timeout",
-        kind: OptionKind::Time(0, 24 * 3600 * 1000),
-        default: "60s",
-        help: "how long to wait for a lost host before the study ends",
-    },
-    OptionSpec {
-        name: "copies",
-        kind: OptionKind::Choice(&["kept", "removed"]),
-        default: "kept",
-        help: "copies of this program in the cache of hosts that have none: kept, or removed after the study",
-    },
+    OptionSpec::new("sender", OptionKind::Text, "here").help(HOST),
+    OptionSpec::new("sender-address", OptionKind::Text, "auto").help("the sender's address on the link; auto: the one in the network that both hosts share"),
+    OptionSpec::new("sender-device", OptionKind::Text, "auto").help("the sender's network device; auto: the one with the address"),
+    OptionSpec::new("receiver", OptionKind::Text, "here").help("the receiver's host, likewise"),
+    OptionSpec::new("receiver-address", OptionKind::Text, "auto").help("the receiver's address on the link, likewise"),
+    OptionSpec::new("receiver-device", OptionKind::Text, "auto").help("the receiver's network device; auto: the one with the address"),
+    OptionSpec::new("ports", OptionKind::Text, "any").help("ports that the receiver may listen on, LOW-HIGH, if a firewall admits only some"),
+    OptionSpec::new("timeout", OptionKind::Time(0, 24 * 3600 * 1000), "60s").help("how long to wait for a lost host before the study ends"),
+    OptionSpec::new("copies", OptionKind::Choice(&["kept", "removed"]), "kept").help("copies of this program in the cache of hosts that have none: kept, or removed after the study"),
 ];
 
 impl Testbed for Hosts {

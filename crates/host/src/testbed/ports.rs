@@ -47,30 +47,10 @@ const WMEM: &str = "/proc/sys/net/ipv4/tcp_wmem";
 const REMEDY: &str = "give both: --testbed ports:sender=eth1,receiver=eth2";
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "sender",
-        kind: OptionKind::Text,
-        default: "none",
-        help: "network device of the sender, without address and route",
-    },
-    OptionSpec {
-        name: "receiver",
-        kind: OptionKind::Text,
-        default: "none",
-        help: "network device of the receiver, joined with the sender's by a cable or a switch",
-    },
-    OptionSpec {
-        name: "neighbours",
-        kind: OptionKind::Choice(&["arp", "static"]),
-        default: "arp",
-        help: "static: each end is given the other's hardware address, so there are no neighbour requests",
-    },
-    OptionSpec {
-        name: "ip",
-        kind: OptionKind::Choice(&["v4", "v6"]),
-        default: "v4",
-        help: "addresses of the ends: in 198.18.0.0/15, or in 2001:2::/48",
-    },
+    OptionSpec::new("sender", OptionKind::Text, "none").help("network device of the sender, without address and route"),
+    OptionSpec::new("receiver", OptionKind::Text, "none").help("network device of the receiver, joined with the sender's by a cable or a switch"),
+    OptionSpec::new("neighbours", OptionKind::Choice(&["arp", "static"]), "arp").help("static: each end is given the other's hardware address, so there are no neighbour requests"),
+    OptionSpec::new("ip", OptionKind::Choice(&["v4", "v6"]), "v4").help("addresses of the ends: in 198.18.0.0/15, or in 2001:2::/48"),
 ];
 
 impl Testbed for Ports {

@@ -26,78 +26,30 @@ pub(super) struct Settings {
 
 /// What can be set, as the user types it.
 pub(super) const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "guests",
-        kind: OptionKind::Count(1, 2),
-        default: "1",
-        help: "1: both roles in one guest, over veth; 2: a guest for each, over virtio-net",
-    },
-    OptionSpec {
-        name: "cpus",
-        kind: OptionKind::Count(1, 255),
-        default: "2",
-        help: "CPUs of a guest",
-    },
-    OptionSpec {
-        name: "memory",
-        kind: OptionKind::Size(LEAST_MEMORY, 1 << 40),
-        default: "1G",
-        help: "memory of a guest, bytes",
-    },
-    OptionSpec {
-        name: "accel",
-        kind: OptionKind::Choice(ACCELERATORS),
-        default: "auto",
-        help: "kvm, or tcg (emulated: functional, not performance); auto: kvm if it works",
-    },
-    OptionSpec {
-        name: "count",
-        kind: OptionKind::Choice(COUNTS),
-        default: "time",
-        help: "what CPU time counts: time, or instructions (emulated, one guest with one CPU)",
-    },
-    OptionSpec {
-        name: "host",
-        kind: OptionKind::Choice(HOSTS),
-        default: "none",
-        help: "the role that stays on this host, at the other end of the guest's wire",
-    },
-    OptionSpec {
-        name: "wire",
-        kind: OptionKind::Choice(cable::KINDS),
-        default: "auto",
-        help: "tap: with offloads; socket: packet by packet, needs nothing; auto: tap if it works",
-    },
-    OptionSpec {
-        name: "nic",
-        kind: OptionKind::Choice(NICS),
-        default: "auto",
-        help: "zcnic: two software NICs in one guest (make vm-nic); auto: veth, or virtio-net",
-    },
-    OptionSpec {
-        name: "queues",
-        kind: OptionKind::Count(1, 16),
-        default: "1",
-        help: "queue pairs of a guest's network device, at most as many as it has CPUs",
-    },
-    OptionSpec {
-        name: "vhost",
-        kind: OptionKind::Choice(cable::VHOST),
-        default: "auto",
-        help: "whether this host's kernel moves the packets of a tap (vhost-net); auto: if it can",
-    },
-    OptionSpec {
-        name: "boot",
-        kind: OptionKind::Time(1000, 3_600_000),
-        default: "60s",
-        help: "time after which a guest that is not up has failed",
-    },
-    OptionSpec {
-        name: "silence",
-        kind: OptionKind::Time(1000, 3_600_000),
-        default: "20s",
-        help: "time after which a guest that does not answer a ping is considered hung and terminated",
-    },
+    OptionSpec::new("guests", OptionKind::Count(1, 2), "1")
+        .help("1: both roles in one guest, over veth; 2: a guest for each, over virtio-net"),
+    OptionSpec::new("cpus", OptionKind::Count(1, 255), "2").help("CPUs of a guest"),
+    OptionSpec::new("memory", OptionKind::Size(LEAST_MEMORY, 1 << 40), "1G")
+        .help("memory of a guest, bytes"),
+    OptionSpec::new("accel", OptionKind::Choice(ACCELERATORS), "auto")
+        .help("kvm, or tcg (emulated: functional, not performance); auto: kvm if it works"),
+    OptionSpec::new("count", OptionKind::Choice(COUNTS), "time")
+        .help("what CPU time counts: time, or instructions (emulated, one guest with one CPU)"),
+    OptionSpec::new("host", OptionKind::Choice(HOSTS), "none")
+        .help("the role that stays on this host, at the other end of the guest's wire"),
+    OptionSpec::new("wire", OptionKind::Choice(cable::KINDS), "auto")
+        .help("tap: with offloads; socket: packet by packet, needs nothing; auto: tap if it works"),
+    OptionSpec::new("nic", OptionKind::Choice(NICS), "auto")
+        .help("zcnic: two software NICs in one guest (make vm-nic); auto: veth, or virtio-net"),
+    OptionSpec::new("queues", OptionKind::Count(1, 16), "1")
+        .help("queue pairs of a guest's network device, at most as many as it has CPUs"),
+    OptionSpec::new("vhost", OptionKind::Choice(cable::VHOST), "auto")
+        .help("whether this host's kernel moves the packets of a tap (vhost-net); auto: if it can"),
+    OptionSpec::new("boot", OptionKind::Time(1000, 3_600_000), "60s")
+        .help("time after which a guest that is not up has failed"),
+    OptionSpec::new("silence", OptionKind::Time(1000, 3_600_000), "20s").help(
+        "time after which a guest that does not answer a ping is considered hung and terminated",
+    ),
 ];
 
 /// Memory of a guest below which one of the two agents is ended for lack of it: the kernel,

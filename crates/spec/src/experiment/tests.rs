@@ -3,12 +3,8 @@ use crate::{PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, Work
 use bytepath_record::{Design, OptionKind, OptionSpec, Stopping, steers};
 use std::time::Duration;
 
-const DEPTH: &[OptionSpec] = &[OptionSpec {
-    name: "depth",
-    kind: OptionKind::Count(1, 64),
-    default: "4",
-    help: "requests in flight",
-}];
+const DEPTH: &[OptionSpec] =
+    &[OptionSpec::new("depth", OptionKind::Count(1, 64), "4").help("requests in flight")];
 
 fn catalogues() -> Catalogues {
     let bed = |name, boots_kernels| TestbedDeclaration {

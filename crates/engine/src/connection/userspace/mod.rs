@@ -39,30 +39,15 @@ struct UserspaceTcp;
 
 /// What the halves that use it can set of it.
 pub const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "address",
-        kind: OptionKind::Text,
-        default: "auto",
-        help: "the stack's own address, free on the link; auto: 64 after the host's, on links for tests",
-    },
-    OptionSpec {
-        name: "wait",
-        kind: OptionKind::Choice(&["block", "spin"]),
-        default: "block",
-        help: "when nothing can be moved: sleep until something arrives, or poll again",
-    },
-    OptionSpec {
-        name: "loss",
-        kind: OptionKind::Count(0, 500),
-        default: "0",
-        help: "segments per thousand dropped on purpose, in each direction",
-    },
-    OptionSpec {
-        name: "reorder",
-        kind: OptionKind::Count(0, 500),
-        default: "0",
-        help: "segments per thousand reordered on purpose, in each direction",
-    },
+    OptionSpec::new("address", OptionKind::Text, "auto").help(
+        "the stack's own address, free on the link; auto: 64 after the host's, on links for tests",
+    ),
+    OptionSpec::new("wait", OptionKind::Choice(&["block", "spin"]), "block")
+        .help("when nothing can be moved: sleep until something arrives, or poll again"),
+    OptionSpec::new("loss", OptionKind::Count(0, 500), "0")
+        .help("segments per thousand dropped on purpose, in each direction"),
+    OptionSpec::new("reorder", OptionKind::Count(0, 500), "0")
+        .help("segments per thousand reordered on purpose, in each direction"),
 ];
 
 /// Bytes of a buffer that the contract leaves to the stack.

@@ -7,59 +7,35 @@ use bytepath_record::{Fault, OptionKind, OptionSpec, Options};
 use bytepath_sys as sys;
 
 /// Where the dmabuf's memory is: names of `sys::dmabuf::PROVIDERS`.
-pub(super) const MEMORY: OptionSpec = OptionSpec {
-    name: "memory",
-    kind: OptionKind::Choice(&["udmabuf", "udmabuf-huge", "heap", "gpu"]),
-    default: "udmabuf",
-    help: "memory of the dmabuf: host memory, huge pages, the system heap, the first GPU",
-};
+pub(super) const MEMORY: OptionSpec = OptionSpec::new(
+    "memory",
+    OptionKind::Choice(&["udmabuf", "udmabuf-huge", "heap", "gpu"]),
+    "udmabuf",
+)
+.help("memory of the dmabuf: host memory, huge pages, the system heap, the first GPU");
 
-pub(super) const DEVICE: OptionSpec = OptionSpec {
-    name: "device",
-    kind: OptionKind::Name,
-    default: "auto",
-    help: "network device to bind to (auto: the one with the flow's address)",
-};
+pub(super) const DEVICE: OptionSpec = OptionSpec::new("device", OptionKind::Name, "auto")
+    .help("network device to bind to (auto: the one with the flow's address)");
 
 pub(super) const RECEIVER_OPTIONS: &[OptionSpec] = &[
     MEMORY,
     DEVICE,
-    OptionSpec {
-        name: "queue",
-        kind: OptionKind::AutoCount(0, 65_535),
-        default: "auto",
-        help: "receive queue to bind, to which the flows are steered (auto: the last)",
-    },
+    OptionSpec::new("queue", OptionKind::AutoCount(0, 65_535), "auto")
+        .help("receive queue to bind, to which the flows are steered (auto: the last)"),
     QUEUES,
-    OptionSpec {
-        name: "area",
-        kind: OptionKind::Size(64 << 10, 64 << 30),
-        default: "64M",
-        help: "bytes of the dmabuf, for all flows of the queue ('bytepath size' computes it)",
-    },
-    OptionSpec {
-        name: "rx-page-size",
-        kind: OptionKind::AutoSize(4096, 1 << 30),
-        default: "auto",
-        help: "bytes of one buffer, a power of two (Linux 7.3; auto: a page)",
-    },
-    OptionSpec {
-        name: "recycle-batch",
-        kind: OptionKind::WordCount("each", 1, 65_536),
-        default: "each",
-        help: "fragments to gather before they are returned (each: after every call)",
-    },
+    OptionSpec::new("area", OptionKind::Size(64 << 10, 64 << 30), "64M")
+        .help("bytes of the dmabuf, for all flows of the queue ('bytepath size' computes it)"),
+    OptionSpec::new("rx-page-size", OptionKind::AutoSize(4096, 1 << 30), "auto")
+        .help("bytes of one buffer, a power of two (Linux 7.3; auto: a page)"),
+    OptionSpec::new("recycle-batch", OptionKind::WordCount("each", 1, 65_536), "each")
+        .help("fragments to gather before they are returned (each: after every call)"),
 ];
 
 pub(super) const SENDER_OPTIONS: &[OptionSpec] = &[
     MEMORY,
     DEVICE,
-    OptionSpec {
-        name: "reap",
-        kind: OptionKind::Count(1, WINDOW as u64),
-        default: "16",
-        help: "sends between checks of the error queue",
-    },
+    OptionSpec::new("reap", OptionKind::Count(1, WINDOW as u64), "16")
+        .help("sends between checks of the error queue"),
 ];
 
 /// The provider that options name.

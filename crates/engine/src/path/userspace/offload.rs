@@ -19,42 +19,12 @@ use std::thread::JoinHandle;
 
 /// What can be set of it.
 pub(super) const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "copy",
-        kind: OptionKind::Text,
-        default: "none",
-        help: "engine that copies into a FIFO (bytepath copy --help); none: the stack copies, without one",
-    },
-    OptionSpec {
-        name: "copy-depth",
-        kind: OptionKind::Count(1, 1024),
-        default: "8",
-        help: "copies in flight",
-    },
-    OptionSpec {
-        name: "copy-batch",
-        kind: OptionKind::Count(1, 1024),
-        default: "1",
-        help: "copies submitted together, at most copy-depth",
-    },
-    OptionSpec {
-        name: "fifo",
-        kind: OptionKind::Size(4096, 1 << 30),
-        default: "2M",
-        help: "capacity of the FIFO in bytes",
-    },
-    OptionSpec {
-        name: "writer",
-        kind: OptionKind::Choice(&["same", "thread", "lock-free"]),
-        default: "same",
-        help: "writer: the thread that polls the stack, or another one, with a spin lock or without",
-    },
-    OptionSpec {
-        name: "stack-cpu",
-        kind: OptionKind::AutoCount(0, 4095),
-        default: "auto",
-        help: "CPU of the stack's own thread; auto leaves it to the scheduler, away from the writer's",
-    },
+    OptionSpec::new("copy", OptionKind::Text, "none").help("engine that copies into a FIFO (bytepath copy --help); none: the stack copies, without one"),
+    OptionSpec::new("copy-depth", OptionKind::Count(1, 1024), "8").help("copies in flight"),
+    OptionSpec::new("copy-batch", OptionKind::Count(1, 1024), "1").help("copies submitted together, at most copy-depth"),
+    OptionSpec::new("fifo", OptionKind::Size(4096, 1 << 30), "2M").help("capacity of the FIFO in bytes"),
+    OptionSpec::new("writer", OptionKind::Choice(&["same", "thread", "lock-free"]), "same").help("writer: the thread that polls the stack, or another one, with a spin lock or without"),
+    OptionSpec::new("stack-cpu", OptionKind::AutoCount(0, 4095), "auto").help("CPU of the stack's own thread; auto leaves it to the scheduler, away from the writer's"),
 ];
 
 /// Numbers of the memories: what the application writes from, and the FIFO.

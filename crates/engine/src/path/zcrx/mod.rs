@@ -28,67 +28,27 @@ pub(super) static PATH: DataPath = DataPath {
 };
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "area",
-        kind: OptionKind::Size(4096, 64 << 30),
-        default: "64M",
-        help: "receive memory in bytes; whole pages",
-    },
-    OptionSpec {
-        name: "memory",
-        kind: OptionKind::Choice(&["normal", "huge", "dmabuf"]),
-        default: "normal",
-        help: "kind of memory: pages, reserved huge pages, or a udmabuf (Linux 6.16)",
-    },
-    OptionSpec {
-        name: "rx-buf-len",
-        kind: OptionKind::AutoSize(4096, 1 << 30),
-        default: "auto",
-        help: "bytes of a buffer, a power of two (Linux 7.0, mlx5 and bnxt); auto: a page",
-    },
-    OptionSpec {
-        name: "rq",
-        kind: OptionKind::AutoCount(1, 32768),
-        default: "auto",
-        help: "entries of the refill ring; auto: one for each buffer, at most 32768",
-    },
-    OptionSpec {
-        name: "rq-memory",
-        kind: OptionKind::Choice(&["user", "kernel"]),
-        default: "user",
-        help: "provider of the refill ring's memory",
-    },
-    OptionSpec {
-        name: "recycle",
-        kind: OptionKind::Count(1, 32768),
-        default: "64",
-        help: "buffers returned at a time, at most a quarter of the area",
-    },
-    OptionSpec {
-        name: "completions",
-        kind: OptionKind::AutoCount(2, 65536),
-        default: "auto",
-        help: "entries of the completion queue; auto: two for each buffer, 1024 to 32768",
-    },
-    OptionSpec {
-        name: "device",
-        kind: OptionKind::Choice(&["auto", "none"]),
-        default: "auto",
-        help: "none: a queue without a device, always copied (Linux 7.1); auto: if there is none",
-    },
-    OptionSpec {
-        name: "queue",
-        kind: OptionKind::AutoCount(0, 65535),
-        default: "auto",
-        help: "receive queue of the NIC; auto: its last",
-    },
+    OptionSpec::new("area", OptionKind::Size(4096, 64 << 30), "64M")
+        .help("receive memory in bytes; whole pages"),
+    OptionSpec::new("memory", OptionKind::Choice(&["normal", "huge", "dmabuf"]), "normal")
+        .help("kind of memory: pages, reserved huge pages, or a udmabuf (Linux 6.16)"),
+    OptionSpec::new("rx-buf-len", OptionKind::AutoSize(4096, 1 << 30), "auto")
+        .help("bytes of a buffer, a power of two (Linux 7.0, mlx5 and bnxt); auto: a page"),
+    OptionSpec::new("rq", OptionKind::AutoCount(1, 32768), "auto")
+        .help("entries of the refill ring; auto: one for each buffer, at most 32768"),
+    OptionSpec::new("rq-memory", OptionKind::Choice(&["user", "kernel"]), "user")
+        .help("provider of the refill ring's memory"),
+    OptionSpec::new("recycle", OptionKind::Count(1, 32768), "64")
+        .help("buffers returned at a time, at most a quarter of the area"),
+    OptionSpec::new("completions", OptionKind::AutoCount(2, 65536), "auto")
+        .help("entries of the completion queue; auto: two for each buffer, 1024 to 32768"),
+    OptionSpec::new("device", OptionKind::Choice(&["auto", "none"]), "auto")
+        .help("none: a queue without a device, always copied (Linux 7.1); auto: if there is none"),
+    OptionSpec::new("queue", OptionKind::AutoCount(0, 65535), "auto")
+        .help("receive queue of the NIC; auto: its last"),
     QUEUES,
-    OptionSpec {
-        name: "share",
-        kind: OptionKind::Flag,
-        default: "off",
-        help: "flows share one queue without a device, as on a NIC (Linux 6.19)",
-    },
+    OptionSpec::new("share", OptionKind::Flag, "off")
+        .help("flows share one queue without a device, as on a NIC (Linux 6.19)"),
     ring::IOWAIT,
 ];
 
