@@ -1,11 +1,16 @@
 //! A guest that runs programs one after the other and returns what they print:
-//! what a kernel lets a program do can be tried without being that kernel.
+//! what a kernel lets a program do can be tried without being that kernel. One boot of each
+//! kernel serves the tests of several files. Without qemu or a kernel they are skipped and
+//! reported.
 
+use crate::guests::able;
+use crate::{lasting, observe, tls};
 use bytepath::guest::qemu::{self, Accelerator, Start};
 use bytepath::guest::{
     GuestCommand, Layout, Machine, NotBooted, Shape, prepare, retry_once_if_emulated,
 };
 use bytepath::record::{Fault, FaultKind};
+use bytepath_testing::skip;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,6 +18,41 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
+
+/// Where the double is in a guest.
+pub(crate) const DOUBLE: &str = "/bin/double";
+
+#[test]
+fn programs_run_in_the_newest_kernel() {
+    let Some(_machine) = able() else { return };
+    let Some(guest) = booted("debian:newest") else { return };
+    lasting::nothing_is_carried_from_trial_to_trial(&guest);
+    observe::copies_are_counted(&guest);
+    tls::nothing_is_on_the_wire_in_the_clear(&guest);
+}
+
+/// Since then the copy functions changed.
+#[test]
+fn programs_run_in_an_old_kernel() {
+    let Some(_machine) = able() else { return };
+    let Some(guest) = booted("debian:6.1") else { return };
+    observe::copies_are_counted(&guest);
+    tls::nothing_is_on_the_wire_in_the_clear(&guest);
+}
+
+/// A guest with the double in it; `None`, and a test skipped, if there is no such kernel.
+pub(crate) fn booted(kernel: &str) -> Option<CommandRunner> {
+    let (bytepath, double) =
+        (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
+    match CommandRunner::boot(kernel, bytepath, &[(DOUBLE, &double)], false) {
+        Ok(guest) => Some(guest),
+        Err(fault) if fault.message.contains("there is no kernel") => {
+            skip!("{kernel}: {fault}");
+            None
+        }
+        Err(fault) => panic!("{kernel}: {fault}"),
+    }
+}
 
 /// A guest that is up. Dropping it switches it off.
 pub(crate) struct CommandRunner {
@@ -74,6 +114,16 @@ impl CommandRunner {
     /// The machine, in which there may be other sessions, too.
     pub(crate) fn machine(&self) -> &Arc<Machine> {
         &self.machine
+    }
+
+    /// All that a command line prints, which has to succeed.
+    pub(crate) fn output_of(&self, line: &str) -> String {
+        let words = shlex::split(line).unwrap();
+        let outcome = self.run(GuestCommand { words, environment: Vec::new() }).unwrap();
+        let text = String::from_utf8_lossy(&outcome.output).into_owned()
+            + &String::from_utf8_lossy(&outcome.errors);
+        assert_eq!(outcome.ended, "exited with code 0", "{line}: {text}");
+        text
     }
 
     /// Runs a program to its end. One that takes longer than five minutes is a

@@ -1,9 +1,9 @@
 //! A guest carries nothing from trial to trial: what it holds after many is what it held after a
 //! few, by count. Without qemu or a kernel these tests are skipped and reported.
 
-use crate::command::CommandRunner;
+use crate::command::{self, CommandRunner, DOUBLE};
 use crate::guests::able;
-use bytepath::guest::{GuestCommand, in_one_guest};
+use bytepath::guest::in_one_guest;
 use bytepath::record::{Cell, CellId, Fault, Half, Schedule, Study, StudyHeader, Support, Trial};
 use bytepath::study::{Laboratory, Observer, Plan, run_study};
 use bytepath::testbed::{Deployment, Site, Testbed, beside};
@@ -12,8 +12,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-const DOUBLE: &str = "/bin/double";
-
 /// Trials after which nothing may be added any more.
 const FIRST: u32 = 10;
 
@@ -21,23 +19,20 @@ const FIRST: u32 = 10;
 /// Free memory varies by up to 3.7 MiB between readings, which is 125 KiB a trial over 30 trials.
 const KIB_OF_A_TRIAL: f64 = 200.0;
 
-#[test]
-fn a_guest_carries_nothing_from_trial_to_trial() {
-    lasts(30);
+/// Part of a test in `command.rs`.
+pub(crate) fn nothing_is_carried_from_trial_to_trial(guest: &CommandRunner) {
+    lasts(guest, 30);
 }
 
 /// Runs a few trials in a guest, and so many more, and compares what it holds.
-fn lasts(more: u32) {
-    let Some(_machine) = able() else { return };
-    let double = bytepath_testing::double();
+fn lasts(guest: &CommandRunner, more: u32) {
     let program = Path::new(env!("CARGO_BIN_EXE_bytepath"));
-    let guest = CommandRunner::boot("debian:newest", program, &[(DOUBLE, &double)], false).unwrap();
-    let before = settled(&guest);
+    let before = settled(guest);
     let began = Instant::now();
-    study(&guest, program, FIRST);
-    let first = settled(&guest);
-    study(&guest, program, more);
-    let last = settled(&guest);
+    study(guest, program, FIRST);
+    let first = settled(guest);
+    study(guest, program, more);
+    let last = settled(guest);
     let took = began.elapsed().as_secs_f64();
     println!("a guest that has booted: {before:?}");
     println!("after {FIRST} trials: {first:?}");
@@ -96,13 +91,9 @@ fn settled(guest: &CommandRunner) -> Census {
 }
 
 fn census(guest: &CommandRunner) -> Census {
-    let words = vec![DOUBLE.to_owned(), "census".to_owned()];
-    let outcome = guest.run(GuestCommand { words, environment: Vec::new() }).unwrap();
-    let text = String::from_utf8_lossy(&outcome.output).into_owned();
+    let text = guest.output_of(&format!("{DOUBLE} census"));
     let numbers: Vec<u64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
-    let [tasks, namespaces, polling, free] = numbers[..] else {
-        panic!("{text}{}", String::from_utf8_lossy(&outcome.errors))
-    };
+    let [tasks, namespaces, polling, free] = numbers[..] else { panic!("{text}") };
     Census { tasks, namespaces, polling, free }
 }
 
@@ -139,6 +130,7 @@ mod timing {
     #[test]
     #[ignore = "timing"]
     fn a_guest_lasts_for_three_hundred_trials() {
-        lasts(300 - FIRST);
+        let Some(_machine) = able() else { return };
+        lasts(&command::booted("debian:newest").expect("a kernel"), 300 - FIRST);
     }
 }

@@ -2,9 +2,8 @@
 //! over the software NIC of `modules/zcnic`, under the names of the drivers that can do it,
 //! with trouble on demand. Without qemu, or without the module, these are skipped and reported.
 
-use crate::command::CommandRunner;
+use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, leftovers, shown};
-use bytepath::guest::GuestCommand;
 use bytepath::record::{Scope, Study, Support, Trial, TrialStatus};
 use bytepath::spec;
 use bytepath::study::{load, testbed_spec};
@@ -261,9 +260,9 @@ fn a_prepared_card_is_restored_after_its_study_was_killed() {
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path zcrx \
                  --set 'channels zcnic1 combined=3' --set 'rings zcnic1 rx=256' \
                  --meters none --profile none --warm-up 200ms --window 60s --out /tmp/study";
-    let killed = said(&guest, &format!("{DOUBLE} killed /tmp/study \"flow\" {study}"));
+    let killed = guest.output_of(&format!("{DOUBLE} killed /tmp/study \"flow\" {study}"));
     assert!(killed.contains("signal: 9"), "{killed}");
-    let restored = said(&guest, "/bin/bytepath restore");
+    let restored = guest.output_of("/bin/bytepath restore");
     for setting in [
         "flow zcnic1 src=198.18.0.1 dst=198.18.0.2 queue=2",
         "feature zcnic1 rx-ntuple-filter",
@@ -276,16 +275,16 @@ fn a_prepared_card_is_restored_after_its_study_was_killed() {
         let line = restored.lines().find(|line| line.contains(setting));
         assert!(line.is_some_and(|line| line.contains("restored")), "{setting}: {restored}");
     }
-    assert!(said(&guest, "/bin/bytepath restore").starts_with("nothing to restore"));
+    assert!(guest.output_of("/bin/bytepath restore").starts_with("nothing to restore"));
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1,ip=v6 \
                  --stream touch=verify --link nic:mtu=4168 --meters none --profile none --blocks 1";
     // Most of the area is held when it dies, in the middle of a stream.
     let holds = "--path devmem:recycle-batch=8192 --warm-up 200ms --window 60s --out /tmp/held";
-    let killed = said(&guest, &format!("{DOUBLE} killed /tmp/held \"flow\" {study} {holds}"));
+    let killed = guest.output_of(&format!("{DOUBLE} killed /tmp/held \"flow\" {study} {holds}"));
     assert!(killed.contains("signal: 9"), "{killed}");
-    said(&guest, "/bin/bytepath restore");
+    guest.output_of("/bin/bytepath restore");
     let again = "--path devmem --path zcrx --warm-up 200ms --window 500ms --out /tmp/v6";
-    let shown = said(&guest, &format!("{study} {again}"));
+    let shown = guest.output_of(&format!("{study} {again}"));
     let labels = shown.lines().filter(|line| line.ends_with("zero-copy"));
     assert_eq!(labels.count(), 2, "{shown}");
     assert!(shown.contains("flow zcnic1 src=2001:2::1"), "{shown}");
@@ -295,14 +294,13 @@ fn a_prepared_card_is_restored_after_its_study_was_killed() {
 /// Flows that a context of RSS spreads come by its queues and no others, also after the card was
 /// lent and restored.
 fn by_a_context(guest: &CommandRunner) {
-    said(guest, &format!("{DOUBLE} context zcnic1 1 2"));
-    said(
-        guest,
+    guest.output_of(&format!("{DOUBLE} context zcnic1 1 2"));
+    guest.output_of(
         "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path socket \
          --stream flows=8 --set 'feature zcnic1 rx-ntuple-filter=on' --meters nic --profile none \
          --blocks 1 --warm-up 200ms --window 400ms --out /tmp/context",
     );
-    let shown = said(guest, "/bin/bytepath show /tmp/context --format csv");
+    let shown = guest.output_of("/bin/bytepath show /tmp/context --format csv");
     let packets = |queue: u32| -> f64 {
         let metric = format!(",nic.rx-{queue}.rx-packets,");
         let lines = shown.lines().filter(|line| line.contains(&metric) && line.contains("zcnic1"));
@@ -313,18 +311,6 @@ fn by_a_context(guest: &CommandRunner) {
     let came = [0, 1, 2, 3].map(packets);
     // Those beside it carry what is not TCP.
     assert!(came[1] > 100.0 && came[2] > 100.0 && came[0] + came[3] < 20.0, "{came:?}: {shown}");
-}
-
-const DOUBLE: &str = "/bin/double";
-
-/// What a program prints in the guest.
-fn said(guest: &CommandRunner, line: &str) -> String {
-    let words = shlex::split(line).unwrap();
-    let outcome = guest.run(GuestCommand { words, environment: Vec::new() }).unwrap();
-    let text = String::from_utf8_lossy(&outcome.output).into_owned()
-        + &String::from_utf8_lossy(&outcome.errors);
-    assert_eq!(outcome.ended, "exited with code 0", "{line}: {text}");
-    text
 }
 
 /// A turn at the machine, if guests can have cards on it.

@@ -2,19 +2,9 @@
 //! are locked down do not permit that, so it is done in guests whose kernels are not:
 //! the double is the program that moves bytes there, and bytepath watches it.
 
-use crate::command::CommandRunner;
-use crate::guests::able;
+use crate::command::{CommandRunner, DOUBLE};
 use bytepath::guest;
 use bytepath::record::{CopyCount, Counter, Ending, Observation};
-use bytepath_testing::skip;
-use std::path::Path;
-
-/// Where the double is in a guest.
-const DOUBLE: &str = "/bin/double";
-
-/// The newest kernel there is, and an old one: between them the copy functions
-/// changed.
-const KERNELS: [&str; 2] = ["debian:newest", "debian:6.1"];
 
 /// Bytes that each part moves.
 const BYTES: u64 = 6 << 20;
@@ -22,26 +12,13 @@ const BYTES: u64 = 6 << 20;
 /// Bytes that may be copied in addition to those that a part moves: none is expected.
 const TOLERANCE: u64 = 4096;
 
-#[test]
-fn copies_are_counted_where_the_kernel_lets_us() {
-    let Some(_machine) = able() else { return };
-    let own = bytepath_testing::double();
-    for kernel in KERNELS {
-        let bytepath = Path::new(env!("CARGO_BIN_EXE_bytepath"));
-        let guest = match CommandRunner::boot(kernel, bytepath, &[(DOUBLE, &own)], false) {
-            Ok(guest) => guest,
-            Err(fault) if fault.message.contains("there is no kernel") => {
-                skip!("{kernel}: {fault}");
-                continue;
-            }
-            Err(fault) => panic!("{kernel}: {fault}"),
-        };
-        println!("--- Linux {}", guest.release());
-        what_is_copied_is_counted(&guest);
-        what_goes_by_reference_is_not(&guest);
-        a_wrong_ledger_is_reported(&guest);
-        mapped_pages_are_not_copied(&guest);
-    }
+/// Parts of a test in `command.rs`.
+pub(crate) fn copies_are_counted(guest: &CommandRunner) {
+    println!("--- Linux {}", guest.release());
+    what_is_copied_is_counted(guest);
+    what_goes_by_reference_is_not(guest);
+    a_wrong_ledger_is_reported(guest);
+    mapped_pages_are_not_copied(guest);
 }
 
 /// Write and send at one end, read and receive at the other: every byte twice.

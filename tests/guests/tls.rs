@@ -2,14 +2,12 @@
 //! what proves it; what is on the wire; and a peer with another secret. Without qemu or a kernel
 //! these are skipped and reported.
 
-use crate::command::CommandRunner;
+use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, bytepath, shown};
-use bytepath::guest::GuestCommand;
 use bytepath::record::{Study, Trial, TrialStatus};
 use bytepath::study::load;
 use bytepath_testing::skip;
 use std::fs;
-use std::path::Path;
 
 /// Paths that send over the kernel's TLS, and one that does not.
 const PATHS: [&str; 5] = ["socket", "sendfile", "splice+socket", "uring", "msg-zerocopy"];
@@ -86,35 +84,19 @@ fn is_proven(trial: &Trial, name: &str) {
     }
 }
 
-/// The double's program in a guest with the newest kernel and in one with an old one.
-#[test]
-fn nothing_is_on_the_wire_in_the_clear_and_another_secret_is_refused() {
-    let Some(_machine) = able() else { return };
-    let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
-    for kernel in ["debian:7.3", "debian:6.1"] {
-        let Ok(guest) = CommandRunner::boot(kernel, own, &[("/bin/double", &double)], false) else {
-            skip!("{kernel} was not fetched, or does not boot");
-            continue;
-        };
-        let said = |who: &str, senders: &str| {
-            let line = format!("/bin/double encrypted {who} {senders}");
-            let words = shlex::split(&line).unwrap();
-            let outcome = guest.run(GuestCommand { words, environment: Vec::new() }).unwrap();
-            let text = String::from_utf8_lossy(&outcome.output).into_owned()
-                + &String::from_utf8_lossy(&outcome.errors);
-            assert_eq!(outcome.ended, "exited with code 0", "{kernel}: {line}: {text}");
-            text
-        };
-        let plain = said("none", "socket sendfile");
-        assert_eq!(plain.matches("bytes intact, in the clear").count(), 2, "{plain}");
-        for (who, senders, count) in
-            [("kernel", "socket sendfile splice uring", 4), ("user", "socket", 1)]
-        {
-            let text = said(who, senders);
-            assert_eq!(text.matches("bytes intact, not to be found").count(), count, "{text}");
-            let refused = text.lines().find(|line| line.starts_with("other secret: ")).unwrap();
-            assert!(refused.contains("a TLS record cannot be decrypted"), "{refused}");
-            assert!(refused.contains("the two ends have different keys"), "{refused}");
-        }
+/// Part of a test in `command.rs`.
+pub(crate) fn nothing_is_on_the_wire_in_the_clear(guest: &CommandRunner) {
+    let printed =
+        |who: &str, senders: &str| guest.output_of(&format!("{DOUBLE} encrypted {who} {senders}"));
+    let plain = printed("none", "socket sendfile");
+    assert_eq!(plain.matches("bytes intact, in the clear").count(), 2, "{plain}");
+    for (who, senders, count) in
+        [("kernel", "socket sendfile splice uring", 4), ("user", "socket", 1)]
+    {
+        let text = printed(who, senders);
+        assert_eq!(text.matches("bytes intact, not to be found").count(), count, "{text}");
+        let refused = text.lines().find(|line| line.starts_with("other secret: ")).unwrap();
+        assert!(refused.contains("a TLS record cannot be decrypted"), "{refused}");
+        assert!(refused.contains("the two ends have different keys"), "{refused}");
     }
 }

@@ -11,31 +11,13 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// One boot of both, in which packets are cut by the sender and not.
 #[test]
-fn taps_with_two_queues_join_two_guests() {
+fn taps_with_two_queues_carry_packets_whole() {
     let bed = "vm:guests=2,wire=tap,queues=2";
     let Some(_machine) = joined(bed, able) else { return };
     let folder = tempfile::tempdir().unwrap();
     let before = devices();
-    let study = measured(bed, &["--blocks", "1"], folder.path());
-    let [sender, receiver] = study.header.facts.as_slice() else { panic!("{study:?}") };
-    assert_ne!(sender.machine, receiver.machine);
-    for facts in [sender, receiver] {
-        let fact = |name: &str| facts.settings.get(name).map_or("", String::as_str);
-        assert_eq!(fact("link.wire"), "taps");
-        assert_eq!(fact("link.queues"), "2");
-        assert_eq!(fact("nic.eth0.queues"), "2 rx, 2 tx", "the guest uses both");
-        assert!(fact("link.vhost").starts_with("o"), "{}", fact("link.vhost"));
-    }
-    assert_eq!(devices(), before, "the host has the devices it had");
-    assert_eq!(leftovers(), []);
-}
-
-#[test]
-fn what_is_sent_whole_arrives_whole() {
-    let bed = "vm:guests=2,wire=tap";
-    let Some(_machine) = joined(bed, able) else { return };
-    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("links.toml");
     let experiment = format!(
         r#"
@@ -48,24 +30,40 @@ fn what_is_sent_whole_arrives_whole() {
         [factors]
         path = "socket"
         link = ["offload:tso=off", "offload"]
+        touch = "verify"
+        message-size = "64K"
+        read-size = "64K"
         "#
     );
     std::fs::write(&file, experiment).unwrap();
     let study = studied(&[file.to_str().unwrap()], folder.path());
-    let packet = |tso: bool| {
-        let cell = study.header.cells.iter().find(|cell| cell.link.tso == tso && !cell.null);
-        let trial = study.trials.iter().find(|trial| trial.cell == cell.unwrap().id).unwrap();
-        let of = |metric: &str| -> f64 {
-            let there = |scope: &Scope| matches!(scope, Scope::Link(role, _) if role.to_string() == "receiver");
-            let found = trial.readings.iter().find(|r| r.metric == metric && there(&r.scope));
-            found.unwrap_or_else(|| panic!("no {metric}: {:?}", trial.readings)).value
-        };
-        of("link.rx_bytes") / of("link.rx_packets")
-    };
-    let (cut, whole) = (packet(false), packet(true));
+    let [sender, receiver] = study.header.facts.as_slice() else { panic!("{study:?}") };
+    assert_ne!(sender.machine, receiver.machine);
+    for facts in [sender, receiver] {
+        let fact = |name: &str| facts.settings.get(name).map_or("", String::as_str);
+        assert_eq!(fact("link.wire"), "taps");
+        assert_eq!(fact("link.queues"), "2");
+        assert_eq!(fact("nic.eth0.queues"), "2 rx, 2 tx", "the guest uses both");
+        assert!(fact("link.vhost").starts_with("o"), "{}", fact("link.vhost"));
+    }
+    let (cut, whole) = (packet_size(&study, false), packet_size(&study, true));
     println!("bytes of a received packet: {cut:.0} without TSO, {whole:.0} with it");
     assert!(cut <= 1514.0, "{cut}");
     assert!(whole > 4.0 * 1514.0, "{whole}");
+    assert_eq!(devices(), before, "the host has the devices it had");
+    assert_eq!(leftovers(), []);
+}
+
+/// Bytes of a packet that the receiver's device received, with segmentation offload and without.
+fn packet_size(study: &Study, tso: bool) -> f64 {
+    let cell = study.header.cells.iter().find(|cell| cell.link.tso == tso && !cell.null);
+    let trial = study.trials.iter().find(|trial| trial.cell == cell.unwrap().id).unwrap();
+    let of_receiver = |scope: &Scope| matches!(scope, Scope::Link(Role::Receiver, _));
+    let reading = |metric: &str| -> f64 {
+        let reading = trial.readings.iter().find(|r| r.metric == metric && of_receiver(&r.scope));
+        reading.unwrap_or_else(|| panic!("no {metric}: {:?}", trial.readings)).value
+    };
+    reading("link.rx_bytes") / reading("link.rx_packets")
 }
 
 #[test]
