@@ -19,7 +19,7 @@ const LINK_RATE: &str = "link.rate";
 /// timestamps.
 const HEADERS: f64 = 20.0 + 20.0 + 12.0;
 
-/// Bytes that a packet takes on Ethernet beyond its MTU: preamble, header, comparer
+/// Bytes that a packet takes on Ethernet beyond its MTU: preamble, header, frame
 /// check sequence, gap (IEEE 802.3).
 const FRAMING: f64 = 8.0 + 14.0 + 4.0 + 12.0;
 
