@@ -78,9 +78,11 @@ pub use loan::{namespace_of, tune, tuning};
 pub use machine::{Identity, Machine, ThisMachine};
 pub use place::{JournalFile, Lock, STATE_VARIABLE, StateFolder};
 
-use bytepath_record::{Fault, FaultKind, RestorationRow, SettingRecord, WantedSetting};
+use bytepath_record::{
+    Fault, FaultKind, Restoration, RestorationRow, Setting, SettingRecord, WantedSetting,
+};
 use engine::{Engine, JournalOrigin};
-use journal::{Damage, JournalState, JournalStorage};
+use journal::{Change, Damage, JournalState, JournalStorage};
 use std::io::Write;
 
 /// Settings that are in force. Dropping it restores them; [`Applied::undo`]
@@ -191,7 +193,8 @@ impl<M: Machine> Drop for Applied<M> {
 /// which it was done; none are there if nothing was to be done.
 pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<RestorationRow>, Fault> {
     // Without a journal there is nothing to lock, and no folder to make.
-    if place.read()?.is_none() && !place.is_locked() && !place.has_journal() {
+    let is_empty = !place.has_journal() && place.all_lent().is_empty();
+    if is_empty && place.read()?.is_none() && !place.is_locked() {
         return Ok(Vec::new());
     }
     let lock = place.lock()?;
@@ -201,22 +204,27 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
 fn replay_journal<M: Machine>(
     place: &StateFolder,
     lock: &Lock,
-    machine: M,
+    mut machine: M,
 ) -> Result<(M, Vec<RestorationRow>), Fault> {
-    let Some(chronicle) = place.read()? else {
+    let chronicle = place.read()?;
+    let changes = chronicle.as_ref().map_or(&[][..], |chronicle| &chronicle.changes);
+    let mut rows = return_strays(place, &mut machine, changes);
+    let Some(chronicle) = chronicle else {
         // There may be a journal with nothing to restore: of a run that was killed before its
         // first change, or after it undid its last.
         place.discard(lock)?;
-        return Ok((machine, Vec::new()));
+        return Ok((machine, rows));
     };
     let origin = JournalOrigin::of(&chronicle, &machine);
     let mut engine = Engine::inherit(machine, place.reopen(lock)?, chronicle.changes);
     if chronicle.damaged.is_empty() {
-        let rows = engine.undo(origin)?;
+        rows.extend(engine.undo(origin)?);
         return Ok((engine.machine, rows));
     }
     // Where its first line is lost, it may be of another boot or another namespace.
-    let rows = if chronicle.begin.is_some() { engine.undo_from(0, origin) } else { Vec::new() };
+    if chronicle.begin.is_some() {
+        rows.extend(engine.undo_from(0, origin));
+    }
     let mut text = format!("the journal {} is damaged", place.journal().display());
     for Damage { line, text: content } in &chronicle.damaged {
         text.push_str(&format!("; line {line} reads '{content}'"));
@@ -225,6 +233,33 @@ fn replay_journal<M: Machine>(
     let remedy = "what the damaged lines had set is unknown: compare the host \
                   with their text, then remove the journal";
     Err(Fault::new(FaultKind::Storage, text).remedy(remedy))
+}
+
+/// Returns the devices that are lent although no change of the journal lends them: it was
+/// removed, or that line of it is lost.
+fn return_strays(
+    place: &StateFolder,
+    machine: &mut impl Machine,
+    changes: &[Change],
+) -> Vec<RestorationRow> {
+    let loans = place.all_lent().into_iter().map(|device| Setting::Loan { device });
+    let is_known = |loan: &Setting| changes.iter().any(|c| !c.undone && c.setting == *loan);
+    let mut rows = Vec::new();
+    for setting in loans.filter(|loan| !is_known(loan)) {
+        // `None`: the namespace had no device in it, and is released.
+        let Some(set) = machine.read(&setting).transpose() else { continue };
+        let before = loan::returned();
+        let done = set.and_then(|set| machine.write(&setting, &before).map(|()| set));
+        let (outcome, set, note) = match done {
+            Ok(set) => {
+                let note = "no journal has what else it was: compare its settings".to_owned();
+                (Restoration::Restored, set, note)
+            }
+            Err(fault) => (Restoration::Failed, before.clone(), fault.to_string()),
+        };
+        rows.push(RestorationRow { setting, before, set, outcome, note, host: None });
+    }
+    rows
 }
 
 /// What a run that has died left behind, if any did; none while one is at work.

@@ -6,6 +6,9 @@
 //! (net/core/dev.c, `dev_change_net_namespace`). A device with an address or a route is in
 //! use and is refused; the rest is restored, and so is what setting up a link changes: MTU,
 //! offloads, their limits, threaded NAPI, RPS.
+//!
+//! A device that stays in a namespace that nobody sees is lost to its owner. So it comes back
+//! first, and whatever of it cannot be restored is reported afterwards.
 
 use super::access::no_device;
 use super::offloads::is_set_by_link;
@@ -80,23 +83,29 @@ pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue
 }
 
 /// Makes those parts of a device's tuning what they were, as far as they differ. For a
-/// thread in the device's network namespace.
+/// thread in the device's network namespace. Each part is tried, whatever became of the others.
 pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Result<(), Fault> {
     let now = tuning(netlink, device)?;
     let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
     let index = link.ok_or_else(|| absent(device))?.index;
     let differs = |name: &str| to.get(name).filter(|text| now.get(name) != Some(*text));
-    let fault = |what: &str, e: &io::Error| Fault::system(format!("{device}: {what}"), e);
+    let mut faults = Faults::default();
+    let mut part = |what: &str, done: io::Result<()>| {
+        faults.add(done.map_err(|e| Fault::system(format!("{device}: {what}"), &e)));
+    };
     let folder = folder(device);
     // Threads go before the NAPI instances do that they are of.
     if let Some(text) = differs("threaded") {
-        fs::write(folder.join("threaded"), text).map_err(|e| fault("threaded NAPI", &e))?;
+        part("threaded NAPI", fs::write(folder.join("threaded"), text));
     }
     for (queue, mask) in differs("rps").unwrap_or_default().split(' ').filter_map(pair) {
         // Names from a journal lead to no other folder.
         let queue: u32 = queue.strip_prefix("rx-").and_then(|n| n.parse().ok()).unwrap_or(0);
-        let path = folder.join(format!("queues/rx-{queue}/rps_cpus"));
-        fs::write(path, mask).map_err(|e| fault("RPS", &e))?;
+        let path = folder.join(format!("queues/rx-{queue}"));
+        // A device has other queues once it was opened, or its channels were changed.
+        if path.exists() {
+            part(&format!("RPS of rx-{queue}"), fs::write(path.join("rps_cpus"), mask));
+        }
     }
     if let Some(text) = differs("features") {
         let wanted: Vec<(&str, bool)> = text
@@ -105,7 +114,7 @@ pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Re
             .filter(|(name, _)| is_set_by_link(name))
             .map(|(name, state)| (name, state == "on"))
             .collect();
-        netlink.set_features(index, &wanted).map_err(|e| fault("offload features", &e))?;
+        part("offload features", netlink.set_features(index, &wanted));
     }
     if let Some(text) = differs("limits") {
         let sizes: BTreeMap<&str, u32> = text
@@ -120,12 +129,30 @@ pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Re
             gso_ipv4: size("gso-ipv4"),
             gro_ipv4: size("gro-ipv4"),
         };
-        netlink.set_limits(index, &limits).map_err(|e| fault("limits of GSO and GRO", &e))?;
+        part("limits of GSO and GRO", netlink.set_limits(index, &limits));
     }
     if let Some(mtu) = differs("mtu").and_then(|text| text.parse().ok()) {
-        netlink.set_mtu(index, mtu).map_err(|e| fault("MTU", &e))?;
+        part("MTU", netlink.set_mtu(index, mtu));
     }
-    Ok(())
+    faults.first()
+}
+
+/// What failed while the rest went on.
+#[derive(Default)]
+struct Faults(Vec<Fault>);
+
+impl Faults {
+    fn add(&mut self, result: Result<(), Fault>) {
+        self.0.extend(result.err());
+    }
+
+    /// The first fault, with the messages of the others; none if there was none.
+    fn first(self) -> Result<(), Fault> {
+        let mut faults = self.0.into_iter();
+        let Some(mut first) = faults.next() else { return Ok(()) };
+        faults.for_each(|fault| first.message.push_str(&format!("; {}", fault.message)));
+        Err(first)
+    }
 }
 
 /// The state of a device; none if it does not exist. A namespace that has lost
@@ -229,8 +256,20 @@ pub(super) fn write(
 
 /// Whether two texts of a part mean the same. A device that is down keeps the kernel's own
 /// discipline if it was ever up, and a move takes that, too; it comes with the next time up.
+/// Nor do the masks of queues mean anything that are no longer there.
 pub(super) fn same(a: &str, b: &str) -> bool {
-    a == b || defaults(a, b) || (!is_set_up(a) && !is_set_up(b))
+    a == b || defaults(a, b) || (!is_set_up(a) && !is_set_up(b)) || agree_on_rps(a, b)
+}
+
+/// Whether these are masks of RPS, and those of the queues that both have are the same.
+fn agree_on_rps(a: &str, b: &str) -> bool {
+    let (Some(a), Some(b)) = (masks(a), masks(b)) else { return false };
+    a.iter().all(|(queue, mask)| b.get(queue).is_none_or(|other| other == mask))
+}
+
+/// The masks of RPS by queue; `None` for any other text.
+fn masks(text: &str) -> Option<BTreeMap<&str, &str>> {
+    text.split(' ').map(|word| pair(word).filter(|(queue, _)| queue.starts_with("rx-"))).collect()
 }
 
 /// Whether a part of a device that is here again is on the way back to what it was, so
@@ -274,7 +313,9 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
         let home = lasting::own().map_err(|e| fault("opening the namespace to return", &e))?;
         let back = || -> Result<(), Fault> {
             let mut there = Netlink::new();
-            tune(&mut there, device, to)?;
+            // Before it moves: after a crash in between, its tuning would not be known as ours.
+            // What fails here is tried again at home, and reported there.
+            let _ = tune(&mut there, device, to);
             let link = there.link(device.as_str()).map_err(|e| asking(device, &e))?;
             let link = link.ok_or_else(|| absent(device))?;
             there.set_namespace(link.index, home.as_fd()).map_err(|e| {
@@ -285,23 +326,42 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
         };
         within(namespace.as_fd(), back).map_err(|e| fault("entering the namespace of", &e))??;
     }
+    let mut faults = Faults::default();
+    faults.add(recover(netlink, device, to));
+    faults.add(lasting::release(&file).map_err(|e| fault("releasing the namespace of", &e)));
+    faults
+        .first()
+        .map_err(|fault| fault.context(format!("{device} is back, but not all of it as it was")))
+}
+
+/// Restores a device that is back: its tuning, and what the move took.
+fn recover(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Result<(), Fault> {
+    let fault = |what: &str, e: &io::Error| Fault::system(format!("{what} {device}"), e);
     let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
     let index = link.ok_or_else(|| absent(device))?.index;
-    tune(netlink, device, to)?;
+    let mut faults = Faults::default();
+    faults.add(tune(netlink, device, to));
     for line in to.get("sysctls").unwrap_or_default().lines() {
         if let Some((path, text)) = sysctl(device, line) {
-            fs::write(&path, text).map_err(|e| fault(&format!("writing {line} of"), &e))?;
+            let done = fs::write(&path, text);
+            faults.add(done.map_err(|e| fault(&format!("writing {line} of"), &e)));
         }
     }
-    match to.get("up") {
-        Some("on") => netlink.set_up(index).map_err(|e| fault("bringing up", &e))?,
-        Some(_) => netlink.set_down(index).map_err(|e| fault("taking down", &e))?,
-        None => {}
-    }
+    faults.add(match to.get("up") {
+        Some("on") => netlink.set_up(index).map_err(|e| fault("bringing up", &e)),
+        Some(_) => netlink.set_down(index).map_err(|e| fault("taking down", &e)),
+        None => Ok(()),
+    });
     if let Some(text) = to.get("qdisc").filter(|text| is_set_up(text)) {
-        set_root(netlink, index, text).map_err(|e| fault("queueing discipline of", &e))?;
+        let done = set_root(netlink, index, text);
+        faults.add(done.map_err(|e| fault("queueing discipline of", &e)));
     }
-    lasting::release(&file).map_err(|e| fault("releasing the namespace of", &e))
+    faults.first()
+}
+
+/// The loan of a device whose namespace is left although no journal records it.
+pub(super) fn returned() -> SettingValue {
+    SettingValue::one(PLACE, HERE)
 }
 
 /// What a device is in use for, and the remedy; none if it is idle.
@@ -420,6 +480,12 @@ mod tests {
         assert!(same("mq handle=0:", "none") && same("none", "noqueue handle=0:"));
         assert!(!same("none", "htb handle=1:") && !same("mq handle=0:", "htb handle=1:"));
         assert!(!same("1500", "9000") && !same("on", "off") && !same("", "rx-0=1"));
+    }
+
+    #[test]
+    fn masks_of_queues_that_are_gone_do_not_count() {
+        assert!(same("rx-0=1 rx-1=0", "rx-0=1") && same("rx-0=1", "rx-0=1 rx-1=2"));
+        assert!(!same("rx-0=1 rx-1=0", "rx-0=2") && !same("rx-0=1", "rx=1"));
     }
 
     #[test]

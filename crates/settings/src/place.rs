@@ -5,6 +5,7 @@ use bytepath_record::{DeviceName, Fault, FaultKind};
 use bytepath_sys::file_lock;
 use bytepath_sys::files::{self, Folder};
 use bytepath_sys::procfs;
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -82,6 +83,13 @@ impl StateFolder {
     /// The file that holds the network namespace of a device that is lent.
     pub fn lent(&self, device: &DeviceName) -> PathBuf {
         self.folder.join("lent").join(device.as_str())
+    }
+
+    /// The devices that have such a file, in the order of their names.
+    pub fn all_lent(&self) -> Vec<DeviceName> {
+        let entries = fs::read_dir(self.folder.join("lent")).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| DeviceName::new(entry.file_name().to_str()?).ok());
+        names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Takes the right to set things. One fault shows which process has it.
