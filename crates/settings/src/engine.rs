@@ -134,14 +134,15 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         });
         self.machine.write(setting, goal)?;
         let after = self.machine.read(setting)?.ok_or_else(|| access(setting).absent())?;
-        if !self.holds(setting, &after, goal) {
-            let text = format!("the kernel accepted it, but it reads {after} now");
-            return Err(Fault::new(FaultKind::Unsupported, text).remedy(access(setting).shortfall));
-        }
+        // Journalled even if it is not what was requested: a driver that rounds has changed it, too.
         self.note(&Entry::Done { number, value: after.clone() })?;
         if let Some(change) = self.changes.last_mut() {
             change.set = after.clone();
             change.verified = true;
+        }
+        if !self.holds(setting, &after, goal) {
+            let text = format!("the kernel accepted it, but it reads {after} now");
+            return Err(Fault::new(FaultKind::Unsupported, text).remedy(access(setting).shortfall));
         }
         Ok(after)
     }

@@ -159,6 +159,8 @@ struct Mortal {
     host: ThisMachine,
     fuse: Fuse,
     pages: u64,
+    /// An MTU is rounded up to a multiple of this, as drivers do with rings.
+    rounds_to: u64,
 }
 
 fn dead() -> Fault {
@@ -179,8 +181,11 @@ impl Machine for Mortal {
             if !burn(&self.fuse) {
                 return Err(dead());
             }
-            let found = text.parse::<u64>().map(|asked| asked.min(self.pages).to_string());
-            let text = found.ok().filter(|_| name == "pages").unwrap_or_else(|| text.clone());
+            let text = match (name.as_str(), text.parse::<u64>()) {
+                ("pages", Ok(requested)) => requested.min(self.pages).to_string(),
+                ("mtu", Ok(requested)) => requested.next_multiple_of(self.rounds_to).to_string(),
+                _ => text.clone(),
+            };
             self.host.write(setting, &SettingValue::one(name, text))?;
         }
         Ok(())
@@ -232,7 +237,7 @@ fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
     let place = tree.place();
     let lock = place.lock().unwrap();
     let journal = Torn { file: place.create(&lock).unwrap(), fuse: fuse.clone(), part };
-    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
+    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX, rounds_to: 1 };
     let Ok(mut engine) = Engine::begin(machine, journal, 0) else { return false };
     let _ = engine.apply(lines);
     let _ = engine.undo(JournalOrigin::Here);
@@ -245,7 +250,7 @@ fn restore_until(tree: &Tree, steps: u32, part: f64) {
     let lock = place.lock().unwrap();
     let Some(chronicle) = place.read().unwrap() else { return };
     let fuse = Rc::new(Cell::new(steps));
-    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX };
+    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX, rounds_to: 1 };
     let origin = JournalOrigin::of(&chronicle, &machine);
     let journal = Torn { file: place.reopen(&lock).unwrap(), fuse, part };
     let _ = Engine::inherit(machine, journal, chronicle.changes).undo(origin);
@@ -380,7 +385,7 @@ fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
         let lock = place.lock().unwrap();
         let fuse = Rc::new(Cell::new(u32::MAX));
         let file = place.create(&lock).unwrap();
-        let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: 60 };
+        let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: 60, rounds_to: 1 };
         let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
         let said = match engine.apply(&lines) {
             Err(fault) => fault.to_string(),
@@ -392,6 +397,24 @@ fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
         drop(lock);
         assert_eq!(tree.snapshot(), before, "the three that were there, and the MTU");
     }
+}
+
+/// A refused value that the driver rounded is in force: it has to go as well.
+#[test]
+fn what_a_driver_rounded_is_refused_and_restored() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let lock = tree.place().lock().unwrap();
+    let fuse = Rc::new(Cell::new(u32::MAX));
+    let file = tree.place().create(&lock).unwrap();
+    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: 0, rounds_to: 4 };
+    let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
+    let refusal = engine.apply(&wanted(&["mtu eth0 4146"])).unwrap_err().to_string();
+    assert!(refusal.contains("but it reads 4148 now"), "{refusal}");
+    let rows = engine.undo(JournalOrigin::Here).unwrap();
+    assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
+    drop(lock);
+    assert_eq!(tree.snapshot(), before);
 }
 
 /// Settings of a run that was killed, and then the device is pulled out.
