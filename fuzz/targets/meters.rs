@@ -15,7 +15,7 @@ pub fn check(data: &[u8]) {
     for watts in [printed_watts(&text), dcmi_reading(&text).ok()].into_iter().flatten() {
         assert!(watts.is_finite() && watts >= 0.0);
     }
-    if let Ok(log) = Log::parse(&text) {
+    if let Ok(log) = Log::parse(&text, None) {
         let (begin, end) = log.extent();
         assert!(begin < end);
         let (joules, readings) = log.energy(begin, end).expect("the log covers itself");

@@ -13,12 +13,15 @@ pub(super) struct AttachArgs {
     /// Folder of the study
     #[arg(value_name = "STUDY")]
     study: PathBuf,
-    /// The meter's log: a table with a time column and a watts column
+    /// The meter's log: a table with a column of times and one of power
     #[arg(value_name = "LOG")]
     log: String,
     /// Offset added to the log's times: auto, or as in -3.5s
     #[arg(long, value_name = "TIME", default_value = "auto", allow_hyphen_values = true)]
     clock: String,
+    /// Column of the active power: its heading, or its number from 1 [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
     /// Idle power to subtract: measure, or watts [default: nothing]
     #[arg(long, value_name = "WATTS")]
     rest: Option<String>,
@@ -40,6 +43,7 @@ Examples:
   bytepath attach bytepath-studies/20260102-030405 wattmeter.csv --rest measure
   bytepath attach bytepath-studies/20260102-030405 wattmeter.csv --clock -3.5s
   bytepath attach bytepath-studies/20260102-030405 rack-b.csv --role receiver
+  bytepath attach bytepath-studies/20260102-030405 house.csv --column grid_power
 
 The log's clock is aligned by the start and end times of the trials: start the log
 some seconds before the study and end it some seconds after. Use --design trials
@@ -50,7 +54,8 @@ power.json, or in power-ROLE.json if it covers one host; no other file is change
 pub(super) fn attach(arguments: &AttachArgs) -> Result<(), Fault> {
     let clock = spec::read_clock(&arguments.clock)?;
     let rest = arguments.rest.as_deref().map(spec::read_rest).transpose()?.unwrap_or_default();
-    let source = PowerSource::Csv { file: arguments.log.clone(), clock };
+    let source =
+        PowerSource::Csv { file: arguments.log.clone(), clock, column: arguments.column.clone() };
     let (study, _) =
         import_power(&arguments.study, &Power { source, rest, receiver: None }, arguments.role)?;
     show::print(&arguments.study, &study, &arguments.report, None)

@@ -5,6 +5,7 @@ use crate::machines::{Machine, meter, value};
 use bytepath::host::survey;
 use bytepath::meter::{self, Context, Output};
 use bytepath::record::{Facts, Power, PowerSource, Rest, Scope, Support, Unit};
+use bytepath::stats::power_log::Log;
 use bytepath::sys::{pmu, powercap};
 use bytepath_testing::skip;
 use serde_json::json;
@@ -311,7 +312,9 @@ fn a_log_with_another_clock_is_aligned_with_a_study() {
     let (study, file) = (folder.display().to_string(), file.display().to_string());
     let (code, text) = bytepath(&["attach", &study, &file, "--rest", "measure"]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains(&format!("power is from the log meter.csv, {count} trials")), "{text}");
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let source = format!("power is from the log meter.csv ('Power (W)'), {count} trials");
+    assert!(flat.contains(&source), "{text}");
     let kept: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(folder.join("power.json")).unwrap()).unwrap();
     let offset = kept["offset"].as_f64().unwrap();
@@ -349,4 +352,67 @@ fn a_source_that_is_not_there_is_an_error_before_the_study() {
     assert!(text.contains("/no/such/log.csv") && !folder.exists(), "{text}");
     let (code, text) = study(&folder, &["--power", "rapls"]);
     assert!(code == Some(2) && text.contains("did you mean 'rapl'?"), "{text}");
+}
+
+/// Logs as meters, home automation and spreadsheets write them, of 100.5 W if nothing else stands
+/// here: what is read of each, or why nothing is. No figure is made of a unit, a mark or a column
+/// that could mean another thing.
+#[test]
+fn logs_of_other_programs_are_read_right_or_refused() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/power/logs");
+    let expected: &[(&str, Result<f64, &str>)] = &[
+        ("backwards.csv", Err("the time goes backwards")),
+        ("bignum.csv", Err("line 2 has 3 cells")),
+        ("bom.csv", Ok(100.5)),
+        ("comma-in-comma.csv", Err("line 2 has 3 cells")),
+        ("comment.csv", Ok(100.5)),
+        ("crlf.csv", Ok(100.5)),
+        ("dup-times.csv", Ok(100.5)),
+        ("extra-cells.csv", Err("line 2 has 3 cells")),
+        ("gaps.csv", Err("line 2: '' is not a power")),
+        ("iso-space.csv", Ok(100.5)),
+        ("kw.csv", Ok(100.5)),
+        ("ms.csv", Ok(100.5)),
+        ("nan.csv", Err("line 2: 'NaN' is not a power")),
+        ("ns.csv", Ok(100.5)),
+        ("nul.csv", Err("line 22 has only 1 of 2 cells")),
+        ("nvidia-smi.csv", Err("'2026/11/25 15:42:26.902' is not a time")),
+        ("partial-last.csv", Ok(100.5)),
+        ("pf-first.csv", Ok(150.25)),
+        ("plain.csv", Ok(100.5)),
+        ("quoted.csv", Ok(100.5)),
+        ("rfc3339-offset.csv", Ok(100.5)),
+        ("rfc3339.csv", Ok(100.5)),
+        ("semicolon-de-date.csv", Err("'25.11.2026 15:42:26,902' is not a time")),
+        ("semicolon-de.csv", Ok(100.5)),
+        ("thousands.csv", Err("line 2 has 3 cells")),
+        ("turbostat.txt", Err("several of its columns are power: choose --column 'PkgWatt'")),
+        ("u-kw2.csv", Ok(150.25)),
+        ("u-microwatts.csv", Ok(150.25)),
+        ("u-mw.csv", Ok(150.25)),
+        ("u-pf.csv", Err("none of its columns is active power")),
+        ("u-powerkw.csv", Ok(150.25)),
+        ("u-uw.csv", Ok(150.25)),
+        ("u-wh.csv", Err("none of its columns is active power")),
+        ("utf16.csv", Err("not text")),
+        ("v-kwsuffix.csv", Ok(150.25)),
+        ("v-wsuffix.csv", Ok(150.25)),
+        ("volts-first-noheader.csv", Err("4 columns and no heading")),
+    ];
+    let count = fs::read_dir(&folder).unwrap().count();
+    assert_eq!(count, expected.len(), "each log is in the table");
+    for (name, expected) in expected {
+        let bytes = fs::read(folder.join(name)).unwrap();
+        let text = String::from_utf8(bytes).map_err(|_| "not text".to_owned());
+        let log = text.and_then(|text| Log::parse(&text, None));
+        match (log, expected) {
+            (Ok(log), Ok(watts)) => {
+                let powers = log.points().iter().map(|(_, watts)| *watts);
+                let low = powers.clone().fold(f64::INFINITY, f64::min);
+                assert!((low - watts).abs() < 1e-6, "{name}: {low} and not {watts}");
+            }
+            (Err(why), Err(expected)) => assert!(why.contains(expected), "{name}: {why}"),
+            (log, _) => panic!("{name}: {log:?}"),
+        }
+    }
 }

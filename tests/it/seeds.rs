@@ -50,6 +50,7 @@ fn files(study: &Study) -> String {
     study.remarks.iter().for_each(|remark| writer.remark(remark).unwrap());
     let of_trial = |order| LoggedTrial { order, joules: 120.5, seconds: 3.0, readings: 3 };
     let log = PowerLog {
+        column: None,
         schema: SCHEMA_VERSION,
         role: None,
         file: "meter.csv".into(),

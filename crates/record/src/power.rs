@@ -60,6 +60,10 @@ pub enum PowerSource {
         file: String,
         /// The offset of its clock from that of the study.
         clock: LogClock,
+        /// The heading or the number (from 1) of its column of power; `None` if only one can be
+        /// meant.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        column: Option<String>,
     },
 }
 
@@ -103,6 +107,9 @@ pub struct PowerLog {
     pub role: Option<Role>,
     /// Name of the log.
     pub file: String,
+    /// The column that was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
     /// What was added to the log's times, seconds.
     pub offset: f64,
     /// How much of the log's variation the trials' start and end times explain at that

@@ -37,6 +37,7 @@ pub const POWER_OPTIONS: &[(&str, &str)] = &[
         "clock=auto|TIME",
         "csv: offset added to its times; auto derives it from the trials' start and end times",
     ),
+    ("column=NAME|N", "csv: heading or number of the column of power, if several could be meant"),
 ];
 
 /// Reads what `--power` and the key `power` take.
@@ -56,11 +57,11 @@ fn parse_one(text: &str) -> Result<Power, Fault> {
         Some((name, argument)) => (name.trim(), Some(argument.trim())),
         None => (head, None),
     };
-    let mut clock = None;
-    let mut rest = None;
+    let (mut clock, mut rest, mut column) = (None, None, None);
     for (key, value) in options {
         let twice = match key {
             "clock" => clock.replace(read_clock(value)?).is_some(),
+            "column" => column.replace(value.trim().to_owned()).is_some(),
             _ => rest.replace(read_rest(value)?).is_some(),
         };
         if twice {
@@ -74,7 +75,11 @@ fn parse_one(text: &str) -> Result<Power, Fault> {
     let source = match name {
         "csv" => {
             let file = need("FILE")?.to_owned();
-            PowerSource::Csv { file, clock: clock.take().unwrap_or_default() }
+            PowerSource::Csv {
+                file,
+                clock: clock.take().unwrap_or_default(),
+                column: column.take(),
+            }
         }
         "command" => {
             let words = need("PROGRAM")?.split_whitespace().map(str::to_owned);
@@ -92,9 +97,10 @@ fn parse_one(text: &str) -> Result<Power, Fault> {
             }
         },
     };
-    if clock.is_some() {
-        return Err(usage(format!("the source '{name}' has no clock of its own"))
-            .remedy("clock=... is for csv=FILE"));
+    if clock.is_some() || column.is_some() {
+        let what = if clock.is_some() { "clock of its own" } else { "columns" };
+        return Err(usage(format!("the source '{name}' has no {what}"))
+            .remedy("clock=... and column=... are for csv=FILE"));
     }
     Ok(Power { source, rest: rest.unwrap_or_default(), receiver: None })
 }
@@ -116,6 +122,9 @@ fn print_one(power: &Power) -> String {
             name.map_or_else(String::new, |(name, _)| (*name).to_owned())
         }
     };
+    if let PowerSource::Csv { column: Some(column), .. } = &power.source {
+        text += &format!(",column={column}");
+    }
     if let PowerSource::Csv { clock: LogClock::Offset { seconds }, .. } = power.source {
         text += &format!(",clock={seconds}s");
     }
@@ -163,7 +172,9 @@ fn options(text: &str) -> (&str, Vec<(&str, &str)>) {
     let mut head = text;
     let mut options = Vec::new();
     while let Some((before, last)) = head.rsplit_once(',') {
-        let Some((key @ ("rest" | "clock"), value)) = last.trim().split_once('=') else { break };
+        let Some((key @ ("rest" | "clock" | "column"), value)) = last.trim().split_once('=') else {
+            break;
+        };
         options.push((key, value));
         head = before.trim_end();
     }
@@ -186,6 +197,7 @@ mod tests {
             "command=./watts,rest=0.5",
             "csv=log, of the day.csv",
             "csv=a=b.csv,clock=-3.25s,rest=60",
+            "csv=a.csv,column=Active Power (W),clock=2s",
             "sender=csv=s.csv,rest=60,receiver=csv=r.csv,clock=-3s",
             "sender=rapl,receiver=hwmon,rest=measure",
         ] {
@@ -194,7 +206,7 @@ mod tests {
         }
         let csv = parse_power("csv=log.csv,rest=60W,clock=+250ms").unwrap();
         let clock = LogClock::Offset { seconds: 0.25 };
-        assert_eq!(csv.source, PowerSource::Csv { file: "log.csv".into(), clock });
+        assert_eq!(csv.source, PowerSource::Csv { file: "log.csv".into(), clock, column: None });
         assert_eq!(csv.rest, Rest::Given { watts: 60.0 });
         let argv = vec!["meter".to_owned(), "-p".to_owned(), "a,b".to_owned()];
         assert_eq!(
@@ -213,6 +225,7 @@ mod tests {
         assert!(wrong("command= ").contains("command=PROGRAM"));
         assert!(wrong("rapl=0").contains("takes no argument"));
         assert!(wrong("rapl,clock=3s").contains("no clock of its own"));
+        assert!(wrong("rapl,column=3").contains("has no columns"));
         assert!(wrong("csv=x,clock=soon").contains("-3.5s"));
         assert!(wrong("csv=x,clock=-3.5").contains("-3.5s"));
         assert!(wrong("hwmon,rest=-3").contains("idle power"));

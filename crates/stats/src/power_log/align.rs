@@ -217,7 +217,7 @@ mod tests {
             text += &format!("{:.3},{watts:.2}\n", now - off);
             now += interval;
         }
-        Log::parse(&text).unwrap()
+        Log::parse(&text, None).unwrap()
     }
 
     #[test]
@@ -238,14 +238,14 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_not_guessed() {
-        let flat = Log::parse("0,5\n1000,5\n2000,5\n").unwrap();
+        let flat = Log::parse("0,5\n1000,5\n2000,5\n", None).unwrap();
         let spans = [TimeSpan { begin: 500.0, length: 300.0 }];
         assert!(align(&flat, &spans).unwrap_err().contains("every 1000.0 s"));
         let mut random = Noise(1);
         let noise: String = (0..4000).map(|i| format!("{i},{}\n", 50.0 + random.next())).collect();
-        let error = align(&Log::parse(&noise).unwrap(), &study()).unwrap_err();
+        let error = align(&Log::parse(&noise, None).unwrap(), &study()).unwrap_err();
         assert!(error.contains("explain only"), "{error}");
-        let short = Log::parse("0,5\n1,6\n2,5\n").unwrap();
+        let short = Log::parse("0,5\n1,6\n2,5\n", None).unwrap();
         assert!(align(&short, &study()).unwrap_err().contains("covers 2 s"));
         // One trial, and a log with another load of the same length.
         let twice: String = (0..100)
@@ -257,7 +257,7 @@ mod tests {
             })
             .collect();
         let one = [TimeSpan { begin: 500.0, length: 10.0 }];
-        let error = align(&Log::parse(&twice).unwrap(), &one).unwrap_err();
+        let error = align(&Log::parse(&twice, None).unwrap(), &one).unwrap_err();
         assert!(error.contains("explain only") || error.contains("two offsets"), "{error}");
         assert!(align(&flat, &[]).unwrap_err().contains("no trial"));
     }

@@ -1,76 +1,94 @@
 //! A log: readings of power over time, as a table of text.
 
+use super::columns::{Columns, split_unit};
+use super::numbers::{Evidence, Locale};
+use std::borrow::Cow;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 /// Largest log that is read, bytes: a week of ten readings a second.
 pub const LONGEST_LOG: u64 = 256 << 20;
 
+/// Most watts of a reading. A machine draws less; what is more is of another unit.
+const MOST_WATTS: f64 = 1e6;
+
 /// Readings of power, by time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
     /// (seconds by the log's own clock, watts), the times rising.
     points: Vec<(f64, f64)>,
+    column: String,
 }
 
 impl Log {
     /// Reads a table of two columns or more, with commas, semicolons, tabs or blanks
-    /// between them. A first line of words names the columns; without one the first is
-    /// the time and the second the power. Times are seconds, milli-, micro- or
-    /// nanoseconds since the Unix epoch, seconds since anything, or RFC 3339 (UTC where
-    /// nothing else is specified). Powers are watts. Lines that begin with `#` are comments,
-    /// and a last line without an end is skipped. Errors name the line.
-    pub fn parse(text: &str) -> Result<Log, String> {
+    /// between them. A first line of words names the columns: the time's, and the active
+    /// power's, whose unit is applied; without one the first of two is the time and the second
+    /// the power. `column` is the heading or the number (from 1) of the power's column, where
+    /// several could be meant. Times are seconds, milli-, micro- or nanoseconds since the Unix
+    /// epoch, seconds since anything, or RFC 3339 (UTC where nothing else is specified). Powers
+    /// without a unit are watts. All numbers are of one locale. Lines that begin with `#` are
+    /// comments, and a last line without an end is skipped. Errors name the line.
+    pub fn parse(text: &str, column: Option<&str>) -> Result<Log, String> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         // A log that is still being written ends in the middle of a line.
         let whole = text.rfind('\n').map_or(text, |end| text.get(..=end).unwrap_or(text));
         let first = whole.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
         let delimiter = delimiter(first.ok_or("the log is empty")?);
-        let mut reader = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .comment(Some(b'#'))
-            .delimiter(delimiter)
-            .trim(csv::Trim::All)
-            .from_reader(whole.as_bytes());
-        let mut columns = None;
-        let mut log = Log::default();
-        for record in reader.records() {
-            let record = record.map_err(|e| e.to_string())?;
-            let line = record.position().map_or(0, csv::Position::line);
-            let (at, power) = match columns {
-                Some(columns) => columns,
-                None => {
-                    let fields: Vec<&str> = record.iter().collect();
-                    let (found, named) = named_columns(&fields);
-                    columns = Some(found);
-                    if named {
-                        continue;
-                    }
-                    found
-                }
-            };
-            let field = |index: usize| record.get(index).unwrap_or_default();
-            let time = seconds(field(at));
-            let time = time.ok_or_else(|| wrong(line, field(at), "a time"))?;
-            let watts = field(power).trim_end_matches(['W', 'w', ' ']).parse::<f64>().ok();
-            let watts = watts.filter(|watts| watts.is_finite() && watts.abs() <= 1e7);
-            let watts = watts.ok_or_else(|| wrong(line, field(power), "a power in watts"))?;
-            match log.points.last() {
-                Some((last, _)) if time < *last => {
-                    return Err(format!(
-                        "line {line}: the time goes backwards by {} s",
-                        last - time
-                    ));
-                }
-                // Some meters repeat a reading; the first of them is as good.
-                Some((last, _)) if time == *last => {}
-                _ => log.points.push((time, watts)),
-            }
+        let table = if delimiter == b' ' { single_blanks(whole) } else { Cow::Borrowed(whole) };
+        let first = rows(&table, delimiter).next().ok_or("the log is empty")??;
+        let columns = Columns::of(&first.record.iter().collect::<Vec<_>>(), column)?;
+        let readings = || rows(&table, delimiter).skip(usize::from(columns.has_heading));
+        let mut evidence = Evidence::default();
+        for row in readings() {
+            let row = row?;
+            row.check_length(&columns)?;
+            let time = Some(row.cell(columns.time)).filter(|cell| is_numeric(cell));
+            let (power, _) = row.power(&columns)?;
+            time.into_iter().chain([power]).for_each(|cell| evidence.add(cell));
+        }
+        let locale = evidence.locale()?;
+        let mut log = Log { column: columns.name.clone(), ..Log::default() };
+        for row in readings() {
+            log.enter(&row?, &columns, locale)?;
         }
         match log.points.len() {
             0 | 1 => Err("the log has fewer than two readings".into()),
             _ => Ok(log),
         }
+    }
+
+    fn enter(&mut self, row: &Row, columns: &Columns, locale: Locale) -> Result<(), String> {
+        let (line, cell) = (row.line, row.cell(columns.time));
+        let time = seconds(cell, columns.time_unit, locale);
+        let time = time.ok_or_else(|| wrong(line, cell, "a time"))?;
+        let (number, unit) = row.power(columns)?;
+        let scale = match (columns.power_unit, unit) {
+            (Some(heading), Some(value)) if heading != value => {
+                return Err(wrong(line, row.cell(columns.power), "in the unit of its heading"));
+            }
+            (heading, value) => value.or(heading).unwrap_or(1.0),
+        };
+        let watts = locale.number(number).map(|number| number * scale);
+        let watts = watts.filter(|watts| watts.abs() <= MOST_WATTS);
+        let watts =
+            watts.ok_or_else(|| wrong(line, row.cell(columns.power), "a power in watts"))?;
+        match self.points.last() {
+            Some((last, _)) if time < *last => {
+                Err(format!("line {line}: the time goes backwards by {} s", last - time))
+            }
+            // Some meters repeat a reading; the first of them is as good.
+            Some((last, _)) if time == *last => Ok(()),
+            _ => {
+                self.points.push((time, watts));
+                Ok(())
+            }
+        }
+    }
+
+    /// The heading of the column that was read, or its number.
+    pub fn column(&self) -> &str {
+        &self.column
     }
 
     pub fn points(&self) -> &[(f64, f64)] {
@@ -142,34 +160,77 @@ fn delimiter(line: &str) -> u8 {
     candidates.into_iter().find(|byte| line.as_bytes().contains(byte)).unwrap_or(b' ')
 }
 
-/// Columns of time and power, and whether a line of names said so.
-fn named_columns(fields: &[&str]) -> ((usize, usize), bool) {
-    let named = fields.first().is_some_and(|field| seconds(field).is_none());
-    if !named {
-        return ((0, 1), false);
-    }
-    let find = |marks: &[&str], exact: &[&str]| {
-        fields.iter().position(|field| {
-            let name = field.to_ascii_lowercase();
-            exact.contains(&name.as_str()) || marks.iter().any(|mark| name.contains(mark))
-        })
-    };
-    let time = find(&["time", "date", "epoch"], &["t", "ts"]).unwrap_or(0);
-    let power = find(&["watt", "power", "[w]", "(w)"], &["w", "p"]).unwrap_or(time + 1);
-    ((time, power), true)
+/// The text with one blank between two words.
+fn single_blanks(text: &str) -> Cow<'_, str> {
+    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n";
+    Cow::Owned(text.lines().map(line).collect())
 }
 
-/// Seconds of a time as a log writes it.
-fn seconds(text: &str) -> Option<f64> {
-    if let Ok(number) = text.parse::<f64>() {
+/// A line of the table.
+struct Row {
+    record: csv::StringRecord,
+    line: u64,
+}
+
+impl Row {
+    fn cell(&self, at: usize) -> &str {
+        self.record.get(at).unwrap_or_default()
+    }
+
+    /// The number of its power, and the watts of the unit that it has itself.
+    fn power(&self, columns: &Columns) -> Result<(&str, Option<f64>), String> {
+        let parts = split_unit(self.cell(columns.power));
+        parts.map_err(|cause| format!("line {}: {cause}", self.line))
+    }
+
+    fn check_length(&self, columns: &Columns) -> Result<(), String> {
+        let (cells, count) = (self.record.len(), columns.count);
+        if cells == count {
+            return Ok(());
+        }
+        let line = self.line;
+        Err(if cells > count {
+            format!(
+                "line {line} has {cells} cells, and the first line {count}: a number with a comma \
+                 is quoted, or the cells are separated by semicolons"
+            )
+        } else {
+            format!("line {line} has only {cells} of {count} cells")
+        })
+    }
+}
+
+fn rows(text: &str, delimiter: u8) -> impl Iterator<Item = Result<Row, String>> {
+    let reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .comment(Some(b'#'))
+        .delimiter(delimiter)
+        .trim(csv::Trim::All)
+        .from_reader(text.as_bytes());
+    reader.into_records().map(|record| {
+        let record = record.map_err(|e| e.to_string())?;
+        let line = record.position().map_or(0, csv::Position::line);
+        Ok(Row { record, line })
+    })
+}
+
+/// Whether a time is a number and not a date.
+fn is_numeric(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit() || b"+-.,eE".contains(&b))
+}
+
+/// Seconds of a time as a log writes it; `unit` is that of its heading.
+fn seconds(text: &str, unit: Option<f64>, locale: Locale) -> Option<f64> {
+    if let Some(number) = locale.number(text) {
         // By size: a number of seconds has reached ten digits, and each unit has three more.
-        let scale = match number.abs() {
+        let scale = unit.unwrap_or(match number.abs() {
             n if n < 1e11 => 1.0,
             n if n < 1e14 => 1e-3,
             n if n < 1e17 => 1e-6,
             _ => 1e-9,
-        };
-        return number.is_finite().then_some(number * scale).filter(|s| s.abs() < 1e11);
+        });
+        return Some(number * scale).filter(|seconds| seconds.abs() < 1e11);
     }
     // "2026-11-21 12:00:00.25" is RFC 3339 except for the T and the zone.
     let mut text = text.replacen(' ', "T", 1);
@@ -187,7 +248,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn parse(text: &str) -> Vec<(f64, f64)> {
-        Log::parse(text).unwrap().points().to_vec()
+        Log::parse(text, None).unwrap().points().to_vec()
     }
 
     #[test]
@@ -199,6 +260,15 @@ mod tests {
             "Timestamp;Watts\n2023-11-14 22:13:20;230\n2023-11-14T22:13:21Z;231.5\n",
             "1700000000 230\n1700000001 231.5\n170000",
             "watts\ttime\n230\t2023-11-14T23:13:20+01:00\n231.5\t2023-11-14T22:13:21.000Z\n",
+            "\u{feff}Time,Power (W)\n1700000000,230\n1700000001,231.5\n",
+            "\"Time\",\"P [kW]\"\n1700000000,0.23\n1700000001,0.2315\n",
+            "time,power_mw\n1700000000,230000\n1700000001,231500\n",
+            "time,power\n1700000000,0.23 kW\n1700000001,231.5 W\n",
+            "Time,Power Factor,Power (W)\n1700000000,0.98,230\n1700000001,0.98,231.5\n",
+            "t,Apparent Power (VA),Active Power (W)\n1700000000,260,230\n1700000001,260,231.5\n",
+            "Zeit;Leistung [W]\n1700000000,000;230,0\n1700000001,000;231,5\n",
+            "time;power\n1700000000;0,23 kW\n1700000001;231,5 W\n",
+            "time_us   Watts\n1700000000000000   230\n1700000001000000   231.5\n",
         ] {
             assert_eq!(parse(text), expected, "{text}");
         }
@@ -206,7 +276,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_line() {
-        let wrong = |text: &str| Log::parse(text).unwrap_err();
+        let wrong = |text: &str| Log::parse(text, None).unwrap_err();
         assert!(wrong("").contains("empty"));
         assert!(wrong("1,2\n").contains("fewer than two"));
         assert!(
@@ -217,11 +287,33 @@ mod tests {
         assert!(wrong("1,2\nx,2\n").contains("line 2: 'x' is not a time"));
         assert!(wrong("5,2\n4,2\n").contains("line 2: the time goes backwards by 1 s"));
         assert!(wrong("1,2\n2,nan\n").contains("line 2"));
+        assert!(wrong("1,2\n2,1,150.25\n").contains("line 2 has 3 cells"));
+        assert!(wrong("time,power\n1,150,25\n2,150,25\n").contains("line 2 has 3 cells"));
+        assert!(wrong("time;power\n1;1,150\n2;1,150\n").contains("thousands"));
+        assert!(wrong("time,power\n1,9 VA\n2,9 VA\n").contains("line 2: '9 VA' is apparent"));
+        assert!(wrong("time,P [kW]\n1,9 W\n2,9 W\n").contains("in the unit of its heading"));
+        assert!(wrong("time,power (MW)\n1,150\n2,150\n").contains("not a power in watts"));
+        assert!(wrong("1,230,0.6,100\n2,230,0.6,100\n").contains("--column 2"));
+    }
+
+    #[test]
+    fn a_column_that_is_chosen_is_read_and_named() {
+        let text = "time,battery_power,grid_power\n1,5,100\n2,5,110\n";
+        assert!(Log::parse(text, None).unwrap_err().contains("several of its columns"));
+        let log = Log::parse(text, Some("grid_power")).unwrap();
+        assert_eq!((log.points(), log.column()), (&[(1.0, 100.0), (2.0, 110.0)][..], "grid_power"));
+    }
+
+    /// Beside an energy meter's other columns, and times of a unit that their size does not show.
+    #[test]
+    fn the_unit_of_a_time_is_that_of_its_heading() {
+        assert_eq!(parse("time_ms,watts\n0,5\n500,6\n"), [(0.0, 5.0), (0.5, 6.0)]);
+        assert_eq!(parse("time,watts\n0,5\n500,6\n"), [(0.0, 5.0), (500.0, 6.0)]);
     }
 
     #[test]
     fn energy_is_the_area_under_the_readings() {
-        let log = Log::parse("0,100\n10,100\n20,200\n30,200\n").unwrap();
+        let log = Log::parse("0,100\n10,100\n20,200\n30,200\n", None).unwrap();
         assert_eq!(log.energy(0.0, 30.0), Some((1000.0 + 1500.0 + 2000.0, 4)));
         assert_eq!(log.energy(5.0, 15.0), Some((500.0 + 625.0, 1)));
         assert_eq!(log.energy(12.0, 14.0), Some((2.0 * 130.0, 0)));
@@ -234,7 +326,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_a_log_or_an_error(text in "[0-9a-z,;:.\\n\" TZ#+-]{0,200}") {
-            if let Ok(log) = Log::parse(&text) {
+            if let Ok(log) = Log::parse(&text, None) {
                 prop_assert!(log.points().windows(2).all(|pair| pair[0].0 < pair[1].0));
             }
         }

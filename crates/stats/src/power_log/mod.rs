@@ -4,7 +4,9 @@
 //! [`align`], or given.
 
 mod align;
+mod columns;
 mod log;
+mod numbers;
 
 pub use align::{Alignment, align};
 pub use log::{LONGEST_LOG, Log};

@@ -25,7 +25,7 @@ pub(crate) fn logs(power: &Power) -> Vec<LogRequest> {
 
 /// What such a log says of the trials of a study.
 pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog, Fault> {
-    let PowerSource::Csv { file, clock } = &power.source else {
+    let PowerSource::Csv { file, clock, column } = &power.source else {
         return Err(Fault::new(
             FaultKind::Usage,
             "only a log can be attached to a study that has ended",
@@ -33,7 +33,7 @@ pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog
         .remedy("csv=FILE"));
     };
     let wrong = |cause: String| Fault::new(FaultKind::Storage, format!("{file}: {cause}"));
-    let log = Log::parse(&read_text(file)?).map_err(wrong)?;
+    let log = Log::parse(&read_text(file)?, column.as_deref()).map_err(wrong)?;
     let trials: Vec<&Trial> = study.trials.iter().chain(&study.profiles).collect();
     let alignment = match clock {
         LogClock::Offset { seconds } => Alignment { offset: *seconds, explained: f64::NAN },
@@ -79,6 +79,7 @@ pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog
         schema: SCHEMA_VERSION,
         role: *role,
         file: Path::new(file).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        column: Some(log.column().to_owned()),
         offset,
         explained: Some(alignment.explained).filter(|explained| explained.is_finite()),
         rest,
@@ -140,8 +141,9 @@ pub(crate) fn enter(study: &mut Study, log: &PowerLog) {
         None => "as given".to_owned(),
     };
     let of = log.role.map_or_else(String::new, |role| format!(" of the {role}'s host"));
+    let column = log.column.as_ref().map_or_else(String::new, |name| format!(" ('{name}')"));
     study.remarks.push(format!(
-        "power{of} is from the log {}, {} trials; its clock is {:+.2} s off, {how}",
+        "power{of} is from the log {}{column}, {} trials; its clock is {:+.2} s off, {how}",
         log.file,
         log.trials.len(),
         -log.offset
