@@ -3,7 +3,7 @@
 
 use bytepath::profile::symbols::{KernelSymbols, kernel_build_id, parse_maps};
 use bytepath::sys::btf::{Btf, Kind};
-use bytepath::sys::{interrupts, pktgen, procfs};
+use bytepath::sys::{cgroup, interrupts, pktgen, procfs};
 
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
@@ -20,6 +20,7 @@ pub fn check(data: &[u8]) {
         assert!(rows.len() <= text.split_ascii_whitespace().count());
     }
     pktgen::has_device(&text);
+    cgroup::decode_anything(&text);
     if let Ok(devices) = procfs::parse_net_dev(&text) {
         assert!(devices.iter().all(|device| device.name.trim() == device.name));
     }

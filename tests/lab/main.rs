@@ -34,6 +34,7 @@ mod placement;
 mod ports;
 mod power;
 mod preparation;
+mod quota;
 mod reach;
 mod rr;
 mod sampler;

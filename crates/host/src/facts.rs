@@ -2,6 +2,7 @@
 //! tried here, and nothing can fail: what a host does not show is left out.
 
 use bytepath_record::{Facts, Privileges};
+use bytepath_sys::cgroup::{self, Limits};
 use bytepath_sys::{Roots, attribute};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -38,9 +39,24 @@ pub fn survey(roots: &Roots) -> Facts {
             &status,
             &read(&roots.proc.join("self/uid_map")).unwrap_or_default(),
         ),
-        settings: adjustable(roots).into_iter().chain(built_in(roots)).collect(),
+        settings: adjustable(roots)
+            .into_iter()
+            .chain(built_in(roots))
+            .chain(limits(roots))
+            .collect(),
         attempts: Vec::new(),
     }
+}
+
+/// What the control groups of this process permit it, where they permit less than all.
+fn limits(roots: &Roots) -> Vec<(String, String)> {
+    let Limits { cpus, memory, pids, cpuset: _ } = cgroup::limits(roots);
+    let named = [
+        ("cgroup.cpu", cpus.map(|cpus| format!("{cpus:.2} CPUs"))),
+        ("cgroup.memory", memory.map(|bytes| bytes.to_string())),
+        ("cgroup.pids", pids.map(|count| count.to_string())),
+    ];
+    named.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), limit?))).collect()
 }
 
 /// Cores with more than one thread
@@ -86,6 +102,7 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("cpuidle.driver", "devices/system/cpu/cpuidle/current_driver"),
     ("cpuidle.governor", "devices/system/cpu/cpuidle/current_governor"),
     ("cpu.isolated", "devices/system/cpu/isolated"),
+    ("cpu.online", "devices/system/cpu/online"),
     ("cpu.nohz_full", "devices/system/cpu/nohz_full"),
     ("cpu.smt", "devices/system/cpu/smt/control"),
     ("cpufreq.boost", "devices/system/cpu/cpufreq/boost"),

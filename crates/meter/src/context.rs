@@ -2,6 +2,7 @@
 
 use bytepath_record::{Fault, FaultKind, Role, Work};
 use bytepath_sys::Roots;
+use bytepath_sys::cgroup::Throttling;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::os::fd::OwnedFd;
@@ -74,6 +75,8 @@ pub struct Snapshot {
     pub(crate) clock_source: Option<String>,
     /// Throttle counts by CPU; only CPUs that count.
     pub(crate) throttled: Vec<(u32, u64)>,
+    /// What the CPU quotas of its control groups have taken.
+    pub(crate) quota: Throttling,
     /// Settings of the link's device, by name.
     pub(crate) link: Vec<(&'static str, String)>,
 }

@@ -6,6 +6,7 @@ use super::context::Snapshot;
 use super::{Context, Meter, Output, Reach, Running, at_stop};
 use bytepath_record::{Fault, Role, Scope, Unit};
 use bytepath_sys::Roots;
+use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::ethtool::Channels;
 use bytepath_sys::netlink::{Link, Napi, Netlink};
 use std::collections::BTreeSet;
@@ -13,13 +14,14 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 use std::{fs, io};
 
-/// Throttling (`thermal_throttle/*_throttle_count`, arch/x86/kernel/cpu/mce/therm_throt.c),
-/// the clock source, and the settings of the link's device. The end of a window is
+/// Throttling by heat (`thermal_throttle/*_throttle_count`, arch/x86/kernel/cpu/mce/therm_throt.c),
+/// that by the quota of
+/// a control group, the clock source, and the settings of the link's device. The end of a window is
 /// compared with the end of the one before, so that a change between two windows
 /// of a stream is seen too, and reported once.
 pub(crate) static METER: Meter = Meter {
     name: "steady",
-    summary: "throttled CPUs, a changed clock source, changed link settings: invalidate a trial",
+    summary: "throttled CPUs, used-up CPU quotas, a changed clock source or link: invalidate a trial",
     reach: Reach::Agent,
     start,
     ..Meter::BASE
@@ -45,6 +47,10 @@ impl Snapshot {
         Snapshot {
             clock_source: machine.then(|| clock_source(&context.roots)).flatten(),
             throttled: if machine { throttled(&context.roots) } else { Vec::new() },
+            quota: match machine {
+                true => cgroup::throttling(&context.roots, "self"),
+                false => Throttling::new(),
+            },
             link: context.device.as_deref().and_then(link_settings).unwrap_or_default(),
         }
     }
@@ -59,6 +65,9 @@ impl Snapshot {
                 let (was, is) = (name(&self.clock_source), name(&now.clock_source));
                 output.warnings.push(format!("steady: the clock source was {was} and is {is}"));
             }
+        }
+        if let Some(taken) = cgroup::most_throttled(&self.quota, &now.quota) {
+            output.add("steady.quota", Unit::Seconds, taken.seconds, &Scope::Machine);
         }
         for (cpu, count) in &now.throttled {
             let before = self.throttled.iter().find(|(before, _)| before == cpu);

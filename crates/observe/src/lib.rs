@@ -31,6 +31,7 @@ use bytepath_record::{
     Absent, CallRow, CopyCount, Counter, CpuSource, CpuTime, Ending, Fault, FaultKind, Observation,
     ObservedCall, ObservedThread, SCHEMA_VERSION, ThreadTime,
 };
+use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::launch::{self, ExitStatus, How, PausedProgram};
 use bytepath_sys::{Roots, calls};
 use connections::Connections;
@@ -195,6 +196,18 @@ fn process(
     Ok(watch.finish(words, None, ending))
 }
 
+/// How much CPU time a quota took since then, if any.
+fn quota_used_up(before: &Throttling) -> Option<String> {
+    let taken = cgroup::most_throttled(before, &cgroup::throttling_again(before))?;
+    (taken.throttled > 0).then(|| {
+        format!(
+            "the CPU quota of its control group was used up in {} of {} periods and kept all in it \
+             from the CPUs for {:.2} s of CPU time",
+            taken.throttled, taken.periods, taken.seconds
+        )
+    })
+}
+
 /// A watch that has not ended.
 struct Watch<'a> {
     pid: u32,
@@ -209,6 +222,8 @@ struct Watch<'a> {
     sampler: Option<&'a mut dyn Sampler>,
     connections: Connections,
     roots: Roots,
+    /// What the CPU quotas of its control groups had taken.
+    quota: Throttling,
     begun: Instant,
     started_ms: u64,
 }
@@ -241,6 +256,7 @@ impl<'a> Watch<'a> {
             machine,
             sampler,
             connections: Connections::watch(pid, &roots),
+            quota: cgroup::throttling(&roots, &pid.to_string()),
             roots,
             begun: Instant::now(),
             started_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
@@ -279,6 +295,7 @@ impl<'a> Watch<'a> {
         let peeked = traffic::peeked(&counts);
         let copies = self.copies(&counts);
         self.warn(&counts, machine.warnings);
+        self.warnings.extend(quota_used_up(&self.quota));
         let sockets = traffic::sockets(&counts);
         let (tcp, absent, warnings) = self.connections.finish(&sockets);
         self.absent.extend(absent);

@@ -18,7 +18,7 @@
 //! | `/proc` and `/sys` | [`procfs`], [`netstat`], [`interrupts`], [`attribute`], [`cpuidle`], [`hwmon`], [`powercap`] |
 //! | GPUs and other devices | [`cuda`], [`nvml`], [`dmabuf`], [`idxd`] |
 //! | memory | [`memory`], [`copying`], [`allocations`], [`allowance`] |
-//! | processes, threads, time | [`launch`], [`process`], [`thread`], [`boot`], [`clock`], [`calls`] |
+//! | processes, threads, time | [`launch`], [`process`], [`thread`], [`boot`], [`clock`], [`calls`], [`cgroup`] |
 //! | files | [`files`], [`file_lock`] |
 
 pub mod addressing;
@@ -30,6 +30,7 @@ pub mod bpf;
 pub mod bridge;
 pub mod btf;
 pub mod calls;
+pub mod cgroup;
 pub mod clock;
 pub mod copying;
 pub mod cpuidle;

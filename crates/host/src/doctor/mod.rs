@@ -10,7 +10,7 @@ pub use pair::examine_pair;
 
 use crate::facts::read;
 use bytepath_record::{Facts, Finding};
-use bytepath_sys::Roots;
+use bytepath_sys::{Roots, attribute};
 use findings::Findings;
 
 /// What a host is doing at the moment, in addition to what it is.
@@ -61,6 +61,7 @@ pub fn examine(facts: &Facts, moment: &Moment) -> Vec<Finding> {
     let mut all = Findings::default();
     forbids(facts, &mut all);
     cpus(facts, &mut all);
+    groups(facts, &mut all);
     kernel(facts, &mut all);
     network(facts, moment, &mut all);
     others(facts, moment, &mut all);
@@ -91,6 +92,45 @@ fn forbids(facts: &Facts, all: &mut Findings) {
             format!("kernel.perf_event_paranoid is {paranoid}"),
             "the whole machine cannot be profiled, so there is no explanation",
             "sysctl -w kernel.perf_event_paranoid=0",
+        );
+    }
+}
+
+/// What a study takes with a testbed in one machine: memory of agents and rings, and threads.
+const STUDY_MEMORY: u64 = 1 << 30;
+const STUDY_PIDS: u64 = 256;
+
+/// Limits of the control groups, as containers and service managers set them.
+fn groups(facts: &Facts, all: &mut Findings) {
+    let setting = |name: &str| facts.settings.get(name).map(String::as_str);
+    let number = |name: &str| setting(name)?.parse::<u64>().ok();
+    if let Some(cpus) = setting("cgroup.cpu") {
+        all.distorts(
+            format!("the control group has a CPU quota: {cpus}"),
+            "its threads stop when it is used up; trials that lose 10% of a CPU to it are rejected",
+            "run outside of the container or slice, or lift the quota: cpu.max (systemd: CPUQuota=)",
+        );
+    }
+    if let Some(bytes) = number("cgroup.memory").filter(|bytes| *bytes < STUDY_MEMORY) {
+        all.distorts(
+            format!("the control group may have {} MiB of memory", bytes >> 20),
+            "socket buffers and rings count, and what does not fit is killed or reclaimed during trials",
+            "raise the limit: memory.max (systemd: MemoryMax=)",
+        );
+    }
+    if let Some(pids) = number("cgroup.pids").filter(|pids| *pids < STUDY_PIDS) {
+        all.distorts(
+            format!("the control group may have {pids} processes and threads"),
+            "each flow has a thread at both ends, and an agent may fail to start",
+            "raise the limit: pids.max (systemd: TasksMax=)",
+        );
+    }
+    let machine = setting("cpu.online").map(attribute::list).unwrap_or_default();
+    if facts.cpus.len() < machine.len() {
+        all.note(
+            format!("this process may run on {} of {} CPUs", facts.cpus.len(), machine.len()),
+            "others may share them, and interrupts may come on the rest",
+            "taskset and the cpuset of the control group decide: cpuset.cpus",
         );
     }
 }

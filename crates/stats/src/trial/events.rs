@@ -14,6 +14,7 @@
 //! | threads or flows lost | any | a role's figures then lack a part of it |
 //! | a role's CPU came or went | any | its busy time is not known |
 //! | a role's CPU was throttled | any | it ran at another speed than its neighbours in the block |
+//! | a control group's CPU quota used up | [`STEAL_LIMIT`] of the window, all CPUs together | the group's threads then wait for the next period, and how long depends on the quota, not on the path |
 //! | clock source changed | any | times before and after do not compare |
 //! | settings of the link changed | any | the rest of the trial ran over another link |
 //! | settings of the host changed | any, by someone else | the rest of the trial ran on another host |
@@ -122,6 +123,19 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
             }
             ("steady.throttled", Scope::CpuOf(role, cpu)) if runs_on(*role, *cpu) => {
                 Some(format!("the {role}'s CPU {cpu} was throttled ({} events)", reading.value))
+            }
+            ("steady.quota", scope) if reading.value > STEAL_LIMIT * trial.window => {
+                let of = match scope {
+                    Scope::MachineOf(role) => format!(" on the {role}'s host"),
+                    _ => String::new(),
+                };
+                Some(format!(
+                    "the control group's CPU quota{of} took {:.2} s of CPU time in a window of \
+                     {:.2} s (limit {})",
+                    reading.value,
+                    trial.window,
+                    percent(STEAL_LIMIT)
+                ))
             }
             ("steady.clock_changes", Scope::MachineOf(role)) => {
                 Some(format!("the clock source of the {role}'s host changed"))
@@ -268,6 +282,20 @@ mod tests {
             judge_events(&t, &free, &SCHEDULE, &[]),
             ["the machine lost 33.3% of its CPU time to the hypervisor (limit 10%)"]
         );
+    }
+
+    #[test]
+    fn a_used_up_quota() {
+        let mut t = quiet();
+        read(&mut t, "steady.quota", Scope::Machine, 0.29);
+        assert_eq!(events(&t), [""; 0], "within the limit");
+        read(&mut t, "steady.quota", Scope::Machine, 1.5);
+        let event = "the control group's CPU quota took 1.50 s of CPU time in a window of 3.00 s \
+                     (limit 10%)";
+        assert_eq!(events(&t), [event]);
+        let mut t = quiet();
+        read(&mut t, "steady.quota", Scope::MachineOf(Role::Sender), 1.5);
+        assert!(events(&t)[0].contains("quota on the sender's host took"), "{:?}", events(&t));
     }
 
     #[test]
