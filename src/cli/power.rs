@@ -19,7 +19,7 @@ pub(super) struct AttachArgs {
     /// Offset added to the log's times: auto, or as in -3.5s
     #[arg(long, value_name = "TIME", default_value = "auto", allow_hyphen_values = true)]
     clock: String,
-    /// Column of the active power: its heading, or its number from 1 [default: the only one]
+    /// Column of power: heading or number [default: the only one]
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
     /// Idle power to subtract: measure, or watts [default: nothing]
