@@ -23,16 +23,47 @@ pub(crate) fn module(text: &str) -> (String, FrameKind) {
     if file == "vmlinux" || file.starts_with("vmlinux-") || file == "kcore" {
         return ("[kernel]".into(), FrameKind::Kernel);
     }
-    if text.starts_with('[') {
-        let user = ["[vdso", "[vsyscall", "[heap", "[stack", "[anon", "[uprobes", "[vvar"];
-        let kind = if user.iter().any(|name| text.starts_with(name)) {
-            FrameKind::User
-        } else {
-            FrameKind::Kernel
-        };
-        return (text.into(), kind);
+    // What the kernel's JIT made (kernel/bpf/core.c, trampoline.c).
+    let bpf = ["bpf_prog_", "bpf_trampoline_", "bpf_dispatcher_"];
+    if bpf.iter().any(|name| text.trim_start_matches('[').starts_with(name)) || text == "[bpf]" {
+        return ("[bpf]".into(), FrameKind::Kernel);
     }
-    (text.into(), FrameKind::User)
+    let kind = if is_module_in_brackets(text) { FrameKind::Kernel } else { FrameKind::User };
+    (text.into(), kind)
+}
+
+/// The same where the address is known, of so many digits: the half of the address space that it
+/// is in decides whatever is not named by the kernel.
+pub(crate) fn located_module(text: &str, side: FrameKind, digits: usize) -> (String, FrameKind) {
+    let (name, kind) = module(text);
+    let kind = match (kind, side) {
+        (FrameKind::Unknown, side) => side,
+        // The page of vsyscalls is up there, and a program's.
+        (FrameKind::User, FrameKind::Kernel) if !is_user_mapping(text.trim()) => FrameKind::Kernel,
+        // Addresses of 32-bit kernels are as short as those of programs.
+        (FrameKind::Kernel, FrameKind::User) if digits > 8 && is_module_in_brackets(&name) => {
+            FrameKind::User
+        }
+        (kind, _) => kind,
+    };
+    (name, kind)
+}
+
+/// Mappings of a process that the kernel names.
+const USER_MAPPINGS: [&str; 7] =
+    ["[vdso", "[vsyscall", "[heap", "[stack", "[anon", "[uprobes", "[vvar"];
+
+fn is_user_mapping(text: &str) -> bool {
+    USER_MAPPINGS.iter().any(|name| text.starts_with(name))
+}
+
+/// `[veth]`: the name of a kernel module has no blanks, and no other program's mapping is to be
+/// taken for one.
+fn is_module_in_brackets(text: &str) -> bool {
+    let name = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let is_plain =
+        |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
+    name.is_some_and(|name| !name.is_empty() && is_plain(name)) && !is_user_mapping(text)
 }
 
 /// For whom a thread works, as far as its name alone shows.
@@ -61,7 +92,8 @@ pub(crate) fn header_line(text: &str, header: &mut Header) {
 
 /// What the periods of an event count.
 pub(crate) fn weight_of(event: &str) -> Weight {
-    match event.split(':').next().unwrap_or(event) {
+    // `cpu-clock:u`, `cpu-clock/freq=999/`.
+    match event.split([':', '/']).next().unwrap_or(event) {
         "cpu-clock" | "task-clock" => Weight::Nanoseconds,
         _ => Weight::Events,
     }
@@ -82,12 +114,44 @@ mod tests {
             ("/lib/modules/6.1/kernel/net/nf-tables.ko.xz", "[nf_tables]", Kernel),
             ("[veth]", "[veth]", Kernel),
             ("[vdso]", "[vdso]", User),
+            ("bpf_prog_2464d80ea47eca54_sys_exit", "[bpf]", Kernel),
+            ("[bpf_trampoline_6442]", "[bpf]", Kernel),
+            ("[JIT app cache]", "[JIT app cache]", User),
+            ("[JIT] tid 77", "[JIT] tid 77", User),
+            ("[anon:scudo:primary]", "[anon:scudo:primary]", User),
             ("[unknown]", "", Unknown),
             ("", "", Unknown),
             ("/usr/bin/perf", "/usr/bin/perf", User),
             ("libc.so.6", "libc.so.6", User),
         ] {
             assert_eq!(module(text), (name.to_owned(), kind), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_decides_what_no_name_does() {
+        use FrameKind::{Kernel, User};
+        for (text, side, digits, kind) in [
+            ("__entry_SYSCALL_64_trampoline", Kernel, 16, Kernel),
+            ("[veth]", Kernel, 16, Kernel),
+            ("[veth]", User, 12, User),
+            ("[veth]", User, 8, Kernel),
+            ("[vsyscall]", Kernel, 16, User),
+            ("[kernel.kallsyms]", User, 8, Kernel),
+            ("/bin/x", User, 12, User),
+            ("[unknown]", Kernel, 16, Kernel),
+        ] {
+            assert_eq!(located_module(text, side, digits).1, kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn events_with_terms_have_the_unit_of_their_name() {
+        for event in ["cpu-clock", "cpu-clock:u", "cpu-clock/freq=999/", "task-clock/period=1/k"] {
+            assert_eq!(weight_of(event), Weight::Nanoseconds, "{event}");
+        }
+        for event in ["cycles", "cpu/event=0x3c/", "cpu/cycles/u", "page-faults"] {
+            assert_eq!(weight_of(event), Weight::Events, "{event}");
         }
     }
 

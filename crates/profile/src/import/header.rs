@@ -35,6 +35,14 @@ impl Head<'_> {
     }
 }
 
+/// What the names of records that are not samples begin with.
+const RECORD: &[u8] = b"PERF_RECORD_";
+
+/// Bytes from the end of the word before to the end of a period (`%10lu `) and of an address
+/// (`%16lx`), at least (tools/perf/builtin-script.c).
+const PERIOD_COLUMN: usize = 11;
+const ADDRESS_COLUMN: usize = 17;
+
 /// More words than any of the fields before the event are not looked at.
 const WORDS: usize = 48;
 
@@ -92,6 +100,19 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Whether a word is an address, and not a period that looks like one.
+    fn is_address(&self, index: usize) -> bool {
+        self.get(index).is_some_and(address) && !self.is_period(index)
+    }
+
+    /// Whether a number without an event after it is a period: it stands in the column of one,
+    /// and a frame follows, on its line or below it.
+    fn is_period(&self, index: usize) -> bool {
+        self.get(index).and_then(digits).is_some()
+            && self.gap(index) < ADDRESS_COLUMN
+            && self.get(index + 1).is_none_or(|next| next.len() >= 4 && is_hexadecimal(next))
+    }
+
     /// The text of the words before `index`.
     fn before(&self, index: usize) -> &'a [u8] {
         match (self.places.first(), index.checked_sub(1).and_then(|last| self.places.get(last))) {
@@ -115,14 +136,16 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
     if words.count == 0 {
         return None;
     }
+    // `--show-task-events` and the like, with or without a time.
+    if let Some(record) = words.find(|word| word.starts_with(RECORD)) {
+        return Some(Head { rest: words.from(record), certain: true, ..named(&words, record) });
+    }
     let timed = words.find(|word| time(word).is_some());
     if let Some(anchor) = timed.or_else(|| words.find(|word| cpu(word).is_some())) {
         return Some(anchored(&words, anchor));
     }
     // No time and no CPU: the event, just before the address or the end.
-    let stop = (1..words.count)
-        .find(|index| words.get(*index).is_some_and(address))
-        .unwrap_or(words.count);
+    let stop = (1..words.count).find(|index| words.is_address(*index)).unwrap_or(words.count);
     let event = stop.checked_sub(1).filter(|at| words.get(*at).is_some_and(is_event));
     // What a tracepoint recorded comes between.
     let event = event.or_else(|| {
@@ -156,7 +179,8 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
         period,
         event: words.get(event).and_then(|word| word.strip_suffix(b":")),
         rest: words.from(event + 1),
-        certain: true,
+        // A line of any text may end with a colon.
+        certain: tid.is_some() || words.is_address(event + 1),
     })
 }
 
@@ -183,11 +207,12 @@ fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
         next += 1;
     }
     let event = words.get(next).filter(|word| is_event(word));
-    if event.is_some() {
-        next += 1;
-    } else if period.is_some() {
-        // A number without an event is not a period.
-        next -= 1;
+    // Without an event the number may be an address.
+    let period = period.filter(|_| event.is_some() || words.is_period(next - 1));
+    match (event, period, words.get(anchor + 1).and_then(digits)) {
+        (Some(_), ..) => next += 1,
+        (None, None, Some(_)) => next -= 1,
+        _ => {}
     }
     let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
     Head {
@@ -196,15 +221,23 @@ fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
         tid,
         cpu: on,
         time,
-        period: event.and(period),
+        period,
         event: event.and_then(|word| word.strip_suffix(b":")),
         rest: words.from(next),
-        certain: true,
+        // ftrace writes thread and id as one word.
+        certain: ids.is_some() || !words.get(comm.wrapping_sub(1)).is_some_and(is_ftrace_task),
     }
 }
 
 /// A line of a thread's name, its id perhaps, and a frame perhaps.
 fn named<'a>(words: &Words<'a>, stop: usize) -> Head<'a> {
+    let rest = words.from(stop);
+    // In a column as wide as that of addresses.
+    let certain = stop < words.count && words.gap(stop) >= ADDRESS_COLUMN;
+    let last = stop.checked_sub(1);
+    let period = last.filter(|last| words.gap(*last) >= PERIOD_COLUMN);
+    let period = period.and_then(|last| digits(words.get(last)?));
+    let stop = stop - usize::from(period.is_some());
     let ids = stop.checked_sub(1).and_then(|last| words.get(last)).and_then(ids);
     let comm = if ids.is_some() { stop - 1 } else { stop };
     let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
@@ -214,10 +247,10 @@ fn named<'a>(words: &Words<'a>, stop: usize) -> Head<'a> {
         tid,
         cpu: None,
         time: None,
-        period: None,
+        period,
         event: None,
-        rest: words.from(stop),
-        certain: false,
+        rest,
+        certain,
     }
 }
 
@@ -256,14 +289,27 @@ fn ids(word: &[u8]) -> Option<(Option<u32>, u32)> {
     }
 }
 
-/// `cpu-clock:`, `cycles:P:`, `cpu/event=0x3c/u:`.
+/// `cpu-clock:`, `cycles:P:`, `cpu/event=0x3c/u:`; a number alone is none.
 fn is_event(word: &[u8]) -> bool {
-    word.len() > 1 && word.ends_with(b":") && !word.first().is_some_and(u8::is_ascii_punctuation)
+    word.ends_with(b":")
+        && word.first().is_some_and(u8::is_ascii_alphanumeric)
+        && word.iter().any(u8::is_ascii_alphabetic)
+        && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-:/=,.{}@".contains(byte))
+}
+
+/// `kworker/0:1-42`, as ftrace names a task.
+fn is_ftrace_task(word: &[u8]) -> bool {
+    let id = memchr::memrchr(b'-', word).and_then(|at| word.get(at + 1..));
+    id.and_then(digits).is_some()
 }
 
 /// An address, and not a thread id that has no digit above nine.
 fn address(word: &[u8]) -> bool {
-    word.len() >= 8 && word.len() <= 16 && word.iter().all(u8::is_ascii_hexdigit)
+    word.len() >= 8 && word.len() <= 16 && is_hexadecimal(word)
+}
+
+fn is_hexadecimal(word: &[u8]) -> bool {
+    word.iter().all(u8::is_ascii_hexdigit)
 }
 
 #[cfg(test)]
@@ -307,12 +353,52 @@ mod tests {
         let h = head("nginx: worker process 7 cycles:");
         assert_eq!((h.comm, h.event), (&b"nginx: worker process"[..], Some(&b"cycles"[..])));
         let h = head("net rx 0  ffffffff81d335f7 read_zero ([kernel.kallsyms])");
-        assert_eq!((h.comm, h.certain), (&b"net rx"[..], false), "its last word looks like an id");
+        assert_eq!((h.comm, h.certain), (&b"net rx"[..], true), "its last word looks like an id");
         assert_eq!(h.rest, b"ffffffff81d335f7 read_zero ([kernel.kallsyms])");
         let h = head("busy ");
         assert_eq!((h.comm, h.certain), (&b"busy"[..], false));
         let h = head("20554  1811.125732: ");
         assert_eq!((h.comm, h.tid, h.event), (&b""[..], Some(20554), None));
+    }
+
+    #[test]
+    fn periods_without_an_event() {
+        let h = head("burn  7504  2347.337874:    2004008 ");
+        assert_eq!((h.tid, h.period, h.rest), (Some(7504), Some(2_004_008), &b""[..]));
+        let h = head("   burn  7648  2349.431390:    2004008      55c890b4517c main");
+        assert_eq!((h.period, h.rest), (Some(2_004_008), &b"55c890b4517c main"[..]));
+        let h = head("   burn  7648  2349.431390:           401000 main");
+        assert_eq!((h.period, h.rest), (None, &b"401000 main"[..]));
+        let h = head("burn    2004008 ");
+        assert_eq!((h.comm, h.tid, h.period), (&b"burn"[..], None, Some(2_004_008)));
+        let h = head("burn 7648   10000000      55c890b4517c main");
+        assert_eq!((h.tid, h.period, h.certain), (Some(7648), Some(10_000_000), true));
+        assert_eq!(h.rest, b"55c890b4517c main");
+    }
+
+    #[test]
+    fn records_that_are_not_samples() {
+        for line in [
+            "java 0 [000] 0.000000: PERF_RECORD_COMM: java:1221/1225",
+            "java     0 PERF_RECORD_COMM exec: java:1221/1225",
+        ] {
+            let h = head(line);
+            assert!(h.certain && h.event.is_none() && h.rest.starts_with(b"PERF_RECORD_COMM"));
+        }
+    }
+
+    #[test]
+    fn lines_of_other_texts_are_not_certain() {
+        for line in [
+            "heap profile:  25601: 104861696 [ 51870: 209116368] @ heapprofile",
+            "Flat profile:",
+            "MAPPED_LIBRARIES:",
+            "  bash-977   [000] 17284.993652: sys_close <-system_call_fastpath",
+            "Nov 25 15:00:01 host CRON[123]: (root) CMD (true)",
+            "heap_v2/524288:",
+        ] {
+            assert!(!head(line).certain, "{line}");
+        }
     }
 
     #[test]

@@ -30,24 +30,31 @@ pub(super) static FORMAT: Importer = Importer {
     read,
 };
 
+/// Several lines have to fit: one with a colon proves nothing.
 fn recognises(head: &[u8]) -> bool {
-    let mut first = None;
-    for line in first_lines(head) {
-        if line.is_empty() || line.starts_with(b"#") {
-            continue;
-        }
-        let framed = line.starts_with(b"\t") && Located::of(line).is_some_and(|l| l.addressed);
-        if framed {
-            return true;
-        }
-        match first {
-            None if header::parse(line).is_some_and(|head| head.certain) => return true,
-            None => first = Some(()),
-            Some(()) => return false,
+    let (mut fitting, mut lines, mut doubtful) = (0, 0, false);
+    let relevant = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#");
+    for line in first_lines(head).filter(relevant).take(RECOGNISED) {
+        lines += 1;
+        let framed = Located::of(line).is_some_and(|l| l.addressed);
+        if framed && (line.starts_with(b"\t") || fitting > 0 || doubtful) {
+            (fitting, doubtful) = (fitting + 1, false);
+        } else if header::parse(line).is_some_and(|head| head.certain) {
+            fitting += 1;
+        } else if line.starts_with(b"\t") || line.starts_with(b" ") && fitting > 0 {
+            // A symbol alone, or a source line.
+        } else if doubtful {
+            return false;
+        } else {
+            // The name of a thread alone; then a frame has to follow.
+            doubtful = true;
         }
     }
-    false
+    !doubtful && fitting >= lines.min(2)
 }
+
+/// So many lines are looked at.
+const RECOGNISED: usize = 32;
 
 fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     let mut lines = Lines::new(title, input);
@@ -107,7 +114,7 @@ const OTHERS: usize = 16;
 impl Reader {
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         match line.first() {
-            None => self.flush(),
+            None => self.blank(),
             Some(b'#') => {
                 let header = self.collector.builder.header();
                 conventions::header_line(&String::from_utf8_lossy(line), header);
@@ -119,11 +126,19 @@ impl Reader {
         }
     }
 
+    /// Ends a sample, unless its frames are still to come.
+    fn blank(&mut self) -> Result<(), String> {
+        match self.stack.is_empty() && self.inlined.is_empty() {
+            true => Ok(()),
+            false => self.flush(),
+        }
+    }
+
     /// A line that begins with blanks is a frame whose tab became blanks, a
     /// source line, or a sample whose thread's name was set to the right.
     fn indented(&mut self, line: &[u8]) -> Result<(), String> {
         if line.iter().all(u8::is_ascii_whitespace) {
-            return self.flush();
+            return self.blank();
         }
         if self.open.is_some() {
             let head = header::parse(line).filter(|head| head.certain);
@@ -148,8 +163,16 @@ impl Reader {
 
     /// The line that begins a sample.
     fn head(&mut self, line: &[u8]) -> Result<(), String> {
+        let parsed = header::parse(line);
+        // Frames that have lost their indentation.
+        if self.open.is_some()
+            && parsed.is_some_and(|head| !head.certain)
+            && Located::of(line).is_some_and(|l| l.addressed && l.address.len() >= 8)
+        {
+            return self.frame(line);
+        }
         self.flush()?;
-        let Some(head) = header::parse(line) else {
+        let Some(head) = parsed else {
             return Err(format!("{} is not a sample of perf script", quote(line)));
         };
         if let Some(record) = head.rest.strip_prefix(b"PERF_RECORD_") {
@@ -160,6 +183,7 @@ impl Reader {
         if self.weight.is_none() && !skipped {
             self.weight = Some(match (head.event, head.period) {
                 (Some(event), Some(_)) => conventions::weight_of(&String::from_utf8_lossy(event)),
+                (None, Some(_)) => Weight::Events,
                 _ => Weight::Samples,
             });
         }
@@ -176,7 +200,8 @@ impl Reader {
         if !head.rest.is_empty() && !skipped {
             // Without call chains the one frame is on the same line.
             let located = Located::of(head.rest);
-            if let Some(located) = located.filter(|l| l.addressed || !head.traces()) {
+            let is_symbol = |l: &Located| !head.traces() && !is_assignment(l.symbol);
+            if let Some(located) = located.filter(|l| l.addressed || is_symbol(l)) {
                 self.push_frame(&located);
                 return self.flush();
             }
@@ -278,8 +303,8 @@ impl Reader {
         if let Some(id) = self.frames.get(self.key.as_slice()) {
             return *id;
         }
-        let (module, kind) =
-            conventions::module(&String::from_utf8_lossy(located.module.unwrap_or_default()));
+        let text = String::from_utf8_lossy(located.module.unwrap_or_default());
+        let (module, kind) = conventions::located_module(&text, side, located.address.len());
         let function = if !unnamed {
             String::from_utf8_lossy(located.symbol).into_owned()
         } else if located.address.is_empty() {
@@ -290,7 +315,7 @@ impl Reader {
         let id = self.collector.builder.frame(Frame {
             function,
             module,
-            kind: if kind == FrameKind::Unknown { side } else { kind },
+            kind,
             inlined: located.inlined,
             ..Frame::default()
         });
@@ -387,19 +412,35 @@ impl<'a> Located<'a> {
         let hexadecimal = !first.is_empty()
             && first.len() <= 16
             && first.iter().all(u8::is_ascii_hexdigit)
-            && (if rest.is_empty() { first.len() >= 4 } else { !rest.starts_with(b"(") });
+            && (if rest.is_empty() {
+                first.len() >= 4
+            } else {
+                // `(anonymous namespace)::f (/bin/x)` is more than a module.
+                !rest.starts_with(b"(")
+                    || !matches!(split_module(rest), (b"", _))
+                    || first.len() >= 8 && first.iter().any(u8::is_ascii_digit)
+            });
         let (address, text) = if hexadecimal { (first, rest) } else { (&b""[..], line) };
         let (text, inlined) = match text.strip_suffix(b"(inlined)") {
             Some(text) => (text.trim_ascii_end(), true),
             None => (text, false),
         };
         let (symbol, module) = if inlined { (text, None) } else { split_module(text) };
+        // Without a name, in front of the module.
+        let (symbol, inlined) =
+            if symbol == b"(inlined)" { (&b""[..], true) } else { (symbol, inlined) };
         let symbol = without_offset(symbol);
         if symbol.is_empty() && address.is_empty() {
             return None;
         }
         Some(Located { symbol, module, address, addressed: hexadecimal, inlined })
     }
+}
+
+/// `page=0xffffea00269631d0`, as a tracepoint prints it, and not `operator=`.
+fn is_assignment(text: &[u8]) -> bool {
+    let first = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+    first.contains(&b'=') && !first.contains(&b'(') && !first.starts_with(b"operator")
 }
 
 /// The kernel's half of the address space is the upper one.

@@ -143,3 +143,100 @@ fn garbage_is_refused_by_line() {
     assert!(read("").unwrap_err().message.contains("no sample"));
     assert!(!recognises(b"dear all,\nsee below\n"));
 }
+
+#[test]
+fn names_that_begin_with_parentheses_are_not_addresses() {
+    let text = "app 5 1.000001: 7 cycles: \n\
+        \t5574a37dd36e (anonymous namespace)::work(int) (/opt/app)\n\
+        \t5574a37dd300 (anonymous namespace)::work(int)+0x2e (/opt/app)\n\
+        \t5574a37dd310 ns::(anonymous namespace)::g (/opt/app)\n\
+        \t5574a37dd320 (/opt/app)\n\tadd (/opt/app)\n\n";
+    let names: Vec<String> =
+        read(text).unwrap().frames().iter().map(|frame| frame.function.clone()).collect();
+    assert_eq!(
+        names,
+        [
+            "(anonymous namespace)::work(int)",
+            "ns::(anonymous namespace)::g",
+            "0x5574a37dd320",
+            "add"
+        ]
+    );
+}
+
+#[test]
+fn task_events_are_no_samples() {
+    let record = "java     0 [000]     0.000000: PERF_RECORD_COMM: java:1221/1225\n";
+    let text = format!("{record}{CHAINS}{record}");
+    let profile = read(&text).unwrap();
+    assert_eq!((profile.count(), profile.header.event.as_str()), (2, "cpu-clock"));
+    assert!(profile.header.notes.is_empty(), "{:?}", profile.header.notes);
+    assert!(recognises(text.as_bytes()));
+}
+
+#[test]
+fn a_period_needs_no_event() {
+    let chain = "burn  7504  2347.337874:    2004008 \n\t            117c main\n\n";
+    let flat = "            burn  7648  2349.431390:    2004008      55c890b4517c main\n";
+    for text in [chain, flat] {
+        let text = text.repeat(3);
+        assert!(recognises(text.as_bytes()), "{text}");
+        let profile = read(&text).unwrap();
+        assert_eq!((profile.count(), profile.header.weight), (3, Weight::Events), "{text}");
+        assert_eq!(profile.header.period, Some(2_004_008.0), "{text}");
+        assert_eq!(profile.frames()[0].function, "main", "{text}");
+    }
+    for fields in ["burn", "burn  7648"] {
+        for text in [
+            format!("            {fields}      55c890b4517c main\n"),
+            format!("            {fields}    2004008      55c890b4517c main\n"),
+            format!("{fields}    2004008 \n\t55c890b4517c main (/bin/x)\n\n"),
+        ] {
+            let text = text.repeat(2);
+            assert!(recognises(text.as_bytes()), "{text}");
+            let profile = read(&text).unwrap();
+            let sum: f64 = profile.samples().iter().map(|sample| sample.weight).sum();
+            let weight = if text.contains("2004008") { 4_008_016.0 } else { 2.0 };
+            assert_eq!((profile.count(), sum), (2, weight), "{text}");
+            let tid = if fields.contains("7648") { 7648 } else { 0 };
+            assert_eq!(profile.thread(profile.samples()[0].thread).tid, tid, "{text}");
+        }
+    }
+}
+
+#[test]
+fn arguments_of_a_tracepoint_are_no_frame() {
+    let text = "f 9566 [001] 1.191157: mm_pagevec_free: page=0xffffea0026 pfn=647377360 order=0\n";
+    let profile = read(&text.repeat(2)).unwrap();
+    assert_eq!((profile.count(), profile.frames().len()), (2, 0));
+}
+
+#[test]
+fn a_blank_line_and_lost_indentation_keep_the_frames() {
+    let blank = CHAINS.replacen("cpu-clock: \n", "cpu-clock: \n\n", 1);
+    let flush = CHAINS.replace('\t', "").replace("           f838f", "00000000000f838f");
+    let flush = flush.replace("            13a3", "00000000000013a3");
+    for text in [blank, flush] {
+        let profile = read(&text).unwrap();
+        assert_eq!((profile.count(), folded(&profile).len()), (2, 2), "{text}");
+        assert!(recognises(text.as_bytes()), "{text}");
+    }
+}
+
+#[test]
+fn other_texts_are_not_recognised() {
+    for text in [
+        "heap profile:  25601: 104861696 [ 51870: 209116368] @ heapprofile\n 25600: 104857600 [ \
+         50850: 208281600] @ 0x55bb9b73a1ca\n\nMAPPED_LIBRARIES:\n55bb9b739000-55bb9b73a000 r--p \
+         00000000 00:00 10019014    /opt/app\n",
+        "Flat profile:\n\nEach sample counts as 0.01 seconds.\n  %   cumulative   self\n time   \
+         seconds\n 33.34      0.02     0.02     7208     0.00     0.00  open\n",
+        "# tracer: function\n#\n     bash-977   [000] 17284.993652: sys_close <-fastpath\n     \
+         bash-977   [000] 17284.993653: fput <-sys_close\n",
+        "Nov 25 15:00:01 host CRON[123]: (root) CMD (true)\nNov 25 15:00:02 host kernel: up\n",
+        "5650a7d6d000-5650a7d6f000 r--p 00000000 08:01 131      /usr/bin/cat\n5650a7d6f000-5650 r\n",
+        "note: this is prose\nand: so is this\n",
+    ] {
+        assert!(!recognises(text.as_bytes()), "{text}");
+    }
+}
