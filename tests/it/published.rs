@@ -157,7 +157,8 @@ fn numbers_without_their_own_ratio_are_shown_with_ours() {
     assert_eq!((gone.ours, gone.not_measured.as_deref()), (None, Some("no cell has copy=dsa")));
     assert_eq!(found.counts(), [0; 3], "the work has no ratios");
     let mut out = Vec::new();
-    report::published_comparison(&work, "made up", &found, &Style::default(), &mut out).unwrap();
+    let document = report::published_comparison(&work, "made up", &found);
+    document.write(&Style::default(), &mut out).unwrap();
     let text = words(&String::from_utf8(out).unwrap());
     assert!(text.contains("37563 2.0k 0.05x"), "{text}");
     assert!(text.contains("not measured here: no cell has copy=dsa"), "{text}");
@@ -186,14 +187,14 @@ fn the_text_stays_as_it_is() {
     let (work, study) = (find_published("battle").unwrap(), study());
     let mut out = Vec::new();
     let found = compared(&study);
-    report::published_comparison(&work, "a made-up study", &found, &Style::default(), &mut out)
-        .unwrap();
+    let document = report::published_comparison(&work, "a made-up study", &found);
+    document.write(&Style::default(), &mut out).unwrap();
     insta::assert_snapshot!("beside", String::from_utf8(out).unwrap());
     for width in [40, 72, 120] {
         let mut out = Vec::new();
         let style = Style { width, ..Style::default() };
-        report::published(&work, &style, &mut out).unwrap();
-        report::published_comparison(&work, "x", &found, &style, &mut out).unwrap();
+        report::published(&work).write(&style, &mut out).unwrap();
+        report::published_comparison(&work, "x", &found).write(&style, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.is_ascii() && text.lines().all(|line| line.len() <= width), "{text}");
     }

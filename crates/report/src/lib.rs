@@ -24,12 +24,13 @@ mod sections;
 mod wording;
 
 pub use catalog::{CATALOG, columns, find, find_by_extension};
+pub use document::Document;
 pub use documents::advice::{Advice, advice, advice_or_hint, advise};
 pub use documents::counters::{counters, counters_tsv};
 pub use documents::difference::{difference, side_by_side};
 pub use documents::estimates::estimates;
 pub use documents::examination::examination;
-pub use documents::explanation::{explanation, explanation_for_mail, symptoms};
+pub use documents::explanation::{explanation, symptoms};
 pub use documents::observation::observation;
 pub use documents::offload::offload;
 pub use documents::published::{published, published_comparison};

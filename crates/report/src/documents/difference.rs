@@ -1,24 +1,15 @@
 //! The difference of two profiles as a table.
 
 use crate::document::{Cell, Column, Document, Table, Tone};
-use crate::render::plain;
-use crate::report::Style;
 use crate::sections::ranking::{self, INTERVALS, amount_columns, amounts, decimals};
 use crate::sections::symptoms;
-use crate::wording::figures::{amount, number, percent, plural};
+use crate::wording::figures::{amount, listed, number, percent, plural};
 use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, RankingLine, Side};
-use std::io::{self, Write};
 
 /// Names in the lists of what appeared and what vanished.
 const NAMES: usize = 12;
 
-/// Prints the difference of two profiles.
-pub fn difference(diff: &Diff, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    plain::write(&document(diff), style, out)
-}
-
-/// The difference of two profiles.
-pub(crate) fn document(diff: &Diff) -> Document {
+pub fn difference(diff: &Diff) -> Document {
     let mut page = Document::default();
     heading(&mut page, diff);
     table(&mut page, diff);
@@ -26,20 +17,15 @@ pub(crate) fn document(diff: &Diff) -> Document {
     page
 }
 
-/// Prints the functions that take most on each side of a difference, in two columns.
-pub fn side_by_side(
-    diff: &Diff,
-    places: &[RankingLine],
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// The functions that take most on each side of a difference, in two columns.
+pub fn side_by_side(diff: &Diff, places: &[RankingLine]) -> Document {
     let mut page = Document::default();
     heading(&mut page, diff);
     let table = ranking::side_by_side(places, ["without", "with"], decimals(diff.total));
-    page.table(table.flush());
+    page.add(table.flush());
     page.text("", "to, from: the rank on the other side; -: it takes no time there");
     diff.notes.iter().for_each(|note| page.text("note: ", note));
-    plain::write(&page, style, out)
+    page
 }
 
 fn heading(page: &mut Document, diff: &Diff) {
@@ -47,9 +33,9 @@ fn heading(page: &mut Document, diff: &Diff) {
         Measure::SelfOnly => "each function's own code",
         Measure::Total => "each function with all that it called",
     };
-    page.text("", &format!("{} by function: {what}; saved = without - with.", diff.unit));
-    page.text("without  ", &side(&diff.without));
-    page.text("with     ", &side(&diff.with));
+    page.text("", format!("{} by function: {what}; saved = without - with.", diff.unit));
+    page.text("without  ", side(&diff.without));
+    page.text("with     ", side(&diff.with));
     page.gap();
 }
 
@@ -115,16 +101,14 @@ fn table(page: &mut Document, diff: &Diff) {
         add(&row.function, &row.group, row.amount, subsystem, Tone::Plain);
     }
     if let Some(left) = diff.left_out {
-        // Totals of functions hold each other and do not add up.
-        let what = format!("{} more", left.rows);
-        match diff.measure {
-            Measure::SelfOnly => add(&what, "", left.amount, "", Tone::Faint),
-            Measure::Total => {}
+        // Totals of functions include each other and do not add up.
+        if diff.measure == Measure::SelfOnly {
+            add(&format!("{} more", left.rows), "", left.amount, "", Tone::Faint);
         }
     }
-    page.table(table.flush());
+    page.add(table.flush());
     if let (Some(left), Measure::Total) = (diff.left_out, diff.measure) {
-        page.text("", &format!("and {} more", plural(left.rows as u64, "row")));
+        page.text("", format!("and {} more", plural(left.rows as u64, "row")));
     }
 }
 
@@ -136,26 +120,20 @@ fn remarks(page: &mut Document, diff: &Diff) {
     for (names, lead) in
         [(&diff.appeared, "appeared (only with): "), (&diff.vanished, "vanished (only without): ")]
     {
-        if names.is_empty() {
-            continue;
+        if !names.is_empty() {
+            page.text("", format!("{lead}{}", listed(names, NAMES)));
         }
-        let more = names.len().saturating_sub(NAMES);
-        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let shown = names.get(..NAMES).unwrap_or(names).join(", ");
-        page.text("", &format!("{lead}{shown}{tail}"));
     }
     let digits = decimals(diff.total);
-    for (what, apart) in [("idle", diff.idle), ("foreign threads", diff.foreign)] {
-        if let Some(Pair { with, without, .. }) = apart {
+    for (what, excluded) in [("idle", diff.idle), ("foreign threads", diff.foreign)] {
+        if let Some(Pair { with, without, .. }) = excluded {
             let (with, without) = (number(with, digits), number(without, digits));
-            page.text("", &format!("{what}, not in the table: {with} with, {without} without"));
+            page.text("", format!("{what}, not in the table: {with} with, {without} without"));
         }
     }
     if let Some(part) = diff.classified {
-        page.text("", &format!("{} of the kernel's time is in a named subsystem", percent(part)));
+        page.text("", format!("{} of the kernel's time is in a named subsystem", percent(part)));
     }
-    for note in &diff.notes {
-        page.text("note: ", note);
-    }
+    diff.notes.iter().for_each(|note| page.text("note: ", note));
     page.push([symptoms::section(&diff.symptoms, &["without", "with"])]);
 }

@@ -1,49 +1,40 @@
 //! The text of `bytepath size`: what a goal takes, and what this host lacks.
 
 use crate::document::{Column, Document, Table, Tone};
-use crate::render::plain;
-use crate::report::Style;
 use crate::wording::figures::{amount, bytes, number};
 use bytepath_stats::{DONTNEED, Goal, POLL_WEIGHT, Shortage, Sizing, Traffic};
-use std::io::{self, Write};
 
-/// Writes a plan: the goal, what it takes, the memory traffic of each way, and what this
+/// A plan: the goal, what it takes, the memory traffic of each way, and what this
 /// host lacks.
 pub fn sizing(
     goal: &Goal,
     sizing: &Sizing,
     traffic: &[Traffic],
     shortages: &[Shortage],
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+) -> Document {
     let mut page = Document::default();
     page.line(&title(goal), Tone::Strong);
     sizes(&mut page, goal, sizing);
     page.heading("Memory traffic of one end, if the caches keep nothing");
-    let columns = vec![
-        Column::words("", 0, None),
-        Column::number("", "times", 0),
-        Column::number("", "GB/s", 0),
-    ];
-    let mut table = Table::new(columns);
-    for way in traffic {
-        table.row([way.way.into(), number(way.crossings, 0), number(way.bytes / 1e9, 1)]);
-    }
-    page.table(table);
+    page.add(Table::of(
+        traffic,
+        [
+            (Column::words("", 0, None), |way| way.way.to_owned()),
+            (Column::number("", "times", 0), |way| number(way.crossings, 0)),
+            (Column::number("", "GB/s", 0), |way| number(way.bytes / 1e9, 1)),
+        ],
+    ));
     page.text("  ", "An application that reads what it received adds 1.");
     page.heading("This host");
     if shortages.is_empty() {
         page.text("  ", "None of the limits visible here is too low.");
     }
     for short in shortages {
-        page.text(
-            "  - ",
-            &format!("{} is {} and must be {}", short.setting, short.is, short.needs),
-        );
-        page.text("    ", &short.command);
+        let Shortage { setting, is, needs, command } = short;
+        page.text("  - ", format!("{setting} is {is} and must be {needs}"));
+        page.text("    ", command);
     }
-    plain::write(&page, style, out)
+    page
 }
 
 /// What was asked, in one line.
@@ -100,6 +91,6 @@ fn sizes(page: &mut Document, goal: &Goal, s: &Sizing) {
             format!("{}: maximum in tcp_rmem and tcp_wmem", bytes(s.socket_buffer as f64)),
         ),
     ] {
-        page.text(&format!("  {name:<14}"), &text);
+        page.text(&format!("  {name:<14}"), text);
     }
 }

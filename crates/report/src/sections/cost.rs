@@ -1,7 +1,7 @@
 //! What a unit of work cost: CPU by role and kind, and system calls.
 
 use super::view::{View, mean};
-use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Scale, Section, Table};
+use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{amount, cost, number, percent};
 use crate::wording::text::cpu_rule;
 use bytepath_record::{Cost, Role, Work};
@@ -24,8 +24,8 @@ pub(crate) fn section(view: &View) -> Section {
     let mut section = Section::new("cpu", format!("CPU per {}", terms.unit));
     for (work, rows) in view.by_work() {
         let shown = work.cost(view.analysis.instructions_per_second);
-        let costs = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some());
-        let rows: Vec<&Row> = rows.into_iter().filter(costs).collect();
+        let has_cost = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some());
+        let rows: Vec<&Row> = rows.into_iter().filter(has_cost).collect();
         if rows.is_empty() {
             continue;
         }
@@ -44,20 +44,17 @@ pub(crate) fn calls(view: &View) -> Section {
     let mut section = Section::new("calls-per-unit", format!("System calls per {unit}"));
     for (work, rows) in view.by_work() {
         let group = work.terms().calls_unit;
-        let mut table = Table::new(vec![
-            Column::path(),
-            Column::number(group, "tx", 0),
-            Column::number(group, "rx", 0),
-            Column::number("", "retrans", 1),
-        ]);
-        for row in rows {
-            let calls = Role::ALL.map(|role| mean(&row.end(role).calls_per_unit));
-            if calls.iter().any(Option::is_some) {
-                let [tx, rx] = calls.map(|calls| Cell::from(amount(calls)));
-                table.row([Cell::path(row), tx, rx, number(row.retransmits, 0).into()]);
-            }
-        }
-        section.add(table);
+        let calls = |row: &Row| Role::ALL.map(|role| mean(&row.end(role).calls_per_unit));
+        let rows = rows.into_iter().map(|row| (row, calls(row)));
+        section.add(Table::of(
+            rows.filter(|(_, calls)| calls.iter().any(Option::is_some)),
+            [
+                (Column::path(), |(row, _)| Cell::path(row)),
+                (Column::number(group, "tx", 0), |(_, calls)| amount(calls[0]).into()),
+                (Column::number(group, "rx", 0), |(_, calls)| amount(calls[1]).into()),
+                (Column::number("", "retrans", 1), |(row, _)| number(row.retransmits, 0).into()),
+            ],
+        ));
     }
     section
 }
@@ -89,8 +86,7 @@ fn figure(view: &View, work: Work, shown: Cost, rows: &[&Row]) -> Figure {
         Column::ratio("both ends", change).interval(5),
         Column::words("verdict", 0, None),
     ]);
-    let mut table = Table::new(columns);
-    for row in rows {
+    let cells = |row: &&Row| {
         let mut cells = vec![Cell::path(row)];
         for role in Role::ALL {
             let of = |part: fn(&CpuCost) -> f64| cost(shown, row.end(role).cpu.as_ref().map(part));
@@ -100,10 +96,11 @@ fn figure(view: &View, work: Work, shown: Cost, rows: &[&Row]) -> Figure {
         let total = Cell::from(cost(shown, mean(&row.cpu_per_unit)));
         cells.push(total.strong_if(row.baseline));
         cells.extend(Cell::comparison(row, row.comparison(view.analysis.cost())));
-        table.row(cells);
-    }
-    let marks = rows.iter().map(|row| bars(row, shown)).collect();
-    Figure { caption, key, drawing: Drawing::Rows { scale, height: HEIGHT, marks }, table }
+        cells
+    };
+    let table = Table::rows(columns, rows.iter().map(cells));
+    let marks = rows.iter().map(|row| bars(row, shown));
+    Figure { key, ..Figure::rows(caption, table, (scale, HEIGHT), marks) }
 }
 
 /// Both ends of a row, each kind of CPU time next to the one before.
@@ -112,13 +109,12 @@ fn bars(row: &Row, shown: Cost) -> Vec<Mark> {
     let mut marks = Vec::new();
     for (role, top, bottom) in BARS {
         let Some(c) = &row.end(role).cpu else { continue };
+        let end = row.work.actor(role);
         let mut from = 0.0;
         for ((class, name), part) in KINDS.iter().zip([c.user, c.system, c.softirq, c.unsplit]) {
             if part > 0.0 && part.is_finite() {
                 let bar = Mark::bar(class, (from * scale, top), ((from + part) * scale, bottom));
-                let figure = cost(shown, part);
-                let end = row.work.actor(role);
-                marks.push(bar.tip(format!("{end}, {name}: {figure} {}", shown.unit)));
+                marks.push(bar.tip(format!("{end}, {name}: {} {}", cost(shown, part), shown.unit)));
                 from += part;
             }
         }
@@ -132,9 +128,9 @@ fn parts(work: Work, shown: Cost, rows: &[&Row]) -> Table {
     let titles = titles.into_iter().chain(["iowait", "not its threads"]);
     let columns = [Column::path(), Column::words("role", 0, None)].into_iter();
     let columns = columns.chain(titles.map(|title| Column::number("", title, 0)));
-    let mut table = Table::new(columns.collect()).folded("The same in numbers");
-    for (row, role) in rows.iter().flat_map(|row| Role::ALL.map(|role| (row, role))) {
-        let Some(c) = row.end(role).cpu.as_ref() else { continue };
+    let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| (row, role)));
+    let cells = ends.filter_map(|(row, role)| {
+        let c = row.end(role).cpu.as_ref()?;
         let mut texts = vec![row.cell.to_string(), work.actor(role).to_owned()];
         let parts = [c.user, c.system, c.softirq, c.unsplit, c.total.mean];
         texts.extend(parts.map(|part| cost(shown, part)));
@@ -144,7 +140,7 @@ fn parts(work: Work, shown: Cost, rows: &[&Row]) -> Table {
             percent(c.iowait),
             percent(c.other),
         ]);
-        table.row(texts);
-    }
-    table
+        Some(texts)
+    });
+    Table::rows(columns, cells).folded("The same in numbers")
 }

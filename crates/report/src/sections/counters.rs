@@ -134,8 +134,8 @@ pub(crate) fn section(view: &View) -> Section {
     let Some(unit) = groups.first().map(|group| group.unit) else { return section };
     let mut columns = vec![Column::path(), Column::words("threads of", 0, Some(14))];
     let title = |derived: &Derived| {
-        let long = format!("{} {}", derived.name, derived.unit).trim().to_owned();
-        short(derived.name).map_or(long, str::to_owned)
+        let long = || format!("{} {}", derived.name, derived.unit).trim().to_owned();
+        SHORT.iter().find(|(name, _)| *name == derived.name).map_or_else(long, |s| s.1.to_owned())
     };
     let titles = DERIVED.iter().map(|derived| ("", title(derived)));
     let units = ["us", "instr.", "faults"].map(|what| ("per unit", what.to_owned()));
@@ -143,15 +143,15 @@ pub(crate) fn section(view: &View) -> Section {
     for (rank, (group, title)) in (0u8..).zip(titles.chain([("", "counted".to_owned())])) {
         columns.push(Column::number(group, &title, rank.saturating_sub(FIRST)));
     }
-    let mut table = Table::new(columns);
-    for group in &groups {
+    let texts = |group: &Group| {
         let mut texts = vec![group.cell.to_string(), group.title.clone(), amount(group.threads)];
         texts.extend(DERIVED.iter().map(|derived| figure((derived.of)(&group.counts))));
         texts.push(figure(group.each("task-clock").map(|ms| ms * 1e3)));
         texts.extend(["instructions", "page-faults"].map(|event| figure(group.each(event))));
         texts.push(percent(group.counted()));
-        table.row(texts);
-    }
+        texts
+    };
+    let table = Table::rows(columns, groups.iter().map(texts));
     let absent = absent(&groups).map(|absent| format!(" {absent}")).unwrap_or_default();
     section.with(table.without_empty()).note(format!(
         "All measured trials together, while the threads ran; names and figures as in perf \
@@ -159,21 +159,18 @@ pub(crate) fn section(view: &View) -> Section {
     ))
 }
 
-/// A head that is no wider than its figures.
-fn short(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "CPUs used" => "CPUs",
-        "clock rate" => "GHz",
-        "instructions per cycle" => "IPC",
-        "branch-miss rate" => "miss %",
-        "branches" => "M branches/s",
-        "front end idle" => "front idle %",
-        "back end idle" => "back idle %",
-        "context switches" => "switches/s",
-        "CPU migrations" => "migrations/s",
-        _ => return None,
-    })
-}
+/// Heads that are no wider than their figures.
+const SHORT: [(&str, &str); 9] = [
+    ("CPUs used", "CPUs"),
+    ("clock rate", "GHz"),
+    ("instructions per cycle", "IPC"),
+    ("branch-miss rate", "miss %"),
+    ("branches", "M branches/s"),
+    ("front end idle", "front idle %"),
+    ("back end idle", "back idle %"),
+    ("context switches", "switches/s"),
+    ("CPU migrations", "migrations/s"),
+];
 
 fn figure(value: Option<f64>) -> String {
     value.map_or_else(|| NONE.to_owned(), three)

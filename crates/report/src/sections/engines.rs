@@ -1,9 +1,10 @@
 //! Copy engines of a study at each size, compared with the first one: curves and a table.
 
 use super::view::View;
-use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
-use crate::wording::figures::{bytes, level};
-use crate::wording::offload::{effect_text, levels, name};
+use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
+use crate::wording::figures::{bytes, effect_text, level};
+use crate::wording::offload::name;
+use crate::wording::setup::pairs;
 use bytepath_record::Levels;
 use bytepath_stats::{CopyComparison, Effect, Offloading};
 
@@ -25,20 +26,16 @@ pub(crate) fn section(view: &View) -> Section {
         offloading.first,
         level(view.analysis.rules.confidence)
     );
-    let mut table = Table::new(vec![
-        Column::words("engine", 0, None),
-        Column::number("", "size", 0),
-        Column::number("", terms.rate, 0),
-        Column::number("", &format!("sender\u{2019}s CPU per {}", terms.unit), 0),
-    ]);
-    for point in &offloading.points {
-        table.row([
-            Cell::from(title(point)),
-            bytes(point.cell.size as f64).into(),
-            effect_text(point.faster.as_ref()).into(),
-            effect_text(point.dearer.as_ref()).into(),
-        ]);
-    }
+    let cost = format!("sender\u{2019}s CPU per {}", terms.unit);
+    let table = Table::of(
+        &offloading.points,
+        [
+            (Column::words("engine", 0, None), |point| title(point)),
+            (Column::number("", "size", 0), |point| bytes(point.cell.size as f64)),
+            (Column::number("", terms.rate, 0), |point| effect_text(point.faster.as_ref())),
+            (Column::number("", &cost, 0), |point| effect_text(point.dearer.as_ref())),
+        ],
+    );
     let panel = |points: Vec<&Point>| Panel {
         title: title(points[0]),
         of_cell: false,
@@ -66,7 +63,7 @@ fn curves(offloading: &Offloading) -> Vec<Vec<&Point>> {
 
 fn title(point: &Point) -> String {
     let engine = name(&point.cell.engine, point.cell.model);
-    match levels(&point.cell.at) {
+    match pairs(&point.cell.at) {
         at if at.is_empty() => engine,
         at => format!("{engine}, {at}"),
     }

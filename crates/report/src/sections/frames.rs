@@ -38,10 +38,8 @@ fn all(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<RateDiffer
     let Some(baseline) = analysis.rows.iter().find(|row| row.baseline) else { return Vec::new() };
     let ends = explanation.map(|explanation| &explanation.ends);
     let others = analysis.rows.iter().filter(|row| !row.baseline);
-    let functional = analysis.functional.is_some();
-    others
-        .filter_map(|row| why([baseline, row], ends, functional, analysis.rules.confidence))
-        .collect()
+    let (functional, confidence) = (analysis.functional.is_some(), analysis.rules.confidence);
+    others.filter_map(|row| why([baseline, row], ends, functional, confidence)).collect()
 }
 
 /// Why the second cell differs from the first; `None` if one of them has no frames.
@@ -55,17 +53,15 @@ pub fn why(
     let steps = fact_steps(&before.facts, &after.facts, confidence);
     let reportable = |step: &&FactStep| !(functional && is_speed(step.what));
     let mut lines = Vec::new();
-    if functional {
-        let text =
-            "On an emulated processor no figure shows how fast anything is: these are counts.";
-        lines.push(text.to_owned());
-    } else {
-        let [bound, now] = [first, last].map(|row| bound_by(row.bound));
-        lines.push(match bound == now {
-            true => format!("The rate is bound by {bound} in both."),
-            false => format!("The rate is bound by {bound} before and by {now} after."),
-        });
-    }
+    let [bound, now] = [first, last].map(|row| bound_by(row.bound));
+    lines.push(match bound == now {
+        _ if functional => {
+            "On an emulated processor no figure shows how fast anything is: these are counts."
+                .to_owned()
+        }
+        true => format!("The rate is bound by {bound} in both."),
+        false => format!("The rate is bound by {bound} before and by {now} after."),
+    });
     let large = steps.iter().filter(reportable).filter(|step| matters(step));
     lines.extend(large.map(|step| sentence(step, confidence)));
     let pair = |pair: &&[Waterfall; 2]| {
@@ -143,15 +139,8 @@ fn change(step: &FactStep, confidence: f64) -> String {
         if value > 0.0 { format!("+{text}") } else { text }
     };
     let change = step.change();
-    let interval = match step.half_width {
-        Some(half) => {
-            format!(
-                "{} interval {} to {}",
-                level(confidence),
-                signed(change - half),
-                signed(change + half)
-            )
-        }
+    let interval = match step.half_width.map(|half| [change - half, change + half].map(signed)) {
+        Some([low, high]) => format!("{} interval {low} to {high}", level(confidence)),
         None => "one trial of a cell has no interval".to_owned(),
     };
     format!("{before} before and {after} after ({}; {interval})", signed(change))
@@ -167,8 +156,8 @@ fn sentence(step: &FactStep, confidence: f64) -> String {
         What::Rate => format!("The sink takes in {change}."),
         What::Lost => format!("Lost, of the generated packets: {change}."),
         What::TurnedBack => {
-            let spins =
-                if step.change() > 0.0 { ", so that it spins on a stopped queue" } else { "" };
+            let is_worse = step.change() > 0.0;
+            let spins = if is_worse { ", so that it spins on a stopped queue" } else { "" };
             format!("Rejected, of what the generator offers{spins}: {change}.")
         }
         What::Busy { role } => {
@@ -244,28 +233,19 @@ fn by_function(role: Role, steps: &Waterfall) -> Option<String> {
     };
     let part = |part: &Part| {
         let signed = |value: f64| format!("{}{}", if value > 0.0 { "+" } else { "" }, three(value));
+        let mean = part.change.mean;
         let interval = part.change.half_width.map_or("no interval".to_owned(), |half| {
-            format!("{} to {}", signed(part.change.mean - half), signed(part.change.mean + half))
+            format!("{} to {}", signed(mean - half), signed(mean + half))
         });
         let most = part.functions.first().map_or(String::new(), |function| {
-            format!(
-                "; most {}, {} before and {} after",
-                function.name,
-                three(function.before),
-                three(function.after)
-            )
+            let [before, after] = [function.before, function.after].map(three);
+            format!("; most {}, {before} before and {after} after", function.name)
         });
-        format!("{} {} ({interval}{most})", part.subsystem.title(), signed(part.change.mean))
+        format!("{} {} ({interval}{most})", part.subsystem.title(), signed(mean))
     };
     let named: Vec<String> = steps.parts.iter().filter(large).take(NAMED).map(part).collect();
-    (!named.is_empty()).then(|| {
-        format!(
-            "By its profile, the {} spends in {}: {}.",
-            actor(role),
-            steps.unit,
-            named.join("; ")
-        )
-    })
+    let (actor, unit, named) = (actor(role), &steps.unit, named.join("; "));
+    (!named.is_empty()).then(|| format!("By its profile, the {actor} spends in {unit}: {named}."))
 }
 
 /// Cells that plain text explains; of more, what differs is in the details.
@@ -308,14 +288,14 @@ pub(crate) fn work(view: &View) -> Section {
         .zip(rows())
         .map(|(rank, row)| Column::number("", &row.cell.0, rank.saturating_sub(FIRST)).of_cell());
     let columns = [Column::words("each packet", 0, Some(14))].into_iter().chain(columns);
-    let mut table = Table::new(columns.collect());
-    for what in kinds {
-        let text = |row: &Row| {
+    let cells = kinds.into_iter().map(|what| {
+        let text = move |row: &Row| {
             let fact = row.facts.iter().find(|fact| fact.what == *what);
             fact.map_or(NONE.to_owned(), |fact| figure(what, fact.value.mean))
         };
-        table.row(std::iter::once(capital(&short(what))).chain(rows().map(text)));
-    }
+        std::iter::once(capital(&short(what))).chain(rows().map(text))
+    });
+    let table = Table::rows(columns, cells);
     let media = Media::TERMINAL.or(Media::PAGE);
     Section::new("work", "Work per packet").on(media).in_detail().with(table).note(
         "Means over the measured trials, per packet received; rejected frames are a share of \

@@ -6,12 +6,9 @@ use crate::wording::figures::percent;
 use bytepath_stats::{Analysis, ReceiveWork, Row};
 
 pub(crate) fn section(view: &View) -> Section {
-    let section = Section::new("placement", "Where it ran");
-    let section = section.with(List::of_cells(lines(view.analysis)));
-    match view.analysis.rows.iter().any(|row| row.receive_work.is_some()) {
-        true => section.note(RULE),
-        false => section,
-    }
+    let has_work = view.analysis.rows.iter().any(|row| row.receive_work.is_some());
+    let list = List::of_cells(lines(view.analysis));
+    Section::new("placement", "Where it ran").with(list).note(if has_work { RULE } else { "" })
 }
 
 /// Every placement with where its receive work ran. Cells of which the same CPU was

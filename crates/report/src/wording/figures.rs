@@ -2,7 +2,7 @@
 //! and never wider than a column.
 
 use bytepath_record::{Cost, Work};
-use bytepath_stats::Metric;
+use bytepath_stats::{Effect, Interval, Metric};
 
 /// Printed where there is no number.
 pub(crate) const NONE: &str = "-";
@@ -138,6 +138,16 @@ pub(crate) fn interval(low: f64, high: f64) -> String {
     format!("[{}, {}]", end(low), end(high))
 }
 
+/// A ratio with its interval, if there is one: `1.16x [1.09, 1.23]`.
+pub(crate) fn ratio_text(value: f64, range: Option<Interval>) -> String {
+    let range = range.map(|i| format!(" {}", interval(i.low, i.high))).unwrap_or_default();
+    format!("{}{range}", ratio(value))
+}
+
+pub(crate) fn effect_text(effect: Option<&Effect>) -> String {
+    effect.map_or(NONE.into(), |effect| ratio_text(effect.ratio, effect.interval))
+}
+
 /// A ratio as a difference in percent: `+20.5%`, `-71.6%`, `+900%`, `0.0%`.
 pub(crate) fn change(value: impl Into<Option<f64>>) -> String {
     let Some(part) = value.into().map(|r| r - 1.0).filter(|p| p.is_finite()) else {
@@ -196,6 +206,14 @@ pub(crate) fn bytes(bytes: f64) -> String {
     }
     let whole = value.fract() == 0.0;
     format!("{} {}", number(value, usize::from(!whole && step > 0)), STEPS[step])
+}
+
+/// The first of some names, and how many more there are: `a, b and 3 more`.
+pub(crate) fn listed(names: &[impl AsRef<str>], most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let named: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{tail}", named.join(", "))
 }
 
 /// `1 block`, `5 blocks`.

@@ -10,6 +10,7 @@ use bytepath_record::{
     Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Tls, Touch, Trial, TrialStatus, Work,
 };
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 use time::OffsetDateTime;
 use time::macros::format_description;
@@ -73,12 +74,10 @@ fn schedule(study: &Study) -> String {
         seconds(s.warm_up),
         seconds(s.window),
     );
-    let ran = study.trials.iter().filter(|trial| !matches!(trial.status, Unavailable { .. }));
-    let (ran, counted) = ran.fold((0, 0), |(ran, counted), trial| {
-        (ran + 1, counted + u32::from(trial.status == TrialStatus::Measured))
-    });
-    if counted < ran {
-        text += &format!("; not counted: {} of {ran} trials", ran - counted);
+    let ran = || study.trials.iter().filter(|t| !matches!(t.status, Unavailable { .. }));
+    let lost = ran().filter(|trial| trial.status != TrialStatus::Measured).count();
+    if lost > 0 {
+        text += &format!("; not counted: {lost} of {} trials", ran().count());
     }
     text
 }
@@ -131,26 +130,27 @@ fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)
         let added = if cmdline.is_empty() { String::new() } else { format!(", with {cmdline}") };
         ("kernel", format!("{name}: {is}{added}"))
     };
-    let machine = self::hosts(facts).into_iter().filter(|(name, _)| *name == "machine");
+    let machine = hosts(facts).into_iter().filter(|(name, _)| *name == "machine");
     named.iter().map(line).chain(machine).collect()
 }
 
 /// What is between the hosts, if the testbed reports it: "taps, 2 queues, vhost on".
 fn wire(facts: &Facts) -> Option<String> {
-    let known = |name: &str| facts.settings.get(&format!("link.{name}"));
-    let mut text = known("wire")?.clone();
-    if let Some(queues) = known("queues").and_then(|queues| queues.parse().ok()) {
-        text += &format!(", {}", plural(queues, "queue"));
-    }
-    text += &known("vhost").map(|vhost| format!(", vhost {vhost}")).unwrap_or_default();
-    Some(text)
+    let wire = of_link(facts, "wire")?;
+    let queues = of_link(facts, "queues").and_then(|queues| queues.parse().ok());
+    let queues = queues.map(|queues| format!(", {}", plural(queues, "queue")));
+    let vhost = of_link(facts, "vhost").map(|vhost| format!(", vhost {vhost}"));
+    Some(format!("{wire}{}{}", queues.unwrap_or_default(), vhost.unwrap_or_default()))
+}
+
+fn of_link<'a>(facts: &'a Facts, name: &str) -> Option<&'a String> {
+    facts.settings.get(&format!("link.{name}"))
 }
 
 /// How the bytes of hosts apart go: "sender by eth0, packets up to 1500; receiver by ...".
 fn way(facts: &[Facts]) -> Option<String> {
     let end = |(role, facts): (Role, &Facts)| {
-        let known = |name: &str| facts.settings.get(&format!("link.{name}"));
-        let (route, mtu) = (known("route")?, known("mtu.path")?);
+        let (route, mtu) = (of_link(facts, "route")?, of_link(facts, "mtu.path")?);
         Some(format!("{role} by {route}, packets of up to {mtu} bytes"))
     };
     let ends: Option<Vec<String>> = Role::ALL.into_iter().zip(facts).map(end).collect();
@@ -186,20 +186,15 @@ fn varies() -> String {
 
 fn link(l: &LinkSettings) -> String {
     let flag = |on: bool| if on { "on" } else { "off" };
-    if let Some(asked) = &l.asked {
-        return match asked.is_empty() {
+    if let Some(requested) = &l.asked {
+        return match requested.is_empty() {
             true => "the link as found".into(),
-            false => {
-                let asked: Vec<String> =
-                    asked.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                format!("the link as found, but for {}", asked.join(", "))
-            }
+            false => format!("the link as found, but for {}", pairs(requested)),
         };
     }
-    let mut text = format!("link {}: MTU {}", l.preset, l.mtu);
-    text += &format!(", TSO {}", flag(l.tso));
-    text += if l.tso || l.tap.is_some() { "" } else { " (no packet larger than the MTU)" };
-    text += &format!(", GRO {}", flag(l.gro));
+    let cut = if l.tso || l.tap.is_some() { "" } else { " (no packet larger than the MTU)" };
+    let mut text =
+        format!("link {}: MTU {}, TSO {}{cut}, GRO {}", l.preset, l.mtu, flag(l.tso), flag(l.gro));
     for (name, size) in [("GSO", l.gso_max), ("GRO", l.gro_max)] {
         if let Some(size) = size {
             text += &format!(", largest {name} packet {size}");
@@ -246,11 +241,17 @@ fn workload(cells: &[&Cell]) -> Vec<(&'static str, String)> {
         return vec![("stream", contract(true))];
     }
     let done = common(cells, |c| &c.workload).map_or_else(varies, |activity| {
-        let options: Vec<String> =
-            activity.options.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        format!("{}: {}", activity.name, options.join(", "))
+        format!("{}: {}", activity.name, pairs(&activity.options.0))
     });
     vec![("workload", done), ("contract", contract(cells.iter().any(|c| stream(c))))]
+}
+
+/// Names with their values in one line: `writer=thread, mtu=9000`.
+pub(crate) fn pairs<'a, K: Display + 'a, V: Display + 'a>(
+    pairs: impl IntoIterator<Item = (&'a K, &'a V)>,
+) -> String {
+    let pairs = pairs.into_iter().map(|(name, value)| format!("{name}={value}"));
+    pairs.collect::<Vec<_>>().join(", ")
 }
 
 /// The contract; message and read size where a stream has them.
@@ -268,13 +269,9 @@ fn connections(s: &Stream, sizes: bool) -> String {
         Protocol::Tcp => format!(" ({})", s.congestion),
         Protocol::Udp | Protocol::Frames => String::new(),
     };
+    let [message, read, memory] = [s.message_size, s.read_size, s.read_memory()].map(size);
     let messages = match sizes {
-        true => format!(
-            "messages of {}, reads of {} into {} of memory, ",
-            size(s.message_size),
-            size(s.read_size),
-            size(s.read_memory())
-        ),
+        true => format!("messages of {message}, reads of {read} into {memory} of memory, "),
         false => String::new(),
     };
     let tls = match s.tls {
@@ -325,22 +322,20 @@ fn placement(p: &Placement) -> String {
 fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
     let (skipped, made): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.skipped.is_some());
     let (so, set): (Vec<_>, Vec<_>) = made.into_iter().partition(|r| r.before == r.after);
-    let all = |records: &[&SettingRecord]| {
-        records.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    let line = |name, lead: &str, records: Vec<&SettingRecord>| {
+        let texts: Vec<String> = records.iter().map(ToString::to_string).collect();
+        (!texts.is_empty()).then(|| (name, format!("{lead}{}", texts.join("; "))))
     };
-    [
-        ("settings", format!("made for the study and restored: {}", all(&set)), set.is_empty()),
-        ("found so", all(&so), so.is_empty()),
-        ("not set", all(&skipped), skipped.is_empty()),
-    ]
-    .into_iter()
-    .filter(|(.., empty)| !empty)
-    .map(|(name, text, _)| (name, text))
-    .collect()
+    let lines = [
+        line("settings", "made for the study and restored: ", set),
+        line("found so", "", so),
+        line("not set", "", skipped),
+    ];
+    lines.into_iter().flatten().collect()
 }
 
-/// What was set on cards for each cell's trials. Every trial has it of its own; the first
-/// one's represents all.
+/// What was set on NICs for each cell's trials. Every trial has its own record; that of the first
+/// represents all.
 fn prepared(study: &Study) -> Option<(&'static str, String)> {
     let of = |cell: &Cell| {
         let ran = |t: &&Trial| t.cell == cell.id && !matches!(t.status, Unavailable { .. });
@@ -354,10 +349,11 @@ fn prepared(study: &Study) -> Option<(&'static str, String)> {
     if cells.iter().all(|(_, made)| made.is_empty()) {
         return None;
     }
-    let (everywhere, own) = by_cells(&cells);
-    let own =
-        own.iter().map(|(cells, all)| format!("for {}: {}", cells.join(", "), all.join("; ")));
-    let parts = (!everywhere.is_empty()).then(|| everywhere.join("; ")).into_iter().chain(own);
+    let (everywhere, specific) = by_cells(&cells);
+    let specific = specific.iter();
+    let specific =
+        specific.map(|(cells, all)| format!("for {}: {}", cells.join(", "), all.join("; ")));
+    let parts = (!everywhere.is_empty()).then(|| everywhere.join("; ")).into_iter().chain(specific);
     let text = parts.collect::<Vec<String>>().join(". ");
     Some(("prepared", format!("made before each trial and restored after it: {text}")))
 }

@@ -2,8 +2,8 @@
 //! and for two cells how much that differs.
 
 use crate::estimate::Summary;
-use crate::trial::{Costs, ENGINE_RUN};
-use bytepath_math::{StandardError, welch};
+use crate::trial::{Costs, ENGINE_RUN, sum_of};
+use bytepath_math::welch;
 use bytepath_record::{Cell, Hops, Reading, Role, Scope, Trial, TrialStatus, Work};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ pub(crate) fn facts(
         measured.iter().filter_map(|trial| Some((*trial, trial.hops?))).collect();
     let mut all = Vec::new();
     let mut add = |what: What, values: Vec<f64>| {
-        let value = Summary::of(values).map(|summary| summary.at(confidence));
+        let value = Summary::with_interval(values, confidence);
         all.extend(value.map(|value| Fact { what, value }));
     };
     let each = |of: &dyn Fn(&Trial, &Hops) -> Option<f64>| -> Vec<f64> {
@@ -164,18 +164,14 @@ pub fn fact_steps<'a>(before: &'a [Fact], after: &'a [Fact], confidence: f64) ->
     };
     let is_woken = |what: &What| matches!(what, What::Woken { .. });
     let never = |all: &[Fact], what: &What| {
-        let seen = all.iter().find(|fact| is_woken(&fact.what) && is_woken(what))?;
-        Summary::of(vec![0.0; seen.value.n])
+        let other = all.iter().find(|fact| is_woken(&fact.what) && is_woken(what))?;
+        Summary::of(vec![0.0; other.value.n])
     };
     let only_after = after.iter().filter(|fact| find(before, &fact.what).is_none());
     let step = |fact: &'a Fact| {
         let of = |all| find(all, &fact.what).or_else(|| never(all, &fact.what));
         let (before, after) = (of(before)?, of(after)?);
-        let error = |s: &Summary| {
-            let size = s.stddev? / (s.n as f64).sqrt();
-            Some(StandardError { size, freedom: s.n as f64 - 1.0 })
-        };
-        let errors = error(&before).zip(error(&after));
+        let errors = before.error().zip(after.error());
         let half_width = errors.and_then(|(a, b)| welch(&[a, b]).half_width(confidence));
         Some(FactStep { what: &fact.what, before, after, half_width })
     };
@@ -190,23 +186,16 @@ fn per_frame(trial: &Trial, amount: Option<f64>) -> Option<f64> {
 /// Everything of one metric: of a machine, all of its CPUs, all flows or devices. What is counted by
 /// function is added up as well.
 fn sum(trial: &Trial, metric: &str) -> Option<f64> {
-    let counts = |r: &&Reading| {
-        r.metric == metric && !matches!(r.scope, Scope::Function(_) | Scope::FunctionOf(..))
-    };
-    let mut found = trial.readings.iter().filter(counts).peekable();
-    found.peek()?;
-    Some(found.map(|reading| reading.value).sum())
+    let is_function = |scope: &Scope| matches!(scope, Scope::Function(_) | Scope::FunctionOf(..));
+    sum_of(trial, |r| r.metric == metric && !is_function(&r.scope))
 }
 
 /// `nic.tx-0.tx-stop` and its like, of the sender's device.
 fn stops(trial: &Trial) -> Option<f64> {
-    let is_stop = |r: &&Reading| {
+    sum_of(trial, |r| {
         let of_queue = r.metric.starts_with("nic.tx-") && r.metric.ends_with(".tx-stop");
         of_queue && matches!(r.scope, Scope::Link(Role::Sender, _))
-    };
-    let mut found = trial.readings.iter().filter(is_stop).peekable();
-    found.peek()?;
-    Some(found.map(|reading| reading.value).sum())
+    })
 }
 
 /// What every sink of frames did, in the same words, as far as it was seen: within the window
@@ -235,8 +224,8 @@ pub fn sink(trial: &Trial) -> Vec<(&'static str, f64)> {
 
 fn calls(trial: &Trial, names: &[&str]) -> Option<f64> {
     let calls = &trial.role(Role::Receiver)?.calls;
-    let own = calls.iter().filter(|call| names.contains(&call.name.as_str()));
-    let sum: u64 = own.map(|call| call.calls).sum();
+    let named = calls.iter().filter(|call| names.contains(&call.name.as_str()));
+    let sum: u64 = named.map(|call| call.calls).sum();
     (sum > 0).then_some(sum as f64)
 }
 
@@ -269,25 +258,23 @@ fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     let name = role.to_string();
     let is_flow =
         |thread: &str| thread.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'));
-    let wanted = |thread: &str| if workers { in_its_place(thread) } else { is_flow(thread) };
-    let threads = &trial.role(role)?.threads;
-    let mut own = threads.iter().filter(|one| wanted(&one.name)).peekable();
-    own.peek()?;
-    Some(own.map(|one| one.voluntary as f64).sum())
+    let counts = |thread: &str| if workers { in_its_place(thread) } else { is_flow(thread) };
+    let threads = trial.role(role)?.threads.iter().filter(|thread| counts(&thread.name));
+    threads.map(|thread| thread.voluntary as f64).reduce(|sum, one| sum + one)
 }
 
 /// Who was woken by whom, from which CPU and to which, as the meter `handoffs` reports:
 /// `handoffs.woken.BY.FROM-TO`.
 fn woken(trials: &[&Trial]) -> BTreeMap<What, Vec<f64>> {
-    let mut found: BTreeMap<What, Vec<f64>> = BTreeMap::new();
+    let mut all: BTreeMap<What, Vec<f64>> = BTreeMap::new();
     for (at, trial) in trials.iter().enumerate().filter(|(_, trial)| trial.work == Work::Packets) {
         for reading in &trial.readings {
             let Some(what) = woken_by(reading) else { continue };
             let Some(each) = per_frame(trial, Some(reading.value)) else { continue };
-            found.entry(what).or_insert_with(|| vec![0.0; trials.len()])[at] += each;
+            all.entry(what).or_insert_with(|| vec![0.0; trials.len()])[at] += each;
         }
     }
-    found
+    all
 }
 
 fn woken_by(reading: &Reading) -> Option<What> {

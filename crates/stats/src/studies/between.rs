@@ -154,7 +154,7 @@ impl Draft {
         };
         let (x, y) = (values(a), values(b));
         let summary =
-            |values: &[f64]| Summary::of(values.iter().copied()).map(|s| s.at(rules.confidence));
+            |values: &[f64]| Summary::with_interval(values.iter().copied(), rules.confidence);
         let logs = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Moments>();
         let (x_logs, y_logs) = (logs(&x), logs(&y));
         let both = !x.is_empty() && !y.is_empty();

@@ -11,10 +11,11 @@ use crate::estimate::{Effect, Summary};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::study::{CellTrials, by_block, cell_trials};
+use crate::trial::sum_of;
 use crate::verdict::{Side, undeclared, unlike};
 use bytepath_record::{
-    Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Reading, Role,
-    Scope, Study, Trial,
+    Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Scope, Study,
+    Trial,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -150,16 +151,8 @@ impl PublishedComparer<'_> {
             let theirs = *row.is.get(column)?;
             let their_ratio = theirs / base_value;
             let (ours, pairs, outcome) = self.outcome(figure, base, &row.at, their_ratio);
-            let read = row.read.unwrap_or(figure.read);
-            Some(RowComparison {
-                at: row.at.clone(),
-                read,
-                theirs,
-                their_ratio,
-                ours,
-                pairs,
-                outcome,
-            })
+            let (at, read) = (row.at.clone(), row.read.unwrap_or(figure.read));
+            Some(RowComparison { at, read, theirs, their_ratio, ours, pairs, outcome })
         });
         Some(FigureComparison {
             id: figure.id.clone(),
@@ -175,11 +168,10 @@ impl PublishedComparer<'_> {
     fn numbers(&self, figure: &PublishedFigure) -> Vec<NumberComparison> {
         let mut all = Vec::new();
         for row in &figure.rows {
-            let at: Levels =
-                figure.at.iter().chain(&row.at).map(|(k, v)| (k.clone(), v.clone())).collect();
+            let at = levels(figure.at.iter().chain(&row.at));
             for (column, theirs) in figure.columns.iter().zip(&row.is) {
                 let Some(ours) = &column.ours else { continue };
-                let found = self.number(&at, ours);
+                let number = self.number(&at, ours);
                 all.push(NumberComparison {
                     figure: figure.id.clone(),
                     quantity: column.quantity.clone(),
@@ -187,8 +179,8 @@ impl PublishedComparer<'_> {
                     at: at.clone(),
                     read: row.read.unwrap_or(figure.read),
                     theirs: *theirs,
-                    ours: found.as_ref().ok().copied(),
-                    not_measured: found.err(),
+                    ours: number.as_ref().ok().copied(),
+                    not_measured: number.err(),
                 });
             }
         }
@@ -199,23 +191,18 @@ impl PublishedComparer<'_> {
         if self.study.header.functional.is_some() {
             return Err("the study measured no speed".into());
         }
-        let wanted = at.iter().filter(|(factor, _)| *factor != ITEM);
-        let cells = self.cells(&wanted.map(|(k, v)| (k.clone(), v.clone())).collect())?;
+        let cells = self.cells(&levels(at.iter().filter(|(factor, _)| *factor != ITEM)))?;
         let trials = cells.iter().flat_map(|side| side.trials).filter(|t| t.rate().is_some());
         let figure = |trial: &&Trial| match ours.figure.as_str() {
             RATE => trial.rate(),
             "packets" => Some(trial.packets()? / trial.window),
-            name => {
-                let of_sender = |r: &&Reading| {
-                    r.metric == name && matches!(r.scope, Scope::Flow(Role::Sender, _))
-                };
-                let values = trial.readings.iter().filter(of_sender).map(|r| r.value);
-                values.reduce(|sum, value| sum + value)
-            }
+            name => sum_of(trial, |r| {
+                r.metric == name && matches!(r.scope, Scope::Flow(Role::Sender, _))
+            }),
         };
         let values = trials.filter_map(|trial| Some(figure(trial)? * ours.scale));
-        let none = || format!("no trial has {}", ours.figure);
-        Summary::of(values).map(|all| all.at(self.rules.confidence)).ok_or_else(none)
+        Summary::with_interval(values, self.rules.confidence)
+            .ok_or_else(|| format!("no trial has {}", ours.figure))
     }
 
     fn outcome(
@@ -229,18 +216,14 @@ impl PublishedComparer<'_> {
         if self.study.header.functional.is_some() {
             return not("the study measured no speed".into());
         }
-        let with = |levels: &Levels| -> Levels {
-            figure.at.iter().chain(levels).map(|(k, v)| (k.clone(), v.clone())).collect()
-        };
+        let with = |of_row: &Levels| levels(figure.at.iter().chain(of_row));
         let sides = match (self.cells(&with(base)), self.cells(&with(row))) {
             (Ok(base), Ok(row)) => (base, row),
             (Err(why), _) | (_, Err(why)) => return not(why),
         };
         let named: Vec<&String> = figure.at.keys().chain(base.keys()).chain(row.keys()).collect();
-        let others = |cell: &Cell| -> Levels {
-            let free = cell.levels.iter().filter(|(factor, _)| !named.contains(factor));
-            free.map(|(k, v)| (k.clone(), v.clone())).collect()
-        };
+        let others =
+            |cell: &Cell| levels(cell.levels.iter().filter(|(factor, _)| !named.contains(factor)));
         let mut reasons = Vec::new();
         let mut logs = Vec::new();
         for second in &sides.1 {
@@ -255,10 +238,9 @@ impl PublishedComparer<'_> {
             }
         }
         logs.retain(|blocks| !blocks.is_empty());
-        let effect = Effect::of(&by_block(&logs), self.rules.confidence);
-        let Some(effect) = effect else {
+        let Some(effect) = Effect::of(&by_block(&logs), self.rules.confidence) else {
             let why = reasons.into_iter().next();
-            return not(why.unwrap_or_else(|| "no two cells differ only in this".into()));
+            return not(why.unwrap_or("no two cells differ only in this".into()));
         };
         let outcome = match effect.interval {
             None => Agreement::NotMeasured("an interval requires two blocks".into()),
@@ -268,7 +250,7 @@ impl PublishedComparer<'_> {
         (Some(effect), logs.len(), outcome)
     }
 
-    /// The measured cells that have all of these levels; why there are none.
+    /// The measured cells that have all of these levels, or why there are none.
     fn cells(&self, wanted: &Levels) -> Result<Vec<Side<'_>>, String> {
         for factor in wanted.keys() {
             if let Some(PublishedFactor::None(why)) = self.work.factors.get(factor) {
@@ -295,6 +277,10 @@ impl PublishedComparer<'_> {
         let measured: Vec<Side> = found.into_iter().filter(measured).collect();
         if measured.is_empty() { Err("its cell was not measured".into()) } else { Ok(measured) }
     }
+}
+
+fn levels<'a>(levels: impl Iterator<Item = (&'a String, &'a String)>) -> Levels {
+    levels.map(|(factor, level)| (factor.clone(), level.clone())).collect()
 }
 
 /// The log ratio of each block that measured both.

@@ -24,4 +24,5 @@ pub use factors::{Factor, FactorView, Interaction, LevelEffect};
 pub use offloading::Offloading;
 pub use profiling::{ProfilingNote, SamplingCost};
 pub use recommendation::{Needs, Recommendation, Undecided};
+pub use row::receiver_steps;
 pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};

@@ -37,8 +37,9 @@
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
 use super::device_work::{Correction, DeviceWork};
+use super::sum_of;
 use super::threads::{Threads, cores};
-use bytepath_record::{Cell, Reading, Role, Trial};
+use bytepath_record::{Cell, Role, Trial};
 use serde::Serialize;
 
 /// How CPU time was given to roles.
@@ -198,9 +199,8 @@ fn account_of(trial: &Trial, role: Role) -> Option<Account> {
     let wall = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0)?;
     let sum = |kind: &str| {
         let metric = format!("cpu.{role}.{kind}");
-        let of_role = |r: &&Reading| r.metric == metric && r.scope.is_on_host_of(role);
-        let values = trial.readings.iter().filter(of_role).map(|r| r.value);
-        values.reduce(|sum, value| sum + value).map(|sum| cores(sum, wall))
+        let sum = sum_of(trial, |r| r.metric == metric && r.scope.is_on_host_of(role));
+        sum.map(|sum| cores(sum, wall))
     };
     Some(Account { user: sum("user")?, system: sum("system")?, uring: sum("uring")? })
 }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::tests::{cell, near, thread, trial, wall, with_cpu};
     use crate::trial::ENGINE_RUN;
-    use bytepath_record::{Placement, Scope, SoftirqCpu, Unit};
+    use bytepath_record::{Placement, Reading, Scope, SoftirqCpu, Unit};
 
     #[test]
     fn a_pinned_role_pays_for_its_whole_cpu_in_proportion_of_the_ticks() {

@@ -187,8 +187,7 @@ fn per_end(
     figure: impl Fn(&Costs, usize) -> Option<f64>,
 ) -> PerEnd {
     let summary = |part| {
-        let values = costs.iter().filter_map(|c| figure(c, part));
-        Summary::of(values).map(|s| s.at(rules.confidence))
+        Summary::with_interval(costs.iter().filter_map(|c| figure(c, part)), rules.confidence)
     };
     PerEnd { sender: summary(0), receiver: summary(1), total: summary(2) }
 }

@@ -104,6 +104,9 @@ pub(crate) fn figure(figure: &Figure) -> Markup {
                 Drawing::Panels { across, up, panels } => {
                     div class="panels" { @for each in panels { (panel(across, up, each)) } }
                 }
+                Drawing::Plot { across, up, marks } => {
+                    div class="scroll" { div class="large" { (plot::LARGE.drawn(across, up, marks)) } }
+                }
             }
         }
         @if let Drawing::Panels { .. } = drawing {

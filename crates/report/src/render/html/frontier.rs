@@ -2,12 +2,11 @@
 //! no other one beats in both.
 
 use super::plot::LARGE;
-use crate::document::{Mark, Scale};
+use crate::document::{Figure, Mark, Scale};
 use crate::sections::View;
 use crate::wording::figures::{cost, rate};
 use bytepath_record::Work;
 use bytepath_stats::Row;
-use maud::{Markup, html};
 
 /// Radius of a dot, and of one on the frontier.
 const DOTS: (f64, f64) = (4.0, 5.5);
@@ -27,8 +26,8 @@ struct Point<'a> {
     leads: bool,
 }
 
-/// The figure, of the baseline's work; none of fewer than two cells.
-pub(crate) fn figure(view: &View) -> Option<Markup> {
+/// The figure, of the baseline's work; `None` of fewer than two cells.
+pub(crate) fn figure(view: &View) -> Option<Figure> {
     let work = view.analysis.work();
     let points = points(view, work);
     if points.len() < 2 || view.analysis.functional.is_some() {
@@ -40,19 +39,18 @@ pub(crate) fn figure(view: &View) -> Option<Markup> {
         Scale::over(points.iter().map(|point| point.at.0).chain([0.0])),
         Scale::over(points.iter().map(|point| point.at.1).chain([0.0])),
     ];
-    let leading: Vec<String> =
-        points.iter().filter(|p| p.leads).map(|p| p.row.cell.to_string()).collect();
-    Some(html! {
-        figure {
-            figcaption {
-                (terms.rate_heading) " (up, " (terms.rate_unit) ") against " (shown.unit)
-                ", both ends (across): higher and further left is better. The line joins the cells \
-                 that no other cell beats in both means: " (leading.join(", "))
-                ". Which of the differences are real is in the verdicts."
-            }
-            div class="scroll" { div class="large" { (LARGE.drawn(&scales[0], &scales[1], &marks(&points, &scales, work, view))) } }
-        }
-    })
+    let leading = points.iter().filter(|point| point.leads);
+    let caption = format!(
+        "{} (up, {}) against {}, both ends (across): higher and further left is better. The line \
+         joins the cells that no other cell beats in both means: {}. Which of the differences are \
+         real is in the verdicts.",
+        terms.rate_heading,
+        terms.rate_unit,
+        shown.unit,
+        leading.map(|point| point.row.cell.to_string()).collect::<Vec<_>>().join(", ")
+    );
+    let marks = marks(&points, &scales, work, view);
+    Some(Figure::plot(caption, scales, marks))
 }
 
 fn points<'a>(view: &View<'a>, work: Work) -> Vec<Point<'a>> {
