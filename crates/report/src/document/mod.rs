@@ -507,49 +507,29 @@ impl Table {
 
     /// Only the first column and those of a group.
     pub(crate) fn group(&self, group: &str) -> Table {
-        let keep: Vec<bool> =
-            (0..).zip(&self.columns).map(|(at, c)| at == 0 || c.group == group).collect();
-        self.filtered(&keep)
+        self.filtered(|at, column| at == 0 || column.group == group)
     }
 
     /// Without the columns of numbers in which no row has anything.
     pub(crate) fn without_empty(self) -> Table {
         let is_empty = |at: usize| self.rows.iter().all(|row| row.cells[at].is_empty());
-        let columns = self.columns.iter().enumerate();
-        let keep: Vec<bool> =
-            columns.map(|(at, c)| c.align == Align::Left || !is_empty(at)).collect();
-        self.filtered(&keep)
+        self.filtered(|at, column| column.align == Align::Left || !is_empty(at))
     }
 
     /// What a medium shows.
     pub(crate) fn shown_on(&self, medium: Media) -> Table {
-        let keep: Vec<bool> = self.columns.iter().map(|c| c.media.includes(medium)).collect();
-        let mut table = self.filtered(&keep);
+        let mut table = self.filtered(|_, column| column.media.includes(medium));
         table.rows.retain(|row| row.media.includes(medium));
         table
     }
 
-    fn filtered(&self, keep: &[bool]) -> Table {
+    fn filtered(&self, keep: impl Fn(usize, &Column) -> bool) -> Table {
         let mut table = self.clone();
-        let mut kept = keep.iter();
-        table.columns.retain(|_| kept.next() == Some(&true));
-        for row in &mut table.rows {
-            let mut kept = keep.iter();
-            row.cells.retain(|_| kept.next() == Some(&true));
+        for at in (0..self.columns.len()).rev().filter(|at| !keep(*at, &self.columns[*at])) {
+            table.columns.remove(at);
+            table.rows.iter_mut().for_each(|row| _ = row.cells.remove(at));
         }
         table
-    }
-}
-
-impl Line {
-    pub(crate) fn on(&mut self, media: Media) -> &mut Line {
-        self.media = media;
-        self
-    }
-
-    pub(crate) fn class(&mut self, class: &'static str) -> &mut Line {
-        self.class = class;
-        self
     }
 }
 

@@ -155,36 +155,18 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn row(
-        &self,
-        metric: impl Into<Cow<'a, str>>,
-        unit: &'static str,
-        (scope, role, index, item): Place<'a>,
-    ) -> Row<'a> {
-        let (header, cell, trial) = (self.header, self.cell, self.trial);
-        let metric = metric.into();
-        Row { header, cell, trial, metric, unit, scope, role, index, item, at: None, value: None }
-    }
-
     fn push(
         &mut self,
         metric: impl Into<Cow<'a, str>>,
         unit: &'static str,
-        place: Place<'a>,
+        (scope, role, index, item): Place<'a>,
         value: impl Into<Option<f64>>,
     ) {
-        let row = self.row(metric, unit, place);
-        self.rows.push(Row { value: value.into(), ..row });
-    }
-
-    /// Values of one unit.
-    fn push_all<V: Into<Option<f64>>, const N: usize>(
-        &mut self,
-        unit: &'static str,
-        place: Place<'a>,
-        values: [(&'static str, V); N],
-    ) {
-        values.into_iter().for_each(|(metric, value)| self.push(metric, unit, place, value));
+        let (header, cell, trial) = (self.header, self.cell, self.trial);
+        let (metric, value) = (metric.into(), value.into());
+        let row =
+            Row { header, cell, trial, metric, unit, scope, role, index, item, at: None, value };
+        self.rows.push(row);
     }
 
     /// Those of the values that there are.
@@ -241,7 +223,7 @@ impl<'a> Rows<'a> {
             ("hops.received", hops.received),
             ("hops.strays", hops.strays),
         ];
-        self.push_all("1", place, counts.map(|(metric, count)| (metric, count as f64)));
+        counts.into_iter().for_each(|(metric, count)| self.push(metric, "1", place, count as f64));
     }
 
     /// What was drawn and what came back for it, by end and by both together.
@@ -331,7 +313,7 @@ impl<'a> Rows<'a> {
             ("fragments.calls.gathered_above_1024", counts.gathered_above_1024),
             ("fragments.frees_avoided", counts.frees_avoided),
         ];
-        self.push_all("1", here, figures.map(|(metric, count)| (metric, count as f64)));
+        figures.into_iter().for_each(|(metric, count)| self.push(metric, "1", here, count as f64));
         let shares = [
             ("fragments.average", counts.average()),
             ("fragments.share.above_1024", counts.above_share()),
@@ -367,9 +349,9 @@ impl<'a> Rows<'a> {
 
     fn of_series(&mut self, series: &'a Series) {
         for (step, value) in series.values.iter().enumerate() {
-            let row = self.row(&*series.metric, unit(series.unit), place(&series.scope));
-            let at = step as f64 * series.step;
-            self.rows.push(Row { at: Some(at), value: Some(*value), ..row });
+            self.push(&*series.metric, unit(series.unit), place(&series.scope), *value);
+            let row = self.rows.last_mut();
+            row.into_iter().for_each(|row| row.at = Some(step as f64 * series.step));
         }
     }
 }

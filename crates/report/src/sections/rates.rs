@@ -100,10 +100,9 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
             label(row).into(),
             Cell::from(view.trials(row).len().to_string()).link(view.anchor(&row.cell, None)),
         ];
-        let line = table.row(cells).class(if *is_null { "off" } else { class(row, Metric::Rate) });
-        if *is_null {
-            line.on(Media::PAGE);
-        }
+        let line = table.row(cells);
+        line.class = if *is_null { "off" } else { class(row, Metric::Rate) };
+        line.media = if *is_null { Media::PAGE } else { Media::ALL };
     }
     table
 }

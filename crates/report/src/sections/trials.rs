@@ -48,7 +48,7 @@ pub(crate) fn section(view: &View) -> Section {
             outcome,
         ]);
         line.anchor = view.anchor(&trial.cell, Some(trial));
-        line.class(if trial.rate().is_none() { "off" } else { "" });
+        line.class = if trial.rate().is_none() { "off" } else { "" };
     }
     let count = view.study.trials.len();
     let mut section = Section::new("trials", "All trials").on(Media::PAGE);

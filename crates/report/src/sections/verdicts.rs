@@ -5,7 +5,7 @@ use crate::document::{Block, List, Media, Point, Section, Tone};
 use crate::wording::ascii::plain;
 use crate::wording::figures::plural;
 use crate::wording::setup::{self, date};
-use crate::wording::text::{self, Unmeasured};
+use crate::wording::text;
 use crate::wording::{answer, offload, reproduce, verdicts};
 use bytepath_record::Facts;
 use bytepath_stats::{Analysis, Comparison, Metric, Row};
@@ -105,7 +105,7 @@ pub(crate) fn missing(view: &View) -> Section {
         if !all.is_empty() {
             section.heading(title);
         }
-        section.add(List::of_cells(all.into_iter().map(|Unmeasured { row, reason, remedy }| {
+        section.add(List::of_cells(all.into_iter().map(|(row, reason, remedy)| {
             let remedy = if remedy.is_empty() { String::new() } else { format!(" -> {remedy}") };
             (row.cell.to_string(), format!("{reason}{remedy}"))
         })));

@@ -51,21 +51,17 @@ fn waits(tcp: &ObservedTcp, seconds: f64) -> Vec<String> {
         return Vec::new();
     };
     let (lost, is_much) = retransmitted(all);
-    let (first, last) = if is_much { (lost, None) } else { (None, lost) };
-    let mut sentences: Vec<String> = first.into_iter().collect();
-    sentences.extend(waited(all));
+    let mut sentences = waited(all);
     sentences.extend(idle(busiest, seconds));
-    sentences.extend(last);
+    let at = if is_much { 0 } else { sentences.len() };
+    sentences.splice(at..at, lost);
     sentences.extend(disordered(all));
-    for (name, meaning) in TROUBLE {
-        if let Some(count) = tcp.counters.get(*name).filter(|count| **count > 0) {
-            let count = grouped(*count);
-            sentences.push(format!(
-                "Counted in the network namespace, of all programs there: {count} {meaning} \
-                 ({name})."
-            ));
-        }
-    }
+    sentences.extend(TROUBLE.iter().filter_map(|(name, meaning)| {
+        let count = grouped(*tcp.counters.get(*name).filter(|count| **count > 0)?);
+        Some(format!(
+            "Counted in the network namespace, of all programs there: {count} {meaning} ({name})."
+        ))
+    }));
     sentences
 }
 
@@ -107,36 +103,26 @@ fn waited(all: &[Connection]) -> Vec<String> {
     }
     let (window, buffer) = (sum(|c| c.window_limited), sum(|c| c.buffer_limited));
     let rest = (busy - window - buffer).max(0.0);
-    let mut parts = Vec::new();
-    for (time, words) in [
+    let most = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy));
+    let path = most.map(path).unwrap_or_default();
+    let path = format!("within the congestion window and the speed of the path{path}");
+    let mut parts = vec![
         (
             window,
             "waiting for the receiver's window: the peer reads too slowly, or its receive \
-                  buffer (SO_RCVBUF, net.ipv4.tcp_rmem) is too small",
+             buffer (SO_RCVBUF, net.ipv4.tcp_rmem) is too small",
         ),
         (
             buffer,
             "with a full send buffer: SO_SNDBUF or net.ipv4.tcp_wmem is too small for \
-                  this rate and round-trip time",
+             this rate and round-trip time",
         ),
-    ] {
-        if time / busy >= WORTH {
-            parts.push((time, format!("{} of the busy time {words}.", percent(time / busy))));
-        }
-    }
-    if rest / busy >= WORTH {
-        let most = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy));
-        let path = most.map(path).unwrap_or_default();
-        parts.push((
-            rest,
-            format!(
-                "{} of the busy time within the congestion window and the speed of the path{path}.",
-                percent(rest / busy)
-            ),
-        ));
-    }
+        (rest, path.as_str()),
+    ];
+    parts.retain(|(time, _)| time / busy >= WORTH);
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
-    parts.into_iter().map(|(_, text)| text).collect()
+    let sentence = |(time, words)| format!("{} of the busy time {words}.", percent(time / busy));
+    parts.into_iter().map(sentence).collect()
 }
 
 /// Figures of the connection that was busy longest.
@@ -177,15 +163,10 @@ fn disordered(all: &[Connection]) -> Option<String> {
 
 /// `6854` as `6,854`.
 fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+    match (count / 1000, count % 1000) {
+        (0, rest) => rest.to_string(),
+        (thousands, rest) => format!("{},{rest:03}", grouped(thousands)),
     }
-    text
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use super::figures::{
 use super::verdicts::superlative;
 use bytepath_record::{Evidence, Manner, Percentile, Role};
 use bytepath_stats::{
-    Analysis, Comparison, Counted, CpuRule, Direction, End, Metric, ReceiveWork, Row, rejections,
+    Analysis, Comparison, Counted, CpuRule, Direction, End, Failure, Metric, ReceiveWork, Row,
+    rejections,
 };
 use std::fmt::Display;
 
@@ -170,27 +171,23 @@ fn was_copied_on_the_way(row: &Row) -> bool {
 pub(crate) fn cpu_rule(analysis: &Analysis) -> String {
     let ends = || analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
     let rules = || ends().filter_map(|(_, e)| e.cpu.as_ref().map(|cpu| (cpu.rule, cpu.exact)));
-    let whole = |wanted| {
-        rules().any(|(rule, exact)| matches!(rule, CpuRule::WholeCpu(_)) && exact == wanted)
+    let whole = |is_exact| {
+        rules().any(|(rule, exact)| matches!(rule, CpuRule::WholeCpu(_)) && exact == is_exact)
     };
-    let mut parts: Vec<String> = Vec::new();
-    if whole(true) {
-        parts.push(
+    let by_threads = rules().any(|(rule, _)| rule == CpuRule::Threads);
+    let sentences = [
+        whole(true).then_some(
             "CPU, exact: threads and io_uring workers of the role, softirqs and interrupts of its \
-             own CPU; iowait is idle, work of others is excluded."
-                .into(),
-        );
-    }
-    if whole(false) {
-        parts.push("CPU: busy time of the role's own CPU, split by ticks; iowait is idle.".into());
-    }
-    if rules().any(|(rule, _)| rule == CpuRule::Threads) {
-        parts.push(
+             own CPU; iowait is idle, work of others is excluded.",
+        ),
+        whole(false)
+            .then_some("CPU: busy time of the role's own CPU, split by ticks; iowait is idle."),
+        by_threads.then_some(
             "CPU: run time of the role's threads; softirq that interrupts them is in sys, \
-             softirq on an idle CPU is not seen."
-                .into(),
-        );
-    }
+             softirq on an idle CPU is not seen.",
+        ),
+    ];
+    let mut parts: Vec<String> = sentences.into_iter().flatten().map(str::to_owned).collect();
     let notable = |part: fn(&End) -> Option<f64>, above: f64| -> Vec<String> {
         let name = |(row, end): (&Row, &End)| {
             let part = part(end).filter(|p| *p > above)?;
@@ -270,36 +267,27 @@ fn source(e: &Evidence) -> String {
     format!("{}: {}, {} events", e.source, bytes(e.bytes as f64), amount(e.events as f64))
 }
 
-/// A cell, or some of its trials, without a number.
-pub(crate) struct Unmeasured<'a> {
-    pub row: &'a Row,
-    pub reason: String,
-    /// What would help; may be empty.
-    pub remedy: &'a str,
-}
+/// A cell, or some of its trials, without a number: why, and what would help, which may be empty.
+type Unmeasured<'a> = (&'a Row, String, &'a str);
 
 /// Cells that cannot run on this host.
 pub(crate) fn unavailable(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
     let rows = all(analysis).filter_map(|row| Some((row, row.status.unavailable.as_ref()?)));
-    rows.map(|(row, (reason, remedy))| Unmeasured { row, reason: reason.clone(), remedy }).collect()
+    rows.map(|(row, (reason, remedy))| (row, reason.clone(), remedy.as_str())).collect()
 }
 
 /// Trials that failed, or that an event invalidated: none of them counts.
 pub(crate) fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
-    let mut unmeasured = Vec::new();
-    for row in all(analysis) {
-        let status = &row.status;
-        let of = status.ended();
-        for failure in &status.failed {
-            let reason = format!("{} of {of}: {}", failure.count, failure.fault.message);
-            let remedy = failure.fault.remedy.as_deref().unwrap_or("");
-            unmeasured.push(Unmeasured { row, reason, remedy });
-        }
-        for reason in rejections(&status.rejected, of as usize) {
-            unmeasured.push(Unmeasured { row, reason, remedy: "" });
-        }
-    }
-    unmeasured
+    let trials = all(analysis).flat_map(|row| {
+        let of = row.status.ended();
+        let failed = row.status.failed.iter().map(move |Failure { fault, count }| {
+            let reason = format!("{count} of {of}: {}", fault.message);
+            (row, reason, fault.remedy.as_deref().unwrap_or(""))
+        });
+        let rejected = rejections(&row.status.rejected, of as usize).into_iter();
+        failed.chain(rejected.map(move |reason| (row, reason, "")))
+    });
+    trials.collect()
 }
 
 /// Cells that have no trial at all.

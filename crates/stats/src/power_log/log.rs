@@ -40,13 +40,12 @@ impl Log {
             let (at, power) = match columns {
                 Some(columns) => columns,
                 None => {
-                    let fields: Vec<&str> = record.iter().collect();
-                    let (found, named) = named_columns(&fields);
-                    columns = Some(found);
+                    let (first, named) = named_columns(&record.iter().collect::<Vec<_>>());
+                    columns = Some(first);
                     if named {
                         continue;
                     }
-                    found
+                    first
                 }
             };
             let field = |index: usize| record.get(index).unwrap_or_default();
@@ -85,11 +84,8 @@ impl Log {
 
     /// The usual time from one reading to the next, seconds: the median.
     pub fn interval(&self) -> f64 {
-        let mut steps: Vec<f64> = self
-            .points
-            .windows(2)
-            .filter_map(|pair| Some(pair.get(1)?.0 - pair.first()?.0))
-            .collect();
+        let mut steps: Vec<f64> =
+            self.points.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
         steps.sort_by(f64::total_cmp);
         steps.get(steps.len() / 2).copied().unwrap_or(0.0)
     }
@@ -124,11 +120,10 @@ impl Log {
     fn at(&self, moment: f64) -> Option<f64> {
         let next = self.points.partition_point(|(time, _)| *time < moment);
         let (to, after) = *self.points.get(next)?;
-        let Some((from, before)) = next.checked_sub(1).and_then(|i| self.points.get(i)).copied()
-        else {
-            return Some(after);
-        };
-        Some(before + (after - before) * (moment - from) / (to - from))
+        let before = next.checked_sub(1).and_then(|i| self.points.get(i));
+        Some(before.map_or(after, |(from, before)| {
+            before + (after - before) * (moment - from) / (to - from)
+        }))
     }
 }
 

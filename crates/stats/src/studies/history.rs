@@ -119,17 +119,14 @@ pub fn points(study: &Study) -> StudyPoints {
 
 /// One figure over studies with their names. The order given does not matter.
 pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Metric) -> History {
-    let mut found: Vec<(&String, &StudyPoints, &Point)> = studies
-        .iter()
-        .filter_map(|(name, study)| {
-            let mut points = study.points.iter();
-            let point = points.find(|p| p.cell == cell && p.question == question)?;
-            Some((name, study, point))
-        })
-        .collect();
-    found.sort_by_key(|(name, study, _)| (study.started_ms, name.as_str()));
-    let skip = found.len().saturating_sub(LONGEST);
-    let found = &found[skip..];
+    let measured = studies.iter().filter_map(|(name, study)| {
+        let mut points = study.points.iter();
+        let point = points.find(|p| p.cell == cell && p.question == question)?;
+        Some((name, study, point))
+    });
+    let mut series: Vec<(&String, &StudyPoints, &Point)> = measured.collect();
+    series.sort_by_key(|(name, study, _)| (study.started_ms, name.as_str()));
+    let series = &series[series.len().saturating_sub(LONGEST)..];
     let entry = |(at, (name, study, point)): (usize, &(&String, &StudyPoints, &Point))| Entry {
         study: (*name).clone(),
         started_ms: study.started_ms,
@@ -138,18 +135,18 @@ pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Metric) 
         stddev: point.stddev,
         changed: match at {
             0 => Vec::new(),
-            _ => changed(&found[at - 1].1.host, &study.host),
+            _ => changed(&series[at - 1].1.host, &study.host),
         },
     };
-    let entries = found.iter().enumerate().map(entry).collect();
-    let logs: Vec<f64> = found.iter().map(|(_, _, point)| point.mean.ln()).collect();
+    let entries = series.iter().enumerate().map(entry).collect();
+    let logs: Vec<f64> = series.iter().map(|(_, _, point)| point.mean.ln()).collect();
     let shift = |c: super::change::Change| Shift {
         at: c.at,
         ratio: crate::estimate::ratio(c.after - c.before),
         p: c.p,
     };
     let shifts = changes(&logs, CHANGE_LEVEL).into_iter().map(shift).collect();
-    let work = found.last().map_or(Work::Bytes, |(_, _, point)| point.work);
+    let work = series.last().map_or(Work::Bytes, |(_, _, point)| point.work);
     History { cell: cell.to_owned(), question, work, entries, shifts }
 }
 

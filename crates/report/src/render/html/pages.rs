@@ -93,7 +93,7 @@ fn ratios(what: &str, pairings: &[&CellComparison]) -> Figure {
         let range = p.interval.map(|i| interval(i.low, i.high));
         let ratio = Cell::from(ratio(p.ratio)).within(range);
         let cells = [p.cell.to_string().into(), ratio, Cell::verdict(&p.verdict)];
-        table.row(cells).class(tone(p.verdict.better()));
+        table.row(cells).class = tone(p.verdict.better());
     }
     let caption = format!(
         "{what}. The second study as a multiple of the first, with intervals; the dashed line is \
