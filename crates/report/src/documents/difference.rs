@@ -1,10 +1,11 @@
 //! The difference of two profiles as a table.
 
-use crate::document::{Cell, Column, Document, Table, Tone};
-use crate::sections::ranking::{self, INTERVALS, amount_columns, amounts, decimals};
+use crate::document::Document;
+use crate::sections::ranking::{self, INTERVALS, decimals};
 use crate::sections::symptoms;
 use crate::wording::figures::{amount, listed, number, percent, plural};
 use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, RankingLine, Side};
+use bytepath_record::unit::GIB;
 
 /// Names in the lists of what appeared and what vanished.
 const NAMES: usize = 12;
@@ -40,20 +41,15 @@ fn heading(page: &mut Document, diff: &Diff) {
 }
 
 fn side(side: &Side) -> String {
-    let mut text = format!("{}: {} samples", titles(&side.profiles), side.samples);
-    if !side.event.is_empty() {
-        text += &format!(" of {}", side.event);
-    }
-    if let Some(bytes) = side.bytes {
-        text += &format!(", {} GiB", number(bytes / bytepath_record::unit::GIB, 2));
-    }
-    if let Some(packets) = side.packets {
-        text += &format!(", {} packets", amount(packets));
-    }
-    if let Some(seconds) = side.seconds {
-        text += &format!(", {} s", number(seconds, 1));
-    }
-    text
+    let Side { event, samples, bytes, packets, seconds, .. } = side;
+    let parts = [
+        Some(format!("{}: {samples} samples", titles(&side.profiles))),
+        (!event.is_empty()).then(|| format!(" of {event}")),
+        bytes.map(|bytes| format!(", {} GiB", number(bytes / GIB, 2))),
+        packets.map(|packets| format!(", {} packets", amount(packets))),
+        seconds.map(|seconds| format!(", {} s", number(seconds, 1))),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 /// The titles of a side's profiles: those that differ in the number of the trial alone,
@@ -80,32 +76,10 @@ fn table(page: &mut Document, diff: &Diff) {
         GroupBy::Role => Some("role"),
         GroupBy::Subsystem => Some("subsystem"),
     };
-    let mut columns = vec![Column::words("function", 0, Some(24))];
-    columns.extend(group.map(|title| Column::words(title, 0, Some(17))));
-    let intervals = diff.total.half_width.is_some();
-    columns.extend(amount_columns(intervals));
+    // Totals of functions include each other and do not add up.
+    let rest = diff.left_out.filter(|_| diff.measure == Measure::SelfOnly);
     let classed = diff.by != GroupBy::Subsystem;
-    columns.extend(classed.then(|| Column::words("subsystem", 2, None)));
-    let decimals = decimals(diff.total);
-    let mut table = Table::new(columns);
-    let mut add = |function: &str, of: &str, pair: Pair, subsystem: &str, tone: Tone| {
-        let mut cells = vec![Cell::from(function).tone(tone)];
-        cells.extend(group.map(|_| Cell::from(of)));
-        cells.extend(amounts(pair, decimals, intervals));
-        cells.extend(classed.then(|| Cell::from(subsystem).tone(Tone::Faint)));
-        table.row(cells);
-    };
-    add("all", "", diff.total, "", Tone::Strong);
-    for row in &diff.rows {
-        let subsystem = row.subsystem.map_or("of its caller", |s| s.name());
-        add(&row.function, &row.group, row.amount, subsystem, Tone::Plain);
-    }
-    if let Some(left) = diff.left_out {
-        // Totals of functions include each other and do not add up.
-        if diff.measure == Measure::SelfOnly {
-            add(&format!("{} more", left.rows), "", left.amount, "", Tone::Faint);
-        }
-    }
+    let table = ranking::functions(diff.total, &diff.rows, rest, (group, classed));
     page.add(table.flush());
     if let (Some(left), Measure::Total) = (diff.left_out, diff.measure) {
         page.text("", format!("and {} more", plural(left.rows as u64, "row")));

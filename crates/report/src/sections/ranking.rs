@@ -2,29 +2,36 @@
 
 use crate::document::{Cell, Column, Table, Tone};
 use crate::wording::figures::{self, digits, number};
-use bytepath_profile::Ranked;
-use bytepath_profile::diff::{Pair, RankingLine};
+use bytepath_profile::diff::{LeftOut, Pair, RankingLine, Row};
 
-/// The functions of two cells, most saved first.
-pub(crate) fn ranking(ranked: &Ranked) -> Table {
+/// The functions of two sides, most saved first: all together, each, and the rest; with a column
+/// for their group if that has a title, and for their subsystem if they are `classed`.
+pub(crate) fn functions(
+    total: Pair,
+    rows: &[Row],
+    rest: Option<LeftOut>,
+    (group, classed): (Option<&str>, bool),
+) -> Table {
+    let intervals = total.half_width.is_some();
     let mut columns = vec![Column::words("function", 0, Some(24))];
-    let intervals = ranked.total.half_width.is_some();
+    columns.extend(group.map(|title| Column::words(title, 0, Some(17))));
     columns.extend(amount_columns(intervals));
-    columns.push(Column::words("subsystem", 2, None));
-    let decimals = decimals(ranked.total);
-    let cells = |(function, pair, subsystem, tone): (String, Pair, &str, Tone)| {
-        let amounts = amounts(pair, decimals, intervals);
-        let subsystem = Cell::from(subsystem).tone(Tone::Faint);
-        [Cell::from(function).tone(tone)].into_iter().chain(amounts).chain([subsystem])
+    columns.extend(classed.then(|| Column::words("subsystem", 2, None)));
+    let decimals = decimals(total);
+    let cells = |(function, of, pair, subsystem, tone): (String, &str, Pair, &str, Tone)| {
+        let mut cells = vec![Cell::from(function).tone(tone)];
+        cells.extend(group.map(|_| Cell::from(of)));
+        cells.extend(amounts(pair, decimals, intervals));
+        cells.extend(classed.then(|| Cell::from(subsystem).tone(Tone::Faint)));
+        cells
     };
-    let all = ("all".to_owned(), ranked.total, "", Tone::Strong);
-    let rows = ranked.rows.iter().map(|row| {
+    let all = ("all".to_owned(), "", total, "", Tone::Strong);
+    let each = rows.iter().map(|row| {
         let subsystem = row.subsystem.map_or("of its caller", |s| s.name());
-        (row.function.clone(), row.amount, subsystem, Tone::Plain)
+        (row.function.clone(), row.group.as_str(), row.amount, subsystem, Tone::Plain)
     });
-    let rest =
-        ranked.left_out.map(|rest| (format!("{} more", rest.rows), rest.amount, "", Tone::Faint));
-    Table::rows(columns, [all].into_iter().chain(rows).chain(rest).map(cells))
+    let rest = rest.map(|rest| (format!("{} more", rest.rows), "", rest.amount, "", Tone::Faint));
+    Table::rows(columns, [all].into_iter().chain(each).chain(rest).map(cells))
 }
 
 /// Both rankings, place by place.

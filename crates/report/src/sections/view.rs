@@ -77,10 +77,13 @@ pub(crate) fn mean(summary: &Option<Summary>) -> Option<f64> {
 
 /// Class of a row in a page, by its verdict on one question.
 pub(crate) fn class(row: &Row, question: Metric) -> &'static str {
-    match row.comparison(question).map(|c| c.verdict.better()) {
-        Some(Some(true)) => "better",
-        Some(Some(false)) => "worse",
+    match row.comparison(question) {
         None if row.baseline => "base",
-        _ => "open",
+        comparison => class_of(comparison.and_then(|c| c.verdict.better())),
     }
+}
+
+/// Class of what is better or worse than something else.
+pub(crate) fn class_of(better: Option<bool>) -> &'static str {
+    better.map_or("open", |better| if better { "better" } else { "worse" })
 }

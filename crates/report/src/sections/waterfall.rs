@@ -64,7 +64,9 @@ pub(crate) fn functions_of(explanation: &Explanation) -> Section {
         let Ranked { unit, with, without, .. } = ranked;
         section.text("", format!("{unit}; with: {with}, without: {without}."));
         section.add(Block::Gap);
-        section.add(ranking::ranking(ranked).folded(&format!("{title}: {names}")));
+        let Ranked { total, rows, left_out, .. } = ranked;
+        let table = ranking::functions(*total, rows, *left_out, (None, true));
+        section.add(table.folded(&format!("{title}: {names}")));
         section.text("  ", "Of each function its own code; saved = without - with.");
         if ranked.total.half_width.is_some() {
             section.text("  ", ranking::INTERVALS);

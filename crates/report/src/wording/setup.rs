@@ -1,6 +1,6 @@
 //! What was run, on what, under which contract: the facts at the head of a report.
 
-use super::figures::{self, number, plural};
+use super::figures::{NONE, bytes, number, plural};
 use super::names;
 use crate::report::Subject;
 use bytepath_record::TrialStatus::Unavailable;
@@ -37,14 +37,8 @@ pub(crate) fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts.extend(way(&header.facts).map(|way| ("way", way)));
     facts.extend(workload(&cells));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
-    let varied = varied(&cells);
-    if !varied.is_empty() {
-        facts.push(("varied", varied));
-    }
-    let everywhere = names::left_out(subject.recorded, header);
-    if !everywhere.is_empty() {
-        facts.push(("in all", everywhere.join(", ")));
-    }
+    facts.push(("varied", varied(&cells)));
+    facts.push(("in all", names::left_out(subject.recorded, header).join(", ")));
     facts.push(("schedule", schedule(study)));
     if let Design::Slices { slice } = header.schedule.design {
         let slice = seconds(slice);
@@ -54,6 +48,7 @@ pub(crate) fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts.extend(settings(&header.settings));
     facts.extend(prepared(study));
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
+    facts.retain(|(_, text)| !text.is_empty());
     facts
 }
 
@@ -92,7 +87,7 @@ pub(crate) fn date(ms: u64) -> Option<String> {
 fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
     let lines = |lead: &str, f: &Facts| {
         let kernel = format!("{lead}{}", kernel(f));
-        let memory = figures::bytes(f.memory as f64);
+        let memory = bytes(f.memory as f64);
         let cpus = plural(f.cpus.len() as u64, "CPU");
         let user = if f.privileges.user_namespace {
             ", in a user namespace"
@@ -195,36 +190,23 @@ fn link(l: &LinkSettings) -> String {
     let cut = if l.tso || l.tap.is_some() { "" } else { " (no packet larger than the MTU)" };
     let mut text =
         format!("link {}: MTU {}, TSO {}{cut}, GRO {}", l.preset, l.mtu, flag(l.tso), flag(l.gro));
-    for (name, size) in [("GSO", l.gso_max), ("GRO", l.gro_max)] {
-        if let Some(size) = size {
-            text += &format!(", largest {name} packet {size}");
-        }
-    }
-    if let Some(tap) = &l.tap {
-        text += &format!(
-            ", {}, back-pressure {}",
-            plural(tap.queues.into(), "queue"),
-            flag(tap.backpressure)
-        );
-        text += if tap.vnet_header { ", virtio-net header" } else { "" };
-        text += if tap.uso { ", messages uncut" } else { "" };
-    }
     let qdisc = if l.qdisc == "none" { "noqueue" } else { &l.qdisc };
-    if l.tap.is_some() || l.queue_length.is_some() {
-        text += &format!(", qdisc {qdisc}");
-    }
-    if let Some(packets) = l.queue_length {
-        text += &format!(", queue length {packets}");
-    }
-    if let Some(most) = l.wmem {
-        text += &format!(", send buffers grow to {} at most", figures::bytes(f64::from(most)));
-    }
-    if l.threaded_napi {
-        text += ", threaded NAPI (a kernel thread receives)";
-    }
-    if let Some(cpu) = l.rps {
-        text += &format!(", RPS to CPU {cpu}");
-    }
+    let parts = [
+        l.gso_max.map(|size| format!(", largest GSO packet {size}")),
+        l.gro_max.map(|size| format!(", largest GRO packet {size}")),
+        l.tap.map(|tap| {
+            let queues = plural(tap.queues.into(), "queue");
+            format!(", {queues}, back-pressure {}", flag(tap.backpressure))
+        }),
+        l.tap.filter(|tap| tap.vnet_header).map(|_| ", virtio-net header".into()),
+        l.tap.filter(|tap| tap.uso).map(|_| ", messages uncut".into()),
+        (l.tap.is_some() || l.queue_length.is_some()).then(|| format!(", qdisc {qdisc}")),
+        l.queue_length.map(|packets| format!(", queue length {packets}")),
+        l.wmem.map(|most| format!(", send buffers grow to {} at most", bytes(most.into()))),
+        l.threaded_napi.then(|| ", threaded NAPI (a kernel thread receives)".into()),
+        l.rps.map(|cpu| format!(", RPS to CPU {cpu}")),
+    ];
+    text.extend(parts.into_iter().flatten());
     text
 }
 
@@ -256,7 +238,7 @@ pub(crate) fn pairs<'a, K: Display + 'a, V: Display + 'a>(
 
 /// The contract; message and read size where a stream has them.
 fn connections(s: &Stream, sizes: bool) -> String {
-    let size = |b: u64| figures::bytes(b as f64);
+    let size = |b: u64| bytes(b as f64);
     let buffers = match (s.send_buffer, s.receive_buffer) {
         (None, None) => "socket buffers autotuned".to_owned(),
         (tx, rx) => {
@@ -386,15 +368,13 @@ fn ceiling(c: &CopyCeiling) -> String {
     format!(
         "one core copies {} with buffers of {} (the table's ceiling), {} with {}",
         rate(c.workload),
-        figures::bytes(c.workload_size as f64),
+        bytes(c.workload_size as f64),
         rate(c.memory),
-        figures::bytes(c.memory_size as f64),
+        bytes(c.memory_size as f64),
     )
 }
 
 /// Seconds as a person writes them: `3 s`, `0.5 s`.
 pub(crate) fn seconds(s: f64) -> String {
-    Duration::try_from_secs_f64(s)
-        .map_or_else(|_| figures::NONE.into(), unit::seconds)
-        .replace('s', " s")
+    Duration::try_from_secs_f64(s).map_or_else(|_| NONE.into(), unit::seconds).replace('s', " s")
 }

@@ -60,8 +60,8 @@ pub(crate) fn row(study: &Study, rules: &Rules, of: &CellTrials) -> Row {
         retransmits: retransmits(measured),
         // The meter counts bytes, whatever the trial counts.
         pace: if work == Work::Bytes { pace(measured) } else { None },
-        receive_work: ReceiveWork::of(cell, measured),
-        sender_work: ReceiveWork::of_sender(cell, measured),
+        receive_work: ReceiveWork::of(cell, measured, Role::Receiver),
+        sender_work: ReceiveWork::of(cell, measured, Role::Sender),
         collisions: collisions(cell, &study.header.facts, apart),
         comparisons: Vec::new(),
         warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),

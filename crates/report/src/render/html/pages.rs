@@ -6,6 +6,7 @@ use crate::document::{Cell, Column, Document, Figure, Mark, Scale, Section, Tabl
 use crate::documents::advice::Advice;
 use crate::documents::observation::{self, direction};
 use crate::documents::{difference, studies};
+use crate::sections::class_of;
 use crate::wording::figures::{digits, figure, interval, number, percent, plural, ratio, unit};
 use crate::wording::setup::date;
 use crate::wording::verdicts;
@@ -93,7 +94,7 @@ fn ratios(what: &str, pairings: &[&CellComparison]) -> Figure {
         let range = p.interval.map(|i| interval(i.low, i.high));
         let ratio = Cell::from(ratio(p.ratio)).within(range);
         let cells = [p.cell.to_string().into(), ratio, Cell::verdict(&p.verdict)];
-        table.row(cells).class = tone(p.verdict.better());
+        table.row(cells).class = class_of(p.verdict.better());
     }
     let caption = format!(
         "{what}. The second study as a multiple of the first, with intervals; the dashed line is \
@@ -101,14 +102,6 @@ fn ratios(what: &str, pairings: &[&CellComparison]) -> Figure {
         if scale.low() > 0.0 { "The axis does not start at zero." } else { "" }
     );
     Figure::rows(caption, table, (scale, HEIGHT), pairings.iter().map(|p| marks(p)))
-}
-
-fn tone(better: Option<bool>) -> &'static str {
-    match better {
-        Some(true) => "better",
-        Some(false) => "worse",
-        None => "open",
-    }
 }
 
 /// Writes the page of a figure over time.
@@ -128,7 +121,7 @@ pub fn history(history: &History, out: &mut dyn Write) -> io::Result<()> {
         @for shift in &history.shifts {
             @let better = (shift.ratio > 1.0) == (question.direction() == Direction::Higher);
             p class="lede" {
-                strong class={ "word " (tone(Some(better))) } { "CHANGE" } " "
+                strong class={ "word " (class_of(Some(better))) } { "CHANGE" } " "
                 (ratio(shift.ratio)) " with the study " (named(shift.at)) "."
             }
         }
