@@ -1,6 +1,6 @@
-//! What a study has measured so far, for who watches it run: means and intervals, and no
-//! verdict, because a verdict that may be drawn after any block is wrong more often than
-//! it says.
+//! What a running study has measured, for those who watch it: means and intervals, and no
+//! verdict, because a verdict that may be drawn after any block is wrong more often than its
+//! confidence allows.
 
 use crate::document::{Column, Document, Media, Table, Tone};
 use crate::report::Subject;

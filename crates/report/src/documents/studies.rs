@@ -9,7 +9,7 @@ use crate::wording::setup::date;
 use crate::wording::verdicts;
 use bytepath_record::{Study, Work};
 use bytepath_stats::{
-    CHANGE_LEVEL, CellComparison, Difference, Direction, Entry, History, Metric, Shift,
+    BetterDirection, CHANGE_LEVEL, CellComparison, Difference, Entry, History, Metric, Shift,
     StudyComparison, Summary, ThresholdResult, Weight,
 };
 
@@ -189,7 +189,8 @@ pub fn history(history: &History) -> Document {
     page.heading(format!("{}: {what}, {studies}", history.cell));
     let entries = history.entries.iter().enumerate().map(|(at, entry)| {
         let shift = history.shifts.iter().find(|s| s.at == at);
-        let better = shift.map(|s| (s.ratio > 1.0) == (question.direction() == Direction::Higher));
+        let better =
+            shift.map(|s| (s.ratio > 1.0) == (question.direction() == BetterDirection::Higher));
         let remark = Cell::from(remark(entry, shift)).tone(Tone::of(better));
         (entry, figure(question, work, entry.mean), remark)
     });

@@ -1,4 +1,4 @@
-//! `csv`: the long table as text, quoted as RFC 4180 says, for spreadsheets and
+//! `csv`: the long table as text, quoted by RFC 4180, for spreadsheets and
 //! scripts. Lines end in a line feed alone, which every CSV reader accepts and
 //! every Unix tool expects. An absent value is an empty field.
 

@@ -12,11 +12,11 @@ use std::io::{self, Write};
 /// The document. `analysis.schema` is its version.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// Says what this is, wherever it is found.
+    /// Identifies the document.
     format: &'static str,
-    /// What was asked and on which hosts.
+    /// What was requested, and on which hosts.
     study: &'a StudyHeader,
-    /// What to use, why, and what is undecided, in sentences; empty where nothing was
+    /// What to use, why, and what is undecided, in sentences; empty if nothing was
     /// compared.
     answer: Vec<String>,
     analysis: &'a Analysis,

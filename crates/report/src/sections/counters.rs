@@ -35,7 +35,7 @@ struct Group {
     unit: &'static str,
 }
 
-/// All groups of all cells; `None` if the meter did not run.
+/// All groups of all cells; empty if the meter did not run.
 fn groups(study: &Study, analysis: &Analysis) -> Vec<Group> {
     analysis.rows.iter().flat_map(|row| of_cell(study, row)).collect()
 }
@@ -52,16 +52,16 @@ fn of_cell(study: &Study, row: &Row) -> Vec<Group> {
     }
     let group = |scope: &Scope| {
         let Scope::Threads(role, name) = scope else { return None };
-        let own: Vec<&Trial> = trials
+        let metered: Vec<&Trial> = trials
             .iter()
             .copied()
             .filter(|trial| trial.reading("counters.threads", scope).is_some())
             .collect();
         // What one trial did not count is not known of all.
         let sum = |metric: &str, scope: &Scope| {
-            own.iter().map(|trial| trial.reading(metric, scope)).sum::<Option<f64>>()
+            metered.iter().map(|trial| trial.reading(metric, scope)).sum::<Option<f64>>()
         };
-        let mean = |metric: &str| Some(sum(metric, scope)? / own.len() as f64);
+        let mean = |metric: &str| Some(sum(metric, scope)? / metered.len() as f64);
         let is_clock = |event: &str| event == "task-clock";
         let event = |event: &&str| Count {
             name: (*event).to_owned(),
@@ -84,7 +84,7 @@ fn of_cell(study: &Study, row: &Row) -> Vec<Group> {
             title: title(row.work, *role, name),
             threads: mean("counters.threads")?,
             counts: Counts { title: row.cell.to_string(), rows, notes: Vec::new() },
-            units: own.iter().map(|trial| trial.count as f64).sum::<f64>() / terms.unit_size,
+            units: metered.iter().map(|trial| trial.count as f64).sum::<f64>() / terms.unit_size,
             unit: terms.unit,
         })
     };
@@ -119,7 +119,7 @@ impl Group {
     }
 }
 
-/// What the machine cannot count, in a sentence; none if it counts all.
+/// What the machine cannot count, in a sentence; `None` if it counts all.
 fn absent(groups: &[Group]) -> Option<String> {
     let nowhere = |event: &&&str| groups.iter().all(|group| group.value(event).is_none());
     let events: Vec<&str> = EVENTS.iter().filter(nowhere).copied().collect();

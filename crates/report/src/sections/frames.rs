@@ -7,7 +7,7 @@ use crate::wording::figures::{NONE, level, number, percent, three};
 use bytepath_profile::waterfall::{Part, Waterfall};
 use bytepath_profile::{Ends, Explanation};
 use bytepath_record::{CellId, Role, Work};
-use bytepath_stats::{Analysis, FactStep, RateLimit, Row, What, fact_steps};
+use bytepath_stats::{Analysis, FactKind, FactStep, RateLimit, Row, fact_steps};
 
 const TITLE: &str = "Why the packet rate differs";
 
@@ -71,7 +71,8 @@ pub fn why(
         let of_end = |(role, steps): (Role, &Waterfall)| by_function(role, steps);
         lines.extend(Role::ALL.into_iter().zip(pair).filter_map(of_end));
     }
-    let open = steps.iter().filter(reportable).filter(|step| !matters(step) && is_seen(step));
+    let open =
+        steps.iter().filter(reportable).filter(|step| !matters(step) && is_large_enough(step));
     let open: Vec<String> = open.map(|step| short(step.what)).collect();
     if !open.is_empty() {
         lines.push(format!("Not resolved, or too small to matter: {}.", open.join(", ")));
@@ -88,16 +89,19 @@ fn bound_by(bound: RateLimit) -> &'static str {
     }
 }
 
-/// Whether it says how fast something is.
-fn is_speed(what: &What) -> bool {
-    matches!(what, What::Rate | What::Busy { .. } | What::Cost { .. } | What::Spinning)
+/// Whether it is about how fast something is.
+fn is_speed(what: &FactKind) -> bool {
+    matches!(
+        what,
+        FactKind::Rate | FactKind::Busy { .. } | FactKind::Cost { .. } | FactKind::Spinning
+    )
 }
 
 /// Whether there is enough of it on either side to be spoken of.
-fn is_seen(step: &FactStep) -> bool {
+fn is_large_enough(step: &FactStep) -> bool {
     let least = match step.what {
-        What::Rate => 0.0,
-        What::Cost { .. } | What::Spinning => 10e-9,
+        FactKind::Rate => 0.0,
+        FactKind::Cost { .. } | FactKind::Spinning => 10e-9,
         _ => 0.01,
     };
     step.before.mean.max(step.after.mean) >= least
@@ -109,7 +113,7 @@ fn matters(step: &FactStep) -> bool {
         Some(_) => step.resolved() && part >= SMALL,
         None => part >= SMALL_AND_ALONE,
     };
-    *step.what == What::Rate || (changed && is_seen(step))
+    *step.what == FactKind::Rate || (changed && is_large_enough(step))
 }
 
 fn actor(role: Role) -> &'static str {
@@ -117,11 +121,11 @@ fn actor(role: Role) -> &'static str {
 }
 
 /// A figure in its display unit.
-fn figure(what: &What, value: f64) -> String {
+fn figure(what: &FactKind, value: f64) -> String {
     match what {
-        What::Rate => format!("{} Kpps", three(value / 1e3)),
-        What::Lost | What::TurnedBack | What::Busy { .. } => percent(value),
-        What::Cost { .. } | What::Spinning => format!("{} ns", three(value * 1e9)),
+        FactKind::Rate => format!("{} Kpps", three(value / 1e3)),
+        FactKind::Lost | FactKind::TurnedBack | FactKind::Busy { .. } => percent(value),
+        FactKind::Cost { .. } | FactKind::Spinning => format!("{} ns", three(value * 1e9)),
         _ => three(value),
     }
 }
@@ -131,7 +135,7 @@ fn change(step: &FactStep, confidence: f64) -> String {
     let [before, after] = [step.before.mean, step.after.mean].map(|mean| figure(step.what, mean));
     let signed = |value: f64| {
         let text = match step.what {
-            What::Lost | What::TurnedBack | What::Busy { .. } => {
+            FactKind::Lost | FactKind::TurnedBack | FactKind::Busy { .. } => {
                 format!("{} points", number(value * 100.0, 1))
             }
             what => figure(what, value),
@@ -150,25 +154,27 @@ fn sentence(step: &FactStep, confidence: f64) -> String {
     let change = change(step, confidence);
     let each = |what: &str| format!("{what}, for each packet: {change}.");
     match step.what {
-        What::Rate if step.half_width.is_some() && !step.resolved() => {
+        FactKind::Rate if step.half_width.is_some() && !step.resolved() => {
             format!("The sink takes in {change}, which is not resolved.")
         }
-        What::Rate => format!("The sink takes in {change}."),
-        What::Lost => format!("Lost, of the generated packets: {change}."),
-        What::TurnedBack => {
+        FactKind::Rate => format!("The sink takes in {change}."),
+        FactKind::Lost => format!("Lost, of the generated packets: {change}."),
+        FactKind::TurnedBack => {
             let is_worse = step.change() > 0.0;
             let spins = if is_worse { ", so that it spins on a stopped queue" } else { "" };
             format!("Rejected, of what the generator offers{spins}: {change}.")
         }
-        What::Busy { role } => {
+        FactKind::Busy { role } => {
             format!("Of the time, a thread of the {} runs {change}.", actor(*role))
         }
-        What::Cost { role } => {
+        FactKind::Cost { role } => {
             format!("By the CPU meter a packet costs the {} {change}.", actor(*role))
         }
-        What::Spinning => format!("Spinning for locks of the kernel costs a packet {change}."),
-        What::Requeues => each("Requeued by the queueing discipline because the device is full"),
-        What::Woken { from, to, .. } => {
+        FactKind::Spinning => format!("Spinning for locks of the kernel costs a packet {change}."),
+        FactKind::Requeues => {
+            each("Requeued by the queueing discipline because the device is full")
+        }
+        FactKind::Woken { from, to, .. } => {
             let who = short(step.what);
             each(&format!("In the profile trials {who}, from CPU {from} to run on CPU {to}"))
         }
@@ -182,27 +188,27 @@ fn capital(text: &str) -> String {
 }
 
 /// What it is, in a few words.
-fn short(what: &What) -> String {
+fn short(what: &FactKind) -> String {
     let of = |role: &Role, what: &str| format!("the {}'s {what}", actor(*role));
     let plain = |text: &str| text.to_owned();
     match what {
-        What::Rate => plain("the rate"),
-        What::Lost => plain("losses"),
-        What::TurnedBack => plain("what is rejected"),
-        What::Busy { role } => of(role, "share of its CPU"),
-        What::Cost { role } => of(role, "cost"),
-        What::Spinning => plain("spinning for locks"),
-        What::Requeues => plain("requeues"),
-        What::Stops => plain("stops of the device's queues"),
-        What::Sleeps { role } => of(role, "threads going to sleep"),
-        What::WorkerSleeps { role } => {
+        FactKind::Rate => plain("the rate"),
+        FactKind::Lost => plain("losses"),
+        FactKind::TurnedBack => plain("what is rejected"),
+        FactKind::Busy { role } => of(role, "share of its CPU"),
+        FactKind::Cost { role } => of(role, "cost"),
+        FactKind::Spinning => plain("spinning for locks"),
+        FactKind::Requeues => plain("requeues"),
+        FactKind::Stops => plain("stops of the device's queues"),
+        FactKind::Sleeps { role } => of(role, "threads going to sleep"),
+        FactKind::WorkerSleeps { role } => {
             format!("sleeps of kernel threads that work for the {}", actor(*role))
         }
-        What::Waits => of(&Role::Receiver, "waits"),
-        What::Reads => of(&Role::Receiver, "reads"),
-        What::Wakes => of(&Role::Receiver, "waits ended by a packet"),
-        What::Batches => plain("batches of vhost's queue"),
-        What::Woken { role, group, by, .. } => {
+        FactKind::Waits => of(&Role::Receiver, "waits"),
+        FactKind::Reads => of(&Role::Receiver, "reads"),
+        FactKind::Wakes => of(&Role::Receiver, "waits ended by a packet"),
+        FactKind::Batches => plain("batches of vhost's queue"),
+        FactKind::Woken { role, group, by, .. } => {
             let who = match group.as_str() {
                 "flows" => format!("the {}", actor(*role)),
                 other => format!("a {other} thread"),
@@ -216,10 +222,10 @@ fn short(what: &What) -> String {
             };
             format!("{who} is woken by {by}")
         }
-        What::Reschedules => plain("rescheduling interrupts"),
-        What::Calls => plain("function-call interrupts"),
-        What::NetTx => plain("NET_TX softirqs"),
-        What::NetRx => plain("NET_RX softirqs"),
+        FactKind::Reschedules => plain("rescheduling interrupts"),
+        FactKind::Calls => plain("function-call interrupts"),
+        FactKind::NetTx => plain("NET_TX softirqs"),
+        FactKind::NetRx => plain("NET_RX softirqs"),
     }
 }
 
@@ -272,13 +278,13 @@ pub(crate) fn differences<'a>(all: impl IntoIterator<Item = &'a RateDifference>)
 /// What the ends of every cell did for each packet that was received.
 pub(crate) fn work(view: &View) -> Section {
     let analysis = view.analysis;
-    let is_shown = |what: &What| match what {
-        What::Rate | What::Lost | What::Busy { .. } | What::Woken { .. } => false,
-        What::Cost { .. } | What::Spinning => analysis.functional.is_none(),
+    let is_shown = |what: &FactKind| match what {
+        FactKind::Rate | FactKind::Lost | FactKind::Busy { .. } | FactKind::Woken { .. } => false,
+        FactKind::Cost { .. } | FactKind::Spinning => analysis.functional.is_none(),
         _ => true,
     };
     let rows = || analysis.rows.iter().filter(|row| !row.facts.is_empty());
-    let mut kinds: Vec<&What> = Vec::new();
+    let mut kinds: Vec<&FactKind> = Vec::new();
     for fact in rows().flat_map(|row| &row.facts).filter(|fact| is_shown(&fact.what)) {
         if !kinds.contains(&&fact.what) {
             kinds.push(&fact.what);

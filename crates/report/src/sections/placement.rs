@@ -71,7 +71,7 @@ fn asked(row: &Row) -> Option<Option<u32>> {
     row.receive_work.as_ref().map(|work| work.asked)
 }
 
-/// The part of a cell's id that says where it was placed.
+/// The part of a cell's id that names its placement.
 fn placement(row: &Row) -> Option<&str> {
     row.cell.0.split(' ').find(|level| level.starts_with("cores="))
 }

@@ -6,7 +6,7 @@ use super::figures::{figure, level, listed, percent, plural, ratio, unit};
 use super::text::{self, mean};
 use super::verdicts::superlative;
 use bytepath_profile::Explanation;
-use bytepath_stats::{Analysis, Comparison, Metric, Needs, Recommendation, Row};
+use bytepath_stats::{Analysis, Comparison, Metric, Recommendation, Requirement, Row};
 
 /// Cells that a sentence names; more are counted.
 const NAMED: usize = 4;
@@ -214,14 +214,14 @@ fn about(question: Metric, analysis: &Analysis) -> &'static str {
     }
 }
 
-fn remedy(analysis: &Analysis, needs: Needs) -> String {
+fn remedy(analysis: &Analysis, needs: Requirement) -> String {
     let (base, margin) = (&analysis.baseline, level(analysis.rules.margin));
     match needs {
-        Needs::LessNoise(floor) => {
+        Requirement::LessNoise(floor) => {
             let floor = percent(floor);
             format!("within the noise of this study, {floor}; repeat on a quieter machine")
         }
-        Needs::Blocks(blocks) => {
+        Requirement::Blocks(blocks) => {
             let plan = match blocks {
                 Some(n) => format!("about {n} blocks (--blocks {n}) would tell"),
                 None => "it would take more than 1000 blocks to tell".to_owned(),

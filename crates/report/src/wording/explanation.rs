@@ -153,9 +153,8 @@ fn total(waterfall: &Waterfall) -> Change {
     waterfall.check.map_or(waterfall.sampled, |check| check.metered)
 }
 
-/// The waterfall in plain words: names what the intervals leave no doubt of; where they leave
-/// doubt of every step, the largest, and says so.
-/// Where the study is `functional`, nothing in them says what anything costs.
+/// The waterfall in plain words: the steps that the intervals resolve, or, if they resolve none,
+/// the largest, as unresolved. If the study is `functional`, no word is about what anything costs.
 pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, .. } = waterfall;
     let digits = decimals(waterfall);
@@ -246,7 +245,7 @@ pub(crate) fn check(waterfall: &Waterfall) -> String {
         );
     };
     let verdict = if holds { "within" } else { "BEYOND" };
-    // A check that nothing can fail says nothing.
+    // A check that nothing can fail shows nothing.
     let weak = if holds && tolerance >= metered.mean.abs() {
         " That is wider than the difference itself: more profile trials are needed."
     } else {
@@ -270,7 +269,7 @@ pub(crate) fn rule(waterfall: &Waterfall) -> String {
     )
 }
 
-/// What else has to be said, once for all waterfalls.
+/// Remarks on all waterfalls together.
 pub(crate) fn remarks(explanation: &Explanation) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(part) = explanation.classified {

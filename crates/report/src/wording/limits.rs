@@ -42,16 +42,16 @@ const TROUBLE: &[(&str, &str)] = &[
 
 /// Sentences, the most important first; empty if TCP moved nothing or was not observed.
 pub fn limits(observation: &Observation) -> Vec<String> {
-    observation.tcp.as_ref().map_or_else(Vec::new, |tcp| waits(tcp, observation.seconds))
+    observation.tcp.as_ref().map_or_else(Vec::new, |tcp| sentences(tcp, observation.seconds))
 }
 
-fn waits(tcp: &ObservedTcp, seconds: f64) -> Vec<String> {
+fn sentences(tcp: &ObservedTcp, seconds: f64) -> Vec<String> {
     let all = tcp.connections.as_slice();
     let Some(busiest) = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy)) else {
         return Vec::new();
     };
     let (lost, is_much) = retransmitted(all);
-    let mut sentences = waited(all);
+    let mut sentences = busy_time(all);
     sentences.extend(idle(busiest, seconds));
     let at = if is_much { 0 } else { sentences.len() };
     sentences.splice(at..at, lost);
@@ -95,7 +95,7 @@ fn retransmitted(all: &[Connection]) -> (Option<String>, bool) {
 }
 
 /// What the time with data in flight was spent on.
-fn waited(all: &[Connection]) -> Vec<String> {
+fn busy_time(all: &[Connection]) -> Vec<String> {
     let sum = |of: fn(&Connection) -> f64| all.iter().map(of).sum::<f64>();
     let busy = sum(|c| c.busy);
     if busy <= 0.0 {
@@ -190,7 +190,7 @@ mod tests {
 
     fn said(connections: &[Connection], seconds: f64, counters: &[(&str, u64)]) -> Vec<String> {
         let counters = counters.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
-        waits(&ObservedTcp { connections: connections.to_vec(), counters }, seconds)
+        sentences(&ObservedTcp { connections: connections.to_vec(), counters }, seconds)
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
 pub const MODEL: &str = "(model): a software device with a configured latency and bandwidth; \
     it shows that the driver is correct, not how fast a device is";
 
-/// `dsa-model (model)`: the label says wherever it is named that its times are not a device's.
+/// `dsa-model (model)`: marked wherever it is named, because its times are not a device's.
 pub(crate) fn name(engine: &str, model: bool) -> String {
     if model { format!("{engine} (model)") } else { engine.to_owned() }
 }

@@ -7,8 +7,8 @@ use super::figures::{
 use super::verdicts::superlative;
 use bytepath_record::{Evidence, Manner, Percentile, Role};
 use bytepath_stats::{
-    Analysis, Comparison, Counted, CpuRule, Direction, End, Failure, Metric, ReceiveWork, Row,
-    rejections,
+    Analysis, BetterDirection, Comparison, CountedText, CpuRule, End, Failure, Metric, ReceiveWork,
+    Row, rejections,
 };
 use std::fmt::Display;
 
@@ -26,8 +26,8 @@ fn leaders(analysis: &Analysis) -> Vec<(String, String)> {
         let mean = |row: &Row| mean(analysis, row, question);
         let all = rows().filter_map(|row| Some((row, mean(row)?)));
         let (row, best) = match question.direction() {
-            Direction::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
-            Direction::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
+            BetterDirection::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
+            BetterDirection::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
         }?;
         let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
         let ends = if is_cost { ", both ends" } else { "" };
@@ -130,7 +130,7 @@ fn standing(row: &Row, analysis: &Analysis) -> String {
 }
 
 /// The label, or all of them with their counts where trials disagree.
-pub(crate) fn labels(labels: &[Counted]) -> String {
+pub(crate) fn labels(labels: &[CountedText]) -> String {
     match labels {
         [] => NONE.into(),
         [one] => one.text.clone(),
@@ -349,7 +349,7 @@ pub(crate) fn warnings(analysis: &Analysis) -> Vec<String> {
 }
 
 /// A sentence and how often it occurs.
-pub(crate) fn counted(sentence: &Counted) -> String {
+pub(crate) fn counted(sentence: &CountedText) -> String {
     match sentence.count {
         0 | 1 => sentence.text.clone(),
         n => format!("{} ({} similar)", sentence.text, n - 1),

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 /// A sentence, and in how many trials it occurs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Counted {
+pub struct CountedText {
     /// The sentence, as the first trial worded it.
     pub text: String,
     /// In how many, counting those that differ in their numbers only.
@@ -18,7 +18,7 @@ pub struct Counted {
 /// each; those of the same kinds only once.
 pub fn rejections(events: &[String], of: usize) -> Vec<String> {
     let all = count_by(events.iter().map(String::as_str), kinds).into_iter();
-    let words = |Counted { text, count }: Counted| match count {
+    let words = |CountedText { text, count }: CountedText| match count {
         1 => format!("1 of {of} rejected: {text}"),
         n => format!("{n} of {of} rejected, the first because {text}"),
     };
@@ -27,28 +27,28 @@ pub fn rejections(events: &[String], of: usize) -> Vec<String> {
 
 /// Counts sentences in the order in which they first came. Two that differ only
 /// in their digits are the same sentence: a warning carries its measurement.
-pub(crate) fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+pub(crate) fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<CountedText> {
     count_by(sentences, shape)
 }
 
 fn count_by<'a>(
     sentences: impl IntoIterator<Item = &'a str>,
     kind: fn(&str) -> String,
-) -> Vec<Counted> {
-    let mut counted: Vec<Counted> = Vec::new();
+) -> Vec<CountedText> {
+    let mut counted: Vec<CountedText> = Vec::new();
     let mut kinds: HashMap<String, usize> = HashMap::new();
     for text in sentences {
         let at = *kinds.entry(kind(text)).or_insert(counted.len());
         match counted.get_mut(at) {
             Some(same) => same.count += 1,
-            None => counted.push(Counted { text: text.to_owned(), count: 1 }),
+            None => counted.push(CountedText { text: text.to_owned(), count: 1 }),
         }
     }
     counted
 }
 
 /// Counts words in the order in which they first came; empty ones are not counted.
-pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<CountedText> {
     count_by(words.into_iter().filter(|word| !word.is_empty()), str::to_owned)
 }
 

@@ -2,7 +2,7 @@
 
 use bytepath_math::two_sided;
 
-/// Most blocks that a plan will refer to; above that it says "more".
+/// Most blocks that a plan will refer to; above that it is "more".
 pub(crate) const MOST_BLOCKS: u32 = 1000;
 
 /// The probability with which a plan answers.

@@ -13,7 +13,7 @@ pub struct Summary {
     pub min: f64,
     pub max: f64,
     /// Sample standard deviation (n - 1 below the line); `None` below two values,
-    /// because one value says nothing of its spread.
+    /// because one value has no spread.
     pub stddev: Option<f64>,
     /// Where the true mean lies, by Student's t; `None` below two values, and none
     /// where it was not requested.

@@ -11,14 +11,14 @@
 //! every cell has every block: nothing was chosen there.
 
 use crate::estimate::Effect;
-use crate::metric::{Direction, Metric};
+use crate::metric::{BetterDirection, Metric};
 use crate::rules::Rules;
 use crate::study::{Analysis, analyse};
 use crate::verdict::Verdict;
 use bytepath_record::{CellId, Study, Trial, TrialStatus};
 use std::collections::{BTreeMap, HashSet};
 
-/// Least blocks of a pass: an interval over two, with t at 12.7, says next to nothing.
+/// Least blocks of a pass: an interval over two, with t at 12.7, shows next to nothing.
 const LEAST: u32 = 3;
 
 /// Blocks that each chosen cell is to have before another is chosen.
@@ -116,8 +116,8 @@ fn matter(analysis: &Analysis) -> Vec<CellId> {
         })
     };
     let gain = |question: Metric, effect: &Effect| match question.direction() {
-        Direction::Higher => effect.log_mean,
-        Direction::Lower => -effect.log_mean,
+        BetterDirection::Higher => effect.log_mean,
+        BetterDirection::Lower => -effect.log_mean,
     };
     let leaders = questions.into_iter().filter_map(|question| {
         let better = effects(question).map(|(cell, _, effect)| (cell, gain(question, effect)));

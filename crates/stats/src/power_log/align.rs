@@ -34,7 +34,7 @@ pub struct Alignment {
     pub explained: f64,
 }
 
-/// Finds the offset at which a log fits the times at which streams flowed. An error says
+/// Finds the offset at which a log fits the times at which streams flowed. An error explains
 /// what the log would need.
 pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
     let stretches = merged(flowed);

@@ -90,8 +90,8 @@ impl Log {
         steps.get(steps.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// Joules between two moments of its own clock, and the readings among them; none
-    /// where the log does not cover them. Straight lines go from reading to reading.
+    /// Joules between two moments of its own clock, and the readings among them; `None`
+    /// if the log does not cover them. Straight lines go from reading to reading.
     pub fn energy(&self, begin: f64, end: f64) -> Option<(f64, u32)> {
         let (first, last) = self.extent();
         if !(begin >= first && end <= last && begin <= end) {
@@ -137,7 +137,7 @@ fn delimiter(line: &str) -> u8 {
     candidates.into_iter().find(|byte| line.as_bytes().contains(byte)).unwrap_or(b' ')
 }
 
-/// Columns of time and power, and whether a line of names said so.
+/// Columns of time and power, and whether the line names them.
 fn named_columns(fields: &[&str]) -> ((usize, usize), bool) {
     let named = fields.first().is_some_and(|field| seconds(field).is_none());
     if !named {

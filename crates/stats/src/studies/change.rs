@@ -55,7 +55,7 @@ pub fn changes(values: &[f64], level: f64) -> Vec<Change> {
     }
     let bounds = bounds(&cuts, values.len());
     let mean = |part: &[f64]| part.iter().map(|v| v / part.len() as f64).sum::<f64>();
-    let mut found: Vec<Change> = cuts
+    let mut changes: Vec<Change> = cuts
         .iter()
         .filter_map(|(at, p)| {
             let place = bounds.iter().position(|b| b == at)?;
@@ -64,8 +64,8 @@ pub fn changes(values: &[f64], level: f64) -> Vec<Change> {
             Some(Change { at: *at, p: *p, before, after })
         })
         .collect();
-    found.sort_by_key(|c| c.at);
-    found
+    changes.sort_by_key(|c| c.at);
+    changes
 }
 
 /// Begin, cuts in order, end.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_says_nothing() {
+    fn short_series_have_no_changes() {
         assert!(changes(&[], 0.05).is_empty());
         assert!(changes(&[1.0, 2.0, 9.0], 0.05).is_empty());
         assert!(changes(&[1.0, 1.0, 9.0, 9.0], 0.01).is_empty(), "6 orders have no 1 %");

@@ -15,7 +15,7 @@ pub const CHANGE_LEVEL: f64 = 0.01;
 /// Longest series that is searched; of a longer one the newest part.
 const LONGEST: usize = 500;
 
-/// What one study says of all of its cells.
+/// The figures of all cells of one study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StudyPoints {
     /// When it began, milliseconds since the Unix epoch.
@@ -82,7 +82,7 @@ pub struct Shift {
     pub p: f64,
 }
 
-/// What a study says.
+/// The figures of a study.
 pub fn points(study: &Study) -> StudyPoints {
     let header = &study.header;
     let mut points = Vec::new();

@@ -307,8 +307,8 @@ pub const PUBLISHED_FACTORS: [&str; 13] = [
     "load",
 ];
 
-/// The level of a factor of a cell, as published works are written down. `apart` says that
-/// each end has a machine of its own.
+/// The level of a factor of a cell, as published works are written down. `apart` is true if each end
+/// has its own machine.
 fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
     let size = |bytes: u64| match bytes {
         b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{}M", b >> 20),

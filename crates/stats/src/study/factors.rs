@@ -73,7 +73,7 @@ pub struct Interaction {
 }
 
 /// The view of a study, without effects where no speed was measured or no block has both
-/// sides. `None` if fewer than two factors vary: the comparison of the cells says all there is.
+/// sides. `None` if fewer than two factors vary: the comparison of the cells is complete.
 pub(crate) fn factor_view(
     comparer: &Comparer,
     cells: &[Side],

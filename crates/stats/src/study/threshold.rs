@@ -88,7 +88,7 @@ pub struct Subject<'a> {
 }
 
 impl Threshold {
-    /// Reads a threshold; the fault says what would be right.
+    /// Reads a threshold; the fault has an example of what would be right.
     pub fn parse(text: &str) -> Result<Threshold, Fault> {
         const EXAMPLE: &str = "write CELL.rate slower 2%, CELL.cpu more 5%, CELL.instructions \
                                more 3% or CELL.p99 higher 10%";

@@ -19,7 +19,7 @@
 //! worked in the same proportion.
 //!
 //! **Exact.** Where the kernel kept an account for the meter `cpu` (a reading
-//! `cpu.foreign` of the role's CPU says so), nothing is proportioned: user and system time
+//! `cpu.foreign` of the role's CPU shows that), nothing is proportioned: user and system time
 //! are those of the role's threads and io_uring workers on all CPUs, softirq is what
 //! softirqs and interrupts took of its own CPU, and work of others is not in the total.
 //! Time that the hypervisor took is subtracted from each in proportion. By the second rule the
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(role_cpu(&cell("a"), &unseen, Role::Sender), None);
     }
 
-    /// What the kernel's account says of a role on a CPU: made up.
+    /// A made-up account by the kernel of a role on a CPU.
     fn accounted(t: Trial, cpu: u32, [user, system, uring, foreign]: [f64; 4]) -> Trial {
         let role = Role::ALL[cpu as usize];
         let metric = |kind: &str| format!("cpu.{role}.{kind}");

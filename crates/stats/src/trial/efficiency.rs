@@ -92,7 +92,7 @@ impl Costs {
         self.rate / self.work.terms().unit_size
     }
 
-    /// The figure of a question about costs; none of other questions. CPU time that
+    /// The figure of a question about costs; `None` of other questions. CPU time that
     /// counts instructions answers for those, and not for time.
     pub fn answer(&self, question: Metric) -> Option<f64> {
         match (question, self.instructions_per_second) {

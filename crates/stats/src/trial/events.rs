@@ -47,7 +47,7 @@ const TICK: f64 = 0.01;
 /// How far the meters' window may be from the stream's: a part of it, and seconds.
 const OUT_OF_STEP: (f64, f64) = (0.1, 0.05);
 
-/// The events that invalidate a trial, each in words; none if it counts. Only a
+/// The events that invalidate a trial, each in words; empty if it counts. Only a
 /// measured trial has any. What no meter saw cannot spoil it. `earlier` are the trials of
 /// the same cell that were measured before.
 pub fn judge_events(

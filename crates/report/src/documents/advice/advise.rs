@@ -33,7 +33,7 @@ pub struct Advice {
     /// The answer in one sentence.
     pub first: String,
     /// The directions in which it moved bytes over TCP.
-    pub directions: Vec<Direction>,
+    pub directions: Vec<DirectionAdvice>,
     /// Why there is none, or none for a direction.
     pub refused: Vec<Refusal>,
     /// What the reader of the figures should know.
@@ -50,7 +50,7 @@ pub struct Refusal {
 
 /// Bytes in one direction, and how else they could go.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Direction {
+pub struct DirectionAdvice {
     /// The role that the program has in it.
     pub role: Role,
     /// The calls it makes.
@@ -86,21 +86,21 @@ pub struct Alternative {
     /// CPU seconds per GiB of the program's role: as it is, and this way; means.
     pub cpu_per_gib: [f64; 2],
     /// CPU seconds saved per GiB: mean and interval of the differences block by block.
-    pub saved_per_gib: Range,
+    pub saved_per_gib: MeanRange,
     /// CPU seconds saved over all of the program's bytes in this direction.
-    pub saved: Range,
+    pub saved: MeanRange,
     /// Whether the interval is on one side of zero.
     pub shown: bool,
     /// Seconds saved over all of the bytes; `None` if CPU time was not what it waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_saved: Option<Range>,
+    pub time_saved: Option<MeanRange>,
     /// What the figures rest on.
     pub basis: String,
 }
 
 /// A mean and the interval it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Range {
+pub struct MeanRange {
     pub mean: f64,
     pub low: f64,
     pub high: f64,
@@ -116,7 +116,8 @@ pub fn advise(observed: &Observation, study: &Study) -> Advice {
                 Err(reason) => refused.push(Refusal { what: role_words(role).into(), reason }),
             }
         }
-        let mut options = directions.iter().flat_map(|direction: &Direction| &direction.options);
+        let mut options =
+            directions.iter().flat_map(|direction: &DirectionAdvice| &direction.options);
         if options.any(|option| option.time_saved.is_none()) {
             remarks.push(
                 "No time is predicted, only CPU time: no thread of the program was on a CPU for \
@@ -180,12 +181,12 @@ fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, Strin
     Ok(remarks)
 }
 
-/// The answer for one direction; none if nothing was moved that way.
+/// The answer for one direction; `None` if nothing was moved that way.
 fn direction(
     observed: &Observation,
     study: &Study,
     role: Role,
-) -> Result<Option<Direction>, String> {
+) -> Result<Option<DirectionAdvice>, String> {
     let traffic = match role {
         Role::Sender => &observed.sent,
         Role::Receiver => &observed.received,
@@ -206,7 +207,7 @@ fn direction(
     let flows = flows(observed, role)?;
     let per_call = way.bytes as f64 / way.calls.max(1) as f64;
     let now = nearest(study, role, way, per_call, flows)?;
-    let mut direction = Direction {
+    let mut direction = DirectionAdvice {
         role,
         calls: words(role, &way.path),
         path: way.path.clone(),
@@ -284,7 +285,7 @@ fn flows(observed: &Observation, role: Role) -> Result<usize, String> {
 
 /// A cell that does what the program does.
 #[derive(Clone, Copy)]
-struct Now<'a> {
+struct NearestCell<'a> {
     cell: &'a Cell,
     per_call: f64,
 }
@@ -295,12 +296,12 @@ fn nearest<'a>(
     way: &Way,
     per_call: f64,
     flows: usize,
-) -> Result<Now<'a>, String> {
+) -> Result<NearestCell<'a>, String> {
     let calls = words(role, &way.path);
     let cells = study.header.cells.iter();
     let same = cells.filter(|cell| is_stream(cell) && cell.half(role).path == way.path);
-    let same: Vec<Now> = same
-        .filter_map(|cell| Some(Now { cell, per_call: per_call_of(study, cell, role)? }))
+    let same: Vec<NearestCell> = same
+        .filter_map(|cell| Some(NearestCell { cell, per_call: per_call_of(study, cell, role)? }))
         .collect();
     if same.is_empty() {
         return Err(format!(
@@ -315,7 +316,7 @@ fn nearest<'a>(
         all.join(", ")
     };
     let with_flows = same.iter().filter(|now| now.cell.flows(role) as usize == flows);
-    let with_flows: Vec<Now> = with_flows.copied().collect();
+    let with_flows: Vec<NearestCell> = with_flows.copied().collect();
     if with_flows.is_empty() {
         let measured = listed(same.iter().map(|now| now.cell.flows(role).to_string()).collect());
         return Err(format!(
@@ -323,10 +324,10 @@ fn nearest<'a>(
             plural(flows as u64, "connection")
         ));
     }
-    let apart = |now: &Now| (now.per_call / per_call).ln().abs();
+    let apart = |now: &NearestCell| (now.per_call / per_call).ln().abs();
     let nearest = with_flows.iter().copied().min_by(|a, b| {
         // Of equals, one without options of its own is closer to a program.
-        let options = |now: &Now| now.cell.half(role).options != Default::default();
+        let options = |now: &NearestCell| now.cell.half(role).options != Default::default();
         apart(a).total_cmp(&apart(b)).then(options(a).cmp(&options(b)))
     });
     nearest.filter(|now| apart(now) <= NEAR.ln()).ok_or_else(|| {
@@ -376,7 +377,7 @@ fn is_alternative(now: &Cell, cell: &Cell, role: Role) -> bool {
 fn alternative(
     observed: &Observation,
     study: &Study,
-    direction: &Direction,
+    direction: &DirectionAdvice,
     now: &Cell,
     cell: &Cell,
     confidence: f64,
@@ -397,7 +398,7 @@ fn alternative(
     let range = |values: Vec<f64>, scale: f64| {
         let summary = Summary::of(values)?.at(confidence);
         let (low, high) = summary.interval?;
-        Some(Range { mean: summary.mean * scale, low: low * scale, high: high * scale })
+        Some(MeanRange { mean: summary.mean * scale, low: low * scale, high: high * scale })
     };
     let saved = |scale| range(cpu.iter().map(|(a, b)| a - b).collect(), scale);
     let too_few = || "fewer than two blocks have its CPU time and that of the other".to_owned();
@@ -472,7 +473,7 @@ fn words(role: Role, path: &str) -> &'static str {
 }
 
 /// The answer in one sentence: the way that saves most, or why there is none.
-fn first(directions: &[Direction], refused: &[Refusal]) -> String {
+fn first(directions: &[DirectionAdvice], refused: &[Refusal]) -> String {
     let best = directions.iter().filter_map(|direction| {
         let option = direction.options.iter().find(|o| o.shown && o.saved.mean > 0.0)?;
         Some((direction, option))
@@ -490,7 +491,7 @@ fn first(directions: &[Direction], refused: &[Refusal]) -> String {
 
 pub(super) fn sentence(option: &Alternative) -> String {
     if !option.shown {
-        let Range { low, high, .. } = option.saved_per_gib;
+        let MeanRange { low, high, .. } = option.saved_per_gib;
         return format!(
             "no difference shown: between {} less and {} more CPU s per GiB.",
             three(high),
@@ -511,7 +512,7 @@ pub(super) fn sentence(option: &Alternative) -> String {
 }
 
 /// What is saved, or spent in addition: `1.8 s less (1.7 to 1.9)`.
-fn difference(saved: Range, unit: &str) -> String {
+fn difference(saved: MeanRange, unit: &str) -> String {
     let (word, sign) = if saved.mean > 0.0 { ("less", 1.0) } else { ("more", -1.0) };
     let (one, other) = (sign * saved.low, sign * saved.high);
     let (low, high) = (three(one.min(other)), three(one.max(other)));

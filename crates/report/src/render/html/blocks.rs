@@ -42,7 +42,7 @@ fn block(block: &Block) -> Markup {
     }
 }
 
-/// Whether a paragraph only tells how to read something.
+/// Whether a paragraph only explains how to read something.
 fn is_note(lead: &str) -> bool {
     !lead.is_empty() && lead.trim().is_empty()
 }

@@ -1,4 +1,4 @@
-//! The pages of other commands: the answer, a figure, and what their plain text says.
+//! The pages of other commands: the answer, a figure, and the sections of their plain text.
 
 use super::shell::{titled, write};
 use super::{blocks, flame};
@@ -14,7 +14,7 @@ use bytepath_profile::diff::{Diff, Row};
 use bytepath_profile::flame::Chart;
 use bytepath_record::{Observation, ObservedThread, Study, Work};
 use bytepath_stats::{
-    CellComparison, Direction, History, Metric, StudyComparison, ThresholdResult, Verdict,
+    BetterDirection, CellComparison, History, Metric, StudyComparison, ThresholdResult, Verdict,
 };
 use maud::{Markup, html};
 use serde_json::json;
@@ -119,7 +119,7 @@ pub fn history(history: &History, out: &mut dyn Write) -> io::Result<()> {
             }
         }
         @for shift in &history.shifts {
-            @let better = (shift.ratio > 1.0) == (question.direction() == Direction::Higher);
+            @let better = (shift.ratio > 1.0) == (question.direction() == BetterDirection::Higher);
             p class="lede" {
                 strong class={ "word " (class_of(Some(better))) } { "CHANGE" } " "
                 (ratio(shift.ratio)) " with the study " (named(shift.at)) "."
