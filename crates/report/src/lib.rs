@@ -18,6 +18,7 @@ mod catalog;
 mod document;
 mod documents;
 mod formats;
+mod order;
 mod render;
 mod report;
 mod sections;

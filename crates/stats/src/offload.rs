@@ -137,8 +137,8 @@ pub(crate) fn break_evens<A: Clone + PartialEq>(
 ) -> Vec<BreakEven<A>> {
     let mut all: Vec<BreakEven<A>> = Vec::new();
     for row in rows.iter().filter(|row| row.faster.is_some()) {
-        let known = |it: &BreakEven<A>| it.engine == row.cell.engine && it.at == row.cell.at;
-        if !all.iter().any(known) {
+        let is_same = |it: &BreakEven<A>| it.engine == row.cell.engine && it.at == row.cell.at;
+        if !all.iter().any(is_same) {
             all.extend(pays.map(|pays| break_even(rows, &row.cell, pays)));
         }
     }

@@ -1,6 +1,7 @@
 //! The text of `bytepath doctor`.
 
 use crate::document::{Document, Section, Tone};
+use crate::order::grouped;
 use crate::wording::figures::listed;
 use bytepath_record::{Finding, Severity, Support};
 
@@ -17,7 +18,7 @@ pub fn examination(groups: &[(&str, Vec<(String, Support)>)], findings: &[Findin
         if !works.is_empty() {
             page.text("  yes  ", works.join(", "));
         }
-        for (reason, remedy, names) in by_reason(items) {
+        for ((reason, remedy), names) in grouped(items.iter().filter_map(missing)) {
             page.text("  no   ", format!("{}: {reason}", listed(&names, NAMED)));
             if !remedy.is_empty() {
                 page.text("       ", format!("remedy: {remedy}"));
@@ -46,15 +47,8 @@ pub fn examination(groups: &[(&str, Vec<(String, Support)>)], findings: &[Findin
     page
 }
 
-/// What does not work, by reason, in the order in which reasons come up.
-fn by_reason(items: &[(String, Support)]) -> Vec<(&str, &str, Vec<&str>)> {
-    let mut all: Vec<(&str, &str, Vec<&str>)> = Vec::new();
-    for (name, support) in items {
-        let Support::No { reason, remedy } = support else { continue };
-        match all.iter_mut().find(|(known, _, _)| known == reason) {
-            Some((_, _, names)) => names.push(name),
-            None => all.push((reason, remedy, vec![name])),
-        }
-    }
-    all
+/// What does not work, after the reason and the remedy.
+fn missing((name, support): &(String, Support)) -> Option<((&str, &str), &str)> {
+    let Support::No { reason, remedy } = support else { return None };
+    Some(((reason, remedy), name))
 }

@@ -58,11 +58,11 @@ fn connections(page: &mut Document, observed: &Observation, details: bool) {
     let Some(tcp) = observed.tcp.as_ref().filter(|tcp| !tcp.connections.is_empty()) else { return };
     page.heading("TCP connections, by the kernel's figures (TCP_INFO)");
     let of_busy = |part: f64, c: &Connection| (c.busy > 0.0).then(|| part / c.busy);
-    let shown = if details { tcp.connections.len() } else { SOCKETS };
+    let most = if details { tcp.connections.len() } else { SOCKETS };
     let connections = tcp
         .connections
         .iter()
-        .take(shown)
+        .take(most)
         .map(|c| (c, of_busy(c.window_limited, c), of_busy(c.buffer_limited, c)));
     page.add(Table::of(
         connections,
@@ -80,7 +80,7 @@ fn connections(page: &mut Document, observed: &Observation, details: bool) {
             (Column::number("Gbit/s", "last", 3), |(c, ..)| rate(Work::Bytes, c.delivery_rate)),
         ],
     ));
-    more(page, tcp.connections.len(), shown, "connection");
+    more(page, tcp.connections.len(), most, "connection");
 }
 
 fn sockets(page: &mut Document, observed: &Observation, details: bool) {
@@ -88,9 +88,9 @@ fn sockets(page: &mut Document, observed: &Observation, details: bool) {
         return;
     }
     page.heading("Sockets");
-    let shown = if details { observed.sockets.len() } else { SOCKETS };
-    let mut sockets = observed.sockets.iter().take(shown).cloned().collect::<Vec<_>>();
-    let rest: Vec<&ObservedSocket> = observed.sockets.iter().skip(shown).collect();
+    let most = if details { observed.sockets.len() } else { SOCKETS };
+    let mut sockets = observed.sockets.iter().take(most).cloned().collect::<Vec<_>>();
+    let rest: Vec<&ObservedSocket> = observed.sockets.iter().skip(most).collect();
     if !rest.is_empty() {
         let sum = |of: fn(&ObservedSocket) -> u64| {
             rest.iter().fold(0u64, |sum, socket| sum.saturating_add(of(socket)))
@@ -215,9 +215,9 @@ fn time(page: &mut Document, observed: &Observation, details: bool) {
     let times = observed.threads.iter().filter_map(|thread| Some((thread, thread.time.as_ref()?)));
     let mut threads: Vec<(&ObservedThread, &ThreadTime)> = times.collect();
     threads.sort_by(|a, b| b.1.run.total_cmp(&a.1.run));
-    let shown = if details { threads.len() } else { THREADS };
+    let most = if details { threads.len() } else { THREADS };
     page.add(Table::of(
-        threads.iter().take(shown),
+        threads.iter().take(most),
         [
             (Column::words("thread", 0, Some(12)), |(thread, _)| thread.name.clone()),
             (Column::number("", "id", 0), |(thread, _)| thread.tid.to_string()),
@@ -233,7 +233,7 @@ fn time(page: &mut Document, observed: &Observation, details: bool) {
             }),
         ],
     ));
-    more(page, threads.len(), shown, "thread");
+    more(page, threads.len(), most, "thread");
 }
 
 fn machine(page: &mut Document, observed: &Observation) {
@@ -261,11 +261,11 @@ fn calls(page: &mut Document, observed: &Observation, details: bool) {
     let mut threads: Vec<(&[ObservedCall], f64)> =
         threads.map(|rows| (rows, total(rows))).collect();
     threads.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0[0].tid.cmp(&b.0[0].tid)));
-    let shown = if details { threads.len() } else { THREADS };
-    for (rows, total) in threads.iter().take(shown) {
+    let most = if details { threads.len() } else { THREADS };
+    for (rows, total) in threads.iter().take(most) {
         thread_calls(page, observed, *total, rows, details);
     }
-    more(page, threads.len(), shown, "thread");
+    more(page, threads.len(), most, "thread");
 }
 
 /// `rows` are those of one thread.
@@ -285,9 +285,9 @@ fn thread_calls(
         plural(count, "call"),
         milliseconds(total)
     ));
-    let shown = if details { rows.len() } else { CALLS };
+    let most = if details { rows.len() } else { CALLS };
     page.add(Table::of(
-        rows.iter().take(shown).map(|call| &call.row),
+        rows.iter().take(most).map(|call| &call.row),
         [
             (Column::words("call", 0, None), |row| row.name.clone()),
             (Column::number("", "calls", 0), |row| row.calls.to_string()),
@@ -303,7 +303,7 @@ fn thread_calls(
             }),
         ],
     ));
-    more(page, rows.len(), shown, "call");
+    more(page, rows.len(), most, "call");
     if details {
         rows.iter().for_each(|call| histogram(page, call));
     }
@@ -358,9 +358,9 @@ fn remarks(page: &mut Document, observed: &Observation) {
     page.texts("Notes", "  ", &observed.warnings);
 }
 
-fn more(page: &mut Document, all: usize, shown: usize, what: &str) {
-    if all > shown {
-        let rest = plural((all - shown) as u64, what);
+fn more(page: &mut Document, all: usize, most: usize, what: &str) {
+    if all > most {
+        let rest = plural((all - most) as u64, what);
         page.text("  ", format!("and {rest} more: --details lists all"));
     }
 }

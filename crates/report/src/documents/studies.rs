@@ -33,10 +33,8 @@ pub fn between(names: [&str; 2], studies: [&Study; 2], between: &StudyComparison
     differences(page, &between.differences);
     for work in Work::ALL {
         for question in Metric::ALL {
-            let of = |p: &&CellComparison| {
-                (p.question, p.work) == (question, work)
-                    && (p.first.is_some() || p.second.is_some())
-            };
+            let of =
+                |p: &&CellComparison| (p.question, p.work) == (question, work) && p.is_measured();
             let pairings: Vec<&CellComparison> = between.pairings.iter().filter(of).collect();
             pairs(page, question, work, &pairings);
         }

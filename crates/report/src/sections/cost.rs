@@ -23,16 +23,16 @@ pub(crate) fn section(view: &View) -> Section {
     let terms = view.analysis.work().terms();
     let mut section = Section::new("cpu", format!("CPU per {}", terms.unit));
     for (work, rows) in view.by_work() {
-        let shown = work.cost(view.analysis.instructions_per_second);
+        let cost_unit = work.cost(view.analysis.instructions_per_second);
         let has_cost = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some());
         let rows: Vec<&Row> = rows.into_iter().filter(has_cost).collect();
         if rows.is_empty() {
             continue;
         }
-        let (words, done) = (shown.words, work.terms().done);
+        let (words, done) = (cost_unit.words, work.terms().done);
         section.heading(format!("Cost: {words} {done}"));
-        section.add(figure(view, work, shown, &rows));
-        section.add_on(Media::PAGE, parts(work, shown, &rows));
+        section.add(figure(view, work, cost_unit, &rows));
+        section.add_on(Media::PAGE, parts(work, cost_unit, &rows));
     }
     let rule = format!("soft: softirq; total: with user time. {}", cpu_rule(view.analysis));
     section.note(rule)
@@ -60,11 +60,11 @@ pub(crate) fn calls(view: &View) -> Section {
 }
 
 /// CPU time per unit of work, stacked.
-fn figure(view: &View, work: Work, shown: Cost, rows: &[&Row]) -> Figure {
+fn figure(view: &View, work: Work, cost_unit: Cost, rows: &[&Row]) -> Figure {
     let [tx, rx] = work.terms().actors;
     let costs =
         || rows.iter().flat_map(|row| Role::ALL.map(|role| row.end(role).cpu.as_ref())).flatten();
-    let scale = Scale::over(costs().map(|c| c.total.mean * shown.scale).chain([0.0]));
+    let scale = Scale::over(costs().map(|c| c.total.mean * cost_unit.scale).chain([0.0]));
     let kinds = if costs().any(|c| c.unsplit > 0.0) { 4 } else { 3 };
     let caption = format!(
         "In each row the {tx} above, the {rx} below. The change is that of both ends together \
@@ -89,23 +89,24 @@ fn figure(view: &View, work: Work, shown: Cost, rows: &[&Row]) -> Figure {
     let cells = |row: &&Row| {
         let mut cells = vec![Cell::path(row)];
         for role in Role::ALL {
-            let of = |part: fn(&CpuCost) -> f64| cost(shown, row.end(role).cpu.as_ref().map(part));
+            let of =
+                |part: fn(&CpuCost) -> f64| cost(cost_unit, row.end(role).cpu.as_ref().map(part));
             let parts = [of(|c| c.user), of(|c| c.system), of(|c| c.softirq), of(|c| c.total.mean)];
             cells.extend(parts.map(Cell::from));
         }
-        let total = Cell::from(cost(shown, mean(&row.cpu_per_unit)));
+        let total = Cell::from(cost(cost_unit, mean(&row.cpu_per_unit)));
         cells.push(total.strong_if(row.baseline));
         cells.extend(Cell::comparison(row, row.comparison(view.analysis.cost())));
         cells
     };
     let table = Table::rows(columns, rows.iter().map(cells));
-    let marks = rows.iter().map(|row| bars(row, shown));
+    let marks = rows.iter().map(|row| bars(row, cost_unit));
     Figure { key, ..Figure::rows(caption, table, (scale, HEIGHT), marks) }
 }
 
 /// Both ends of a row, each kind of CPU time next to the one before.
-fn bars(row: &Row, shown: Cost) -> Vec<Mark> {
-    let scale = shown.scale;
+fn bars(row: &Row, cost_unit: Cost) -> Vec<Mark> {
+    let scale = cost_unit.scale;
     let mut marks = Vec::new();
     for (role, top, bottom) in BARS {
         let Some(c) = &row.end(role).cpu else { continue };
@@ -114,7 +115,11 @@ fn bars(row: &Row, shown: Cost) -> Vec<Mark> {
         for ((class, name), part) in KINDS.iter().zip([c.user, c.system, c.softirq, c.unsplit]) {
             if part > 0.0 && part.is_finite() {
                 let bar = Mark::bar(class, (from * scale, top), ((from + part) * scale, bottom));
-                marks.push(bar.tip(format!("{end}, {name}: {} {}", cost(shown, part), shown.unit)));
+                marks.push(bar.tip(format!(
+                    "{end}, {name}: {} {}",
+                    cost(cost_unit, part),
+                    cost_unit.unit
+                )));
                 from += part;
             }
         }
@@ -123,7 +128,7 @@ fn bars(row: &Row, shown: Cost) -> Vec<Mark> {
 }
 
 /// The numbers behind the bars.
-fn parts(work: Work, shown: Cost, rows: &[&Row]) -> Table {
+fn parts(work: Work, cost_unit: Cost, rows: &[&Row]) -> Table {
     let titles = ["user", "system", "softirq", "unattributed", "total", "sd", "CPUs busy"];
     let titles = titles.into_iter().chain(["iowait", "not its threads"]);
     let columns = [Column::path(), Column::words("role", 0, None)].into_iter();
@@ -133,7 +138,7 @@ fn parts(work: Work, shown: Cost, rows: &[&Row]) -> Table {
         let c = row.end(role).cpu.as_ref()?;
         let mut texts = vec![row.cell.to_string(), work.actor(role).to_owned()];
         let parts = [c.user, c.system, c.softirq, c.unsplit, c.total.mean];
-        texts.extend(parts.map(|part| cost(shown, part)));
+        texts.extend(parts.map(|part| cost(cost_unit, part)));
         texts.extend([
             percent(c.total.relative_stddev()),
             number(c.cores.mean, 2),

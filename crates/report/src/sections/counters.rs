@@ -4,6 +4,7 @@
 use super::hops::lines;
 use super::view::View;
 use crate::document::{Column, Media, Section, Table};
+use crate::order::distinct;
 use crate::wording::ascii::wrap;
 use crate::wording::figures::{NONE, amount, percent, plural, three};
 use bytepath_profile::counts::{Count, Counts, DERIVED, Derived, ELAPSED, EVENTS};
@@ -44,12 +45,9 @@ fn of_cell(study: &Study, row: &Row) -> Vec<Group> {
     let ours = |trial: &&Trial| trial.cell == row.cell && trial.status == TrialStatus::Measured;
     let trials: Vec<&Trial> = study.trials.iter().filter(ours).collect();
     let readings = || trials.iter().flat_map(|trial| &trial.readings);
-    let mut scopes: Vec<&Scope> = Vec::new();
-    for reading in readings().filter(|reading| reading.metric.starts_with(METRIC)) {
-        if matches!(reading.scope, Scope::Threads(..)) && !scopes.contains(&&reading.scope) {
-            scopes.push(&reading.scope);
-        }
-    }
+    let counts = readings().filter(|reading| reading.metric.starts_with(METRIC));
+    let scopes = counts.map(|reading| &reading.scope);
+    let scopes = distinct(scopes.filter(|scope| matches!(scope, Scope::Threads(..))));
     let group = |scope: &Scope| {
         let Scope::Threads(role, name) = scope else { return None };
         let metered: Vec<&Trial> = trials

@@ -2,6 +2,7 @@
 
 use super::view::View;
 use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
+use crate::order::grouped;
 use crate::wording::figures::{bytes, effect_text, level};
 use crate::wording::offload::name;
 use crate::wording::setup::pairs;
@@ -48,17 +49,13 @@ pub(crate) fn section(view: &View) -> Section {
 }
 
 /// The points of each engine, one size after the other.
-fn curves(offloading: &Offloading) -> Vec<Vec<&Point>> {
-    let mut curves: Vec<Vec<&Point>> = Vec::new();
-    for point in &offloading.points {
-        let same = |curve: &&mut Vec<&Point>| title(curve[0]) == title(point);
-        match curves.iter_mut().find(same) {
-            Some(curve) => curve.push(point),
-            None => curves.push(vec![point]),
-        }
-    }
-    curves.iter_mut().for_each(|curve| curve.sort_by_key(|point| point.cell.size));
-    curves
+fn curves<'a>(offloading: &'a Offloading) -> Vec<Vec<&'a Point>> {
+    let curves = grouped(offloading.points.iter().map(|point| (title(point), point))).into_iter();
+    let sorted = |(_, mut curve): (String, Vec<&'a Point>)| {
+        curve.sort_by_key(|point| point.cell.size);
+        curve
+    };
+    curves.map(sorted).collect()
 }
 
 fn title(point: &Point) -> String {
@@ -71,14 +68,14 @@ fn title(point: &Point) -> String {
 
 /// The ratios with their intervals, over a line where both are alike.
 fn curve(points: &[&Point], across: &Scale) -> Vec<Mark> {
-    let known = points.iter().filter_map(|p| Some((p.cell.size as f64, p.faster.as_ref()?)));
-    let known: Vec<(f64, &Effect)> = known.collect();
+    let compared = points.iter().filter_map(|p| Some((p.cell.size as f64, p.faster.as_ref()?)));
+    let compared: Vec<(f64, &Effect)> = compared.collect();
     let alike = Mark::line("mean", (across.low(), 1.0), (f64::MAX, 1.0));
-    let spans = known.iter().map(|(size, effect)| {
+    let spans = compared.iter().map(|(size, effect)| {
         let (low, high) = bounds(effect);
         Mark::line("span", (*size, low), (*size, high)).tip(effect_text(Some(effect)))
     });
-    let course = known.iter().map(|(size, effect)| (*size, effect.ratio)).collect();
+    let course = compared.iter().map(|(size, effect)| (*size, effect.ratio)).collect();
     [alike].into_iter().chain(spans).chain([Mark::course("course", course)]).collect()
 }
 

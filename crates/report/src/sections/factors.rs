@@ -118,17 +118,16 @@ fn printed(section: &mut Section, panels: &Panels, view: &View) {
         ];
         columns.extend((!functional).then_some(number));
         columns.push(Column::words(&head.unwrap_or_default(), 0, None));
-        let mut table = Table::new(columns);
-        for row in &panels.rows.levels {
-            for (at, level) in panels.bars.levels.iter().enumerate() {
-                let first = if at == 0 { row.as_str() } else { "" };
-                let figure = panels.figure(row, level, panel, analysis);
-                let length = panels.rate(row, level, panel, work).map_or(0.0, |r| r / most * width);
-                let bar = (!functional).then(|| "#".repeat(length.round() as usize));
-                table.row([first.to_owned(), level.clone(), figure].into_iter().chain(bar));
-            }
-        }
-        section.add(table);
+        let bars = || panels.bars.levels.iter().enumerate();
+        let all = panels.rows.levels.iter().flat_map(|row| bars().map(move |bar| (row, bar)));
+        let cells = all.map(|(row, (at, level))| {
+            let first = if at == 0 { row.as_str() } else { "" };
+            let figure = panels.figure(row, level, panel, analysis);
+            let length = panels.rate(row, level, panel, work).map_or(0.0, |r| r / most * width);
+            let bar = (!functional).then(|| "#".repeat(length.round() as usize));
+            [first.to_owned(), level.clone(), figure].into_iter().chain(bar)
+        });
+        section.add(Table::rows(columns, cells));
     }
     section.add(Block::Gap);
 }
@@ -174,11 +173,11 @@ fn lines(view: &FactorView, questions: [Metric; 2]) -> Vec<Line<'_>> {
     for effect in &view.effects {
         let Some(at) = questions.iter().position(|q| *q == effect.question) else { continue };
         let level = format!("{}={}", effect.factor, effect.level);
-        let known = lines.iter().position(|line| line.level == level).unwrap_or_else(|| {
+        let at_line = lines.iter().position(|line| line.level == level).unwrap_or_else(|| {
             lines.push(Line { level, against: &effect.against, effects: [None; 2] });
             lines.len() - 1
         });
-        lines[known].effects[at] = Some(effect);
+        lines[at_line].effects[at] = Some(effect);
     }
     lines
 }

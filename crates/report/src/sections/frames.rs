@@ -3,6 +3,7 @@
 
 use super::view::View;
 use crate::document::{Block, Column, List, Media, Section, Table};
+use crate::order::distinct;
 use crate::wording::figures::{NONE, level, number, percent, three};
 use bytepath_profile::waterfall::{Part, Waterfall};
 use bytepath_profile::{Ends, Explanation};
@@ -284,12 +285,8 @@ pub(crate) fn work(view: &View) -> Section {
         _ => true,
     };
     let rows = || analysis.rows.iter().filter(|row| !row.facts.is_empty());
-    let mut kinds: Vec<&FactKind> = Vec::new();
-    for fact in rows().flat_map(|row| &row.facts).filter(|fact| is_shown(&fact.what)) {
-        if !kinds.contains(&&fact.what) {
-            kinds.push(&fact.what);
-        }
-    }
+    let facts = rows().flat_map(|row| &row.facts).map(|fact| &fact.what);
+    let kinds = distinct(facts.filter(|what| is_shown(what)));
     let columns = (0u8..)
         .zip(rows())
         .map(|(rank, row)| Column::number("", &row.cell.0, rank.saturating_sub(FIRST)).of_cell());

@@ -70,10 +70,10 @@ fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Vec<String>
     };
     // A meter runs in all trials or in profile trials alone. Where it runs in all, those that
     // count are enough.
-    let counting: Vec<&Trial> = study.trials.iter().filter(has_figures).collect();
-    let trials = match counting.is_empty() {
+    let counted: Vec<&Trial> = study.trials.iter().filter(has_figures).collect();
+    let trials = match counted.is_empty() {
         true => study.profiles.iter().filter(has_figures).collect(),
-        false => counting,
+        false => counted,
     };
     let terms = row.work.terms();
     let units = trials.iter().map(|trial| trial.count as f64).sum::<f64>() / terms.unit_size;

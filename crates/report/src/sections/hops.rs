@@ -2,6 +2,7 @@
 
 use super::view::{View, mean};
 use crate::document::{Block, Cell, Column, Media, Section, Table, Tone};
+use crate::order::distinct;
 use crate::wording::ascii::{plain, wrap};
 use crate::wording::figures::{NONE, number, percent, plural};
 use crate::wording::setup;
@@ -221,14 +222,4 @@ fn title(study: &Study, outcomes: &[FrameOutcome], threads: u32, width: usize) -
     ];
     let parts = parts.iter().filter(|part| !part.is_empty());
     parts.flat_map(|part| wrap(&plain(part), width)).collect()
-}
-
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    let mut distinct = Vec::new();
-    for one in all {
-        if !distinct.contains(&one) {
-            distinct.push(one);
-        }
-    }
-    distinct
 }

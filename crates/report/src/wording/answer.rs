@@ -5,6 +5,7 @@ use super::explanation;
 use super::figures::{figure, level, listed, percent, plural, ratio, unit};
 use super::text::{self, mean};
 use super::verdicts::superlative;
+use crate::order::grouped;
 use bytepath_profile::Explanation;
 use bytepath_stats::{Analysis, Comparison, Metric, Recommendation, Requirement, Row};
 
@@ -189,19 +190,14 @@ fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragrap
         })
     };
     let mut sentences: Vec<String> = choices.iter().filter_map(of_choice).collect();
-    let mut remedies: Vec<(String, Vec<String>)> = Vec::new();
-    for open in analysis.undecided() {
+    let open = analysis.undecided().into_iter().map(|open| {
         let abouts = open.questions.iter().map(|q| about(*q, analysis));
         let name = format!("{} ({})", open.row.cell, abouts.collect::<Vec<_>>().join(", "));
-        let remedy = remedy(analysis, open.needs);
-        match remedies.iter_mut().find(|(known, _)| *known == remedy) {
-            Some((_, names)) => names.push(name),
-            None => remedies.push((remedy, vec![name])),
-        }
-    }
-    sentences.extend(
-        remedies.into_iter().map(|(remedy, names)| format!("{}: {remedy}.", listed(&names, NAMED))),
-    );
+        (remedy(analysis, open.needs), name)
+    });
+    let sentence =
+        |(remedy, names): (String, Vec<String>)| format!("{}: {remedy}.", listed(&names, NAMED));
+    sentences.extend(grouped(open).into_iter().map(sentence));
     (!sentences.is_empty()).then(|| ("Undecided", sentences.join(" ")))
 }
 

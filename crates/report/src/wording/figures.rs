@@ -41,8 +41,8 @@ pub(crate) fn three(value: f64) -> String {
 
 /// Work per second in the unit that its rate is shown in: `53.10`, `0.42`, `24873`.
 pub(crate) fn rate(work: Work, per_second: impl Into<Option<f64>>) -> String {
-    let shown = per_second.into().map(|rate| rate * work.terms().rate_scale);
-    number(shown, if shown.is_some_and(|rate| rate >= 999.5) { 0 } else { 2 })
+    let scaled = per_second.into().map(|rate| rate * work.terms().rate_scale);
+    number(scaled, if scaled.is_some_and(|rate| rate >= 999.5) { 0 } else { 2 })
 }
 
 /// A part of one in percent: `97%`, `2.3%`, `<0.1%`. Without a blank, so that a
@@ -61,26 +61,26 @@ pub(crate) fn percent(part: impl Into<Option<f64>>) -> String {
 }
 
 /// The cost of a unit of work, in the unit that it is shown in: `0.163`, `31.4`.
-pub(crate) fn cost(shown: Cost, value: impl Into<Option<f64>>) -> String {
-    let shown = value.into().map(|cost| cost * shown.scale);
-    let decimals = match shown {
+pub(crate) fn cost(unit: Cost, value: impl Into<Option<f64>>) -> String {
+    let scaled = value.into().map(|cost| cost * unit.scale);
+    let decimals = match scaled {
         Some(cost) if cost >= 9995.0 => 0,
         Some(cost) if cost >= 99.95 => 1,
         Some(cost) if cost >= 9.995 => 2,
         _ => 3,
     };
-    number(shown, decimals)
+    number(scaled, decimals)
 }
 
 /// Seconds as microseconds: `8.31`, `87.2`, `1042`.
 pub(crate) fn microseconds(seconds: impl Into<Option<f64>>) -> String {
-    let shown = seconds.into().map(|s| s * 1e6);
-    let decimals = match shown {
+    let scaled = seconds.into().map(|s| s * 1e6);
+    let decimals = match scaled {
         Some(us) if us >= 999.5 => 0,
         Some(us) if us >= 9.995 => 1,
         _ => 2,
     };
-    number(shown, decimals)
+    number(scaled, decimals)
 }
 
 /// A figure of one question, without its unit.

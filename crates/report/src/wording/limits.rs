@@ -188,7 +188,11 @@ mod tests {
         }
     }
 
-    fn said(connections: &[Connection], seconds: f64, counters: &[(&str, u64)]) -> Vec<String> {
+    fn limits_of(
+        connections: &[Connection],
+        seconds: f64,
+        counters: &[(&str, u64)],
+    ) -> Vec<String> {
         let counters = counters.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
         sentences(&ObservedTcp { connections: connections.to_vec(), counters }, seconds)
     }
@@ -201,19 +205,19 @@ mod tests {
             timeouts: 1,
             ..connection()
         };
-        let said = said(&[lossy, connection()], 10.0, &[]);
+        let lines = limits_of(&[lossy, connection()], 10.0, &[]);
         assert_eq!(
-            said[0],
+            lines[0],
             "Retransmitted 6,854 segments, 0.4% of the bytes sent, on 1 of 2 connections; 1 \
              timeout: packets are lost or late on the way to the peer."
         );
         assert_eq!(
-            said[1],
+            lines[1],
             "100% of the busy time within the congestion window and the speed of the path \
              (round-trip time 10.200 ms, at least 10.000 ms, window 14 segments (19.8 KiB), cubic \
              when last seen)."
         );
-        assert_eq!(said.len(), 2);
+        assert_eq!(lines.len(), 2);
     }
 
     #[test]
@@ -226,18 +230,18 @@ mod tests {
             buffer_limited: 2.6,
             ..connection()
         };
-        let said = said(&[slow], 10.0, &[]);
-        assert!(said[0].starts_with("72% of the busy time waiting for the receiver's window"));
-        assert!(said[1].starts_with("26% of the busy time with a full send buffer"), "{said:?}");
-        assert!(said[2].starts_with("Retransmitted 20 segments, <0.1% of the bytes"), "{said:?}");
-        assert!(said[2].ends_with("15 arrived twice: late or out of order, and not lost."));
-        assert_eq!(said.len(), 3, "2 % of the time is not worth a sentence");
+        let lines = limits_of(&[slow], 10.0, &[]);
+        assert!(lines[0].starts_with("72% of the busy time waiting for the receiver's window"));
+        assert!(lines[1].starts_with("26% of the busy time with a full send buffer"), "{lines:?}");
+        assert!(lines[2].starts_with("Retransmitted 20 segments, <0.1% of the bytes"), "{lines:?}");
+        assert!(lines[2].ends_with("15 arrived twice: late or out of order, and not lost."));
+        assert_eq!(lines.len(), 3, "2 % of the time is not worth a sentence");
     }
 
     #[test]
     fn a_program_that_sends_little_sets_the_pace_itself() {
-        let said = said(&[connection()], 40.0, &[]);
-        assert!(said[1].starts_with("Nothing to send for 75% of the 40.0 s"), "{said:?}");
+        let lines = limits_of(&[connection()], 40.0, &[]);
+        assert!(lines[1].starts_with("Nothing to send for 75% of the 40.0 s"), "{lines:?}");
         let receives = Connection {
             bytes_acked: 0,
             bytes_received: 5000,
@@ -245,11 +249,11 @@ mod tests {
             out_of_order: 1234,
             ..Connection::default()
         };
-        let said = self::said(&[receives], 40.0, &[("TCPRcvCollapsed", 3), ("InSegs", 7)]);
-        assert!(said[0].starts_with("1,234 segments arrived out of order"), "{said:?}");
-        assert!(said[1].contains("3 packets merged in a receive buffer"), "{said:?}");
-        assert_eq!(said.len(), 2);
-        assert!(self::said(&[], 40.0, &[("TCPRcvCollapsed", 3)]).is_empty());
+        let lines = limits_of(&[receives], 40.0, &[("TCPRcvCollapsed", 3), ("InSegs", 7)]);
+        assert!(lines[0].starts_with("1,234 segments arrived out of order"), "{lines:?}");
+        assert!(lines[1].contains("3 packets merged in a receive buffer"), "{lines:?}");
+        assert_eq!(lines.len(), 2);
+        assert!(limits_of(&[], 40.0, &[("TCPRcvCollapsed", 3)]).is_empty());
     }
 
     #[test]

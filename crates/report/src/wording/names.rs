@@ -20,12 +20,12 @@ pub(crate) fn shortened(study: &Study) -> Option<Study> {
 }
 
 /// The levels that the names of these cells leave out.
-pub(crate) fn left_out<'a>(whole: &'a StudyHeader, short: &StudyHeader) -> Vec<&'a str> {
-    let (Some(whole), Some(short)) = (whole.cells.first(), short.cells.first()) else {
+pub(crate) fn left_out<'a>(recorded: &'a StudyHeader, short: &StudyHeader) -> Vec<&'a str> {
+    let (Some(recorded), Some(short)) = (recorded.cells.first(), short.cells.first()) else {
         return Vec::new();
     };
     let kept: Vec<&str> = short.id.0.split(' ').collect();
-    whole.id.0.split(' ').filter(|word| !kept.contains(word)).collect()
+    recorded.id.0.split(' ').filter(|word| !kept.contains(word)).collect()
 }
 
 /// The words that every name has after the path.

@@ -2,6 +2,7 @@
 
 use super::figures::{NONE, bytes, number, plural};
 use super::names;
+use crate::order::grouped;
 use crate::report::Subject;
 use bytepath_record::TrialStatus::Unavailable;
 use bytepath_record::unit;
@@ -89,12 +90,10 @@ fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
         let kernel = format!("{lead}{}", kernel(f));
         let memory = bytes(f.memory as f64);
         let cpus = plural(f.cpus.len() as u64, "CPU");
-        let user = if f.privileges.user_namespace {
-            ", in a user namespace"
-        } else if f.privileges.euid == 0 {
-            ", as root"
-        } else {
-            ", not as root"
+        let user = match (f.privileges.user_namespace, f.privileges.euid) {
+            (true, _) => ", in a user namespace",
+            (false, 0) => ", as root",
+            (false, _) => ", not as root",
         };
         [("kernel", kernel), ("machine", format!("{lead}{}, {cpus}, {memory}{user}", f.cpu_model))]
     };
@@ -340,25 +339,20 @@ fn prepared(study: &Study) -> Option<(&'static str, String)> {
     Some(("prepared", format!("made before each trial and restored after it: {text}")))
 }
 
-/// What cells have of their own: their names, and the texts.
-type Own<'a> = (Vec<&'a str>, Vec<&'a str>);
+/// What only some cells have: their names, and the texts.
+type Specific<'a> = (Vec<&'a str>, Vec<&'a str>);
 
-/// What all cells have in common, and what cells have of their own, those with the same in
-/// one group.
-pub fn by_cells(cells: &[(String, Vec<String>)]) -> (Vec<&str>, Vec<Own<'_>>) {
+/// What all cells have in common, and what only some have, those with the same in one group.
+pub fn by_cells(cells: &[(String, Vec<String>)]) -> (Vec<&str>, Vec<Specific<'_>>) {
     let everywhere = |text: &&str| cells.iter().all(|(_, all)| all.iter().any(|t| t == text));
     let first = cells.first().into_iter().flat_map(|(_, all)| all.iter().map(String::as_str));
     let common: Vec<&str> = first.filter(everywhere).collect();
-    let mut groups: Vec<Own> = Vec::new();
-    for (cell, all) in cells {
-        let own: Vec<&str> =
-            all.iter().map(String::as_str).filter(|text| !common.contains(text)).collect();
-        match groups.iter_mut().find(|(_, same)| *same == own) {
-            Some((cells, _)) => cells.push(cell),
-            None if own.is_empty() => {}
-            None => groups.push((vec![cell], own)),
-        }
-    }
+    let specific = cells.iter().map(|(cell, all)| {
+        let specific = all.iter().map(String::as_str).filter(|text| !common.contains(text));
+        (specific.collect::<Vec<_>>(), cell.as_str())
+    });
+    let groups = grouped(specific.filter(|(texts, _)| !texts.is_empty())).into_iter();
+    let groups = groups.map(|(texts, cells)| (cells, texts)).collect();
     (common, groups)
 }
 

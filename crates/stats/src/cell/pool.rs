@@ -136,9 +136,9 @@ fn is_zero(part: &f64) -> bool {
 
 fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
     match evidence.iter_mut().find(|e| e.manner == new.manner && e.source == new.source) {
-        Some(known) => {
-            known.bytes = known.bytes.saturating_add(new.bytes);
-            known.events = known.events.saturating_add(new.events);
+        Some(same) => {
+            same.bytes = same.bytes.saturating_add(new.bytes);
+            same.events = same.events.saturating_add(new.events);
         }
         None => evidence.push(new.clone()),
     }

@@ -127,9 +127,9 @@ impl Log {
     }
 }
 
-fn wrong(line: u64, found: &str, what: &str) -> String {
-    let found: String = found.chars().take(40).collect();
-    format!("line {line}: '{found}' is not {what}")
+fn wrong(line: u64, text: &str, what: &str) -> String {
+    let text: String = text.chars().take(40).collect();
+    format!("line {line}: '{text}' is not {what}")
 }
 
 fn delimiter(line: &str) -> u8 {

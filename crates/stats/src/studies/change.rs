@@ -127,7 +127,7 @@ fn best_of_segment(values: &[f64]) -> Option<(usize, f64)> {
         let pairs = |k: f64| k * (k - 1.0) / 2.0;
         let energy = 2.0 * across / (x * y) - left / pairs(x) - right / pairs(y);
         let quality = x * y / (x + y) * energy;
-        if best.is_none_or(|(_, known)| quality > known) {
+        if best.is_none_or(|(_, highest)| quality > highest) {
             best = Some((cut, quality));
         }
     }

@@ -251,30 +251,30 @@ impl PublishedComparer<'_> {
     }
 
     /// The measured cells that have all of these levels, or why there are none.
-    fn cells(&self, wanted: &Levels) -> Result<Vec<Side<'_>>, String> {
-        for factor in wanted.keys() {
+    fn cells(&self, required: &Levels) -> Result<Vec<Side<'_>>, String> {
+        for factor in required.keys() {
             if let Some(PublishedFactor::None(why)) = self.work.factors.get(factor) {
                 return Err(format!("{factor}: {why}"));
             }
         }
         let apart = self.study.header.testbed.starts_with("hosts");
         let has = |cell: &Cell, (factor, level): (&String, &String)| {
-            level_of(cell, factor, apart).is_some_and(|own| own == *level)
+            level_of(cell, factor, apart).is_some_and(|actual| actual == *level)
         };
-        let fits = |side: &Side| wanted.iter().all(|level| has(side.cell, level));
+        let fits = |side: &Side| required.iter().all(|level| has(side.cell, level));
         let measured = |side: &Side| !side.figures(Metric::Rate).is_empty();
         let all: Vec<Side> = self.cells.iter().map(CellTrials::side).collect();
-        let found: Vec<Side> = all.iter().copied().filter(fits).collect();
-        if found.is_empty() {
+        let fitting: Vec<Side> = all.iter().copied().filter(fits).collect();
+        if fitting.is_empty() {
             let none = |level: &(&String, &String)| !all.iter().any(|s| has(s.cell, *level));
             let missing: Vec<String> =
-                wanted.iter().filter(none).map(|(k, v)| format!("{k}={v}")).collect();
+                required.iter().filter(none).map(|(k, v)| format!("{k}={v}")).collect();
             return Err(match missing.is_empty() {
                 false => format!("no cell has {}", missing.join(", ")),
                 true => "no cell has all of these levels".into(),
             });
         }
-        let measured: Vec<Side> = found.into_iter().filter(measured).collect();
+        let measured: Vec<Side> = fitting.into_iter().filter(measured).collect();
         if measured.is_empty() { Err("its cell was not measured".into()) } else { Ok(measured) }
     }
 }
@@ -341,8 +341,8 @@ fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
 /// of the factor. `None` if a part is left to the scheduler, where the two ends do it
 /// differently, and where they share a CPU.
 fn cores(cell: &Cell, apart: bool) -> Option<&'static str> {
-    let own = |role| Some([cell.placement.cpu(role)?, cell.softirq_cpu(role)?]);
-    let [sender, receiver] = [own(Role::Sender)?, own(Role::Receiver)?];
+    let cpus = |role| Some([cell.placement.cpu(role)?, cell.softirq_cpu(role)?]);
+    let [sender, receiver] = [cpus(Role::Sender)?, cpus(Role::Receiver)?];
     if !apart && sender.iter().any(|cpu| receiver.contains(cpu)) {
         return None;
     }

@@ -84,11 +84,11 @@ impl Analysis {
                     Some(Verdict::NoiseTooHigh { floor }) => Requirement::LessNoise(floor),
                     _ => continue,
                 };
-                let known = open.iter_mut().find_map(|u| Some((u.needs.with(needs)?, u)));
-                match known {
-                    Some((both, known)) => {
-                        known.questions.push(*question);
-                        known.needs = both;
+                let same = open.iter_mut().find_map(|u| Some((u.needs.with(needs)?, u)));
+                match same {
+                    Some((both, same)) => {
+                        same.questions.push(*question);
+                        same.needs = both;
                     }
                     None => open.push(Undecided { row, questions: vec![*question], needs }),
                 }

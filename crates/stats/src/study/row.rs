@@ -79,7 +79,7 @@ fn status(trials: &[&Trial]) -> Status {
             TrialStatus::Rejected { events } => status.rejected.push(events.join("; ")),
             TrialStatus::Failed { fault } => {
                 match status.failed.iter_mut().find(|f| f.fault == *fault) {
-                    Some(known) => known.count += 1,
+                    Some(same) => same.count += 1,
                     None => status.failed.push(Failure { fault: fault.clone(), count: 1 }),
                 }
             }

@@ -114,7 +114,7 @@ fn whole_cpu(
         let napi = (napi - correction.less).max(0.0);
         let softirq = part(ticks("cpu.softirq") + ticks("cpu.irq") + napi);
         let here = user + system + softirq;
-        let own = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
+        let own_threads = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
         return Some(RoleCpu {
             rule: CpuRule::WholeCpu(cpu),
             exact: true,
@@ -125,7 +125,7 @@ fn whole_cpu(
             unsplit: 0.0,
             iowait: of("cpu.iowait"),
             threads: threads.run + threads.polling,
-            other: (here - own).max(0.0),
+            other: (here - own_threads).max(0.0),
         });
     }
     let (user, system) = (ticks("cpu.user"), ticks("cpu.system"));
@@ -137,7 +137,7 @@ fn whole_cpu(
     let total_here = total - less;
     // These were not on this CPU, and their own ticks are few.
     let elsewhere = threads.helpers;
-    let own = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
+    let own_threads = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
     Some(RoleCpu {
         rule: CpuRule::WholeCpu(cpu),
         exact: false,
@@ -148,7 +148,7 @@ fn whole_cpu(
         unsplit: elsewhere + if all > 0.0 { 0.0 } else { total },
         iowait: of("cpu.iowait"),
         threads: threads.run + threads.polling,
-        other: (total_here - own).max(0.0),
+        other: (total_here - own_threads).max(0.0),
     })
 }
 

@@ -31,15 +31,15 @@ pub fn softirq_cpus(cell: &Cell, trial: &Trial, role: Role) -> Vec<u32> {
         return Vec::new();
     }
     let named = |cpu: &u32| roles().any(|of| cell.softirq_cpu(of) == Some(*cpu));
-    let seen: Vec<(u32, f64)> = trial
+    let counts: Vec<(u32, f64)> = trial
         .readings
         .iter()
         .filter(|r| r.metric == "softirqs.net_rx" && r.scope.is_on_host_of(role))
         .filter_map(|r| Some((r.scope.cpu()?, r.value)))
         .collect();
-    let all: f64 = seen.iter().map(|(_, count)| count).sum();
+    let all: f64 = counts.iter().map(|(_, count)| count).sum();
     let part = |(cpu, count): (u32, f64)| (count >= A_PART * all && count > 0.0).then_some(cpu);
-    seen.into_iter().filter_map(part).filter(|cpu| free(cpu) && !named(cpu)).collect()
+    counts.into_iter().filter_map(part).filter(|cpu| free(cpu) && !named(cpu)).collect()
 }
 
 /// Where the packets of one end were taken from its device.
@@ -87,11 +87,11 @@ impl Correction {
     /// `None` if a CPU that the work was on was not seen.
     pub(crate) fn of(
         trial: &Trial,
-        (role, own): (Role, u32),
+        (role, own_cpu): (Role, u32),
         works: &[DeviceWork; 2],
     ) -> Option<Correction> {
         let less = match works[role.peer() as usize] {
-            DeviceWork::Thread { cpu, run } if cpu == own && !trial.has_hosts_apart() => run,
+            DeviceWork::Thread { cpu, run } if cpu == own_cpu && !trial.has_hosts_apart() => run,
             _ => 0.0,
         };
         Some(match &works[role as usize] {

@@ -110,16 +110,16 @@ impl CpuUse {
         };
         let sum = |metric: &str| values(metric).iter().sum::<f64>();
         let (busy, foreign) = (values("cpu.busy"), values("cpu.foreign"));
-        let own = threads.iter().map(|thread| thread.run).sum::<f64>() + polling;
-        let own_user: f64 = threads.iter().map(|thread| thread.user).sum();
+        let of_roles = threads.iter().map(|thread| thread.run).sum::<f64>() + polling;
+        let user_of_roles: f64 = threads.iter().map(|thread| thread.user).sum();
         let interrupts = sum("cpu.softirq") + sum("cpu.irq");
         let complete = !foreign.is_empty() && foreign.len() == busy.len();
         (!busy.is_empty()).then(|| CpuUse {
             wall,
             cpus: busy.len() as f64,
             exact: complete.then(|| foreign.iter().sum()),
-            user: sum("cpu.user") - own_user,
-            unexplained: busy.iter().sum::<f64>() - own - interrupts,
+            user: sum("cpu.user") - user_of_roles,
+            unexplained: busy.iter().sum::<f64>() - of_roles - interrupts,
             has_threads: !threads.is_empty(),
         })
     }

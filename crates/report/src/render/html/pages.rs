@@ -177,22 +177,22 @@ fn course(history: &History, what: &str) -> Figure {
 
 /// Writes the page of an observation, with the flame graph of its profile.
 pub fn observation(
-    seen: &Observation,
+    observed: &Observation,
     charts: &[Chart],
     advice: Option<&Advice>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let document = observation::observation(seen, true);
+    let document = observation::observation(observed, true);
     let answer = html! {
-        @for line in &seen.limits { p class="lede" { (line) } }
-        @for (lead, traffic) in [("Sent", &seen.sent), ("Received", &seen.received)] {
+        @for line in &observed.limits { p class="lede" { (line) } }
+        @for (lead, traffic) in [("Sent", &observed.sent), ("Received", &observed.received)] {
             @if traffic.ledger.delivered > 0 {
                 p class="lede" { strong { (lead) ": " } (direction(traffic)) "." }
             }
         }
         @if let Some(advice) = advice { p class="lede" { (advice.first) } }
     };
-    finish(&seen.command.join(" "), answer, threads(&seen.threads), charts, &document, out)
+    finish(&observed.command.join(" "), answer, threads(&observed.threads), charts, &document, out)
 }
 
 /// The CPU time of the threads that ran longest.
