@@ -69,5 +69,5 @@ fn against(row: &Row, question: Metric) -> String {
     if row.baseline {
         return "baseline".into();
     }
-    effect_text(row.comparison(question).and_then(|comparison| comparison.effect.as_ref()))
+    effect_text(row.effect(question))
 }

@@ -8,8 +8,8 @@ use crate::order::distinct;
 use crate::wording::ascii::wrap;
 use crate::wording::figures::{NONE, amount, percent, plural, three};
 use bytepath_profile::counts::{Count, Counts, DERIVED, Derived, ELAPSED, EVENTS};
-use bytepath_record::{CellId, Role, Scope, Study, Trial, TrialStatus, Work};
-use bytepath_stats::{Analysis, Row};
+use bytepath_record::{CellId, Role, Scope, Trial, TrialStatus, Work};
+use bytepath_stats::Row;
 
 /// How the names of its readings begin.
 const METRIC: &str = "counters.";
@@ -37,37 +37,35 @@ struct Group {
 }
 
 /// All groups of all cells; empty if the meter did not run.
-fn groups(study: &Study, analysis: &Analysis) -> Vec<Group> {
-    analysis.rows.iter().flat_map(|row| of_cell(study, row)).collect()
+fn groups(view: &View) -> Vec<Group> {
+    view.analysis.rows.iter().flat_map(|row| of_cell(view.trials(row), row)).collect()
 }
 
-fn of_cell(study: &Study, row: &Row) -> Vec<Group> {
-    let ours = |trial: &&Trial| trial.cell == row.cell && trial.status == TrialStatus::Measured;
-    let trials: Vec<&Trial> = study.trials.iter().filter(ours).collect();
-    let readings = || trials.iter().flat_map(|trial| &trial.readings);
-    let counts = readings().filter(|reading| reading.metric.starts_with(METRIC));
+fn of_cell(trials: &[&Trial], row: &Row) -> Vec<Group> {
+    let is_measured = |trial: &&&Trial| trial.status == TrialStatus::Measured;
+    let trials = || trials.iter().filter(is_measured);
+    let readings = trials().flat_map(|trial| &trial.readings);
+    let counts = readings.filter(|reading| reading.metric.starts_with(METRIC));
     let scopes = counts.map(|reading| &reading.scope);
     let scopes = distinct(scopes.filter(|scope| matches!(scope, Scope::Threads(..))));
     let group = |scope: &Scope| {
         let Scope::Threads(role, name) = scope else { return None };
-        let metered: Vec<&Trial> = trials
-            .iter()
-            .copied()
-            .filter(|trial| trial.reading("counters.threads", scope).is_some())
-            .collect();
+        let is_metered = |trial: &&&Trial| trial.reading("counters.threads", scope).is_some();
+        let metered: Vec<&&Trial> = trials().filter(is_metered).collect();
         // What one trial did not count is not known of all.
         let sum = |metric: &str, scope: &Scope| {
             metered.iter().map(|trial| trial.reading(metric, scope)).sum::<Option<f64>>()
         };
         let mean = |metric: &str| Some(sum(metric, scope)? / metered.len() as f64);
-        let is_clock = |event: &str| event == "task-clock";
-        let event = |event: &&str| Count {
-            name: (*event).to_owned(),
-            unit: if is_clock(event) { "ms" } else { "" }.to_owned(),
-            value: sum(&format!("{METRIC}{event}"), scope)
-                .map(|value| if is_clock(event) { value * 1e3 } else { value }),
-            counted: mean(&format!("{METRIC}{event}.counted")).filter(|part| *part < 0.9995),
-            ..Count::default()
+        let event = |event: &&str| {
+            let (unit, scale) = if *event == "task-clock" { ("ms", 1e3) } else { ("", 1.0) };
+            Count {
+                name: (*event).to_owned(),
+                unit: unit.to_owned(),
+                value: sum(&format!("{METRIC}{event}"), scope).map(|value| value * scale),
+                counted: mean(&format!("{METRIC}{event}.counted")).filter(|part| *part < 0.9995),
+                ..Count::default()
+            }
         };
         let mut rows: Vec<Count> = EVENTS.iter().map(event).collect();
         rows.push(Count {
@@ -128,7 +126,7 @@ fn absent(groups: &[Group]) -> Option<String> {
 pub(crate) fn section(view: &View) -> Section {
     let section = Section::new("counters", "Counters of each group of threads");
     let section = section.on(Media::TERMINAL.or(Media::PAGE));
-    let groups = groups(view.study, view.analysis);
+    let groups = groups(view);
     let Some(unit) = groups.first().map(|group| group.unit) else { return section };
     let mut columns = vec![Column::path(), Column::words("threads of", 0, Some(14))];
     let title = |derived: &Derived| {
@@ -176,7 +174,7 @@ fn figure(value: Option<f64>) -> String {
 
 /// Each group as `perf stat` prints it, in lines for a mail of 72 columns.
 pub(crate) fn charts(view: &View) -> Section {
-    let groups = groups(view.study, view.analysis);
+    let groups = groups(view);
     let mut blocks: Vec<Vec<String>> = groups.iter().map(block).collect();
     if let (Some(last), Some(absent)) = (blocks.last_mut(), absent(&groups)) {
         last.push(String::new());

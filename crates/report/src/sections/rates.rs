@@ -36,8 +36,7 @@ fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
     let base = view.baseline().filter(|row| row.work == work).and_then(|row| mean(&row.rate));
     let mut lines: Vec<Line> = Vec::new();
     for row in rows {
-        let effect = view.effect(row, Metric::Rate);
-        lines.push(Line { row, effect, base, is_null: false });
+        lines.push(Line { row, effect: row.effect(Metric::Rate), base, is_null: false });
         // The second copy of a cell is below the first.
         let null = analysis.null.as_ref().filter(|n| n.status.measured > 0);
         if let Some(null) = null.filter(|_| analysis.noise_of.as_ref() == Some(&row.cell)) {

@@ -38,8 +38,7 @@ pub(crate) fn section(view: &View) -> Section {
     let kib = Measure { group: DEMAND, of: |row| &row.service_demand, write: |v| number(v, 3) };
     let has_power = powered(view.analysis);
     let measures = [Some(roi), has_power.then_some(power), demand.then_some(kib)];
-    let measures: Vec<Measure> = measures.into_iter().flatten().collect();
-    with_measures(section, view, &rows, &measures)
+    with_measures(section, view, &rows, &measures.into_iter().flatten().collect::<Vec<_>>())
 }
 
 fn with_measures(mut section: Section, view: &View, rows: &[&Row], all: &[Measure]) -> Section {

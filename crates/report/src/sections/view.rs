@@ -4,7 +4,7 @@ use crate::document::Media;
 use crate::report::Subject;
 use bytepath_profile::Explanation;
 use bytepath_record::{CellId, Role, Study, Trial, Work};
-use bytepath_stats::{Analysis, Effect, End, Metric, Row, Summary};
+use bytepath_stats::{Analysis, End, Metric, Row, Summary};
 use std::collections::HashMap;
 
 /// A study for a medium.
@@ -63,11 +63,6 @@ impl<'a> View<'a> {
 
     pub(crate) fn baseline(&self) -> Option<&'a Row> {
         self.analysis.rows.iter().find(|r| r.baseline)
-    }
-
-    /// Effect of a row in one question.
-    pub(crate) fn effect(&self, row: &'a Row, question: Metric) -> Option<&'a Effect> {
-        row.comparison(question)?.effect.as_ref()
     }
 }
 

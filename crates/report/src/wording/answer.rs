@@ -71,8 +71,8 @@ fn stay(analysis: &Analysis) -> String {
     };
     let reached: Vec<String> = deciding.iter().filter_map(reaches).collect();
     let range = |question: &Metric| {
-        let effects = analysis.candidates().filter_map(|row| row.comparison(*question));
-        let ratios: Vec<f64> = effects.filter_map(|c| Some(c.effect.as_ref()?.ratio)).collect();
+        let effects = analysis.candidates().filter_map(|row| row.effect(*question));
+        let ratios: Vec<f64> = effects.map(|effect| effect.ratio).collect();
         let [low, high] = [f64::min, f64::max].map(|end| ratios.iter().copied().reduce(end));
         let (low, high) = (ratio(low?), ratio(high?));
         let both = if low == high { low } else { format!("{low} to {high}") };

@@ -4,7 +4,7 @@ use super::factors::FactorView;
 use super::offloading::Offloading;
 use super::profiling::ProfilingNote;
 use crate::cell::{CountedText, Fact, Fragments, HopsRow, IdleShare, ReceiveWork, Shares};
-use crate::estimate::Summary;
+use crate::estimate::{Effect, Summary};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{CpuRule, Headline, PerEnd};
@@ -176,6 +176,11 @@ impl Row {
     /// How it compares with the baseline in one question.
     pub fn comparison(&self, question: Metric) -> Option<&Comparison> {
         self.comparisons.iter().find(|comparison| comparison.question == question)
+    }
+
+    /// Its ratio to the baseline in one question.
+    pub fn effect(&self, question: Metric) -> Option<&Effect> {
+        self.comparison(question)?.effect.as_ref()
     }
 
     /// Watts and joules per unit of work, each by the sender, the receiver and both; none

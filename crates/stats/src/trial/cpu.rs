@@ -104,6 +104,8 @@ fn whole_cpu(
     let of = |metric| trial.of_cpu(metric, role, cpu).map(|s| cores(s, wall));
     let ticks = |metric| of(metric).unwrap_or(0.0);
     let total = of("cpu.busy")?;
+    let polling_here = if correction.polls_here { threads.polling } else { 0.0 };
+    let own_threads = threads.run + polling_here;
     if let Some(account) = account_of(trial, role).filter(|_| of("cpu.foreign").is_some()) {
         // The account knows nothing of steal.
         let kept = total / (total + of("cpu.steal").unwrap_or(0.0));
@@ -114,7 +116,6 @@ fn whole_cpu(
         let napi = (napi - correction.less).max(0.0);
         let softirq = part(ticks("cpu.softirq") + ticks("cpu.irq") + napi);
         let here = user + system + softirq;
-        let own_threads = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
         return Some(RoleCpu {
             rule: CpuRule::WholeCpu(cpu),
             exact: true,
@@ -132,12 +133,11 @@ fn whole_cpu(
     let softirq = ticks("cpu.softirq") + ticks("cpu.irq");
     let all = user + system + softirq;
     let split = |part: f64| if all > 0.0 { total * (part / all) } else { 0.0 };
-    let polling = if correction.polls_here { threads.polling.min(split(system)) } else { 0.0 };
+    let polling = polling_here.min(split(system));
     let less = correction.less.min(split(system) - polling);
     let total_here = total - less;
     // These were not on this CPU, and their own ticks are few.
     let elsewhere = threads.helpers;
-    let own_threads = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
     Some(RoleCpu {
         rule: CpuRule::WholeCpu(cpu),
         exact: false,
