@@ -41,7 +41,7 @@ impl ReceiveWork {
     /// What the meters `softirqs` and `cpu` saw in the measured trials of a cell on the
     /// machine of an end; `None` if one of them did not run, and of the sender's machine if it is
     /// the receiver's, too.
-    pub(crate) fn of(cell: &Cell, measured: &[&Trial], role: Role) -> Option<ReceiveWork> {
+    pub fn of(cell: &Cell, measured: &[&Trial], role: Role) -> Option<ReceiveWork> {
         let apart = measured.iter().any(|trial| trial.has_hosts_apart());
         if role == Role::Sender && !apart {
             return None;
