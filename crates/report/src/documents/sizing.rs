@@ -61,6 +61,8 @@ fn sizes(page: &mut Document, goal: &Goal, s: &Sizing) {
     if s.ring < s.least_ring {
         ring += &format!("; too small: what is in flight requires {}", s.least_ring);
     }
+    let (area, lasts) = (bytes(s.area as f64), number(s.lasts * 1e3, 2));
+    let socket_buffer = bytes(s.socket_buffer as f64);
     for (name, text) in [
         ("segment", segment),
         ("BDP", format!("{} (bandwidth-delay product)", bytes(s.delay_product))),
@@ -71,25 +73,20 @@ fn sizes(page: &mut Document, goal: &Goal, s: &Sizing) {
         (
             "area",
             format!(
-                "{} per queue (ring and held data): udmabuf, zcrx area or GPU buffer; {} huge \
+                "{area} per queue (ring and held data): udmabuf, zcrx area or GPU buffer; {} huge \
                  pages in all",
-                bytes(s.area as f64),
                 s.huge_pages
             ),
         ),
         (
             "lasts",
             format!(
-                "{} ms if the application returns nothing; then packets are dropped or copied",
-                number(s.lasts * 1e3, 2)
+                "{lasts} ms if the application returns nothing; then packets are dropped or copied"
             ),
         ),
         ("held", format!("{} buffers per queue", s.held)),
         ("returns", format!("{} calls per second at {DONTNEED} buffers each", amount(s.recycles))),
-        (
-            "socket buffer",
-            format!("{}: maximum in tcp_rmem and tcp_wmem", bytes(s.socket_buffer as f64)),
-        ),
+        ("socket buffer", format!("{socket_buffer}: maximum in tcp_rmem and tcp_wmem")),
     ] {
         page.text(&format!("  {name:<14}"), text);
     }

@@ -16,8 +16,9 @@ const KINDS: [(&str, &str); 4] = [
 ];
 
 /// Pixels of a row with two bars: its height, where each bar begins and ends.
-const HEIGHT: f64 = 34.0;
-const BARS: [(Role, f64, f64); 2] = [(Role::Sender, 5.0, 16.0), (Role::Receiver, 18.0, 29.0)];
+pub(super) const HEIGHT: f64 = 34.0;
+pub(super) const BARS: [(Role, f64, f64); 2] =
+    [(Role::Sender, 5.0, 16.0), (Role::Receiver, 18.0, 29.0)];
 
 pub(crate) fn section(view: &View) -> Section {
     let terms = view.analysis.work().terms();

@@ -1,5 +1,6 @@
 //! The zero-copy ledger of both ends, and what the labels rest on.
 
+use super::cost::{BARS, HEIGHT};
 use super::view::View;
 use crate::document::{Cell, Column, Figure, List, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::percent;
@@ -14,10 +15,6 @@ const MANNERS: [(&str, &str, Manner); 4] = [
     ("discarded", "discarded in the kernel", Manner::Discarded),
     ("unknown", "no proof either way", Manner::Unknown),
 ];
-
-/// Pixels of a row: its height, where the bar of each end begins and ends.
-const HEIGHT: f64 = 34.0;
-const BARS: [(Role, f64, f64); 2] = [(Role::Sender, 5.0, 16.0), (Role::Receiver, 18.0, 29.0)];
 
 pub(crate) fn section(view: &View) -> Section {
     let has_ledger = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).ledger.is_some());

@@ -100,19 +100,17 @@ pub fn points(study: &Study) -> StudyPoints {
             }
         }
     }
-    let facts = header.facts.get(Role::Receiver as usize);
-    let mut host = vec![("bytepath".to_owned(), header.bytepath.clone())];
-    if let Some(f) = facts {
-        host.extend([
-            ("kernel".to_owned(), f.kernel_release.clone()),
-            ("kernel build".to_owned(), f.kernel_version.clone()),
-            ("CPU".to_owned(), f.cpu_model.clone()),
-            ("CPUs".to_owned(), f.cpus.len().to_string()),
-        ]);
-        host.extend(f.settings.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let mut host = vec![pair("bytepath", &header.bytepath)];
+    if let Some(f) = header.facts.get(Role::Receiver as usize) {
+        host.push(pair("kernel", &f.kernel_release));
+        host.push(pair("kernel build", &f.kernel_version));
+        host.push(pair("CPU", &f.cpu_model));
+        host.push(pair("CPUs", &f.cpus.len().to_string()));
+        host.extend(f.settings.iter().map(|(name, value)| pair(name, value)));
     }
-    host.push(("testbed".to_owned(), header.testbed.clone()));
-    host.push(("window".to_owned(), format!("{} s", header.schedule.window)));
+    host.push(pair("testbed", &header.testbed));
+    host.push(pair("window", &format!("{} s", header.schedule.window)));
     host.retain(|(_, value)| !value.is_empty());
     StudyPoints { started_ms: header.started_ms, baseline: header.baseline.0.clone(), host, points }
 }

@@ -150,7 +150,11 @@ impl PublishedComparer<'_> {
         let rows = others.filter_map(|row| {
             let theirs = *row.is.get(column)?;
             let their_ratio = theirs / base_value;
-            let (ours, pairs, outcome) = self.outcome(figure, base, &row.at, their_ratio);
+            let outcome = self.outcome(figure, base, &row.at, their_ratio);
+            let (ours, pairs, outcome) = match outcome {
+                Ok((effect, pairs, agreement)) => (Some(effect), pairs, agreement),
+                Err(why) => (None, 0, Agreement::NotMeasured(why)),
+            };
             let (at, read) = (row.at.clone(), row.read.unwrap_or(figure.read));
             Some(RowComparison { at, read, theirs, their_ratio, ours, pairs, outcome })
         });
@@ -188,9 +192,7 @@ impl PublishedComparer<'_> {
     }
 
     fn number(&self, at: &Levels, ours: &Ours) -> Result<Summary, String> {
-        if self.study.header.functional.is_some() {
-            return Err("the study measured no speed".into());
-        }
+        self.require_speed()?;
         let cells = self.cells(&levels(at.iter().filter(|(factor, _)| *factor != ITEM)))?;
         let trials = cells.iter().flat_map(|side| side.trials).filter(|t| t.rate().is_some());
         let figure = |trial: &&Trial| match ours.figure.as_str() {
@@ -211,24 +213,18 @@ impl PublishedComparer<'_> {
         base: &Levels,
         row: &Levels,
         their_ratio: f64,
-    ) -> (Option<Effect>, usize, Agreement) {
-        let not = |why: String| (None, 0, Agreement::NotMeasured(why));
-        if self.study.header.functional.is_some() {
-            return not("the study measured no speed".into());
-        }
+    ) -> Result<(Effect, usize, Agreement), String> {
+        self.require_speed()?;
         let with = |of_row: &Levels| levels(figure.at.iter().chain(of_row));
-        let sides = match (self.cells(&with(base)), self.cells(&with(row))) {
-            (Ok(base), Ok(row)) => (base, row),
-            (Err(why), _) | (_, Err(why)) => return not(why),
-        };
+        let (firsts, seconds) = (self.cells(&with(base))?, self.cells(&with(row))?);
         let named: Vec<&String> = figure.at.keys().chain(base.keys()).chain(row.keys()).collect();
         let others =
             |cell: &Cell| levels(cell.levels.iter().filter(|(factor, _)| !named.contains(factor)));
         let mut reasons = Vec::new();
         let mut logs = Vec::new();
-        for second in &sides.1 {
+        for second in &seconds {
             let same = |first: &&Side| others(first.cell) == others(second.cell);
-            let Some(first) = sides.0.iter().find(same) else { continue };
+            let Some(first) = firsts.iter().find(same) else { continue };
             let name = &first.cell.id.0;
             let mut apart = undeclared(name, first.cell, second.cell);
             apart.extend(unlike(name, first.trials, second.trials));
@@ -238,16 +234,21 @@ impl PublishedComparer<'_> {
             }
         }
         logs.retain(|blocks| !blocks.is_empty());
-        let Some(effect) = Effect::of(&by_block(&logs), self.rules.confidence) else {
-            let why = reasons.into_iter().next();
-            return not(why.unwrap_or("no two cells differ only in this".into()));
-        };
+        let why = reasons.into_iter().next().unwrap_or("no two cells differ only in this".into());
+        let effect = Effect::of(&by_block(&logs), self.rules.confidence).ok_or(why)?;
         let outcome = match effect.interval {
             None => Agreement::NotMeasured("an interval requires two blocks".into()),
             Some(i) if (i.low..=i.high).contains(&their_ratio) => Agreement::Agrees,
             Some(_) => Agreement::Disagrees,
         };
-        (Some(effect), logs.len(), outcome)
+        Ok((effect, logs.len(), outcome))
+    }
+
+    fn require_speed(&self) -> Result<(), String> {
+        match self.study.header.functional {
+            Some(_) => Err("the study measured no speed".into()),
+            None => Ok(()),
+        }
     }
 
     /// The measured cells that have all of these levels, or why there are none.
