@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_reported() {
+    fn prints_all_parts_of_an_observation() {
         let text = printed(false, 100);
         let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_reported_in_their_unit() {
+    fn histogram_steps_have_units() {
         let steps: Vec<String> = [0, 9, 10, 13, 20, 30, 39].map(nanoseconds).into();
         assert_eq!(steps, ["1 ns", "512 ns", "1.0 us", "8.2 us", "1.0 ms", "1.1 s", "550 s"]);
     }

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_of_one_family_are_known_by_their_kind() {
+    fn splits_metrics_into_kind_and_count() {
         assert_eq!(part_of("locks.spin", "locks.spin"), Some(("", false)));
         assert_eq!(part_of("locks.spin.waits", "locks.spin"), Some(("", true)));
         assert_eq!(part_of("locks.spin.mutex.waits", "locks.spin"), Some(("mutex", true)));

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_honest() {
+    fn formats_numbers_with_significant_digits() {
         assert_eq!(number(-0.0001, 2), "0.00");
         assert_eq!(number(f64::NAN, 2), "-");
         assert_eq!(number(1e300, 2), "1.0e300");

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn few_retransmissions_come_after_what_took_the_time() {
+    fn few_retransmissions_come_after_busy_time() {
         let slow = Connection {
             retransmits: 20,
             bytes_retransmitted: 28_960,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_sends_little_sets_the_pace_itself() {
+    fn reports_idle_programs() {
         let lines = limits_of(&[connection()], 40.0, &[]);
         assert!(lines[1].starts_with("Nothing to send for 75% of the 40.0 s"), "{lines:?}");
         let receives = Connection {

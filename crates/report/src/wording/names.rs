@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_names_have_is_left_out_and_nothing_else() {
+    fn omits_levels_that_all_names_share() {
         let names = [
             "socket rr:depth=8 cores=together mtu=4148",
             "zcrx:area=64M rr:depth=8 cores=apart mtu=4148",

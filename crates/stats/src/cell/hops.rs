@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_no_frames_has_none() {
+    fn other_work_has_no_hops() {
         assert_eq!(HopsRow::of(&cell("a"), &[&trial("a", 0, 1.0, 10)], 0.95), None);
     }
 }

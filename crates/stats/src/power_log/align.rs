@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_not_guessed() {
+    fn refuses_logs_without_a_clear_offset() {
         let flat = Log::parse("0,5\n1000,5\n2000,5\n").unwrap();
         let spans = [TimeSpan { begin: 500.0, length: 300.0 }];
         assert!(align(&flat, &spans).unwrap_err().contains("every 1000.0 s"));

@@ -291,51 +291,45 @@ fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
     first.iter().filter_map(ratio).filter(|(_, log)| log.is_finite()).collect()
 }
 
+/// Finds the level of a factor of a cell, as published works are written down; the flag is true if
+/// each end has its own machine.
+type LevelOf = fn(&Cell, bool) -> Option<String>;
+
 /// The factors whose levels are known of a cell, whether or not the experiment varies them.
-pub const PUBLISHED_FACTORS: [&str; 13] = [
-    "path",
-    "rx",
-    "cores",
-    "hw-gro",
-    "gso-max",
-    "gro-max",
-    "mtu",
-    "message-size",
-    "read-size",
-    "flows",
-    "backpressure",
-    "copy",
-    "load",
+pub const PUBLISHED_FACTORS: [(&str, LevelOf); 13] = [
+    ("path", |cell, _| match cell.levels.get("path") {
+        Some(path) => Some(path.clone()),
+        None => cell.id.0.split(' ').next().map(str::to_owned),
+    }),
+    ("rx", |cell, _| Some(cell.rx.path.clone())),
+    ("cores", |cell, apart| cores(cell, apart).map(str::to_owned)),
+    ("hw-gro", |cell, _| Some(cell.link.hw_gro.to_string())),
+    ("gso-max", |cell, _| Some(or_auto(cell.link.gso_max))),
+    ("gro-max", |cell, _| Some(or_auto(cell.link.gro_max))),
+    ("mtu", |cell, _| Some(cell.link.mtu.to_string())),
+    ("message-size", |cell, _| Some(size(cell.stream.message_size))),
+    ("read-size", |cell, _| Some(size(cell.stream.read_size))),
+    ("flows", |cell, _| Some(cell.stream.flows.to_string())),
+    ("backpressure", |cell, _| Some(cell.link.tap?.backpressure.to_string())),
+    ("copy", |cell, _| Some(cell.tx.copy_engine()?.split(':').next()?.to_owned())),
+    ("load", |cell, _| Some(cell.workload.options.word("load").to_owned())),
 ];
 
-/// The level of a factor of a cell, as published works are written down. `apart` is true if each end
-/// has its own machine.
 fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
-    let size = |bytes: u64| match bytes {
+    let (_, level) = PUBLISHED_FACTORS.iter().find(|(name, _)| *name == factor)?;
+    level(cell, apart)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
         b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{}M", b >> 20),
         b if b >= 1 << 10 && b % (1 << 10) == 0 => format!("{}K", b >> 10),
         b => b.to_string(),
-    };
-    let or_auto = |bytes: Option<u32>| bytes.map_or("auto".to_owned(), |b| b.to_string());
-    Some(match factor {
-        "path" => match cell.levels.get("path") {
-            Some(path) => path.clone(),
-            None => cell.id.0.split(' ').next()?.to_owned(),
-        },
-        "rx" => cell.rx.path.clone(),
-        "copy" => cell.tx.copy_engine()?.split(':').next()?.to_owned(),
-        "load" => cell.workload.options.word("load").to_owned(),
-        "flows" => cell.stream.flows.to_string(),
-        "backpressure" => cell.link.tap?.backpressure.to_string(),
-        "cores" => cores(cell, apart)?.to_owned(),
-        "hw-gro" => cell.link.hw_gro.to_string(),
-        "gso-max" => or_auto(cell.link.gso_max),
-        "gro-max" => or_auto(cell.link.gro_max),
-        "mtu" => cell.link.mtu.to_string(),
-        "message-size" => size(cell.stream.message_size),
-        "read-size" => size(cell.stream.read_size),
-        _ => return None,
-    })
+    }
+}
+
+fn or_auto(bytes: Option<u32>) -> String {
+    bytes.map_or("auto".to_owned(), |bytes| bytes.to_string())
 }
 
 /// Whether the program and the network work of each end are on one CPU or on two, in the words

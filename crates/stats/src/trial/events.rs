@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_meters_lost() {
+    fn reports_missing_threads_and_flows() {
         let mut t = quiet();
         read(&mut t, "cpu.wall", Scope::Machine, 3.6);
         assert_eq!(events(&t)[0], "meters and stream measured different times: 3.60 s and 3.00 s");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_not_events_and_what_is_not_measured_has_none() {
+    fn slow_and_unmeasured_trials_have_no_events() {
         let mut slow = quiet();
         slow.count = 1;
         read(&mut slow, "link.rx_dropped", Scope::Link(Role::Receiver, "veth".into()), 1e6);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_stay_as_it_was() {
+    fn reports_throttling_and_changed_settings() {
         let mut t = quiet();
         let link = Scope::Link(Role::Receiver, "byte1".into());
         read(&mut t, "steady.clock_changes", Scope::Machine, 0.0);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_stands_out_and_a_long_one_gives_way() {
+    fn long_leads_get_lines_of_their_own() {
         let mut page = Document::default();
         page.text("kernel  ", "6.18.0 and so many words that a second line is needed");
         page.text(&"n".repeat(70), "text");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_adds_no_width_and_is_off_unless_requested() {
+    fn colour_is_optional_and_adds_no_width() {
         for (colour, expected) in [(false, "  FASTER\n"), (true, "  \x1b[32mFASTER\x1b[0m\n")] {
             let mut page = Document::default();
             page.line("  FASTER  ", Tone::Good);

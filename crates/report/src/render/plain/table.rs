@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_go_by_rank_and_words_wrap() {
+    fn drops_columns_by_rank_and_wraps_words() {
         assert_eq!(
             printed(60, 1),
             "\
