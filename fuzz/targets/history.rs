@@ -24,7 +24,7 @@ pub fn check(data: &[u8]) {
         let history = stats::history(&studies, cell, question);
         assert!((1..=studies.len()).contains(&history.entries.len()));
         assert!(history.shifts.iter().all(|shift| shift.at < history.entries.len()));
-        text(|out| report::history(&history, &STYLE, out));
+        text(|out| report::history(&history).write(&STYLE, out));
         text(|out| report::history_page(&history, out));
     }
 }

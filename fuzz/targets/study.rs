@@ -35,8 +35,8 @@ pub fn check(data: &[u8]) {
     comparisons(&study);
     if let Some(Ok(seen)) = parts.next().map(serde_json::from_slice::<Observation>) {
         let advice = report::advise(&seen, &study);
-        text(|out| report::advice(&advice, &STYLE, out));
-        text(|out| report::observation(&seen, &STYLE, out));
+        text(|out| report::advice(&advice).write(&STYLE, out));
+        text(|out| report::observation(&seen, true).write(&STYLE, out));
     }
 }
 
@@ -65,15 +65,15 @@ fn report(format: &Report, subject: &Subject) {
 
 fn comparisons(study: &Study) {
     let between = stats::between(study, study, false);
-    text(|out| report::between(["a", "b"], [study, study], &between, &STYLE, out));
+    text(|out| report::between(["a", "b"], [study, study], &between).write(&STYLE, out));
     for work in PUBLISHED.iter() {
         let found = stats::compare_published(work, study, &stats::Rules::of(&study.header));
-        text(|out| report::published_comparison(work, "a", &found, &STYLE, out));
+        text(|out| report::published_comparison(work, "a", &found).write(&STYLE, out));
     }
     let studies = [("a".to_owned(), stats::points(study))];
     for cell in &study.header.cells {
         let history = stats::history(&studies, &cell.id.0, stats::Metric::Rate);
-        text(|out| report::history(&history, &STYLE, out));
+        text(|out| report::history(&history).write(&STYLE, out));
     }
 }
 

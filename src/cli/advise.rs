@@ -38,7 +38,7 @@ const MOST: u64 = 64 << 20;
 pub(super) fn advise(arguments: &AdviseArgs) -> Result<(), Fault> {
     let observation = read(&arguments.observation)?;
     let advice = report::advise(&observation, &load(&arguments.study)?);
-    arguments.output.print(&advice, |style, out| report::advice(&advice, style, out))
+    arguments.output.print(&advice, |style, out| report::advice(&advice).write(style, out))
 }
 
 fn read(file: &Path) -> Result<Observation, Fault> {

@@ -166,7 +166,7 @@ fn across(arguments: &CompareArgs, other: &Path) -> Result<ExitCode, Fault> {
     let paths = [&arguments.study, other].map(|path| path.display().to_string());
     let (names, studies) = ([paths[0].as_str(), paths[1].as_str()], [&first, &second]);
     let text = |style: &report::Style, out: &mut dyn Write| {
-        report::between(names, studies, &between, style, out)?;
+        report::between(names, studies, &between).write(style, out)?;
         print_results(&results, style, out)
     };
     let page = |out: &mut dyn Write| report::between_page(names, studies, &between, &results, out);
@@ -241,5 +241,5 @@ fn print_results(
         return Ok(());
     }
     writeln!(out)?;
-    report::thresholds(results, style, out)
+    report::thresholds(results).write(style, out)
 }

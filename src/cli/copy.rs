@@ -105,7 +105,7 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
     let notes = notes();
     let content = Measured { break_even: &break_even, cells: &rows, notes: &notes };
     arguments.output.print(&Document::new("bytepath-copy", content), |style, out| {
-        report::offload((&rows, &break_even), &notes, style, out)
+        report::offload(&rows, &break_even, &notes).write(style, out)
     })
 }
 

@@ -235,8 +235,8 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     }
     if arguments.side_by_side {
         let places = diff::places(&difference.rows, arguments.top.unwrap_or(TOP));
-        let style = arguments.style();
-        return print(|out| report::side_by_side(&difference, &places, &style, out));
+        let document = report::side_by_side(&difference, &places);
+        return print(|out| document.write(&arguments.style(), out));
     }
     print_difference(arguments, difference, [&without, &with], &rules)
 }
@@ -253,8 +253,7 @@ fn print_difference(
     difference.keep(top, arguments.threshold / 100.0);
     match format {
         FormatName::Text => {
-            let style = arguments.style();
-            print(|out| report::difference(&difference, &style, out))
+            print(|out| report::difference(&difference).write(&arguments.style(), out))
         }
         FormatName::Tsv => print(|out| tsv(&difference, out)),
         FormatName::Html => {
@@ -284,10 +283,7 @@ fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
     } else if arguments.format == FormatName::Tsv {
         print(|out| report::counters_tsv(&comparison, out))?;
     } else {
-        print(|out| {
-            let style = arguments.style();
-            report::counters(&comparison, &style, out)
-        })?;
+        print(|out| report::counters(&comparison).write(&arguments.style(), out))?;
     }
     Ok(())
 }
@@ -334,11 +330,12 @@ fn explain(
     });
     let why = why.as_ref();
     match form {
-        ExplainName::Text => print(|out| {
-            let style = arguments.style();
-            report::explanation(&explanation, why, &style, out)
-        }),
-        ExplainName::Netdev => print(|out| report::explanation_for_mail(&explanation, why, out)),
+        ExplainName::Text => {
+            print(|out| report::explanation(&explanation, why, true).write(&arguments.style(), out))
+        }
+        ExplainName::Netdev => {
+            print(|out| report::explanation(&explanation, why, false).write_mail(out))
+        }
         ExplainName::Html => print(|out| report::explanation_page(&explanation, why, out)),
         ExplainName::Json => print_json(&Document::new("bytepath-explanation", &explanation)),
     }

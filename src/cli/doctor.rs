@@ -130,6 +130,6 @@ fn print(examination: &Examination, output: &OutputArgs) -> Result<(), Fault> {
         if let Some(cells) = &examination.cells {
             groups.push(("Cells of the experiment that cannot run", pairs(cells)));
         }
-        report::examination(&groups, &examination.findings, style, out)
+        report::examination(&groups, &examination.findings).write(style, out)
     })
 }

@@ -41,7 +41,7 @@ pub(super) fn history(arguments: &HistoryArgs) -> Result<(), Fault> {
     let document = Document::new("bytepath-history", &history);
     arguments.printed.print_any(
         &document,
-        |style, out| report::history(&history, style, out),
+        |style, out| report::history(&history).write(style, out),
         |out| report::history_page(&history, out),
     )
 }

@@ -241,13 +241,16 @@ fn write(
         report::observation_page(&observed.observation, &charts, advice, &mut text)
             .map_err(fault)?;
     } else {
-        report::observation(&observed.observation, &style, &mut text).map_err(fault)?;
+        let observation = &observed.observation;
+        report::observation(observation, style.details).write(&style, &mut text).map_err(fault)?;
         if let Some(profile) = &observed.profile {
             text.extend_from_slice(b"\nProfile of the program\n");
             summary::write(profile, FUNCTIONS, &style, &mut text).map_err(fault)?;
         }
-        let observation = &observed.observation;
-        report::advice_or_hint(advice, observation, &style, &mut text).map_err(fault)?;
+        if let Some(advice) = report::advice_or_hint(advice, observation) {
+            text.push(b'\n');
+            advice.write(&style, &mut text).map_err(fault)?;
+        }
     }
     if let (Some(file), Some(profile)) = (&arguments.profile_out, &observed.profile) {
         keep_profile(profile, file)?;

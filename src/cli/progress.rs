@@ -247,7 +247,7 @@ fn estimates(study: &Study) -> Option<String> {
     let (width, height) = size(io::stderr()).unwrap_or((PAGE_WIDTH, 24));
     let look = Style { width, colour: colours(&io::stderr()), details: false };
     let mut table = Vec::new();
-    report::estimates(study, &look, &mut table).ok()?;
+    report::estimates(study).write(&look, &mut table).ok()?;
     let table = String::from_utf8_lossy(&table);
     let lines: Vec<&str> = table.lines().collect();
     // The bar, the line below, the line of what is left out, and the cursor's.

@@ -39,13 +39,14 @@ pub(super) fn published(
     let document =
         |beside| Document::new("bytepath-published", WorkDocument { work: &work, beside });
     let Some(folder) = study else {
-        return output.print(&document(None), |style, out| report::published(&work, style, out));
+        return output
+            .print(&document(None), |style, out| report::published(&work).write(style, out));
     };
     let study = load(folder)?;
     let comparison = stats::compare_published(&work, &study, &Rules::of(&study.header));
     output.print(&document(Some(&comparison)), |style, out| {
         let name = folder.display().to_string();
-        report::published_comparison(&work, &name, &comparison, style, out)
+        report::published_comparison(&work, &name, &comparison).write(style, out)
     })
 }
 

@@ -69,7 +69,7 @@ pub(super) fn size(arguments: &SizeArgs) -> Result<(), Fault> {
     let document = Document::new("bytepath-size", Sizes { goal, sizing, traffic, shortages });
     arguments.output.print(&document, |style, out| {
         let Sizes { goal, sizing, traffic, shortages } = &document.content;
-        report::sizing(goal, sizing, traffic, shortages, style, out)
+        report::sizing(goal, sizing, traffic, shortages).write(style, out)
     })
 }
 

@@ -16,7 +16,7 @@ fn the_same_calls_of_the_study_answer_for_the_program() {
     let advice = report::advise(&seen(), &made_up::study());
     let mut text = Vec::new();
     let style = Style { width: 100, colour: false, details: false };
-    report::advice(&advice, &style, &mut text).unwrap();
+    report::advice(&advice).write(&style, &mut text).unwrap();
     insta::assert_snapshot!("text", String::from_utf8(text).unwrap());
 
     // Checked by hand: a block of the study costs the sender CPU time of its window over the

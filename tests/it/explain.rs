@@ -13,13 +13,14 @@ const SYMPTOMS: &str = "What well-known functions mean";
 
 fn text(explanation: &Explanation, width: usize) -> String {
     let mut out = Vec::new();
-    report::explanation(explanation, None, &Style { width, ..Style::default() }, &mut out).unwrap();
+    let style = Style { width, ..Style::default() };
+    report::explanation(explanation, None, true).write(&style, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 fn mail(explanation: &Explanation) -> String {
     let mut out = Vec::new();
-    report::explanation_for_mail(explanation, None, &mut out).unwrap();
+    report::explanation(explanation, None, false).write_mail(&mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 

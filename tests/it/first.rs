@@ -12,7 +12,7 @@ fn estimates_while_it_runs() {
     let print = |study: &Study| {
         let mut out = Vec::new();
         let style = Style { width: 90, ..Style::default() };
-        estimates(study, &style, &mut out).unwrap();
+        estimates(study).write(&style, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
     let mut study = study();

@@ -32,7 +32,7 @@ fn a_polling_thread_runs_where_it_was_asked_to() {
         let run: f64 = threads.filter(|t| t.name.starts_with("napi/byte1-")).map(|t| t.run).sum();
         let seen: f64 = napi.iter().map(|(_, seconds)| seconds).sum();
         assert!((run - seen).abs() < 0.1 * run + 0.02, "{run} s and {seen} s");
-        let work = ReceiveWork::of(&cell, &[&trial]).unwrap();
+        let work = ReceiveWork::of(&cell, &[&trial], Role::Receiver).unwrap();
         assert_eq!(work.asked, Some(cpu));
         let all: f64 = work.cpus.iter().map(|share| share.part).sum();
         assert!((all - 1.0).abs() < 1e-9, "{work:?}");

@@ -38,7 +38,7 @@ mod verdict;
 
 pub use cell::*;
 pub use estimate::*;
-pub use metric::{Direction, Metric};
+pub use metric::{BetterDirection, Metric};
 pub use offload::{
     Benefit, BreakEven, CopyAt, CopyCell, CopyComparison, CopyRow, CopyTrial, offload,
 };

@@ -20,13 +20,13 @@ pub enum Metric {
 
 /// Which values of a metric are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum BetterDirection {
     Higher,
     Lower,
 }
 
 impl Metric {
-    /// All that a study may answer; each is a family of its own.
+    /// All that a study may answer, each a separate family.
     pub const ALL: [Metric; 8] = [
         Metric::Rate,
         Metric::Cpu,
@@ -58,10 +58,10 @@ impl Metric {
     }
 
     /// Which values are better.
-    pub fn direction(self) -> Direction {
+    pub fn direction(self) -> BetterDirection {
         match self {
-            Metric::Rate => Direction::Higher,
-            Metric::Cpu | Metric::Instructions | Metric::Latency(_) => Direction::Lower,
+            Metric::Rate => BetterDirection::Higher,
+            Metric::Cpu | Metric::Instructions | Metric::Latency(_) => BetterDirection::Lower,
         }
     }
 

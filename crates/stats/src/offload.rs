@@ -126,8 +126,8 @@ pub fn offload(cells: &[(CopyCell, Vec<CopyTrial>)]) -> (Vec<CopyRow>, Vec<Break
     });
     let rows: Vec<CopyRow> = rows.collect();
     let beside: Vec<&CopyComparison> = rows.iter().map(|row| &row.beside).collect();
-    let found = break_evens(&beside, [Benefit::Time, Benefit::Rate]);
-    (rows, found)
+    let break_evens = break_evens(&beside, [Benefit::Time, Benefit::Rate]);
+    (rows, break_evens)
 }
 
 /// From where on each engine other than the first pays off, in each of two ways.
@@ -135,14 +135,14 @@ pub(crate) fn break_evens<A: Clone + PartialEq>(
     rows: &[&CopyComparison<A>],
     pays: [Benefit; 2],
 ) -> Vec<BreakEven<A>> {
-    let mut found: Vec<BreakEven<A>> = Vec::new();
+    let mut all: Vec<BreakEven<A>> = Vec::new();
     for row in rows.iter().filter(|row| row.faster.is_some()) {
-        let known = |it: &BreakEven<A>| it.engine == row.cell.engine && it.at == row.cell.at;
-        if !found.iter().any(known) {
-            found.extend(pays.map(|pays| break_even(rows, &row.cell, pays)));
+        let is_same = |it: &BreakEven<A>| it.engine == row.cell.engine && it.at == row.cell.at;
+        if !all.iter().any(is_same) {
+            all.extend(pays.map(|pays| break_even(rows, &row.cell, pays)));
         }
     }
-    found
+    all
 }
 
 fn break_even<A: Clone + PartialEq>(

@@ -27,7 +27,7 @@ pub(in crate::cli) fn write(
     let symptoms = symptoms(profile, &Classes::of(profile, Rules::built_in()));
     if !symptoms.is_empty() {
         writeln!(out)?;
-        report::symptoms(&symptoms, style, out)?;
+        report::symptoms(&symptoms).write(style, out)?;
     }
     Ok(())
 }

@@ -16,12 +16,12 @@ pub(crate) use mark::{Form, Mark};
 pub(crate) use scale::Scale;
 
 use crate::wording::figures::{NONE, change, interval, ratio};
-use bytepath_stats::{Comparison, Effect, Row};
+use bytepath_stats::{Comparison, Effect, Row, Verdict};
 
 /// Sections in the order in which they are read.
 #[derive(Debug, Default)]
-pub(crate) struct Document {
-    pub sections: Vec<Section>,
+pub struct Document {
+    pub(crate) sections: Vec<Section>,
 }
 
 /// A titled part of a document.
@@ -92,6 +92,8 @@ pub(crate) enum Drawing {
     Rows { scale: Scale, height: f64, marks: Vec<Vec<Mark>> },
     /// Small plots over the same axes.
     Panels { across: Scale, up: Scale, panels: Vec<Panel> },
+    /// One large plot, of which only a page has a drawing.
+    Plot { across: Scale, up: Scale, marks: Vec<Mark> },
 }
 
 /// A small plot: of a cell or not, marks, and a text below.
@@ -103,7 +105,7 @@ pub(crate) struct Panel {
     pub text: String,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     pub columns: Vec<Column>,
     pub rows: Vec<Line>,
@@ -218,6 +220,7 @@ impl Tone {
 pub(crate) struct Media(u8);
 
 impl Media {
+    pub(crate) const NONE: Media = Media(0);
     pub(crate) const TERMINAL: Media = Media(1);
     pub(crate) const MAIL: Media = Media(2);
     pub(crate) const PAGE: Media = Media(4);
@@ -234,9 +237,23 @@ impl Media {
 }
 
 impl Document {
+    /// Of those sections that are not empty.
+    pub(crate) fn of(sections: impl IntoIterator<Item = Section>) -> Document {
+        let mut document = Document::default();
+        document.push(sections);
+        document
+    }
+
     /// Begins a section.
-    pub(crate) fn heading(&mut self, title: &str) {
+    pub(crate) fn heading(&mut self, title: impl Into<String>) {
         self.sections.push(Section::new("", title));
+    }
+
+    /// A section of texts after the same lead; none if there are no texts.
+    pub(crate) fn texts(&mut self, title: &str, lead: &str, texts: &[String]) {
+        let mut section = Section::new("", title);
+        texts.iter().for_each(|text| section.text(lead, text));
+        self.push([section]);
     }
 
     /// The last section.
@@ -248,21 +265,21 @@ impl Document {
         &mut self.sections[last]
     }
 
-    pub(crate) fn text(&mut self, lead: &str, text: &str) {
+    pub(crate) fn text(&mut self, lead: &str, text: impl Into<String>) {
         self.last().text(lead, text);
     }
 
     pub(crate) fn line(&mut self, text: &str, tone: Tone) {
-        self.last().add(Block::Line(vec![(text.to_owned(), tone)]));
+        self.add(Block::Line(vec![(text.to_owned(), tone)]));
     }
 
-    /// A table; none if it has no rows.
-    pub(crate) fn table(&mut self, table: Table) {
-        self.last().add(table);
+    /// Adds a block, but for a table or list that has nothing in it.
+    pub(crate) fn add(&mut self, block: impl Into<Block>) {
+        self.last().add(block);
     }
 
     pub(crate) fn gap(&mut self) {
-        self.last().add(Block::Gap);
+        self.add(Block::Gap);
     }
 
     pub(crate) fn push(&mut self, sections: impl IntoIterator<Item = Section>) {
@@ -306,8 +323,8 @@ impl Section {
         }
     }
 
-    pub(crate) fn text(&mut self, lead: &str, text: &str) {
-        self.add(Block::Text(lead.to_owned(), text.to_owned()));
+    pub(crate) fn text(&mut self, lead: &str, text: impl Into<String>) {
+        self.add(Block::Text(lead.to_owned(), text.into()));
     }
 
     pub(crate) fn heading(&mut self, title: impl Into<String>) {
@@ -350,16 +367,35 @@ impl From<Figure> for Block {
     }
 }
 
+impl Figure {
+    /// Rows of a table with marks, over one scale; the height of a row in pixels.
+    pub(crate) fn rows(
+        caption: impl Into<String>,
+        table: Table,
+        (scale, height): (Scale, f64),
+        marks: impl IntoIterator<Item = Vec<Mark>>,
+    ) -> Figure {
+        let drawing = Drawing::Rows { scale, height, marks: marks.into_iter().collect() };
+        Figure { caption: caption.into(), key: Vec::new(), drawing, table }
+    }
+
+    /// A plot by itself.
+    pub(crate) fn plot(caption: String, [across, up]: [Scale; 2], marks: Vec<Mark>) -> Figure {
+        let drawing = Drawing::Plot { across, up, marks };
+        Figure { caption, key: Vec::new(), drawing, table: Table::default() }
+    }
+}
+
 impl Point {
-    pub(crate) fn new(lead: &str, text: String) -> Point {
-        Point { lead: lead.to_owned(), word: "", tone: Tone::Plain, text }
+    pub(crate) fn new(lead: &str, text: impl Into<String>) -> Point {
+        Point { lead: lead.to_owned(), word: "", tone: Tone::Plain, text: text.into() }
     }
 }
 
 impl List {
     pub(crate) fn of_cells(items: impl IntoIterator<Item = (String, String)>) -> List {
-        let items = items.into_iter().map(|(cell, text)| Point::new(&cell, text));
-        List { items: items.collect(), of_cells: true, folded: None }
+        let items = items.into_iter().map(|(cell, text)| Point::new(&cell, text)).collect();
+        List { items, of_cells: true, folded: None }
     }
 
     /// Points without leads.
@@ -437,10 +473,17 @@ impl Table {
         columns: [(Column, CellOf<T, C>); N],
     ) -> Table {
         let (columns, cells): (Vec<Column>, Vec<CellOf<T, C>>) = columns.into_iter().unzip();
-        let mut table = Table::new(columns);
-        for row in rows {
-            table.row(cells.iter().map(|cell| cell(&row)));
-        }
+        let cells = |row: T| cells.iter().map(|cell| cell(&row)).collect::<Vec<C>>();
+        Table::rows(columns, rows.into_iter().map(cells))
+    }
+
+    /// Rows of one cell per column.
+    pub(crate) fn rows<C: Into<Cell>, R: IntoIterator<Item = C>>(
+        columns: impl IntoIterator<Item = Column>,
+        rows: impl IntoIterator<Item = R>,
+    ) -> Table {
+        let mut table = Table::new(columns.into_iter().collect());
+        rows.into_iter().for_each(|row| _ = table.row(row));
         table
     }
 
@@ -464,49 +507,29 @@ impl Table {
 
     /// Only the first column and those of a group.
     pub(crate) fn group(&self, group: &str) -> Table {
-        let keep: Vec<bool> =
-            (0..).zip(&self.columns).map(|(at, c)| at == 0 || c.group == group).collect();
-        self.filtered(&keep)
+        self.filtered(|at, column| at == 0 || column.group == group)
     }
 
     /// Without the columns of numbers in which no row has anything.
     pub(crate) fn without_empty(self) -> Table {
         let is_empty = |at: usize| self.rows.iter().all(|row| row.cells[at].is_empty());
-        let columns = self.columns.iter().enumerate();
-        let keep: Vec<bool> =
-            columns.map(|(at, c)| c.align == Align::Left || !is_empty(at)).collect();
-        self.filtered(&keep)
+        self.filtered(|at, column| column.align == Align::Left || !is_empty(at))
     }
 
     /// What a medium shows.
     pub(crate) fn shown_on(&self, medium: Media) -> Table {
-        let keep: Vec<bool> = self.columns.iter().map(|c| c.media.includes(medium)).collect();
-        let mut table = self.filtered(&keep);
+        let mut table = self.filtered(|_, column| column.media.includes(medium));
         table.rows.retain(|row| row.media.includes(medium));
         table
     }
 
-    fn filtered(&self, keep: &[bool]) -> Table {
+    fn filtered(&self, keep: impl Fn(usize, &Column) -> bool) -> Table {
         let mut table = self.clone();
-        let mut kept = keep.iter();
-        table.columns.retain(|_| kept.next() == Some(&true));
-        for row in &mut table.rows {
-            let mut kept = keep.iter();
-            row.cells.retain(|_| kept.next() == Some(&true));
+        for at in (0..self.columns.len()).rev().filter(|at| !keep(*at, &self.columns[*at])) {
+            table.columns.remove(at);
+            table.rows.iter_mut().for_each(|row| _ = row.cells.remove(at));
         }
         table
-    }
-}
-
-impl Line {
-    pub(crate) fn on(&mut self, media: Media) -> &mut Line {
-        self.media = media;
-        self
-    }
-
-    pub(crate) fn class(&mut self, class: &'static str) -> &mut Line {
-        self.class = class;
-        self
     }
 }
 
@@ -529,15 +552,16 @@ impl Cell {
     /// How a row compares with the baseline: the ratio, and the word of the verdict.
     pub(crate) fn comparison(row: &Row, comparison: Option<&Comparison>) -> [Cell; 2] {
         match comparison {
-            Some(c) => {
-                let word = Cell::from(c.verdict.word()).tone(Tone::of(c.verdict.better()));
-                [Cell::ratio(c.effect.as_ref()), word]
-            }
+            Some(c) => [Cell::ratio(c.effect.as_ref()), Cell::verdict(&c.verdict)],
             None if row.baseline => {
                 [Cell::new(Value::One), Cell::from("baseline").tone(Tone::Faint)]
             }
             None => [Cell::new(Value::Ratio(None)), Cell::from("")],
         }
+    }
+
+    pub(crate) fn verdict(verdict: &Verdict) -> Cell {
+        Cell::from(verdict.word()).tone(Tone::of(verdict.better()))
     }
 
     /// A multiple, with its interval, that is written as such in every medium.
@@ -553,6 +577,10 @@ impl Cell {
 
     pub(crate) fn tone(self, tone: Tone) -> Cell {
         Cell { tone, ..self }
+    }
+
+    pub(crate) fn link(self, link: Option<String>) -> Cell {
+        Cell { link, ..self }
     }
 
     pub(crate) fn strong_if(self, is_strong: bool) -> Cell {

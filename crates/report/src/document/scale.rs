@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_shown_unless_it_is_far() {
+    fn axes_include_zero_unless_it_is_far() {
         let scale = Scale::over([12.0, 39.0, f64::NAN]);
         assert_eq!((scale.low, scale.high), (0.0, 39.0));
         assert_eq!(ticks(&scale), ["0", "10", "20", "30"]);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_go_by_doublings() {
+    fn size_axes_are_logarithmic() {
         let scale = Scale::sizes([4096.0, 1048576.0]);
         assert_eq!((scale.low, scale.high), (4096.0, 1048576.0));
         assert_eq!(scale.part(65536.0), 0.5);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_has_a_place() {
+    fn clamps_values_to_the_axis() {
         let ends = [
             vec![f64::MAX, -f64::MAX],
             vec![f64::MIN_POSITIVE],

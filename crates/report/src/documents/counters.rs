@@ -1,47 +1,37 @@
 //! Counters of two texts, side by side.
 
 use crate::document::{Column, Document, Table};
-use crate::render::plain;
-use crate::report::Style;
 use crate::wording::figures::{NONE, digits, ratio};
 use bytepath_profile::counts::{Compared, ComparedRow};
 use std::io::{self, Write};
 
-/// Prints counter, before, after and ratio; what follows from the counters in a table of its own.
-pub fn counters(compared: &Compared, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+/// Counter, before, after and ratio; what follows from the counters in a table of its own.
+pub fn counters(compared: &Compared) -> Document {
     let mut page = Document::default();
     let [before, after] = &compared.titles;
     page.text("before  ", before);
     page.text("after   ", after);
     if let Some([before, after]) = compared.work {
-        page.text("work    ", &format!("{before} units before, {after} after"));
+        page.text("work    ", format!("{before} units before, {after} after"));
     }
     for derived in [false, true] {
-        let rows: Vec<&ComparedRow> =
-            compared.rows.iter().filter(|row| row.derived == derived).collect();
-        if rows.is_empty() {
-            continue;
-        }
+        let title = if derived { "worked out" } else { "counter" };
+        let table = Table::of(
+            compared.rows.iter().filter(|row| row.derived == derived),
+            [
+                (Column::words(title, 0, Some(24)), |row| name(row)),
+                (Column::number("", "before", 0), |row| value(row.before)),
+                (Column::number("", "after", 0), |row| value(row.after)),
+                (Column::number("", "ratio", 0), |row| ratio(row.ratio)),
+            ],
+        );
         page.gap();
-        let mut table = Table::new(vec![
-            Column::words(if derived { "worked out" } else { "counter" }, 0, Some(24)),
-            Column::number("", "before", 0),
-            Column::number("", "after", 0),
-            Column::number("", "ratio", 0),
-        ]);
-        for row in rows {
-            let values = [value(row.before), value(row.after), ratio(row.ratio)];
-            let cells = std::iter::once(name(row)).chain(values);
-            table.row(cells);
-        }
-        page.table(table.flush());
+        page.add(table.flush());
     }
     page.gap();
     page.text("", "ratio = after / before. - means that nothing was counted, or a ratio to zero.");
-    for note in &compared.notes {
-        page.text("- ", note);
-    }
-    plain::write(&page, style, out)
+    compared.notes.iter().for_each(|note| page.text("- ", note));
+    page
 }
 
 /// One row a counter, tabs between.

@@ -1,24 +1,16 @@
 //! The difference of two profiles as a table.
 
-use crate::document::{Cell, Column, Document, Table, Tone};
-use crate::render::plain;
-use crate::report::Style;
-use crate::sections::ranking::{self, INTERVALS, amount_columns, amounts, decimals};
+use crate::document::Document;
+use crate::sections::ranking::{self, INTERVALS, decimals};
 use crate::sections::symptoms;
-use crate::wording::figures::{amount, number, percent, plural};
+use crate::wording::figures::{amount, listed, number, percent, plural};
 use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, RankingLine, Side};
-use std::io::{self, Write};
+use bytepath_record::unit::GIB;
 
 /// Names in the lists of what appeared and what vanished.
 const NAMES: usize = 12;
 
-/// Prints the difference of two profiles.
-pub fn difference(diff: &Diff, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    plain::write(&document(diff), style, out)
-}
-
-/// The difference of two profiles.
-pub(crate) fn document(diff: &Diff) -> Document {
+pub fn difference(diff: &Diff) -> Document {
     let mut page = Document::default();
     heading(&mut page, diff);
     table(&mut page, diff);
@@ -26,20 +18,15 @@ pub(crate) fn document(diff: &Diff) -> Document {
     page
 }
 
-/// Prints the functions that take most on each side of a difference, in two columns.
-pub fn side_by_side(
-    diff: &Diff,
-    places: &[RankingLine],
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// The functions that take most on each side of a difference, in two columns.
+pub fn side_by_side(diff: &Diff, places: &[RankingLine]) -> Document {
     let mut page = Document::default();
     heading(&mut page, diff);
     let table = ranking::side_by_side(places, ["without", "with"], decimals(diff.total));
-    page.table(table.flush());
+    page.add(table.flush());
     page.text("", "to, from: the rank on the other side; -: it takes no time there");
     diff.notes.iter().for_each(|note| page.text("note: ", note));
-    plain::write(&page, style, out)
+    page
 }
 
 fn heading(page: &mut Document, diff: &Diff) {
@@ -47,27 +34,22 @@ fn heading(page: &mut Document, diff: &Diff) {
         Measure::SelfOnly => "each function's own code",
         Measure::Total => "each function with all that it called",
     };
-    page.text("", &format!("{} by function: {what}; saved = without - with.", diff.unit));
-    page.text("without  ", &side(&diff.without));
-    page.text("with     ", &side(&diff.with));
+    page.text("", format!("{} by function: {what}; saved = without - with.", diff.unit));
+    page.text("without  ", side(&diff.without));
+    page.text("with     ", side(&diff.with));
     page.gap();
 }
 
 fn side(side: &Side) -> String {
-    let mut text = format!("{}: {} samples", titles(&side.profiles), side.samples);
-    if !side.event.is_empty() {
-        text += &format!(" of {}", side.event);
-    }
-    if let Some(bytes) = side.bytes {
-        text += &format!(", {} GiB", number(bytes / bytepath_record::unit::GIB, 2));
-    }
-    if let Some(packets) = side.packets {
-        text += &format!(", {} packets", amount(packets));
-    }
-    if let Some(seconds) = side.seconds {
-        text += &format!(", {} s", number(seconds, 1));
-    }
-    text
+    let Side { event, samples, bytes, packets, seconds, .. } = side;
+    let parts = [
+        Some(format!("{}: {samples} samples", titles(&side.profiles))),
+        (!event.is_empty()).then(|| format!(" of {event}")),
+        bytes.map(|bytes| format!(", {} GiB", number(bytes / GIB, 2))),
+        packets.map(|packets| format!(", {} packets", amount(packets))),
+        seconds.map(|seconds| format!(", {} s", number(seconds, 1))),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 /// The titles of a side's profiles: those that differ in the number of the trial alone,
@@ -94,37 +76,13 @@ fn table(page: &mut Document, diff: &Diff) {
         GroupBy::Role => Some("role"),
         GroupBy::Subsystem => Some("subsystem"),
     };
-    let mut columns = vec![Column::words("function", 0, Some(24))];
-    columns.extend(group.map(|title| Column::words(title, 0, Some(17))));
-    let intervals = diff.total.half_width.is_some();
-    columns.extend(amount_columns(intervals));
+    // Totals of functions include each other and do not add up.
+    let rest = diff.left_out.filter(|_| diff.measure == Measure::SelfOnly);
     let classed = diff.by != GroupBy::Subsystem;
-    columns.extend(classed.then(|| Column::words("subsystem", 2, None)));
-    let decimals = decimals(diff.total);
-    let mut table = Table::new(columns);
-    let mut add = |function: &str, of: &str, pair: Pair, subsystem: &str, tone: Tone| {
-        let mut cells = vec![Cell::from(function).tone(tone)];
-        cells.extend(group.map(|_| Cell::from(of)));
-        cells.extend(amounts(pair, decimals, intervals));
-        cells.extend(classed.then(|| Cell::from(subsystem).tone(Tone::Faint)));
-        table.row(cells);
-    };
-    add("all", "", diff.total, "", Tone::Strong);
-    for row in &diff.rows {
-        let subsystem = row.subsystem.map_or("of its caller", |s| s.name());
-        add(&row.function, &row.group, row.amount, subsystem, Tone::Plain);
-    }
-    if let Some(left) = diff.left_out {
-        // Totals of functions hold each other and do not add up.
-        let what = format!("{} more", left.rows);
-        match diff.measure {
-            Measure::SelfOnly => add(&what, "", left.amount, "", Tone::Faint),
-            Measure::Total => {}
-        }
-    }
-    page.table(table.flush());
+    let table = ranking::functions(diff.total, &diff.rows, rest, (group, classed));
+    page.add(table.flush());
     if let (Some(left), Measure::Total) = (diff.left_out, diff.measure) {
-        page.text("", &format!("and {} more", plural(left.rows as u64, "row")));
+        page.text("", format!("and {} more", plural(left.rows as u64, "row")));
     }
 }
 
@@ -136,26 +94,20 @@ fn remarks(page: &mut Document, diff: &Diff) {
     for (names, lead) in
         [(&diff.appeared, "appeared (only with): "), (&diff.vanished, "vanished (only without): ")]
     {
-        if names.is_empty() {
-            continue;
+        if !names.is_empty() {
+            page.text("", format!("{lead}{}", listed(names, NAMES)));
         }
-        let more = names.len().saturating_sub(NAMES);
-        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let shown = names.get(..NAMES).unwrap_or(names).join(", ");
-        page.text("", &format!("{lead}{shown}{tail}"));
     }
     let digits = decimals(diff.total);
-    for (what, apart) in [("idle", diff.idle), ("foreign threads", diff.foreign)] {
-        if let Some(Pair { with, without, .. }) = apart {
+    for (what, excluded) in [("idle", diff.idle), ("foreign threads", diff.foreign)] {
+        if let Some(Pair { with, without, .. }) = excluded {
             let (with, without) = (number(with, digits), number(without, digits));
-            page.text("", &format!("{what}, not in the table: {with} with, {without} without"));
+            page.text("", format!("{what}, not in the table: {with} with, {without} without"));
         }
     }
     if let Some(part) = diff.classified {
-        page.text("", &format!("{} of the kernel's time is in a named subsystem", percent(part)));
+        page.text("", format!("{} of the kernel's time is in a named subsystem", percent(part)));
     }
-    for note in &diff.notes {
-        page.text("note: ", note);
-    }
+    diff.notes.iter().for_each(|note| page.text("note: ", note));
     page.push([symptoms::section(&diff.symptoms, &["without", "with"])]);
 }

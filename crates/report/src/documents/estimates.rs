@@ -1,59 +1,54 @@
-//! What a study has measured so far, for who watches it run: means and intervals, and no
-//! verdict, because a verdict that may be drawn after any block is wrong more often than
-//! it says.
+//! What a running study has measured, for those who watch it: means and intervals, and no
+//! verdict, because a verdict that may be drawn after any block is wrong more often than its
+//! confidence allows.
 
 use crate::document::{Column, Document, Media, Table, Tone};
-use crate::render::plain;
-use crate::report::{Style, Subject};
+use crate::report::Subject;
 use crate::sections::View;
-use crate::wording::figures::{NONE, figure, interval, ratio, unit};
+use crate::wording::figures::{effect_text, figure, unit};
 use crate::wording::text::{mean, nothing};
 use bytepath_record::{Percentile, Study, Work};
 use bytepath_stats::{Analysis, Metric, Row, Rules, analyse};
-use std::io::{self, Write};
 
 /// The questions that someone who watches has room for.
 const QUESTIONS: [Metric; 3] = [Metric::Rate, Metric::Cpu, Metric::Latency(Percentile::P99)];
 
-/// Prints a table of the cells measured so far, or why none was; nothing of a study that
-/// measures no speed.
-pub fn estimates(study: &Study, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+/// A table of the cells measured so far, or why none was; empty if the study measures no speed.
+pub fn estimates(study: &Study) -> Document {
     let analysis = analyse(study, &Rules::of(&study.header));
     let mut page = Document::default();
     if analysis.functional.is_none() {
         let subject = Subject::of(study, &analysis, None);
         let works = View::new(&subject, Media::TERMINAL, false).by_work();
         if works.is_empty() {
-            page.text("  ", &nothing(&analysis));
+            page.text("  ", nothing(&analysis));
         }
         for (work, rows) in works {
-            page.table(table(&analysis, work, &rows));
+            page.add(table(&analysis, work, &rows));
         }
     }
-    plain::write(&page, style, out)
+    page
 }
 
 fn table(analysis: &Analysis, work: Work, rows: &[&Row]) -> Table {
-    let asked: Vec<Metric> = QUESTIONS
-        .into_iter()
-        .filter(|question| rows.iter().any(|row| mean(analysis, row, *question).is_some()))
-        .collect();
+    let is_measured =
+        |question: &Metric| rows.iter().any(|row| mean(analysis, row, *question).is_some());
+    let questions: Vec<Metric> = QUESTIONS.into_iter().filter(is_measured).collect();
     let mut columns = vec![Column::words("path", 0, Some(14)), Column::number("", "n", 9)];
-    for (question, rank) in asked.iter().zip([0, 2, 4]) {
+    for (question, rank) in questions.iter().zip([0, 2, 4]) {
         columns.push(Column::number("", &heading(*question, work), rank));
         columns.push(Column::words("ratio", rank + 1, None));
     }
-    let mut table = Table::new(columns);
-    for row in rows {
+    let cells = |row: &&Row| {
         let tone = if row.baseline { Tone::Strong } else { Tone::Plain };
         let mut cells = vec![(row.cell.to_string(), tone), (n(row), Tone::Faint)];
-        for question in &asked {
-            let shown = figure(*question, work, mean(analysis, row, *question));
-            cells.extend([(shown, tone), (against(row, *question), Tone::Faint)]);
+        for question in &questions {
+            let mean = figure(*question, work, mean(analysis, row, *question));
+            cells.extend([(mean, tone), (against(row, *question), Tone::Faint)]);
         }
-        table.row(cells);
-    }
-    table
+        cells
+    };
+    Table::rows(columns, rows.iter().map(cells))
 }
 
 /// `4`, or `3/4` where one of four trials does not count.
@@ -64,9 +59,7 @@ fn n(row: &Row) -> String {
 
 fn heading(question: Metric, work: Work) -> String {
     match question {
-        Metric::Latency(percentile) => {
-            format!("{} {}", percentile.name(), unit(question, work))
-        }
+        Metric::Latency(percentile) => format!("{} {}", percentile.name(), unit(question, work)),
         _ => unit(question, work).to_owned(),
     }
 }
@@ -76,10 +69,5 @@ fn against(row: &Row, question: Metric) -> String {
     if row.baseline {
         return "baseline".into();
     }
-    let effect = row.comparison(question).and_then(|comparison| comparison.effect.as_ref());
-    let Some(effect) = effect else { return NONE.into() };
-    match effect.interval {
-        Some(range) => format!("{} {}", ratio(effect.ratio), interval(range.low, range.high)),
-        None => ratio(effect.ratio),
-    }
+    effect_text(row.effect(question))
 }

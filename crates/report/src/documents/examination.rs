@@ -1,38 +1,27 @@
 //! The text of `bytepath doctor`.
 
-use crate::document::{Document, Tone};
-use crate::render::plain;
-use crate::report::Style;
+use crate::document::{Document, Section, Tone};
+use crate::order::grouped;
+use crate::wording::figures::listed;
 use bytepath_record::{Finding, Severity, Support};
-use std::io::{self, Write};
 
 /// Items of one reason that are named before the rest is only counted.
 const NAMED: usize = 2;
 
-/// Writes what works, group by group, and what was found, worst first.
-pub fn examination(
-    groups: &[(&str, Vec<(String, Support)>)],
-    findings: &[Finding],
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// What works, group by group, and what was found, worst first.
+pub fn examination(groups: &[(&str, Vec<(String, Support)>)], findings: &[Finding]) -> Document {
     let mut page = Document::default();
     for (title, items) in groups {
-        page.heading(title);
+        page.heading(*title);
         let works: Vec<&str> =
             items.iter().filter(|(_, s)| s.is_yes()).map(|(name, _)| name.as_str()).collect();
         if !works.is_empty() {
-            page.text("  yes  ", &works.join(", "));
+            page.text("  yes  ", works.join(", "));
         }
-        for (reason, remedy, names) in by_reason(items) {
-            let more = names.len().saturating_sub(NAMED);
-            let mut text = names[..names.len() - more].join(", ");
-            if more > 0 {
-                text += &format!(" and {more} more");
-            }
-            page.text("  no   ", &format!("{text}: {reason}"));
+        for ((reason, remedy), names) in grouped(items.iter().filter_map(missing)) {
+            page.text("  no   ", format!("{}: {reason}", listed(&names, NAMED)));
             if !remedy.is_empty() {
-                page.text("       ", &format!("remedy: {remedy}"));
+                page.text("       ", format!("remedy: {remedy}"));
             }
         }
         if items.is_empty() {
@@ -44,32 +33,22 @@ pub fn examination(
         (Severity::Distorts, "Distorts"),
         (Severity::Note, "Good to know"),
     ] {
-        let of: Vec<&Finding> = findings.iter().filter(|f| f.severity == severity).collect();
-        if of.is_empty() {
-            continue;
+        let mut section = Section::new("", title);
+        for finding in findings.iter().filter(|finding| finding.severity == severity) {
+            section.text("  - ", format!("{}: {}.", finding.what, finding.effect));
+            section.text("      ", &finding.command);
         }
-        page.heading(title);
-        for finding in of {
-            page.text("  - ", &format!("{}: {}.", finding.what, finding.effect));
-            page.text("      ", &finding.command);
-        }
+        page.push([section]);
     }
     if findings.is_empty() {
         page.gap();
         page.line("Nothing was found that would distort measurements.", Tone::Strong);
     }
-    plain::write(&page, style, out)
+    page
 }
 
-/// What does not work, by reason, in the order in which reasons come up.
-fn by_reason(items: &[(String, Support)]) -> Vec<(&str, &str, Vec<&str>)> {
-    let mut all: Vec<(&str, &str, Vec<&str>)> = Vec::new();
-    for (name, support) in items {
-        let Support::No { reason, remedy } = support else { continue };
-        match all.iter_mut().find(|(known, _, _)| known == reason) {
-            Some((_, _, names)) => names.push(name),
-            None => all.push((reason, remedy, vec![name])),
-        }
-    }
-    all
+/// What does not work, after the reason and the remedy.
+fn missing((name, support): &(String, Support)) -> Option<((&str, &str), &str)> {
+    let Support::No { reason, remedy } = support else { return None };
+    Some(((reason, remedy), name))
 }

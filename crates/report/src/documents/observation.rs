@@ -1,8 +1,6 @@
 //! An observation of a program.
 
-use crate::document::{Column, Document, Table, Tone};
-use crate::render::plain;
-use crate::report::Style;
+use crate::document::{Column, Document, Section, Table, Tone};
 use crate::wording::figures::{
     NONE, amount, bytes, cost, milliseconds, number, percent, plural, rate,
 };
@@ -10,23 +8,19 @@ use bytepath_record::{
     Connection, CopyCount, Counter, CpuSource, Ending, Evidence, Manner, Observation, ObservedCall,
     ObservedSocket, ObservedThread, Scope, ThreadTime, Traffic, Work, unit::GIB,
 };
-use std::io::{self, Write};
+use std::collections::BTreeMap;
 
 /// Threads, calls a thread and sockets that are shown without `--details`.
 const THREADS: usize = 8;
 const CALLS: usize = 12;
 const SOCKETS: usize = 10;
 
-pub fn observation(observed: &Observation, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    plain::write(&document(observed, style.details), style, out)
-}
-
 /// Everything that was observed, or in less detail the largest parts.
-pub(crate) fn document(observed: &Observation, details: bool) -> Document {
+pub fn observation(observed: &Observation, details: bool) -> Document {
     let mut document = Document::default();
     let page = &mut document;
     heading(page, observed);
-    limits(page, observed);
+    page.texts("What its TCP connections waited for", "  ", &observed.limits);
     sockets(page, observed, details);
     connections(page, observed, details);
     ledger(page, observed);
@@ -38,7 +32,7 @@ pub(crate) fn document(observed: &Observation, details: bool) -> Document {
 }
 
 fn heading(page: &mut Document, observed: &Observation) {
-    page.heading(&format!("bytepath observe: {}", observed.command.join(" ")));
+    page.heading(format!("bytepath observe: {}", observed.command.join(" ")));
     let ending = match observed.ending {
         Ending::Code(code) => format!("exit code {code}"),
         Ending::Signal(signal) => format!("ended by signal {signal}"),
@@ -52,7 +46,7 @@ fn heading(page: &mut Document, observed: &Observation) {
     let threads = plural(observed.threads.len() as u64, "thread");
     page.text(
         "  ",
-        &format!(
+        format!(
             "process {}, {} s, {ending}; {threads}; system calls {counter}",
             observed.pid,
             number(observed.seconds, 2)
@@ -60,27 +54,17 @@ fn heading(page: &mut Document, observed: &Observation) {
     );
 }
 
-fn limits(page: &mut Document, observed: &Observation) {
-    if observed.limits.is_empty() {
-        return;
-    }
-    page.heading("What its TCP connections waited for");
-    for sentence in &observed.limits {
-        page.text("  ", sentence);
-    }
-}
-
 fn connections(page: &mut Document, observed: &Observation, details: bool) {
     let Some(tcp) = observed.tcp.as_ref().filter(|tcp| !tcp.connections.is_empty()) else { return };
     page.heading("TCP connections, by the kernel's figures (TCP_INFO)");
     let of_busy = |part: f64, c: &Connection| (c.busy > 0.0).then(|| part / c.busy);
-    let shown = if details { tcp.connections.len() } else { SOCKETS };
+    let most = if details { tcp.connections.len() } else { SOCKETS };
     let connections = tcp
         .connections
         .iter()
-        .take(shown)
+        .take(most)
         .map(|c| (c, of_busy(c.window_limited, c), of_busy(c.buffer_limited, c)));
-    page.table(Table::of(
+    page.add(Table::of(
         connections,
         [
             (Column::words("own address", 0, Some(15)), |(c, ..)| c.local.clone()),
@@ -96,7 +80,7 @@ fn connections(page: &mut Document, observed: &Observation, details: bool) {
             (Column::number("Gbit/s", "last", 3), |(c, ..)| rate(Work::Bytes, c.delivery_rate)),
         ],
     ));
-    more(page, tcp.connections.len(), shown, "connection");
+    more(page, tcp.connections.len(), most, "connection");
 }
 
 fn sockets(page: &mut Document, observed: &Observation, details: bool) {
@@ -104,9 +88,9 @@ fn sockets(page: &mut Document, observed: &Observation, details: bool) {
         return;
     }
     page.heading("Sockets");
-    let shown = if details { observed.sockets.len() } else { SOCKETS };
-    let mut sockets = observed.sockets.iter().take(shown).cloned().collect::<Vec<_>>();
-    let rest: Vec<&ObservedSocket> = observed.sockets.iter().skip(shown).collect();
+    let most = if details { observed.sockets.len() } else { SOCKETS };
+    let mut sockets = observed.sockets.iter().take(most).cloned().collect::<Vec<_>>();
+    let rest: Vec<&ObservedSocket> = observed.sockets.iter().skip(most).collect();
     if !rest.is_empty() {
         let sum = |of: fn(&ObservedSocket) -> u64| {
             rest.iter().fold(0u64, |sum, socket| sum.saturating_add(of(socket)))
@@ -126,7 +110,7 @@ fn sockets(page: &mut Document, observed: &Observation, details: bool) {
     let per_second = |bytes: u64| (observed.seconds > 0.0).then(|| bytes as f64 / observed.seconds);
     let sockets = sockets.iter().map(|s| (s, per_second(s.sent), per_second(s.received)));
     let unit = Work::Bytes.terms().rate_unit;
-    page.table(Table::of(
+    page.add(Table::of(
         sockets,
         [
             (Column::words("socket", 0, None), |(s, ..)| s.kind.clone()),
@@ -157,10 +141,9 @@ fn ledger(page: &mut Document, observed: &Observation) {
     page.heading("Ledger: how bytes passed between program and kernel");
     for (lead, traffic) in [("  sent      ", &observed.sent), ("  received  ", &observed.received)]
     {
-        page.text(lead, &direction(traffic));
-        for evidence in &traffic.ledger.evidence {
-            page.text("              ", &entry(evidence));
-        }
+        page.text(lead, direction(traffic));
+        let evidence = traffic.ledger.evidence.iter();
+        evidence.for_each(|one| page.text("              ", entry(one)));
     }
     let copies = match &observed.copies {
         CopyCount::Counted { to_program, from_program } => format!(
@@ -173,7 +156,7 @@ fn ledger(page: &mut Document, observed: &Observation) {
         }
         CopyCount::Unknown => "not measured (see below)".into(),
     };
-    page.text("  copies    ", &copies);
+    page.text("  copies    ", copies);
     if let Some(disagreement) = &observed.disagreement {
         page.text("  DISAGREE  ", disagreement);
     }
@@ -185,19 +168,17 @@ pub(crate) fn direction(traffic: &Traffic) -> String {
     if ledger.delivered == 0 {
         return "nothing".into();
     }
-    let mut parts = Vec::new();
-    for (part, manner) in [
+    let parts = [
         (ledger.copied, Manner::Copied),
         (ledger.not_copied, Manner::NotCopied),
         (ledger.discarded, Manner::Discarded),
         (ledger.unknown, Manner::Unknown),
-    ] {
-        if part > 0 {
-            let share = percent(part as f64 / ledger.delivered as f64);
-            parts.push(format!("{share} {}", manner.words()));
-        }
-    }
-    format!("{}: {} ({})", bytes(ledger.delivered as f64), traffic.label, parts.join(", "))
+    ];
+    let share = |part: u64| percent(part as f64 / ledger.delivered as f64);
+    let parts = parts.into_iter().filter(|(part, _)| *part > 0);
+    let parts = parts.map(|(part, manner)| format!("{} {}", share(part), manner.words()));
+    let parts = parts.collect::<Vec<_>>().join(", ");
+    format!("{}: {} ({parts})", bytes(ledger.delivered as f64), traffic.label)
 }
 
 fn entry(evidence: &Evidence) -> String {
@@ -227,18 +208,16 @@ fn time(page: &mut Document, observed: &Observation, details: bool) {
         percent((used.user + used.system) / observed.seconds.max(f64::MIN_POSITIVE)),
     );
     if let Some(per_gib) = per_gib {
-        text += &format!(
-            "; {} CPU s per GiB sent and received",
-            cost(Work::Bytes.terms().cost, per_gib)
-        );
+        let per_gib = cost(Work::Bytes.terms().cost, per_gib);
+        text += &format!("; {per_gib} CPU s per GiB sent and received");
     }
-    page.text("  ", &text);
+    page.text("  ", text);
     let times = observed.threads.iter().filter_map(|thread| Some((thread, thread.time.as_ref()?)));
     let mut threads: Vec<(&ObservedThread, &ThreadTime)> = times.collect();
     threads.sort_by(|a, b| b.1.run.total_cmp(&a.1.run));
-    let shown = if details { threads.len() } else { THREADS };
-    page.table(Table::of(
-        threads.iter().take(shown),
+    let most = if details { threads.len() } else { THREADS };
+    page.add(Table::of(
+        threads.iter().take(most),
         [
             (Column::words("thread", 0, Some(12)), |(thread, _)| thread.name.clone()),
             (Column::number("", "id", 0), |(thread, _)| thread.tid.to_string()),
@@ -254,111 +233,79 @@ fn time(page: &mut Document, observed: &Observation, details: bool) {
             }),
         ],
     ));
-    more(page, threads.len(), shown, "thread");
+    more(page, threads.len(), most, "thread");
 }
 
 fn machine(page: &mut Document, observed: &Observation) {
-    let mut cpus: Vec<u32> = observed
-        .machine
-        .iter()
-        .filter_map(|reading| match reading.scope {
-            Scope::Cpu(cpu) => Some(cpu),
-            _ => None,
-        })
-        .collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    if cpus.is_empty() {
-        return;
+    let mut cpus: BTreeMap<u32, BTreeMap<&str, f64>> = BTreeMap::new();
+    // Of several readings of a kind the first counts.
+    for reading in observed.machine.iter().rev() {
+        if let Scope::Cpu(cpu) = reading.scope {
+            cpus.entry(cpu).or_default().insert(&reading.metric, reading.value);
+        }
     }
-    page.heading("CPUs of the machine, seconds");
     let kinds = ["busy", "user", "system", "softirq", "irq", "iowait", "idle", "steal"];
-    let mut columns = vec![Column::words("CPU", 0, None)];
-    columns.extend(kinds.iter().map(|kind| Column::number("", kind, 0)));
-    let mut table = Table::new(columns);
-    for cpu in cpus {
-        let mut cells = vec![cpu.to_string()];
-        cells.extend(kinds.iter().map(|kind| {
-            let reading = observed.machine.iter().find(|reading| {
-                reading.scope == Scope::Cpu(cpu)
-                    && reading.metric.strip_prefix("cpu.") == Some(kind)
-            });
-            number(reading.map(|reading| reading.value), 2)
-        }));
-        table.row(cells);
-    }
-    page.table(table);
+    let columns = kinds.map(|kind| Column::number("", kind, 0));
+    let columns = [Column::words("CPU", 0, None)].into_iter().chain(columns);
+    let rows = cpus.iter().map(|(cpu, seconds)| {
+        let seconds = |kind| number(seconds.get(&*format!("cpu.{kind}")).copied(), 2);
+        [cpu.to_string()].into_iter().chain(kinds.map(seconds))
+    });
+    page.push([Section::new("", "CPUs of the machine, seconds").with(Table::rows(columns, rows))]);
 }
 
 fn calls(page: &mut Document, observed: &Observation, details: bool) {
-    let total = |tid: u32| -> f64 {
-        observed.calls.iter().filter(|call| call.tid == tid).map(|call| call.row.total).sum()
-    };
-    let mut tids: Vec<(u32, f64)> = Vec::new();
-    for call in &observed.calls {
-        // Rows of a thread are adjacent.
-        if tids.last().is_none_or(|(tid, _)| *tid != call.tid) {
-            tids.push((call.tid, total(call.tid)));
-        }
+    // Rows of a thread are adjacent.
+    let threads = observed.calls.chunk_by(|a, b| a.tid == b.tid);
+    let total = |rows: &[ObservedCall]| rows.iter().map(|call| call.row.total).sum::<f64>();
+    let mut threads: Vec<(&[ObservedCall], f64)> =
+        threads.map(|rows| (rows, total(rows))).collect();
+    threads.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0[0].tid.cmp(&b.0[0].tid)));
+    let most = if details { threads.len() } else { THREADS };
+    for (rows, total) in threads.iter().take(most) {
+        thread_calls(page, observed, *total, rows, details);
     }
-    tids.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    let shown = if details { tids.len() } else { THREADS };
-    for (tid, total) in tids.iter().take(shown) {
-        let rows: Vec<&ObservedCall> = observed.calls.iter().filter(|c| c.tid == *tid).collect();
-        thread_calls(page, observed, *tid, *total, &rows, details);
-    }
-    more(page, tids.len(), shown, "thread");
+    more(page, threads.len(), most, "thread");
 }
 
+/// `rows` are those of one thread.
 fn thread_calls(
     page: &mut Document,
     observed: &Observation,
-    tid: u32,
     total: f64,
-    rows: &[&ObservedCall],
+    rows: &[ObservedCall],
     details: bool,
 ) {
+    let tid = rows[0].tid;
     let thread = observed.threads.iter().find(|thread| thread.tid == tid);
     let name = thread.map_or("", |thread| thread.name.as_str());
     let count: u64 = rows.iter().map(|call| call.row.calls).sum();
-    page.heading(&format!(
+    page.heading(format!(
         "System calls of {name} ({tid}): {} in {} ms",
         plural(count, "call"),
         milliseconds(total)
     ));
-    let mut table = Table::new(vec![
-        Column::words("call", 0, None),
-        Column::number("", "calls", 0),
-        Column::number("", "errors", 0),
-        Column::number("milliseconds", "total", 0),
-        Column::number("milliseconds", "min", 1),
-        Column::number("milliseconds", "avg", 0),
-        Column::number("milliseconds", "max", 1),
-        Column::number("", "stddev", 2),
-        Column::number("", "bytes", 0),
-    ]);
-    let shown = if details { rows.len() } else { CALLS };
-    for call in rows.iter().take(shown) {
-        let row = &call.row;
-        let cells = [
-            row.name.clone(),
-            row.calls.to_string(),
-            row.errors.to_string(),
-            milliseconds(row.total),
-            milliseconds(row.min),
-            milliseconds(row.avg),
-            milliseconds(row.max),
-            format!("{}%", number(row.stddev_percent, 2)),
-            if row.bytes == 0 { String::new() } else { row.bytes.to_string() },
-        ];
-        table.row(cells);
-    }
-    page.table(table);
-    more(page, rows.len(), shown, "call");
+    let most = if details { rows.len() } else { CALLS };
+    page.add(Table::of(
+        rows.iter().take(most).map(|call| &call.row),
+        [
+            (Column::words("call", 0, None), |row| row.name.clone()),
+            (Column::number("", "calls", 0), |row| row.calls.to_string()),
+            (Column::number("", "errors", 0), |row| row.errors.to_string()),
+            (Column::number("milliseconds", "total", 0), |row| milliseconds(row.total)),
+            (Column::number("milliseconds", "min", 1), |row| milliseconds(row.min)),
+            (Column::number("milliseconds", "avg", 0), |row| milliseconds(row.avg)),
+            (Column::number("milliseconds", "max", 1), |row| milliseconds(row.max)),
+            (Column::number("", "stddev", 2), |row| format!("{}%", number(row.stddev_percent, 2))),
+            (Column::number("", "bytes", 0), |row| match row.bytes {
+                0 => String::new(),
+                bytes => bytes.to_string(),
+            }),
+        ],
+    ));
+    more(page, rows.len(), most, "call");
     if details {
-        for call in rows {
-            histogram(page, call);
-        }
+        rows.iter().for_each(|call| histogram(page, call));
     }
 }
 
@@ -370,7 +317,7 @@ fn histogram(page: &mut Document, call: &ObservedCall) {
         return;
     }
     page.gap();
-    page.text("  ", &format!("{}: how long it took", call.row.name));
+    page.text("  ", format!("{}: how long it took", call.row.name));
     let (first, last) = (
         call.histogram.iter().position(|count| *count > 0).unwrap_or(0),
         call.histogram.iter().rposition(|count| *count > 0).unwrap_or(0),
@@ -405,21 +352,16 @@ fn remarks(page: &mut Document, observed: &Observation) {
         page.heading("Not measured");
         for absent in &observed.absent {
             let remedy = absent.remedy.as_ref().map(|r| format!(" ({r})")).unwrap_or_default();
-            page.text(&format!("  {}: ", absent.what), &format!("{}{remedy}", absent.reason));
+            page.text(&format!("  {}: ", absent.what), format!("{}{remedy}", absent.reason));
         }
     }
-    if !observed.warnings.is_empty() {
-        page.heading("Notes");
-        for warning in &observed.warnings {
-            page.text("  ", warning);
-        }
-    }
+    page.texts("Notes", "  ", &observed.warnings);
 }
 
-fn more(page: &mut Document, all: usize, shown: usize, what: &str) {
-    if all > shown {
-        let rest = plural((all - shown) as u64, what);
-        page.text("  ", &format!("and {rest} more: --details lists all"));
+fn more(page: &mut Document, all: usize, most: usize, what: &str) {
+    if all > most {
+        let rest = plural((all - most) as u64, what);
+        page.text("  ", format!("and {rest} more: --details lists all"));
     }
 }
 
@@ -508,12 +450,13 @@ mod tests {
 
     fn printed(details: bool, width: usize) -> String {
         let mut out = Vec::new();
-        observation(&seen(), &Style { width, colour: false, details }, &mut out).unwrap();
+        let style = crate::Style { width, colour: false, details };
+        observation(&seen(), details).write(&style, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn everything_is_reported() {
+    fn prints_all_parts_of_an_observation() {
         let text = printed(false, 100);
         let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [
@@ -544,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_reported_in_their_unit() {
+    fn histogram_steps_have_units() {
         let steps: Vec<String> = [0, 9, 10, 13, 20, 30, 39].map(nanoseconds).into();
         assert_eq!(steps, ["1 ns", "512 ns", "1.0 us", "8.2 us", "1.0 ms", "1.1 s", "550 s"]);
     }

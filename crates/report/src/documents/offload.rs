@@ -1,53 +1,39 @@
 //! Copy engines alone, compared with a first one.
 
-use crate::document::{Column, Document, Table};
-use crate::render::plain;
-use crate::report::Style;
-use crate::wording::figures::{bytes, digits, number};
-use crate::wording::offload::{effect_text, name, sentence, shape};
+use crate::document::{Column, Document, Section, Table};
+use crate::wording::figures::{bytes, digits, effect_text, number};
+use crate::wording::offload::{name, sentence, shape};
 use bytepath_record::Work;
 use bytepath_stats::{BreakEven, CopyRow};
-use std::io::{self, Write};
 
-/// Writes break-evens, then a table of all cells.
-pub fn offload(
-    (rows, break_even): (&[CopyRow], &[BreakEven]),
-    notes: &[String],
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// Break-evens, then a table of all cells.
+pub fn offload(rows: &[CopyRow], break_even: &[BreakEven], notes: &[String]) -> Document {
     let mut page = Document::default();
     let first = rows.first().map_or("", |row| row.beside.cell.engine.as_str());
     for line in break_even {
-        page.text("", &sentence(line, &shape(&line.at), first, Work::Bytes));
+        page.text("", sentence(line, &shape(&line.at), first, Work::Bytes));
     }
     for rotate in [false, true] {
-        let here = |row: &&CopyRow| row.beside.cell.at.rotate == rotate;
-        let rows: Vec<&CopyRow> = rows.iter().filter(here).collect();
-        if rows.is_empty() {
-            continue;
-        }
-        page.heading(if rotate { "128 MiB in rotation" } else { "The same few buffers" });
-        page.table(table(&rows).flush());
+        let rows = rows.iter().filter(|row| row.beside.cell.at.rotate == rotate);
+        let title = if rotate { "128 MiB in rotation" } else { "The same few buffers" };
+        page.push([Section::new("", title).with(table(rows).flush())]);
     }
     page.gap();
     page.text(
         "",
-        &format!(
+        format!(
             "caller: its time for a copy, in submissions and successful polls; \
              empty polls count as time for other work. latency: from submission to \
              the poll that found the copy done. Ratios are to {first}, block by block, \
              with individual intervals."
         ),
     );
-    for note in notes {
-        page.text("- ", note);
-    }
-    plain::write(&page, style, out)
+    notes.iter().for_each(|note| page.text("- ", note));
+    page
 }
 
-fn table(rows: &[&CopyRow]) -> Table {
-    let rows = rows.iter().map(|row| (&row.beside, &row.beside.cell, &row.mean));
+fn table<'a>(rows: impl Iterator<Item = &'a CopyRow>) -> Table {
+    let rows = rows.map(|row| (&row.beside, &row.beside.cell, &row.mean));
     Table::of(
         rows,
         [

@@ -1,49 +1,40 @@
 //! The text of `bytepath size`: what a goal takes, and what this host lacks.
 
 use crate::document::{Column, Document, Table, Tone};
-use crate::render::plain;
-use crate::report::Style;
 use crate::wording::figures::{amount, bytes, number};
 use bytepath_stats::{DONTNEED, Goal, POLL_WEIGHT, Shortage, Sizing, Traffic};
-use std::io::{self, Write};
 
-/// Writes a plan: the goal, what it takes, the memory traffic of each way, and what this
+/// A plan: the goal, what it takes, the memory traffic of each way, and what this
 /// host lacks.
 pub fn sizing(
     goal: &Goal,
     sizing: &Sizing,
     traffic: &[Traffic],
     shortages: &[Shortage],
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+) -> Document {
     let mut page = Document::default();
     page.line(&title(goal), Tone::Strong);
     sizes(&mut page, goal, sizing);
     page.heading("Memory traffic of one end, if the caches keep nothing");
-    let columns = vec![
-        Column::words("", 0, None),
-        Column::number("", "times", 0),
-        Column::number("", "GB/s", 0),
-    ];
-    let mut table = Table::new(columns);
-    for way in traffic {
-        table.row([way.way.into(), number(way.crossings, 0), number(way.bytes / 1e9, 1)]);
-    }
-    page.table(table);
+    page.add(Table::of(
+        traffic,
+        [
+            (Column::words("", 0, None), |way| way.way.to_owned()),
+            (Column::number("", "times", 0), |way| number(way.crossings, 0)),
+            (Column::number("", "GB/s", 0), |way| number(way.bytes / 1e9, 1)),
+        ],
+    ));
     page.text("  ", "An application that reads what it received adds 1.");
     page.heading("This host");
     if shortages.is_empty() {
         page.text("  ", "None of the limits visible here is too low.");
     }
     for short in shortages {
-        page.text(
-            "  - ",
-            &format!("{} is {} and must be {}", short.setting, short.is, short.needs),
-        );
-        page.text("    ", &short.command);
+        let Shortage { setting, is, needs, command } = short;
+        page.text("  - ", format!("{setting} is {is} and must be {needs}"));
+        page.text("    ", command);
     }
-    plain::write(&page, style, out)
+    page
 }
 
 /// What was asked, in one line.
@@ -70,6 +61,8 @@ fn sizes(page: &mut Document, goal: &Goal, s: &Sizing) {
     if s.ring < s.least_ring {
         ring += &format!("; too small: what is in flight requires {}", s.least_ring);
     }
+    let (area, lasts) = (bytes(s.area as f64), number(s.lasts * 1e3, 2));
+    let socket_buffer = bytes(s.socket_buffer as f64);
     for (name, text) in [
         ("segment", segment),
         ("BDP", format!("{} (bandwidth-delay product)", bytes(s.delay_product))),
@@ -80,26 +73,21 @@ fn sizes(page: &mut Document, goal: &Goal, s: &Sizing) {
         (
             "area",
             format!(
-                "{} per queue (ring and held data): udmabuf, zcrx area or GPU buffer; {} huge \
+                "{area} per queue (ring and held data): udmabuf, zcrx area or GPU buffer; {} huge \
                  pages in all",
-                bytes(s.area as f64),
                 s.huge_pages
             ),
         ),
         (
             "lasts",
             format!(
-                "{} ms if the application returns nothing; then packets are dropped or copied",
-                number(s.lasts * 1e3, 2)
+                "{lasts} ms if the application returns nothing; then packets are dropped or copied"
             ),
         ),
         ("held", format!("{} buffers per queue", s.held)),
         ("returns", format!("{} calls per second at {DONTNEED} buffers each", amount(s.recycles))),
-        (
-            "socket buffer",
-            format!("{}: maximum in tcp_rmem and tcp_wmem", bytes(s.socket_buffer as f64)),
-        ),
+        ("socket buffer", format!("{socket_buffer}: maximum in tcp_rmem and tcp_wmem")),
     ] {
-        page.text(&format!("  {name:<14}"), &text);
+        page.text(&format!("  {name:<14}"), text);
     }
 }

@@ -2,8 +2,6 @@
 //! and the outcome of thresholds.
 
 use crate::document::{Cell, Column, Document, Section, Table, Tone};
-use crate::render::plain;
-use crate::report::Style;
 use crate::wording::figures::{
     figure, interval, level, number, percent, plural, probability, ratio, unit,
 };
@@ -11,31 +9,15 @@ use crate::wording::setup::date;
 use crate::wording::verdicts;
 use bytepath_record::{Study, Work};
 use bytepath_stats::{
-    CHANGE_LEVEL, CellComparison, Difference, Direction, Entry, History, Metric, Shift,
+    BetterDirection, CHANGE_LEVEL, CellComparison, Difference, Entry, History, Metric, Shift,
     StudyComparison, Summary, ThresholdResult, Weight,
 };
-use std::io::{self, Write};
 
 /// Differences of a kind that are named before the rest is only counted.
 const NAMED: usize = 12;
 
-/// Writes the comparison of two studies, which are named as the user did.
-pub fn between(
-    names: [&str; 2],
-    studies: [&Study; 2],
-    between: &StudyComparison,
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    plain::write(&between_document(names, studies, between), style, out)
-}
-
-/// The comparison of two studies.
-pub(crate) fn between_document(
-    names: [&str; 2],
-    studies: [&Study; 2],
-    between: &StudyComparison,
-) -> Document {
+/// The comparison of two studies, which are named as the user did.
+pub fn between(names: [&str; 2], studies: [&Study; 2], between: &StudyComparison) -> Document {
     let mut document = Document::default();
     let page = &mut document;
     page.line("bytepath: two studies, the second against the first", Tone::Strong);
@@ -46,15 +28,13 @@ pub(crate) fn between_document(
         let facts = header.facts.last();
         let host =
             facts.map(|f| format!(", {}, {}", f.kernel_release, f.cpu_model)).unwrap_or_default();
-        page.text(lead, &format!("{name}{when}{host}"));
+        page.text(lead, format!("{name}{when}{host}"));
     }
     differences(page, &between.differences);
     for work in Work::ALL {
         for question in Metric::ALL {
-            let of = |p: &&CellComparison| {
-                (p.question, p.work) == (question, work)
-                    && (p.first.is_some() || p.second.is_some())
-            };
+            let of =
+                |p: &&CellComparison| (p.question, p.work) == (question, work) && p.is_measured();
             let pairings: Vec<&CellComparison> = between.pairings.iter().filter(of).collect();
             pairs(page, question, work, &pairings);
         }
@@ -63,7 +43,7 @@ pub(crate) fn between_document(
         if !cells.is_empty() {
             page.gap();
             let cells: Vec<&str> = cells.iter().map(|c| c.0.as_str()).collect();
-            page.text(&format!("Only in the {what}: "), &cells.join(", "));
+            page.text(&format!("Only in the {what}: "), cells.join(", "));
         }
     }
     page.gap();
@@ -75,7 +55,7 @@ pub(crate) fn between_document(
     }
     page.text(
         "",
-        &format!(
+        format!(
             "Rule: intervals are {} by Welch's t over the logarithms of all trials, \
              individually; verdicts hold at {} for all cells of a table together (Holm; the \
              second p); EQUIVALENT requires an interval within {}. Trials of the two studies are \
@@ -100,18 +80,15 @@ fn differences(page: &mut Document, all: &[Difference]) {
         (Weight::Method, "Measured differently"),
     ] {
         let of: Vec<&Difference> = all.iter().filter(|d| d.weight == weight).collect();
-        if of.is_empty() {
-            continue;
-        }
-        page.heading(title);
+        let mut section = Section::new("", title);
         let width = of.iter().map(|d| d.what.len()).filter(|n| *n <= 24).max().unwrap_or(0);
-        for d in of.iter().take(NAMED) {
-            let lead = format!("  {:<width$}  ", d.what);
-            page.text(&lead, &format!("{} -> {}", d.first, d.second));
+        for Difference { what, first, second, .. } in of.iter().take(NAMED) {
+            section.text(&format!("  {what:<width$}  "), format!("{first} -> {second}"));
         }
         if of.len() > NAMED {
-            page.text("  ", &format!("and {} more (--json has all)", of.len() - NAMED));
+            section.text("  ", format!("and {} more (--json has all)", of.len() - NAMED));
         }
+        page.push([section]);
     }
 }
 
@@ -120,59 +97,51 @@ fn pairs(page: &mut Document, question: Metric, work: Work, pairings: &[&CellCom
         return;
     }
     let terms = work.terms();
-    page.heading(&match question {
+    page.heading(match question {
         Metric::Rate => format!("{}, {}", terms.rate_heading, terms.rate_unit),
         Metric::Cpu => format!("{}, both ends", terms.cost.words),
         Metric::Instructions => format!("{}, both ends", terms.instructions.words),
         Metric::Latency(percentile) => format!("Latency, {}, us", percentile.name()),
     });
-    const P: &str = "p";
-    let mut table = Table::new(vec![
-        Column::words("path", 0, Some(16)),
-        Column::number("first", "n", 4),
-        Column::number("first", "mean", 0),
-        Column::number("first", "sd", 3),
-        Column::number("second", "n", 4),
-        Column::number("second", "mean", 0),
-        Column::number("second", "sd", 3),
-        Column::number("", "ratio", 0),
-        Column::words("interval", 1, None),
-        Column::words("verdict", 0, None),
-        Column::number(P, "alone", 2),
-        Column::number(P, "among all", 2),
-    ]);
-    for p in pairings {
-        let mut texts = vec![p.cell.to_string()];
-        for side in [&p.first, &p.second] {
-            let n = side.map_or(0, |s| s.n);
-            texts.push(n.to_string());
-            texts.push(figure(question, work, side.map(|s| s.mean)));
-            texts.push(percent(side.and_then(|s| Summary::relative_stddev(&s))));
-        }
-        texts.push(ratio(p.ratio));
-        texts.push(p.interval.map_or(String::new(), |i| interval(i.low, i.high)));
-        let mut cells: Vec<Cell> = texts.into_iter().map(Cell::from).collect();
-        cells.push(Cell::from(p.verdict.word()).tone(Tone::of(p.verdict.better())));
-        let p_of = |p: Option<f64>| Cell::from(p.map_or(String::new(), probability));
-        cells.push(p_of(p.test.map(|t| t.different.p)));
-        cells.push(p_of(p.test.map(|t| t.different.adjusted)));
-        table.row(cells);
+    fn n(side: Option<Summary>) -> Cell {
+        side.map_or(0, |s| s.n).to_string().into()
     }
-    page.table(table);
+    fn mean(p: &CellComparison, side: Option<Summary>) -> Cell {
+        figure(p.question, p.work, side.map(|s| s.mean)).into()
+    }
+    fn sd(side: Option<Summary>) -> Cell {
+        percent(side.and_then(|s| s.relative_stddev())).into()
+    }
+    fn chance(p: Option<f64>) -> Cell {
+        p.map_or(String::new(), probability).into()
+    }
+    page.add(Table::of(
+        pairings,
+        [
+            (Column::words("path", 0, Some(16)), |p| p.cell.to_string().into()),
+            (Column::number("first", "n", 4), |p| n(p.first)),
+            (Column::number("first", "mean", 0), |p| mean(p, p.first)),
+            (Column::number("first", "sd", 3), |p| sd(p.first)),
+            (Column::number("second", "n", 4), |p| n(p.second)),
+            (Column::number("second", "mean", 0), |p| mean(p, p.second)),
+            (Column::number("second", "sd", 3), |p| sd(p.second)),
+            (Column::number("", "ratio", 0), |p| ratio(p.ratio).into()),
+            (Column::words("interval", 1, None), |p| {
+                p.interval.map_or(String::new(), |i| interval(i.low, i.high)).into()
+            }),
+            (Column::words("verdict", 0, None), |p| Cell::verdict(&p.verdict)),
+            (Column::number("p", "alone", 2), |p| chance(p.test.map(|t| t.different.p))),
+            (Column::number("p", "among all", 2), |p| chance(p.test.map(|t| t.different.adjusted))),
+        ],
+    ));
     for p in pairings.iter().filter(|p| !p.reasons.is_empty()) {
-        page.text("  ", &format!("{}: {}", p.cell, p.reasons.join("; ")));
+        page.text("  ", format!("{}: {}", p.cell, p.reasons.join("; ")));
     }
 }
 
-/// Writes the outcome of thresholds.
-pub fn thresholds(
-    results: &[ThresholdResult],
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let mut document = Document::default();
-    document.push([threshold_section(results)]);
-    plain::write(&document, style, out)
+/// The outcome of thresholds.
+pub fn thresholds(results: &[ThresholdResult]) -> Document {
+    Document::of([threshold_section(results)])
 }
 
 /// The outcome of thresholds; empty if there are none.
@@ -184,7 +153,7 @@ pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
             None => "nothing to compare".into(),
         };
         let lead = format!("  {:<9}  ", r.outcome.word());
-        section.text(&lead, &format!("{}: {} is {measured}", r.threshold.text, r.cell));
+        section.text(&lead, format!("{}: {} is {measured}", r.threshold.text, r.cell));
     }
     if let Some(i) = results.iter().find_map(|r| r.interval) {
         let text = format!(
@@ -193,7 +162,7 @@ pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
             percent_of_confidence(i.confidence),
             plural(results.len() as u64, "check"),
         );
-        section.text("  ", &text);
+        section.text("  ", text);
     }
     section
 }
@@ -209,40 +178,33 @@ fn limit(ratio: f64) -> String {
     text.trim_end_matches('0').to_owned() + "x"
 }
 
-/// Writes a figure over time.
-pub fn history(history: &History, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    plain::write(&history_document(history), style, out)
-}
-
 /// A figure over time.
-pub(crate) fn history_document(history: &History) -> Document {
+pub fn history(history: &History) -> Document {
     let mut page = Document::default();
     let History { question, work, .. } = *history;
     let what = verdicts::subject(question, work);
     let studies = plural(history.entries.len() as u64, "study").replace("studys", "studies");
-    page.heading(&format!("{}: {what}, {studies}", history.cell));
-    let mut table = Table::new(vec![
-        Column::words("begun", 1, None),
-        Column::words("study", 0, Some(12)),
-        Column::number("", "n", 2),
-        Column::number("", unit(question, work), 0),
-        Column::number("", "sd", 2),
-        Column::words("", 0, Some(20)),
-    ]);
-    for (at, entry) in history.entries.iter().enumerate() {
+    page.heading(format!("{}: {what}, {studies}", history.cell));
+    let entries = history.entries.iter().enumerate().map(|(at, entry)| {
         let shift = history.shifts.iter().find(|s| s.at == at);
-        let better = shift.map(|s| (s.ratio > 1.0) == (question.direction() == Direction::Higher));
-        let spread = entry.stddev.map(|s| s / entry.mean);
-        table.row(vec![
-            Cell::from(date(entry.started_ms).unwrap_or_default()),
-            Cell::from(entry.study.clone()),
-            Cell::from(entry.n.to_string()),
-            Cell::from(figure(question, work, entry.mean)),
-            Cell::from(percent(spread)),
-            Cell::from(remark(entry, shift)).tone(Tone::of(better)),
-        ]);
-    }
-    page.table(table);
+        let better =
+            shift.map(|s| (s.ratio > 1.0) == (question.direction() == BetterDirection::Higher));
+        let remark = Cell::from(remark(entry, shift)).tone(Tone::of(better));
+        (entry, figure(question, work, entry.mean), remark)
+    });
+    page.add(Table::of(
+        entries,
+        [
+            (Column::words("begun", 1, None), |(e, ..)| {
+                date(e.started_ms).unwrap_or_default().into()
+            }),
+            (Column::words("study", 0, Some(12)), |(e, ..)| e.study.clone().into()),
+            (Column::number("", "n", 2), |(e, ..)| e.n.to_string().into()),
+            (Column::number("", unit(question, work), 0), |(_, mean, _)| mean.clone().into()),
+            (Column::number("", "sd", 2), |(e, ..)| percent(e.stddev.map(|s| s / e.mean)).into()),
+            (Column::words("", 0, Some(20)), |(.., remark)| remark.clone()),
+        ],
+    ));
     page.gap();
     let text = match history.shifts.len() {
         0 => "No change was found".to_owned(),
@@ -250,7 +212,7 @@ pub(crate) fn history_document(history: &History) -> Document {
     };
     page.text(
         "",
-        &format!(
+        format!(
             "{text}: e-divisive (energy distance, random orders) at {}. A change can \
              be found from ten studies on, with at least two on either side of it.",
             level(CHANGE_LEVEL)

@@ -1,4 +1,4 @@
-//! `csv`: the long table as text, quoted as RFC 4180 says, for spreadsheets and
+//! `csv`: the long table as text, quoted by RFC 4180, for spreadsheets and
 //! scripts. Lines end in a line feed alone, which every CSV reader accepts and
 //! every Unix tool expects. An absent value is an empty field.
 
@@ -29,7 +29,7 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
                     Value::Text(text) => table.write_field(visible(&text).as_bytes()),
                     Value::Whole(number) => table.write_field(number.to_string()),
                     Value::Number(number) => table.write_field(exact(number)),
-                    Value::Flag(flag) => table.write_field(if flag { "true" } else { "false" }),
+                    Value::Flag(flag) => table.write_field(flag.to_string()),
                 }
                 .map_err(cause)?;
             }
@@ -42,11 +42,9 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
 /// The shortest text that reads as the same number again; an exponent where
 /// plain digits would be many.
 fn exact(number: f64) -> String {
-    let size = number.abs();
-    if size != 0.0 && !(1e-5..1e16).contains(&size) {
-        format!("{number:e}")
-    } else {
-        format!("{number}")
+    match number.abs() {
+        0.0 | 1e-5..1e16 => format!("{number}"),
+        _ => format!("{number:e}"),
     }
 }
 

@@ -12,11 +12,11 @@ use std::io::{self, Write};
 /// The document. `analysis.schema` is its version.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// Says what this is, wherever it is found.
+    /// Identifies the document.
     format: &'static str,
-    /// What was asked and on which hosts.
+    /// What was requested, and on which hosts.
     study: &'a StudyHeader,
-    /// What to use, why, and what is undecided, in sentences; empty where nothing was
+    /// What to use, why, and what is undecided, in sentences; empty if nothing was
     /// compared.
     answer: Vec<String>,
     analysis: &'a Analysis,
@@ -39,7 +39,7 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     let Subject { study, analysis, explanation, .. } = *subject;
     let format = "bytepath-analysis";
     let paragraphs = answer::answer(analysis, explanation).into_iter();
-    let answer = paragraphs.map(|part| format!("{}: {}", part.lead, part.text)).collect();
+    let answer = paragraphs.map(|(lead, text)| format!("{lead}: {text}")).collect();
     let document = Document { format, study: &study.header, answer, analysis, explanation };
     writeln!(out, "{}", visible_json(&serde_json::to_string_pretty(&document)?))
 }

@@ -3,7 +3,7 @@
 //! report, and how to reproduce them.
 
 use crate::document::{Document, Media, Tone};
-use crate::render::plain::{self, MAIL_WIDTH};
+use crate::render::plain::MAIL_WIDTH;
 use crate::report::{Report, Style, Subject};
 use crate::sections::{self, View};
 use crate::wording::figures::plural;
@@ -26,13 +26,12 @@ pub(crate) static FORMAT: Report = Report {
 
 fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     let view = View::new(subject, Media::MAIL, false);
-    let mut document = Document::default();
-    document.push([sections::answer(&view)]);
+    let mut document = Document::of([sections::answer(&view)]);
     opening(&mut document, &view);
     document.push(sections::study(&view));
     document.push([sections::setup(&view)]);
     reproduction(&mut document, subject.recorded);
-    plain::write_mail(&document, out)
+    document.write_mail(out)
 }
 
 /// What was compared.
@@ -52,7 +51,7 @@ fn opening(page: &mut Document, view: &View) {
         kernel(study),
         plural(blocks(study), "block"),
     );
-    page.text("", &text);
+    page.text("", text);
 }
 
 fn differ_in_path_alone(study: &Study) -> bool {
@@ -74,7 +73,7 @@ fn blocks(study: &Study) -> u64 {
 /// How to run it again.
 fn reproduction(page: &mut Document, header: &StudyHeader) {
     let version = &header.bytepath;
-    page.heading(&format!("To reproduce, with bytepath {version}:"));
+    page.heading(format!("To reproduce, with bytepath {version}:"));
     page.gap();
     let Some(pieces) = reproduce::command(header) else {
         page.line("  bytepath run EXPERIMENT.toml", Tone::Plain);
@@ -86,25 +85,21 @@ fn reproduction(page: &mut Document, header: &StudyHeader) {
         );
     };
     let mut line = String::from(" ");
-    for (i, piece) in pieces.iter().enumerate() {
+    for piece in pieces {
         // Room for the sign that continues the line.
         if line.len() + 1 + piece.len() + 2 > MAIL_WIDTH && line.trim() != "" {
-            page.text("", &format!("{line} \\"));
+            page.text("", format!("{line} \\"));
             line = String::from("     ");
         }
         line += &format!(" {piece}");
-        if i + 1 == pieces.len() {
-            page.text("", &line);
-        }
     }
+    page.text("", line);
     match reproduce::file(header) {
         Some(lines) if lines.len() <= FILE_LINES => {
             page.gap();
             page.text("", "with this file:");
             page.gap();
-            for line in lines {
-                page.text("  ", line);
-            }
+            lines.into_iter().for_each(|line| page.text("  ", line));
         }
         Some(_) => {
             page.gap();

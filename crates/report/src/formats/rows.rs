@@ -6,7 +6,7 @@ use bytepath_record::{
     Scope, Series, Work,
 };
 use bytepath_record::{Study, StudyHeader, Trial, TrialStatus, Unit};
-use bytepath_stats::{self as stats, Costs, Rules, role_cpu};
+use bytepath_stats::{self as stats, Costs, Rules, role_cpu, why_not_measured};
 use std::borrow::Cow;
 
 /// A column of the long table.
@@ -65,30 +65,38 @@ pub(crate) struct Row<'a> {
 /// Every column, in order. New ones are added at the end; none is ever renamed
 /// or changes its meaning within one major version.
 pub(crate) static COLUMNS: &[Column] = &[
-    Column { name: "study_started", kind: Kind::Moment, of: |r| moment(r.header.started_ms) },
-    Column { name: "kernel", kind: Kind::Text, of: |r| optional(kernel(r.header)) },
-    Column { name: "cell", kind: Kind::Text, of: |r| text(&r.trial.cell.0) },
-    Column { name: "tx", kind: Kind::Text, of: |r| optional(r.cell.map(|c| &*c.tx.path)) },
-    Column { name: "rx", kind: Kind::Text, of: |r| optional(r.cell.map(|c| &*c.rx.path)) },
-    Column { name: "levels", kind: Kind::Text, of: levels },
-    Column { name: "baseline", kind: Kind::Flag, of: |r| Value::Flag(is_baseline(r)) },
-    Column { name: "null_cell", kind: Kind::Flag, of: |r| Value::Flag(is_null(r)) },
-    Column { name: "block", kind: Kind::Whole, of: |r| Value::Whole(r.trial.block.into()) },
-    Column { name: "order", kind: Kind::Whole, of: |r| Value::Whole(r.trial.order.into()) },
-    Column { name: "trial_started", kind: Kind::Moment, of: |r| moment(r.trial.started_ms) },
-    Column { name: "status", kind: Kind::Text, of: |r| text(status(r.trial).0) },
-    Column { name: "reason", kind: Kind::Text, of: reason },
-    Column { name: "label", kind: Kind::Text, of: |r| text(&r.trial.label) },
-    Column { name: "metric", kind: Kind::Text, of: metric },
-    Column { name: "unit", kind: Kind::Text, of: |r| text(r.unit) },
-    Column { name: "scope", kind: Kind::Text, of: |r| text(r.scope) },
-    Column { name: "role", kind: Kind::Text, of: |r| optional(r.role.map(role_name)) },
-    Column { name: "index", kind: Kind::Whole, of: |r| whole(r.index) },
-    Column { name: "item", kind: Kind::Text, of: |r| optional(r.item) },
-    Column { name: "at", kind: Kind::Number, of: |r| finite(r.at) },
-    Column { name: "value", kind: Kind::Number, of: |r| finite(r.value) },
-    Column { name: "pair", kind: Kind::Text, of: |r| optional(r.trial.pair.as_deref()) },
+    column("study_started", Kind::Moment, |r| moment(r.header.started_ms)),
+    column("kernel", Kind::Text, |r| text(r.header.facts.first().map(|f| &*f.kernel_release))),
+    column("cell", Kind::Text, |r| text(&*r.trial.cell.0)),
+    column("tx", Kind::Text, |r| text(r.cell.map(|c| &*c.tx.path))),
+    column("rx", Kind::Text, |r| text(r.cell.map(|c| &*c.rx.path))),
+    column("levels", Kind::Text, levels),
+    column("baseline", Kind::Flag, |r| Value::Flag(r.trial.cell == r.header.baseline)),
+    column("null_cell", Kind::Flag, |r| Value::Flag(r.cell.is_some_and(|c| c.null))),
+    column("block", Kind::Whole, |r| whole(r.trial.block)),
+    column("order", Kind::Whole, |r| whole(r.trial.order)),
+    column("trial_started", Kind::Moment, |r| moment(r.trial.started_ms)),
+    column("status", Kind::Text, |r| text(status(r.trial))),
+    column("reason", Kind::Text, |r| {
+        why_not_measured(r.trial).map_or(Value::None, |reason| Value::Text(reason.into()))
+    }),
+    column("label", Kind::Text, |r| text(&*r.trial.label)),
+    column("metric", Kind::Text, |r| Value::Text(r.metric.clone())),
+    column("unit", Kind::Text, |r| text(r.unit)),
+    column("scope", Kind::Text, |r| text(r.scope)),
+    column("role", Kind::Text, |r| {
+        r.role.map_or(Value::None, |role| Value::Text(role.to_string().into()))
+    }),
+    column("index", Kind::Whole, |r| whole(r.index)),
+    column("item", Kind::Text, |r| text(r.item)),
+    column("at", Kind::Number, |r| finite(r.at)),
+    column("value", Kind::Number, |r| finite(r.value)),
+    column("pair", Kind::Text, |r| text(r.trial.pair.as_deref())),
 ];
+
+const fn column(name: &'static str, kind: Kind, of: for<'a> fn(&Row<'a>) -> Value<'a>) -> Column {
+    Column { name, kind, of }
+}
 
 /// The rows of one trial. The first one is its rate (of bytes: `throughput`), which a
 /// trial that was not measured has without a value: no trial is without a row.
@@ -102,8 +110,7 @@ pub(crate) fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
         rows.of_role(record);
     }
     for r in &trial.readings {
-        let row = rows.row(&r.metric, unit(r.unit), place(&r.scope));
-        rows.rows.push(Row { value: Some(r.value), ..row });
+        rows.push(&r.metric, unit(r.unit), place(&r.scope), r.value);
     }
     for series in &trial.series {
         rows.of_series(series);
@@ -111,13 +118,13 @@ pub(crate) fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
     rows.rows
 }
 
-/// The outcome of a trial, in a word, and why if it was not measured.
-pub(crate) fn status(trial: &Trial) -> (&'static str, Option<String>) {
+/// The outcome of a trial, in a word.
+pub(crate) fn status(trial: &Trial) -> &'static str {
     match &trial.status {
-        TrialStatus::Measured => ("measured", None),
-        TrialStatus::Rejected { events } => ("rejected", Some(events.join("; "))),
-        TrialStatus::Unavailable { reason, .. } => ("unavailable", Some(reason.clone())),
-        TrialStatus::Failed { fault } => ("failed", Some(fault.message.clone())),
+        TrialStatus::Measured => "measured",
+        TrialStatus::Rejected { .. } => "rejected",
+        TrialStatus::Unavailable { .. } => "unavailable",
+        TrialStatus::Failed { .. } => "failed",
     }
 }
 
@@ -148,28 +155,37 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn row(
-        &self,
+    fn push(
+        &mut self,
         metric: impl Into<Cow<'a, str>>,
         unit: &'static str,
         (scope, role, index, item): Place<'a>,
-    ) -> Row<'a> {
+        value: impl Into<Option<f64>>,
+    ) {
         let (header, cell, trial) = (self.header, self.cell, self.trial);
-        let metric = metric.into();
-        Row { header, cell, trial, metric, unit, scope, role, index, item, at: None, value: None }
+        let (metric, value) = (metric.into(), value.into());
+        let row =
+            Row { header, cell, trial, metric, unit, scope, role, index, item, at: None, value };
+        self.rows.push(row);
     }
 
-    fn push(&mut self, metric: &'static str, unit: &'static str, place: Place<'a>, value: f64) {
-        let row = self.row(metric, unit, place);
-        self.rows.push(Row { value: Some(value), ..row });
+    /// Those of the values that there are.
+    fn push_known<const N: usize>(
+        &mut self,
+        unit: &'static str,
+        place: Place<'a>,
+        values: [(&'static str, Option<f64>); N],
+    ) {
+        let known = values.into_iter().filter(|(_, value)| value.is_some());
+        known.for_each(|(metric, value)| self.push(metric, unit, place, value));
     }
 
     fn of_trial(&mut self) {
         const TRIAL: Place = ("trial", None, None, None);
         let trial = self.trial;
         let terms = trial.work.terms();
-        let row = self.row(terms.metric, terms.plain_unit, TRIAL);
-        self.rows.push(Row { value: trial.rate().map(|r| r * terms.plain_scale), ..row });
+        let rate = trial.rate().map(|rate| rate * terms.plain_scale);
+        self.push(terms.metric, terms.plain_unit, TRIAL, rate);
         if trial.rate().is_none() {
             return;
         }
@@ -184,19 +200,17 @@ impl<'a> Rows<'a> {
         }
         let Some(latency) = &trial.latency else { return };
         self.push("latency.count", "1", TRIAL, latency.count() as f64);
-        for (metric, value) in [("latency.mean", latency.mean()), ("latency.max", latency.max())] {
-            let row = self.row(metric, "s", TRIAL);
-            self.rows.push(Row { value, ..row });
-        }
+        self.push("latency.mean", "s", TRIAL, latency.mean());
+        self.push("latency.max", "s", TRIAL, latency.max());
         for percentile in Percentile::ALL {
-            let row = self.row(format!("latency.{}", percentile.name()), "s", TRIAL);
-            self.rows.push(Row { value: latency.percentile(percentile), ..row });
+            let metric = format!("latency.{}", percentile.name());
+            self.push(metric, "s", TRIAL, latency.percentile(percentile));
         }
     }
 
     /// Frames by where they were last seen, over the whole trial.
     fn of_hops(&mut self, hops: &Hops, place: Place<'a>) {
-        for (metric, count) in [
+        let counts = [
             ("hops.generated", hops.generated()),
             ("hops.turned_back", hops.turned_back()),
             ("hops.sent", hops.sent()),
@@ -208,9 +222,8 @@ impl<'a> Rows<'a> {
             ("hops.queued.ring", hops.ring_queued),
             ("hops.received", hops.received),
             ("hops.strays", hops.strays),
-        ] {
-            self.push(metric, "1", place, count as f64);
-        }
+        ];
+        counts.into_iter().for_each(|(metric, count)| self.push(metric, "1", place, count as f64));
     }
 
     /// What was drawn and what came back for it, by end and by both together.
@@ -226,13 +239,10 @@ impl<'a> Rows<'a> {
             ("energy.joules_per_unit", "J", costs.joules_per_unit()),
             ("energy.roi", "1", returns),
         ] {
-            for (role, value) in
-                [Some(Role::Sender), Some(Role::Receiver), None].into_iter().zip(values)
-            {
+            let roles = [Some(Role::Sender), Some(Role::Receiver), None];
+            for (role, value) in roles.into_iter().zip(values) {
                 let scope = if role.is_some() { "role" } else { "trial" };
-                if let Some(value) = value {
-                    self.push(metric, unit, (scope, role, None, None), value);
-                }
+                self.push_known(unit, (scope, role, None, None), [(metric, value)]);
             }
         }
     }
@@ -244,16 +254,16 @@ impl<'a> Rows<'a> {
         let (metric, unit) = counted(self.trial.work, ["role.window.bytes", "role.window.count"]);
         self.push(metric, unit, here, record.count as f64);
         self.push("role.total.bytes", "B", here, record.total_bytes as f64);
-        let cpu = self.cell.and_then(|cell| role_cpu(cell, self.trial, role));
-        if let Some(cpu) = cpu {
-            self.push("role.cpu.total", "s/s", here, cpu.total);
-            self.push("role.cpu.user", "s/s", here, cpu.user);
-            self.push("role.cpu.system", "s/s", here, cpu.system);
-            self.push("role.cpu.softirq", "s/s", here, cpu.softirq);
-            self.push("role.cpu.unsplit", "s/s", here, cpu.unsplit);
-            if let Some(iowait) = cpu.iowait {
-                self.push("role.cpu.iowait", "s/s", here, iowait);
-            }
+        if let Some(cpu) = self.cell.and_then(|cell| role_cpu(cell, self.trial, role)) {
+            let values = [
+                ("role.cpu.total", Some(cpu.total)),
+                ("role.cpu.user", Some(cpu.user)),
+                ("role.cpu.system", Some(cpu.system)),
+                ("role.cpu.softirq", Some(cpu.softirq)),
+                ("role.cpu.unsplit", Some(cpu.unsplit)),
+                ("role.cpu.iowait", cpu.iowait),
+            ];
+            self.push_known("s/s", here, values);
         }
         self.of_ledger(record, here);
         let sizes = &record.sizes;
@@ -263,8 +273,7 @@ impl<'a> Rows<'a> {
             self.push("size.mean", "B", here, sizes.mean);
             self.push("size.max", "B", here, sizes.max as f64);
             for (percentile, bytes) in &sizes.percentiles {
-                let row = self.row(format!("size.p{percentile}"), "B", here);
-                self.rows.push(Row { value: Some(*bytes as f64), ..row });
+                self.push(format!("size.p{percentile}"), "B", here, *bytes as f64);
             }
         }
         if let Some(fragments) = &record.fragments {
@@ -293,7 +302,7 @@ impl<'a> Rows<'a> {
     }
 
     fn of_fragments(&mut self, counts: &FragmentCounts, here: Place<'a>) {
-        for (metric, value) in [
+        let figures = [
             ("fragments.calls", counts.calls),
             ("fragments.count", counts.fragments),
             ("fragments.min", counts.min),
@@ -303,19 +312,15 @@ impl<'a> Rows<'a> {
             ("fragments.calls.below_512", counts.below_512),
             ("fragments.calls.gathered_above_1024", counts.gathered_above_1024),
             ("fragments.frees_avoided", counts.frees_avoided),
-        ] {
-            self.push(metric, "1", here, value as f64);
-        }
-        for (metric, value) in [
+        ];
+        figures.into_iter().for_each(|(metric, count)| self.push(metric, "1", here, count as f64));
+        let shares = [
             ("fragments.average", counts.average()),
             ("fragments.share.above_1024", counts.above_share()),
             ("fragments.share.above_1024_of_gathered", counts.above_share_of_gathered()),
             ("fragments.share.below_512", counts.below_share()),
-        ] {
-            if let Some(value) = value {
-                self.push(metric, "1", here, value);
-            }
-        }
+        ];
+        self.push_known("1", here, shares);
     }
 
     fn of_ledger(&mut self, record: &'a RoleRecord, here: Place<'a>) {
@@ -344,9 +349,9 @@ impl<'a> Rows<'a> {
 
     fn of_series(&mut self, series: &'a Series) {
         for (step, value) in series.values.iter().enumerate() {
-            let row = self.row(&*series.metric, unit(series.unit), place(&series.scope));
-            let at = step as f64 * series.step;
-            self.rows.push(Row { at: Some(at), value: Some(*value), ..row });
+            self.push(&*series.metric, unit(series.unit), place(&series.scope), *value);
+            let row = self.rows.last_mut();
+            row.into_iter().for_each(|row| row.at = Some(step as f64 * series.step));
         }
     }
 }
@@ -371,25 +376,6 @@ fn place(scope: &Scope) -> Place<'_> {
     }
 }
 
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Sender => "sender",
-        Role::Receiver => "receiver",
-    }
-}
-
-fn kernel(header: &StudyHeader) -> Option<&str> {
-    Some(header.facts.first()?.kernel_release.as_str())
-}
-
-fn is_baseline(row: &Row) -> bool {
-    row.trial.cell == row.header.baseline
-}
-
-fn is_null(row: &Row) -> bool {
-    row.cell.is_some_and(|c| c.null)
-}
-
 fn levels<'a>(row: &Row<'a>) -> Value<'a> {
     let levels = row.cell.map(|c| &c.levels).filter(|l| !l.is_empty());
     levels.map_or(Value::None, |levels| {
@@ -398,28 +384,18 @@ fn levels<'a>(row: &Row<'a>) -> Value<'a> {
     })
 }
 
-fn reason<'a>(row: &Row<'a>) -> Value<'a> {
-    status(row.trial).1.map_or(Value::None, |reason| Value::Text(reason.into()))
-}
-
-fn metric<'a>(row: &Row<'a>) -> Value<'a> {
-    Value::Text(row.metric.clone())
-}
-
 fn moment<'a>(ms: u64) -> Value<'a> {
     i64::try_from(ms).map_or(Value::None, Value::Whole)
 }
 
-fn text(text: &str) -> Value<'_> {
-    if text.is_empty() { Value::None } else { Value::Text(text.into()) }
+/// Nothing for an empty text.
+fn text<'a>(text: impl Into<Option<&'a str>>) -> Value<'a> {
+    let text = text.into().filter(|text| !text.is_empty());
+    text.map_or(Value::None, |text| Value::Text(text.into()))
 }
 
-fn optional(some: Option<&str>) -> Value<'_> {
-    some.map_or(Value::None, text)
-}
-
-fn whole<'a>(number: Option<u32>) -> Value<'a> {
-    number.map_or(Value::None, |n| Value::Whole(n.into()))
+fn whole<'a>(number: impl Into<Option<u32>>) -> Value<'a> {
+    number.into().map_or(Value::None, |n| Value::Whole(n.into()))
 }
 
 fn finite<'a>(number: Option<f64>) -> Value<'a> {

@@ -1,7 +1,6 @@
 //! `text`: the report for a terminal. The answer first, then the tables, then what they rest on.
 
 use crate::document::{Document, Media};
-use crate::render::plain;
 use crate::report::{Report, Style, Subject};
 use crate::sections::{self, View};
 use std::io::{self, Write};
@@ -17,8 +16,6 @@ pub(crate) static FORMAT: Report = Report {
 
 fn render(subject: &Subject, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let view = View::new(subject, Media::TERMINAL, style.details);
-    let mut document = Document::default();
-    document.push([sections::answer(&view), sections::setup(&view)]);
-    document.push(sections::study(&view));
-    plain::write(&document, style, out)
+    let opening = [sections::answer(&view), sections::setup(&view)];
+    Document::of(opening.into_iter().chain(sections::study(&view))).write(style, out)
 }

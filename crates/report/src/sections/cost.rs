@@ -1,7 +1,7 @@
 //! What a unit of work cost: CPU by role and kind, and system calls.
 
 use super::view::{View, mean};
-use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Scale, Section, Table};
+use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{amount, cost, number, percent};
 use crate::wording::text::cpu_rule;
 use bytepath_record::{Cost, Role, Work};
@@ -16,23 +16,24 @@ const KINDS: [(&str, &str); 4] = [
 ];
 
 /// Pixels of a row with two bars: its height, where each bar begins and ends.
-const HEIGHT: f64 = 34.0;
-const BARS: [(Role, f64, f64); 2] = [(Role::Sender, 5.0, 16.0), (Role::Receiver, 18.0, 29.0)];
+pub(super) const HEIGHT: f64 = 34.0;
+pub(super) const BARS: [(Role, f64, f64); 2] =
+    [(Role::Sender, 5.0, 16.0), (Role::Receiver, 18.0, 29.0)];
 
 pub(crate) fn section(view: &View) -> Section {
     let terms = view.analysis.work().terms();
     let mut section = Section::new("cpu", format!("CPU per {}", terms.unit));
     for (work, rows) in view.by_work() {
-        let shown = work.cost(view.analysis.instructions_per_second);
-        let costs = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some());
-        let rows: Vec<&Row> = rows.into_iter().filter(costs).collect();
+        let cost_unit = work.cost(view.analysis.instructions_per_second);
+        let has_cost = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).cpu.is_some());
+        let rows: Vec<&Row> = rows.into_iter().filter(has_cost).collect();
         if rows.is_empty() {
             continue;
         }
-        let (words, done) = (shown.words, work.terms().done);
+        let (words, done) = (cost_unit.words, work.terms().done);
         section.heading(format!("Cost: {words} {done}"));
-        section.add(figure(view, work, shown, &rows));
-        section.add_on(Media::PAGE, parts(work, shown, &rows));
+        section.add(figure(view, work, cost_unit, &rows));
+        section.add_on(Media::PAGE, parts(work, cost_unit, &rows));
     }
     let rule = format!("soft: softirq; total: with user time. {}", cpu_rule(view.analysis));
     section.note(rule)
@@ -44,30 +45,27 @@ pub(crate) fn calls(view: &View) -> Section {
     let mut section = Section::new("calls-per-unit", format!("System calls per {unit}"));
     for (work, rows) in view.by_work() {
         let group = work.terms().calls_unit;
-        let mut table = Table::new(vec![
-            Column::path(),
-            Column::number(group, "tx", 0),
-            Column::number(group, "rx", 0),
-            Column::number("", "retrans", 1),
-        ]);
-        for row in rows {
-            let calls = Role::ALL.map(|role| mean(&row.end(role).calls_per_unit));
-            if calls.iter().any(Option::is_some) {
-                let [tx, rx] = calls.map(|calls| Cell::from(amount(calls)));
-                table.row([Cell::path(row), tx, rx, number(row.retransmits, 0).into()]);
-            }
-        }
-        section.add(table);
+        let calls = |row: &Row| Role::ALL.map(|role| mean(&row.end(role).calls_per_unit));
+        let rows = rows.into_iter().map(|row| (row, calls(row)));
+        section.add(Table::of(
+            rows.filter(|(_, calls)| calls.iter().any(Option::is_some)),
+            [
+                (Column::path(), |(row, _)| Cell::path(row)),
+                (Column::number(group, "tx", 0), |(_, calls)| amount(calls[0]).into()),
+                (Column::number(group, "rx", 0), |(_, calls)| amount(calls[1]).into()),
+                (Column::number("", "retrans", 1), |(row, _)| number(row.retransmits, 0).into()),
+            ],
+        ));
     }
     section
 }
 
 /// CPU time per unit of work, stacked.
-fn figure(view: &View, work: Work, shown: Cost, rows: &[&Row]) -> Figure {
+fn figure(view: &View, work: Work, cost_unit: Cost, rows: &[&Row]) -> Figure {
     let [tx, rx] = work.terms().actors;
     let costs =
         || rows.iter().flat_map(|row| Role::ALL.map(|role| row.end(role).cpu.as_ref())).flatten();
-    let scale = Scale::over(costs().map(|c| c.total.mean * shown.scale).chain([0.0]));
+    let scale = Scale::over(costs().map(|c| c.total.mean * cost_unit.scale).chain([0.0]));
     let kinds = if costs().any(|c| c.unsplit > 0.0) { 4 } else { 3 };
     let caption = format!(
         "In each row the {tx} above, the {rx} below. The change is that of both ends together \
@@ -89,36 +87,40 @@ fn figure(view: &View, work: Work, shown: Cost, rows: &[&Row]) -> Figure {
         Column::ratio("both ends", change).interval(5),
         Column::words("verdict", 0, None),
     ]);
-    let mut table = Table::new(columns);
-    for row in rows {
+    let cells = |row: &&Row| {
         let mut cells = vec![Cell::path(row)];
         for role in Role::ALL {
-            let of = |part: fn(&CpuCost) -> f64| cost(shown, row.end(role).cpu.as_ref().map(part));
+            let of =
+                |part: fn(&CpuCost) -> f64| cost(cost_unit, row.end(role).cpu.as_ref().map(part));
             let parts = [of(|c| c.user), of(|c| c.system), of(|c| c.softirq), of(|c| c.total.mean)];
             cells.extend(parts.map(Cell::from));
         }
-        let total = Cell::from(cost(shown, mean(&row.cpu_per_unit)));
+        let total = Cell::from(cost(cost_unit, mean(&row.cpu_per_unit)));
         cells.push(total.strong_if(row.baseline));
         cells.extend(Cell::comparison(row, row.comparison(view.analysis.cost())));
-        table.row(cells);
-    }
-    let marks = rows.iter().map(|row| bars(row, shown)).collect();
-    Figure { caption, key, drawing: Drawing::Rows { scale, height: HEIGHT, marks }, table }
+        cells
+    };
+    let table = Table::rows(columns, rows.iter().map(cells));
+    let marks = rows.iter().map(|row| bars(row, cost_unit));
+    Figure { key, ..Figure::rows(caption, table, (scale, HEIGHT), marks) }
 }
 
 /// Both ends of a row, each kind of CPU time next to the one before.
-fn bars(row: &Row, shown: Cost) -> Vec<Mark> {
-    let scale = shown.scale;
+fn bars(row: &Row, cost_unit: Cost) -> Vec<Mark> {
+    let scale = cost_unit.scale;
     let mut marks = Vec::new();
     for (role, top, bottom) in BARS {
         let Some(c) = &row.end(role).cpu else { continue };
+        let end = row.work.actor(role);
         let mut from = 0.0;
         for ((class, name), part) in KINDS.iter().zip([c.user, c.system, c.softirq, c.unsplit]) {
             if part > 0.0 && part.is_finite() {
                 let bar = Mark::bar(class, (from * scale, top), ((from + part) * scale, bottom));
-                let figure = cost(shown, part);
-                let end = row.work.actor(role);
-                marks.push(bar.tip(format!("{end}, {name}: {figure} {}", shown.unit)));
+                marks.push(bar.tip(format!(
+                    "{end}, {name}: {} {}",
+                    cost(cost_unit, part),
+                    cost_unit.unit
+                )));
                 from += part;
             }
         }
@@ -127,24 +129,24 @@ fn bars(row: &Row, shown: Cost) -> Vec<Mark> {
 }
 
 /// The numbers behind the bars.
-fn parts(work: Work, shown: Cost, rows: &[&Row]) -> Table {
+fn parts(work: Work, cost_unit: Cost, rows: &[&Row]) -> Table {
     let titles = ["user", "system", "softirq", "unattributed", "total", "sd", "CPUs busy"];
     let titles = titles.into_iter().chain(["iowait", "not its threads"]);
     let columns = [Column::path(), Column::words("role", 0, None)].into_iter();
     let columns = columns.chain(titles.map(|title| Column::number("", title, 0)));
-    let mut table = Table::new(columns.collect()).folded("The same in numbers");
-    for (row, role) in rows.iter().flat_map(|row| Role::ALL.map(|role| (row, role))) {
-        let Some(c) = row.end(role).cpu.as_ref() else { continue };
+    let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| (row, role)));
+    let cells = ends.filter_map(|(row, role)| {
+        let c = row.end(role).cpu.as_ref()?;
         let mut texts = vec![row.cell.to_string(), work.actor(role).to_owned()];
         let parts = [c.user, c.system, c.softirq, c.unsplit, c.total.mean];
-        texts.extend(parts.map(|part| cost(shown, part)));
+        texts.extend(parts.map(|part| cost(cost_unit, part)));
         texts.extend([
             percent(c.total.relative_stddev()),
             number(c.cores.mean, 2),
             percent(c.iowait),
             percent(c.other),
         ]);
-        table.row(texts);
-    }
-    table
+        Some(texts)
+    });
+    Table::rows(columns, cells).folded("The same in numbers")
 }

@@ -4,11 +4,12 @@
 use super::hops::lines;
 use super::view::View;
 use crate::document::{Column, Media, Section, Table};
+use crate::order::distinct;
 use crate::wording::ascii::wrap;
 use crate::wording::figures::{NONE, amount, percent, plural, three};
 use bytepath_profile::counts::{Count, Counts, DERIVED, Derived, ELAPSED, EVENTS};
-use bytepath_record::{CellId, Role, Scope, Study, Trial, TrialStatus, Work};
-use bytepath_stats::{Analysis, Row};
+use bytepath_record::{CellId, Role, Scope, Trial, TrialStatus, Work};
+use bytepath_stats::Row;
 
 /// How the names of its readings begin.
 const METRIC: &str = "counters.";
@@ -35,41 +36,36 @@ struct Group {
     unit: &'static str,
 }
 
-/// All groups of all cells; `None` if the meter did not run.
-fn groups(study: &Study, analysis: &Analysis) -> Vec<Group> {
-    analysis.rows.iter().flat_map(|row| of_cell(study, row)).collect()
+/// All groups of all cells; empty if the meter did not run.
+fn groups(view: &View) -> Vec<Group> {
+    view.analysis.rows.iter().flat_map(|row| of_cell(view.trials(row), row)).collect()
 }
 
-fn of_cell(study: &Study, row: &Row) -> Vec<Group> {
-    let ours = |trial: &&Trial| trial.cell == row.cell && trial.status == TrialStatus::Measured;
-    let trials: Vec<&Trial> = study.trials.iter().filter(ours).collect();
-    let readings = || trials.iter().flat_map(|trial| &trial.readings);
-    let mut scopes: Vec<&Scope> = Vec::new();
-    for reading in readings().filter(|reading| reading.metric.starts_with(METRIC)) {
-        if matches!(reading.scope, Scope::Threads(..)) && !scopes.contains(&&reading.scope) {
-            scopes.push(&reading.scope);
-        }
-    }
+fn of_cell(trials: &[&Trial], row: &Row) -> Vec<Group> {
+    let is_measured = |trial: &&&Trial| trial.status == TrialStatus::Measured;
+    let trials = || trials.iter().filter(is_measured);
+    let readings = trials().flat_map(|trial| &trial.readings);
+    let counts = readings.filter(|reading| reading.metric.starts_with(METRIC));
+    let scopes = counts.map(|reading| &reading.scope);
+    let scopes = distinct(scopes.filter(|scope| matches!(scope, Scope::Threads(..))));
     let group = |scope: &Scope| {
         let Scope::Threads(role, name) = scope else { return None };
-        let own: Vec<&Trial> = trials
-            .iter()
-            .copied()
-            .filter(|trial| trial.reading("counters.threads", scope).is_some())
-            .collect();
+        let is_metered = |trial: &&&Trial| trial.reading("counters.threads", scope).is_some();
+        let metered: Vec<&&Trial> = trials().filter(is_metered).collect();
         // What one trial did not count is not known of all.
         let sum = |metric: &str, scope: &Scope| {
-            own.iter().map(|trial| trial.reading(metric, scope)).sum::<Option<f64>>()
+            metered.iter().map(|trial| trial.reading(metric, scope)).sum::<Option<f64>>()
         };
-        let mean = |metric: &str| Some(sum(metric, scope)? / own.len() as f64);
-        let is_clock = |event: &str| event == "task-clock";
-        let event = |event: &&str| Count {
-            name: (*event).to_owned(),
-            unit: if is_clock(event) { "ms" } else { "" }.to_owned(),
-            value: sum(&format!("{METRIC}{event}"), scope)
-                .map(|value| if is_clock(event) { value * 1e3 } else { value }),
-            counted: mean(&format!("{METRIC}{event}.counted")).filter(|part| *part < 0.9995),
-            ..Count::default()
+        let mean = |metric: &str| Some(sum(metric, scope)? / metered.len() as f64);
+        let event = |event: &&str| {
+            let (unit, scale) = if *event == "task-clock" { ("ms", 1e3) } else { ("", 1.0) };
+            Count {
+                name: (*event).to_owned(),
+                unit: unit.to_owned(),
+                value: sum(&format!("{METRIC}{event}"), scope).map(|value| value * scale),
+                counted: mean(&format!("{METRIC}{event}.counted")).filter(|part| *part < 0.9995),
+                ..Count::default()
+            }
         };
         let mut rows: Vec<Count> = EVENTS.iter().map(event).collect();
         rows.push(Count {
@@ -84,7 +80,7 @@ fn of_cell(study: &Study, row: &Row) -> Vec<Group> {
             title: title(row.work, *role, name),
             threads: mean("counters.threads")?,
             counts: Counts { title: row.cell.to_string(), rows, notes: Vec::new() },
-            units: own.iter().map(|trial| trial.count as f64).sum::<f64>() / terms.unit_size,
+            units: metered.iter().map(|trial| trial.count as f64).sum::<f64>() / terms.unit_size,
             unit: terms.unit,
         })
     };
@@ -119,7 +115,7 @@ impl Group {
     }
 }
 
-/// What the machine cannot count, in a sentence; none if it counts all.
+/// What the machine cannot count, in a sentence; `None` if it counts all.
 fn absent(groups: &[Group]) -> Option<String> {
     let nowhere = |event: &&&str| groups.iter().all(|group| group.value(event).is_none());
     let events: Vec<&str> = EVENTS.iter().filter(nowhere).copied().collect();
@@ -130,12 +126,12 @@ fn absent(groups: &[Group]) -> Option<String> {
 pub(crate) fn section(view: &View) -> Section {
     let section = Section::new("counters", "Counters of each group of threads");
     let section = section.on(Media::TERMINAL.or(Media::PAGE));
-    let groups = groups(view.study, view.analysis);
+    let groups = groups(view);
     let Some(unit) = groups.first().map(|group| group.unit) else { return section };
     let mut columns = vec![Column::path(), Column::words("threads of", 0, Some(14))];
     let title = |derived: &Derived| {
-        let long = format!("{} {}", derived.name, derived.unit).trim().to_owned();
-        short(derived.name).map_or(long, str::to_owned)
+        let long = || format!("{} {}", derived.name, derived.unit).trim().to_owned();
+        SHORT.iter().find(|(name, _)| *name == derived.name).map_or_else(long, |s| s.1.to_owned())
     };
     let titles = DERIVED.iter().map(|derived| ("", title(derived)));
     let units = ["us", "instr.", "faults"].map(|what| ("per unit", what.to_owned()));
@@ -143,15 +139,15 @@ pub(crate) fn section(view: &View) -> Section {
     for (rank, (group, title)) in (0u8..).zip(titles.chain([("", "counted".to_owned())])) {
         columns.push(Column::number(group, &title, rank.saturating_sub(FIRST)));
     }
-    let mut table = Table::new(columns);
-    for group in &groups {
+    let texts = |group: &Group| {
         let mut texts = vec![group.cell.to_string(), group.title.clone(), amount(group.threads)];
         texts.extend(DERIVED.iter().map(|derived| figure((derived.of)(&group.counts))));
         texts.push(figure(group.each("task-clock").map(|ms| ms * 1e3)));
         texts.extend(["instructions", "page-faults"].map(|event| figure(group.each(event))));
         texts.push(percent(group.counted()));
-        table.row(texts);
-    }
+        texts
+    };
+    let table = Table::rows(columns, groups.iter().map(texts));
     let absent = absent(&groups).map(|absent| format!(" {absent}")).unwrap_or_default();
     section.with(table.without_empty()).note(format!(
         "All measured trials together, while the threads ran; names and figures as in perf \
@@ -159,21 +155,18 @@ pub(crate) fn section(view: &View) -> Section {
     ))
 }
 
-/// A head that is no wider than its figures.
-fn short(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "CPUs used" => "CPUs",
-        "clock rate" => "GHz",
-        "instructions per cycle" => "IPC",
-        "branch-miss rate" => "miss %",
-        "branches" => "M branches/s",
-        "front end idle" => "front idle %",
-        "back end idle" => "back idle %",
-        "context switches" => "switches/s",
-        "CPU migrations" => "migrations/s",
-        _ => return None,
-    })
-}
+/// Heads that are no wider than their figures.
+const SHORT: [(&str, &str); 9] = [
+    ("CPUs used", "CPUs"),
+    ("clock rate", "GHz"),
+    ("instructions per cycle", "IPC"),
+    ("branch-miss rate", "miss %"),
+    ("branches", "M branches/s"),
+    ("front end idle", "front idle %"),
+    ("back end idle", "back idle %"),
+    ("context switches", "switches/s"),
+    ("CPU migrations", "migrations/s"),
+];
 
 fn figure(value: Option<f64>) -> String {
     value.map_or_else(|| NONE.to_owned(), three)
@@ -181,7 +174,7 @@ fn figure(value: Option<f64>) -> String {
 
 /// Each group as `perf stat` prints it, in lines for a mail of 72 columns.
 pub(crate) fn charts(view: &View) -> Section {
-    let groups = groups(view.study, view.analysis);
+    let groups = groups(view);
     let mut blocks: Vec<Vec<String>> = groups.iter().map(block).collect();
     if let (Some(last), Some(absent)) = (blocks.last_mut(), absent(&groups)) {
         last.push(String::new());

@@ -7,8 +7,8 @@ use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Sectio
 use crate::wording::figures::{
     NONE, amount, bytes, milliseconds, number, percent, plural, rate, ratio,
 };
-use bytepath_record::{CallRow, Role, Scope, SizeDistribution, Trial, Work};
-use bytepath_stats::{Pace, Row};
+use bytepath_record::{CallRow, Role, SizeDistribution, Trial, Work};
+use bytepath_stats::{Pace, Row, receiver_steps};
 
 pub(crate) fn calls(view: &View) -> Section {
     let calls = view.ends().flat_map(|(row, end)| end.calls.iter().map(move |c| (row, end, c)));
@@ -53,48 +53,42 @@ const HEIGHT: f64 = 22.0;
 
 /// How many bytes one call transferred, at both ends.
 pub(crate) fn sizes(view: &View) -> Section {
-    let mut table = Table::new(vec![
-        Column::path(),
-        Column::words("role", 0, None),
-        Column::number("", "pieces", 0),
-        Column::number("", "smallest", 0),
-        Column::number("", "mean", 0),
-        Column::number("", "largest", 0),
-        Column::number("", "median", 1).on(Media::PAGE),
-        Column::number("", "99 %", 1).on(Media::PAGE),
-    ]);
-    let mut marks = Vec::new();
-    let ends: Vec<_> = view.ends().filter(|(_, end)| end.sizes.count > 0).collect();
-    for (row, end) in &ends {
-        let all = &end.sizes;
-        let typical = middle(view.trials(row)).and_then(|t| t.role(end.role)).map(|r| &r.sizes);
-        let at = |p: f64| {
-            let percentiles = &typical?.percentiles;
+    let section = Section::new("sizes", "Transfer sizes").in_detail();
+    let ends = view.ends().filter(|(_, end)| end.sizes.count > 0).map(|(row, end)| {
+        let trial = middle(view.trials(row)).and_then(|trial| trial.role(end.role));
+        let percentile = |p: f64| {
+            let percentiles = &trial?.sizes.percentiles;
             Some(percentiles.iter().find(|(percentile, _)| *percentile == p)?.1 as f64)
         };
-        let size = |b: Option<f64>| b.map(bytes).unwrap_or_default();
-        table.row([
-            row.cell.to_string(),
-            end.role.to_string(),
-            amount(all.count as f64),
-            bytes(all.min as f64),
-            bytes(all.mean),
-            bytes(all.max as f64),
-            size(at(50.0)),
-            size(at(99.0)),
-        ]);
-        marks.push(size_marks(all, at(10.0).zip(at(90.0))));
-    }
-    let section = Section::new("sizes", "Transfer sizes").in_detail();
+        (row, end.role, &end.sizes, [10.0, 50.0, 90.0, 99.0].map(percentile))
+    });
+    let ends: Vec<(&Row, Role, &SizeDistribution, [Option<f64>; 4])> = ends.collect();
     if ends.is_empty() {
         return section;
     }
-    let bounds = ends.iter().flat_map(|(_, e)| [e.sizes.min as f64, e.sizes.max as f64]);
-    let drawing = Drawing::Rows { scale: Scale::sizes(bounds), height: HEIGHT, marks };
+    let table = Table::of(
+        &ends,
+        [
+            (Column::path(), |(row, ..)| row.cell.to_string()),
+            (Column::words("role", 0, None), |(_, role, ..)| role.to_string()),
+            (Column::number("", "pieces", 0), |(_, _, all, _)| amount(all.count as f64)),
+            (Column::number("", "smallest", 0), |(_, _, all, _)| bytes(all.min as f64)),
+            (Column::number("", "mean", 0), |(_, _, all, _)| bytes(all.mean)),
+            (Column::number("", "largest", 0), |(_, _, all, _)| bytes(all.max as f64)),
+            (Column::number("", "median", 1).on(Media::PAGE), |(.., percentiles)| {
+                percentiles[1].map(bytes).unwrap_or_default()
+            }),
+            (Column::number("", "99 %", 1).on(Media::PAGE), |(.., percentiles)| {
+                percentiles[3].map(bytes).unwrap_or_default()
+            }),
+        ],
+    );
+    let marks = ends.iter().map(|(_, _, all, [low, _, high, _])| size_marks(all, low.zip(*high)));
+    let bounds = ends.iter().flat_map(|(_, _, all, _)| [all.min as f64, all.max as f64]);
     let caption = "Bytes per transfer, on a logarithmic scale. The thin line spans the smallest \
                    to the largest transfer of all trials, the thick one the 10th to the 90th \
                    percentile of the trial with the median rate; the dot is the mean.";
-    section.with(Figure { caption: caption.into(), key: Vec::new(), drawing, table })
+    section.with(Figure::rows(caption, table, (Scale::sizes(bounds), HEIGHT), marks))
 }
 
 fn size_marks(all: &SizeDistribution, most: Option<(f64, f64)>) -> Vec<Mark> {
@@ -103,11 +97,11 @@ fn size_marks(all: &SizeDistribution, most: Option<(f64, f64)>) -> Vec<Mark> {
         let line = Mark::line(class, (low, middle), (high, middle));
         line.tip(format!("{what}: {} to {}", bytes(low), bytes(high)))
     };
-    let mut marks = vec![span("thin", "all", all.min as f64, all.max as f64)];
-    marks.extend(most.map(|(low, high)| span("thick", "10th to 90th percentile", low, high)));
+    let thin = span("thin", "all", all.min as f64, all.max as f64);
+    let thick = most.map(|(low, high)| span("thick", "10th to 90th percentile", low, high));
     let mean = Mark::dot("point", (all.mean, middle), 3.4);
-    marks.push(mean.tip(format!("mean: {}", bytes(all.mean))));
-    marks
+    let mean = mean.tip(format!("mean: {}", bytes(all.mean)));
+    [thin].into_iter().chain(thick).chain([mean]).collect()
 }
 
 /// The measured trial with the middle rate.
@@ -149,24 +143,15 @@ pub(crate) fn functions(view: &View) -> Section {
         let mut columns = vec![Column::path(), Column::words("function", 0, Some(24))];
         columns.extend(ranking.timed.then(|| Column::number("per unit", "us", 0)));
         columns.extend([Column::number("per unit", "times", 0), Column::words("unit", 1, None)]);
-        let mut table = Table::new(columns);
-        for line in &ranking.lines {
-            let mut texts = vec![line.cell.to_string(), line.function.clone()];
-            texts.extend(line.time.clone());
-            texts.extend([line.count.clone(), line.unit.to_owned()]);
-            table.row(texts);
-        }
         section.heading(ranking.title);
-        section = section.with(table).note(ranking.note);
+        section = section.with(Table::rows(columns, ranking.lines)).note(ranking.note);
     }
     section
 }
 
 pub(crate) fn fragments(view: &View) -> Section {
-    let rows = view.rows.iter().filter_map(|row| {
-        let fragments = row.receiver.fragments?;
-        Some((row, fragments.average, fragments.counts))
-    });
+    let rows = view.rows.iter();
+    let rows = rows.filter_map(|row| row.receiver.fragments.map(|f| (row, f.average, f.counts)));
     let table = Table::of(
         rows,
         [
@@ -211,22 +196,21 @@ pub(crate) fn course(view: &View) -> Section {
         view.rows.iter().filter_map(|row| Some((*row, row.pace.as_ref()?))).collect();
     let Some((_, first)) = paced.first() else { return section };
     let terms = Work::Bytes.terms();
-    let mut table = Table::new(vec![
-        Column::path(),
-        Column::number(terms.rate_unit, "slowest", 0),
-        Column::number(terms.rate_unit, "fastest", 0),
-        Column::number("", "stalled", 0),
-        Column::words("course", 1, None),
-    ]);
+    let unit = terms.rate_unit;
+    let mut table = Table::of(
+        &paced,
+        [
+            (Column::path(), |(row, _)| row.cell.to_string()),
+            (Column::number(unit, "slowest", 0), |(_, pace)| rate(Work::Bytes, pace.min)),
+            (Column::number(unit, "fastest", 0), |(_, pace)| rate(Work::Bytes, pace.max)),
+            (Column::number("", "stalled", 0), |(_, pace)| match pace.stalled_trials {
+                0 => "no".into(),
+                _ => format!("{} s", number(pace.stalled, 1)),
+            }),
+            (Column::words("course", 1, None), |(_, pace)| sparkline(pace, SIGNS)),
+        ],
+    );
     table.columns.iter_mut().for_each(|column| column.media = Media::PLAIN);
-    for (row, pace) in &paced {
-        let stalled = match pace.stalled_trials {
-            0 => "no".into(),
-            _ => format!("{} s", number(pace.stalled, 1)),
-        };
-        let [slowest, fastest] = [pace.min, pace.max].map(|step| rate(Work::Bytes, step));
-        table.row([row.cell.to_string(), slowest, fastest, stalled, sparkline(pace, SIGNS)]);
-    }
     let window = view.study.header.schedule.window;
     let step = number(first.step, 2);
     let caption = format!(
@@ -242,9 +226,8 @@ pub(crate) fn course(view: &View) -> Section {
     let panels = paced.iter().map(|(row, pace)| panel(view, row, pace)).collect();
     let (across, up) = (Scale::over([0.0, window]), Scale::over([0.0, top]));
     let drawing = Drawing::Panels { across, up, panels };
-    let ceilings = view.rows.iter().filter_map(|r| Some((r, r.ceiling_share?)));
-    let ceilings: Vec<String> =
-        ceilings.map(|(r, share)| format!("{} {}", r.cell, percent(share))).collect();
+    let ceiling = |row: &&Row| Some(format!("{} {}", row.cell, percent(row.ceiling_share?)));
+    let ceilings: Vec<String> = view.rows.iter().filter_map(ceiling).collect();
     let mut note =
         format!("In steps of {step} s; drawn: the median trial, from 0 to its fastest step.");
     if !ceilings.is_empty() {
@@ -293,15 +276,7 @@ fn course_tip(trial: &Trial, steps: &[f64]) -> String {
 /// The receiver's work per second step by step, all flows together.
 fn steps(trial: &Trial) -> Option<Vec<f64>> {
     trial.rate()?;
-    let flows: Vec<&Vec<f64>> = trial
-        .series
-        .iter()
-        .filter(|s| s.metric == "throughput" && matches!(s.scope, Scope::Flow(Role::Receiver, _)))
-        .map(|s| &s.values)
-        .collect();
-    let length = flows.iter().map(|values| values.len()).min()?;
-    let sum = |i: usize| flows.iter().map(|values| values[i]).sum::<f64>();
-    (length > 1).then(|| (0..length).map(sum).collect())
+    receiver_steps(trial).map(|(_, steps)| steps).filter(|steps| steps.len() > 1)
 }
 
 /// A line through the steps of this many seconds: second, shown rate. Each point is in

@@ -26,16 +26,15 @@ fn table(of: &CellEnds) -> Table {
     for actor in Role::ALL.map(|role| Work::Packets.actor(role)) {
         columns.extend([Column::number(actor, "amount", 0), Column::number(actor, "+-", 0)]);
     }
-    let mut table = Table::new(columns);
     let parts = of.parts.iter().map(|part| (part.subsystem.title(), &part.amounts));
-    for (title, amounts) in std::iter::once(("all", &of.total)).chain(parts) {
+    let rows = std::iter::once(("all", &of.total)).chain(parts).map(|(title, amounts)| {
         let texts = amounts.iter().flat_map(|amount: &Metered| {
             let half = amount.half_width.map(|half| number(half, decimals));
             [number(amount.mean, decimals), half.unwrap_or_default()]
         });
-        table.row(std::iter::once(title.to_owned()).chain(texts));
-    }
-    table.without_empty()
+        std::iter::once(title.to_owned()).chain(texts)
+    });
+    Table::rows(columns, rows).without_empty()
 }
 
 fn note(of: &CellEnds) -> String {
@@ -43,8 +42,7 @@ fn note(of: &CellEnds) -> String {
         let functions = of.functions[role as usize].iter().filter(|(_, amount)| *amount > 0.0);
         let named =
             functions.map(|(name, amount)| format!("{name} {}", number(*amount, decimals(of))));
-        let named: Vec<String> = named.collect();
-        let named = if named.is_empty() { "none".to_owned() } else { named.join(", ") };
+        let named = named.reduce(|all, one| format!("{all}, {one}")).unwrap_or("none".to_owned());
         format!("{}: {named}", Work::Packets.actor(role))
     };
     format!(

@@ -1,9 +1,11 @@
 //! Copy engines of a study at each size, compared with the first one: curves and a table.
 
 use super::view::View;
-use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
-use crate::wording::figures::{bytes, level};
-use crate::wording::offload::{effect_text, levels, name};
+use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
+use crate::order::grouped;
+use crate::wording::figures::{bytes, effect_text, level};
+use crate::wording::offload::name;
+use crate::wording::setup::pairs;
 use bytepath_record::Levels;
 use bytepath_stats::{CopyComparison, Effect, Offloading};
 
@@ -25,20 +27,16 @@ pub(crate) fn section(view: &View) -> Section {
         offloading.first,
         level(view.analysis.rules.confidence)
     );
-    let mut table = Table::new(vec![
-        Column::words("engine", 0, None),
-        Column::number("", "size", 0),
-        Column::number("", terms.rate, 0),
-        Column::number("", &format!("sender\u{2019}s CPU per {}", terms.unit), 0),
-    ]);
-    for point in &offloading.points {
-        table.row([
-            Cell::from(title(point)),
-            bytes(point.cell.size as f64).into(),
-            effect_text(point.faster.as_ref()).into(),
-            effect_text(point.dearer.as_ref()).into(),
-        ]);
-    }
+    let cost = format!("sender\u{2019}s CPU per {}", terms.unit);
+    let table = Table::of(
+        &offloading.points,
+        [
+            (Column::words("engine", 0, None), |point| title(point)),
+            (Column::number("", "size", 0), |point| bytes(point.cell.size as f64)),
+            (Column::number("", terms.rate, 0), |point| effect_text(point.faster.as_ref())),
+            (Column::number("", &cost, 0), |point| effect_text(point.dearer.as_ref())),
+        ],
+    );
     let panel = |points: Vec<&Point>| Panel {
         title: title(points[0]),
         of_cell: false,
@@ -51,22 +49,18 @@ pub(crate) fn section(view: &View) -> Section {
 }
 
 /// The points of each engine, one size after the other.
-fn curves(offloading: &Offloading) -> Vec<Vec<&Point>> {
-    let mut curves: Vec<Vec<&Point>> = Vec::new();
-    for point in &offloading.points {
-        let same = |curve: &&mut Vec<&Point>| title(curve[0]) == title(point);
-        match curves.iter_mut().find(same) {
-            Some(curve) => curve.push(point),
-            None => curves.push(vec![point]),
-        }
-    }
-    curves.iter_mut().for_each(|curve| curve.sort_by_key(|point| point.cell.size));
-    curves
+fn curves<'a>(offloading: &'a Offloading) -> Vec<Vec<&'a Point>> {
+    let curves = grouped(offloading.points.iter().map(|point| (title(point), point))).into_iter();
+    let sorted = |(_, mut curve): (String, Vec<&'a Point>)| {
+        curve.sort_by_key(|point| point.cell.size);
+        curve
+    };
+    curves.map(sorted).collect()
 }
 
 fn title(point: &Point) -> String {
     let engine = name(&point.cell.engine, point.cell.model);
-    match levels(&point.cell.at) {
+    match pairs(&point.cell.at) {
         at if at.is_empty() => engine,
         at => format!("{engine}, {at}"),
     }
@@ -74,14 +68,14 @@ fn title(point: &Point) -> String {
 
 /// The ratios with their intervals, over a line where both are alike.
 fn curve(points: &[&Point], across: &Scale) -> Vec<Mark> {
-    let known = points.iter().filter_map(|p| Some((p.cell.size as f64, p.faster.as_ref()?)));
-    let known: Vec<(f64, &Effect)> = known.collect();
+    let compared = points.iter().filter_map(|p| Some((p.cell.size as f64, p.faster.as_ref()?)));
+    let compared: Vec<(f64, &Effect)> = compared.collect();
     let alike = Mark::line("mean", (across.low(), 1.0), (f64::MAX, 1.0));
-    let spans = known.iter().map(|(size, effect)| {
+    let spans = compared.iter().map(|(size, effect)| {
         let (low, high) = bounds(effect);
         Mark::line("span", (*size, low), (*size, high)).tip(effect_text(Some(effect)))
     });
-    let course = known.iter().map(|(size, effect)| (*size, effect.ratio)).collect();
+    let course = compared.iter().map(|(size, effect)| (*size, effect.ratio)).collect();
     [alike].into_iter().chain(spans).chain([Mark::course("course", course)]).collect()
 }
 

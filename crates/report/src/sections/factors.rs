@@ -3,8 +3,8 @@
 
 use super::view::{View, mean};
 use crate::document::{Block, Table, Tone};
-use crate::document::{Cell, Column, Drawing, Figure, List, Mark, Media, Scale, Section};
-use crate::wording::figures::{NONE, interval, level, plural, probability, rate, ratio};
+use crate::document::{Cell, Column, Figure, List, Mark, Media, Scale, Section};
+use crate::wording::figures::{NONE, effect_text, level, plural, probability, rate};
 use crate::wording::text::labels;
 use crate::wording::verdicts::subject;
 use bytepath_record::{Study, Work};
@@ -63,37 +63,41 @@ fn drawn(section: &mut Section, panels: &Panels, analysis: &Analysis) {
         }
         let columns = [Column::words(&panels.rows.name, 0, None)].into_iter();
         let columns = columns.chain(levels.iter().map(|level| Column::number("", level, 0)));
-        let mut table = Table::new(columns.collect());
-        let mut marks = Vec::new();
-        for row in &panels.rows.levels {
+        let figures = panels.rows.levels.iter().map(|row| {
             let figures = levels.iter().map(|bar| panels.figure(row, bar, panel, analysis));
-            table.row(std::iter::once(row.clone()).chain(figures));
-            let rates: Vec<Option<f64>> =
-                levels.iter().map(|bar| panels.rate(row, bar, panel, work)).collect();
-            marks.push(bars(&rates, work, names()));
-        }
+            std::iter::once(row.clone()).chain(figures)
+        });
+        let table = Table::rows(columns, figures);
+        let caption = std::mem::take(&mut caption);
         if analysis.functional.is_some() {
-            section.add(Block::Text("  ".into(), std::mem::take(&mut caption)));
+            section.text("  ", caption);
             section.add(table);
             continue;
         }
+        let marks = panels.rows.levels.iter().map(|row| {
+            let rates = levels.iter().map(|bar| panels.rate(row, bar, panel, work));
+            bars(rates, work, names())
+        });
         let height = 2.0 * MARGIN + levels.len() as f64 * BAR - GAP;
-        let drawing = Drawing::Rows { scale: scale.clone(), height, marks };
-        let (caption, key) = (std::mem::take(&mut caption), key.take().unwrap_or_default());
-        section.add(Figure { caption, key, drawing, table });
+        let figure = Figure::rows(caption, table, (scale.clone(), height), marks);
+        section.add(Figure { key: key.take().unwrap_or_default(), ..figure });
     }
 }
 
 /// A bar for each rate that there is.
-fn bars(rates: &[Option<f64>], work: Work, names: impl Iterator<Item = String>) -> Vec<Mark> {
+fn bars(
+    rates: impl Iterator<Item = Option<f64>>,
+    work: Work,
+    names: impl Iterator<Item = String>,
+) -> Vec<Mark> {
     let terms = work.terms();
-    let all = rates.iter().zip(names).zip(COLOURS.into_iter().cycle()).enumerate();
-    let bar = |(at, ((value, name), colour)): (usize, ((&Option<f64>, String), &'static str))| {
+    let all = rates.zip(names).zip(COLOURS.into_iter().cycle()).enumerate();
+    all.filter_map(|(at, ((value, name), colour))| {
         let top = MARGIN + at as f64 * BAR;
-        let bar = Mark::bar(colour, (0.0, top), ((*value)? * terms.rate_scale, top + BAR - GAP));
-        Some(bar.tip(format!("{name}: {} {}", rate(work, *value), terms.rate_unit)))
-    };
-    all.filter_map(bar).collect()
+        let bar = Mark::bar(colour, (0.0, top), (value? * terms.rate_scale, top + BAR - GAP));
+        Some(bar.tip(format!("{name}: {} {}", rate(work, value), terms.rate_unit)))
+    })
+    .collect()
 }
 
 /// A line for each cell, panel by panel, with its rate as a bar of signs.
@@ -103,7 +107,7 @@ fn printed(section: &mut Section, panels: &Panels, view: &View) {
     let most = panels.rates(work).into_iter().fold(0.0, f64::max);
     let width = if view.medium == Media::MAIL { BARS_OF_MAIL } else { BARS };
     let functional = analysis.functional.is_some();
-    section.text("  ", &panels.caption(analysis));
+    section.text("  ", panels.caption(analysis));
     for panel in panels.each_panel() {
         section.add(Block::Gap);
         let head = panels.panels.zip(panel).map(|(f, level)| format!("{}={level}", f.name));
@@ -114,17 +118,16 @@ fn printed(section: &mut Section, panels: &Panels, view: &View) {
         ];
         columns.extend((!functional).then_some(number));
         columns.push(Column::words(&head.unwrap_or_default(), 0, None));
-        let mut table = Table::new(columns);
-        for row in &panels.rows.levels {
-            for (at, level) in panels.bars.levels.iter().enumerate() {
-                let first = if at == 0 { row.as_str() } else { "" };
-                let figure = panels.figure(row, level, panel, analysis);
-                let length = panels.rate(row, level, panel, work).map_or(0.0, |r| r / most * width);
-                let bar = (!functional).then(|| "#".repeat(length.round() as usize));
-                table.row([first.to_owned(), level.clone(), figure].into_iter().chain(bar));
-            }
-        }
-        section.add(table);
+        let bars = || panels.bars.levels.iter().enumerate();
+        let all = panels.rows.levels.iter().flat_map(|row| bars().map(move |bar| (row, bar)));
+        let cells = all.map(|(row, (at, level))| {
+            let first = if at == 0 { row.as_str() } else { "" };
+            let figure = panels.figure(row, level, panel, analysis);
+            let length = panels.rate(row, level, panel, work).map_or(0.0, |r| r / most * width);
+            let bar = (!functional).then(|| "#".repeat(length.round() as usize));
+            [first.to_owned(), level.clone(), figure].into_iter().chain(bar)
+        });
+        section.add(Table::rows(columns, cells));
     }
     section.add(Block::Gap);
 }
@@ -141,21 +144,17 @@ fn effects(view: &FactorView, analysis: &Analysis) -> Table {
         columns.push(Column::number("", title, *rank).interval(2 + rank));
         columns.push(Column::words("verdict", *rank, None));
     }
-    let mut table = Table::new(columns);
-    for line in lines(view, questions) {
-        let mut cells = vec![
-            Cell::from(line.level.clone()),
-            Cell::from(line.against.to_owned()).tone(Tone::Faint),
-        ];
+    let cells = |line: Line| {
+        let against = Cell::from(line.against).tone(Tone::Faint);
+        let mut cells = vec![Cell::from(line.level), against];
         for (at, _) in &shown {
             let of = line.effects[usize::from(*at)];
             cells.push(Cell::factor(of.map(|of| &of.effect)));
-            let better = of.and_then(|of| of.verdict.better());
-            cells.push(Cell::from(of.map_or("", |of| of.verdict.word())).tone(Tone::of(better)));
+            cells.push(of.map_or("".into(), |of| Cell::verdict(&of.verdict)));
         }
-        table.row(cells);
-    }
-    table
+        cells
+    };
+    Table::rows(columns, lines(view, questions).into_iter().map(cells))
 }
 
 /// A line of the table.
@@ -174,11 +173,11 @@ fn lines(view: &FactorView, questions: [Metric; 2]) -> Vec<Line<'_>> {
     for effect in &view.effects {
         let Some(at) = questions.iter().position(|q| *q == effect.question) else { continue };
         let level = format!("{}={}", effect.factor, effect.level);
-        let known = lines.iter().position(|line| line.level == level).unwrap_or_else(|| {
+        let at_line = lines.iter().position(|line| line.level == level).unwrap_or_else(|| {
             lines.push(Line { level, against: &effect.against, effects: [None; 2] });
             lines.len() - 1
         });
-        lines[known].effects[at] = Some(effect);
+        lines[at_line].effects[at] = Some(effect);
     }
     lines
 }
@@ -220,14 +219,12 @@ fn interactions(view: &FactorView, analysis: &Analysis, most: usize) -> Vec<Stri
 fn interaction(pair: &Interaction, work: Work) -> String {
     let [first, second] = [0, 1].map(|i| format!("{}={}", pair.factors[i], pair.levels[i]));
     let what = subject(pair.question, work);
-    let range = pair.effect.interval.map(|i| format!(" {}", interval(i.low, i.high)));
     let p = pair
         .test
         .map(|test| format!(", p {} among {}", probability(test.different.adjusted), test.family));
     format!(
-        "{first} with {second}: {what} is {}{} of the product of their individual effects{}",
-        ratio(pair.effect.ratio),
-        range.unwrap_or_default(),
+        "{first} with {second}: {what} is {} of the product of their individual effects{}",
+        effect_text(Some(&pair.effect)),
         p.unwrap_or_default()
     )
 }
@@ -268,15 +265,11 @@ impl<'a> Panels<'a> {
         let mut others = others.into_iter();
         let bars = others.next()?;
         let panels = panels.or_else(|| others.next());
-        let cells: Vec<_> = study
-            .header
-            .cells
-            .iter()
-            .filter_map(|cell| {
-                let row = analysis.rows.iter().find(|row| row.cell == cell.id)?;
-                (!cell.null && row.status.measured > 0).then_some((&cell.levels, row))
-            })
-            .collect();
+        let cells = study.header.cells.iter().filter_map(|cell| {
+            let row = analysis.rows.iter().find(|row| row.cell == cell.id)?;
+            (!cell.null && row.status.measured > 0).then_some((&cell.levels, row))
+        });
+        let cells: Vec<_> = cells.collect();
         if cells.is_empty() {
             return None;
         }

@@ -3,11 +3,12 @@
 
 use super::view::View;
 use crate::document::{Block, Column, List, Media, Section, Table};
+use crate::order::distinct;
 use crate::wording::figures::{NONE, level, number, percent, three};
 use bytepath_profile::waterfall::{Part, Waterfall};
 use bytepath_profile::{Ends, Explanation};
 use bytepath_record::{CellId, Role, Work};
-use bytepath_stats::{Analysis, FactStep, RateLimit, Row, What, fact_steps};
+use bytepath_stats::{Analysis, FactKind, FactStep, RateLimit, Row, fact_steps};
 
 const TITLE: &str = "Why the packet rate differs";
 
@@ -38,10 +39,8 @@ fn all(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<RateDiffer
     let Some(baseline) = analysis.rows.iter().find(|row| row.baseline) else { return Vec::new() };
     let ends = explanation.map(|explanation| &explanation.ends);
     let others = analysis.rows.iter().filter(|row| !row.baseline);
-    let functional = analysis.functional.is_some();
-    others
-        .filter_map(|row| why([baseline, row], ends, functional, analysis.rules.confidence))
-        .collect()
+    let (functional, confidence) = (analysis.functional.is_some(), analysis.rules.confidence);
+    others.filter_map(|row| why([baseline, row], ends, functional, confidence)).collect()
 }
 
 /// Why the second cell differs from the first; `None` if one of them has no frames.
@@ -55,17 +54,15 @@ pub fn why(
     let steps = fact_steps(&before.facts, &after.facts, confidence);
     let reportable = |step: &&FactStep| !(functional && is_speed(step.what));
     let mut lines = Vec::new();
-    if functional {
-        let text =
-            "On an emulated processor no figure shows how fast anything is: these are counts.";
-        lines.push(text.to_owned());
-    } else {
-        let [bound, now] = [first, last].map(|row| bound_by(row.bound));
-        lines.push(match bound == now {
-            true => format!("The rate is bound by {bound} in both."),
-            false => format!("The rate is bound by {bound} before and by {now} after."),
-        });
-    }
+    let [bound, now] = [first, last].map(|row| bound_by(row.bound));
+    lines.push(match bound == now {
+        _ if functional => {
+            "On an emulated processor no figure shows how fast anything is: these are counts."
+                .to_owned()
+        }
+        true => format!("The rate is bound by {bound} in both."),
+        false => format!("The rate is bound by {bound} before and by {now} after."),
+    });
     let large = steps.iter().filter(reportable).filter(|step| matters(step));
     lines.extend(large.map(|step| sentence(step, confidence)));
     let pair = |pair: &&[Waterfall; 2]| {
@@ -75,7 +72,8 @@ pub fn why(
         let of_end = |(role, steps): (Role, &Waterfall)| by_function(role, steps);
         lines.extend(Role::ALL.into_iter().zip(pair).filter_map(of_end));
     }
-    let open = steps.iter().filter(reportable).filter(|step| !matters(step) && is_seen(step));
+    let open =
+        steps.iter().filter(reportable).filter(|step| !matters(step) && is_large_enough(step));
     let open: Vec<String> = open.map(|step| short(step.what)).collect();
     if !open.is_empty() {
         lines.push(format!("Not resolved, or too small to matter: {}.", open.join(", ")));
@@ -92,16 +90,19 @@ fn bound_by(bound: RateLimit) -> &'static str {
     }
 }
 
-/// Whether it says how fast something is.
-fn is_speed(what: &What) -> bool {
-    matches!(what, What::Rate | What::Busy { .. } | What::Cost { .. } | What::Spinning)
+/// Whether it is about how fast something is.
+fn is_speed(what: &FactKind) -> bool {
+    matches!(
+        what,
+        FactKind::Rate | FactKind::Busy { .. } | FactKind::Cost { .. } | FactKind::Spinning
+    )
 }
 
 /// Whether there is enough of it on either side to be spoken of.
-fn is_seen(step: &FactStep) -> bool {
+fn is_large_enough(step: &FactStep) -> bool {
     let least = match step.what {
-        What::Rate => 0.0,
-        What::Cost { .. } | What::Spinning => 10e-9,
+        FactKind::Rate => 0.0,
+        FactKind::Cost { .. } | FactKind::Spinning => 10e-9,
         _ => 0.01,
     };
     step.before.mean.max(step.after.mean) >= least
@@ -113,7 +114,7 @@ fn matters(step: &FactStep) -> bool {
         Some(_) => step.resolved() && part >= SMALL,
         None => part >= SMALL_AND_ALONE,
     };
-    *step.what == What::Rate || (changed && is_seen(step))
+    *step.what == FactKind::Rate || (changed && is_large_enough(step))
 }
 
 fn actor(role: Role) -> &'static str {
@@ -121,11 +122,11 @@ fn actor(role: Role) -> &'static str {
 }
 
 /// A figure in its display unit.
-fn figure(what: &What, value: f64) -> String {
+fn figure(what: &FactKind, value: f64) -> String {
     match what {
-        What::Rate => format!("{} Kpps", three(value / 1e3)),
-        What::Lost | What::TurnedBack | What::Busy { .. } => percent(value),
-        What::Cost { .. } | What::Spinning => format!("{} ns", three(value * 1e9)),
+        FactKind::Rate => format!("{} Kpps", three(value / 1e3)),
+        FactKind::Lost | FactKind::TurnedBack | FactKind::Busy { .. } => percent(value),
+        FactKind::Cost { .. } | FactKind::Spinning => format!("{} ns", three(value * 1e9)),
         _ => three(value),
     }
 }
@@ -135,7 +136,7 @@ fn change(step: &FactStep, confidence: f64) -> String {
     let [before, after] = [step.before.mean, step.after.mean].map(|mean| figure(step.what, mean));
     let signed = |value: f64| {
         let text = match step.what {
-            What::Lost | What::TurnedBack | What::Busy { .. } => {
+            FactKind::Lost | FactKind::TurnedBack | FactKind::Busy { .. } => {
                 format!("{} points", number(value * 100.0, 1))
             }
             what => figure(what, value),
@@ -143,15 +144,8 @@ fn change(step: &FactStep, confidence: f64) -> String {
         if value > 0.0 { format!("+{text}") } else { text }
     };
     let change = step.change();
-    let interval = match step.half_width {
-        Some(half) => {
-            format!(
-                "{} interval {} to {}",
-                level(confidence),
-                signed(change - half),
-                signed(change + half)
-            )
-        }
+    let interval = match step.half_width.map(|half| [change - half, change + half].map(signed)) {
+        Some([low, high]) => format!("{} interval {low} to {high}", level(confidence)),
         None => "one trial of a cell has no interval".to_owned(),
     };
     format!("{before} before and {after} after ({}; {interval})", signed(change))
@@ -161,25 +155,27 @@ fn sentence(step: &FactStep, confidence: f64) -> String {
     let change = change(step, confidence);
     let each = |what: &str| format!("{what}, for each packet: {change}.");
     match step.what {
-        What::Rate if step.half_width.is_some() && !step.resolved() => {
+        FactKind::Rate if step.half_width.is_some() && !step.resolved() => {
             format!("The sink takes in {change}, which is not resolved.")
         }
-        What::Rate => format!("The sink takes in {change}."),
-        What::Lost => format!("Lost, of the generated packets: {change}."),
-        What::TurnedBack => {
-            let spins =
-                if step.change() > 0.0 { ", so that it spins on a stopped queue" } else { "" };
+        FactKind::Rate => format!("The sink takes in {change}."),
+        FactKind::Lost => format!("Lost, of the generated packets: {change}."),
+        FactKind::TurnedBack => {
+            let is_worse = step.change() > 0.0;
+            let spins = if is_worse { ", so that it spins on a stopped queue" } else { "" };
             format!("Rejected, of what the generator offers{spins}: {change}.")
         }
-        What::Busy { role } => {
+        FactKind::Busy { role } => {
             format!("Of the time, a thread of the {} runs {change}.", actor(*role))
         }
-        What::Cost { role } => {
+        FactKind::Cost { role } => {
             format!("By the CPU meter a packet costs the {} {change}.", actor(*role))
         }
-        What::Spinning => format!("Spinning for locks of the kernel costs a packet {change}."),
-        What::Requeues => each("Requeued by the queueing discipline because the device is full"),
-        What::Woken { from, to, .. } => {
+        FactKind::Spinning => format!("Spinning for locks of the kernel costs a packet {change}."),
+        FactKind::Requeues => {
+            each("Requeued by the queueing discipline because the device is full")
+        }
+        FactKind::Woken { from, to, .. } => {
             let who = short(step.what);
             each(&format!("In the profile trials {who}, from CPU {from} to run on CPU {to}"))
         }
@@ -193,27 +189,27 @@ fn capital(text: &str) -> String {
 }
 
 /// What it is, in a few words.
-fn short(what: &What) -> String {
+fn short(what: &FactKind) -> String {
     let of = |role: &Role, what: &str| format!("the {}'s {what}", actor(*role));
     let plain = |text: &str| text.to_owned();
     match what {
-        What::Rate => plain("the rate"),
-        What::Lost => plain("losses"),
-        What::TurnedBack => plain("what is rejected"),
-        What::Busy { role } => of(role, "share of its CPU"),
-        What::Cost { role } => of(role, "cost"),
-        What::Spinning => plain("spinning for locks"),
-        What::Requeues => plain("requeues"),
-        What::Stops => plain("stops of the device's queues"),
-        What::Sleeps { role } => of(role, "threads going to sleep"),
-        What::WorkerSleeps { role } => {
+        FactKind::Rate => plain("the rate"),
+        FactKind::Lost => plain("losses"),
+        FactKind::TurnedBack => plain("what is rejected"),
+        FactKind::Busy { role } => of(role, "share of its CPU"),
+        FactKind::Cost { role } => of(role, "cost"),
+        FactKind::Spinning => plain("spinning for locks"),
+        FactKind::Requeues => plain("requeues"),
+        FactKind::Stops => plain("stops of the device's queues"),
+        FactKind::Sleeps { role } => of(role, "threads going to sleep"),
+        FactKind::WorkerSleeps { role } => {
             format!("sleeps of kernel threads that work for the {}", actor(*role))
         }
-        What::Waits => of(&Role::Receiver, "waits"),
-        What::Reads => of(&Role::Receiver, "reads"),
-        What::Wakes => of(&Role::Receiver, "waits ended by a packet"),
-        What::Batches => plain("batches of vhost's queue"),
-        What::Woken { role, group, by, .. } => {
+        FactKind::Waits => of(&Role::Receiver, "waits"),
+        FactKind::Reads => of(&Role::Receiver, "reads"),
+        FactKind::Wakes => of(&Role::Receiver, "waits ended by a packet"),
+        FactKind::Batches => plain("batches of vhost's queue"),
+        FactKind::Woken { role, group, by, .. } => {
             let who = match group.as_str() {
                 "flows" => format!("the {}", actor(*role)),
                 other => format!("a {other} thread"),
@@ -227,10 +223,10 @@ fn short(what: &What) -> String {
             };
             format!("{who} is woken by {by}")
         }
-        What::Reschedules => plain("rescheduling interrupts"),
-        What::Calls => plain("function-call interrupts"),
-        What::NetTx => plain("NET_TX softirqs"),
-        What::NetRx => plain("NET_RX softirqs"),
+        FactKind::Reschedules => plain("rescheduling interrupts"),
+        FactKind::Calls => plain("function-call interrupts"),
+        FactKind::NetTx => plain("NET_TX softirqs"),
+        FactKind::NetRx => plain("NET_RX softirqs"),
     }
 }
 
@@ -244,28 +240,19 @@ fn by_function(role: Role, steps: &Waterfall) -> Option<String> {
     };
     let part = |part: &Part| {
         let signed = |value: f64| format!("{}{}", if value > 0.0 { "+" } else { "" }, three(value));
+        let mean = part.change.mean;
         let interval = part.change.half_width.map_or("no interval".to_owned(), |half| {
-            format!("{} to {}", signed(part.change.mean - half), signed(part.change.mean + half))
+            format!("{} to {}", signed(mean - half), signed(mean + half))
         });
         let most = part.functions.first().map_or(String::new(), |function| {
-            format!(
-                "; most {}, {} before and {} after",
-                function.name,
-                three(function.before),
-                three(function.after)
-            )
+            let [before, after] = [function.before, function.after].map(three);
+            format!("; most {}, {before} before and {after} after", function.name)
         });
-        format!("{} {} ({interval}{most})", part.subsystem.title(), signed(part.change.mean))
+        format!("{} {} ({interval}{most})", part.subsystem.title(), signed(mean))
     };
     let named: Vec<String> = steps.parts.iter().filter(large).take(NAMED).map(part).collect();
-    (!named.is_empty()).then(|| {
-        format!(
-            "By its profile, the {} spends in {}: {}.",
-            actor(role),
-            steps.unit,
-            named.join("; ")
-        )
-    })
+    let (actor, unit, named) = (actor(role), &steps.unit, named.join("; "));
+    (!named.is_empty()).then(|| format!("By its profile, the {actor} spends in {unit}: {named}."))
 }
 
 /// Cells that plain text explains; of more, what differs is in the details.
@@ -292,30 +279,26 @@ pub(crate) fn differences<'a>(all: impl IntoIterator<Item = &'a RateDifference>)
 /// What the ends of every cell did for each packet that was received.
 pub(crate) fn work(view: &View) -> Section {
     let analysis = view.analysis;
-    let is_shown = |what: &What| match what {
-        What::Rate | What::Lost | What::Busy { .. } | What::Woken { .. } => false,
-        What::Cost { .. } | What::Spinning => analysis.functional.is_none(),
+    let is_shown = |what: &FactKind| match what {
+        FactKind::Rate | FactKind::Lost | FactKind::Busy { .. } | FactKind::Woken { .. } => false,
+        FactKind::Cost { .. } | FactKind::Spinning => analysis.functional.is_none(),
         _ => true,
     };
     let rows = || analysis.rows.iter().filter(|row| !row.facts.is_empty());
-    let mut kinds: Vec<&What> = Vec::new();
-    for fact in rows().flat_map(|row| &row.facts).filter(|fact| is_shown(&fact.what)) {
-        if !kinds.contains(&&fact.what) {
-            kinds.push(&fact.what);
-        }
-    }
+    let facts = rows().flat_map(|row| &row.facts).map(|fact| &fact.what);
+    let kinds = distinct(facts.filter(|what| is_shown(what)));
     let columns = (0u8..)
         .zip(rows())
         .map(|(rank, row)| Column::number("", &row.cell.0, rank.saturating_sub(FIRST)).of_cell());
     let columns = [Column::words("each packet", 0, Some(14))].into_iter().chain(columns);
-    let mut table = Table::new(columns.collect());
-    for what in kinds {
-        let text = |row: &Row| {
+    let cells = kinds.into_iter().map(|what| {
+        let text = move |row: &Row| {
             let fact = row.facts.iter().find(|fact| fact.what == *what);
             fact.map_or(NONE.to_owned(), |fact| figure(what, fact.value.mean))
         };
-        table.row(std::iter::once(capital(&short(what))).chain(rows().map(text)));
-    }
+        std::iter::once(capital(&short(what))).chain(rows().map(text))
+    });
+    let table = Table::rows(columns, cells);
     let media = Media::TERMINAL.or(Media::PAGE);
     Section::new("work", "Work per packet").on(media).in_detail().with(table).note(
         "Means over the measured trials, per packet received; rejected frames are a share of \

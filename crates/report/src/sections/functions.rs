@@ -2,7 +2,7 @@
 //! other CPUs.
 
 use crate::wording::figures::amount;
-use bytepath_record::{CellId, Scope, Study, Trial, TrialStatus, Work};
+use bytepath_record::{Scope, Study, Trial, TrialStatus};
 use bytepath_stats::{Analysis, Row};
 
 /// One thing that functions did, and which of them did most of it.
@@ -12,21 +12,10 @@ pub(crate) struct Ranking {
     pub note: &'static str,
     /// Whether it is a time.
     pub timed: bool,
-    /// Those that did most in each cell, cell by cell.
-    pub lines: Vec<Line>,
-}
-
-/// A function of one cell; or all together, the first of their cell.
-pub(crate) struct Line {
-    pub cell: CellId,
-    /// The function; the kind of lock and its name, if there is one.
-    pub function: String,
-    /// Microseconds per unit of work, where it is a time.
-    pub time: Option<String>,
-    /// How often per unit of work.
-    pub count: String,
-    /// The unit of work: "GiB".
-    pub unit: &'static str,
+    /// Those that did most in each cell, cell by cell: the cell, the function (with the kind of
+    /// lock and its name, if there is one; or all together), microseconds per unit of work if it
+    /// is a time, how often per unit of work, and that unit.
+    pub lines: Vec<Vec<String>>,
 }
 
 /// What is ranked: a metric, its title and note, and whether it is a time.
@@ -66,14 +55,14 @@ const SHOWN: usize = 6;
 /// which the meter ran.
 pub(crate) fn rankings(study: &Study, analysis: &Analysis) -> Vec<Ranking> {
     let ranking = |(metric, title, note, timed)| {
-        let lines: Vec<Line> =
+        let lines: Vec<Vec<String>> =
             analysis.rows.iter().flat_map(|row| lines(study, row, metric, timed)).collect();
         (!lines.is_empty()).then_some(Ranking { title, note, timed, lines })
     };
     RANKED.into_iter().filter_map(ranking).collect()
 }
 
-fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Line> {
+fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Vec<String>> {
     let has_figures = |trial: &&Trial| {
         trial.cell == row.cell
             && trial.status == TrialStatus::Measured
@@ -81,10 +70,10 @@ fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Line> {
     };
     // A meter runs in all trials or in profile trials alone. Where it runs in all, those that
     // count are enough.
-    let counting: Vec<&Trial> = study.trials.iter().filter(has_figures).collect();
-    let trials = match counting.is_empty() {
+    let counted: Vec<&Trial> = study.trials.iter().filter(has_figures).collect();
+    let trials = match counted.is_empty() {
         true => study.profiles.iter().filter(has_figures).collect(),
-        false => counting,
+        false => counted,
     };
     let terms = row.work.terms();
     let units = trials.iter().map(|trial| trial.count as f64).sum::<f64>() / terms.unit_size;
@@ -112,12 +101,10 @@ fn lines(study: &Study, row: &Row, metric: &str, timed: bool) -> Vec<Line> {
     lines.sort_by(|a, b| (b.0 == "all").cmp(&(a.0 == "all")).then(most(b).total_cmp(&most(a))));
     lines.retain(|line| line.0 == "all" || most(line) > 0.0);
     lines.truncate(SHOWN + 1);
-    let line = |(function, time, count): (String, f64, f64)| Line {
-        cell: row.cell.clone(),
-        function,
-        time: timed.then(|| amount(time / units * 1e6)),
-        count: amount(count / units),
-        unit: if row.work == Work::Bytes { "GiB" } else { terms.unit },
+    let line = |(function, time, count): (String, f64, f64)| {
+        let time = timed.then(|| amount(time / units * 1e6));
+        let rest = [amount(count / units), terms.unit.to_owned()];
+        [row.cell.to_string(), function].into_iter().chain(time).chain(rest).collect()
     };
     lines.into_iter().map(line).collect()
 }
@@ -136,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_of_one_family_are_known_by_their_kind() {
+    fn splits_metrics_into_kind_and_count() {
         assert_eq!(part_of("locks.spin", "locks.spin"), Some(("", false)));
         assert_eq!(part_of("locks.spin.waits", "locks.spin"), Some(("", true)));
         assert_eq!(part_of("locks.spin.mutex.waits", "locks.spin"), Some(("mutex", true)));

@@ -2,6 +2,7 @@
 
 use super::view::{View, mean};
 use crate::document::{Block, Cell, Column, Media, Section, Table, Tone};
+use crate::order::distinct;
 use crate::wording::ascii::{plain, wrap};
 use crate::wording::figures::{NONE, number, percent, plural};
 use crate::wording::setup;
@@ -56,13 +57,13 @@ fn busy(row: &HopsRow, end: usize) -> Cell {
 
 /// Frames a second in thousands: `1330`, `71.3`, `0`.
 fn kpps(rate: Option<f64>) -> String {
-    let shown = rate.map(|rate| rate / 1e3);
-    let decimals = match shown {
+    let kpps = rate.map(|rate| rate / 1e3);
+    let decimals = match kpps {
         Some(rate) if rate > 0.0 && rate < 9.995 => 2,
         Some(rate) if rate > 0.0 && rate < 99.95 => 1,
         _ => 0,
     };
-    number(shown, decimals)
+    number(kpps, decimals)
 }
 
 /// Width of the columns of the block: of the sink, of the figure, and of each variant.
@@ -80,37 +81,30 @@ pub(crate) fn charts(view: &View) -> Section {
 
 /// Blocks of lines for a mail.
 pub(super) fn lines(blocks: Vec<Vec<String>>) -> Section {
-    let mut section = Section::new("", "").on(Media::MAIL);
-    for block in blocks {
-        section.add(Block::Gap);
-        block.into_iter().for_each(|line| section.add(Block::Line(vec![(line, Tone::Plain)])));
-    }
-    section
+    let line = |line: String| Block::Line(vec![(line, Tone::Plain)]);
+    let block = |block: Vec<String>| [Block::Gap].into_iter().chain(block.into_iter().map(line));
+    blocks.into_iter().flat_map(block).fold(Section::new("", "").on(Media::MAIL), Section::with)
 }
 
 fn blocks<'a>(study: &'a Study, analysis: &'a Analysis) -> Vec<Vec<String>> {
     let outcome = |row: &'a Row| {
         let cell = study.header.cells.iter().find(|c| c.id == row.cell)?;
-        Some(Outcome { cell, hops: row.hops.as_ref()? })
+        Some((cell, row.hops.as_ref()?))
     };
-    let outcomes: Vec<Outcome> = analysis.rows.iter().filter_map(outcome).collect();
+    let outcomes: Vec<FrameOutcome> = analysis.rows.iter().filter_map(outcome).collect();
     let mut blocks = Vec::new();
-    for threads in distinct(outcomes.iter().map(|outcome| outcome.hops.threads[0])) {
-        let here: Vec<&Outcome> =
-            outcomes.iter().filter(|outcome| outcome.hops.threads[0] == threads).collect();
-        let variants = distinct(here.iter().map(|outcome| variant(outcome.cell)));
-        for group in variants.chunks(SIDE_BY_SIDE) {
-            blocks.push(block(study, &here, group, threads));
-        }
+    for threads in distinct(outcomes.iter().map(|(_, hops)| hops.threads[0])) {
+        let here = outcomes.iter().filter(|(_, hops)| hops.threads[0] == threads);
+        let here: Vec<FrameOutcome> = here.copied().collect();
+        let variants = distinct(here.iter().map(|(cell, _)| variant(cell)));
+        let groups = variants.chunks(SIDE_BY_SIDE);
+        blocks.extend(groups.map(|group| block(study, &here, group, threads)));
     }
     blocks
 }
 
 /// A cell and the outcome of its frames.
-struct Outcome<'a> {
-    cell: &'a record::Cell,
-    hops: &'a HopsRow,
-}
+type FrameOutcome<'a> = (&'a record::Cell, &'a HopsRow);
 
 /// Everything side by side, in lines of a head.
 fn variant(cell: &record::Cell) -> Vec<String> {
@@ -147,7 +141,7 @@ fn sink(cell: &record::Cell, generators: usize) -> String {
 
 fn block(
     study: &Study,
-    outcomes: &[&Outcome],
+    outcomes: &[FrameOutcome],
     variants: &[Vec<String>],
     threads: u32,
 ) -> Vec<String> {
@@ -163,25 +157,24 @@ fn block(
             line + &format!(" {text:<width$} |")
         })
     };
-    let head = title(study, outcomes, threads, first + second + 3);
-    let high = variants.iter().map(Vec::len).max().unwrap_or(0).max(head.len());
     let whole = first + second + 3;
+    let head = title(study, outcomes, threads, whole);
+    let high = variants.iter().map(Vec::len).max().unwrap_or(0).max(head.len());
     let mut lines = vec![rule(&[whole])];
     for at in 0..high {
         let of = |lines: &Vec<String>| lines.get(at).cloned().unwrap_or_default();
         let right: Vec<String> = variants.iter().map(of).collect();
         lines.push(line(&[(of(&head), whole)], &right));
     }
-    let generators = distinct(outcomes.iter().map(|outcome| &outcome.cell.tx)).len();
-    let sink = |outcome: &Outcome| sink(outcome.cell, generators);
-    for name in distinct(outcomes.iter().map(|outcome| sink(outcome))) {
-        let outcome = |lines: &Vec<String>| {
-            let is = |f: &&&Outcome| sink(f) == name && variant(f.cell) == *lines;
-            outcomes.iter().find(is).map(|outcome| outcome.hops)
-        };
+    let generators = distinct(outcomes.iter().map(|(cell, _)| &cell.tx)).len();
+    let sink = |cell: &record::Cell| sink(cell, generators);
+    for name in distinct(outcomes.iter().map(|(cell, _)| sink(cell))) {
         let figure = |of: &dyn Fn(&HopsRow) -> String| -> Vec<String> {
-            let text = |lines| outcome(lines).map(of);
-            variants.iter().map(|lines| text(lines).unwrap_or_else(|| NONE.into())).collect()
+            let text = |lines: &Vec<String>| {
+                let is = |(cell, _): &&FrameOutcome| sink(cell) == name && variant(cell) == *lines;
+                outcomes.iter().find(is).map_or(NONE.into(), |(_, hops)| of(hops))
+            };
+            variants.iter().map(text).collect()
         };
         let rate = |rate: Option<Summary>, threads: u32| {
             format!("{} Kpps", kpps(rate.map(|rate| rate.mean / f64::from(threads))))
@@ -214,8 +207,8 @@ fn block(
 }
 
 /// Machine, frames, threads and placement.
-fn title(study: &Study, outcomes: &[&Outcome], threads: u32, width: usize) -> Vec<String> {
-    let cells: Vec<&record::Cell> = outcomes.iter().map(|outcome| outcome.cell).collect();
+fn title(study: &Study, outcomes: &[FrameOutcome], threads: u32, width: usize) -> Vec<String> {
+    let cells: Vec<&record::Cell> = outcomes.iter().map(|(cell, _)| *cell).collect();
     let machine = study.header.facts.first().map(|facts| facts.cpu_model.as_str());
     let count =
         setup::common(&cells, |cell| &cell.workload).and_then(|w| w.options.number("count"));
@@ -229,14 +222,4 @@ fn title(study: &Study, outcomes: &[&Outcome], threads: u32, width: usize) -> Ve
     ];
     let parts = parts.iter().filter(|part| !part.is_empty());
     parts.flat_map(|part| wrap(&plain(part), width)).collect()
-}
-
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    let mut distinct = Vec::new();
-    for one in all {
-        if !distinct.contains(&one) {
-            distinct.push(one);
-        }
-    }
-    distinct
 }

@@ -1,7 +1,7 @@
 //! How long exchanges took: percentiles, and how each compares with the baseline.
 
 use super::view::View;
-use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Scale, Section, Table};
+use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{amount, microseconds};
 use bytepath_record::Percentile;
 use bytepath_stats::{LatencyRow, Metric, Row};
@@ -35,22 +35,21 @@ fn figure(rows: &[(&Row, &LatencyRow)]) -> Figure {
     let mut columns = vec![Column::path(), Column::number("", "mean", 2).on(Media::PLAIN)];
     columns.extend(Percentile::ALL.map(|p| Column::number("", p.name(), 0)));
     columns.extend([Column::number("", "max", 0), Column::number("", "exchanges", 3)]);
-    let mut table = Table::new(columns);
-    for (row, latency) in rows {
+    let cells = |(row, latency): &(&Row, &LatencyRow)| {
         let percentiles = Percentile::ALL.map(|p| pooled(latency, p));
         let times = [Some(latency.mean)].into_iter().chain(percentiles).chain([Some(latency.max)]);
         let times = times.map(|time| Cell::from(microseconds(time)));
         let count = Cell::from(amount(latency.count as f64));
-        table.row([Cell::path(row)].into_iter().chain(times).chain([count]));
-    }
+        [Cell::path(row)].into_iter().chain(times).chain([count])
+    };
+    let table = Table::rows(columns, rows.iter().map(cells));
     let highest = |latency: &LatencyRow| latency.percentiles.last().map_or(0.0, |p| p.pooled * 1e6);
     let scale = Scale::over(rows.iter().map(|(_, latency)| highest(latency)).chain([0.0]));
-    let marks = rows.iter().map(|(_, latency)| marks(latency)).collect();
+    let marks = rows.iter().map(|(_, latency)| marks(latency));
     let caption = "The dot is the median, the thick line reaches to p99, the thin one to the \
                    highest percentile in the row. A percentile is given if at least ten exchanges \
                    took longer.";
-    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
-    Figure { caption: caption.into(), key: Vec::new(), drawing, table }
+    Figure::rows(caption, table, (scale, HEIGHT), marks)
 }
 
 fn pooled(latency: &LatencyRow, percentile: Percentile) -> Option<f64> {
@@ -65,29 +64,28 @@ fn marks(latency: &LatencyRow) -> Vec<Mark> {
     let tip = |mark: Mark, name: &str, us: f64| {
         mark.tip(format!("{name}: {} \u{b5}s", microseconds(us / 1e6)))
     };
-    let mut marks = Vec::new();
-    marks.extend(latency.percentiles.last().map(|row| {
+    let thin = latency.percentiles.last().map(|row| {
         let end = row.pooled * 1e6;
         tip(line("thin", median, end), row.percentile.name(), end)
-    }));
-    marks.extend(at(Percentile::P99).map(|end| tip(line("thick", median, end), "p99", end)));
-    marks.push(tip(Mark::dot("point", (median, middle), 3.6), "median", median));
-    marks
+    });
+    let thick = at(Percentile::P99).map(|end| tip(line("thick", median, end), "p99", end));
+    let dot = tip(Mark::dot("point", (median, middle), 3.6), "median", median);
+    thin.into_iter().chain(thick).chain([dot]).collect()
 }
 
 /// Each percentile against the baseline.
 fn against(rows: &[(&Row, &LatencyRow)]) -> Table {
-    let mut table = Table::new(vec![
+    let columns = [
         Column::path(),
         Column::words("", 0, None),
         Column::ratio("", 0).interval(1),
         Column::words("verdict", 0, None),
-    ]);
-    for (row, percentile) in rows.iter().flat_map(|(row, _)| Percentile::ALL.map(|p| (row, p))) {
-        if let Some(comparison) = row.comparison(Metric::Latency(percentile)) {
-            let [ratio, word] = Cell::comparison(row, Some(comparison));
-            table.row([row.cell.to_string().into(), percentile.name().into(), ratio, word]);
-        }
-    }
-    table
+    ];
+    let pairs = rows.iter().flat_map(|(row, _)| Percentile::ALL.map(|p| (row, p)));
+    let cells = pairs.filter_map(|(row, percentile)| {
+        let comparison = row.comparison(Metric::Latency(percentile))?;
+        let [ratio, word] = Cell::comparison(row, Some(comparison));
+        Some([row.cell.to_string().into(), percentile.name().into(), ratio, word])
+    });
+    Table::rows(columns, cells)
 }

@@ -1,11 +1,12 @@
 //! The zero-copy ledger of both ends, and what the labels rest on.
 
+use super::cost::{BARS, HEIGHT};
 use super::view::View;
-use crate::document::{Cell, Column, Drawing, Figure, List, Mark, Media, Scale, Section, Table};
+use crate::document::{Cell, Column, Figure, List, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::percent;
 use crate::wording::text::{evidence, label, on_a_wire};
 use bytepath_record::{Manner, Role};
-use bytepath_stats::Row;
+use bytepath_stats::{End, Row};
 
 /// What is known of bytes: class, name, manner.
 const MANNERS: [(&str, &str, Manner); 4] = [
@@ -15,10 +16,6 @@ const MANNERS: [(&str, &str, Manner); 4] = [
     ("unknown", "no proof either way", Manner::Unknown),
 ];
 
-/// Pixels of a row: its height, where the bar of each end begins and ends.
-const HEIGHT: f64 = 34.0;
-const BARS: [(Role, f64, f64); 2] = [(Role::Sender, 5.0, 16.0), (Role::Receiver, 18.0, 29.0)];
-
 pub(crate) fn section(view: &View) -> Section {
     let has_ledger = |row: &&Row| Role::ALL.iter().any(|role| row.end(*role).ledger.is_some());
     let rows: Vec<&Row> = view.rows.iter().copied().filter(has_ledger).collect();
@@ -27,9 +24,9 @@ pub(crate) fn section(view: &View) -> Section {
     if rows.is_empty() {
         return section;
     }
-    section.add_on(Media::MAIL.or(Media::PAGE), figure(&rows));
-    section =
-        section.note_on(Media::MAIL.or(Media::PAGE), on_a_wire(view.analysis).unwrap_or_default());
+    let not_terminal = Media::MAIL.or(Media::PAGE);
+    section.add_on(not_terminal, figure(&rows));
+    section = section.note_on(not_terminal, on_a_wire(view.analysis).unwrap_or_default());
     let items = rows.iter().map(|row| {
         let (tx, rx) = (evidence(&row.sender), evidence(&row.receiver));
         (row.cell.to_string(), format!("tx {} {tx}; rx {} {rx}", row.tx, row.rx))
@@ -40,32 +37,32 @@ pub(crate) fn section(view: &View) -> Section {
 }
 
 fn figure(rows: &[&Row]) -> Figure {
-    let discards = |row: &&Row| {
-        let ledgers = Role::ALL.iter().filter_map(|role| row.end(*role).ledger.as_ref());
-        ledgers.into_iter().any(|ledger| ledger.discarded > 0.0)
-    };
-    let has_discards = rows.iter().any(discards);
+    let ends = rows.iter().flat_map(|row| [&row.sender, &row.receiver]);
+    let mut ledgers = ends.filter_map(|end| end.ledger.as_ref());
+    let has_discards = ledgers.any(|ledger| ledger.discarded > 0.0);
     let key = MANNERS.iter().filter(|(.., manner)| has_discards || *manner != Manner::Discarded);
     let key = key.map(|(class, name, _)| (*class, (*name).to_owned())).collect();
-    let mut table = Table::new(vec![
-        Column::path(),
-        Column::number("not copied", "tx", 0),
-        Column::number("not copied", "rx", 0),
-        Column::words("witness page", 1, None),
-        Column::words("label", 0, Some(18)),
-    ]);
-    for row in rows {
-        let [tx, rx] = Role::ALL
-            .map(|role| Cell::from(percent(row.end(role).ledger.as_ref().map(|l| l.not_copied))));
-        table.row([Cell::path(row), tx, rx, witness(row).into(), label(row).into()]);
-    }
+    let table = Table::of(
+        rows,
+        [
+            (Column::path(), |row| Cell::path(row)),
+            (Column::number("not copied", "tx", 0), |row| not_copied(&row.sender).into()),
+            (Column::number("not copied", "rx", 0), |row| not_copied(&row.receiver).into()),
+            (Column::words("witness page", 1, None), |row| witness(row).into()),
+            (Column::words("label", 0, Some(18)), |row| label(row).into()),
+        ],
+    );
     let caption = "Bytes delivered at each end, by what is proven about them; the sender above, \
                    the receiver below. The witness page is sent first and overwritten before it \
                    is read: \u{201c}shared\u{201d} means that the receiver saw the new content, \
                    so the path passed memory by reference.";
-    let marks = rows.iter().map(|row| bars(row)).collect();
-    let drawing = Drawing::Rows { scale: Scale::shares(), height: HEIGHT, marks };
-    Figure { caption: caption.into(), key, drawing, table }
+    let marks = rows.iter().map(|row| bars(row));
+    Figure { key, ..Figure::rows(caption, table, (Scale::shares(), HEIGHT), marks) }
+}
+
+/// The share of an end's bytes that was not copied.
+pub(super) fn not_copied(end: &End) -> String {
+    percent(end.ledger.as_ref().map(|ledger| ledger.not_copied))
 }
 
 /// Both ends of a row, what is known of bytes side by side.

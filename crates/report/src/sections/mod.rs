@@ -23,7 +23,7 @@ mod view;
 pub(crate) mod waterfall;
 
 pub(crate) use verdicts::{answer, setup};
-pub(crate) use view::View;
+pub(crate) use view::{View, class_of};
 
 use crate::document::{Media, Section};
 

@@ -2,38 +2,25 @@
 
 use super::view::View;
 use crate::document::{List, Section};
+use crate::order::grouped;
 use crate::wording::figures::percent;
 use bytepath_stats::{Analysis, ReceiveWork, Row};
 
 pub(crate) fn section(view: &View) -> Section {
-    let section = Section::new("placement", "Where it ran");
-    let section = section.with(List::of_cells(lines(view.analysis)));
-    match view.analysis.rows.iter().any(|row| row.receive_work.is_some()) {
-        true => section.note(RULE),
-        false => section,
-    }
+    let has_work = view.analysis.rows.iter().any(|row| row.receive_work.is_some());
+    let list = List::of_cells(lines(view.analysis));
+    Section::new("placement", "Where it ran").with(list).note(if has_work { RULE } else { "" })
 }
 
 /// Every placement with where its receive work ran. Cells of which the same CPU was
 /// requested share a line, with the means of their parts.
 fn lines(analysis: &Analysis) -> Vec<(String, String)> {
-    let mut groups: Vec<Vec<&Row>> = Vec::new();
-    for row in &analysis.rows {
-        if row.receive_work.is_none() && row.collisions.is_empty() {
-            continue;
-        }
-        let alike = |other: &&Row| {
-            asked(row) == asked(other)
-                && row.collisions == other.collisions
-                && placement(row) == placement(other)
-        };
-        match groups.iter_mut().find(|group| group.first().is_some_and(alike)) {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
-    }
+    let rows = analysis.rows.iter();
+    let rows = rows.filter(|row| row.receive_work.is_some() || !row.collisions.is_empty());
+    let groups =
+        grouped(rows.map(|row| ((requested_cpu(row), &row.collisions, placement(row)), row)));
     let alone = groups.len() == 1;
-    groups.iter().map(|group| placed(group, alone)).collect()
+    groups.iter().map(|(_, group)| placed(group, alone)).collect()
 }
 
 fn placed(group: &[&Row], alone: bool) -> (String, String) {
@@ -54,11 +41,11 @@ fn placed(group: &[&Row], alone: bool) -> (String, String) {
         let (first, cpus) = works?;
         let of_cpu = |(cpu, part): &(u32, f64)| format!("CPU {cpu}: {}", percent(*part));
         let ran: Vec<String> = cpus.iter().filter(|(_, part)| *part >= 0.001).map(of_cpu).collect();
-        let asked =
+        let request =
             first.asked.map_or("left free".to_owned(), |cpu| format!("requested: CPU {cpu}"));
         let sender = first.asked_of_sender.filter(|cpu| first.asked != Some(*cpu));
         let sender = sender.map(|cpu| format!(", CPU {cpu} for the sender"));
-        Some(format!("{what} ran on {}; {asked}{}", ran.join(", "), sender.unwrap_or_default()))
+        Some(format!("{what} ran on {}; {request}{}", ran.join(", "), sender.unwrap_or_default()))
     };
     let mut parts: Vec<String> = ends.into_iter().filter_map(ran).collect();
     if let Some(first) = group.first() {
@@ -70,11 +57,11 @@ fn placed(group: &[&Row], alone: bool) -> (String, String) {
 /// The first of the works, and the parts of all by CPU.
 type Works<'a> = (&'a ReceiveWork, Vec<(u32, f64)>);
 
-fn asked(row: &Row) -> Option<Option<u32>> {
+fn requested_cpu(row: &Row) -> Option<Option<u32>> {
     row.receive_work.as_ref().map(|work| work.asked)
 }
 
-/// The part of a cell's id that says where it was placed.
+/// The part of a cell's id that names its placement.
 fn placement(row: &Row) -> Option<&str> {
     row.cell.0.split(' ').find(|level| level.starts_with("cores="))
 }

@@ -2,32 +2,36 @@
 
 use crate::document::{Cell, Column, Table, Tone};
 use crate::wording::figures::{self, digits, number};
-use bytepath_profile::Ranked;
-use bytepath_profile::diff::{Pair, Placed, RankingLine};
+use bytepath_profile::diff::{LeftOut, Pair, RankingLine, Row};
 
-/// The functions of two cells, most saved first.
-pub(crate) fn ranking(ranked: &Ranked) -> Table {
+/// The functions of two sides, most saved first: all together, each, and the rest; with a column
+/// for their group if that has a title, and for their subsystem if they are `classed`.
+pub(crate) fn functions(
+    total: Pair,
+    rows: &[Row],
+    rest: Option<LeftOut>,
+    (group, classed): (Option<&str>, bool),
+) -> Table {
+    let intervals = total.half_width.is_some();
     let mut columns = vec![Column::words("function", 0, Some(24))];
-    let intervals = ranked.total.half_width.is_some();
+    columns.extend(group.map(|title| Column::words(title, 0, Some(17))));
     columns.extend(amount_columns(intervals));
-    columns.push(Column::words("subsystem", 2, None));
-    let mut table = Table::new(columns);
-    let decimals = decimals(ranked.total);
-    let mut add = |function: &str, pair: Pair, subsystem: &str, tone: Tone| {
+    columns.extend(classed.then(|| Column::words("subsystem", 2, None)));
+    let decimals = decimals(total);
+    let cells = |(function, of, pair, subsystem, tone): (String, &str, Pair, &str, Tone)| {
         let mut cells = vec![Cell::from(function).tone(tone)];
+        cells.extend(group.map(|_| Cell::from(of)));
         cells.extend(amounts(pair, decimals, intervals));
-        cells.push(Cell::from(subsystem).tone(Tone::Faint));
-        table.row(cells);
+        cells.extend(classed.then(|| Cell::from(subsystem).tone(Tone::Faint)));
+        cells
     };
-    add("all", ranked.total, "", Tone::Strong);
-    for row in &ranked.rows {
+    let all = ("all".to_owned(), "", total, "", Tone::Strong);
+    let each = rows.iter().map(|row| {
         let subsystem = row.subsystem.map_or("of its caller", |s| s.name());
-        add(&row.function, row.amount, subsystem, Tone::Plain);
-    }
-    if let Some(left) = ranked.left_out {
-        add(&format!("{} more", left.rows), left.amount, "", Tone::Faint);
-    }
-    table
+        (row.function.clone(), row.group.as_str(), row.amount, subsystem, Tone::Plain)
+    });
+    let rest = rest.map(|rest| (format!("{} more", rest.rows), "", rest.amount, "", Tone::Faint));
+    Table::rows(columns, [all].into_iter().chain(each).chain(rest).map(cells))
 }
 
 /// Both rankings, place by place.
@@ -40,25 +44,22 @@ pub(crate) fn side_by_side(places: &[RankingLine], sides: [&str; 2], decimals: u
             Column::number("", other, 0),
         ]);
     }
-    let mut table = Table::new(columns);
-    for (place, line) in (1..).zip(places) {
-        let mut cells = vec![(format!("{place}"), Tone::Faint)];
+    let cells = |(place, line): (usize, &RankingLine)| {
+        let mut cells = vec![(place.to_string(), Tone::Faint)];
         for placed in [&line.without, &line.with] {
-            let tone = |p: &Placed| if p.other == Some(place) { Tone::Faint } else { Tone::Plain };
-            let [function, amount, other] = match placed {
-                None => [String::new(), String::new(), String::new()],
-                Some(p) => [
-                    p.function.clone(),
-                    number(p.amount, decimals),
-                    p.other.map_or("-".to_owned(), |other| other.to_string()),
-                ],
-            };
-            let tone = placed.as_ref().map_or(Tone::Plain, tone);
-            cells.extend([(function, tone), (amount, Tone::Faint), (other, tone)]);
+            cells.extend(placed.as_ref().map_or_else(Default::default, |p| {
+                let tone = if p.other == Some(place) { Tone::Faint } else { Tone::Plain };
+                let other = p.other.map_or("-".to_owned(), |other| other.to_string());
+                [
+                    (p.function.clone(), tone),
+                    (number(p.amount, decimals), Tone::Faint),
+                    (other, tone),
+                ]
+            }));
         }
-        table.row(cells);
-    }
-    table
+        cells
+    };
+    Table::rows(columns, (1..).zip(places).map(cells))
 }
 
 /// What the column of intervals holds.
@@ -106,11 +107,9 @@ pub(crate) fn decimals(total: Pair) -> usize {
 
 /// The change of a function, as a part of what it took before.
 fn change(pair: Pair) -> String {
-    if pair.without > 0.0 && pair.with > 0.0 {
-        figures::change(pair.with / pair.without)
-    } else if pair.with > 0.0 {
-        "new".into()
-    } else {
-        "gone".into()
+    match (pair.without > 0.0, pair.with > 0.0) {
+        (true, true) => figures::change(pair.with / pair.without),
+        (false, true) => "new".into(),
+        _ => "gone".into(),
     }
 }

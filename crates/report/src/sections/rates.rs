@@ -1,11 +1,12 @@
 //! The rate of every cell, what it rests on, and the verdict.
 
+use super::ledger::not_copied;
 use super::view::{View, class, mean};
-use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Scale, Section, Table};
+use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{percent, rate as rate_of};
 use crate::wording::text::{label, on_a_wire};
 use bytepath_record::{Trial, TrialStatus, Work};
-use bytepath_stats::{Effect, End, Metric, Row};
+use bytepath_stats::{Effect, Metric, Row};
 
 /// Height of a row in pixels, and where its dots and its interval are.
 const HEIGHT: f64 = 38.0;
@@ -35,8 +36,7 @@ fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
     let base = view.baseline().filter(|row| row.work == work).and_then(|row| mean(&row.rate));
     let mut lines: Vec<Line> = Vec::new();
     for row in rows {
-        let effect = view.effect(row, Metric::Rate);
-        lines.push(Line { row, effect, base, is_null: false });
+        lines.push(Line { row, effect: row.effect(Metric::Rate), base, is_null: false });
         // The second copy of a cell is below the first.
         let null = analysis.null.as_ref().filter(|n| n.status.measured > 0);
         if let Some(null) = null.filter(|_| analysis.noise_of.as_ref() == Some(&row.cell)) {
@@ -60,25 +60,19 @@ fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
         if is_cut { "An interval that reaches an end of the axis extends beyond it." } else { "" },
         base = analysis.baseline,
     );
-    let marks = lines.iter().map(|line| marks(view, base, line)).collect();
-    let table = table(view, work, &lines);
-    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
-    Figure { caption, key: Vec::new(), drawing, table }
+    let marks = lines.iter().map(|line| marks(view, base, line));
+    Figure::rows(caption, table(view, work, &lines), (scale, HEIGHT), marks)
 }
 
 fn table(view: &View, work: Work, lines: &[Line]) -> Table {
     // Only bytes have the ceiling of a copy.
-    let ceiling =
-        (work == Work::Bytes).then(|| Column::number("", "ceiling", 3).on(Media::TERMINAL));
-    let has_ceiling = ceiling.is_some();
-    let mut columns = vec![
+    let ceiling = if work == Work::Bytes { Media::TERMINAL } else { Media::NONE };
+    let mut table = Table::new(vec![
         Column::words("path", 0, Some(16)),
         Column::number("", "n", 6).on(Media::PLAIN),
         Column::number("", work.terms().rate_unit, 0),
         Column::number("", "sd", 2),
-    ];
-    columns.extend(ceiling);
-    columns.extend([
+        Column::number("", "ceiling", 3).on(ceiling),
         Column::number("not copied", "tx", 5).on(Media::TERMINAL),
         Column::number("not copied", "rx", 5).on(Media::TERMINAL),
         Column::ratio("", 0).interval(1),
@@ -86,29 +80,28 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
         Column::words("label", 0, Some(18)).on(Media::TERMINAL),
         Column::number("", "trials", 0).on(Media::PAGE),
     ]);
-    let mut table = Table::new(columns);
-    let not_copied = |end: &End| percent(end.ledger.as_ref().map(|l| l.not_copied));
     for Line { row, effect, is_null, .. } in lines {
         let mut comparison = Cell::comparison(row, row.comparison(Metric::Rate));
         if *is_null {
             comparison = [Cell::ratio(*effect), Cell::from("A against A")];
         }
-        let mut cells = vec![
+        let [ratio, word] = comparison;
+        let cells = [
             Cell::path(row),
             row.status.measured.to_string().into(),
             Cell::from(rate_of(work, mean(&row.rate))).strong_if(row.baseline),
             percent(row.rate.and_then(|t| t.relative_stddev())).into(),
+            percent(row.ceiling_share).into(),
+            not_copied(&row.sender).into(),
+            not_copied(&row.receiver).into(),
+            ratio,
+            word,
+            label(row).into(),
+            Cell::from(view.trials(row).len().to_string()).link(view.anchor(&row.cell, None)),
         ];
-        cells.extend(has_ceiling.then(|| percent(row.ceiling_share).into()));
-        cells.extend([not_copied(&row.sender).into(), not_copied(&row.receiver).into()]);
-        cells.extend(comparison);
-        let mut trials = Cell::from(view.trials(row).len().to_string());
-        trials.link = view.anchor(&row.cell, None);
-        cells.extend([Cell::from(label(row)), trials]);
-        let line = table.row(cells).class(if *is_null { "off" } else { class(row, Metric::Rate) });
-        if *is_null {
-            line.on(Media::PAGE);
-        }
+        let line = table.row(cells);
+        line.class = if *is_null { "off" } else { class(row, Metric::Rate) };
+        line.media = if *is_null { Media::PAGE } else { Media::ALL };
     }
     table
 }

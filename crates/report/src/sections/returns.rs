@@ -1,7 +1,7 @@
 //! Return on investment and service demand, and the power that was drawn.
 
 use super::view::{View, mean};
-use crate::document::{Cell, Column, Drawing, Figure, Mark, Media, Scale, Section, Table};
+use crate::document::{Cell, Column, Figure, Mark, Media, Scale, Section, Table};
 use crate::wording::figures::{amount, number, rate};
 use crate::wording::text::{middle_rule, powered, terms};
 use bytepath_stats::{PerEnd, Row, Summary};
@@ -26,12 +26,8 @@ pub(crate) fn section(view: &View) -> Section {
     // The service demand of anything but bytes is the cost itself.
     let rows = || view.rows.iter().copied();
     let demand = rows().any(|row| row.service_demand != none);
-    let title = if demand {
-        "Return on investment and service demand, per trial"
-    } else {
-        "Return on investment, per trial"
-    };
-    let section = Section::new("roi", title);
+    let what = if demand { " and service demand" } else { "" };
+    let section = Section::new("roi", format!("Return on investment{what}, per trial"));
     let returns = |row: &Row| row.roi != none || row.roi_power != none;
     let rows: Vec<&Row> = rows().filter(|row| returns(row) || row.service_demand != none).collect();
     if rows.is_empty() || (view.medium != Media::PAGE && !rows.iter().any(|row| returns(row))) {
@@ -42,19 +38,14 @@ pub(crate) fn section(view: &View) -> Section {
     let kib = Measure { group: DEMAND, of: |row| &row.service_demand, write: |v| number(v, 3) };
     let has_power = powered(view.analysis);
     let measures = [Some(roi), has_power.then_some(power), demand.then_some(kib)];
-    let measures: Vec<Measure> = measures.into_iter().flatten().collect();
-    with_measures(section, view, &rows, &measures)
+    with_measures(section, view, &rows, &measures.into_iter().flatten().collect::<Vec<_>>())
 }
 
 fn with_measures(mut section: Section, view: &View, rows: &[&Row], all: &[Measure]) -> Section {
-    let mut columns =
-        vec![Column::path(), Column::number("", "middle", 2), Column::number("", "all", 9)];
-    columns[2].media = Media::PAGE;
-    for Measure { group, .. } in all {
-        columns.extend(per_end(group, [3, 3, 0], 4));
-    }
-    let mut table = Table::new(columns);
-    for row in rows {
+    let mean_of_all = Column::number("", "all", 9).on(Media::PAGE);
+    let mut columns = vec![Column::path(), Column::number("", "middle", 2), mean_of_all];
+    columns.extend(all.iter().flat_map(|measure| per_end(measure.group, [3, 3, 0])));
+    let cells = |row: &&Row| {
         let mut cells = vec![
             Cell::path(row),
             rate(row.work, row.headline.map(|h| h.mean)).into(),
@@ -64,8 +55,9 @@ fn with_measures(mut section: Section, view: &View, rows: &[&Row], all: &[Measur
             let PerEnd { sender, receiver, total } = of(row);
             cells.extend(ends([*sender, *receiver, *total], *write));
         }
-        table.row(cells);
-    }
+        cells
+    };
+    let table = Table::rows(columns, rows.iter().map(cells));
     for measure in all.iter().filter(|m| rows.iter().any(|row| *(m.of)(row) != PerEnd::default())) {
         section.add_on(Media::PAGE, figure(&table, rows, measure));
     }
@@ -81,12 +73,11 @@ fn with_measures(mut section: Section, view: &View, rows: &[&Row], all: &[Measur
 }
 
 /// Columns for both ends, and for both together with the interval.
-fn per_end(group: &'static str, ranks: [u8; 3], interval: u8) -> [Column; 3] {
-    let [tx, rx, both] = ranks;
+fn per_end(group: &'static str, [tx, rx, both]: [u8; 3]) -> [Column; 3] {
     [
         Column::number(group, "tx", tx),
         Column::number(group, "rx", rx),
-        Column::number(group, "both", both).interval(interval),
+        Column::number(group, "both", both).interval(4),
     ]
 }
 
@@ -125,20 +116,18 @@ fn figure(table: &Table, rows: &[&Row], measure: &Measure) -> Figure {
         let dot = dot.tip(format!("mean: {}", text(both.mean)));
         span.into_iter().chain([dot]).collect()
     };
-    let marks = rows.iter().map(marks).collect();
-    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
-    Figure { caption: caption.into(), key: Vec::new(), drawing, table: table.group(group) }
+    Figure::rows(caption, table.group(group), (scale, HEIGHT), rows.iter().map(marks))
 }
 
 /// Watts and joules per unit of work, where a meter reported power.
 pub(crate) fn energy(view: &View) -> Section {
     let terms = view.analysis.work().terms();
     let mut columns = vec![Column::path()];
-    columns.extend(per_end("watts", [2, 2, 1], 4));
-    columns.extend(per_end(terms.energy_unit, [2, 2, 0], 4));
+    columns.extend(per_end("watts", [2, 2, 1]));
+    columns.extend(per_end(terms.energy_unit, [2, 2, 0]));
     columns.push(Column::number("", "trials", 3));
-    let mut table = Table::new(columns);
-    for (row, energy) in view.rows.iter().filter_map(|row| Some((row, row.energy()?))) {
+    let cells = view.rows.iter().filter_map(|row| {
+        let energy = row.energy()?;
         let mut cells = vec![Cell::path(row)];
         for (figures, scale) in energy.iter().zip([1.0, terms.energy_scale]) {
             let write = |value: Option<f64>| number(value.map(|v| v * scale), 1);
@@ -146,9 +135,9 @@ pub(crate) fn energy(view: &View) -> Section {
         }
         let trials = energy[0].iter().flatten().map(|s| s.n as f64).reduce(f64::max);
         cells.push(number(trials, 0).into());
-        table.row(cells);
-    }
-    Section::new("energy", "Energy").with(table).note(
+        Some(cells)
+    });
+    Section::new("energy", "Energy").with(Table::rows(columns, cells)).note(
         "Watts: mean over the window, as seen by the source (`docs/reference/meters.md`): figures of \
          different sources do not compare.",
     )

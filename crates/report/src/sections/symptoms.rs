@@ -37,14 +37,13 @@ fn table(all: &[Seen], sides: &[impl AsRef<str>]) -> Table {
     let mut columns = vec![Column::words("symptom", 0, None)];
     columns.extend(sides.iter().map(|side| Column::number("", side.as_ref(), 0)));
     columns.push(Column::words("what it means, what to try", 0, None));
-    let mut table = Table::new(columns);
-    for symptom in all {
+    let cells = all.iter().map(|symptom| {
         let shares = symptom.shares.iter().take(sides.len());
         let shares = shares.map(|share| Cell::from(percent(*share)));
         let functions = symptom.functions.join(", ");
         let text = format!("{functions}: {}. Try: {}.", symptom.means, symptom.remedy);
         let name = Cell::from(symptom.name.to_string());
-        table.row([name].into_iter().chain(shares).chain([Cell::from(text)]));
-    }
-    table
+        [name].into_iter().chain(shares).chain([Cell::from(text)])
+    });
+    Table::rows(columns, cells)
 }

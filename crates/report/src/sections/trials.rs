@@ -5,7 +5,7 @@ use crate::document::{Column, Media, Section, Table};
 use crate::formats::rows::status;
 use crate::wording::figures::{NONE, amount, bytes, number, percent, rate};
 use bytepath_record::{Reading, Role, Scope, Unit, Work};
-use bytepath_stats::{Summary, role_cpu};
+use bytepath_stats::{Summary, role_cpu, why_not_measured};
 use std::collections::BTreeMap;
 
 /// A study of more trials than this has their table folded.
@@ -29,8 +29,10 @@ pub(crate) fn section(view: &View) -> Section {
         let cell = header.cells.iter().find(|c| c.id == trial.cell);
         let busy = |role| role_cpu(trial.rate().and(cell)?, trial, role).map(|c| c.total);
         let after = trial.started_ms.saturating_sub(header.started_ms) as f64 / 1e3;
-        let (word, why) = status(trial);
-        let mut outcome = why.map_or(word.to_owned(), |why| format!("{word}: {why}"));
+        let mut outcome = match why_not_measured(trial) {
+            Some(reason) => format!("{}: {reason}", status(trial)),
+            None => status(trial).to_owned(),
+        };
         if !trial.warnings.is_empty() {
             outcome += &format!(" (warned: {})", trial.warnings.join("; "));
         }
@@ -46,7 +48,7 @@ pub(crate) fn section(view: &View) -> Section {
             outcome,
         ]);
         line.anchor = view.anchor(&trial.cell, Some(trial));
-        line.class(if trial.rate().is_none() { "off" } else { "" });
+        line.class = if trial.rate().is_none() { "off" } else { "" };
     }
     let count = view.study.trials.len();
     let mut section = Section::new("trials", "All trials").on(Media::PAGE);
@@ -77,12 +79,12 @@ pub(crate) fn readings(view: &View) -> Section {
     }
     let columns = [Column::words("metric", 0, None), Column::words("of", 0, None)].into_iter();
     let cells = view.rows.iter().map(|row| Column::number("", &row.cell.0, 0));
-    let mut table = Table::new(columns.chain(cells.map(Column::of_cell)).collect());
-    for ((metric, scope), (unit, values)) in &lines {
-        let mean = |values: &Vec<f64>| Summary::of(values.iter().copied()).map(|s| s.mean);
+    let mean = |values: &Vec<f64>| Summary::of(values.iter().copied()).map(|s| s.mean);
+    let rows = lines.iter().map(|((metric, scope), (unit, values))| {
         let means = values.iter().map(|values| quantity(*unit, mean(values)));
-        table.row([(*metric).to_owned(), scope.clone()].into_iter().chain(means));
-    }
+        [(*metric).to_owned(), scope.clone()].into_iter().chain(means)
+    });
+    let table = Table::rows(columns.chain(cells.map(Column::of_cell)), rows);
     let mut section = Section::new("readings", "All readings").on(Media::PAGE);
     if !lines.is_empty() {
         section.text(

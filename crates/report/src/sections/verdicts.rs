@@ -5,7 +5,7 @@ use crate::document::{Block, List, Media, Point, Section, Tone};
 use crate::wording::ascii::plain;
 use crate::wording::figures::plural;
 use crate::wording::setup::{self, date};
-use crate::wording::text::{self, Unmeasured};
+use crate::wording::text;
 use crate::wording::{answer, offload, reproduce, verdicts};
 use bytepath_record::Facts;
 use bytepath_stats::{Analysis, Comparison, Metric, Row};
@@ -16,16 +16,16 @@ pub(crate) fn answer(view: &View) -> Section {
     let mut section = Section::new("answer", "");
     offload::sentences(view.analysis).iter().for_each(|line| section.text("", line));
     section.add(Block::Gap);
-    let paragraphs = answer::answer(view.analysis, view.explanation);
-    let leads = paragraphs.into_iter().map(|paragraph| (paragraph.lead.to_owned(), paragraph.text));
-    let mut leads: Vec<(String, String)> = leads.collect();
+    let paragraphs = answer::answer(view.analysis, view.explanation).into_iter();
+    let mut leads: Vec<(String, String)> =
+        paragraphs.map(|(lead, text)| (lead.to_owned(), text)).collect();
     if leads.is_empty() {
         leads = text::answer(view.analysis);
     }
     let widest = leads.iter().map(|(lead, _)| lead.len()).max().unwrap_or(0);
     for (lead, text) in leads {
         let lead = if lead.is_empty() { lead } else { format!("{lead:<widest$}  ") };
-        section.text(&lead, &text);
+        section.text(&lead, text);
     }
     section.with(Block::Gap)
 }
@@ -59,18 +59,18 @@ pub(crate) fn section(view: &View) -> Section {
             let cells = plural(folded.items.len() as u64, "cell");
             section.add(sentences(listed, analysis));
             section.add(folded.folded(&format!("{cells} not distinguishable from {base}")));
-            section.text("  ", &noise);
+            section.text("  ", noise);
         } else if analysis.noise(question).is_some() {
             // A cell against itself has nothing but its noise to report.
             section.heading(format!("Noise of {what}"));
-            section.text("  ", &noise);
+            section.text("  ", noise);
         }
     }
     if is_compared {
         section.add(Block::Gap);
-        section.text("  ", &verdicts::rule(analysis));
-        section.text("  ", &verdicts::events_rule());
-        section.text("  ", &verdicts::stopping(analysis).unwrap_or_default());
+        section.text("  ", verdicts::rule(analysis));
+        section.text("  ", verdicts::events_rule());
+        section.text("  ", verdicts::stopping(analysis).unwrap_or_default());
     }
     section
 }
@@ -90,7 +90,7 @@ pub(crate) fn profiles(view: &View) -> Section {
     let mut section = Section::new("profiles", "").on(Media::TERMINAL);
     if let Some(line) = text::profiles(view.analysis) {
         section.add(Block::Gap);
-        section.text("Profiles: ", &line);
+        section.text("Profiles: ", line);
     }
     section
 }
@@ -105,17 +105,15 @@ pub(crate) fn missing(view: &View) -> Section {
         if !all.is_empty() {
             section.heading(title);
         }
-        let mut list = List::of_cells([]);
-        for Unmeasured { row, reason, remedy } in all {
+        section.add(List::of_cells(all.into_iter().map(|(row, reason, remedy)| {
             let remedy = if remedy.is_empty() { String::new() } else { format!(" -> {remedy}") };
-            list.items.push(Point::new(&row.cell.0, format!("{reason}{remedy}")));
-        }
-        section.add(list);
+            (row.cell.to_string(), format!("{reason}{remedy}"))
+        })));
     }
     let never = text::never_run(view.analysis);
     if !never.is_empty() {
         section.add(Block::Gap);
-        section.text("Not run: ", &never.join(", "));
+        section.text("Not run: ", never.join(", "));
     }
     section
 }

@@ -4,7 +4,7 @@ use crate::document::Media;
 use crate::report::Subject;
 use bytepath_profile::Explanation;
 use bytepath_record::{CellId, Role, Study, Trial, Work};
-use bytepath_stats::{Analysis, Effect, End, Metric, Row, Summary};
+use bytepath_stats::{Analysis, End, Metric, Row, Summary};
 use std::collections::HashMap;
 
 /// A study for a medium.
@@ -64,11 +64,6 @@ impl<'a> View<'a> {
     pub(crate) fn baseline(&self) -> Option<&'a Row> {
         self.analysis.rows.iter().find(|r| r.baseline)
     }
-
-    /// Effect of a row in one question.
-    pub(crate) fn effect(&self, row: &'a Row, question: Metric) -> Option<&'a Effect> {
-        row.comparison(question)?.effect.as_ref()
-    }
 }
 
 pub(crate) fn mean(summary: &Option<Summary>) -> Option<f64> {
@@ -77,10 +72,13 @@ pub(crate) fn mean(summary: &Option<Summary>) -> Option<f64> {
 
 /// Class of a row in a page, by its verdict on one question.
 pub(crate) fn class(row: &Row, question: Metric) -> &'static str {
-    match row.comparison(question).map(|c| c.verdict.better()) {
-        Some(Some(true)) => "better",
-        Some(Some(false)) => "worse",
+    match row.comparison(question) {
         None if row.baseline => "base",
-        _ => "open",
+        comparison => class_of(comparison.and_then(|c| c.verdict.better())),
     }
+}
+
+/// Class of what is better or worse than something else.
+pub(crate) fn class_of(better: Option<bool>) -> &'static str {
+    better.map_or("open", |better| if better { "better" } else { "worse" })
 }

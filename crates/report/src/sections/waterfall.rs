@@ -2,12 +2,12 @@
 //! well-known functions mean.
 
 use super::{ends, ranking, symptoms};
-use crate::document::{Block, Cell, Column, Drawing, Figure, List, Mark, Media, Scale, Section};
+use crate::document::{Block, Cell, Column, Figure, List, Mark, Media, Scale, Section};
 use crate::document::{Table, Tone};
 use crate::wording::explanation::{self, Kind, Step, decimals, signed, steps};
 use crate::wording::figures::number;
-use bytepath_profile::Explanation;
-use bytepath_profile::waterfall::{Part, Waterfall};
+use bytepath_profile::waterfall::{Function, Waterfall};
+use bytepath_profile::{Explanation, Ranked};
 
 const TITLE: &str = "Where the CPU time goes";
 
@@ -29,7 +29,7 @@ pub(crate) fn section(explanation: &Explanation, with_functions: bool) -> Sectio
         let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);
         let title = format!("{TITLE}: {after} against {before}");
         section.add(Block::Heading(title, Some(after.clone())));
-        section.text("", &explanation::words(waterfall, explanation.functional));
+        section.text("", explanation::words(waterfall, explanation.functional));
         section.add(Block::Gap);
         section.add(figure(waterfall));
         section.add(Block::Gap);
@@ -37,15 +37,15 @@ pub(crate) fn section(explanation: &Explanation, with_functions: bool) -> Sectio
             section.add_on(Media::PLAIN, functions(waterfall));
             section.add(Block::Gap);
         }
-        section.text("", &explanation::check(waterfall));
-        section.text("", &explanation::packets(waterfall).unwrap_or_default());
+        section.text("", explanation::check(waterfall));
+        section.text("", explanation::packets(waterfall).unwrap_or_default());
         section.add_on(Media::PAGE, numbers(waterfall));
     }
     ends::add(&mut section, &explanation.ends);
     let remarks = explanation::remarks(explanation);
     if let Some(first) = explanation.waterfalls.first() {
         section.add(Block::Gap);
-        section.text("", &explanation::rule(first));
+        section.text("", explanation::rule(first));
     }
     remarks.iter().for_each(|line| section.text("", line));
     section
@@ -61,23 +61,20 @@ pub(crate) fn functions_of(explanation: &Explanation) -> Section {
         let names = format!("{} against {}", ranked.with, ranked.without);
         let heading = Block::Heading(names.clone(), Some(ranked.with.clone()));
         section.add_on(Media::PAGE, heading);
-        section.text(
-            "",
-            &format!("{}; with: {}, without: {}.", ranked.unit, ranked.with, ranked.without),
-        );
+        let Ranked { unit, with, without, .. } = ranked;
+        section.text("", format!("{unit}; with: {with}, without: {without}."));
         section.add(Block::Gap);
-        section.add(ranking::ranking(ranked).folded(&format!("{title}: {names}")));
+        let Ranked { total, rows, left_out, .. } = ranked;
+        let table = ranking::functions(*total, rows, *left_out, (None, true));
+        section.add(table.folded(&format!("{title}: {names}")));
         section.text("  ", "Of each function its own code; saved = without - with.");
         if ranked.total.half_width.is_some() {
             section.text("  ", ranking::INTERVALS);
         }
         let decimals = ranking::decimals(ranked.total);
-        let sides = [ranked.without.as_str(), ranked.with.as_str()];
-        let both = ranking::side_by_side(&ranked.places, sides, decimals);
-        section.add_on(
-            Media::PAGE,
-            both.folded(&format!("Functions side by side: {} and {}", ranked.without, ranked.with)),
-        );
+        let both = ranking::side_by_side(&ranked.places, [without, with], decimals);
+        let both = both.folded(&format!("Functions side by side: {without} and {with}"));
+        section.add_on(Media::PAGE, both);
     }
     section
 }
@@ -87,43 +84,43 @@ pub(crate) fn symptoms_of(explanation: &Explanation) -> Section {
 }
 
 fn figure(waterfall: &Waterfall) -> Figure {
-    let mut table = Table::new(vec![
+    let columns = [
         Column::words(&waterfall.unit, 0, Some(16)),
         Column::number("", "amount", 0),
         Column::number("", "interval", 1),
         Column::words("", 2, None).on(Media::TERMINAL),
         Column::words("", 2, None).on(Media::MAIL),
-    ]);
+    ];
     let steps = steps(waterfall);
     let most = steps.iter().map(|step| step.span.0.max(step.span.1)).fold(0.0, f64::max);
     let digits = decimals(waterfall);
-    for step in &steps {
+    let cells = |step: &Step| {
         let tone = match (step.kind, step.resolved) {
             (Kind::Cost, _) => Tone::Strong,
             (_, true) if step.amount < 0.0 => Tone::Good,
             (_, true) => Tone::Bad,
             _ => Tone::Plain,
         };
-        let bars = [BARS, BARS_OF_MAIL].map(|width| printed(step, most, width, digits));
-        let mut cells = vec![
+        let bar = |width| Cell::from(printed(step, most, width, digits)).tone(tone);
+        [
             Cell::from(step.title.clone()).strong_if(step.kind == Kind::Cost),
             Cell::from(step.amount(digits)).tone(tone),
             Cell::from(step.interval(digits)).tone(Tone::Faint),
-        ];
-        cells.extend(bars.map(|bar| Cell::from(bar).tone(tone)));
-        table.row(cells);
-    }
+            bar(BARS),
+            bar(BARS_OF_MAIL),
+        ]
+    };
+    let table = Table::rows(columns, steps.iter().map(cells));
     let ends = steps.iter().flat_map(|step| [step.span.0, step.span.1]);
     let scale = Scale::over(ends.chain([0.0]));
-    let marks = steps.iter().map(|step| vec![bar(step, digits)]).collect();
+    let marks = steps.iter().map(|step| vec![bar(step, digits)]);
     let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);
     let caption = format!(
         "{}, from the cost of {before} to that of {after}. A step is pale if it is not \
          significant among all of them.",
         waterfall.unit
     );
-    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
-    Figure { caption, key: Vec::new(), drawing, table }
+    Figure::rows(caption, table, (scale, HEIGHT), marks)
 }
 
 fn bar(step: &Step, digits: usize) -> Mark {
@@ -165,11 +162,10 @@ fn functions(waterfall: &Waterfall) -> List {
     let line = |step: &Step| {
         let least = 0.5 * 0.1f64.powi(digits as i32);
         let large = step.functions.iter().filter(|f| (f.after - f.before).abs() >= least);
-        let functions: Vec<String> = large
-            .map(|f| {
-                format!("{} {} to {}", f.name, number(f.before, digits), number(f.after, digits))
-            })
-            .collect();
+        let functions = large.map(|f| {
+            format!("{} {} to {}", f.name, number(f.before, digits), number(f.after, digits))
+        });
+        let functions: Vec<String> = functions.collect();
         (!functions.is_empty()).then(|| format!("{}: {}", step.title, functions.join(", ")))
     };
     List::of(parts.take(EXPLAINED).filter_map(line))
@@ -179,29 +175,23 @@ fn functions(waterfall: &Waterfall) -> List {
 fn numbers(waterfall: &Waterfall) -> Table {
     let digits = decimals(waterfall) + 1;
     let (before, after) = (&waterfall.before.cell, &waterfall.after.cell);
-    let mut table = Table::new(vec![
-        Column::words("subsystem", 0, None),
-        Column::number("", before, 0),
-        Column::number("", after, 0),
-        Column::number("", "change", 0),
-        Column::number("", "interval", 0),
-        Column::words("functions", 0, None),
-    ]);
-    for Part { subsystem, before, after, change, functions, .. } in &waterfall.parts {
-        let functions = functions.iter();
-        let functions: Vec<String> = functions
-            .map(|f| format!("{} {}", f.name, signed(f.after - f.before, digits)))
-            .collect();
-        let half =
-            change.half_width.map_or("-".into(), |half| format!("+-{}", number(half, digits)));
-        table.row([
-            subsystem.title().to_owned(),
-            number(*before, digits),
-            number(*after, digits),
-            signed(change.mean, digits),
-            half,
-            functions.join(", "),
-        ]);
-    }
+    let table = Table::of(
+        waterfall.parts.iter().map(|part| (part, digits)),
+        [
+            (Column::words("subsystem", 0, None), |(part, _)| part.subsystem.title().to_owned()),
+            (Column::number("", before, 0), |(part, digits)| number(part.before, *digits)),
+            (Column::number("", after, 0), |(part, digits)| number(part.after, *digits)),
+            (Column::number("", "change", 0), |(part, digits)| signed(part.change.mean, *digits)),
+            (Column::number("", "interval", 0), |(part, digits)| {
+                let half = part.change.half_width;
+                half.map_or("-".into(), |half| format!("+-{}", number(half, *digits)))
+            }),
+            (Column::words("functions", 0, None), |(part, digits)| {
+                let change = |f: &Function| signed(f.after - f.before, *digits);
+                let named = part.functions.iter().map(|f| format!("{} {}", f.name, change(f)));
+                named.collect::<Vec<_>>().join(", ")
+            }),
+        ],
+    );
     table.folded(&format!("{after} against {before} in numbers, with the functions behind them"))
 }

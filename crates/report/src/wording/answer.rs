@@ -2,20 +2,18 @@
 //! is undecided. The same sentences in every format.
 
 use super::explanation;
-use super::figures::{figure, level, percent, plural, ratio, unit};
+use super::figures::{figure, level, listed, percent, plural, ratio, unit};
 use super::text::{self, mean};
+use super::verdicts::superlative;
+use crate::order::grouped;
 use bytepath_profile::Explanation;
-use bytepath_stats::{Analysis, Comparison, Metric, Needs, Recommendation, Row};
+use bytepath_stats::{Analysis, Comparison, Metric, Recommendation, Requirement, Row};
 
 /// Cells that a sentence names; more are counted.
 const NAMED: usize = 4;
 
-/// A sentence or more, and what they are about.
-pub(crate) struct Paragraph {
-    /// "Use", "Why", "Undecided"; empty where the text says it.
-    pub lead: &'static str,
-    pub text: String,
-}
+/// What a paragraph is about ("Use", "Why", "Undecided"), and its sentences.
+type Paragraph = (&'static str, String);
 
 /// The answer; empty where only one cell was measured, so that nothing was asked.
 pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> Vec<Paragraph> {
@@ -33,31 +31,31 @@ fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph 
     let base = &analysis.baseline;
     let figures = |choice: &Recommendation| {
         let deciding = analysis.deciding().into_iter();
-        let each: Vec<String> =
-            deciding.filter_map(|q| standing(analysis, choice.row, q)).collect();
-        each.join("; ")
+        let each = deciding.filter_map(|question| standing(analysis, choice.row, question));
+        each.collect::<Vec<_>>().join("; ")
     };
     let text = match choices {
         [] => stay(analysis),
         [choice] => format!("{} instead of {base}: {}.", ends(choice.row), figures(choice)),
         several => {
             let each = several.iter().map(|choice| {
-                let purposes = choice.questions.iter().map(|q| purpose(*q, analysis));
+                let purposes = choice.questions.iter();
+                let purposes =
+                    purposes.map(|q| format!("the {}", superlative(*q, analysis.work())));
                 let purposes = purposes.collect::<Vec<_>>().join(" and ");
                 format!("{} for {purposes}: {}.", ends(choice.row), figures(choice))
             });
             format!("{} All against {base}.", each.collect::<Vec<_>>().join(" "))
         }
     };
-    Paragraph { lead: "Use", text }
+    ("Use", text)
 }
 
 /// A cell, and the path of each end where the cell's name does not say it.
 fn ends(row: &Row) -> String {
     let Row { cell, tx, rx, .. } = row;
-    let says =
-        |path: &str| cell.0.split(|c: char| !c.is_alphanumeric() && c != '-').any(|w| w == path);
-    match says(tx) && says(rx) {
+    let words = || cell.0.split(|c: char| !c.is_alphanumeric() && c != '-');
+    match [tx, rx].into_iter().all(|path| words().any(|word| word == path)) {
         true => cell.to_string(),
         false => format!("{cell} (sender: {tx}, receiver: {rx})"),
     }
@@ -73,10 +71,10 @@ fn stay(analysis: &Analysis) -> String {
     };
     let reached: Vec<String> = deciding.iter().filter_map(reaches).collect();
     let range = |question: &Metric| {
-        let effects = analysis.candidates().filter_map(|row| row.comparison(*question));
-        let ratios: Vec<f64> = effects.filter_map(|c| Some(c.effect.as_ref()?.ratio)).collect();
-        let low = ratios.iter().copied().reduce(f64::min).map(ratio)?;
-        let high = ratios.iter().copied().reduce(f64::max).map(ratio)?;
+        let effects = analysis.candidates().filter_map(|row| row.effect(*question));
+        let ratios: Vec<f64> = effects.map(|effect| effect.ratio).collect();
+        let [low, high] = [f64::min, f64::max].map(|end| ratios.iter().copied().reduce(end));
+        let (low, high) = (ratio(low?), ratio(high?));
         let both = if low == high { low } else { format!("{low} to {high}") };
         Some(format!("{both} its {}", about(*question, analysis)))
     };
@@ -96,11 +94,15 @@ fn stay(analysis: &Analysis) -> String {
 /// A figure with its unit; that of a latency with the percentile.
 fn value(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> {
     let figure = figure(question, row.work, mean(analysis, row, question)?);
-    let unit = unit(question, row.work);
-    Some(match question {
-        Metric::Latency(percentile) => format!("{} {figure} {unit}", percentile.name()),
-        _ => format!("{figure} {unit}"),
-    })
+    Some(format!("{}{figure} {}", of_percentile(question), unit(question, row.work)))
+}
+
+/// The name of a percentile before its figure.
+fn of_percentile(question: Metric) -> String {
+    match question {
+        Metric::Latency(percentile) => format!("{} ", percentile.name()),
+        _ => String::new(),
+    }
 }
 
 /// How many cells were shown to be worse than the baseline: " (SLOWER: 5, MORE CPU: 4)".
@@ -117,25 +119,13 @@ fn worse(analysis: &Analysis) -> String {
     if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
-fn purpose(question: Metric, analysis: &Analysis) -> String {
-    match question {
-        Metric::Rate => format!("the highest {}", analysis.work().terms().rate),
-        Metric::Cpu => "the least CPU".into(),
-        Metric::Instructions => "the fewest instructions".into(),
-        Metric::Latency(percentile) => format!("the lowest {}", percentile.name()),
-    }
-}
-
 /// How a cell compares with the baseline in one question, in a few words.
 fn standing(analysis: &Analysis, row: &Row, question: Metric) -> Option<String> {
     let Comparison { effect, verdict, .. } = row.comparison(question)?;
     let work = row.work;
     let value = |row: &Row| Some(figure(question, work, mean(analysis, row, question)?));
     let base = value(analysis.rows.iter().find(|row| row.baseline)?)?;
-    let name = match question {
-        Metric::Latency(percentile) => format!("{} ", percentile.name()),
-        _ => String::new(),
-    };
+    let name = of_percentile(question);
     let figures = format!("{name}{} against {base} {}", value(row)?, unit(question, work));
     let changed = match (question, verdict.better(), effect) {
         (Metric::Rate, Some(_), Some(effect)) => format!(", {}", ratio(effect.ratio)),
@@ -165,13 +155,13 @@ fn why(
         false => format!("In the profile trials {words}"),
         true => format!("Not known: in the profile trials {words} {}", spoiled(analysis)),
     };
-    Some(Paragraph { lead: "Why", text: text.trim_end().to_owned() })
+    Some(("Why", text.trim_end().to_owned()))
 }
 
 /// Says that profiles were taken, and none that counts is of the chosen cell.
 fn why_not(analysis: &Analysis) -> Option<Paragraph> {
     let spoiled = Some(spoiled(analysis)).filter(|spoiled| !spoiled.is_empty())?;
-    Some(Paragraph { lead: "Why", text: format!("Not known. {spoiled}") })
+    Some(("Why", format!("Not known. {spoiled}")))
 }
 
 /// How many profiles do not count, in a sentence; empty where all do.
@@ -188,34 +178,27 @@ fn spoiled(analysis: &Analysis) -> String {
 
 /// What was not decided, and what would decide it.
 fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragraph> {
-    let mut sentences: Vec<String> = choices
-        .iter()
-        .map(|choice| (choice, analysis.close(choice)))
-        .filter(|(_, close)| !close.is_empty())
-        .map(|(choice, close)| {
-            let names = close.iter().map(|row| row.cell.to_string());
-            let best = &choice.row.cell;
+    let of_choice = |choice: &Recommendation| {
+        let close = analysis.close(choice).into_iter().map(|row| row.cell.to_string());
+        let (close, best) = (close.collect::<Vec<_>>(), &choice.row.cell);
+        (!close.is_empty()).then(|| {
             format!(
                 "Whether {best} is better than {}: their intervals overlap; `--baseline {best}` \
                  compares them.",
-                listed(names.collect())
+                listed(&close, NAMED)
             )
         })
-        .collect();
-    let mut remedies: Vec<(String, Vec<String>)> = Vec::new();
-    for open in analysis.undecided() {
+    };
+    let mut sentences: Vec<String> = choices.iter().filter_map(of_choice).collect();
+    let open = analysis.undecided().into_iter().map(|open| {
         let abouts = open.questions.iter().map(|q| about(*q, analysis));
         let name = format!("{} ({})", open.row.cell, abouts.collect::<Vec<_>>().join(", "));
-        let remedy = remedy(analysis, open.needs);
-        match remedies.iter_mut().find(|(known, _)| *known == remedy) {
-            Some((_, names)) => names.push(name),
-            None => remedies.push((remedy, vec![name])),
-        }
-    }
-    sentences.extend(
-        remedies.into_iter().map(|(remedy, names)| format!("{}: {remedy}.", listed(names))),
-    );
-    (!sentences.is_empty()).then(|| Paragraph { lead: "Undecided", text: sentences.join(" ") })
+        (remedy(analysis, open.needs), name)
+    });
+    let sentence =
+        |(remedy, names): (String, Vec<String>)| format!("{}: {remedy}.", listed(&names, NAMED));
+    sentences.extend(grouped(open).into_iter().map(sentence));
+    (!sentences.is_empty()).then(|| ("Undecided", sentences.join(" ")))
 }
 
 fn about(question: Metric, analysis: &Analysis) -> &'static str {
@@ -227,33 +210,19 @@ fn about(question: Metric, analysis: &Analysis) -> &'static str {
     }
 }
 
-fn remedy(analysis: &Analysis, needs: Needs) -> String {
+fn remedy(analysis: &Analysis, needs: Requirement) -> String {
     let (base, margin) = (&analysis.baseline, level(analysis.rules.margin));
     match needs {
-        Needs::Blocks(Some(blocks)) => {
-            format!(
-                "about {blocks} blocks (--blocks {blocks}) would tell whether the difference from \
-                 {base} reaches {margin}"
-            )
+        Requirement::LessNoise(floor) => {
+            let floor = percent(floor);
+            format!("within the noise of this study, {floor}; repeat on a quieter machine")
         }
-        Needs::LessNoise(floor) => {
-            format!(
-                "within the noise of this study, {}; repeat on a quieter machine",
-                percent(floor)
-            )
-        }
-        Needs::Blocks(None) => {
-            format!(
-                "it would take more than 1000 blocks to tell whether the difference from {base} \
-                 reaches {margin}"
-            )
+        Requirement::Blocks(blocks) => {
+            let plan = match blocks {
+                Some(n) => format!("about {n} blocks (--blocks {n}) would tell"),
+                None => "it would take more than 1000 blocks to tell".to_owned(),
+            };
+            format!("{plan} whether the difference from {base} reaches {margin}")
         }
     }
-}
-
-fn listed(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(NAMED);
-    names.truncate(NAMED);
-    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{tail}", names.join(", "))
 }

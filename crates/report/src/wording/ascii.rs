@@ -46,13 +46,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_steers_the_terminal() {
+    fn escapes_control_characters() {
         assert_eq!(plain("a\x1b[2Jb\u{202e}c\u{7f}"), "a\\u{1b}[2Jb\\u{202e}c\\u{7f}");
         assert_eq!(plain("two\nlines, 3 \u{b5}s"), "two lines, 3 us");
     }
 
     #[test]
-    fn lines_break_at_blanks_then_joints_then_anywhere() {
+    fn wraps_at_blanks_then_joints_then_anywhere() {
         assert_eq!(wrap("one two three", 8), ["one two", "three"]);
         assert_eq!(wrap("one two", 7), ["one two"]);
         assert_eq!(

@@ -78,19 +78,16 @@ pub(crate) fn steps(waterfall: &Waterfall) -> Vec<Step<'_>> {
         Step { title, kind, span, amount, half_width, resolved, functions }
     };
     let least = SMALL * larger_cost(waterfall);
-    let mut small: (usize, f64) = (0, 0.0);
-    for part in &waterfall.parts {
-        if part.change.mean.abs() < least {
-            small = (small.0 + 1, small.1 + part.change.mean);
-            continue;
-        }
+    let (small, large): (Vec<&Part>, Vec<&Part>) =
+        waterfall.parts.iter().partition(|part| part.change.mean.abs() < least);
+    for part in large {
         let title = part.subsystem.title().to_owned();
-        let functions = part.functions.as_slice();
-        steps.push(step(title, Kind::Part, part.change, part.resolved, functions));
+        steps.push(step(title, Kind::Part, part.change, part.resolved, part.functions.as_slice()));
     }
-    if small.0 > 0 {
-        let title = format!("{} smaller", small.0);
-        steps.push(step(title, Kind::Rest, Change::plain(small.1), false, &[]));
+    if !small.is_empty() {
+        let sum = small.iter().map(|part| part.change.mean).fold(0.0, |sum, mean| sum + mean);
+        let title = format!("{} smaller", small.len());
+        steps.push(step(title, Kind::Rest, Change::plain(sum), false, &[]));
     }
     if let Some(check) = &waterfall.check {
         let rest = Change::plain(check.rest);
@@ -132,46 +129,36 @@ pub(crate) fn signed(value: f64, decimals: usize) -> String {
 /// How the costs of the two cells differ.
 fn difference(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, unit, .. } = waterfall;
-    let digits = decimals(waterfall);
-    let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
+    let all = total(waterfall);
     let by = if waterfall.check.is_some() { "" } else { " by the samples" };
+    let (before, after) = (&before.cell, &after.cell);
+    let size = number(all.mean.abs(), decimals(waterfall));
     match (all.resolved(), all.mean < 0.0) {
-        _ if functional => format!(
-            "FUNCTIONAL ONLY: on an emulated processor {} took {} {unit} {} than {}{by}. Which \
-             functions ran is the same as on any machine, what they cost is not",
-            after.cell,
-            number(all.mean.abs(), digits),
-            if all.mean < 0.0 { "less" } else { "more" },
-            before.cell
+        (_, less) if functional => format!(
+            "FUNCTIONAL ONLY: on an emulated processor {after} took {size} {unit} {} than \
+             {before}{by}. Which functions ran is the same as on any machine, what they cost is \
+             not",
+            if less { "less" } else { "more" }
         ),
-        (true, true) => format!(
-            "{} saves {} {unit} against {}{by}",
-            after.cell,
-            number(-all.mean, digits),
-            before.cell
-        ),
-        (true, false) => format!(
-            "{} costs {} {unit} more than {}{by}",
-            after.cell,
-            number(all.mean, digits),
-            before.cell
-        ),
-        (false, _) => format!(
-            "{} and {} differ by {} {unit}{by}, which is not resolved",
-            after.cell,
-            before.cell,
-            number(all.mean.abs(), digits)
-        ),
+        (true, true) => format!("{after} saves {size} {unit} against {before}{by}"),
+        (true, false) => format!("{after} costs {size} {unit} more than {before}{by}"),
+        (false, _) => {
+            format!("{after} and {before} differ by {size} {unit}{by}, which is not resolved")
+        }
     }
 }
 
-/// The waterfall in plain words: names what the intervals leave no doubt of; where they leave
-/// doubt of every step, the largest, and says so.
-/// Where the study is `functional`, nothing in them says what anything costs.
+/// The whole difference: the meter's, or without one that of the samples.
+fn total(waterfall: &Waterfall) -> Change {
+    waterfall.check.map_or(waterfall.sampled, |check| check.metered)
+}
+
+/// The waterfall in plain words: the steps that the intervals resolve, or, if they resolve none,
+/// the largest, as unresolved. If the study is `functional`, no word is about what anything costs.
 pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
     let Waterfall { before, after, .. } = waterfall;
     let digits = decimals(waterfall);
-    let all = waterfall.check.map_or(waterfall.sampled, |check| check.metered);
+    let all = total(waterfall);
     let mut text = difference(waterfall, functional);
     let least = SMALL * larger_cost(waterfall);
     let change = |mean: f64| {
@@ -180,18 +167,16 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
     let step = |part: &Part| format!("{} {}", change(part.change.mean), part.subsystem.title());
     let resolved = resolved(waterfall);
     if resolved.is_empty() {
-        let largest =
-            waterfall.parts.first().map(|part| format!("; the largest is {}", step(part)));
-        text += &match before.trials.min(after.trials) {
-            0 | 1 => ". No step can be singled out: one profile trial of a cell has no interval."
-                .to_owned(),
-            _ => format!(
-                ". No step of {} of the cost or more is resolved with {}{}.",
-                level(SMALL),
-                counted(waterfall),
-                largest.unwrap_or_default()
-            ),
-        };
+        if before.trials.min(after.trials) < 2 {
+            return text
+                + ". No step can be singled out: one profile trial of a cell has no interval.";
+        }
+        let largest = waterfall.parts.first();
+        let largest = largest.map(|part| format!("; the largest is {}", step(part)));
+        let (size, trials) = (level(SMALL), counted(waterfall));
+        let largest = largest.unwrap_or_default();
+        text +=
+            &format!(". No step of {size} of the cost or more is resolved with {trials}{largest}.");
         return text;
     }
     let more = resolved.len().saturating_sub(NAMED);
@@ -235,19 +220,14 @@ fn counted(waterfall: &Waterfall) -> String {
 pub(crate) fn packets(waterfall: &Waterfall) -> Option<String> {
     let Waterfall { before, after, unit, .. } = waterfall;
     let (a, b) = (before.packet?, after.packet?);
-    let differ = if (a / b).ln().abs() > ALIKE {
-        " These differ in kind of work: compare per GiB, too."
-    } else {
-        ""
-    };
+    let is_other_work = (a / b).ln().abs() > ALIKE;
+    let remark =
+        if is_other_work { " These differ in kind of work: compare per GiB, too." } else { "" };
+    let (a, b, before, after) = (bytes(a), bytes(b), &before.cell, &after.cell);
     unit.ends_with("/packet").then(|| {
         format!(
-            "A packet is what the receiver's device counts as one: on average {} of the \
-             stream in {}, {} in {}.{differ}",
-            bytes(a),
-            before.cell,
-            bytes(b),
-            after.cell
+            "A packet is what the receiver's device counts as one: on average {a} of the stream in \
+             {before}, {b} in {after}.{remark}"
         )
     })
 }
@@ -265,7 +245,7 @@ pub(crate) fn check(waterfall: &Waterfall) -> String {
         );
     };
     let verdict = if holds { "within" } else { "BEYOND" };
-    // A check that nothing can fail says nothing.
+    // A check that nothing can fail shows nothing.
     let weak = if holds && tolerance >= metered.mean.abs() {
         " That is wider than the difference itself: more profile trials are needed."
     } else {
@@ -289,7 +269,7 @@ pub(crate) fn rule(waterfall: &Waterfall) -> String {
     )
 }
 
-/// What else has to be said, once for all waterfalls.
+/// Remarks on all waterfalls together.
 pub(crate) fn remarks(explanation: &Explanation) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(part) = explanation.classified {

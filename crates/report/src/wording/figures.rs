@@ -2,7 +2,7 @@
 //! and never wider than a column.
 
 use bytepath_record::{Cost, Work};
-use bytepath_stats::Metric;
+use bytepath_stats::{Effect, Interval, Metric};
 
 /// Printed where there is no number.
 pub(crate) const NONE: &str = "-";
@@ -41,8 +41,8 @@ pub(crate) fn three(value: f64) -> String {
 
 /// Work per second in the unit that its rate is shown in: `53.10`, `0.42`, `24873`.
 pub(crate) fn rate(work: Work, per_second: impl Into<Option<f64>>) -> String {
-    let shown = per_second.into().map(|rate| rate * work.terms().rate_scale);
-    number(shown, if shown.is_some_and(|rate| rate >= 999.5) { 0 } else { 2 })
+    let scaled = per_second.into().map(|rate| rate * work.terms().rate_scale);
+    number(scaled, if scaled.is_some_and(|rate| rate >= 999.5) { 0 } else { 2 })
 }
 
 /// A part of one in percent: `97%`, `2.3%`, `<0.1%`. Without a blank, so that a
@@ -61,26 +61,26 @@ pub(crate) fn percent(part: impl Into<Option<f64>>) -> String {
 }
 
 /// The cost of a unit of work, in the unit that it is shown in: `0.163`, `31.4`.
-pub(crate) fn cost(shown: Cost, value: impl Into<Option<f64>>) -> String {
-    let shown = value.into().map(|cost| cost * shown.scale);
-    let decimals = match shown {
+pub(crate) fn cost(unit: Cost, value: impl Into<Option<f64>>) -> String {
+    let scaled = value.into().map(|cost| cost * unit.scale);
+    let decimals = match scaled {
         Some(cost) if cost >= 9995.0 => 0,
         Some(cost) if cost >= 99.95 => 1,
         Some(cost) if cost >= 9.995 => 2,
         _ => 3,
     };
-    number(shown, decimals)
+    number(scaled, decimals)
 }
 
 /// Seconds as microseconds: `8.31`, `87.2`, `1042`.
 pub(crate) fn microseconds(seconds: impl Into<Option<f64>>) -> String {
-    let shown = seconds.into().map(|s| s * 1e6);
-    let decimals = match shown {
+    let scaled = seconds.into().map(|s| s * 1e6);
+    let decimals = match scaled {
         Some(us) if us >= 999.5 => 0,
         Some(us) if us >= 9.995 => 1,
         _ => 2,
     };
-    number(shown, decimals)
+    number(scaled, decimals)
 }
 
 /// A figure of one question, without its unit.
@@ -136,6 +136,16 @@ pub(crate) fn interval(low: f64, high: f64) -> String {
         r => two(r),
     };
     format!("[{}, {}]", end(low), end(high))
+}
+
+/// A ratio with its interval, if there is one: `1.16x [1.09, 1.23]`.
+pub(crate) fn ratio_text(value: f64, range: Option<Interval>) -> String {
+    let range = range.map(|i| format!(" {}", interval(i.low, i.high))).unwrap_or_default();
+    format!("{}{range}", ratio(value))
+}
+
+pub(crate) fn effect_text(effect: Option<&Effect>) -> String {
+    effect.map_or(NONE.into(), |effect| ratio_text(effect.ratio, effect.interval))
 }
 
 /// A ratio as a difference in percent: `+20.5%`, `-71.6%`, `+900%`, `0.0%`.
@@ -198,6 +208,14 @@ pub(crate) fn bytes(bytes: f64) -> String {
     format!("{} {}", number(value, usize::from(!whole && step > 0)), STEPS[step])
 }
 
+/// The first of some names, and how many more there are: `a, b and 3 more`.
+pub(crate) fn listed(names: &[impl AsRef<str>], most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let named: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{tail}", named.join(", "))
+}
+
 /// `1 block`, `5 blocks`.
 pub(crate) fn plural(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
@@ -208,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_honest() {
+    fn formats_numbers_with_significant_digits() {
         assert_eq!(number(-0.0001, 2), "0.00");
         assert_eq!(number(f64::NAN, 2), "-");
         assert_eq!(number(1e300, 2), "1.0e300");

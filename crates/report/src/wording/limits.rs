@@ -42,30 +42,26 @@ const TROUBLE: &[(&str, &str)] = &[
 
 /// Sentences, the most important first; empty if TCP moved nothing or was not observed.
 pub fn limits(observation: &Observation) -> Vec<String> {
-    observation.tcp.as_ref().map_or_else(Vec::new, |tcp| waits(tcp, observation.seconds))
+    observation.tcp.as_ref().map_or_else(Vec::new, |tcp| sentences(tcp, observation.seconds))
 }
 
-fn waits(tcp: &ObservedTcp, seconds: f64) -> Vec<String> {
+fn sentences(tcp: &ObservedTcp, seconds: f64) -> Vec<String> {
     let all = tcp.connections.as_slice();
     let Some(busiest) = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy)) else {
         return Vec::new();
     };
     let (lost, is_much) = retransmitted(all);
-    let (first, last) = if is_much { (lost, None) } else { (None, lost) };
-    let mut sentences: Vec<String> = first.into_iter().collect();
-    sentences.extend(waited(all));
+    let mut sentences = busy_time(all);
     sentences.extend(idle(busiest, seconds));
-    sentences.extend(last);
+    let at = if is_much { 0 } else { sentences.len() };
+    sentences.splice(at..at, lost);
     sentences.extend(disordered(all));
-    for (name, meaning) in TROUBLE {
-        if let Some(count) = tcp.counters.get(*name).filter(|count| **count > 0) {
-            let count = grouped(*count);
-            sentences.push(format!(
-                "Counted in the network namespace, of all programs there: {count} {meaning} \
-                 ({name})."
-            ));
-        }
-    }
+    sentences.extend(TROUBLE.iter().filter_map(|(name, meaning)| {
+        let count = grouped(*tcp.counters.get(*name).filter(|count| **count > 0)?);
+        Some(format!(
+            "Counted in the network namespace, of all programs there: {count} {meaning} ({name})."
+        ))
+    }));
     sentences
 }
 
@@ -99,7 +95,7 @@ fn retransmitted(all: &[Connection]) -> (Option<String>, bool) {
 }
 
 /// What the time with data in flight was spent on.
-fn waited(all: &[Connection]) -> Vec<String> {
+fn busy_time(all: &[Connection]) -> Vec<String> {
     let sum = |of: fn(&Connection) -> f64| all.iter().map(of).sum::<f64>();
     let busy = sum(|c| c.busy);
     if busy <= 0.0 {
@@ -107,36 +103,26 @@ fn waited(all: &[Connection]) -> Vec<String> {
     }
     let (window, buffer) = (sum(|c| c.window_limited), sum(|c| c.buffer_limited));
     let rest = (busy - window - buffer).max(0.0);
-    let mut parts = Vec::new();
-    for (time, words) in [
+    let most = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy));
+    let path = most.map(path).unwrap_or_default();
+    let path = format!("within the congestion window and the speed of the path{path}");
+    let mut parts = vec![
         (
             window,
             "waiting for the receiver's window: the peer reads too slowly, or its receive \
-                  buffer (SO_RCVBUF, net.ipv4.tcp_rmem) is too small",
+             buffer (SO_RCVBUF, net.ipv4.tcp_rmem) is too small",
         ),
         (
             buffer,
             "with a full send buffer: SO_SNDBUF or net.ipv4.tcp_wmem is too small for \
-                  this rate and round-trip time",
+             this rate and round-trip time",
         ),
-    ] {
-        if time / busy >= WORTH {
-            parts.push((time, format!("{} of the busy time {words}.", percent(time / busy))));
-        }
-    }
-    if rest / busy >= WORTH {
-        let most = all.iter().max_by(|a, b| a.busy.total_cmp(&b.busy));
-        let path = most.map(path).unwrap_or_default();
-        parts.push((
-            rest,
-            format!(
-                "{} of the busy time within the congestion window and the speed of the path{path}.",
-                percent(rest / busy)
-            ),
-        ));
-    }
+        (rest, path.as_str()),
+    ];
+    parts.retain(|(time, _)| time / busy >= WORTH);
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
-    parts.into_iter().map(|(_, text)| text).collect()
+    let sentence = |(time, words)| format!("{} of the busy time {words}.", percent(time / busy));
+    parts.into_iter().map(sentence).collect()
 }
 
 /// Figures of the connection that was busy longest.
@@ -177,15 +163,10 @@ fn disordered(all: &[Connection]) -> Option<String> {
 
 /// `6854` as `6,854`.
 fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+    match (count / 1000, count % 1000) {
+        (0, rest) => rest.to_string(),
+        (thousands, rest) => format!("{},{rest:03}", grouped(thousands)),
     }
-    text
 }
 
 #[cfg(test)]
@@ -207,9 +188,13 @@ mod tests {
         }
     }
 
-    fn said(connections: &[Connection], seconds: f64, counters: &[(&str, u64)]) -> Vec<String> {
+    fn limits_of(
+        connections: &[Connection],
+        seconds: f64,
+        counters: &[(&str, u64)],
+    ) -> Vec<String> {
         let counters = counters.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
-        waits(&ObservedTcp { connections: connections.to_vec(), counters }, seconds)
+        sentences(&ObservedTcp { connections: connections.to_vec(), counters }, seconds)
     }
 
     #[test]
@@ -220,23 +205,23 @@ mod tests {
             timeouts: 1,
             ..connection()
         };
-        let said = said(&[lossy, connection()], 10.0, &[]);
+        let lines = limits_of(&[lossy, connection()], 10.0, &[]);
         assert_eq!(
-            said[0],
+            lines[0],
             "Retransmitted 6,854 segments, 0.4% of the bytes sent, on 1 of 2 connections; 1 \
              timeout: packets are lost or late on the way to the peer."
         );
         assert_eq!(
-            said[1],
+            lines[1],
             "100% of the busy time within the congestion window and the speed of the path \
              (round-trip time 10.200 ms, at least 10.000 ms, window 14 segments (19.8 KiB), cubic \
              when last seen)."
         );
-        assert_eq!(said.len(), 2);
+        assert_eq!(lines.len(), 2);
     }
 
     #[test]
-    fn few_retransmissions_come_after_what_took_the_time() {
+    fn few_retransmissions_come_after_busy_time() {
         let slow = Connection {
             retransmits: 20,
             bytes_retransmitted: 28_960,
@@ -245,18 +230,18 @@ mod tests {
             buffer_limited: 2.6,
             ..connection()
         };
-        let said = said(&[slow], 10.0, &[]);
-        assert!(said[0].starts_with("72% of the busy time waiting for the receiver's window"));
-        assert!(said[1].starts_with("26% of the busy time with a full send buffer"), "{said:?}");
-        assert!(said[2].starts_with("Retransmitted 20 segments, <0.1% of the bytes"), "{said:?}");
-        assert!(said[2].ends_with("15 arrived twice: late or out of order, and not lost."));
-        assert_eq!(said.len(), 3, "2 % of the time is not worth a sentence");
+        let lines = limits_of(&[slow], 10.0, &[]);
+        assert!(lines[0].starts_with("72% of the busy time waiting for the receiver's window"));
+        assert!(lines[1].starts_with("26% of the busy time with a full send buffer"), "{lines:?}");
+        assert!(lines[2].starts_with("Retransmitted 20 segments, <0.1% of the bytes"), "{lines:?}");
+        assert!(lines[2].ends_with("15 arrived twice: late or out of order, and not lost."));
+        assert_eq!(lines.len(), 3, "2 % of the time is not worth a sentence");
     }
 
     #[test]
-    fn a_program_that_sends_little_sets_the_pace_itself() {
-        let said = said(&[connection()], 40.0, &[]);
-        assert!(said[1].starts_with("Nothing to send for 75% of the 40.0 s"), "{said:?}");
+    fn reports_idle_programs() {
+        let lines = limits_of(&[connection()], 40.0, &[]);
+        assert!(lines[1].starts_with("Nothing to send for 75% of the 40.0 s"), "{lines:?}");
         let receives = Connection {
             bytes_acked: 0,
             bytes_received: 5000,
@@ -264,11 +249,11 @@ mod tests {
             out_of_order: 1234,
             ..Connection::default()
         };
-        let said = self::said(&[receives], 40.0, &[("TCPRcvCollapsed", 3), ("InSegs", 7)]);
-        assert!(said[0].starts_with("1,234 segments arrived out of order"), "{said:?}");
-        assert!(said[1].contains("3 packets merged in a receive buffer"), "{said:?}");
-        assert_eq!(said.len(), 2);
-        assert!(self::said(&[], 40.0, &[("TCPRcvCollapsed", 3)]).is_empty());
+        let lines = limits_of(&[receives], 40.0, &[("TCPRcvCollapsed", 3), ("InSegs", 7)]);
+        assert!(lines[0].starts_with("1,234 segments arrived out of order"), "{lines:?}");
+        assert!(lines[1].contains("3 packets merged in a receive buffer"), "{lines:?}");
+        assert_eq!(lines.len(), 2);
+        assert!(limits_of(&[], 40.0, &[("TCPRcvCollapsed", 3)]).is_empty());
     }
 
     #[test]

@@ -20,12 +20,12 @@ pub(crate) fn shortened(study: &Study) -> Option<Study> {
 }
 
 /// The levels that the names of these cells leave out.
-pub(crate) fn left_out<'a>(whole: &'a StudyHeader, short: &StudyHeader) -> Vec<&'a str> {
-    let (Some(whole), Some(short)) = (whole.cells.first(), short.cells.first()) else {
+pub(crate) fn left_out<'a>(recorded: &'a StudyHeader, short: &StudyHeader) -> Vec<&'a str> {
+    let (Some(recorded), Some(short)) = (recorded.cells.first(), short.cells.first()) else {
         return Vec::new();
     };
     let kept: Vec<&str> = short.id.0.split(' ').collect();
-    whole.id.0.split(' ').filter(|word| !kept.contains(word)).collect()
+    recorded.id.0.split(' ').filter(|word| !kept.contains(word)).collect()
 }
 
 /// The words that every name has after the path.
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_names_have_is_left_out_and_nothing_else() {
+    fn omits_levels_that_all_names_share() {
         let names = [
             "socket rr:depth=8 cores=together mtu=4148",
             "zcrx:area=64M rr:depth=8 cores=apart mtu=4148",

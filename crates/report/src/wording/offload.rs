@@ -1,14 +1,15 @@
 //! From which size on copy engines pay, in sentences.
 
-use super::figures::{NONE, bytes, interval, ratio};
+use super::figures::{bytes, effect_text};
+use super::setup::pairs;
 use bytepath_record::{Levels, Work};
-use bytepath_stats::{Analysis, Benefit, BreakEven, CopyAt, Effect};
+use bytepath_stats::{Analysis, Benefit, BreakEven, CopyAt};
 
 /// From which size on the copy engines of a study pay; nothing where it has none.
 pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     let Some(offloading) = &analysis.offloading else { return Vec::new() };
     let of = |line: &BreakEven<Levels>| {
-        let with = match levels(&line.at) {
+        let with = match pairs(&line.at) {
             at if at.is_empty() => String::new(),
             at => format!(" with {at}"),
         };
@@ -23,21 +24,9 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
 pub const MODEL: &str = "(model): a software device with a configured latency and bandwidth; \
     it shows that the driver is correct, not how fast a device is";
 
-/// Levels in one line: `writer=thread, mtu=9000`.
-pub(crate) fn levels(levels: &Levels) -> String {
-    let each = levels.iter().map(|(factor, level)| format!("{factor}={level}"));
-    each.collect::<Vec<_>>().join(", ")
-}
-
-/// `dsa-model (model)`: the label says wherever it is named that its times are not a device's.
+/// `dsa-model (model)`: marked wherever it is named, because its times are not a device's.
 pub(crate) fn name(engine: &str, model: bool) -> String {
     if model { format!("{engine} (model)") } else { engine.to_owned() }
-}
-
-pub(crate) fn effect_text(effect: Option<&Effect>) -> String {
-    let Some(effect) = effect else { return NONE.into() };
-    let range = effect.interval.map(|i| format!(" {}", interval(i.low, i.high)));
-    format!("{}{}", ratio(effect.ratio), range.unwrap_or_default())
 }
 
 /// How copies of an engine alone are done.
@@ -51,26 +40,20 @@ pub(crate) fn shape(CopyAt { depth, batch, rotate }: &CopyAt) -> String {
 pub(crate) fn sentence<A>(line: &BreakEven<A>, with: &str, first: &str, work: Work) -> String {
     let BreakEven { engine, model, pays, from, largest, .. } = line;
     let engine = name(engine, *model);
-    let unit = work.terms().unit;
-    let (what, not, more) = match pays {
-        Benefit::Time => (
-            "saves the caller's time",
-            "does not save the caller's time",
-            format!("of its time for a copy of {first} there"),
-        ),
-        Benefit::Rate => ("is faster", "is not faster", format!("the rate of {first} there")),
-        Benefit::Cpu => (
-            "saves the sender's CPU time",
-            "does not save the sender's CPU time",
-            format!("of its CPU time per {unit} with {first} there"),
-        ),
+    let Some((size, effect)) = from else {
+        let not = match pays {
+            Benefit::Time => "does not save the caller's time",
+            Benefit::Rate => "is not faster",
+            Benefit::Cpu => "does not save the sender's CPU time",
+        };
+        return format!("{engine} {not} with certainty up to {}{with}.", bytes(*largest as f64));
     };
-    match from {
-        Some((size, effect)) => format!(
-            "{engine} {what} from {} on{with}: {} {more}.",
-            bytes(*size as f64),
-            effect_text(Some(effect)),
-        ),
-        None => format!("{engine} {not} with certainty up to {}{with}.", bytes(*largest as f64)),
-    }
+    let cpu = &*format!("of its CPU time per {} with", work.terms().unit);
+    let (what, more) = match pays {
+        Benefit::Time => ("saves the caller's time", "of its time for a copy of"),
+        Benefit::Rate => ("is faster", "the rate of"),
+        Benefit::Cpu => ("saves the sender's CPU time", cpu),
+    };
+    let (size, effect) = (bytes(*size as f64), effect_text(Some(effect)));
+    format!("{engine} {what} from {size} on{with}: {effect} {more} {first} there.")
 }

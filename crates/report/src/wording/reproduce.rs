@@ -19,7 +19,7 @@ const STREAM: [&str; 10] = [
 ];
 
 /// The command as pieces that belong on one line each, ready for a shell. A study
-/// that was run from a file names it (see [`file`]). `None` if flags cannot say
+/// that was run from a file names it (see [`file`]). `None` if flags cannot express
 /// it, because the cells differ in more than their path.
 pub(crate) fn command(header: &StudyHeader) -> Option<Vec<String>> {
     let mut pieces = match &header.source {
@@ -49,19 +49,19 @@ pub(crate) fn command(header: &StudyHeader) -> Option<Vec<String>> {
 /// which is all that is needed to run it.
 pub(crate) fn file(header: &StudyHeader) -> Option<Vec<&str>> {
     let lines = header.source.as_ref()?.text.lines().map(str::trim_end);
-    let says = |line: &&str| !line.is_empty() && !line.trim_start().starts_with('#');
-    Some(lines.filter(says).collect())
+    let has_content = |line: &&str| !line.is_empty() && !line.trim_start().starts_with('#');
+    Some(lines.filter(has_content).collect())
 }
 
-/// The part of the command that says what is compared, if flags can.
+/// The part of the command that names what is compared; `None` if flags cannot express it.
 fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
     let cells: Vec<&Cell> = header.cells.iter().filter(|c| !c.null).collect();
     let (_, levels) = split(cells.first()?)?;
     let mut paths = Vec::new();
     let mut kernels = Vec::new();
     for cell in &cells {
-        let (path, own) = split(cell)?;
-        if own != levels
+        let (path, levels_of_cell) = split(cell)?;
+        if levels_of_cell != levels
             || workload(cell) != workload(cells[0])
             || cell.levels.keys().any(|factor| factor != "kernel")
         {
@@ -82,7 +82,7 @@ fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
         pieces.push(flag("--testbed", &header.testbed));
     }
     pieces.extend(kernels.iter().map(|kernel| flag("--kernel", &kernel.to_string())));
-    pieces.extend(workload(cells.first()?).map(|asked| flag("--workload", asked)));
+    pieces.extend(workload(cells.first()?).map(|workload| flag("--workload", workload)));
     pieces.extend(paths.iter().map(|path| flag("--path", path)));
     let baseline = split(cells.iter().find(|c| c.id == header.baseline)?)?.0;
     if paths.first() != Some(&baseline) {
@@ -115,8 +115,8 @@ fn of_flags(header: &StudyHeader) -> Option<Vec<String>> {
 /// The testbed, where it is another than the file's.
 fn other_testbed(header: &StudyHeader, file: &str) -> Option<String> {
     let testbed = &header.testbed;
-    let said = file.lines().find(|line| line.trim_start().starts_with("testbed"));
-    let same = said.map_or(testbed == "netns", |line| line.contains(testbed.as_str()));
+    let in_file = file.lines().find(|line| line.trim_start().starts_with("testbed"));
+    let same = in_file.map_or(testbed == "netns", |line| line.contains(testbed.as_str()));
     (!same).then(|| flag("--testbed", testbed))
 }
 
@@ -150,10 +150,9 @@ fn compact(s: f64) -> String {
 fn split(cell: &Cell) -> Option<(&str, Vec<&str>)> {
     let mut words = cell.id.0.split(' ');
     let path = words.next().filter(|path| !path.is_empty())?;
-    // The kernel is reported separately, with its source.
-    // So is the workload.
-    let said_apart = |word: &&str| word.starts_with("kernel=") || workload(cell) == Some(*word);
-    let levels: Vec<&str> = words.filter(|word| !said_apart(word)).collect();
+    // The kernel, with its source, and the workload have options of their own.
+    let has_option = |word: &&str| word.starts_with("kernel=") || workload(cell) == Some(*word);
+    let levels: Vec<&str> = words.filter(|word| !has_option(word)).collect();
     levels.iter().all(|level| level.contains('=')).then_some((path, levels))
 }
 

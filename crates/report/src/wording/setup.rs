@@ -1,7 +1,8 @@
 //! What was run, on what, under which contract: the facts at the head of a report.
 
-use super::figures::{self, number, plural};
+use super::figures::{NONE, bytes, number, plural};
 use super::names;
+use crate::order::grouped;
 use crate::report::Subject;
 use bytepath_record::TrialStatus::Unavailable;
 use bytepath_record::unit;
@@ -10,6 +11,7 @@ use bytepath_record::{
     Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Tls, Touch, Trial, TrialStatus, Work,
 };
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 use time::OffsetDateTime;
 use time::macros::format_description;
@@ -36,14 +38,8 @@ pub(crate) fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts.extend(way(&header.facts).map(|way| ("way", way)));
     facts.extend(workload(&cells));
     facts.push(("placement", common(&cells, |c| &c.placement).map_or_else(varies, placement)));
-    let varied = varied(&cells);
-    if !varied.is_empty() {
-        facts.push(("varied", varied));
-    }
-    let everywhere = names::left_out(subject.recorded, header);
-    if !everywhere.is_empty() {
-        facts.push(("in all", everywhere.join(", ")));
-    }
+    facts.push(("varied", varied(&cells)));
+    facts.push(("in all", names::left_out(subject.recorded, header).join(", ")));
     facts.push(("schedule", schedule(study)));
     if let Design::Slices { slice } = header.schedule.design {
         let slice = seconds(slice);
@@ -53,6 +49,7 @@ pub(crate) fn facts(subject: &Subject) -> Vec<(&'static str, String)> {
     facts.extend(settings(&header.settings));
     facts.extend(prepared(study));
     facts.extend(header.ceiling.as_ref().map(|c| ("ceiling", ceiling(c))));
+    facts.retain(|(_, text)| !text.is_empty());
     facts
 }
 
@@ -73,12 +70,10 @@ fn schedule(study: &Study) -> String {
         seconds(s.warm_up),
         seconds(s.window),
     );
-    let ran = study.trials.iter().filter(|trial| !matches!(trial.status, Unavailable { .. }));
-    let (ran, counted) = ran.fold((0, 0), |(ran, counted), trial| {
-        (ran + 1, counted + u32::from(trial.status == TrialStatus::Measured))
-    });
-    if counted < ran {
-        text += &format!("; not counted: {} of {ran} trials", ran - counted);
+    let ran = || study.trials.iter().filter(|t| !matches!(t.status, Unavailable { .. }));
+    let lost = ran().filter(|trial| trial.status != TrialStatus::Measured).count();
+    if lost > 0 {
+        text += &format!("; not counted: {lost} of {} trials", ran().count());
     }
     text
 }
@@ -93,14 +88,12 @@ pub(crate) fn date(ms: u64) -> Option<String> {
 fn hosts(facts: &[Facts]) -> Vec<(&'static str, String)> {
     let lines = |lead: &str, f: &Facts| {
         let kernel = format!("{lead}{}", kernel(f));
-        let memory = figures::bytes(f.memory as f64);
+        let memory = bytes(f.memory as f64);
         let cpus = plural(f.cpus.len() as u64, "CPU");
-        let user = if f.privileges.user_namespace {
-            ", in a user namespace"
-        } else if f.privileges.euid == 0 {
-            ", as root"
-        } else {
-            ", not as root"
+        let user = match (f.privileges.user_namespace, f.privileges.euid) {
+            (true, _) => ", in a user namespace",
+            (false, 0) => ", as root",
+            (false, _) => ", not as root",
         };
         [("kernel", kernel), ("machine", format!("{lead}{}, {cpus}, {memory}{user}", f.cpu_model))]
     };
@@ -131,26 +124,27 @@ fn kernels(named: &[KernelHosts], facts: &[Facts]) -> Vec<(&'static str, String)
         let added = if cmdline.is_empty() { String::new() } else { format!(", with {cmdline}") };
         ("kernel", format!("{name}: {is}{added}"))
     };
-    let machine = self::hosts(facts).into_iter().filter(|(name, _)| *name == "machine");
+    let machine = hosts(facts).into_iter().filter(|(name, _)| *name == "machine");
     named.iter().map(line).chain(machine).collect()
 }
 
 /// What is between the hosts, if the testbed reports it: "taps, 2 queues, vhost on".
 fn wire(facts: &Facts) -> Option<String> {
-    let known = |name: &str| facts.settings.get(&format!("link.{name}"));
-    let mut text = known("wire")?.clone();
-    if let Some(queues) = known("queues").and_then(|queues| queues.parse().ok()) {
-        text += &format!(", {}", plural(queues, "queue"));
-    }
-    text += &known("vhost").map(|vhost| format!(", vhost {vhost}")).unwrap_or_default();
-    Some(text)
+    let wire = of_link(facts, "wire")?;
+    let queues = of_link(facts, "queues").and_then(|queues| queues.parse().ok());
+    let queues = queues.map(|queues| format!(", {}", plural(queues, "queue")));
+    let vhost = of_link(facts, "vhost").map(|vhost| format!(", vhost {vhost}"));
+    Some(format!("{wire}{}{}", queues.unwrap_or_default(), vhost.unwrap_or_default()))
+}
+
+fn of_link<'a>(facts: &'a Facts, name: &str) -> Option<&'a String> {
+    facts.settings.get(&format!("link.{name}"))
 }
 
 /// How the bytes of hosts apart go: "sender by eth0, packets up to 1500; receiver by ...".
 fn way(facts: &[Facts]) -> Option<String> {
     let end = |(role, facts): (Role, &Facts)| {
-        let known = |name: &str| facts.settings.get(&format!("link.{name}"));
-        let (route, mtu) = (known("route")?, known("mtu.path")?);
+        let (route, mtu) = (of_link(facts, "route")?, of_link(facts, "mtu.path")?);
         Some(format!("{role} by {route}, packets of up to {mtu} bytes"))
     };
     let ends: Option<Vec<String>> = Role::ALL.into_iter().zip(facts).map(end).collect();
@@ -186,50 +180,32 @@ fn varies() -> String {
 
 fn link(l: &LinkSettings) -> String {
     let flag = |on: bool| if on { "on" } else { "off" };
-    if let Some(asked) = &l.asked {
-        return match asked.is_empty() {
+    if let Some(requested) = &l.asked {
+        return match requested.is_empty() {
             true => "the link as found".into(),
-            false => {
-                let asked: Vec<String> =
-                    asked.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                format!("the link as found, but for {}", asked.join(", "))
-            }
+            false => format!("the link as found, but for {}", pairs(requested)),
         };
     }
-    let mut text = format!("link {}: MTU {}", l.preset, l.mtu);
-    text += &format!(", TSO {}", flag(l.tso));
-    text += if l.tso || l.tap.is_some() { "" } else { " (no packet larger than the MTU)" };
-    text += &format!(", GRO {}", flag(l.gro));
-    for (name, size) in [("GSO", l.gso_max), ("GRO", l.gro_max)] {
-        if let Some(size) = size {
-            text += &format!(", largest {name} packet {size}");
-        }
-    }
-    if let Some(tap) = &l.tap {
-        text += &format!(
-            ", {}, back-pressure {}",
-            plural(tap.queues.into(), "queue"),
-            flag(tap.backpressure)
-        );
-        text += if tap.vnet_header { ", virtio-net header" } else { "" };
-        text += if tap.uso { ", messages uncut" } else { "" };
-    }
+    let cut = if l.tso || l.tap.is_some() { "" } else { " (no packet larger than the MTU)" };
+    let mut text =
+        format!("link {}: MTU {}, TSO {}{cut}, GRO {}", l.preset, l.mtu, flag(l.tso), flag(l.gro));
     let qdisc = if l.qdisc == "none" { "noqueue" } else { &l.qdisc };
-    if l.tap.is_some() || l.queue_length.is_some() {
-        text += &format!(", qdisc {qdisc}");
-    }
-    if let Some(packets) = l.queue_length {
-        text += &format!(", queue length {packets}");
-    }
-    if let Some(most) = l.wmem {
-        text += &format!(", send buffers grow to {} at most", figures::bytes(f64::from(most)));
-    }
-    if l.threaded_napi {
-        text += ", threaded NAPI (a kernel thread receives)";
-    }
-    if let Some(cpu) = l.rps {
-        text += &format!(", RPS to CPU {cpu}");
-    }
+    let parts = [
+        l.gso_max.map(|size| format!(", largest GSO packet {size}")),
+        l.gro_max.map(|size| format!(", largest GRO packet {size}")),
+        l.tap.map(|tap| {
+            let queues = plural(tap.queues.into(), "queue");
+            format!(", {queues}, back-pressure {}", flag(tap.backpressure))
+        }),
+        l.tap.filter(|tap| tap.vnet_header).map(|_| ", virtio-net header".into()),
+        l.tap.filter(|tap| tap.uso).map(|_| ", messages uncut".into()),
+        (l.tap.is_some() || l.queue_length.is_some()).then(|| format!(", qdisc {qdisc}")),
+        l.queue_length.map(|packets| format!(", queue length {packets}")),
+        l.wmem.map(|most| format!(", send buffers grow to {} at most", bytes(most.into()))),
+        l.threaded_napi.then(|| ", threaded NAPI (a kernel thread receives)".into()),
+        l.rps.map(|cpu| format!(", RPS to CPU {cpu}")),
+    ];
+    text.extend(parts.into_iter().flatten());
     text
 }
 
@@ -246,16 +222,22 @@ fn workload(cells: &[&Cell]) -> Vec<(&'static str, String)> {
         return vec![("stream", contract(true))];
     }
     let done = common(cells, |c| &c.workload).map_or_else(varies, |activity| {
-        let options: Vec<String> =
-            activity.options.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        format!("{}: {}", activity.name, options.join(", "))
+        format!("{}: {}", activity.name, pairs(&activity.options.0))
     });
     vec![("workload", done), ("contract", contract(cells.iter().any(|c| stream(c))))]
 }
 
+/// Names with their values in one line: `writer=thread, mtu=9000`.
+pub(crate) fn pairs<'a, K: Display + 'a, V: Display + 'a>(
+    pairs: impl IntoIterator<Item = (&'a K, &'a V)>,
+) -> String {
+    let pairs = pairs.into_iter().map(|(name, value)| format!("{name}={value}"));
+    pairs.collect::<Vec<_>>().join(", ")
+}
+
 /// The contract; message and read size where a stream has them.
 fn connections(s: &Stream, sizes: bool) -> String {
-    let size = |b: u64| figures::bytes(b as f64);
+    let size = |b: u64| bytes(b as f64);
     let buffers = match (s.send_buffer, s.receive_buffer) {
         (None, None) => "socket buffers autotuned".to_owned(),
         (tx, rx) => {
@@ -268,13 +250,9 @@ fn connections(s: &Stream, sizes: bool) -> String {
         Protocol::Tcp => format!(" ({})", s.congestion),
         Protocol::Udp | Protocol::Frames => String::new(),
     };
+    let [message, read, memory] = [s.message_size, s.read_size, s.read_memory()].map(size);
     let messages = match sizes {
-        true => format!(
-            "messages of {}, reads of {} into {} of memory, ",
-            size(s.message_size),
-            size(s.read_size),
-            size(s.read_memory())
-        ),
+        true => format!("messages of {message}, reads of {read} into {memory} of memory, "),
         false => String::new(),
     };
     let tls = match s.tls {
@@ -325,22 +303,20 @@ fn placement(p: &Placement) -> String {
 fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
     let (skipped, made): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.skipped.is_some());
     let (so, set): (Vec<_>, Vec<_>) = made.into_iter().partition(|r| r.before == r.after);
-    let all = |records: &[&SettingRecord]| {
-        records.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    let line = |name, lead: &str, records: Vec<&SettingRecord>| {
+        let texts: Vec<String> = records.iter().map(ToString::to_string).collect();
+        (!texts.is_empty()).then(|| (name, format!("{lead}{}", texts.join("; "))))
     };
-    [
-        ("settings", format!("made for the study and restored: {}", all(&set)), set.is_empty()),
-        ("found so", all(&so), so.is_empty()),
-        ("not set", all(&skipped), skipped.is_empty()),
-    ]
-    .into_iter()
-    .filter(|(.., empty)| !empty)
-    .map(|(name, text, _)| (name, text))
-    .collect()
+    let lines = [
+        line("settings", "made for the study and restored: ", set),
+        line("found so", "", so),
+        line("not set", "", skipped),
+    ];
+    lines.into_iter().flatten().collect()
 }
 
-/// What was set on cards for each cell's trials. Every trial has it of its own; the first
-/// one's represents all.
+/// What was set on NICs for each cell's trials. Every trial has its own record; that of the first
+/// represents all.
 fn prepared(study: &Study) -> Option<(&'static str, String)> {
     let of = |cell: &Cell| {
         let ran = |t: &&Trial| t.cell == cell.id && !matches!(t.status, Unavailable { .. });
@@ -354,33 +330,29 @@ fn prepared(study: &Study) -> Option<(&'static str, String)> {
     if cells.iter().all(|(_, made)| made.is_empty()) {
         return None;
     }
-    let (everywhere, own) = by_cells(&cells);
-    let own =
-        own.iter().map(|(cells, all)| format!("for {}: {}", cells.join(", "), all.join("; ")));
-    let parts = (!everywhere.is_empty()).then(|| everywhere.join("; ")).into_iter().chain(own);
+    let (everywhere, specific) = by_cells(&cells);
+    let specific = specific.iter();
+    let specific =
+        specific.map(|(cells, all)| format!("for {}: {}", cells.join(", "), all.join("; ")));
+    let parts = (!everywhere.is_empty()).then(|| everywhere.join("; ")).into_iter().chain(specific);
     let text = parts.collect::<Vec<String>>().join(". ");
     Some(("prepared", format!("made before each trial and restored after it: {text}")))
 }
 
-/// What cells have of their own: their names, and the texts.
-type Own<'a> = (Vec<&'a str>, Vec<&'a str>);
+/// What only some cells have: their names, and the texts.
+type Specific<'a> = (Vec<&'a str>, Vec<&'a str>);
 
-/// What all cells have in common, and what cells have of their own, those with the same in
-/// one group.
-pub fn by_cells(cells: &[(String, Vec<String>)]) -> (Vec<&str>, Vec<Own<'_>>) {
+/// What all cells have in common, and what only some have, those with the same in one group.
+pub fn by_cells(cells: &[(String, Vec<String>)]) -> (Vec<&str>, Vec<Specific<'_>>) {
     let everywhere = |text: &&str| cells.iter().all(|(_, all)| all.iter().any(|t| t == text));
     let first = cells.first().into_iter().flat_map(|(_, all)| all.iter().map(String::as_str));
     let common: Vec<&str> = first.filter(everywhere).collect();
-    let mut groups: Vec<Own> = Vec::new();
-    for (cell, all) in cells {
-        let own: Vec<&str> =
-            all.iter().map(String::as_str).filter(|text| !common.contains(text)).collect();
-        match groups.iter_mut().find(|(_, same)| *same == own) {
-            Some((cells, _)) => cells.push(cell),
-            None if own.is_empty() => {}
-            None => groups.push((vec![cell], own)),
-        }
-    }
+    let specific = cells.iter().map(|(cell, all)| {
+        let specific = all.iter().map(String::as_str).filter(|text| !common.contains(text));
+        (specific.collect::<Vec<_>>(), cell.as_str())
+    });
+    let groups = grouped(specific.filter(|(texts, _)| !texts.is_empty())).into_iter();
+    let groups = groups.map(|(texts, cells)| (cells, texts)).collect();
     (common, groups)
 }
 
@@ -390,15 +362,13 @@ fn ceiling(c: &CopyCeiling) -> String {
     format!(
         "one core copies {} with buffers of {} (the table's ceiling), {} with {}",
         rate(c.workload),
-        figures::bytes(c.workload_size as f64),
+        bytes(c.workload_size as f64),
         rate(c.memory),
-        figures::bytes(c.memory_size as f64),
+        bytes(c.memory_size as f64),
     )
 }
 
 /// Seconds as a person writes them: `3 s`, `0.5 s`.
 pub(crate) fn seconds(s: f64) -> String {
-    Duration::try_from_secs_f64(s)
-        .map_or_else(|_| figures::NONE.into(), unit::seconds)
-        .replace('s', " s")
+    Duration::try_from_secs_f64(s).map_or_else(|_| NONE.into(), unit::seconds).replace('s', " s")
 }

@@ -2,11 +2,13 @@
 //! warnings.
 
 use super::figures::{
-    NONE, amount, bytes, figure as shown, interval, number, percent, plural, ratio, unit,
+    NONE, amount, bytes, figure, number, percent, plural, ratio, ratio_text, unit,
 };
+use super::verdicts::superlative;
 use bytepath_record::{Evidence, Manner, Percentile, Role};
 use bytepath_stats::{
-    Analysis, Comparison, Counted, CpuRule, Direction, End, Metric, ReceiveWork, Row, rejections,
+    Analysis, BetterDirection, Comparison, CountedText, CpuRule, End, Failure, Metric, ReceiveWork,
+    Row, rejections,
 };
 use std::fmt::Display;
 
@@ -14,51 +16,32 @@ use std::fmt::Display;
 const NOTABLE_OTHER: f64 = 0.05;
 const NOTABLE_IOWAIT: f64 = 0.01;
 
-/// A cell that has the best mean in one question: what comes first, not what is
-/// shown to be better, which is the verdict next to it.
-pub(crate) struct Leader<'a> {
-    pub question: Metric,
-    pub row: &'a Row,
-    /// Its figure, with the unit.
-    pub figure: String,
-    /// That of the baseline, without; `None` if it leads itself.
-    pub base: Option<String>,
-}
-
-impl Leader<'_> {
-    /// In what it leads: "highest mean throughput".
-    pub(crate) fn title(&self) -> String {
-        match self.question {
-            Metric::Rate => format!("highest mean {}", self.row.work.terms().rate),
-            Metric::Cpu => "least CPU".into(),
-            Metric::Instructions => "fewest instructions".into(),
-            Metric::Latency(percentile) => format!("lowest {}", percentile.name()),
-        }
-    }
-}
-
-/// Who leads in what, among the cells that do the baseline's work: rate, cost, and the
-/// tail of the latency; in instructions alone where no speed was measured. Empty where
-/// nothing was.
-pub(crate) fn leaders(analysis: &Analysis) -> Vec<Leader<'_>> {
+/// The cells with the best mean among those that do the baseline's work, each as a line: in
+/// rate, cost, and the tail of the latency; in instructions alone where no speed was measured.
+/// That is what comes first, not what is shown to be better, which is the verdict next to it.
+fn leaders(analysis: &Analysis) -> Vec<(String, String)> {
     let work = analysis.work();
     let rows = || analysis.rows.iter().filter(|r| r.status.measured > 0 && r.work == work);
     let leader = |question: Metric| {
-        let figure = |row: &Row| mean(analysis, row, question);
-        let all = rows().filter_map(|row| Some((row, figure(row)?)));
+        let mean = |row: &Row| mean(analysis, row, question);
+        let all = rows().filter_map(|row| Some((row, mean(row)?)));
         let (row, best) = match question.direction() {
-            Direction::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
-            Direction::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
+            BetterDirection::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
+            BetterDirection::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
         }?;
-        let base = rows().find(|r| r.baseline && !row.baseline).and_then(figure);
         let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
         let ends = if is_cost { ", both ends" } else { "" };
-        Some(Leader {
-            question,
-            row,
-            figure: format!("{} {}{ends}", shown(question, work, best), unit(question, work)),
-            base: base.map(|base| shown(question, work, base)),
-        })
+        let best = format!("{} {}{ends}", figure(question, work, best), unit(question, work));
+        if question == Metric::Rate {
+            let text = format!("{}: {best}{}", row.cell, standing(row, analysis));
+            return Some(("highest".to_owned(), text));
+        }
+        let base = rows().find(|r| r.baseline && !row.baseline).and_then(mean);
+        let base = base.map(|base| figure(question, work, base));
+        let than = base.map(|base| format!(" ({} {base})", analysis.baseline)).unwrap_or_default();
+        let word = row.comparison(question).map(|c| format!(": {}", c.verdict.word()));
+        let text = format!("{}: {best}{than}{}", row.cell, word.unwrap_or_default());
+        Some((superlative(question, work), text))
     };
     if analysis.functional.is_some() {
         return leader(Metric::Instructions).into_iter().collect();
@@ -84,23 +67,7 @@ pub(crate) fn answer(analysis: &Analysis) -> Vec<(String, String)> {
     let leaders = leaders(analysis);
     let functional = functional(analysis);
     let opening = functional.or_else(|| leaders.is_empty().then(|| nothing(analysis)));
-    let line = |leader: &Leader| {
-        let Leader { question, row, figure, base } = leader;
-        if *question == Metric::Rate {
-            let text = format!("{}: {figure}{}", row.cell, standing(row, analysis));
-            return ("highest".to_owned(), text);
-        }
-        let than = base.as_ref().map(|base| format!(" ({} {base})", analysis.baseline));
-        let word = row.comparison(*question).map(|c| format!(": {}", c.verdict.word()));
-        let text = format!(
-            "{}: {figure}{}{}",
-            row.cell,
-            than.unwrap_or_default(),
-            word.unwrap_or_default()
-        );
-        (leader.title(), text)
-    };
-    opening.map(|text| (String::new(), text)).into_iter().chain(leaders.iter().map(line)).collect()
+    opening.map(|text| (String::new(), text)).into_iter().chain(leaders).collect()
 }
 
 /// The text where nothing was measured: why, and what helps.
@@ -163,7 +130,7 @@ fn standing(row: &Row, analysis: &Analysis) -> String {
 }
 
 /// The label, or all of them with their counts where trials disagree.
-pub(crate) fn labels(labels: &[Counted]) -> String {
+pub(crate) fn labels(labels: &[CountedText]) -> String {
     match labels {
         [] => NONE.into(),
         [one] => one.text.clone(),
@@ -204,27 +171,23 @@ fn was_copied_on_the_way(row: &Row) -> bool {
 pub(crate) fn cpu_rule(analysis: &Analysis) -> String {
     let ends = || analysis.rows.iter().flat_map(|row| Role::ALL.map(|role| (row, row.end(role))));
     let rules = || ends().filter_map(|(_, e)| e.cpu.as_ref().map(|cpu| (cpu.rule, cpu.exact)));
-    let whole = |wanted| {
-        rules().any(|(rule, exact)| matches!(rule, CpuRule::WholeCpu(_)) && exact == wanted)
+    let whole = |is_exact| {
+        rules().any(|(rule, exact)| matches!(rule, CpuRule::WholeCpu(_)) && exact == is_exact)
     };
-    let mut parts: Vec<String> = Vec::new();
-    if whole(true) {
-        parts.push(
+    let by_threads = rules().any(|(rule, _)| rule == CpuRule::Threads);
+    let sentences = [
+        whole(true).then_some(
             "CPU, exact: threads and io_uring workers of the role, softirqs and interrupts of its \
-             own CPU; iowait is idle, work of others is excluded."
-                .into(),
-        );
-    }
-    if whole(false) {
-        parts.push("CPU: busy time of the role's own CPU, split by ticks; iowait is idle.".into());
-    }
-    if rules().any(|(rule, _)| rule == CpuRule::Threads) {
-        parts.push(
+             own CPU; iowait is idle, work of others is excluded.",
+        ),
+        whole(false)
+            .then_some("CPU: busy time of the role's own CPU, split by ticks; iowait is idle."),
+        by_threads.then_some(
             "CPU: run time of the role's threads; softirq that interrupts them is in sys, \
-             softirq on an idle CPU is not seen."
-                .into(),
-        );
-    }
+             softirq on an idle CPU is not seen.",
+        ),
+    ];
+    let mut parts: Vec<String> = sentences.into_iter().flatten().map(str::to_owned).collect();
     let notable = |part: fn(&End) -> Option<f64>, above: f64| -> Vec<String> {
         let name = |(row, end): (&Row, &End)| {
             let part = part(end).filter(|p| *p > above)?;
@@ -281,24 +244,20 @@ pub(crate) fn middle_rule(analysis: &Analysis) -> Option<String> {
 /// Evidence summary for one endpoint.
 pub(crate) fn evidence(end: &End) -> String {
     let Some(ledger) = &end.ledger else { return "kept no ledger".into() };
-    let mut parts = Vec::new();
-    for manner in [Manner::NotCopied, Manner::Copied, Manner::Discarded, Manner::Unknown] {
-        let share = ledger.part(manner);
-        if share > 0.0 {
-            let sources: Vec<String> = ledger.evidence_of(manner).into_iter().map(source).collect();
-            let by = if sources.is_empty() { "no evidence".into() } else { sources.join(", ") };
-            parts.push(format!("{} {} ({by})", percent(share), manner.words()));
-        }
-    }
-    let mut text = parts.join(", ");
-    let w = end.witness;
-    text += &match (w.shared, w.copied) {
+    let manners = [Manner::NotCopied, Manner::Copied, Manner::Discarded, Manner::Unknown];
+    let part = |manner: Manner| {
+        let share = Some(ledger.part(manner)).filter(|share| *share > 0.0)?;
+        let sources: Vec<String> = ledger.evidence_of(manner).into_iter().map(source).collect();
+        let by = if sources.is_empty() { "no evidence".into() } else { sources.join(", ") };
+        Some(format!("{} {} ({by})", percent(share), manner.words()))
+    };
+    let witness = match (end.witness.shared, end.witness.copied) {
         (0, 0) => String::new(),
         (_, 0) => ", witness page shared".into(),
         (0, _) => ", witness page copied".into(),
         (s, c) => format!(", witness page shared in {s}, copied in {c} trials"),
     };
-    text
+    manners.into_iter().filter_map(part).collect::<Vec<_>>().join(", ") + &witness
 }
 
 fn source(e: &Evidence) -> String {
@@ -308,40 +267,27 @@ fn source(e: &Evidence) -> String {
     format!("{}: {}, {} events", e.source, bytes(e.bytes as f64), amount(e.events as f64))
 }
 
-/// A cell, or some of its trials, without a number.
-pub(crate) struct Unmeasured<'a> {
-    pub row: &'a Row,
-    pub reason: String,
-    /// What would help; may be empty.
-    pub remedy: &'a str,
-}
+/// A cell, or some of its trials, without a number: why, and what would help, which may be empty.
+type Unmeasured<'a> = (&'a Row, String, &'a str);
 
 /// Cells that cannot run on this host.
 pub(crate) fn unavailable(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
-    let of = |row| -> Option<Unmeasured> {
-        let row: &Row = row;
-        let (reason, remedy) = row.status.unavailable.as_ref()?;
-        Some(Unmeasured { row, reason: reason.clone(), remedy })
-    };
-    all(analysis).filter_map(of).collect()
+    let rows = all(analysis).filter_map(|row| Some((row, row.status.unavailable.as_ref()?)));
+    rows.map(|(row, (reason, remedy))| (row, reason.clone(), remedy.as_str())).collect()
 }
 
 /// Trials that failed, or that an event invalidated: none of them counts.
 pub(crate) fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
-    let mut unmeasured = Vec::new();
-    for row in all(analysis) {
-        let status = &row.status;
-        let of = status.ended();
-        for failure in &status.failed {
-            let reason = format!("{} of {of}: {}", failure.count, failure.fault.message);
-            let remedy = failure.fault.remedy.as_deref().unwrap_or("");
-            unmeasured.push(Unmeasured { row, reason, remedy });
-        }
-        for reason in rejections(&status.rejected, of as usize) {
-            unmeasured.push(Unmeasured { row, reason, remedy: "" });
-        }
-    }
-    unmeasured
+    let trials = all(analysis).flat_map(|row| {
+        let of = row.status.ended();
+        let failed = row.status.failed.iter().map(move |Failure { fault, count }| {
+            let reason = format!("{count} of {of}: {}", fault.message);
+            (row, reason, fault.remedy.as_deref().unwrap_or(""))
+        });
+        let rejected = rejections(&row.status.rejected, of as usize).into_iter();
+        failed.chain(rejected.map(move |reason| (row, reason, "")))
+    });
+    trials.collect()
 }
 
 /// Cells that have no trial at all.
@@ -363,11 +309,9 @@ pub(crate) fn profiles(analysis: &Analysis) -> Option<String> {
     };
     text += &format!(", {} at {} Hz", note.event, note.rate);
     if let Some(cost) = &note.cost {
-        let range = cost.interval.map(|i| format!(" {}", interval(i.low, i.high)));
         text += &format!(
-            "; with sampling {}{} of the {} without{}",
-            ratio(cost.ratio),
-            range.unwrap_or_default(),
+            "; with sampling {} of the {} without{}",
+            ratio_text(cost.ratio, cost.interval),
             analysis.work().terms().rate,
             // A trial that runs alone has its caches to itself.
             if cost.same_design { "" } else { ", where cells took turns; here they ran alone" }
@@ -386,17 +330,12 @@ pub(crate) fn profiles(analysis: &Analysis) -> Option<String> {
 /// trials, notes of the engines.
 pub(crate) fn warnings(analysis: &Analysis) -> Vec<String> {
     let mut lines: Vec<String> = analysis.remarks.clone();
-    for row in analysis.rows.iter().chain(&analysis.null) {
-        if let Some(pace) = row.pace.as_ref().filter(|p| p.stalled_trials > 0) {
-            lines.push(format!(
-                "{}: the flow stalled for {} s in {} of {}",
-                row.cell,
-                number(pace.stalled, 1),
-                pace.stalled_trials,
-                plural(row.status.measured.into(), "trial"),
-            ));
-        }
-    }
+    lines.extend(all(analysis).filter_map(|row| {
+        let pace = row.pace.as_ref().filter(|pace| pace.stalled_trials > 0)?;
+        let trials = plural(row.status.measured.into(), "trial");
+        let (seconds, stalled) = (number(pace.stalled, 1), pace.stalled_trials);
+        Some(format!("{}: the flow stalled for {seconds} s in {stalled} of {trials}", row.cell))
+    }));
     lines.extend(strayed(analysis));
     lines.extend(analysis.warnings.iter().map(counted));
     for row in &analysis.rows {
@@ -410,7 +349,7 @@ pub(crate) fn warnings(analysis: &Analysis) -> Vec<String> {
 }
 
 /// A sentence and how often it occurs.
-pub(crate) fn counted(sentence: &Counted) -> String {
+pub(crate) fn counted(sentence: &CountedText) -> String {
     match sentence.count {
         0 | 1 => sentence.text.clone(),
         n => format!("{} ({} similar)", sentence.text, n - 1),

@@ -1,7 +1,7 @@
 //! The verdicts in words, and the rules that they rest on; the same in every
 //! format.
 
-use super::figures::{interval, level, percent, plural, probability, ratio};
+use super::figures::{effect_text, level, percent, plural, probability, ratio};
 use bytepath_record::Work;
 use bytepath_stats::{
     Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Metric, Row, STEAL_LIMIT, Test, Verdict,
@@ -24,6 +24,16 @@ pub(crate) fn subject(question: Metric, work: Work) -> String {
     }
 }
 
+/// What is best of a question: "highest throughput".
+pub(crate) fn superlative(question: Metric, work: Work) -> String {
+    match question {
+        Metric::Rate => format!("highest {}", work.terms().rate),
+        Metric::Cpu => "least CPU".into(),
+        Metric::Instructions => "fewest instructions".into(),
+        Metric::Latency(percentile) => format!("lowest {}", percentile.name()),
+    }
+}
+
 /// A comparison in a sentence: the word, what it rests on, what more blocks would
 /// show.
 pub(crate) fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
@@ -37,11 +47,8 @@ pub(crate) fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
     let Some(effect) = &comparison.effect else {
         return format!("{word}: no block has measurements of both");
     };
-    let mut text = format!("{word} {}", ratio(effect.ratio));
-    if let Some(i) = &effect.interval {
-        text += &format!(" {}", interval(i.low, i.high));
-    }
-    text += &format!(", {}", plural(effect.blocks as u64, "block"));
+    let blocks = plural(effect.blocks as u64, "block");
+    let mut text = format!("{word} {}, {blocks}", effect_text(Some(effect)));
     if let Some(test) = &comparison.test {
         text += &format!(", {}", chance(test, comparison.verdict));
     }
@@ -71,16 +78,7 @@ pub(crate) fn sentence(comparison: &Comparison, analysis: &Analysis) -> String {
             let unit = Work::Bytes.terms().unit;
             text += &format!(": both are at {at}, within {margin}; compare CPU per {unit}");
         }
-        Verdict::Faster
-        | Verdict::Slower
-        | Verdict::LessCpu
-        | Verdict::MoreCpu
-        | Verdict::FewerInstructions
-        | Verdict::MoreInstructions
-        | Verdict::LowerLatency
-        | Verdict::HigherLatency
-        | Verdict::NotComparable
-        | Verdict::Functional => {}
+        _ => {}
     }
     if effect.left_out > 0 {
         let left = plural(effect.left_out as u64, "block");
@@ -111,12 +109,11 @@ pub(crate) fn noise(analysis: &Analysis, question: Metric) -> String {
     let e = &noise.effect;
     format!(
         "Noise: {cell} against itself came out between {} and {} in single blocks ({}), on average \
-         {}{}. An average difference below {} is within the noise.",
+         {}. An average difference below {} is within the noise.",
         ratio(e.range.0),
         ratio(e.range.1),
         e.blocks,
-        ratio(e.ratio),
-        e.interval.map(|i| format!(" {}", interval(i.low, i.high))).unwrap_or_default(),
+        effect_text(Some(e)),
         percent(noise.floor),
     )
 }

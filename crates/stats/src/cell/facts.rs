@@ -2,8 +2,8 @@
 //! and for two cells how much that differs.
 
 use crate::estimate::Summary;
-use crate::trial::{Costs, ENGINE_RUN};
-use bytepath_math::{StandardError, welch};
+use crate::trial::{Costs, ENGINE_RUN, sum_of};
+use bytepath_math::welch;
 use bytepath_record::{Cell, Hops, Reading, Role, Scope, Trial, TrialStatus, Work};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fact {
     #[serde(flatten)]
-    pub what: What,
+    pub what: FactKind,
     pub value: Summary,
 }
 
 /// What a [`Fact`] is of. A frame is one that was received within the window.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "fact")]
-pub enum What {
+pub enum FactKind {
     /// Frames received a second.
     Rate,
     /// Part of the generated frames that was dropped somewhere.
@@ -89,39 +89,42 @@ pub(crate) fn facts(
     let trials: Vec<(&Trial, Hops)> =
         measured.iter().filter_map(|trial| Some((*trial, trial.hops?))).collect();
     let mut all = Vec::new();
-    let mut add = |what: What, values: Vec<f64>| {
-        let value = Summary::of(values).map(|summary| summary.at(confidence));
+    let mut add = |what: FactKind, values: Vec<f64>| {
+        let value = Summary::with_interval(values, confidence);
         all.extend(value.map(|value| Fact { what, value }));
     };
     let each = |of: &dyn Fn(&Trial, &Hops) -> Option<f64>| -> Vec<f64> {
         trials.iter().filter_map(|(trial, hops)| of(trial, hops)).collect()
     };
     let part = |some: u64, all: u64| (all > 0).then(|| some as f64 / all as f64);
-    add(What::Rate, each(&|trial, _| trial.rate()));
-    add(What::Lost, each(&|_, hops| part(hops.lost(), hops.generated())));
-    add(What::TurnedBack, each(&|_, hops| part(hops.turned_back(), hops.offered)));
+    add(FactKind::Rate, each(&|trial, _| trial.rate()));
+    add(FactKind::Lost, each(&|_, hops| part(hops.lost(), hops.generated())));
+    add(FactKind::TurnedBack, each(&|_, hops| part(hops.turned_back(), hops.offered)));
     for role in Role::ALL {
-        add(What::Busy { role }, each(&|trial, _| busy(cell, trial, role)));
-        add(What::Cost { role }, each(&|trial, _| cost(cell, trial, role)));
+        add(FactKind::Busy { role }, each(&|trial, _| busy(cell, trial, role)));
+        add(FactKind::Cost { role }, each(&|trial, _| cost(cell, trial, role)));
         let slept = |workers| move |trial: &Trial| sleeps(trial, role, workers);
-        add(What::Sleeps { role }, each(&|trial, _| per_frame(trial, slept(false)(trial))));
-        add(What::WorkerSleeps { role }, each(&|trial, _| per_frame(trial, slept(true)(trial))));
+        add(FactKind::Sleeps { role }, each(&|trial, _| per_frame(trial, slept(false)(trial))));
+        add(
+            FactKind::WorkerSleeps { role },
+            each(&|trial, _| per_frame(trial, slept(true)(trial))),
+        );
     }
     for (what, metric) in [
-        (What::Spinning, "locks.spin"),
-        (What::Requeues, "nic.qdisc.requeues"),
-        (What::Reschedules, "ipis.reschedule"),
-        (What::Calls, "ipis.call"),
-        (What::NetTx, "softirqs.net_tx"),
-        (What::NetRx, "softirqs.net_rx"),
+        (FactKind::Spinning, "locks.spin"),
+        (FactKind::Requeues, "nic.qdisc.requeues"),
+        (FactKind::Reschedules, "ipis.reschedule"),
+        (FactKind::Calls, "ipis.call"),
+        (FactKind::NetTx, "softirqs.net_tx"),
+        (FactKind::NetRx, "softirqs.net_rx"),
     ] {
         add(what, each(&|trial, _| per_frame(trial, sum(trial, metric))));
     }
-    add(What::Stops, each(&|trial, _| per_frame(trial, stops(trial))));
-    add(What::Waits, each(&|trial, _| per_frame(trial, calls(trial, &WAITS))));
-    add(What::Reads, each(&|trial, _| per_frame(trial, calls(trial, &READS))));
+    add(FactKind::Stops, each(&|trial, _| per_frame(trial, stops(trial))));
+    add(FactKind::Waits, each(&|trial, _| per_frame(trial, calls(trial, &WAITS))));
+    add(FactKind::Reads, each(&|trial, _| per_frame(trial, calls(trial, &READS))));
     // Counted from the first frame to the last.
-    for (what, metric) in [(What::Wakes, WAKES), (What::Batches, "vhost.batches")] {
+    for (what, metric) in [(FactKind::Wakes, WAKES), (FactKind::Batches, "vhost.batches")] {
         let part = |trial: &Trial, hops: &Hops| {
             Some(sum(trial, metric)? / hops.received as f64).filter(|each| each.is_finite())
         };
@@ -138,7 +141,7 @@ pub(crate) fn facts(
 /// How far two cells differ in one thing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FactStep<'a> {
-    pub what: &'a What,
+    pub what: &'a FactKind,
     pub before: Summary,
     pub after: Summary,
     /// Half the width of the interval of the difference (Welch's); `None` below two trials of each.
@@ -159,23 +162,19 @@ impl FactStep<'_> {
 /// What is known of two cells, in the order of the facts. No one who was woken in one and not
 /// in the other is left out.
 pub fn fact_steps<'a>(before: &'a [Fact], after: &'a [Fact], confidence: f64) -> Vec<FactStep<'a>> {
-    let find = |all: &[Fact], what: &What| {
+    let find = |all: &[Fact], what: &FactKind| {
         all.iter().find(|fact| fact.what == *what).map(|fact| fact.value)
     };
-    let is_woken = |what: &What| matches!(what, What::Woken { .. });
-    let never = |all: &[Fact], what: &What| {
-        let seen = all.iter().find(|fact| is_woken(&fact.what) && is_woken(what))?;
-        Summary::of(vec![0.0; seen.value.n])
+    let is_woken = |what: &FactKind| matches!(what, FactKind::Woken { .. });
+    let never = |all: &[Fact], what: &FactKind| {
+        let other = all.iter().find(|fact| is_woken(&fact.what) && is_woken(what))?;
+        Summary::of(vec![0.0; other.value.n])
     };
     let only_after = after.iter().filter(|fact| find(before, &fact.what).is_none());
     let step = |fact: &'a Fact| {
         let of = |all| find(all, &fact.what).or_else(|| never(all, &fact.what));
         let (before, after) = (of(before)?, of(after)?);
-        let error = |s: &Summary| {
-            let size = s.stddev? / (s.n as f64).sqrt();
-            Some(StandardError { size, freedom: s.n as f64 - 1.0 })
-        };
-        let errors = error(&before).zip(error(&after));
+        let errors = before.error().zip(after.error());
         let half_width = errors.and_then(|(a, b)| welch(&[a, b]).half_width(confidence));
         Some(FactStep { what: &fact.what, before, after, half_width })
     };
@@ -190,23 +189,16 @@ fn per_frame(trial: &Trial, amount: Option<f64>) -> Option<f64> {
 /// Everything of one metric: of a machine, all of its CPUs, all flows or devices. What is counted by
 /// function is added up as well.
 fn sum(trial: &Trial, metric: &str) -> Option<f64> {
-    let counts = |r: &&Reading| {
-        r.metric == metric && !matches!(r.scope, Scope::Function(_) | Scope::FunctionOf(..))
-    };
-    let mut found = trial.readings.iter().filter(counts).peekable();
-    found.peek()?;
-    Some(found.map(|reading| reading.value).sum())
+    let is_function = |scope: &Scope| matches!(scope, Scope::Function(_) | Scope::FunctionOf(..));
+    sum_of(trial, |r| r.metric == metric && !is_function(&r.scope))
 }
 
 /// `nic.tx-0.tx-stop` and its like, of the sender's device.
 fn stops(trial: &Trial) -> Option<f64> {
-    let is_stop = |r: &&Reading| {
+    sum_of(trial, |r| {
         let of_queue = r.metric.starts_with("nic.tx-") && r.metric.ends_with(".tx-stop");
         of_queue && matches!(r.scope, Scope::Link(Role::Sender, _))
-    };
-    let mut found = trial.readings.iter().filter(is_stop).peekable();
-    found.peek()?;
-    Some(found.map(|reading| reading.value).sum())
+    })
 }
 
 /// What every sink of frames did, in the same words, as far as it was seen: within the window
@@ -235,8 +227,8 @@ pub fn sink(trial: &Trial) -> Vec<(&'static str, f64)> {
 
 fn calls(trial: &Trial, names: &[&str]) -> Option<f64> {
     let calls = &trial.role(Role::Receiver)?.calls;
-    let own = calls.iter().filter(|call| names.contains(&call.name.as_str()));
-    let sum: u64 = own.map(|call| call.calls).sum();
+    let named = calls.iter().filter(|call| names.contains(&call.name.as_str()));
+    let sum: u64 = named.map(|call| call.calls).sum();
     (sum > 0).then_some(sum as f64)
 }
 
@@ -269,32 +261,30 @@ fn sleeps(trial: &Trial, role: Role, workers: bool) -> Option<f64> {
     let name = role.to_string();
     let is_flow =
         |thread: &str| thread.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'));
-    let wanted = |thread: &str| if workers { in_its_place(thread) } else { is_flow(thread) };
-    let threads = &trial.role(role)?.threads;
-    let mut own = threads.iter().filter(|one| wanted(&one.name)).peekable();
-    own.peek()?;
-    Some(own.map(|one| one.voluntary as f64).sum())
+    let counts = |thread: &str| if workers { in_its_place(thread) } else { is_flow(thread) };
+    let threads = trial.role(role)?.threads.iter().filter(|thread| counts(&thread.name));
+    threads.map(|thread| thread.voluntary as f64).reduce(|sum, one| sum + one)
 }
 
 /// Who was woken by whom, from which CPU and to which, as the meter `handoffs` reports:
 /// `handoffs.woken.BY.FROM-TO`.
-fn woken(trials: &[&Trial]) -> BTreeMap<What, Vec<f64>> {
-    let mut found: BTreeMap<What, Vec<f64>> = BTreeMap::new();
+fn woken(trials: &[&Trial]) -> BTreeMap<FactKind, Vec<f64>> {
+    let mut all: BTreeMap<FactKind, Vec<f64>> = BTreeMap::new();
     for (at, trial) in trials.iter().enumerate().filter(|(_, trial)| trial.work == Work::Packets) {
         for reading in &trial.readings {
             let Some(what) = woken_by(reading) else { continue };
             let Some(each) = per_frame(trial, Some(reading.value)) else { continue };
-            found.entry(what).or_insert_with(|| vec![0.0; trials.len()])[at] += each;
+            all.entry(what).or_insert_with(|| vec![0.0; trials.len()])[at] += each;
         }
     }
-    found
+    all
 }
 
-fn woken_by(reading: &Reading) -> Option<What> {
+fn woken_by(reading: &Reading) -> Option<FactKind> {
     let Scope::Threads(role, group) = &reading.scope else { return None };
     let (by, cpus) = reading.metric.strip_prefix("handoffs.woken.")?.split_once('.')?;
     let (from, to) = cpus.split_once('-')?;
-    Some(What::Woken {
+    Some(FactKind::Woken {
         role: *role,
         group: group.clone(),
         by: by.to_owned(),
@@ -341,7 +331,7 @@ mod tests {
         trial
     }
 
-    fn value(facts: &[Fact], what: &What) -> Option<f64> {
+    fn value(facts: &[Fact], what: &FactKind) -> Option<f64> {
         facts.iter().find(|fact| fact.what == *what).map(|fact| fact.value.mean)
     }
 
@@ -356,52 +346,56 @@ mod tests {
         let all = facts(&cell("frames"), &[&one, &two], &[profile, other], 0.95);
         let role = Role::Receiver;
         for (what, expected) in [
-            (What::Rate, 500.0),
-            (What::Lost, 0.0),
-            (What::TurnedBack, 0.5),
-            (What::Sleeps { role }, 0.02),
-            (What::WorkerSleeps { role }, 0.04),
-            (What::Reads, 1.1),
-            (What::Waits, 0.1),
-            (What::Reschedules, 0.5),
-            (What::Wakes, 0.02),
+            (FactKind::Rate, 500.0),
+            (FactKind::Lost, 0.0),
+            (FactKind::TurnedBack, 0.5),
+            (FactKind::Sleeps { role }, 0.02),
+            (FactKind::WorkerSleeps { role }, 0.04),
+            (FactKind::Reads, 1.1),
+            (FactKind::Waits, 0.1),
+            (FactKind::Reschedules, 0.5),
+            (FactKind::Wakes, 0.02),
             (woken_fact(), 0.5),
         ] {
             assert_eq!(value(&all, &what), Some(expected), "{what:?}");
         }
-        assert_eq!(value(&all, &What::Spinning), None, "a meter that did not run is not a zero");
+        assert_eq!(
+            value(&all, &FactKind::Spinning),
+            None,
+            "a meter that did not run is not a zero"
+        );
         let sink = sink(&one);
         assert!(sink.contains(&("sink.sleeps", 10.0)), "{sink:?}");
         assert!(sink.contains(&("sink.frames-per-sleep", 100.0)), "{sink:?}");
         assert!(sink.contains(&("sink.frames-per-wake", 50.0)), "2000 in all: {sink:?}");
         assert!(sink.contains(&("sink.frames-per-wait", 10.0)), "{sink:?}");
-        assert_eq!(value(&all, &What::Sleeps { role: Role::Sender }), None);
+        assert_eq!(value(&all, &FactKind::Sleeps { role: Role::Sender }), None);
         assert_eq!(facts(&cell("a"), &[&trial("a", 0, 1.0, 10)], &[], 0.95), []);
     }
 
-    fn woken_fact() -> What {
+    fn woken_fact() -> FactKind {
         let (role, group, by) = (Role::Receiver, "flows".into(), "sender".into());
-        What::Woken { role, group, by, from: 0, to: 1 }
+        FactKind::Woken { role, group, by, from: 0, to: 1 }
     }
 
     #[test]
     fn a_step_is_resolved_by_the_spread_of_both_cells() {
-        let fact = |what: What, values: &[f64]| Fact {
+        let fact = |what: FactKind, values: &[f64]| Fact {
             what,
             value: Summary::of(values.iter().copied()).unwrap(),
         };
-        let before = [fact(What::Rate, &[1.0, 2.0, 3.0]), fact(What::Reads, &[1.0])];
-        let mut after = vec![fact(What::Rate, &[3.0, 5.0, 7.0]), fact(What::Lost, &[0.5])];
+        let before = [fact(FactKind::Rate, &[1.0, 2.0, 3.0]), fact(FactKind::Reads, &[1.0])];
+        let mut after = vec![fact(FactKind::Rate, &[3.0, 5.0, 7.0]), fact(FactKind::Lost, &[0.5])];
         let steps = fact_steps(&before, &after, 0.95);
         // Only what is known of both, with Welch's interval as in the crate `math`.
         let [step] = steps.as_slice() else { panic!("{steps:?}") };
-        assert_eq!((step.what, step.change()), (&What::Rate, 3.0));
+        assert_eq!((step.what, step.change()), (&FactKind::Rate, 3.0));
         let half = step.half_width.unwrap();
         assert!(half > 4.1 && half < 4.2 && !step.resolved(), "{half}");
         after.push(fact(woken_fact(), &[0.5, 0.5]));
         let mut woken = before.to_vec();
         assert_eq!(fact_steps(&woken, &after, 0.95).len(), 1, "the meter ran in one alone");
-        let elsewhere = What::Woken {
+        let elsewhere = FactKind::Woken {
             role: Role::Sender,
             group: "flows".into(),
             by: "other".into(),

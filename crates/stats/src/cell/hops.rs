@@ -65,12 +65,12 @@ impl HopsRow {
     pub fn of(cell: &Cell, measured: &[&Trial], confidence: f64) -> Option<HopsRow> {
         let trials: Vec<(&Trial, Hops)> =
             measured.iter().filter_map(|trial| Some((*trial, trial.hops?))).collect();
-        let mut hops = Hops::default();
-        trials.iter().for_each(|(_, own)| hops.add(own));
         trials.first()?;
+        let mut hops = Hops::default();
+        trials.iter().for_each(|(_, of_trial)| hops.add(of_trial));
         let over = |figure: &dyn Fn(&Trial, &Hops) -> Option<f64>| {
             let values = trials.iter().filter_map(|(trial, hops)| figure(trial, hops));
-            Summary::of(values).map(|summary| summary.at(confidence))
+            Summary::with_interval(values, confidence)
         };
         // Counts are of the whole trial, rates of its window: this many for each received.
         let rate = |count: fn(&Hops) -> u64| {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_no_frames_has_none() {
+    fn other_work_has_no_hops() {
         assert_eq!(HopsRow::of(&cell("a"), &[&trial("a", 0, 1.0, 10)], 0.95), None);
     }
 }

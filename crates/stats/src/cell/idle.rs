@@ -13,12 +13,12 @@ pub struct IdleShare {
     pub hardware: bool,
     /// Part of the window, the mean over the trials.
     pub share: f64,
-    /// Times it was entered a second; none of what the hardware did.
+    /// Times it was entered a second; `None` of what the hardware did.
     pub entries: Option<f64>,
 }
 
 /// What every state had of the CPU that a role is pinned to, in the order in which the
-/// meter reports them; none of a role that may run anywhere.
+/// meter reports them; empty for a role that may run anywhere.
 pub(crate) fn idle(role: Role, cell: &Cell, measured: &[&Trial]) -> Vec<IdleShare> {
     let Some(cpu) = cell.placement.cpu(role) else { return Vec::new() };
     let scope = Scope::Cpu(cpu);

@@ -8,10 +8,10 @@ mod placement;
 mod pool;
 
 pub(crate) use facts::facts;
-pub use facts::{Fact, FactStep, What, fact_steps, sink};
+pub use facts::{Fact, FactKind, FactStep, fact_steps, sink};
 pub use hops::{HopsRow, RateLimit};
 pub use idle::IdleShare;
 pub(crate) use idle::idle;
 pub use placement::{CpuShare, ELSEWHERE_LIMIT, ReceiveWork, collisions};
-pub use pool::{Counted, Fragments, Shares, rejections};
+pub use pool::{CountedText, Fragments, Shares, rejections};
 pub(crate) use pool::{calls, count, count_exact, fragments, shape, sizes};

@@ -39,18 +39,13 @@ pub struct CpuShare {
 
 impl ReceiveWork {
     /// What the meters `softirqs` and `cpu` saw in the measured trials of a cell on the
-    /// receiver's machine; `None` if one of them did not run.
-    pub fn of(cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
-        ReceiveWork::at(Role::Receiver, cell, measured)
-    }
-
-    /// The same on the sender's machine; `None` if it is the receiver's, too.
-    pub fn of_sender(cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
+    /// machine of an end; `None` if one of them did not run, and of the sender's machine if it is
+    /// the receiver's, too.
+    pub fn of(cell: &Cell, measured: &[&Trial], role: Role) -> Option<ReceiveWork> {
         let apart = measured.iter().any(|trial| trial.has_hosts_apart());
-        apart.then(|| ReceiveWork::at(Role::Sender, cell, measured))?
-    }
-
-    fn at(role: Role, cell: &Cell, measured: &[&Trial]) -> Option<ReceiveWork> {
+        if role == Role::Sender && !apart {
+            return None;
+        }
         let mut sums: BTreeMap<u32, [f64; 3]> = BTreeMap::new();
         let mut wall = 0.0;
         for trial in measured {
@@ -87,7 +82,6 @@ impl ReceiveWork {
             net_rx: net_rx / wall,
         };
         let cpus = sums.into_iter().map(share).filter(|share| share.part > 0.0).collect();
-        let apart = measured.iter().any(|trial| trial.has_hosts_apart());
         let of_sender = cell.softirq_cpu(Role::Sender).filter(|_| !apart);
         Some(ReceiveWork { asked: cell.softirq_cpu(role), asked_of_sender: of_sender, cpus })
     }
@@ -135,14 +129,14 @@ fn sound(value: f64) -> bool {
 /// are no news and not among them. On machines of their own (`apart`) the ends cannot meet.
 /// Also parts on another NUMA node than the device of their link.
 pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut collisions = Vec::new();
     for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
         let named: Vec<(&str, u32)> = match apart {
             true => cell.placement.named_at(role).collect(),
             false => cell.placement.named().collect(),
         };
         let siblings = facts.get(role as usize).map_or(&[][..], |facts| &facts.siblings);
-        found.extend(pairs(&named).filter_map(|((part, cpu), (other, at_cpu))| {
+        collisions.extend(pairs(&named).filter_map(|((part, cpu), (other, at_cpu))| {
             let same_core =
                 siblings.iter().any(|core| core.contains(&cpu) && core.contains(&at_cpu));
             if cpu == at_cpu {
@@ -159,16 +153,16 @@ pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
         let near = facts.get(role as usize).and_then(Facts::cpus_near_link);
         let Some((device, near)) = near else { continue };
         let far = cell.placement.named_at(role).filter(|(_, cpu)| !near.contains(cpu));
-        found.extend(far.map(|(part, cpu)| {
+        collisions.extend(far.map(|(part, cpu)| {
             format!("{part} on CPU {cpu} is on another NUMA node than {device}")
         }));
     }
     let free = cell.placement == Placement::default();
     if let (true, Some(rps)) = (free, cell.link.rps) {
-        found
-            .push(format!("nothing is pinned, but the link's RPS moves receive work to CPU {rps}"));
+        let text = "nothing is pinned, but the link's RPS moves receive work to CPU";
+        collisions.push(format!("{text} {rps}"));
     }
-    found
+    collisions
 }
 
 #[cfg(test)]
@@ -199,28 +193,34 @@ mod tests {
             ("softirqs.net_rx", 0, 300.0),
             ("softirqs.net_rx", 1, 100.0),
         ]);
-        let work = ReceiveWork::of(&c, &[&one, &one]).unwrap();
+        let work = ReceiveWork::of(&c, &[&one, &one], Role::Receiver).unwrap();
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         let [zero, first] = work.cpus.as_slice() else { panic!("{work:?}") };
         assert!(near(zero.part, 0.1) && near(first.part, 0.9), "{work:?}");
         assert!(near(first.softirq, 0.1) && near(first.polling, 0.35) && near(zero.net_rx, 150.0));
         assert!(near(work.elsewhere().unwrap(), 0.1) && !work.strayed());
         c.placement.softirq = SoftirqCpu::Cpu(0);
-        assert!(ReceiveWork::of(&c, &[&one]).unwrap().strayed());
+        assert!(ReceiveWork::of(&c, &[&one], Role::Receiver).unwrap().strayed());
         c.placement.sender_softirq = SoftirqCpu::Cpu(1);
-        assert!(!ReceiveWork::of(&c, &[&one]).unwrap().strayed(), "CPU 1 was requested as well");
-        assert_eq!(ReceiveWork::of_sender(&c, &[&one]), None, "one machine");
+        assert!(
+            !ReceiveWork::of(&c, &[&one], Role::Receiver).unwrap().strayed(),
+            "CPU 1 was requested as well"
+        );
+        assert_eq!(ReceiveWork::of(&c, &[&one], Role::Sender), None, "one machine");
         let mut apart = one.clone();
         let at =
             |role| move |r: &Reading| Reading { scope: r.scope.clone().at_host(role), ..r.clone() };
         let all = Role::ALL.map(|role| one.readings.iter().map(at(role)).collect::<Vec<_>>());
         apart.readings = all.concat();
-        let sender = ReceiveWork::of_sender(&c, &[&apart]).unwrap();
+        let sender = ReceiveWork::of(&c, &[&apart], Role::Sender).unwrap();
         assert!(sender.asked == Some(1) && near(sender.elsewhere().unwrap(), 0.1), "{sender:?}");
-        assert!(ReceiveWork::of(&c, &[&apart]).unwrap().strayed(), "on a machine of its own");
+        assert!(
+            ReceiveWork::of(&c, &[&apart], Role::Receiver).unwrap().strayed(),
+            "on a machine of its own"
+        );
         c.placement = Placement::default();
         c.link.threaded_napi = false;
-        let free = ReceiveWork::of(&c, &[&one]).unwrap();
+        let free = ReceiveWork::of(&c, &[&one], Role::Receiver).unwrap();
         assert_eq!((free.asked, free.elsewhere(), free.strayed()), (None, None, false));
     }
 
@@ -228,12 +228,20 @@ mod tests {
     fn unmetered_receive_work_is_none() {
         let c = cell("a");
         let without = seen(&[("cpu.softirq", 0, 0.5)]);
-        assert_eq!(ReceiveWork::of(&c, &[&without]), None, "the meter softirqs did not run");
+        assert_eq!(
+            ReceiveWork::of(&c, &[&without], Role::Receiver),
+            None,
+            "the meter softirqs did not run"
+        );
         let counts = seen(&[("softirqs.net_rx", 0, 5.0)]);
-        assert_eq!(ReceiveWork::of(&c, &[&counts]), None, "the meter cpu did not run");
+        assert_eq!(
+            ReceiveWork::of(&c, &[&counts], Role::Receiver),
+            None,
+            "the meter cpu did not run"
+        );
         let odd = seen(&[("cpu.softirq", 0, f64::NAN), ("softirqs.net_rx", 0, 1.0)]);
-        assert_eq!(ReceiveWork::of(&c, &[&odd]), None);
-        assert_eq!(ReceiveWork::of(&c, &[]), None);
+        assert_eq!(ReceiveWork::of(&c, &[&odd], Role::Receiver), None);
+        assert_eq!(ReceiveWork::of(&c, &[], Role::Receiver), None);
     }
 
     #[test]

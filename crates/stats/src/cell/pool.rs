@@ -3,21 +3,22 @@
 use bytepath_math::Moments;
 use bytepath_record::{CallRow, Evidence, FragmentCounts, Ledger, Manner, SizeDistribution};
 use serde::Serialize;
+use std::collections::{BTreeSet, HashMap};
 
-/// A sentence, and how many trials said it.
+/// A sentence, and in how many trials it occurs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Counted {
+pub struct CountedText {
     /// The sentence, as the first trial worded it.
     pub text: String,
-    /// How many said it, counting those that differ in their numbers only.
+    /// In how many, counting those that differ in their numbers only.
     pub count: u32,
 }
 
-/// Says what the rejected ones among this many trials were rejected for, given the events of each;
-/// those of the same kinds only once.
+/// What the rejected ones among this many trials were rejected for, in words, given the events of
+/// each; those of the same kinds only once.
 pub fn rejections(events: &[String], of: usize) -> Vec<String> {
     let all = count_by(events.iter().map(String::as_str), kinds).into_iter();
-    let words = |Counted { text, count }: Counted| match count {
+    let words = |CountedText { text, count }: CountedText| match count {
         1 => format!("1 of {of} rejected: {text}"),
         n => format!("{n} of {of} rejected, the first because {text}"),
     };
@@ -26,34 +27,34 @@ pub fn rejections(events: &[String], of: usize) -> Vec<String> {
 
 /// Counts sentences in the order in which they first came. Two that differ only
 /// in their digits are the same sentence: a warning carries its measurement.
-pub(crate) fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+pub(crate) fn count<'a>(sentences: impl IntoIterator<Item = &'a str>) -> Vec<CountedText> {
     count_by(sentences, shape)
 }
 
 fn count_by<'a>(
     sentences: impl IntoIterator<Item = &'a str>,
     kind: fn(&str) -> String,
-) -> Vec<Counted> {
-    let mut counted: Vec<Counted> = Vec::new();
-    let mut shapes: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
+) -> Vec<CountedText> {
+    let mut counted: Vec<CountedText> = Vec::new();
+    let mut kinds: HashMap<String, usize> = HashMap::new();
     for text in sentences {
-        let at = *shapes.entry(kind(text)).or_insert(counted.len());
+        let at = *kinds.entry(kind(text)).or_insert(counted.len());
         match counted.get_mut(at) {
-            Some(known) => known.count += 1,
-            None => counted.push(Counted { text: text.to_owned(), count: 1 }),
+            Some(same) => same.count += 1,
+            None => counted.push(CountedText { text: text.to_owned(), count: 1 }),
         }
     }
     counted
 }
 
 /// Counts words in the order in which they first came; empty ones are not counted.
-pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Counted> {
+pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<CountedText> {
     count_by(words.into_iter().filter(|word| !word.is_empty()), str::to_owned)
 }
 
 /// The kinds of events among those of a trial: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".
 fn kinds(events: &str) -> String {
-    let each: std::collections::BTreeSet<String> = events.split("; ").map(shape).collect();
+    let each: BTreeSet<String> = events.split("; ").map(shape).collect();
     each.into_iter().collect::<Vec<_>>().join("; ")
 }
 
@@ -94,18 +95,10 @@ impl Shares {
     pub fn of<'a>(ledgers: impl IntoIterator<Item = &'a Ledger>) -> Option<Shares> {
         let mut sums = [0u128; 4];
         let mut evidence: Vec<Evidence> = Vec::new();
-        for ledger in ledgers {
-            for (sum, part) in sums.iter_mut().zip([
-                ledger.copied,
-                ledger.not_copied,
-                ledger.discarded,
-                ledger.unknown,
-            ]) {
-                *sum += u128::from(part);
-            }
-            for e in &ledger.evidence {
-                enter(&mut evidence, e);
-            }
+        for l in ledgers {
+            let parts = [l.copied, l.not_copied, l.discarded, l.unknown];
+            sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += u128::from(part));
+            l.evidence.iter().for_each(|one| enter(&mut evidence, one));
         }
         let all: u128 = sums.iter().sum();
         let part = |n: u128| n as f64 / all as f64;
@@ -131,9 +124,9 @@ impl Shares {
 
     /// The evidence for one manner, the weightiest first.
     pub fn evidence_of(&self, manner: Manner) -> Vec<&Evidence> {
-        let mut found: Vec<_> = self.evidence.iter().filter(|e| e.manner == manner).collect();
-        found.sort_by_key(|e| std::cmp::Reverse(e.bytes));
-        found
+        let mut evidence: Vec<_> = self.evidence.iter().filter(|e| e.manner == manner).collect();
+        evidence.sort_by_key(|e| std::cmp::Reverse(e.bytes));
+        evidence
     }
 }
 
@@ -143,9 +136,9 @@ fn is_zero(part: &f64) -> bool {
 
 fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
     match evidence.iter_mut().find(|e| e.manner == new.manner && e.source == new.source) {
-        Some(known) => {
-            known.bytes = known.bytes.saturating_add(new.bytes);
-            known.events = known.events.saturating_add(new.events);
+        Some(same) => {
+            same.bytes = same.bytes.saturating_add(new.bytes);
+            same.events = same.events.saturating_add(new.events);
         }
         None => evidence.push(new.clone()),
     }
@@ -186,16 +179,17 @@ impl Pool {
         self.means.add(row.avg);
     }
 
-    fn end(mut self) -> CallRow {
-        let row = &mut self.row;
-        let n = row.calls as f64;
-        row.avg = row.total / n;
-        row.stddev_percent = self.means.stddev().map_or(0.0, |sd| 100.0 * sd / self.means.mean());
-        for figure in [&mut row.total, &mut row.min, &mut row.avg, &mut row.max] {
-            *figure = finite(*figure);
+    fn end(self) -> CallRow {
+        let CallRow { calls, total, min, max, .. } = self.row;
+        let stddev = self.means.stddev().map_or(0.0, |sd| 100.0 * sd / self.means.mean());
+        CallRow {
+            total: finite(total),
+            min: finite(min),
+            avg: finite(total / calls as f64),
+            max: finite(max),
+            stddev_percent: finite(stddev),
+            ..self.row
         }
-        row.stddev_percent = finite(row.stddev_percent);
-        self.row
     }
 }
 

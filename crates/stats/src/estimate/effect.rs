@@ -44,7 +44,7 @@ pub struct Effect {
 }
 
 /// The first blocks of a study that may stop early. Every interval is then at
-/// least as wide as their spread says: see `should_stop`.
+/// least as wide as their spread requires: see `should_stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Opening {
     /// How many blocks these are, at least two.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_ratio_is_left_out_and_said() {
+    fn blocks_without_a_ratio_are_counted_as_left_out() {
         assert_eq!(Effect::of(&[], 0.95), None);
         assert_eq!(Effect::of(&[(0.0, 1.0), (1.0, -1.0), (1.0, f64::NAN)], 0.95), None);
         let one = Effect::of(&[(1.0, 2.0), (0.0, 1.0)], 0.95).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_covers_the_truth_as_often_as_it_says() {
+    fn interval_covers_the_truth_at_its_confidence() {
         // The true ratio is 1.05, the noise log-normal with 8 %. Over 4000 made-up
         // studies of 5 blocks, 95 % coverage has a standard error of 0.34 %.
         let mut random = bytepath_math::Random::new(1);

@@ -12,8 +12,8 @@ const LOG_BOUND: f64 = 700.0;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub log_mean: f64,
-    /// Every standard error that counts; `None` if one value says nothing of
-    /// its spread. Where there are several, the widest interval holds.
+    /// Every standard error that counts; empty if there is one value, which has no
+    /// spread. Where there are several, the widest interval holds.
     pub errors: Vec<StandardError>,
 }
 

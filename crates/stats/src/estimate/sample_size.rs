@@ -2,7 +2,7 @@
 
 use bytepath_math::two_sided;
 
-/// Most blocks that a plan will refer to; above that it says "more".
+/// Most blocks that a plan will refer to; above that it is "more".
 pub(crate) const MOST_BLOCKS: u32 = 1000;
 
 /// The probability with which a plan answers.
@@ -20,9 +20,9 @@ pub(crate) const POWER_OF_PLAN: f64 = 0.8;
 pub(crate) fn blocks_for(stddev: f64, margin: f64, different: f64, equivalent: f64) -> Option<u32> {
     let enough = |n: u32| {
         let t = |confidence| two_sided(confidence, f64::from(n) - 1.0);
-        let seen = t(different).zip(t(one_sided(POWER_OF_PLAN))).map(|(a, b)| a + b);
+        let detects = t(different).zip(t(one_sided(POWER_OF_PLAN))).map(|(a, b)| a + b);
         let fits = t(equivalent).zip(t(POWER_OF_PLAN)).map(|(a, b)| a + b);
-        let errors = seen.zip(fits).map(|(a, b)| a.max(b));
+        let errors = detects.zip(fits).map(|(a, b)| a.max(b));
         errors.is_some_and(|errors| errors * stddev / f64::from(n).sqrt() <= margin)
     };
     // What n allows grows with n, so the first that is enough is found by halving.

@@ -13,7 +13,7 @@ pub struct Summary {
     pub min: f64,
     pub max: f64,
     /// Sample standard deviation (n - 1 below the line); `None` below two values,
-    /// because one value says nothing of its spread.
+    /// because one value has no spread.
     pub stddev: Option<f64>,
     /// Where the true mean lies, by Student's t; `None` below two values, and none
     /// where it was not requested.
@@ -36,16 +36,26 @@ impl Summary {
         Some(Summary { n, mean, median, min, max, stddev, interval: None })
     }
 
+    /// Summarises with the t interval of the mean at this confidence.
+    pub fn with_interval(
+        values: impl IntoIterator<Item = f64>,
+        confidence: f64,
+    ) -> Option<Summary> {
+        Summary::of(values).map(|summary| summary.at(confidence))
+    }
+
     /// The same with the t interval of the mean at this confidence.
-    pub fn at(mut self, confidence: f64) -> Summary {
-        let half = |stddev: f64| {
-            let (size, freedom) = (stddev / (self.n as f64).sqrt(), self.n as f64 - 1.0);
-            StandardError { size, freedom }.half_width(confidence)
-        };
-        let ends = |half: f64| (self.mean - half, self.mean + half);
+    pub fn at(self, confidence: f64) -> Summary {
+        let half = self.error().and_then(|error| error.half_width(confidence));
+        let ends = half.map(|half| (self.mean - half, self.mean + half));
         let finite = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite();
-        self.interval = self.stddev.and_then(half).map(ends).filter(finite);
-        self
+        Summary { interval: ends.filter(finite), ..self }
+    }
+
+    /// The standard error of the mean; `None` below two values.
+    pub(crate) fn error(&self) -> Option<StandardError> {
+        let n = self.n as f64;
+        Some(StandardError { size: self.stddev? / n.sqrt(), freedom: n - 1.0 })
     }
 
     /// Standard deviation as a part of the mean; `None` below two values or at a

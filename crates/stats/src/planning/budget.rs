@@ -11,14 +11,14 @@
 //! every cell has every block: nothing was chosen there.
 
 use crate::estimate::Effect;
-use crate::metric::{Direction, Metric};
+use crate::metric::{BetterDirection, Metric};
 use crate::rules::Rules;
 use crate::study::{Analysis, analyse};
 use crate::verdict::Verdict;
 use bytepath_record::{CellId, Study, Trial, TrialStatus};
 use std::collections::{BTreeMap, HashSet};
 
-/// Least blocks of a pass: an interval over two, with t at 12.7, says next to nothing.
+/// Least blocks of a pass: an interval over two, with t at 12.7, shows next to nothing.
 const LEAST: u32 = 3;
 
 /// Blocks that each chosen cell is to have before another is chosen.
@@ -69,8 +69,8 @@ pub fn second_pass(study: &Study) -> Option<SecondPass> {
         trials.iter().filter(|t| is_unavailable(t)).map(|t| &t.cell).collect();
     let able = header.cells.iter().filter(|cell| !unable.contains(&cell.id));
     let ran: HashSet<(&CellId, u32)> = trials.iter().map(|t| (&t.cell, t.block)).collect();
-    let mut wanted = able.clone().flat_map(|cell| (0..first).map(move |b| (&cell.id, b)));
-    if !wanted.all(|one| ran.contains(&one)) {
+    let mut all = able.clone().flat_map(|cell| (0..first).map(move |b| (&cell.id, b)));
+    if !all.all(|one| ran.contains(&one)) {
         return None;
     }
     let each = seconds_per_trial(&trials, header.schedule.warm_up + header.schedule.window);
@@ -84,10 +84,9 @@ pub fn second_pass(study: &Study) -> Option<SecondPass> {
     if chosen.is_empty() || blocks < LEAST {
         return None;
     }
-    let runs = header
-        .cells
-        .iter()
-        .filter(|cell| cell.null || cell.id == header.baseline || chosen.contains(&cell.id));
+    let cells = header.cells.iter();
+    let runs =
+        cells.filter(|cell| cell.null || cell.id == header.baseline || chosen.contains(&cell.id));
     Some(SecondPass { cells: runs.map(|cell| cell.id.clone()).collect(), chosen, blocks })
 }
 
@@ -117,24 +116,21 @@ fn matter(analysis: &Analysis) -> Vec<CellId> {
         })
     };
     let gain = |question: Metric, effect: &Effect| match question.direction() {
-        Direction::Higher => effect.log_mean,
-        Direction::Lower => -effect.log_mean,
+        BetterDirection::Higher => effect.log_mean,
+        BetterDirection::Lower => -effect.log_mean,
     };
     let leaders = questions.into_iter().filter_map(|question| {
         let better = effects(question).map(|(cell, _, effect)| (cell, gain(question, effect)));
         better.filter(|(_, gain)| *gain > 0.0).max_by(|a, b| a.1.total_cmp(&b.1))
     });
-    let mut open: Vec<(&CellId, f64)> = questions
-        .into_iter()
-        .flat_map(effects)
-        .filter(|(_, verdict, _)| {
-            matches!(verdict, Verdict::Inconclusive { .. } | Verdict::NoiseTooHigh { .. })
-        })
-        .map(|(cell, _, effect)| {
-            let error = effect.log_stddev.unwrap_or(f64::INFINITY);
-            (cell, effect.log_mean.abs() / error.max(f64::MIN_POSITIVE))
-        })
-        .collect();
+    let undecided = questions.into_iter().flat_map(effects).filter(|(_, verdict, _)| {
+        matches!(verdict, Verdict::Inconclusive { .. } | Verdict::NoiseTooHigh { .. })
+    });
+    let open = undecided.map(|(cell, _, effect)| {
+        let error = effect.log_stddev.unwrap_or(f64::INFINITY);
+        (cell, effect.log_mean.abs() / error.max(f64::MIN_POSITIVE))
+    });
+    let mut open: Vec<(&CellId, f64)> = open.collect();
     open.sort_by(|a, b| b.1.total_cmp(&a.1));
     let mut all: Vec<CellId> = Vec::new();
     for (cell, _) in leaders.chain(open) {

@@ -1,5 +1,6 @@
 //! Which cells are profiled after a study's measured trials.
 
+use crate::estimate::Summary;
 use crate::rules::Rules;
 use crate::study::{Row, analyse};
 use bytepath_record::{CellId, ProfiledCells, Study};
@@ -16,33 +17,28 @@ pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
     let rows = || analysis.rows.iter().filter(measured);
     let Some(baseline) = rows().find(|row| row.baseline) else { return Vec::new() };
     let others = rows().filter(|row| !row.baseline);
-    match which {
-        ProfiledCells::All => {
-            std::iter::once(baseline).chain(others).map(|row| row.cell.clone()).collect()
-        }
-        ProfiledCells::Leading | ProfiledCells::Largest => {
-            if which == ProfiledCells::Leading
-                && let Some(choice) = analysis.choices().first()
-            {
-                return vec![baseline.cell.clone(), choice.row.cell.clone()];
-            }
-            let distance = |row: &Row| {
-                let cost = |row: &Row| row.cpu_per_unit.map(|cost| cost.mean);
-                let speed = |row: &Row| row.rate.map(|rate| rate.mean);
-                let apart = |(a, b): (f64, f64)| (a / b).ln().abs();
-                let by_cost = cost(row).zip(cost(baseline)).map(apart);
-                // Any difference in cost comes before one in the rate alone.
-                let by_speed = speed(row).zip(speed(baseline)).map(apart);
-                let finite = |d: Option<f64>| d.filter(|d| d.is_finite());
-                (finite(by_cost).is_some(), finite(by_cost).or(finite(by_speed)).unwrap_or(0.0))
-            };
-            let farthest = others.max_by(|a, b| {
-                let ((seen_a, a), (seen_b, b)) = (distance(a), distance(b));
-                seen_a.cmp(&seen_b).then(a.total_cmp(&b))
-            });
-            farthest.map_or_else(Vec::new, |row| vec![baseline.cell.clone(), row.cell.clone()])
-        }
+    let pair = |row: &Row| vec![baseline.cell.clone(), row.cell.clone()];
+    if which == ProfiledCells::All {
+        return std::iter::once(baseline).chain(others).map(|row| row.cell.clone()).collect();
     }
+    let choices = analysis.choices();
+    if let Some(choice) = choices.first().filter(|_| which == ProfiledCells::Leading) {
+        return pair(choice.row);
+    }
+    let distance = |row: &Row| {
+        let apart = |of: fn(&Row) -> Option<Summary>| {
+            let apart = (of(row)?.mean / of(baseline)?.mean).ln().abs();
+            Some(apart).filter(|apart| apart.is_finite())
+        };
+        // Any difference in cost comes before one in the rate alone.
+        let by_cost = apart(|row| row.cpu_per_unit);
+        (by_cost.is_some(), by_cost.or_else(|| apart(|row| row.rate)).unwrap_or(0.0))
+    };
+    let farthest = others.max_by(|a, b| {
+        let ((has_cost, a), (other_has_cost, b)) = (distance(a), distance(b));
+        has_cost.cmp(&other_has_cost).then(a.total_cmp(&b))
+    });
+    farthest.map_or_else(Vec::new, pair)
 }
 
 #[cfg(test)]

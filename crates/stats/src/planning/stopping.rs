@@ -73,7 +73,7 @@ pub fn should_stop(study: &Study) -> Option<String> {
                 return None;
             }
             blocks = blocks.max(effect.blocks);
-            if widest.as_ref().is_none_or(|(known, _)| half > *known) {
+            if widest.as_ref().is_none_or(|(widest_half, _)| half > *widest_half) {
                 let of = match question {
                     Metric::Rate => cell.id.to_string(),
                     other => format!("{} of {}", other.name(), cell.id),

@@ -34,7 +34,7 @@ pub struct Alignment {
     pub explained: f64,
 }
 
-/// Finds the offset at which a log fits the times at which streams flowed. An error says
+/// Finds the offset at which a log fits the times at which streams flowed. An error explains
 /// what the log would need.
 pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
     let stretches = merged(flowed);
@@ -65,12 +65,8 @@ pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
     }
     let step = (interval / 4.0).max((highest - lowest) / MOST_TRIED).max(1e-3);
     let count = ((highest - lowest) / step).floor() as usize + 1;
-    let tried: Vec<Alignment> = (0..count)
-        .map(|index| {
-            let offset = lowest + index as f64 * step;
-            Alignment { offset, explained: sums.explained(&stretches, offset) }
-        })
-        .collect();
+    let offsets = (0..count).map(|index| lowest + index as f64 * step);
+    let tried: Vec<Alignment> = offsets.map(|offset| sums.aligned(&stretches, offset)).collect();
     let best = tried.iter().copied().max_by(|a, b| a.explained.total_cmp(&b.explained));
     let best = best.ok_or("there is no offset to try")?;
     let near = shortest / 2.0 + interval;
@@ -102,8 +98,7 @@ pub fn align(log: &Log, flowed: &[TimeSpan]) -> Result<Alignment, String> {
 fn refined(sums: &Sums, stretches: &[(f64, f64)], near: Alignment, reach: f64) -> Alignment {
     const STEPS: i32 = 200;
     let at = |index: i32| {
-        let offset = near.offset + reach * f64::from(index) / f64::from(STEPS);
-        Alignment { offset, explained: sums.explained(stretches, offset) }
+        sums.aligned(stretches, near.offset + reach * f64::from(index) / f64::from(STEPS))
     };
     let tried: Vec<Alignment> = (-STEPS..=STEPS).map(at).collect();
     let most = tried.iter().map(|a| a.explained).fold(near.explained, f64::max);
@@ -156,8 +151,8 @@ impl<'a> Sums<'a> {
         Sums { log, sums, variance }
     }
 
-    /// Part of the variance between the stretches at this offset.
-    fn explained(&self, stretches: &[(f64, f64)], offset: f64) -> f64 {
+    /// An offset with the part of the variance between the stretches.
+    fn aligned(&self, stretches: &[(f64, f64)], offset: f64) -> Alignment {
         let points = self.log.points();
         let index = |moment: f64| points.partition_point(|(time, _)| *time < moment - offset);
         let sum = |index: usize| self.sums.get(index).copied().unwrap_or(0.0);
@@ -175,7 +170,7 @@ impl<'a> Sums<'a> {
         if others > 0 {
             between += rest * rest / others as f64;
         }
-        between / self.variance
+        Alignment { offset, explained: between / self.variance }
     }
 }
 
@@ -237,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_not_guessed() {
+    fn refuses_logs_without_a_clear_offset() {
         let flat = Log::parse("0,5\n1000,5\n2000,5\n", None).unwrap();
         let spans = [TimeSpan { begin: 500.0, length: 300.0 }];
         assert!(align(&flat, &spans).unwrap_err().contains("every 1000.0 s"));

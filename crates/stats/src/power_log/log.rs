@@ -103,17 +103,14 @@ impl Log {
 
     /// The usual time from one reading to the next, seconds: the median.
     pub fn interval(&self) -> f64 {
-        let mut steps: Vec<f64> = self
-            .points
-            .windows(2)
-            .filter_map(|pair| Some(pair.get(1)?.0 - pair.first()?.0))
-            .collect();
+        let mut steps: Vec<f64> =
+            self.points.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
         steps.sort_by(f64::total_cmp);
         steps.get(steps.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// Joules between two moments of its own clock, and the readings among them; none
-    /// where the log does not cover them. Straight lines go from reading to reading.
+    /// Joules between two moments of its own clock, and the readings among them; `None`
+    /// if the log does not cover them. Straight lines go from reading to reading.
     pub fn energy(&self, begin: f64, end: f64) -> Option<(f64, u32)> {
         let (first, last) = self.extent();
         if !(begin >= first && end <= last && begin <= end) {
@@ -142,17 +139,16 @@ impl Log {
     fn at(&self, moment: f64) -> Option<f64> {
         let next = self.points.partition_point(|(time, _)| *time < moment);
         let (to, after) = *self.points.get(next)?;
-        let Some((from, before)) = next.checked_sub(1).and_then(|i| self.points.get(i)).copied()
-        else {
-            return Some(after);
-        };
-        Some(before + (after - before) * (moment - from) / (to - from))
+        let before = next.checked_sub(1).and_then(|i| self.points.get(i));
+        Some(before.map_or(after, |(from, before)| {
+            before + (after - before) * (moment - from) / (to - from)
+        }))
     }
 }
 
-fn wrong(line: u64, found: &str, what: &str) -> String {
-    let found: String = found.chars().take(40).collect();
-    format!("line {line}: '{found}' is not {what}")
+fn wrong(line: u64, text: &str, what: &str) -> String {
+    let text: String = text.chars().take(40).collect();
+    format!("line {line}: '{text}' is not {what}")
 }
 
 fn delimiter(line: &str) -> u8 {

@@ -67,12 +67,17 @@ impl StudyComparison {
 
     /// What the studies offer to thresholds.
     pub fn subjects(&self) -> Vec<Subject<'_>> {
-        let measured = |p: &&CellComparison| p.first.is_some() || p.second.is_some();
-        self.pairings
-            .iter()
-            .filter(measured)
+        let measured = self.pairings.iter().filter(|p| p.is_measured());
+        measured
             .map(|p| Subject { cell: &p.cell, question: p.question, estimate: p.estimate.clone() })
             .collect()
+    }
+}
+
+impl CellComparison {
+    /// Whether either study has a figure.
+    pub fn is_measured(&self) -> bool {
+        self.first.is_some() || self.second.is_some()
     }
 }
 
@@ -98,7 +103,7 @@ pub fn between(first: &Study, second: &Study, relative: bool) -> StudyComparison
         let mut drafts: Vec<Draft> = shared
             .iter()
             .map(|(a, b)| Draft::of(question, (first, a), (second, b), &rules))
-            .filter(|d| matches!(question, Metric::Rate | Metric::Cpu) || d.is_measured())
+            .filter(|d| matches!(question, Metric::Rate | Metric::Cpu) || d.pairing.is_measured())
             .collect();
         if let Some(analyses) = &analyses {
             drafts.iter_mut().for_each(|draft| draft.relate_to_baselines(analyses));
@@ -128,11 +133,6 @@ struct Draft {
 }
 
 impl Draft {
-    /// Whether either study has a figure.
-    fn is_measured(&self) -> bool {
-        self.pairing.first.is_some() || self.pairing.second.is_some()
-    }
-
     fn is_comparable(&self) -> bool {
         self.pairing.reasons.is_empty()
     }
@@ -154,7 +154,7 @@ impl Draft {
         };
         let (x, y) = (values(a), values(b));
         let summary =
-            |values: &[f64]| Summary::of(values.iter().copied()).map(|s| s.at(rules.confidence));
+            |values: &[f64]| Summary::with_interval(values.iter().copied(), rules.confidence);
         let logs = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Moments>();
         let (x_logs, y_logs) = (logs(&x), logs(&y));
         let both = !x.is_empty() && !y.is_empty();

@@ -55,7 +55,7 @@ pub fn changes(values: &[f64], level: f64) -> Vec<Change> {
     }
     let bounds = bounds(&cuts, values.len());
     let mean = |part: &[f64]| part.iter().map(|v| v / part.len() as f64).sum::<f64>();
-    let mut found: Vec<Change> = cuts
+    let mut changes: Vec<Change> = cuts
         .iter()
         .filter_map(|(at, p)| {
             let place = bounds.iter().position(|b| b == at)?;
@@ -64,8 +64,8 @@ pub fn changes(values: &[f64], level: f64) -> Vec<Change> {
             Some(Change { at: *at, p: *p, before, after })
         })
         .collect();
-    found.sort_by_key(|c| c.at);
-    found
+    changes.sort_by_key(|c| c.at);
+    changes
 }
 
 /// Begin, cuts in order, end.
@@ -127,7 +127,7 @@ fn best_of_segment(values: &[f64]) -> Option<(usize, f64)> {
         let pairs = |k: f64| k * (k - 1.0) / 2.0;
         let energy = 2.0 * across / (x * y) - left / pairs(x) - right / pairs(y);
         let quality = x * y / (x + y) * energy;
-        if best.is_none_or(|(_, known)| quality > known) {
+        if best.is_none_or(|(_, highest)| quality > highest) {
             best = Some((cut, quality));
         }
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_found_where_it_is() {
+    fn finds_a_step_at_its_place() {
         let found = changes(&series(&[(12, 50.0), (9, 47.0)], 0.5, 1), 0.01);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].at, 12);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn two_steps_and_an_outlier_that_is_none() {
+    fn finds_two_steps_and_ignores_an_outlier() {
         let mut values = series(&[(10, 50.0), (10, 45.0), (12, 52.0)], 0.5, 2);
         values[5] = 40.0;
         let at: Vec<usize> = changes(&values, 0.01).iter().map(|c| c.at).collect();
@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn noise_alone_seldom_changes() {
+    fn noise_seldom_has_changes() {
         let found = |seed| !changes(&series(&[(20, 50.0)], 1.0, seed), 0.05).is_empty();
         let hits = (0..200).filter(|seed| found(*seed)).count();
         assert!((2..=20).contains(&hits), "{hits} of 200 at 5 %");
     }
 
     #[test]
-    fn too_little_says_nothing() {
+    fn short_series_have_no_changes() {
         assert!(changes(&[], 0.05).is_empty());
         assert!(changes(&[1.0, 2.0, 9.0], 0.05).is_empty());
         assert!(changes(&[1.0, 1.0, 9.0, 9.0], 0.01).is_empty(), "6 orders have no 1 %");
@@ -178,7 +178,7 @@ mod tests {
 
     /// Even a perfect step is not kept below ten values, and is from twelve on.
     #[test]
-    fn it_takes_ten_values() {
+    fn needs_ten_values_for_a_change() {
         let step = |n: usize| {
             let values: Vec<f64> = (0..n).map(|i| if i < n / 2 { 1.0 } else { 2.0 }).collect();
             !changes(&values, 0.01).is_empty()

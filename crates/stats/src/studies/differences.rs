@@ -35,38 +35,38 @@ pub enum Weight {
 
 /// What two studies differ in besides their trials.
 pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference> {
-    let mut found = Found::default();
-    found.check(Weight::Machine, "testbed", &first.testbed, &second.testbed);
+    let mut all = Differences::default();
+    all.check(Weight::Machine, "testbed", &first.testbed, &second.testbed);
     for role in Role::ALL {
         let of = |header: &'_ StudyHeader| header.facts.get(role as usize).cloned();
         if let (Some(a), Some(b)) = (of(first), of(second)) {
-            found.hosts(&a, &b);
+            all.hosts(&a, &b);
         }
     }
     let (a, b) = (&first.schedule, &second.schedule);
     let seconds = |s: f64| format!("{s} s");
-    found.check(Weight::Method, "window", &seconds(a.window), &seconds(b.window));
-    found.check(Weight::Method, "warm-up", &seconds(a.warm_up), &seconds(b.warm_up));
+    all.check(Weight::Method, "window", &seconds(a.window), &seconds(b.window));
+    all.check(Weight::Method, "warm-up", &seconds(a.warm_up), &seconds(b.warm_up));
     let design = |d| format!("{d:?}").to_lowercase();
-    found.check(Weight::Method, "design", &design(a.design), &design(b.design));
-    found.check(Weight::Method, "bytepath", &first.bytepath, &second.bytepath);
+    all.check(Weight::Method, "design", &design(a.design), &design(b.design));
+    all.check(Weight::Method, "bytepath", &first.bytepath, &second.bytepath);
     let meters = |header: &StudyHeader| header.meters.join(" ");
-    found.check(Weight::Method, "meters", &meters(first), &meters(second));
+    all.check(Weight::Method, "meters", &meters(first), &meters(second));
     if let (Some(a), Some(b)) = (first.ceiling, second.ceiling)
         && apart(a.workload, b.workload, CEILING_APART)
     {
         let terms = Work::Bytes.terms();
         let rate = |bytes: f64| format!("{:.1} {}", bytes * terms.rate_scale, terms.rate_unit);
-        found.check(Weight::State, "copy ceiling", &rate(a.workload), &rate(b.workload));
+        all.check(Weight::State, "copy ceiling", &rate(a.workload), &rate(b.workload));
     }
-    found.0
+    all.0
 }
 
 /// What two hosts differ in.
 pub fn host_differences(a: &Facts, b: &Facts) -> Vec<Difference> {
-    let mut found = Found::default();
-    found.hosts(a, b);
-    found.0
+    let mut all = Differences::default();
+    all.hosts(a, b);
+    all.0
 }
 
 fn apart(a: f64, b: f64, part: f64) -> bool {
@@ -74,9 +74,9 @@ fn apart(a: f64, b: f64, part: f64) -> bool {
 }
 
 #[derive(Default)]
-struct Found(Vec<Difference>);
+struct Differences(Vec<Difference>);
 
-impl Found {
+impl Differences {
     /// Notes a difference once, even if both hosts show it.
     fn check(&mut self, weight: Weight, what: &str, first: &str, second: &str) {
         let (what, first, second) = (what.to_owned(), first.to_owned(), second.to_owned());

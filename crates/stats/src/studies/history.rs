@@ -15,7 +15,7 @@ pub const CHANGE_LEVEL: f64 = 0.01;
 /// Longest series that is searched; of a longer one the newest part.
 const LONGEST: usize = 500;
 
-/// What one study says of all of its cells.
+/// The figures of all cells of one study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StudyPoints {
     /// When it began, milliseconds since the Unix epoch.
@@ -82,7 +82,7 @@ pub struct Shift {
     pub p: f64,
 }
 
-/// What a study says.
+/// The figures of a study.
 pub fn points(study: &Study) -> StudyPoints {
     let header = &study.header;
     let mut points = Vec::new();
@@ -100,36 +100,31 @@ pub fn points(study: &Study) -> StudyPoints {
             }
         }
     }
-    let facts = header.facts.get(Role::Receiver as usize);
-    let mut host = vec![("bytepath".to_owned(), header.bytepath.clone())];
-    if let Some(f) = facts {
-        host.extend([
-            ("kernel".to_owned(), f.kernel_release.clone()),
-            ("kernel build".to_owned(), f.kernel_version.clone()),
-            ("CPU".to_owned(), f.cpu_model.clone()),
-            ("CPUs".to_owned(), f.cpus.len().to_string()),
-        ]);
-        host.extend(f.settings.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let mut host = vec![pair("bytepath", &header.bytepath)];
+    if let Some(f) = header.facts.get(Role::Receiver as usize) {
+        host.push(pair("kernel", &f.kernel_release));
+        host.push(pair("kernel build", &f.kernel_version));
+        host.push(pair("CPU", &f.cpu_model));
+        host.push(pair("CPUs", &f.cpus.len().to_string()));
+        host.extend(f.settings.iter().map(|(name, value)| pair(name, value)));
     }
-    host.push(("testbed".to_owned(), header.testbed.clone()));
-    host.push(("window".to_owned(), format!("{} s", header.schedule.window)));
+    host.push(pair("testbed", &header.testbed));
+    host.push(pair("window", &format!("{} s", header.schedule.window)));
     host.retain(|(_, value)| !value.is_empty());
     StudyPoints { started_ms: header.started_ms, baseline: header.baseline.0.clone(), host, points }
 }
 
 /// One figure over studies with their names. The order given does not matter.
 pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Metric) -> History {
-    let mut found: Vec<(&String, &StudyPoints, &Point)> = studies
-        .iter()
-        .filter_map(|(name, study)| {
-            let mut points = study.points.iter();
-            let point = points.find(|p| p.cell == cell && p.question == question)?;
-            Some((name, study, point))
-        })
-        .collect();
-    found.sort_by_key(|(name, study, _)| (study.started_ms, name.as_str()));
-    let skip = found.len().saturating_sub(LONGEST);
-    let found = &found[skip..];
+    let measured = studies.iter().filter_map(|(name, study)| {
+        let mut points = study.points.iter();
+        let point = points.find(|p| p.cell == cell && p.question == question)?;
+        Some((name, study, point))
+    });
+    let mut series: Vec<(&String, &StudyPoints, &Point)> = measured.collect();
+    series.sort_by_key(|(name, study, _)| (study.started_ms, name.as_str()));
+    let series = &series[series.len().saturating_sub(LONGEST)..];
     let entry = |(at, (name, study, point)): (usize, &(&String, &StudyPoints, &Point))| Entry {
         study: (*name).clone(),
         started_ms: study.started_ms,
@@ -138,18 +133,18 @@ pub fn history(studies: &[(String, StudyPoints)], cell: &str, question: Metric) 
         stddev: point.stddev,
         changed: match at {
             0 => Vec::new(),
-            _ => changed(&found[at - 1].1.host, &study.host),
+            _ => changed(&series[at - 1].1.host, &study.host),
         },
     };
-    let entries = found.iter().enumerate().map(entry).collect();
-    let logs: Vec<f64> = found.iter().map(|(_, _, point)| point.mean.ln()).collect();
+    let entries = series.iter().enumerate().map(entry).collect();
+    let logs: Vec<f64> = series.iter().map(|(_, _, point)| point.mean.ln()).collect();
     let shift = |c: super::change::Change| Shift {
         at: c.at,
         ratio: crate::estimate::ratio(c.after - c.before),
         p: c.p,
     };
     let shifts = changes(&logs, CHANGE_LEVEL).into_iter().map(shift).collect();
-    let work = found.last().map_or(Work::Bytes, |(_, _, point)| point.work);
+    let work = series.last().map_or(Work::Bytes, |(_, _, point)| point.work);
     History { cell: cell.to_owned(), question, work, entries, shifts }
 }
 

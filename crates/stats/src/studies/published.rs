@@ -11,10 +11,11 @@ use crate::estimate::{Effect, Summary};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::study::{CellTrials, by_block, cell_trials};
+use crate::trial::sum_of;
 use crate::verdict::{Side, undeclared, unlike};
 use bytepath_record::{
-    Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Reading, Role,
-    Scope, Study, Trial,
+    Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Scope, Study,
+    Trial,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -149,17 +150,13 @@ impl PublishedComparer<'_> {
         let rows = others.filter_map(|row| {
             let theirs = *row.is.get(column)?;
             let their_ratio = theirs / base_value;
-            let (ours, pairs, outcome) = self.outcome(figure, base, &row.at, their_ratio);
-            let read = row.read.unwrap_or(figure.read);
-            Some(RowComparison {
-                at: row.at.clone(),
-                read,
-                theirs,
-                their_ratio,
-                ours,
-                pairs,
-                outcome,
-            })
+            let outcome = self.outcome(figure, base, &row.at, their_ratio);
+            let (ours, pairs, outcome) = match outcome {
+                Ok((effect, pairs, agreement)) => (Some(effect), pairs, agreement),
+                Err(why) => (None, 0, Agreement::NotMeasured(why)),
+            };
+            let (at, read) = (row.at.clone(), row.read.unwrap_or(figure.read));
+            Some(RowComparison { at, read, theirs, their_ratio, ours, pairs, outcome })
         });
         Some(FigureComparison {
             id: figure.id.clone(),
@@ -175,11 +172,10 @@ impl PublishedComparer<'_> {
     fn numbers(&self, figure: &PublishedFigure) -> Vec<NumberComparison> {
         let mut all = Vec::new();
         for row in &figure.rows {
-            let at: Levels =
-                figure.at.iter().chain(&row.at).map(|(k, v)| (k.clone(), v.clone())).collect();
+            let at = levels(figure.at.iter().chain(&row.at));
             for (column, theirs) in figure.columns.iter().zip(&row.is) {
                 let Some(ours) = &column.ours else { continue };
-                let found = self.number(&at, ours);
+                let number = self.number(&at, ours);
                 all.push(NumberComparison {
                     figure: figure.id.clone(),
                     quantity: column.quantity.clone(),
@@ -187,8 +183,8 @@ impl PublishedComparer<'_> {
                     at: at.clone(),
                     read: row.read.unwrap_or(figure.read),
                     theirs: *theirs,
-                    ours: found.as_ref().ok().copied(),
-                    not_measured: found.err(),
+                    ours: number.as_ref().ok().copied(),
+                    not_measured: number.err(),
                 });
             }
         }
@@ -196,26 +192,19 @@ impl PublishedComparer<'_> {
     }
 
     fn number(&self, at: &Levels, ours: &Ours) -> Result<Summary, String> {
-        if self.study.header.functional.is_some() {
-            return Err("the study measured no speed".into());
-        }
-        let wanted = at.iter().filter(|(factor, _)| *factor != ITEM);
-        let cells = self.cells(&wanted.map(|(k, v)| (k.clone(), v.clone())).collect())?;
+        self.require_speed()?;
+        let cells = self.cells(&levels(at.iter().filter(|(factor, _)| *factor != ITEM)))?;
         let trials = cells.iter().flat_map(|side| side.trials).filter(|t| t.rate().is_some());
         let figure = |trial: &&Trial| match ours.figure.as_str() {
             RATE => trial.rate(),
             "packets" => Some(trial.packets()? / trial.window),
-            name => {
-                let of_sender = |r: &&Reading| {
-                    r.metric == name && matches!(r.scope, Scope::Flow(Role::Sender, _))
-                };
-                let values = trial.readings.iter().filter(of_sender).map(|r| r.value);
-                values.reduce(|sum, value| sum + value)
-            }
+            name => sum_of(trial, |r| {
+                r.metric == name && matches!(r.scope, Scope::Flow(Role::Sender, _))
+            }),
         };
         let values = trials.filter_map(|trial| Some(figure(trial)? * ours.scale));
-        let none = || format!("no trial has {}", ours.figure);
-        Summary::of(values).map(|all| all.at(self.rules.confidence)).ok_or_else(none)
+        Summary::with_interval(values, self.rules.confidence)
+            .ok_or_else(|| format!("no trial has {}", ours.figure))
     }
 
     fn outcome(
@@ -224,28 +213,18 @@ impl PublishedComparer<'_> {
         base: &Levels,
         row: &Levels,
         their_ratio: f64,
-    ) -> (Option<Effect>, usize, Agreement) {
-        let not = |why: String| (None, 0, Agreement::NotMeasured(why));
-        if self.study.header.functional.is_some() {
-            return not("the study measured no speed".into());
-        }
-        let with = |levels: &Levels| -> Levels {
-            figure.at.iter().chain(levels).map(|(k, v)| (k.clone(), v.clone())).collect()
-        };
-        let sides = match (self.cells(&with(base)), self.cells(&with(row))) {
-            (Ok(base), Ok(row)) => (base, row),
-            (Err(why), _) | (_, Err(why)) => return not(why),
-        };
+    ) -> Result<(Effect, usize, Agreement), String> {
+        self.require_speed()?;
+        let with = |of_row: &Levels| levels(figure.at.iter().chain(of_row));
+        let (firsts, seconds) = (self.cells(&with(base))?, self.cells(&with(row))?);
         let named: Vec<&String> = figure.at.keys().chain(base.keys()).chain(row.keys()).collect();
-        let others = |cell: &Cell| -> Levels {
-            let free = cell.levels.iter().filter(|(factor, _)| !named.contains(factor));
-            free.map(|(k, v)| (k.clone(), v.clone())).collect()
-        };
+        let others =
+            |cell: &Cell| levels(cell.levels.iter().filter(|(factor, _)| !named.contains(factor)));
         let mut reasons = Vec::new();
         let mut logs = Vec::new();
-        for second in &sides.1 {
+        for second in &seconds {
             let same = |first: &&Side| others(first.cell) == others(second.cell);
-            let Some(first) = sides.0.iter().find(same) else { continue };
+            let Some(first) = firsts.iter().find(same) else { continue };
             let name = &first.cell.id.0;
             let mut apart = undeclared(name, first.cell, second.cell);
             apart.extend(unlike(name, first.trials, second.trials));
@@ -255,46 +234,54 @@ impl PublishedComparer<'_> {
             }
         }
         logs.retain(|blocks| !blocks.is_empty());
-        let effect = Effect::of(&by_block(&logs), self.rules.confidence);
-        let Some(effect) = effect else {
-            let why = reasons.into_iter().next();
-            return not(why.unwrap_or_else(|| "no two cells differ only in this".into()));
-        };
+        let why = reasons.into_iter().next().unwrap_or("no two cells differ only in this".into());
+        let effect = Effect::of(&by_block(&logs), self.rules.confidence).ok_or(why)?;
         let outcome = match effect.interval {
             None => Agreement::NotMeasured("an interval requires two blocks".into()),
             Some(i) if (i.low..=i.high).contains(&their_ratio) => Agreement::Agrees,
             Some(_) => Agreement::Disagrees,
         };
-        (Some(effect), logs.len(), outcome)
+        Ok((effect, logs.len(), outcome))
     }
 
-    /// The measured cells that have all of these levels; why there are none.
-    fn cells(&self, wanted: &Levels) -> Result<Vec<Side<'_>>, String> {
-        for factor in wanted.keys() {
+    fn require_speed(&self) -> Result<(), String> {
+        match self.study.header.functional {
+            Some(_) => Err("the study measured no speed".into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The measured cells that have all of these levels, or why there are none.
+    fn cells(&self, required: &Levels) -> Result<Vec<Side<'_>>, String> {
+        for factor in required.keys() {
             if let Some(PublishedFactor::None(why)) = self.work.factors.get(factor) {
                 return Err(format!("{factor}: {why}"));
             }
         }
         let apart = self.study.header.testbed.starts_with("hosts");
         let has = |cell: &Cell, (factor, level): (&String, &String)| {
-            level_of(cell, factor, apart).is_some_and(|own| own == *level)
+            level_of(cell, factor, apart).is_some_and(|actual| actual == *level)
         };
-        let fits = |side: &Side| wanted.iter().all(|level| has(side.cell, level));
+        let fits = |side: &Side| required.iter().all(|level| has(side.cell, level));
         let measured = |side: &Side| !side.figures(Metric::Rate).is_empty();
         let all: Vec<Side> = self.cells.iter().map(CellTrials::side).collect();
-        let found: Vec<Side> = all.iter().copied().filter(fits).collect();
-        if found.is_empty() {
+        let fitting: Vec<Side> = all.iter().copied().filter(fits).collect();
+        if fitting.is_empty() {
             let none = |level: &(&String, &String)| !all.iter().any(|s| has(s.cell, *level));
             let missing: Vec<String> =
-                wanted.iter().filter(none).map(|(k, v)| format!("{k}={v}")).collect();
+                required.iter().filter(none).map(|(k, v)| format!("{k}={v}")).collect();
             return Err(match missing.is_empty() {
                 false => format!("no cell has {}", missing.join(", ")),
                 true => "no cell has all of these levels".into(),
             });
         }
-        let measured: Vec<Side> = found.into_iter().filter(measured).collect();
+        let measured: Vec<Side> = fitting.into_iter().filter(measured).collect();
         if measured.is_empty() { Err("its cell was not measured".into()) } else { Ok(measured) }
     }
+}
+
+fn levels<'a>(levels: impl Iterator<Item = (&'a String, &'a String)>) -> Levels {
+    levels.map(|(factor, level)| (factor.clone(), level.clone())).collect()
 }
 
 /// The log ratio of each block that measured both.
@@ -304,59 +291,53 @@ fn ratios(first: &Side, second: &Side) -> BTreeMap<u32, f64> {
     first.iter().filter_map(ratio).filter(|(_, log)| log.is_finite()).collect()
 }
 
+/// Finds the level of a factor of a cell, as published works are written down; the flag is true if
+/// each end has its own machine.
+type LevelOf = fn(&Cell, bool) -> Option<String>;
+
 /// The factors whose levels are known of a cell, whether or not the experiment varies them.
-pub const PUBLISHED_FACTORS: [&str; 13] = [
-    "path",
-    "rx",
-    "cores",
-    "hw-gro",
-    "gso-max",
-    "gro-max",
-    "mtu",
-    "message-size",
-    "read-size",
-    "flows",
-    "backpressure",
-    "copy",
-    "load",
+pub const PUBLISHED_FACTORS: [(&str, LevelOf); 13] = [
+    ("path", |cell, _| match cell.levels.get("path") {
+        Some(path) => Some(path.clone()),
+        None => cell.id.0.split(' ').next().map(str::to_owned),
+    }),
+    ("rx", |cell, _| Some(cell.rx.path.clone())),
+    ("cores", |cell, apart| cores(cell, apart).map(str::to_owned)),
+    ("hw-gro", |cell, _| Some(cell.link.hw_gro.to_string())),
+    ("gso-max", |cell, _| Some(or_auto(cell.link.gso_max))),
+    ("gro-max", |cell, _| Some(or_auto(cell.link.gro_max))),
+    ("mtu", |cell, _| Some(cell.link.mtu.to_string())),
+    ("message-size", |cell, _| Some(size(cell.stream.message_size))),
+    ("read-size", |cell, _| Some(size(cell.stream.read_size))),
+    ("flows", |cell, _| Some(cell.stream.flows.to_string())),
+    ("backpressure", |cell, _| Some(cell.link.tap?.backpressure.to_string())),
+    ("copy", |cell, _| Some(cell.tx.copy_engine()?.split(':').next()?.to_owned())),
+    ("load", |cell, _| Some(cell.workload.options.word("load").to_owned())),
 ];
 
-/// The level of a factor of a cell, as published works are written down. `apart` says that
-/// each end has a machine of its own.
 fn level_of(cell: &Cell, factor: &str, apart: bool) -> Option<String> {
-    let size = |bytes: u64| match bytes {
+    let (_, level) = PUBLISHED_FACTORS.iter().find(|(name, _)| *name == factor)?;
+    level(cell, apart)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
         b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{}M", b >> 20),
         b if b >= 1 << 10 && b % (1 << 10) == 0 => format!("{}K", b >> 10),
         b => b.to_string(),
-    };
-    let or_auto = |bytes: Option<u32>| bytes.map_or("auto".to_owned(), |b| b.to_string());
-    Some(match factor {
-        "path" => match cell.levels.get("path") {
-            Some(path) => path.clone(),
-            None => cell.id.0.split(' ').next()?.to_owned(),
-        },
-        "rx" => cell.rx.path.clone(),
-        "copy" => cell.tx.copy_engine()?.split(':').next()?.to_owned(),
-        "load" => cell.workload.options.word("load").to_owned(),
-        "flows" => cell.stream.flows.to_string(),
-        "backpressure" => cell.link.tap?.backpressure.to_string(),
-        "cores" => cores(cell, apart)?.to_owned(),
-        "hw-gro" => cell.link.hw_gro.to_string(),
-        "gso-max" => or_auto(cell.link.gso_max),
-        "gro-max" => or_auto(cell.link.gro_max),
-        "mtu" => cell.link.mtu.to_string(),
-        "message-size" => size(cell.stream.message_size),
-        "read-size" => size(cell.stream.read_size),
-        _ => return None,
-    })
+    }
+}
+
+fn or_auto(bytes: Option<u32>) -> String {
+    bytes.map_or("auto".to_owned(), |bytes| bytes.to_string())
 }
 
 /// Whether the program and the network work of each end are on one CPU or on two, in the words
 /// of the factor. `None` if a part is left to the scheduler, where the two ends do it
 /// differently, and where they share a CPU.
 fn cores(cell: &Cell, apart: bool) -> Option<&'static str> {
-    let own = |role| Some([cell.placement.cpu(role)?, cell.softirq_cpu(role)?]);
-    let [sender, receiver] = [own(Role::Sender)?, own(Role::Receiver)?];
+    let cpus = |role| Some([cell.placement.cpu(role)?, cell.softirq_cpu(role)?]);
+    let [sender, receiver] = [cpus(Role::Sender)?, cpus(Role::Receiver)?];
     if !apart && sender.iter().any(|cpu| receiver.contains(cpu)) {
         return None;
     }

@@ -3,8 +3,8 @@
 use super::factors::FactorView;
 use super::offloading::Offloading;
 use super::profiling::ProfilingNote;
-use crate::cell::{Counted, Fact, Fragments, HopsRow, IdleShare, ReceiveWork, Shares};
-use crate::estimate::Summary;
+use crate::cell::{CountedText, Fact, Fragments, HopsRow, IdleShare, ReceiveWork, Shares};
+use crate::estimate::{Effect, Summary};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{CpuRule, Headline, PerEnd};
@@ -19,7 +19,7 @@ use serde::Serialize;
 /// `work`; comparisons and noises are lists, one of each question.
 pub const ANALYSIS_VERSION: u32 = 2;
 
-/// A study, analysed. Every number in it is finite; what cannot be said is absent.
+/// A study, analysed. Every number in it is finite; what is unknown is absent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
     /// [`ANALYSIS_VERSION`].
@@ -43,7 +43,7 @@ pub struct Analysis {
     /// From which size on copy engines pay; `None` unless engines and sizes vary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offloading: Option<Offloading>,
-    /// Why the study says nothing of speed; `None` if it does.
+    /// Why the study shows no speed; `None` if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
     /// Instructions that a second of CPU time represents, where hosts counted those and
@@ -56,7 +56,7 @@ pub struct Analysis {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profiling: Option<ProfilingNote>,
     /// Warnings of all trials, counted.
-    pub warnings: Vec<Counted>,
+    pub warnings: Vec<CountedText>,
     /// What the reader should know of the study itself.
     pub remarks: Vec<String>,
 }
@@ -125,7 +125,7 @@ pub struct Row {
     /// bytes one core copies in a second, with buffers of the workload's size.
     pub ceiling_share: Option<f64>,
     /// The labels that its trials earned. More than one: they disagree.
-    pub labels: Vec<Counted>,
+    pub labels: Vec<CountedText>,
     pub sender: End,
     pub receiver: End,
     /// CPU seconds per unit of work, both ends together; see
@@ -159,7 +159,7 @@ pub struct Row {
     /// Where the kernel's receive work ran; `None` if no meter saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_work: Option<ReceiveWork>,
-    /// Where the softirqs of the sender's device ran, on a machine of its own.
+    /// Where the softirqs of the sender's device ran, if the ends have separate machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender_work: Option<ReceiveWork>,
     /// Parts of its work that were put in each other's way, in words.
@@ -169,13 +169,18 @@ pub struct Row {
     /// the baseline and for a cell that has no measured trial.
     pub comparisons: Vec<Comparison>,
     /// Warnings of its trials, counted.
-    pub warnings: Vec<Counted>,
+    pub warnings: Vec<CountedText>,
 }
 
 impl Row {
     /// How it compares with the baseline in one question.
     pub fn comparison(&self, question: Metric) -> Option<&Comparison> {
         self.comparisons.iter().find(|comparison| comparison.question == question)
+    }
+
+    /// Its ratio to the baseline in one question.
+    pub fn effect(&self, question: Metric) -> Option<&Effect> {
+        self.comparison(question)?.effect.as_ref()
     }
 
     /// Watts and joules per unit of work, each by the sender, the receiver and both; none
@@ -291,8 +296,8 @@ pub struct End {
     /// into device memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragments: Option<Fragments>,
-    /// What the engine said, counted.
-    pub notes: Vec<Counted>,
+    /// Notes of the engine, counted.
+    pub notes: Vec<CountedText>,
 }
 
 /// CPU time of an end per work done. Means over the trials, in CPU seconds per unit

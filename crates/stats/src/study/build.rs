@@ -6,7 +6,7 @@ use super::factors::factor_view;
 use super::offloading::offloading;
 use super::profiling::profiling_note;
 use super::row::row;
-use crate::cell::{Counted, count, shape};
+use crate::cell::{CountedText, count, shape};
 use crate::estimate::{ORDER_LEVEL, Order};
 use crate::metric::Metric;
 use crate::rules::Rules;
@@ -15,7 +15,7 @@ use bytepath_record::{Cell, CellId, Role, Study, Trial, TrialStatus};
 use std::collections::BTreeSet;
 
 /// Analyses a study. Rules that differ from [`Rules::of`] its header were made up
-/// after the fact; a report that prints them says so.
+/// after the fact, which a report that prints them mentions.
 pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let header = &study.header;
     let all = cell_trials(study);
@@ -150,7 +150,7 @@ fn in_order(rows: &[Row]) -> Vec<String> {
 }
 
 /// Warnings of all trials, without the notes of engines, which are shown with their row.
-fn warnings(study: &Study, rows: &[Row]) -> Vec<Counted> {
+fn warnings(study: &Study, rows: &[Row]) -> Vec<CountedText> {
     let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| row.end(role)));
     let notes = ends.flat_map(|end| {
         end.notes.iter().map(move |note| shape(&format!("{}: {}", end.role, note.text)))

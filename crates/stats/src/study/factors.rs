@@ -9,7 +9,6 @@
 use crate::estimate::Effect;
 use crate::metric::Metric;
 use crate::rules::Rules;
-use crate::trial::Costs;
 use crate::verdict::{
     Comparer, Findings, Noise, Side, Test, Verdict, judge, tests, undeclared, unlike,
 };
@@ -74,7 +73,7 @@ pub struct Interaction {
 }
 
 /// The view of a study, without effects where no speed was measured or no block has both
-/// sides. `None` if fewer than two factors vary: the comparison of the cells says all there is.
+/// sides. `None` if fewer than two factors vary: the comparison of the cells is complete.
 pub(crate) fn factor_view(
     comparer: &Comparer,
     cells: &[Side],
@@ -97,12 +96,8 @@ pub(crate) fn factor_view(
         let noise = noises.iter().find(|noise| noise.question == question);
         let effects: Vec<LevelEffect> =
             levels.iter().filter_map(|level| grid.level_effect(level, comparer)).collect();
-        view.effects.extend(with_tests(effects, |level| &level.effect, rules).map(
-            |(mut level, test)| {
-                level.judge(test, noise, rules);
-                level
-            },
-        ));
+        let tested = with_tests(effects, |level| &level.effect, rules);
+        view.effects.extend(tested.map(|(level, test)| level.judged(test, noise, rules)));
         let pairs = levels.iter().enumerate().flat_map(|(at, first)| {
             let others = levels.iter().skip(at + 1);
             others.filter(|second| second.factor != first.factor).map(move |second| [first, second])
@@ -114,11 +109,9 @@ pub(crate) fn factor_view(
         let sure = tested.filter(|(_, test)| test.is_some_and(|t| t.different.adjusted <= alpha));
         view.interactions.extend(sure.map(|(pair, test)| Interaction { test, ..pair }));
     }
-    let size = |pair: &Interaction| (pair.question != Metric::Rate, -pair.effect.log_mean.abs());
-    view.interactions.sort_by(|a, b| {
-        let (a, b) = (size(a), size(b));
-        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
-    });
+    let size = |pair: &Interaction| pair.effect.log_mean.abs();
+    view.interactions.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    view.interactions.sort_by_key(|pair| pair.question != Metric::Rate);
     Some(view)
 }
 
@@ -134,7 +127,7 @@ fn with_tests<T>(
 }
 
 impl LevelEffect {
-    fn judge(&mut self, test: Option<Test>, noise: Option<&Noise>, rules: &Rules) {
+    fn judged(self, test: Option<Test>, noise: Option<&Noise>, rules: &Rules) -> LevelEffect {
         let estimate = self.effect.estimate();
         let blocks = self.effect.blocks;
         let findings = Findings {
@@ -144,8 +137,7 @@ impl LevelEffect {
             log_stddev: self.effect.log_stddev,
             log_floor: noise.and_then(|noise| noise.log_floor(blocks)).unwrap_or(0.0),
         };
-        self.verdict = judge(&findings, rules);
-        self.test = test;
+        LevelEffect { verdict: judge(&findings, rules), test, ..self }
     }
 }
 
@@ -265,12 +257,8 @@ impl<'a> Grid<'a> {
     fn alike(&self, groups: &[Vec<usize>]) -> bool {
         let mut sides = groups.iter().flatten().map(|at| self.cells[*at].0);
         let Some(first) = sides.next() else { return false };
-        let rule = |side: Side| match self.question {
-            Metric::Cpu | Metric::Instructions => side.costs.iter().find_map(Costs::rules),
-            _ => None,
-        };
         sides.all(|side| {
-            rule(first) == rule(side)
+            (self.question == Metric::Rate || first.cost_rules() == side.cost_rules())
                 && undeclared("", first.cell, side.cell).is_empty()
                 && unlike("", first.trials, side.trials).is_empty()
         })

@@ -23,5 +23,6 @@ pub(crate) use factors::by_block;
 pub use factors::{Factor, FactorView, Interaction, LevelEffect};
 pub use offloading::Offloading;
 pub use profiling::{ProfilingNote, SamplingCost};
-pub use recommendation::{Needs, Recommendation, Undecided};
+pub use recommendation::{Recommendation, Requirement, Undecided};
+pub use row::receiver_steps;
 pub use threshold::{Outcome, Subject, Threshold, ThresholdResult, judge_thresholds, subjects};

@@ -4,7 +4,6 @@
 use crate::estimate::Effect;
 use crate::metric::Metric;
 use crate::offload::{Benefit, BreakEven, CopyCell, CopyComparison, break_evens};
-use crate::trial::Costs;
 use crate::verdict::{Comparer, Side, shown, undeclared, unlike};
 use bytepath_record::{CellId, Levels, Role};
 use serde::Serialize;
@@ -96,8 +95,7 @@ fn varied<'a>(sides: &[Side<'a>]) -> BTreeSet<&'a str> {
 /// CPU time of the sender per unit of work to that of the first, block by block; `None` if
 /// the two were not found by one rule.
 fn sender_cost(comparer: &Comparer, base: Side, side: Side) -> Option<Effect> {
-    let rule = |side: Side| side.costs.iter().find_map(Costs::rules);
-    if rule(base) != rule(side) {
+    if base.cost_rules() != side.cost_rules() {
         return None;
     }
     let figures = |side: Side| -> BTreeMap<u32, f64> {

@@ -2,6 +2,7 @@
 
 use crate::estimate::{Estimate, Interval, ratio};
 use crate::rules::Rules;
+use crate::trial::why_not_measured;
 use bytepath_math::{Moments, StandardError, welch};
 use bytepath_record::{CellId, Design, Study, Trial};
 use serde::Serialize;
@@ -54,54 +55,38 @@ pub(crate) fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNo
                 note.cells.push(trial.cell.clone());
             }
         } else {
-            note.spoiled.push(words(trial));
+            let why = why_not_measured(trial).unwrap_or("it has no window".into());
+            note.spoiled.push(format!("{}: {why}", trial.cell));
         }
     }
     note.cost = cost(study, &note.cells, rules.confidence);
     Some(note)
 }
 
-fn words(trial: &Trial) -> String {
-    use bytepath_record::TrialStatus as S;
-    let why = match &trial.status {
-        S::Rejected { events } => events.join("; "),
-        S::Failed { fault } => fault.message.clone(),
-        S::Unavailable { reason, .. } => reason.clone(),
-        S::Measured => "it has no window".to_owned(),
-    };
-    format!("{}: {why}", trial.cell)
-}
-
 /// The mean over the cells of log(sampled) - log(not sampled), each a difference of
 /// two means with the standard error that Welch gives it; the degrees of freedom
 /// follow from all of their variances together (Satterthwaite).
 fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost> {
-    let mut means = Vec::new();
-    let mut errors: Option<Vec<StandardError>> = Some(Vec::new());
-    for cell in cells {
-        let logs = |trials: &[Trial]| -> Vec<f64> {
+    let both = cells.iter().filter_map(|cell| {
+        let logs = |trials: &[Trial]| -> Option<Moments> {
             let of_cell = trials.iter().filter(|trial| trial.cell == *cell);
             let rates = of_cell.filter_map(Trial::rate);
-            rates.filter(|rate| *rate > 0.0 && rate.is_finite()).map(f64::ln).collect()
+            let mut rates = rates.filter(|rate| *rate > 0.0 && rate.is_finite()).peekable();
+            rates.peek()?;
+            Some(rates.map(f64::ln).collect())
         };
-        let (with, without) = (logs(&study.profiles), logs(&study.trials));
-        if with.is_empty() || without.is_empty() {
-            continue;
-        }
-        let [with, without] = [with, without].map(|logs| logs.into_iter().collect::<Moments>());
-        means.push(with.mean() - without.mean());
-        errors = errors.zip(with.error().zip(without.error())).map(|(mut all, (a, b))| {
-            all.extend([a, b]);
-            all
-        });
-    }
-    if means.is_empty() {
+        Some([logs(&study.profiles)?, logs(&study.trials)?])
+    });
+    let both: Vec<[Moments; 2]> = both.collect();
+    if both.is_empty() {
         return None;
     }
-    let log_mean = means.iter().copied().collect::<Moments>().mean();
+    let means = both.iter().map(|[with, without]| with.mean() - without.mean());
+    let log_mean = means.collect::<Moments>().mean();
+    let errors: Option<Vec<StandardError>> = both.iter().flatten().map(Moments::error).collect();
     let errors = errors.iter().map(|all| {
         let sum = welch(all);
-        StandardError { size: sum.size / means.len() as f64, ..sum }
+        StandardError { size: sum.size / both.len() as f64, ..sum }
     });
     let estimate = Estimate { log_mean, errors: errors.collect() };
     let (ratio, interval) = (ratio(log_mean), estimate.interval(confidence));

@@ -2,7 +2,7 @@
 
 use super::analysis::{Analysis, Row};
 use crate::estimate::Effect;
-use crate::metric::{Direction, Metric};
+use crate::metric::{BetterDirection, Metric};
 use crate::verdict::Verdict;
 use bytepath_record::Percentile;
 
@@ -21,12 +21,12 @@ pub struct Undecided<'a> {
     pub row: &'a Row,
     pub questions: Vec<Metric>,
     /// What would decide them.
-    pub needs: Needs,
+    pub needs: Requirement,
 }
 
 /// What an undecided question needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Needs {
+pub enum Requirement {
     /// So many blocks; `None` if it takes more than 1000.
     Blocks(Option<u32>),
     /// A quieter machine: the difference is within this noise of the study, a part of one.
@@ -48,7 +48,7 @@ impl Analysis {
     }
 
     /// The cells to use instead of the baseline, at most one for each question. Empty where
-    /// none was shown to be better, or where nothing says how fast anything is.
+    /// none was shown to be better, or where no speed was measured.
     pub fn choices(&self) -> Vec<Recommendation<'_>> {
         let mut choices: Vec<Recommendation> = Vec::new();
         for question in self.deciding() {
@@ -79,16 +79,16 @@ impl Analysis {
             let mut open: Vec<Undecided> = Vec::new();
             for question in &deciding {
                 let needs = match Row::comparison(row, *question).map(|c| c.verdict) {
-                    Some(Verdict::Inconclusive { blocks, .. }) => Needs::Blocks(blocks),
-                    Some(Verdict::NotEnough { .. }) => Needs::Blocks(Some(2)),
-                    Some(Verdict::NoiseTooHigh { floor }) => Needs::LessNoise(floor),
+                    Some(Verdict::Inconclusive { blocks, .. }) => Requirement::Blocks(blocks),
+                    Some(Verdict::NotEnough { .. }) => Requirement::Blocks(Some(2)),
+                    Some(Verdict::NoiseTooHigh { floor }) => Requirement::LessNoise(floor),
                     _ => continue,
                 };
-                let known = open.iter_mut().find_map(|u| Some((u.needs.with(needs)?, u)));
-                match known {
-                    Some((both, known)) => {
-                        known.questions.push(*question);
-                        known.needs = both;
+                let same = open.iter_mut().find_map(|u| Some((u.needs.with(needs)?, u)));
+                match same {
+                    Some((both, same)) => {
+                        same.questions.push(*question);
+                        same.needs = both;
                     }
                     None => open.push(Undecided { row, questions: vec![*question], needs }),
                 }
@@ -111,21 +111,23 @@ impl Analysis {
         let shown = |row| Some((row, better(row, question)?.ratio));
         let all = self.candidates().filter_map(shown);
         let best = match question.direction() {
-            Direction::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
-            Direction::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
+            BetterDirection::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
+            BetterDirection::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
         };
         best.map(|(row, _)| row)
     }
 }
 
-impl Needs {
+impl Requirement {
     /// What decides both; `None` if they are of different kinds.
-    fn with(self, other: Needs) -> Option<Needs> {
+    fn with(self, other: Requirement) -> Option<Requirement> {
         match (self, other) {
-            (Needs::Blocks(a), Needs::Blocks(b)) => {
-                Some(Needs::Blocks(a.zip(b).map(|(a, b)| a.max(b))))
+            (Requirement::Blocks(a), Requirement::Blocks(b)) => {
+                Some(Requirement::Blocks(a.zip(b).map(|(a, b)| a.max(b))))
             }
-            (Needs::LessNoise(a), Needs::LessNoise(b)) => Some(Needs::LessNoise(a.max(b))),
+            (Requirement::LessNoise(a), Requirement::LessNoise(b)) => {
+                Some(Requirement::LessNoise(a.max(b)))
+            }
             _ => None,
         }
     }
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn only_needs_of_one_kind_go_together() {
-        use Needs::{Blocks, LessNoise};
+        use Requirement::{Blocks, LessNoise};
         let few = Blocks(Some(2));
         assert_eq!(few.with(Blocks(Some(40))), Some(Blocks(Some(40))));
         assert_eq!(few.with(Blocks(None)), Some(Blocks(None)), "too many for one of them");

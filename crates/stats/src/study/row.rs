@@ -20,14 +20,12 @@ pub(crate) fn row(study: &Study, rules: &Rules, of: &CellTrials) -> Row {
     let CellTrials { cell, trials, measured, costs } = of;
     let work = measured.first().or(trials.first()).map_or(Work::Bytes, |t| t.work);
     let apart = measured.iter().any(|trial| trial.has_hosts_apart());
-    let rate = Summary::of(measured.iter().filter_map(|t| t.rate()));
-    let rate = rate.map(|s| s.at(rules.confidence));
+    let rate = Summary::with_interval(measured.iter().filter_map(|t| t.rate()), rules.confidence);
     let ceiling = study.header.ceiling.map(|c| c.workload);
     let ceiling = ceiling.filter(|c| *c > 0.0 && work == Work::Bytes);
     let share = rate.zip(ceiling).map(|(rate, ceiling)| rate.mean / ceiling);
     let over = |figure: &dyn Fn(&Costs) -> Option<f64>| {
-        let values = costs.iter().filter_map(figure);
-        Summary::of(values).map(|s| s.at(rules.confidence))
+        Summary::with_interval(costs.iter().filter_map(figure), rules.confidence)
     };
     let end = |role| End {
         watts: over(&|c| c.watts[role as usize]),
@@ -62,8 +60,8 @@ pub(crate) fn row(study: &Study, rules: &Rules, of: &CellTrials) -> Row {
         retransmits: retransmits(measured),
         // The meter counts bytes, whatever the trial counts.
         pace: if work == Work::Bytes { pace(measured) } else { None },
-        receive_work: ReceiveWork::of(cell, measured),
-        sender_work: ReceiveWork::of_sender(cell, measured),
+        receive_work: ReceiveWork::of(cell, measured, Role::Receiver),
+        sender_work: ReceiveWork::of(cell, measured, Role::Sender),
         collisions: collisions(cell, &study.header.facts, apart),
         comparisons: Vec::new(),
         warnings: count(trials.iter().flat_map(|t| &t.warnings).map(String::as_str)),
@@ -81,7 +79,7 @@ fn status(trials: &[&Trial]) -> Status {
             TrialStatus::Rejected { events } => status.rejected.push(events.join("; ")),
             TrialStatus::Failed { fault } => {
                 match status.failed.iter_mut().find(|f| f.fault == *fault) {
-                    Some(known) => known.count += 1,
+                    Some(same) => same.count += 1,
                     None => status.failed.push(Failure { fault: fault.clone(), count: 1 }),
                 }
             }
@@ -93,7 +91,7 @@ fn status(trials: &[&Trial]) -> Status {
 fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]) -> End {
     let records: Vec<&RoleRecord> = measured.iter().filter_map(|t| t.role(role)).collect();
     // The witness page is recorded with the sender; it refers to that end only.
-    let seen = |what| records.iter().filter(|r| r.witness == Some(what)).count() as u32;
+    let count_of = |what| records.iter().filter(|r| r.witness == Some(what)).count() as u32;
     End {
         role,
         cpu: cpu_cost(role, costs),
@@ -102,8 +100,8 @@ fn end(role: Role, work: Work, cell: &Cell, measured: &[&Trial], costs: &[Costs]
         calls_per_unit: Summary::of(records.iter().filter_map(|r| calls_per_unit(work, r))),
         ledger: Shares::of(records.iter().map(|r| &r.ledger)),
         witness: Witness {
-            shared: seen(ProvenWitness::Shared),
-            copied: seen(ProvenWitness::Copied),
+            shared: count_of(ProvenWitness::Shared),
+            copied: count_of(ProvenWitness::Copied),
         },
         calls: cell::calls(records.iter().map(|r| r.calls.as_slice())),
         sizes: cell::sizes(records.iter().map(|r| &r.sizes)),
@@ -125,12 +123,9 @@ fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
     let mut all = Latency::new();
     each().for_each(|latency| all.add(latency));
     let row = |percentile: Percentile| {
-        let trials = Summary::of(each().filter_map(|latency| latency.percentile(percentile)));
-        Some(PercentileRow {
-            percentile,
-            pooled: all.percentile(percentile)?,
-            trials: trials.map(|s| s.at(rules.confidence)),
-        })
+        let values = each().filter_map(|latency| latency.percentile(percentile));
+        let trials = Summary::with_interval(values, rules.confidence);
+        Some(PercentileRow { percentile, pooled: all.percentile(percentile)?, trials })
     };
     Some(LatencyRow {
         count: all.count(),
@@ -141,10 +136,9 @@ fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
 }
 
 fn cpu_cost(role: Role, costs: &[Costs]) -> Option<CpuCost> {
-    let at = Role::ALL.iter().position(|r| *r == role)?;
-    let seen =
-        |c: &Costs| Some((c.roles[at]?, c.units_per_second())).filter(|(_, work)| *work > 0.0);
-    let all: Vec<(RoleCpu, f64)> = costs.iter().filter_map(seen).collect();
+    let cpu = |costs: &Costs| Some((costs.roles[role as usize]?, costs.units_per_second()));
+    let all = costs.iter().filter_map(cpu).filter(|(_, work)| *work > 0.0);
+    let all: Vec<(RoleCpu, f64)> = all.collect();
     // Two rules give figures that do not compare; a trial by another rule than
     // the first (a meter failed in between) is left out.
     let RoleCpu { rule, exact, .. } = all.first()?.0;
@@ -176,34 +170,30 @@ fn retransmits(measured: &[&Trial]) -> Option<f64> {
 }
 
 fn pace(measured: &[&Trial]) -> Option<Pace> {
-    let mut paced: Vec<(f64, f64, Vec<f64>)> = measured
-        .iter()
-        .filter_map(|t| {
-            let (step, steps) = receiver_steps(&t.series)?;
-            Some((t.rate()?, step, steps))
-        })
-        .collect();
+    let paced = measured.iter().filter_map(|trial| Some((trial.rate()?, receiver_steps(trial)?)));
+    let mut paced: Vec<(f64, (f64, Vec<f64>))> = paced.collect();
     paced.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let all = || paced.iter().flat_map(|(_, _, steps)| steps.iter().copied());
+    let all = || paced.iter().flat_map(|(_, (_, steps))| steps.iter().copied());
     let range = Summary::of(all())?;
     let (mut stalled, mut stalled_trials) = (0.0, 0);
-    for (_, step, steps) in &paced {
+    for (_, (step, steps)) in &paced {
         let mean = Summary::of(steps.iter().copied()).map_or(0.0, |s| s.mean);
         let stalls = steps.iter().filter(|s| **s < mean * STALL).count();
         // A damaged record may hold any step; the sum stays a number.
         stalled = (stalled + stalls as f64 * step).clamp(f64::MIN, f64::MAX);
         stalled_trials += u32::from(stalls > 0);
     }
-    let (_, step, typical) = paced.swap_remove((paced.len() - 1) / 2);
+    let (_, (step, typical)) = paced.swap_remove((paced.len() - 1) / 2);
     Some(Pace { step, min: range.min, max: range.max, stalled, stalled_trials, typical })
 }
 
 /// Length of a step, and the receiver's bytes per second step by step, all flows
-/// together. Steps that not all flows have are cut off.
-fn receiver_steps(series: &[Series]) -> Option<(f64, Vec<f64>)> {
+/// together. Steps that not all flows have are cut off. `None` of a trial that does not count.
+pub fn receiver_steps(trial: &Trial) -> Option<(f64, Vec<f64>)> {
+    trial.rate()?;
     let of_receiver =
         |s: &&Series| s.metric == "throughput" && matches!(s.scope, Scope::Flow(Role::Receiver, _));
-    let flows: Vec<&Series> = series.iter().filter(of_receiver).collect();
+    let flows: Vec<&Series> = trial.series.iter().filter(of_receiver).collect();
     let step = flows.first()?.step;
     let steps = flows.iter().map(|s| s.values.len()).min()?;
     let sum = |i: usize| flows.iter().map(|s| s.values[i]).sum::<f64>();

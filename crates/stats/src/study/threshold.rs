@@ -88,7 +88,7 @@ pub struct Subject<'a> {
 }
 
 impl Threshold {
-    /// Reads a threshold; the fault says what would be right.
+    /// Reads a threshold; the fault has an example of what would be right.
     pub fn parse(text: &str) -> Result<Threshold, Fault> {
         const EXAMPLE: &str = "write CELL.rate slower 2%, CELL.cpu more 5%, CELL.instructions \
                                more 3% or CELL.p99 higher 10%";
@@ -105,15 +105,11 @@ impl Threshold {
             return Err(wrong(format!("'{subject}' does not end in a metric ({names})")));
         };
         let [below, above] = question.words();
-        let above = match word {
-            _ if word == below => false,
-            _ if word == above => true,
-            "lower" => false,
-            "higher" => true,
-            _ => {
-                let name = question.name();
-                return Err(wrong(format!("{name} is {below} or {above}, not '{word}'")));
-            }
+        let is_above = [below, "lower"].contains(&word).then_some(false);
+        let is_above = is_above.or([above, "higher"].contains(&word).then_some(true));
+        let Some(above) = is_above else {
+            let name = question.name();
+            return Err(wrong(format!("{name} is {below} or {above}, not '{word}'")));
         };
         let number = amount.strip_suffix('%').and_then(|n| n.parse::<f64>().ok());
         let Some(part) = number.map(|n| n / 100.0).filter(|p| (0.0..1.0).contains(p)) else {
@@ -135,14 +131,11 @@ impl Threshold {
 
     fn outcome(&self, interval: Option<Interval>) -> Outcome {
         let Some(i) = interval else { return Outcome::Undecided };
-        let (beyond, good) = if self.above {
-            (i.low > self.limit, i.high <= self.limit)
-        } else {
-            (i.high < self.limit, i.low >= self.limit)
-        };
-        match (beyond, good) {
-            (true, _) => Outcome::Failed,
-            (_, true) => Outcome::Passed,
+        match self.above {
+            true if i.low > self.limit => Outcome::Failed,
+            true if i.high <= self.limit => Outcome::Passed,
+            false if i.high < self.limit => Outcome::Failed,
+            false if i.low >= self.limit => Outcome::Passed,
             _ => Outcome::Undecided,
         }
     }
@@ -160,11 +153,8 @@ pub fn judge_thresholds(
         let before = checks.len();
         checks.extend(subjects.iter().filter(|s| threshold.is_about(s)).map(|s| (threshold, s)));
         if checks.len() == before {
-            let cells: Vec<&str> = subjects
-                .iter()
-                .filter(|s| s.question == threshold.question)
-                .map(|s| s.cell.0.as_str())
-                .collect();
+            let compared = subjects.iter().filter(|s| s.question == threshold.question);
+            let cells: Vec<&str> = compared.map(|s| s.cell.0.as_str()).collect();
             let what = format!("threshold '{}': no such cell is compared", threshold.text);
             let fault = Fault::new(FaultKind::Usage, what);
             return Err(match cells.is_empty() {

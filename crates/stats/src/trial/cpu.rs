@@ -19,7 +19,7 @@
 //! worked in the same proportion.
 //!
 //! **Exact.** Where the kernel kept an account for the meter `cpu` (a reading
-//! `cpu.foreign` of the role's CPU says so), nothing is proportioned: user and system time
+//! `cpu.foreign` of the role's CPU shows that), nothing is proportioned: user and system time
 //! are those of the role's threads and io_uring workers on all CPUs, softirq is what
 //! softirqs and interrupts took of its own CPU, and work of others is not in the total.
 //! Time that the hypervisor took is subtracted from each in proportion. By the second rule the
@@ -37,8 +37,9 @@
 //! needs no care: its time is in its CPU's softirq ticks, once.
 
 use super::device_work::{Correction, DeviceWork};
+use super::sum_of;
 use super::threads::{Threads, cores};
-use bytepath_record::{Cell, Reading, Role, Trial};
+use bytepath_record::{Cell, Role, Trial};
 use serde::Serialize;
 
 /// How CPU time was given to roles.
@@ -103,6 +104,8 @@ fn whole_cpu(
     let of = |metric| trial.of_cpu(metric, role, cpu).map(|s| cores(s, wall));
     let ticks = |metric| of(metric).unwrap_or(0.0);
     let total = of("cpu.busy")?;
+    let polling_here = if correction.polls_here { threads.polling } else { 0.0 };
+    let own_threads = threads.run + polling_here;
     if let Some(account) = account_of(trial, role).filter(|_| of("cpu.foreign").is_some()) {
         // The account knows nothing of steal.
         let kept = total / (total + of("cpu.steal").unwrap_or(0.0));
@@ -113,7 +116,6 @@ fn whole_cpu(
         let napi = (napi - correction.less).max(0.0);
         let softirq = part(ticks("cpu.softirq") + ticks("cpu.irq") + napi);
         let here = user + system + softirq;
-        let own = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
         return Some(RoleCpu {
             rule: CpuRule::WholeCpu(cpu),
             exact: true,
@@ -124,19 +126,18 @@ fn whole_cpu(
             unsplit: 0.0,
             iowait: of("cpu.iowait"),
             threads: threads.run + threads.polling,
-            other: (here - own).max(0.0),
+            other: (here - own_threads).max(0.0),
         });
     }
     let (user, system) = (ticks("cpu.user"), ticks("cpu.system"));
     let softirq = ticks("cpu.softirq") + ticks("cpu.irq");
     let all = user + system + softirq;
     let split = |part: f64| if all > 0.0 { total * (part / all) } else { 0.0 };
-    let polling = if correction.polls_here { threads.polling.min(split(system)) } else { 0.0 };
+    let polling = polling_here.min(split(system));
     let less = correction.less.min(split(system) - polling);
     let total_here = total - less;
     // These were not on this CPU, and their own ticks are few.
     let elsewhere = threads.helpers;
-    let own = threads.run + if correction.polls_here { threads.polling } else { 0.0 };
     Some(RoleCpu {
         rule: CpuRule::WholeCpu(cpu),
         exact: false,
@@ -147,7 +148,7 @@ fn whole_cpu(
         unsplit: elsewhere + if all > 0.0 { 0.0 } else { total },
         iowait: of("cpu.iowait"),
         threads: threads.run + threads.polling,
-        other: (total_here - own).max(0.0),
+        other: (total_here - own_threads).max(0.0),
     })
 }
 
@@ -198,9 +199,8 @@ fn account_of(trial: &Trial, role: Role) -> Option<Account> {
     let wall = trial.of_machine("cpu.wall", role).filter(|wall| *wall > 0.0)?;
     let sum = |kind: &str| {
         let metric = format!("cpu.{role}.{kind}");
-        let of_role = |r: &&Reading| r.metric == metric && r.scope.is_on_host_of(role);
-        let values = trial.readings.iter().filter(of_role).map(|r| r.value);
-        values.reduce(|sum, value| sum + value).map(|sum| cores(sum, wall))
+        let sum = sum_of(trial, |r| r.metric == metric && r.scope.is_on_host_of(role));
+        sum.map(|sum| cores(sum, wall))
     };
     Some(Account { user: sum("user")?, system: sum("system")?, uring: sum("uring")? })
 }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::tests::{cell, near, thread, trial, wall, with_cpu};
     use crate::trial::ENGINE_RUN;
-    use bytepath_record::{Placement, Scope, SoftirqCpu, Unit};
+    use bytepath_record::{Placement, Reading, Scope, SoftirqCpu, Unit};
 
     #[test]
     fn a_pinned_role_pays_for_its_whole_cpu_in_proportion_of_the_ticks() {
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(role_cpu(&cell("a"), &unseen, Role::Sender), None);
     }
 
-    /// What the kernel's account says of a role on a CPU: made up.
+    /// A made-up account by the kernel of a role on a CPU.
     fn accounted(t: Trial, cpu: u32, [user, system, uring, foreign]: [f64; 4]) -> Trial {
         let role = Role::ALL[cpu as usize];
         let metric = |kind: &str| format!("cpu.{role}.{kind}");

@@ -31,22 +31,22 @@ pub fn softirq_cpus(cell: &Cell, trial: &Trial, role: Role) -> Vec<u32> {
         return Vec::new();
     }
     let named = |cpu: &u32| roles().any(|of| cell.softirq_cpu(of) == Some(*cpu));
-    let seen: Vec<(u32, f64)> = trial
+    let counts: Vec<(u32, f64)> = trial
         .readings
         .iter()
         .filter(|r| r.metric == "softirqs.net_rx" && r.scope.is_on_host_of(role))
         .filter_map(|r| Some((r.scope.cpu()?, r.value)))
         .collect();
-    let all: f64 = seen.iter().map(|(_, count)| count).sum();
+    let all: f64 = counts.iter().map(|(_, count)| count).sum();
     let part = |(cpu, count): (u32, f64)| (count >= A_PART * all && count > 0.0).then_some(cpu);
-    seen.into_iter().filter_map(part).filter(|cpu| free(cpu) && !named(cpu)).collect()
+    counts.into_iter().filter_map(part).filter(|cpu| free(cpu) && !named(cpu)).collect()
 }
 
 /// Where the packets of one end were taken from its device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DeviceWork {
     /// On a CPU whose busy time includes it.
-    Counted,
+    CountedText,
     /// By a polling thread on another CPU than the role's, that ran for so long, in cores.
     Thread { cpu: u32, run: f64 },
     /// By softirqs on CPUs that belong to no role, and whether one was reserved for them.
@@ -70,13 +70,13 @@ impl DeviceWork {
     pub(crate) fn of(cell: &Cell, trial: &Trial, role: Role) -> DeviceWork {
         let run = Threads::of(trial, role).polling;
         match cell.softirq_cpu(role) {
-            Some(cpu) if cell.placement.cpu(role) == Some(cpu) => DeviceWork::Counted,
+            Some(cpu) if cell.placement.cpu(role) == Some(cpu) => DeviceWork::CountedText,
             Some(cpu) if run > 0.0 => DeviceWork::Thread { cpu, run },
             None if run > 0.0 && cell.placement.softirq(role) == SoftirqCpu::Free => {
                 DeviceWork::Anywhere
             }
             _ => match softirq_cpus(cell, trial, role) {
-                cpus if cpus.is_empty() => DeviceWork::Counted,
+                cpus if cpus.is_empty() => DeviceWork::CountedText,
                 cpus => DeviceWork::Softirqs { cpus, named: cell.softirq_cpu(role).is_some() },
             },
         }
@@ -87,11 +87,11 @@ impl Correction {
     /// `None` if a CPU that the work was on was not seen.
     pub(crate) fn of(
         trial: &Trial,
-        (role, own): (Role, u32),
+        (role, own_cpu): (Role, u32),
         works: &[DeviceWork; 2],
     ) -> Option<Correction> {
         let less = match works[role.peer() as usize] {
-            DeviceWork::Thread { cpu, run } if cpu == own && !trial.has_hosts_apart() => run,
+            DeviceWork::Thread { cpu, run } if cpu == own_cpu && !trial.has_hosts_apart() => run,
             _ => 0.0,
         };
         Some(match &works[role as usize] {

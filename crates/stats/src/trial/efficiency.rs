@@ -92,7 +92,7 @@ impl Costs {
         self.rate / self.work.terms().unit_size
     }
 
-    /// The figure of a question about costs; none of other questions. CPU time that
+    /// The figure of a question about costs; `None` of other questions. CPU time that
     /// counts instructions answers for those, and not for time.
     pub fn answer(&self, question: Metric) -> Option<f64> {
         match (question, self.instructions_per_second) {
@@ -104,12 +104,12 @@ impl Costs {
 
     /// CPU seconds per unit of work, both ends together.
     pub fn cpu_per_unit(&self) -> Option<f64> {
-        self.per_unit(self.cores(2))
+        self.per_unit(self.cores()[2])
     }
 
     /// CPU seconds of one end per unit of work.
     pub fn role_per_unit(&self, role: Role) -> Option<f64> {
-        self.per_unit(self.cores(role as usize))
+        self.per_unit(self.cores()[role as usize])
     }
 
     fn per_unit(&self, cores: Option<f64>) -> Option<f64> {
@@ -118,8 +118,8 @@ impl Costs {
 
     /// CPU nanoseconds per packet that the receiver's device took in, both ends together.
     pub fn cpu_per_packet(&self) -> Option<f64> {
-        let cost = self.cores(2)? * 1e9 / self.packets_per_second?;
-        cost.is_finite().then_some(cost)
+        let cost = self.cores()[2]? * 1e9 / self.packets_per_second?;
+        Some(cost).filter(|cost| cost.is_finite())
     }
 
     /// Joules per unit of work by role, then of both together.
@@ -145,14 +145,10 @@ impl Costs {
         Some([rule(self.roles[0]?), rule(self.roles[1]?)])
     }
 
-    /// CPUs kept busy by an end, or by both (2).
-    fn cores(&self, part: usize) -> Option<f64> {
-        let [tx, rx] = self.roles.map(|r| r.map(|r| r.total));
-        match part {
-            0 => tx,
-            1 => rx,
-            _ => Some(tx? + rx?),
-        }
+    /// CPUs kept busy by each end, then by both.
+    fn cores(&self) -> [Option<f64>; 3] {
+        let [tx, rx] = self.roles.map(|role| role.map(|cpu| cpu.total));
+        [tx, rx, tx.zip(rx).map(|(tx, rx)| tx + rx)]
     }
 
     /// The rate as reports show it.
@@ -164,7 +160,7 @@ impl Costs {
 /// Return on investment, T^n / C.
 pub(crate) fn roi(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| {
-        Some(c.shown_rate().powf(rules.roi_throughput) / c.cores(part)?)
+        Some(c.shown_rate().powf(rules.roi_throughput) / c.cores()[part]?)
     })
 }
 
@@ -176,7 +172,7 @@ pub(crate) fn roi_power(costs: &[Costs], rules: &Rules) -> PerEnd {
 /// CPU microseconds per KiB; none but of bytes.
 pub(crate) fn service_demand(costs: &[Costs], rules: &Rules) -> PerEnd {
     per_end(costs, rules, |c, part| {
-        (c.work == Work::Bytes).then_some(c.cores(part)? * 1e6 / (c.rate / KIB))
+        (c.work == Work::Bytes).then_some(c.cores()[part]? * 1e6 / (c.rate / KIB))
     })
 }
 
@@ -187,8 +183,7 @@ fn per_end(
     figure: impl Fn(&Costs, usize) -> Option<f64>,
 ) -> PerEnd {
     let summary = |part| {
-        let values = costs.iter().filter_map(|c| figure(c, part));
-        Summary::of(values).map(|s| s.at(rules.confidence))
+        Summary::with_interval(costs.iter().filter_map(|c| figure(c, part)), rules.confidence)
     };
     PerEnd { sender: summary(0), receiver: summary(1), total: summary(2) }
 }

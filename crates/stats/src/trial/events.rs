@@ -27,8 +27,8 @@
 //! their number.
 
 use super::interference;
-use bytepath_record::{Cell, Design, Role, Schedule, Scope, Trial, TrialStatus};
-use std::collections::BTreeSet;
+use bytepath_record::{Cell, Design, Reading, Role, Schedule, Scope, Trial, TrialStatus};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most time that the hypervisor may take from a role's CPU, as a part of the
 /// window.
@@ -48,7 +48,7 @@ const TICK: f64 = 0.01;
 /// How far the meters' window may be from the stream's: a part of it, and seconds.
 const OUT_OF_STEP: (f64, f64) = (0.1, 0.05);
 
-/// The events that invalidate a trial, each in words; none if it counts. Only a
+/// The events that invalidate a trial, each in words; empty if it counts. Only a
 /// measured trial has any. What no meter saw cannot spoil it. `earlier` are the trials of
 /// the same cell that were measured before.
 pub fn judge_events(
@@ -166,44 +166,28 @@ fn of_cpu(
     if read("cpu.busy").is_none() {
         return vec![format!("CPU {cpu} was not online throughout")];
     }
-    let mut events = Vec::new();
-    let steal = read("cpu.steal").unwrap_or(0.0);
-    if steal > STEAL_LIMIT * wall + tick {
-        events.push(format!(
-            "CPU {cpu} lost {} to the hypervisor (limit {})",
-            percent(steal / wall),
-            percent(STEAL_LIMIT)
-        ));
-    }
+    let steal = read("cpu.steal").filter(|steal| *steal > STEAL_LIMIT * wall + tick);
+    let steal = steal.map(|steal| {
+        let (share, limit) = (percent(steal / wall), percent(STEAL_LIMIT));
+        format!("CPU {cpu} lost {share} to the hypervisor (limit {limit})")
+    });
     let share = interference::of_cpu(trial, cell, cpu, tick, earlier);
-    events.extend(foreign_event(share, &format!("CPU {cpu}")));
-    events
+    steal.into_iter().chain(foreign_event(share, &format!("CPU {cpu}"))).collect()
 }
 
 fn foreign_event(share: Option<f64>, of: &str) -> Option<String> {
-    let share = share.filter(|share| *share > FOREIGN_LIMIT)?;
-    Some(format!(
-        "other processes used {} of {of} (limit {})",
-        percent(share),
-        percent(FOREIGN_LIMIT)
-    ))
+    let share = percent(share.filter(|share| *share > FOREIGN_LIMIT)?);
+    Some(format!("other processes used {share} of {of} (limit {})", percent(FOREIGN_LIMIT)))
 }
 
 /// Steal where a role is left to the scheduler, which may put it on any CPU.
 fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64)) -> Option<String> {
-    let on_cpus = |metric: &str| -> Vec<f64> {
-        let of_cpu =
-            |r: &&bytepath_record::Reading| r.metric == metric && matches!(r.scope, Scope::Cpu(_));
-        trial.readings.iter().filter(of_cpu).map(|r| r.value).collect()
-    };
-    let steal = on_cpus("cpu.steal");
+    let of_cpu = |r: &&Reading| r.metric == "cpu.steal" && matches!(r.scope, Scope::Cpu(_));
+    let steal: Vec<f64> = trial.readings.iter().filter(of_cpu).map(|r| r.value).collect();
     let share = steal.iter().sum::<f64>() / (wall * steal.len() as f64);
     (share > STEAL_LIMIT + tick / wall).then(|| {
-        format!(
-            "the machine lost {} of its CPU time to the hypervisor (limit {})",
-            percent(share),
-            percent(STEAL_LIMIT)
-        )
+        let (share, limit) = (percent(share), percent(STEAL_LIMIT));
+        format!("the machine lost {share} of its CPU time to the hypervisor (limit {limit})")
     })
 }
 
@@ -211,27 +195,20 @@ fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64)) -> Option<String> {
 fn lost(trial: &Trial, cell: &Cell, role: Role) -> Vec<String> {
     let mut events = Vec::new();
     let flows = cell.flows(role) as usize;
-    if let Some(record) = trial.role(role) {
-        // Every flow has a thread; workers of the kernel come on top.
-        let seen = record.threads.len();
-        if seen > 0 && seen < flows {
-            events.push(format!("only {seen} of {flows} threads of the {role} were seen"));
-        }
+    // Every flow has a thread; workers of the kernel come on top.
+    let threads = trial.role(role).map_or(0, |record| record.threads.len());
+    if threads > 0 && threads < flows {
+        events.push(format!("only {threads} of {flows} threads of the {role} were seen"));
     }
-    let mut metrics: BTreeSet<&str> = BTreeSet::new();
-    let of_role =
-        |r: &bytepath_record::Reading| matches!(r.scope, Scope::Flow(of, _) if of == role);
-    for reading in trial.readings.iter().filter(|r| of_role(r)) {
-        metrics.insert(&reading.metric);
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let of_role = |r: &&Reading| matches!(r.scope, Scope::Flow(of, _) if of == role);
+    for reading in trial.readings.iter().filter(of_role) {
+        *counts.entry(&reading.metric).or_default() += 1;
     }
-    let seen =
-        |metric: &str| trial.readings.iter().filter(|r| of_role(r) && r.metric == metric).count();
-    let fewest = metrics.into_iter().map(|m| (seen(m), m)).min();
-    if let Some((seen, metric)) = fewest.filter(|(seen, _)| *seen < flows) {
-        events.push(format!(
-            "{metric} is missing for {} of {flows} flows of the {role}",
-            flows - seen
-        ));
+    let fewest = counts.into_iter().min_by_key(|(_, count)| *count);
+    if let Some((metric, count)) = fewest.filter(|(_, count)| *count < flows) {
+        let missing = flows - count;
+        events.push(format!("{metric} is missing for {missing} of {flows} flows of the {role}"));
     }
     events
 }
@@ -299,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_meters_lost() {
+    fn reports_missing_threads_and_flows() {
         let mut t = quiet();
         read(&mut t, "cpu.wall", Scope::Machine, 3.6);
         assert_eq!(events(&t)[0], "meters and stream measured different times: 3.60 s and 3.00 s");
@@ -354,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_not_events_and_what_is_not_measured_has_none() {
+    fn slow_and_unmeasured_trials_have_no_events() {
         let mut slow = quiet();
         slow.count = 1;
         read(&mut slow, "link.rx_dropped", Scope::Link(Role::Receiver, "veth".into()), 1e6);
@@ -367,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_stay_as_it_was() {
+    fn reports_throttling_and_changed_settings() {
         let mut t = quiet();
         let link = Scope::Link(Role::Receiver, "byte1".into());
         read(&mut t, "steady.clock_changes", Scope::Machine, 0.0);

@@ -13,13 +13,13 @@
 //!    make it busy and are lost to the ticks, so that a path whose sender sleeps while the
 //!    kernel works for it always has some, and more of it than another path. So a trial is
 //!    compared with the median of the cell's earlier trials ([`MIN_EARLIER`] of them at least,
-//!    otherwise this figure says nothing): no path is rejected for being itself.
+//!    otherwise this figure is not used): no path is rejected for being itself.
 
 use super::threads::polls_for_device;
 use crate::estimate::Summary;
 use bytepath_record::{Cell, Reading, Role, Scope, ThreadTime, Trial};
 
-/// From this many trials on their median says what is usual.
+/// From this many trials on their median shows what is usual.
 const MIN_EARLIER: usize = 3;
 
 /// The share of a CPU that a role, or both, are pinned to. `tick`: what a column of
@@ -64,7 +64,7 @@ fn share(cpu_use: CpuUse, tick: f64, earlier: impl Iterator<Item = CpuUse>) -> O
     Some(user.max(unusual))
 }
 
-/// What a trial says of others' work, seconds.
+/// CPU time of others during a trial, seconds.
 struct CpuUse {
     /// Length of the window.
     wall: f64,
@@ -105,21 +105,21 @@ impl CpuUse {
     ) -> Option<CpuUse> {
         let wall = trial.reading("cpu.wall", &Scope::Machine).filter(|wall| *wall > 0.0)?;
         let values = |metric: &str| -> Vec<f64> {
-            let wanted = |r: &&Reading| r.metric == metric && here(&r.scope) && r.value.is_finite();
-            trial.readings.iter().filter(wanted).map(|r| r.value).collect()
+            let counts = |r: &&Reading| r.metric == metric && here(&r.scope) && r.value.is_finite();
+            trial.readings.iter().filter(counts).map(|r| r.value).collect()
         };
         let sum = |metric: &str| values(metric).iter().sum::<f64>();
         let (busy, foreign) = (values("cpu.busy"), values("cpu.foreign"));
-        let own = threads.iter().map(|thread| thread.run).sum::<f64>() + polling;
-        let own_user: f64 = threads.iter().map(|thread| thread.user).sum();
+        let of_roles = threads.iter().map(|thread| thread.run).sum::<f64>() + polling;
+        let user_of_roles: f64 = threads.iter().map(|thread| thread.user).sum();
         let interrupts = sum("cpu.softirq") + sum("cpu.irq");
         let complete = !foreign.is_empty() && foreign.len() == busy.len();
         (!busy.is_empty()).then(|| CpuUse {
             wall,
             cpus: busy.len() as f64,
             exact: complete.then(|| foreign.iter().sum()),
-            user: sum("cpu.user") - own_user,
-            unexplained: busy.iter().sum::<f64>() - own - interrupts,
+            user: sum("cpu.user") - user_of_roles,
+            unexplained: busy.iter().sum::<f64>() - of_roles - interrupts,
             has_threads: !threads.is_empty(),
         })
     }

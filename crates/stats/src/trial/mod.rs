@@ -14,3 +14,21 @@ pub use efficiency::{Costs, Headline, POWER, PerEnd, costs};
 pub(crate) use efficiency::{headline, roi, roi_power, service_demand};
 pub use events::{FOREIGN_LIMIT, STEAL_LIMIT, judge_events};
 pub use threads::ENGINE_RUN;
+
+use bytepath_record::{Reading, Trial, TrialStatus};
+
+/// The sum of some of a trial's readings; `None` if there are none.
+pub(crate) fn sum_of(trial: &Trial, counts: impl Fn(&Reading) -> bool) -> Option<f64> {
+    let readings = trial.readings.iter().filter(|reading| counts(reading));
+    readings.map(|reading| reading.value).reduce(|sum, value| sum + value)
+}
+
+/// Why a trial does not count; `None` if it does.
+pub fn why_not_measured(trial: &Trial) -> Option<String> {
+    match &trial.status {
+        TrialStatus::Measured => None,
+        TrialStatus::Rejected { events } => Some(events.join("; ")),
+        TrialStatus::Unavailable { reason, .. } => Some(reason.clone()),
+        TrialStatus::Failed { fault } => Some(fault.message.clone()),
+    }
+}

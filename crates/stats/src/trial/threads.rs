@@ -56,7 +56,7 @@ impl Threads {
         sums
     }
 
-    /// The same within the edges of the window, where the engine says what it ran there.
+    /// The same within the edges of the window, where the engine reports what it ran there.
     pub(crate) fn within(self, trial: &Trial, role: Role) -> Threads {
         let window = trial.role(role).map_or(0.0, |record| record.window);
         let run = trial.reading(ENGINE_RUN, &Scope::Role(role)).map(|run| cores(run, window));

@@ -6,7 +6,7 @@ use crate::cell::rejections;
 use crate::estimate::{Effect, Estimate, PairSpread};
 use crate::metric::Metric;
 use crate::rules::Rules;
-use crate::trial::Costs;
+use crate::trial::{Costs, why_not_measured};
 use bytepath_record::{Cell, CopyCeiling, RoleRecord, Scope, Trial, TrialStatus, Work};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -69,6 +69,11 @@ impl Side<'_> {
         }
     }
 
+    /// By which rules its CPU time was obtained; see [`Costs::rules`].
+    pub(crate) fn cost_rules(&self) -> Option<[(bool, bool); 2]> {
+        self.costs.iter().find_map(Costs::rules)
+    }
+
     /// Whether either end copies most of the bytes, or may.
     fn copies(&self) -> bool {
         let passes = |role: &RoleRecord| role.ledger.not_copied > role.ledger.delivered / 2;
@@ -78,11 +83,10 @@ impl Side<'_> {
 
     /// What its rejected trials were rejected for.
     fn rejected(&self) -> Vec<String> {
-        let events = self.trials.iter().filter_map(|t| match &t.status {
-            TrialStatus::Rejected { events } => Some(events.join("; ")),
-            _ => None,
-        });
-        let reasons = rejections(&events.collect::<Vec<_>>(), self.trials.len());
+        let is_rejected = |t: &&&Trial| matches!(t.status, TrialStatus::Rejected { .. });
+        let rejected = self.trials.iter().filter(is_rejected);
+        let events: Vec<String> = rejected.filter_map(|t| why_not_measured(t)).collect();
+        let reasons = rejections(&events, self.trials.len());
         reasons.into_iter().map(|reason| format!("{}: {reason}", self.cell.id)).collect()
     }
 }
@@ -141,14 +145,8 @@ impl Comparer<'_> {
         let estimate = |d: &Option<Draft>| d.as_ref().and_then(Draft::estimate);
         let estimates: Vec<Option<Estimate>> = drafts.iter().map(estimate).collect();
         let tests = tests(&estimates, self.rules);
-        drafts
-            .into_iter()
-            .zip(estimates)
-            .zip(tests)
-            .map(|((draft, estimate), test)| {
-                Some(self.conclude(question, draft?, estimate, test, noise))
-            })
-            .collect()
+        let all = drafts.into_iter().zip(estimates.iter().zip(tests));
+        all.map(|(draft, claims)| Some(self.conclude(question, draft?, claims, noise))).collect()
     }
 
     fn draft(&self, question: Metric, baseline: Option<Side>, cell: Side) -> Option<Draft> {
@@ -169,15 +167,13 @@ impl Comparer<'_> {
         let name = &baseline.cell.id.0;
         draft.reasons = undeclared(name, baseline.cell, cell.cell);
         draft.reasons.extend(unlike(name, baseline.trials, cell.trials));
-        if matches!(question, Metric::Cpu | Metric::Instructions) {
-            let rule = |side: Side| side.costs.iter().find_map(Costs::rules);
-            if rule(baseline) != rule(cell) {
-                draft.reasons.push(
-                    "CPU time was obtained by a different rule than the baseline's (whole CPUs \
-                     against threads, or exact times against ticks)"
-                        .into(),
-                );
-            }
+        let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
+        if is_cost && baseline.cost_rules() != cell.cost_rules() {
+            draft.reasons.push(
+                "CPU time was obtained by a different rule than the baseline's (whole CPUs against \
+                 threads, or exact times against ticks)"
+                    .into(),
+            );
         }
         if draft.effect.as_ref().is_none_or(|e| e.interval.is_none()) {
             draft.reasons.extend(baseline.rejected().into_iter().chain(cell.rejected()));
@@ -192,12 +188,11 @@ impl Comparer<'_> {
         &self,
         question: Metric,
         draft: Draft,
-        estimate: Option<Estimate>,
-        test: Option<Test>,
+        (estimate, test): (&Option<Estimate>, Option<Test>),
         noise: Option<&Noise>,
     ) -> Comparison {
         let blocks = draft.effect.as_ref().map_or(0, |e| e.blocks);
-        let found = Findings {
+        let findings = Findings {
             question,
             estimate: estimate.as_ref().zip(test.as_ref()),
             blocks,
@@ -208,7 +203,7 @@ impl Comparer<'_> {
             _ if self.is_silent(question) => Verdict::Functional,
             _ if !draft.reasons.is_empty() => Verdict::NotComparable,
             Some(ceiling) if test.is_some() => Verdict::Saturated { ceiling },
-            _ => judge(&found, self.rules),
+            _ => judge(&findings, self.rules),
         };
         let Draft { effect, pairs, reasons, .. } = draft;
         Comparison { question, effect, test, verdict, pairs, reasons }
@@ -232,13 +227,9 @@ impl Comparer<'_> {
         let carried = rate.map(|r| r * (mtu - HEADERS) / (mtu + FRAMING));
         let copied = self.ceiling.map(|c| c.workload).filter(|_| side.copies());
         let reached = |ceiling: f64| mean > 0.0 && mean >= ceiling * (1.0 - margin);
-        if carried.is_some_and(|c| c > 0.0 && reached(c)) {
-            Some(Ceiling::Link)
-        } else if copied.is_some_and(|c| reached(c) && mean <= c * (1.0 + margin)) {
-            Some(Ceiling::Copy)
-        } else {
-            None
-        }
+        let link = carried.filter(|c| *c > 0.0 && reached(*c)).map(|_| Ceiling::Link);
+        let copy = copied.filter(|c| reached(*c) && mean <= c * (1.0 + margin));
+        link.or(copy.map(|_| Ceiling::Copy))
     }
 }
 

@@ -36,7 +36,7 @@ use crate::rules::Rules;
 use bytepath_math::{Adjusted, holm, two_sided};
 use serde::Serialize;
 
-/// What may be said of a comparison.
+/// What a comparison allows to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "word")]
 pub enum Verdict {
@@ -78,7 +78,7 @@ pub enum Verdict {
     /// Something happened, or they were not asked the same; the comparison's
     /// `reasons` say what.
     NotComparable,
-    /// The study shows that things work; nothing in it says how fast.
+    /// The study shows that things work, and not how fast.
     Functional,
     /// Fewer than two blocks have both cells.
     NotEnough { blocks: usize },
@@ -116,8 +116,7 @@ impl Verdict {
         }
     }
 
-    /// True where the word says better than the baseline, false where it says
-    /// worse, `None` if it says neither.
+    /// Whether the word means better than the baseline, or worse; `None` if neither.
     pub fn better(&self) -> Option<bool> {
         match self {
             Verdict::Faster
@@ -133,7 +132,7 @@ impl Verdict {
     }
 }
 
-/// What the baseline measured against a second copy of itself says of the noise.
+/// The noise, by the baseline against a second copy of itself.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
     pub question: Metric,
@@ -220,23 +219,23 @@ pub(crate) struct Findings<'a> {
 
 /// Puts a word to a comparison that nothing speaks against. The margin is a
 /// part of one; as a ratio it reaches from 1 / (1 + margin) to 1 + margin.
-pub(crate) fn judge(found: &Findings, rules: &Rules) -> Verdict {
-    let Some((estimate, test)) = found.estimate else {
-        return Verdict::NotEnough { blocks: found.blocks };
+pub(crate) fn judge(findings: &Findings, rules: &Rules) -> Verdict {
+    let Some((estimate, test)) = findings.estimate else {
+        return Verdict::NotEnough { blocks: findings.blocks };
     };
     let alpha = 1.0 - rules.confidence;
     let margin = rules.margin.max(0.0).ln_1p();
-    let floor = found.log_floor;
+    let floor = findings.log_floor;
     let unless_noisy = |claim: Verdict, sought: f64| {
         if floor > sought { Verdict::NoiseTooHigh { floor: excess(floor) } } else { claim }
     };
     if test.equivalent.adjusted <= alpha {
         unless_noisy(Verdict::Equivalent, margin)
     } else if test.different.adjusted <= alpha {
-        let claim = claim(found.question, estimate.log_mean > 0.0);
+        let claim = claim(findings.question, estimate.log_mean > 0.0);
         unless_noisy(claim, estimate.log_mean.abs())
     } else {
-        let stddev = found.log_stddev.unwrap_or(f64::NAN);
+        let stddev = findings.log_stddev.unwrap_or(f64::NAN);
         let confidences = (test.different.confidence, test.equivalent.confidence);
         let blocks = blocks_for(stddev, margin, confidences.0, confidences.1);
         let beyond = estimate.interval(one_sided(POWER_OF_PLAN)).map_or(0.0, |i| i.log_half_width);

@@ -7,7 +7,7 @@ use bytepath_record::unit::GIB;
 use bytepath_record::{
     Cell, Observation, ObservedSocket, Role, Study, Traffic, Trial, TrialStatus, Way,
 };
-use bytepath_stats::{Costs, Summary, Weight, host_differences};
+use bytepath_stats::{Costs, Difference, Summary, Weight, host_differences};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub struct Advice {
     /// The answer in one sentence.
     pub first: String,
     /// The directions in which it moved bytes over TCP.
-    pub directions: Vec<Direction>,
+    pub directions: Vec<DirectionAdvice>,
     /// Why there is none, or none for a direction.
     pub refused: Vec<Refusal>,
     /// What the reader of the figures should know.
@@ -50,7 +50,7 @@ pub struct Refusal {
 
 /// Bytes in one direction, and how else they could go.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Direction {
+pub struct DirectionAdvice {
     /// The role that the program has in it.
     pub role: Role,
     /// The calls it makes.
@@ -86,21 +86,21 @@ pub struct Alternative {
     /// CPU seconds per GiB of the program's role: as it is, and this way; means.
     pub cpu_per_gib: [f64; 2],
     /// CPU seconds saved per GiB: mean and interval of the differences block by block.
-    pub saved_per_gib: Range,
+    pub saved_per_gib: MeanRange,
     /// CPU seconds saved over all of the program's bytes in this direction.
-    pub saved: Range,
+    pub saved: MeanRange,
     /// Whether the interval is on one side of zero.
     pub shown: bool,
     /// Seconds saved over all of the bytes; `None` if CPU time was not what it waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_saved: Option<Range>,
+    pub time_saved: Option<MeanRange>,
     /// What the figures rest on.
     pub basis: String,
 }
 
 /// A mean and the interval it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Range {
+pub struct MeanRange {
     pub mean: f64,
     pub low: f64,
     pub high: f64,
@@ -108,73 +108,69 @@ pub struct Range {
 
 /// Compares what a program did with a study.
 pub fn advise(observed: &Observation, study: &Study) -> Advice {
-    let mut advice = Advice {
-        format: "bytepath-advice",
-        command: observed.command.clone(),
-        first: String::new(),
-        directions: Vec::new(),
-        refused: Vec::new(),
-        remarks: Vec::new(),
-    };
-    match same_host(observed, study) {
-        Err(reason) => advice.refused.push(Refusal { what: "all".into(), reason }),
-        Ok(remarks) => {
-            advice.remarks = remarks;
-            for role in Role::ALL {
-                let what = role_words(role).to_owned();
-                match direction(observed, study, role) {
-                    Ok(Some(direction)) => advice.directions.push(direction),
-                    Ok(None) => {}
-                    Err(reason) => advice.refused.push(Refusal { what, reason }),
-                }
-            }
-            if advice.directions.iter().any(|d| d.options.iter().any(|o| o.time_saved.is_none())) {
-                advice.remarks.push(
-                    "No time is predicted, only CPU time: no thread of the program was on a CPU \
-                     for 90 % of the time, so it waited for something else."
-                        .into(),
-                );
+    let (mut directions, mut refused) = (Vec::new(), Vec::new());
+    let remarks = same_host(observed, study).map(|mut remarks| {
+        for role in Role::ALL {
+            match direction(observed, study, role) {
+                Ok(direction) => directions.extend(direction),
+                Err(reason) => refused.push(Refusal { what: role_words(role).into(), reason }),
             }
         }
+        let mut options =
+            directions.iter().flat_map(|direction: &DirectionAdvice| &direction.options);
+        if options.any(|option| option.time_saved.is_none()) {
+            remarks.push(
+                "No time is predicted, only CPU time: no thread of the program was on a CPU for \
+                 90 % of the time, so it waited for something else."
+                    .into(),
+            );
+        }
+        remarks
+    });
+    let remarks = remarks.unwrap_or_else(|reason| {
+        refused.push(Refusal { what: "all".into(), reason });
+        Vec::new()
+    });
+    Advice {
+        format: "bytepath-advice",
+        command: observed.command.clone(),
+        first: first(&directions, &refused),
+        directions,
+        refused,
+        remarks,
     }
-    advice.first = first(&advice);
-    advice
 }
 
 /// Whether both are of one machine and kernel, and what is different anyway.
 fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, String> {
-    let Some(host) = &observed.host else {
-        return Err("the observation does not record its host; observe again".into());
-    };
-    let Some(other) = study.header.facts.first() else {
-        return Err("the study does not record its host; run it again".into());
-    };
+    let host = observed.host.as_ref();
+    let host = host.ok_or("the observation does not record its host; observe again")?;
+    let other = study.header.facts.first();
+    let other = other.ok_or("the study does not record its host; run it again")?;
     if study.header.functional.is_some() {
         return Err("the study is functional: its figures are of no real machine".into());
     }
-    let differences = host_differences(host, other);
-    // Who ran it, and on which of its CPUs, says nothing about the host.
-    let differences = differences.iter().filter(|d| !matches!(d.what.as_str(), "user" | "CPUs"));
-    let (mut fatal, mut mild) = (Vec::new(), Vec::new());
-    for difference in differences {
-        let text = format!("{} ({} and {})", difference.what, difference.first, difference.second);
-        let kernel = matches!(difference.what.as_str(), "kernel" | "kernel build" | "page size");
-        if difference.weight == Weight::Machine || kernel {
-            fatal.push(text);
-        } else {
-            mild.push(text);
-        }
-    }
+    let mut differences = host_differences(host, other);
+    // Who ran it, and on which of its CPUs, does not characterise the host.
+    differences.retain(|d| !matches!(d.what.as_str(), "user" | "CPUs"));
+    let (fatal, mild): (Vec<_>, Vec<_>) = differences.iter().partition(|d| {
+        let kernel = matches!(d.what.as_str(), "kernel" | "kernel build" | "page size");
+        d.weight == Weight::Machine || kernel
+    });
+    let listed = |differences: Vec<&Difference>| {
+        let texts =
+            differences.iter().map(|d| format!("{} ({} and {})", d.what, d.first, d.second));
+        texts.collect::<Vec<_>>().join(", ")
+    };
     if !fatal.is_empty() {
         return Err(format!(
             "observation and study are of different hosts or kernels: {}; run the study here",
-            fatal.join(", ")
+            listed(fatal)
         ));
     }
     let mut remarks = Vec::new();
     if !mild.is_empty() {
-        remarks
-            .push(format!("Settings differ between observation and study: {}.", mild.join(", ")));
+        remarks.push(format!("Settings differ between observation and study: {}.", listed(mild)));
     }
     remarks.push(format!(
         "The study's connections ran over its own link (testbed {}); a link with another MTU or \
@@ -185,21 +181,19 @@ fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, Strin
     Ok(remarks)
 }
 
-/// The answer for one direction; none if nothing was moved that way.
+/// The answer for one direction; `None` if nothing was moved that way.
 fn direction(
     observed: &Observation,
     study: &Study,
     role: Role,
-) -> Result<Option<Direction>, String> {
+) -> Result<Option<DirectionAdvice>, String> {
     let traffic = match role {
         Role::Sender => &observed.sent,
         Role::Receiver => &observed.received,
     };
-    let moved = traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add);
-    let all = [&observed.sent, &observed.received]
-        .map(|traffic| traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add));
+    let [moved, larger] = [moved(traffic), moved(&observed.sent).max(moved(&observed.received))];
     // Requests, say, where it is the answers that count.
-    if (moved as f64) < BESIDES * all[0].max(all[1]) as f64 || moved == 0 {
+    if (moved as f64) < BESIDES * larger as f64 || moved == 0 {
         return Ok(None);
     }
     if moved < LEAST {
@@ -213,7 +207,7 @@ fn direction(
     let flows = flows(observed, role)?;
     let per_call = way.bytes as f64 / way.calls.max(1) as f64;
     let now = nearest(study, role, way, per_call, flows)?;
-    let mut direction = Direction {
+    let mut direction = DirectionAdvice {
         role,
         calls: words(role, &way.path),
         path: way.path.clone(),
@@ -233,9 +227,7 @@ fn direction(
     for cell in others {
         match alternative(observed, study, &direction, now.cell, cell, 1.0 - error) {
             Ok(option) => direction.options.push(option),
-            Err(reason) => {
-                direction.refused.push(Refusal { what: cell.id.0.clone(), reason });
-            }
+            Err(reason) => direction.refused.push(Refusal { what: cell.id.0.clone(), reason }),
         }
     }
     direction.options.sort_by(|a, b| b.saved.mean.total_cmp(&a.saved.mean));
@@ -245,18 +237,20 @@ fn direction(
     Ok(Some(direction))
 }
 
+/// Bytes of one direction.
+pub(super) fn moved(traffic: &Traffic) -> u64 {
+    traffic.ways.iter().map(|way| way.bytes).fold(0, u64::saturating_add)
+}
+
 /// The kind of call that represents all of them.
 fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
     let main = traffic.ways.iter().max_by_key(|way| way.bytes);
     main.filter(|way| way.bytes as f64 >= MOST_BYTES * moved as f64).ok_or_else(|| {
-        let ways: Vec<String> = traffic
-            .ways
-            .iter()
-            .map(|way| format!("{} by {}", bytes(way.bytes as f64), way.path))
-            .collect();
+        let ways = traffic.ways.iter();
+        let ways = ways.map(|way| format!("{} by {}", bytes(way.bytes as f64), way.path));
         format!(
             "the program used several mechanisms ({}); a study cell covers exactly one",
-            ways.join(", ")
+            ways.collect::<Vec<_>>().join(", ")
         )
     })
 }
@@ -290,7 +284,8 @@ fn flows(observed: &Observation, role: Role) -> Result<usize, String> {
 }
 
 /// A cell that does what the program does.
-struct Now<'a> {
+#[derive(Clone, Copy)]
+struct NearestCell<'a> {
     cell: &'a Cell,
     per_call: f64,
 }
@@ -301,14 +296,12 @@ fn nearest<'a>(
     way: &Way,
     per_call: f64,
     flows: usize,
-) -> Result<Now<'a>, String> {
+) -> Result<NearestCell<'a>, String> {
     let calls = words(role, &way.path);
-    let same: Vec<Now> = study
-        .header
-        .cells
-        .iter()
-        .filter(|cell| is_stream(cell) && cell.half(role).path == way.path)
-        .filter_map(|cell| Some(Now { cell, per_call: per_call_of(study, cell, role)? }))
+    let cells = study.header.cells.iter();
+    let same = cells.filter(|cell| is_stream(cell) && cell.half(role).path == way.path);
+    let same: Vec<NearestCell> = same
+        .filter_map(|cell| Some(NearestCell { cell, per_call: per_call_of(study, cell, role)? }))
         .collect();
     if same.is_empty() {
         return Err(format!(
@@ -322,8 +315,8 @@ fn nearest<'a>(
         all.dedup();
         all.join(", ")
     };
-    let with_flows: Vec<&Now> =
-        same.iter().filter(|now| now.cell.flows(role) as usize == flows).collect();
+    let with_flows = same.iter().filter(|now| now.cell.flows(role) as usize == flows);
+    let with_flows: Vec<NearestCell> = with_flows.copied().collect();
     if with_flows.is_empty() {
         let measured = listed(same.iter().map(|now| now.cell.flows(role).to_string()).collect());
         return Err(format!(
@@ -331,20 +324,19 @@ fn nearest<'a>(
             plural(flows as u64, "connection")
         ));
     }
-    let apart = |now: &Now| (now.per_call / per_call).ln().abs();
-    let found = with_flows.iter().copied().min_by(|a, b| {
+    let apart = |now: &NearestCell| (now.per_call / per_call).ln().abs();
+    let nearest = with_flows.iter().copied().min_by(|a, b| {
         // Of equals, one without options of its own is closer to a program.
-        let options = |now: &Now| now.cell.half(role).options != Default::default();
+        let options = |now: &NearestCell| now.cell.half(role).options != Default::default();
         apart(a).total_cmp(&apart(b)).then(options(a).cmp(&options(b)))
     });
-    match found {
-        Some(now) if apart(now) <= NEAR.ln() => Ok(Now { cell: now.cell, per_call: now.per_call }),
-        _ => Err(format!(
+    nearest.filter(|now| apart(now) <= NEAR.ln()).ok_or_else(|| {
+        format!(
             "each call moved {} on average, and the study has measured {calls} with {} only",
             bytes(per_call.round()),
             listed(with_flows.iter().map(|now| bytes(now.per_call.round())).collect())
-        )),
-    }
+        )
+    })
 }
 
 /// Bytes that a call of this end moved on average; `None` if no trial counts.
@@ -377,23 +369,15 @@ fn is_stream(cell: &Cell) -> bool {
 /// Whether a cell differs from another in its path and in nothing else. A receiver that
 /// discards what arrives is not an option for a program that needs it.
 fn is_alternative(now: &Cell, cell: &Cell, role: Role) -> bool {
-    let same = |a: &Cell, b: &Cell| {
-        a.stream == b.stream
-            && a.link == b.link
-            && a.placement == b.placement
-            && a.kernel == b.kernel
-            && a.settings == b.settings
-    };
-    is_stream(cell)
-        && same(now, cell)
-        && cell.half(role) != now.half(role)
-        && cell.rx.path != "discard"
+    let same_task = (&cell.stream, &cell.link, cell.placement, &cell.kernel, &cell.settings)
+        == (&now.stream, &now.link, now.placement, &now.kernel, &now.settings);
+    is_stream(cell) && same_task && cell.half(role) != now.half(role) && cell.rx.path != "discard"
 }
 
 fn alternative(
     observed: &Observation,
     study: &Study,
-    direction: &Direction,
+    direction: &DirectionAdvice,
     now: &Cell,
     cell: &Cell,
     confidence: f64,
@@ -414,7 +398,7 @@ fn alternative(
     let range = |values: Vec<f64>, scale: f64| {
         let summary = Summary::of(values)?.at(confidence);
         let (low, high) = summary.interval?;
-        Some(Range { mean: summary.mean * scale, low: low * scale, high: high * scale })
+        Some(MeanRange { mean: summary.mean * scale, low: low * scale, high: high * scale })
     };
     let saved = |scale| range(cpu.iter().map(|(a, b)| a - b).collect(), scale);
     let too_few = || "fewer than two blocks have its CPU time and that of the other".to_owned();
@@ -458,9 +442,8 @@ fn by_block(study: &Study, cell: &Cell) -> BTreeMap<u32, Costs> {
 
 /// Whether a thread of the program was on a CPU nearly all of the time.
 fn is_cpu_bound(observed: &Observation) -> bool {
-    let run =
-        observed.threads.iter().filter_map(|thread| thread.time.as_ref()).map(|time| time.run);
-    run.fold(0.0, f64::max) >= CPU_BOUND * observed.seconds
+    let times = observed.threads.iter().filter_map(|thread| thread.time.as_ref());
+    times.map(|time| time.run).fold(0.0, f64::max) >= CPU_BOUND * observed.seconds
 }
 
 pub(super) fn role_words(role: Role) -> &'static str {
@@ -490,13 +473,13 @@ fn words(role: Role, path: &str) -> &'static str {
 }
 
 /// The answer in one sentence: the way that saves most, or why there is none.
-fn first(advice: &Advice) -> String {
-    let best = advice.directions.iter().filter_map(|direction| {
+fn first(directions: &[DirectionAdvice], refused: &[Refusal]) -> String {
+    let best = directions.iter().filter_map(|direction| {
         let option = direction.options.iter().find(|o| o.shown && o.saved.mean > 0.0)?;
         Some((direction, option))
     });
     let best = best.max_by(|a, b| a.1.saved.mean.total_cmp(&b.1.saved.mean));
-    match (best, advice.directions.first(), advice.refused.first()) {
+    match (best, directions.first(), refused.first()) {
         (Some((direction, option)), ..) => {
             format!("{} instead of {}: {}", option.calls, direction.calls, sentence(option))
         }
@@ -508,7 +491,7 @@ fn first(advice: &Advice) -> String {
 
 pub(super) fn sentence(option: &Alternative) -> String {
     if !option.shown {
-        let Range { low, high, .. } = option.saved_per_gib;
+        let MeanRange { low, high, .. } = option.saved_per_gib;
         return format!(
             "no difference shown: between {} less and {} more CPU s per GiB.",
             three(high),
@@ -529,7 +512,7 @@ pub(super) fn sentence(option: &Alternative) -> String {
 }
 
 /// What is saved, or spent in addition: `1.8 s less (1.7 to 1.9)`.
-fn difference(saved: Range, unit: &str) -> String {
+fn difference(saved: MeanRange, unit: &str) -> String {
     let (word, sign) = if saved.mean > 0.0 { ("less", 1.0) } else { ("more", -1.0) };
     let (one, other) = (sign * saved.low, sign * saved.high);
     let (low, high) = (three(one.min(other)), three(one.max(other)));

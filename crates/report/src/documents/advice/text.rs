@@ -1,19 +1,16 @@
 //! Advice as text.
 
-use super::advise::{Advice, LEAST, Refusal, role_words, sentence};
-use crate::document::Document;
-use crate::render::plain;
-use crate::report::Style;
+use super::advise::{Advice, LEAST, Refusal, moved, role_words, sentence};
+use crate::document::{Document, Section};
 use crate::wording::figures::{bytes, plural};
 use bytepath_record::Observation;
-use std::io::{self, Write};
 
-pub fn advice(advice: &Advice, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn advice(advice: &Advice) -> Document {
     let mut page = Document::default();
-    page.heading(&format!("Advice for {}", advice.command.join(" ")));
+    page.heading(format!("Advice for {}", advice.command.join(" ")));
     page.text("  ", &advice.first);
     for direction in &advice.directions {
-        page.heading(&format!(
+        page.heading(format!(
             "{} by {}: {}, {} a call, {}",
             role_words(direction.role),
             direction.calls,
@@ -23,7 +20,7 @@ pub fn advice(advice: &Advice, style: &Style, out: &mut dyn Write) -> io::Result
         ));
         page.text(
             "  in the study: ",
-            &format!(
+            format!(
                 "cell '{}', {} a call, {}",
                 direction.cell,
                 bytes(direction.cell_bytes_per_call.round()),
@@ -31,7 +28,7 @@ pub fn advice(advice: &Advice, style: &Style, out: &mut dyn Write) -> io::Result
             ),
         );
         for option in &direction.options {
-            page.text(&format!("  '{}': ", option.cell), &sentence(option));
+            page.text(&format!("  '{}': ", option.cell), sentence(option));
             page.text("      ", &option.basis);
         }
         if !direction.refused.is_empty() {
@@ -43,36 +40,24 @@ pub fn advice(advice: &Advice, style: &Style, out: &mut dyn Write) -> io::Result
         page.heading("No answer");
         refusals(&mut page, &advice.refused);
     }
-    if !advice.remarks.is_empty() {
-        page.heading("Notes");
-        for remark in &advice.remarks {
-            page.text("  ", remark);
-        }
-    }
-    plain::write(&page, style, out)
+    page.texts("Notes", "  ", &advice.remarks);
+    page
 }
 
-/// The end of an observation: the answer in one sentence, or how to get one.
-pub fn advice_or_hint(
-    advice: Option<&Advice>,
-    observed: &Observation,
-    style: &Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let ways = observed.sent.ways.iter().chain(&observed.received.ways);
-    let moved = ways.map(|way| way.bytes).fold(0, u64::saturating_add);
+/// The end of an observation: the answer in one sentence, or how to get one; `None` if it moved
+/// too little for advice.
+pub fn advice_or_hint(advice: Option<&Advice>, observed: &Observation) -> Option<Document> {
     let text = match advice {
-        Some(advice) => advice.first.clone(),
-        None if moved >= LEAST => "Whether other calls would save CPU time: observe with --study \
-             STUDY, the folder of a `bytepath run` on this host."
-            .into(),
-        None => return Ok(()),
+        Some(advice) => &advice.first,
+        None if moved(&observed.sent).saturating_add(moved(&observed.received)) >= LEAST => {
+            "Whether other calls would save CPU time: observe with --study STUDY, the folder of a \
+             `bytepath run` on this host."
+        }
+        None => return None,
     };
-    let mut page = Document::default();
-    writeln!(out)?;
-    page.heading("Advice");
-    page.text("  ", &text);
-    plain::write(&page, style, out)
+    let mut section = Section::new("", "Advice");
+    section.text("  ", text);
+    Some(Document::of([section]))
 }
 
 fn refusals(page: &mut Document, refused: &[Refusal]) {

@@ -8,10 +8,10 @@ use maud::{Markup, html};
 
 /// The blocks of a section, without its title.
 pub(crate) fn section(section: &Section) -> Markup {
-    let shown = section.blocks.iter().filter(|(media, _)| media.includes(Media::PAGE));
-    let shown: Vec<&Block> = shown.map(|(_, block)| block).collect();
+    let blocks = section.blocks.iter().filter(|(media, _)| media.includes(Media::PAGE));
+    let blocks: Vec<&Block> = blocks.map(|(_, block)| block).collect();
     // What follows a heading of a cell is hidden with the cell.
-    let parts = shown.chunk_by(|_, next| !matches!(next, Block::Heading(..)));
+    let parts = blocks.chunk_by(|_, next| !matches!(next, Block::Heading(..)));
     html! {
         @for part in parts {
             @match part[0] {
@@ -42,7 +42,7 @@ fn block(block: &Block) -> Markup {
     }
 }
 
-/// Whether a paragraph only tells how to read something.
+/// Whether a paragraph only explains how to read something.
 fn is_note(lead: &str) -> bool {
     !lead.is_empty() && lead.trim().is_empty()
 }
@@ -103,6 +103,9 @@ pub(crate) fn figure(figure: &Figure) -> Markup {
                 }
                 Drawing::Panels { across, up, panels } => {
                     div class="panels" { @for each in panels { (panel(across, up, each)) } }
+                }
+                Drawing::Plot { across, up, marks } => {
+                    div class="scroll" { div class="large" { (plot::LARGE.drawn(across, up, marks)) } }
                 }
             }
         }

@@ -58,7 +58,7 @@ fn graph(at: usize, chart: &Chart) -> Markup {
 /// from that. A graph whose boxes are those of an earlier one has no more than its changes.
 pub(crate) fn data(charts: &[Chart]) -> Value {
     let mut names: Vec<&str> = Vec::new();
-    let mut known: HashMap<&str, usize> = HashMap::new();
+    let mut ids: HashMap<&str, usize> = HashMap::new();
     let mut drawn: Vec<Vec<u64>> = Vec::new();
     let mut graphs = Vec::new();
     for chart in charts {
@@ -66,7 +66,7 @@ pub(crate) fn data(charts: &[Chart]) -> Value {
         let part = |amount: f64| (amount * PARTS / chart.total).round() as i64;
         let mut list = Vec::new();
         for one in &boxes {
-            let id = *known.entry(&one.name).or_insert_with(|| {
+            let id = *ids.entry(&one.name).or_insert_with(|| {
                 names.push(&one.name);
                 names.len() - 1
             });

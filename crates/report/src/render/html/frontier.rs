@@ -2,12 +2,11 @@
 //! no other one beats in both.
 
 use super::plot::LARGE;
-use crate::document::{Mark, Scale};
+use crate::document::{Figure, Mark, Scale};
 use crate::sections::View;
 use crate::wording::figures::{cost, rate};
 use bytepath_record::Work;
 use bytepath_stats::Row;
-use maud::{Markup, html};
 
 /// Radius of a dot, and of one on the frontier.
 const DOTS: (f64, f64) = (4.0, 5.5);
@@ -27,32 +26,31 @@ struct Point<'a> {
     leads: bool,
 }
 
-/// The figure, of the baseline's work; none of fewer than two cells.
-pub(crate) fn figure(view: &View) -> Option<Markup> {
+/// The figure, of the baseline's work; `None` of fewer than two cells.
+pub(crate) fn figure(view: &View) -> Option<Figure> {
     let work = view.analysis.work();
     let points = points(view, work);
     if points.len() < 2 || view.analysis.functional.is_some() {
         return None;
     }
     let terms = work.terms();
-    let shown = work.cost(view.analysis.instructions_per_second);
+    let cost_unit = work.cost(view.analysis.instructions_per_second);
     let scales = [
         Scale::over(points.iter().map(|point| point.at.0).chain([0.0])),
         Scale::over(points.iter().map(|point| point.at.1).chain([0.0])),
     ];
-    let leading: Vec<String> =
-        points.iter().filter(|p| p.leads).map(|p| p.row.cell.to_string()).collect();
-    Some(html! {
-        figure {
-            figcaption {
-                (terms.rate_heading) " (up, " (terms.rate_unit) ") against " (shown.unit)
-                ", both ends (across): higher and further left is better. The line joins the cells \
-                 that no other cell beats in both means: " (leading.join(", "))
-                ". Which of the differences are real is in the verdicts."
-            }
-            div class="scroll" { div class="large" { (LARGE.drawn(&scales[0], &scales[1], &marks(&points, &scales, work, view))) } }
-        }
-    })
+    let leading = points.iter().filter(|point| point.leads);
+    let caption = format!(
+        "{} (up, {}) against {}, both ends (across): higher and further left is better. The line \
+         joins the cells that no other cell beats in both means: {}. Which of the differences are \
+         real is in the verdicts.",
+        terms.rate_heading,
+        terms.rate_unit,
+        cost_unit.unit,
+        leading.map(|point| point.row.cell.to_string()).collect::<Vec<_>>().join(", ")
+    );
+    let marks = marks(&points, &scales, work, view);
+    Some(Figure::plot(caption, scales, marks))
 }
 
 fn points<'a>(view: &View<'a>, work: Work) -> Vec<Point<'a>> {
@@ -63,18 +61,19 @@ fn points<'a>(view: &View<'a>, work: Work) -> Vec<Point<'a>> {
         (cost.is_finite() && rate.is_finite()).then_some((cost, rate))
     };
     let rows = view.rows.iter().filter(|row| row.work == work);
-    let found: Vec<(&Row, (f64, f64))> = rows.filter_map(|row| Some((*row, at(row)?))).collect();
+    let candidates: Vec<(&Row, (f64, f64))> =
+        rows.filter_map(|row| Some((*row, at(row)?))).collect();
     let beaten = |(cost, rate): (f64, f64)| {
-        found.iter().any(|(_, (c, r))| *c <= cost && *r >= rate && (*c < cost || *r > rate))
+        candidates.iter().any(|(_, (c, r))| *c <= cost && *r >= rate && (*c < cost || *r > rate))
     };
-    found.iter().map(|(row, at)| Point { row, at: *at, leads: !beaten(*at) }).collect()
+    candidates.iter().map(|(row, at)| Point { row, at: *at, leads: !beaten(*at) }).collect()
 }
 
 fn marks(points: &[Point], scales: &[Scale; 2], work: Work, view: &View) -> Vec<Mark> {
     let mut frontier: Vec<(f64, f64)> = points.iter().filter(|p| p.leads).map(|p| p.at).collect();
     frontier.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut marks = vec![Mark::course("frontier", frontier)];
-    let shown = work.cost(view.analysis.instructions_per_second);
+    let cost_unit = work.cost(view.analysis.instructions_per_second);
     for point in points {
         let class = match (point.row.baseline, point.leads) {
             (true, _) => "spot first",
@@ -87,8 +86,8 @@ fn marks(points: &[Point], scales: &[Scale; 2], work: Work, view: &View) -> Vec<
             point.row.cell,
             rate(work, point.row.rate.map(|rate| rate.mean)),
             work.terms().rate_unit,
-            cost(shown, point.row.cpu_per_unit.map(|cost| cost.mean)),
-            shown.unit,
+            cost(cost_unit, point.row.cpu_per_unit.map(|cost| cost.mean)),
+            cost_unit.unit,
         );
         marks.push(Mark::dot(class, point.at, radius).tip(words).of(&point.row.cell));
     }
@@ -101,12 +100,12 @@ fn marks(points: &[Point], scales: &[Scale; 2], work: Work, view: &View) -> Vec<
 fn names(points: &[Point], [across, up]: &[Scale; 2]) -> Vec<Mark> {
     let place = |point: &Point| LARGE.place((across, up), point.at);
     let around = |(x, y): (f64, f64)| [x - 6.0, y - 6.0, x + 6.0, y + 6.0];
-    let mut taken: Vec<[f64; 4]> = points.iter().map(|point| around(place(point))).collect();
-    let free = |taken: &[[f64; 4]], new: &[f64; 4]| {
+    let mut occupied: Vec<[f64; 4]> = points.iter().map(|point| around(place(point))).collect();
+    let free = |occupied: &[[f64; 4]], new: &[f64; 4]| {
         let apart = |old: &[f64; 4]| {
             old[2] <= new[0] || new[2] <= old[0] || old[3] <= new[1] || new[3] <= old[1]
         };
-        LARGE.holds(*new) && taken.iter().all(apart)
+        LARGE.holds(*new) && occupied.iter().all(apart)
     };
     let mut marks = Vec::new();
     let is_named = |point: &&Point| points.len() <= NAMED || point.leads || point.row.baseline;
@@ -120,8 +119,8 @@ fn names(points: &[Point], [across, up]: &[Scale; 2]) -> Vec<Mark> {
             let from = if off.0 < 0.0 { x + off.0 - wide } else { x + off.0 };
             let middle = y + off.1;
             let spot = [from, middle - LETTER.1 / 2.0, from + wide, middle + LETTER.1 / 2.0];
-            if free(&taken, &spot) {
-                taken.push(spot);
+            if free(&occupied, &spot) {
+                occupied.push(spot);
                 marks.push(Mark::name(point.at, off, name).of(&point.row.cell));
                 break;
             }

@@ -9,7 +9,7 @@ pub(crate) fn section(view: &View) -> Section {
     let mut section = Section::new("method", "How to read this");
     section.text(
         "",
-        &format!(
+        format!(
             "Every cell does the same work under the same contract. The cells run in {}, each cell \
          once a block in random order, so that slow drift of the machine affects all of them. A \
          cell is compared with the baseline block by block: the effect is the mean of the \

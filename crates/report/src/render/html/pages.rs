@@ -1,13 +1,12 @@
-//! The pages of other commands: the answer, a figure, and what their plain text says.
+//! The pages of other commands: the answer, a figure, and the sections of their plain text.
 
-use super::plot::LARGE;
 use super::shell::{titled, write};
 use super::{blocks, flame};
-use crate::document::{Cell, Column, Document, Drawing, Figure, Mark, Scale, Section};
-use crate::document::{Table, Tone};
+use crate::document::{Cell, Column, Document, Figure, Mark, Scale, Section, Table};
 use crate::documents::advice::Advice;
 use crate::documents::observation::{self, direction};
 use crate::documents::{difference, studies};
+use crate::sections::class_of;
 use crate::wording::figures::{digits, figure, interval, number, percent, plural, ratio, unit};
 use crate::wording::setup::date;
 use crate::wording::verdicts;
@@ -15,7 +14,7 @@ use bytepath_profile::diff::{Diff, Row};
 use bytepath_profile::flame::Chart;
 use bytepath_record::{Observation, ObservedThread, Study, Work};
 use bytepath_stats::{
-    CellComparison, Direction, History, Metric, StudyComparison, ThresholdResult, Verdict,
+    BetterDirection, CellComparison, History, Metric, StudyComparison, ThresholdResult, Verdict,
 };
 use maud::{Markup, html};
 use serde_json::json;
@@ -36,7 +35,7 @@ pub fn between(
     results: &[ThresholdResult],
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let document = studies::between_document(names, studies, between);
+    let document = studies::between(names, studies, between);
     let groups = Work::ALL.into_iter().flat_map(|work| Metric::ALL.map(|q| (q, work)));
     let groups = groups.filter_map(|(question, work)| {
         let of =
@@ -50,24 +49,21 @@ pub fn between(
         @if groups.is_empty() { p class="lede" { "No cell was measured in both studies." } }
         (thresholds(results))
     };
-    let figures =
-        html! { @for (what, pairings) in &groups { (blocks::figure(&ratios(what, pairings))) } };
+    let figures = groups.iter().map(|(what, pairings)| ratios(what, pairings));
     finish(&format!("{} against {}", names[1], names[0]), answer, figures, &[], &document, out)
 }
 
 /// What changed of one figure, in a sentence.
 fn changes(what: &str, pairings: &[&CellComparison]) -> Markup {
-    let of = |wanted: fn(&Verdict) -> bool| -> Vec<String> {
-        let all = pairings.iter().filter(|p| wanted(&p.verdict));
-        all.map(|p| format!("{} {} ({})", p.cell, ratio(p.ratio), p.verdict.word())).collect()
-    };
-    let changed = of(|verdict| verdict.better().is_some());
-    let alike = of(|verdict| *verdict == Verdict::Equivalent);
+    let changed = pairings.iter().filter(|p| p.verdict.better().is_some());
+    let changed = changed.map(|p| format!("{} {} ({})", p.cell, ratio(p.ratio), p.verdict.word()));
+    let changed: Vec<String> = changed.collect();
+    let alike = pairings.iter().filter(|p| p.verdict == Verdict::Equivalent).count();
     html! {
         strong { (what) ": " }
         @if changed.is_empty() { "no change was shown in " } @else { (changed.join(", ")) ", of " }
         (plural(pairings.len() as u64, "cell")) "."
-        @if !alike.is_empty() { " " (plural(alike.len() as u64, "cell")) " EQUIVALENT." }
+        @if alike > 0 { " " (plural(alike as u64, "cell")) " EQUIVALENT." }
     }
 }
 
@@ -78,17 +74,16 @@ fn ratios(what: &str, pairings: &[&CellComparison]) -> Figure {
     let scale = Scale::over(ends.flatten().chain(means).filter(|r| *r < 10.0).chain([1.0]));
     let middle = HEIGHT / 2.0;
     let marks = |p: &CellComparison| -> Vec<Mark> {
-        let line = |class, from, to| Mark::line(class, from, to);
-        let mut marks = vec![line("baseline", (1.0, 0.0), (1.0, HEIGHT))];
-        marks.extend(p.interval.map(|i| {
-            let span = line("span", (i.low, middle), (i.high, middle));
-            span.tip(format!("interval: {}", interval(i.low, i.high)))
-        }));
-        marks.extend(p.ratio.map(|r| {
-            let mean = line("mean", (r, middle - 5.0), (r, middle + 5.0));
-            mean.tip(format!("ratio: {}", ratio(r)))
-        }));
-        marks
+        let unchanged = Mark::line("baseline", (1.0, 0.0), (1.0, HEIGHT));
+        let span = p.interval.map(|i| {
+            Mark::line("span", (i.low, middle), (i.high, middle))
+                .tip(format!("interval: {}", interval(i.low, i.high)))
+        });
+        let mean = p.ratio.map(|r| {
+            Mark::line("mean", (r, middle - 5.0), (r, middle + 5.0))
+                .tip(format!("ratio: {}", ratio(r)))
+        });
+        [unchanged].into_iter().chain(span).chain(mean).collect()
     };
     let mut table = Table::new(vec![
         Column::path(),
@@ -97,31 +92,21 @@ fn ratios(what: &str, pairings: &[&CellComparison]) -> Figure {
     ]);
     for p in pairings {
         let range = p.interval.map(|i| interval(i.low, i.high));
-        let word = Cell::from(p.verdict.word()).tone(Tone::of(p.verdict.better()));
-        let cells = [p.cell.to_string().into(), Cell::from(ratio(p.ratio)).within(range), word];
-        table.row(cells).class(tone(p.verdict.better()));
+        let ratio = Cell::from(ratio(p.ratio)).within(range);
+        let cells = [p.cell.to_string().into(), ratio, Cell::verdict(&p.verdict)];
+        table.row(cells).class = class_of(p.verdict.better());
     }
     let caption = format!(
         "{what}. The second study as a multiple of the first, with intervals; the dashed line is \
          no change. {}",
         if scale.low() > 0.0 { "The axis does not start at zero." } else { "" }
     );
-    let marks = pairings.iter().map(|p| marks(p)).collect();
-    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
-    Figure { caption, key: Vec::new(), drawing, table }
-}
-
-fn tone(better: Option<bool>) -> &'static str {
-    match better {
-        Some(true) => "better",
-        Some(false) => "worse",
-        None => "open",
-    }
+    Figure::rows(caption, table, (scale, HEIGHT), pairings.iter().map(|p| marks(p)))
 }
 
 /// Writes the page of a figure over time.
 pub fn history(history: &History, out: &mut dyn Write) -> io::Result<()> {
-    let document = studies::history_document(history);
+    let document = studies::history(history);
     let History { question, work, .. } = *history;
     let what = verdicts::subject(question, work);
     let unit = unit(question, work);
@@ -134,20 +119,20 @@ pub fn history(history: &History, out: &mut dyn Write) -> io::Result<()> {
             }
         }
         @for shift in &history.shifts {
-            @let better = (shift.ratio > 1.0) == (question.direction() == Direction::Higher);
+            @let better = (shift.ratio > 1.0) == (question.direction() == BetterDirection::Higher);
             p class="lede" {
-                strong class={ "word " (tone(Some(better))) } { "CHANGE" } " "
+                strong class={ "word " (class_of(Some(better))) } { "CHANGE" } " "
                 (ratio(shift.ratio)) " with the study " (named(shift.at)) "."
             }
         }
         @if history.shifts.is_empty() { p class="lede" { "No change was found." } }
     };
     let title = format!("{}: {what}", history.cell);
-    finish(&title, answer, course(history, &what), &[], &document, out)
+    finish(&title, answer, [course(history, &what)], &[], &document, out)
 }
 
 /// The studies of a history from left to right.
-fn course(history: &History, what: &str) -> Markup {
+fn course(history: &History, what: &str) -> Figure {
     let History { question, work, .. } = *history;
     // What is drawn is in the unit that is printed.
     let shown = match question {
@@ -180,72 +165,66 @@ fn course(history: &History, what: &str) -> Markup {
         let words = format!("{}, {when}: {mean} {}", entry.study, unit(question, work));
         Mark::dot("spot", (at, entry.mean * shown), 4.0).tip(words)
     });
-    let marks: Vec<Mark> =
-        changes.chain([Mark::course("course", path)]).chain(spread).chain(dots).collect();
-    html! {
-        figure {
-            figcaption {
-                b { (what) ". " } (unit(question, work)) ", the studies in order of time; the thin line is one \
-                standard deviation of the trials to either side, a dashed one a change. "
-                @if up.low() > 0.0 { "The axis does not start at zero." }
-            }
-            div class="scroll" { div class="large" { (LARGE.drawn(&across, &up, &marks)) } }
-        }
-    }
+    let marks = changes.chain([Mark::course("course", path)]).chain(spread).chain(dots).collect();
+    let caption = format!(
+        "{what}. {}, the studies in order of time; the thin line is one standard deviation of the \
+         trials to either side, a dashed one a change. {}",
+        unit(question, work),
+        if up.low() > 0.0 { "The axis does not start at zero." } else { "" }
+    );
+    Figure::plot(caption, [across, up], marks)
 }
 
 /// Writes the page of an observation, with the flame graph of its profile.
 pub fn observation(
-    seen: &Observation,
+    observed: &Observation,
     charts: &[Chart],
     advice: Option<&Advice>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let document = observation::document(seen, true);
+    let document = observation::observation(observed, true);
     let answer = html! {
-        @for line in &seen.limits { p class="lede" { (line) } }
-        @for (lead, traffic) in [("Sent", &seen.sent), ("Received", &seen.received)] {
+        @for line in &observed.limits { p class="lede" { (line) } }
+        @for (lead, traffic) in [("Sent", &observed.sent), ("Received", &observed.received)] {
             @if traffic.ledger.delivered > 0 {
                 p class="lede" { strong { (lead) ": " } (direction(traffic)) "." }
             }
         }
         @if let Some(advice) = advice { p class="lede" { (advice.first) } }
     };
-    finish(&seen.command.join(" "), answer, threads(&seen.threads), charts, &document, out)
+    finish(&observed.command.join(" "), answer, threads(&observed.threads), charts, &document, out)
 }
 
 /// The CPU time of the threads that ran longest.
-fn threads(all: &[ObservedThread]) -> Markup {
+fn threads(all: &[ObservedThread]) -> Option<Figure> {
     let mut times: Vec<_> = all.iter().filter_map(|thread| thread.time.as_ref()).collect();
     times.sort_by(|a, b| b.run.total_cmp(&a.run));
     times.truncate(DRAWN);
     let scale = Scale::over(times.iter().map(|time| time.user + time.system).chain([0.0]));
-    let bar = |class, name: &str, from: f64, to: f64| {
+    let bar = |class, from: f64, to: f64| {
         let bar = Mark::bar(class, (from, BAR.0), (to, BAR.1));
-        bar.tip(format!("{name}: {} s", number(to - from, 3)))
+        bar.tip(format!("{class}: {} s", number(to - from, 3)))
     };
-    let mut table = Table::new(vec![
-        Column::words("thread", 0, None),
-        Column::number("", "user", 0),
-        Column::number("", "system", 0),
-    ]);
-    let mut marks = Vec::new();
-    for time in &times {
-        let name = format!("{} ({})", time.name, time.tid);
-        table.row([name, number(time.user, 3), number(time.system, 3)]);
-        let kernel = bar("system", "system", time.user, time.user + time.system);
-        marks.push(vec![bar("user", "user", 0.0, time.user), kernel]);
-    }
-    let caption = "CPU time of its threads, seconds while it was observed.".to_owned();
+    let table = Table::of(
+        &times,
+        [
+            (Column::words("thread", 0, None), |time| format!("{} ({})", time.name, time.tid)),
+            (Column::number("", "user", 0), |time| number(time.user, 3)),
+            (Column::number("", "system", 0), |time| number(time.system, 3)),
+        ],
+    );
+    let marks = times.iter().map(|time| {
+        vec![bar("user", 0.0, time.user), bar("system", time.user, time.user + time.system)]
+    });
+    let caption = "CPU time of its threads, seconds while it was observed.";
     let key = vec![("user", "program".to_owned()), ("system", "kernel".to_owned())];
-    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
-    let figure = Figure { caption, key, drawing, table };
-    html! { @if !times.is_empty() { (blocks::figure(&figure)) } }
+    let figure = Figure { key, ..Figure::rows(caption, table, (scale, HEIGHT), marks) };
+    (!times.is_empty()).then_some(figure)
 }
 
 /// Writes the page of the difference of two profiles, with flame graphs.
 pub fn difference(diff: &Diff, charts: &[Chart], out: &mut dyn Write) -> io::Result<()> {
-    let document = difference::document(diff);
+    let document = difference::difference(diff);
     let places = digits(diff.total.with.max(diff.total.without), 4);
     let amount = |value: f64| number(value, places);
     let total = diff.total;
@@ -270,7 +249,7 @@ pub fn difference(diff: &Diff, charts: &[Chart], out: &mut dyn Write) -> io::Res
 }
 
 /// The functions that differ most, as bars to both sides of none.
-fn saved(rows: &[Row], unit: &str, places: usize) -> Markup {
+fn saved(rows: &[Row], unit: &str, places: usize) -> Option<Figure> {
     let mut rows: Vec<&Row> = rows.iter().filter(|row| row.amount.saved != 0.0).collect();
     rows.sort_by(|a, b| b.amount.saved.abs().total_cmp(&a.amount.saved.abs()));
     rows.truncate(DRAWN);
@@ -291,25 +270,21 @@ fn saved(rows: &[Row], unit: &str, places: usize) -> Markup {
         let bar = Mark::bar(class, (0.0, BAR.0), (change(row), BAR.1));
         bar.tip(format!("{}: {} {unit}", row.function, signed(change(row))))
     };
-    let mut table =
-        Table::new(vec![Column::words("function", 0, None), Column::number("", "change", 0)]);
-    for row in &rows {
-        table.row([row.function.clone(), signed(change(row))]);
-    }
+    let columns = [Column::words("function", 0, None), Column::number("", "change", 0)];
+    let cells = rows.iter().map(|row| [row.function.clone(), signed(change(row))]);
+    let table = Table::rows(columns, cells);
     let caption = format!(
         "The functions that differ most, {unit} after minus before; a bar is pale if its interval \
          contains zero."
     );
-    let marks = rows.iter().map(|row| vec![bar(row)]).collect();
-    let drawing = Drawing::Rows { scale, height: HEIGHT, marks };
-    let figure = Figure { caption, key: Vec::new(), drawing, table };
-    html! { @if !rows.is_empty() { (blocks::figure(&figure)) } }
+    let marks = rows.iter().map(|row| vec![bar(row)]);
+    (!rows.is_empty()).then(|| Figure::rows(caption, table, (scale, HEIGHT), marks))
 }
 
 fn finish(
     title: &str,
     answer: Markup,
-    figures: Markup,
+    figures: impl IntoIterator<Item = Figure>,
     charts: &[Chart],
     document: &Document,
     out: &mut dyn Write,
@@ -322,7 +297,7 @@ fn finish(
             (answer)
         }
         main {
-            section { (figures) }
+            section { @for figure in figures { (blocks::figure(&figure)) } }
             @if !charts.is_empty() { section { h2 { "Flame graphs" } (flame::graphs(charts)) } }
             @for part in document.sections.iter().filter(is_body) { (titled(part)) }
         }

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_has_its_class_its_words_and_no_colour() {
+    fn marks_have_classes_and_tips_but_no_colour() {
         let marks = vec![
             Mark::bar("user", (0.0, 2.0), (5.0, 8.0)),
             Mark::dot("dot", (5.0, 6.0), 3.4).tip("5 & <b>\"".into()),

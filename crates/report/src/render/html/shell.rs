@@ -18,7 +18,7 @@ const SCRIPTS: [&str; 4] = [
 ];
 
 /// What the page may do: nothing but apply the style and run the scripts with these
-/// digests (a test tells the right ones when they change).
+/// digests (a test prints the right ones when they change).
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
      style-src 'sha256-UPzbn/J/CiAZsXj6fPEk84VjfpfiBaZsK5ofLeKa7eo='; \
      script-src 'sha256-2SWYJhghqhSKcqjCMOI/m9s6ZnmxlEEsQ9bJMzswSsY=' \

@@ -1,7 +1,7 @@
 //! `html`: the page of a study, and that of why cells differ.
 
 use super::shell::{titled, write};
-use super::{filter, flame, frontier, method, pages};
+use super::{blocks, filter, flame, frontier, method, pages};
 use crate::document::{Block, Media};
 use crate::report::{Report, Style, Subject};
 use crate::sections::frames::RateDifference;
@@ -86,7 +86,7 @@ fn content(view: &View, results: &[ThresholdResult]) -> Markup {
             }
         }
         main {
-            @if let Some(figure) = frontier::figure(view) { section id="frontier" { (figure) } }
+            @if let Some(figure) = frontier::figure(view) { section id="frontier" { (blocks::figure(&figure)) } }
             (filter::bar(view))
             @for part in &parts { (titled(part)) }
             @if !charts.is_empty() {

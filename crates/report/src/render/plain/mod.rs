@@ -18,18 +18,18 @@ const LONGEST_LEAD: usize = 24;
 /// twice without breaking a line.
 pub(crate) const MAIL_WIDTH: usize = 72;
 
-/// Writes a document for a terminal.
-pub(crate) fn write(document: &Document, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let lines = Vec::new();
-    let medium = Media::TERMINAL;
-    Page { width: style.width.max(NARROWEST), colour: style.colour, medium, lines }
-        .print(document, out)
-}
+impl Document {
+    /// Writes it for a terminal.
+    pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        let (width, colour) = (style.width.max(NARROWEST), style.colour);
+        Page { width, colour, medium: Media::TERMINAL, lines: Vec::new() }.print(self, out)
+    }
 
-/// Writes a document for a mail.
-pub(crate) fn write_mail(document: &Document, out: &mut dyn Write) -> io::Result<()> {
-    Page { width: MAIL_WIDTH, colour: false, medium: Media::MAIL, lines: Vec::new() }
-        .print(document, out)
+    /// Writes it for a mail.
+    pub fn write_mail(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (width, colour) = (MAIL_WIDTH, false);
+        Page { width, colour, medium: Media::MAIL, lines: Vec::new() }.print(self, out)
+    }
 }
 
 /// The lines written so far.
@@ -172,12 +172,12 @@ mod tests {
 
     fn written(document: &Document, colour: bool) -> String {
         let mut out = Vec::new();
-        write(document, &Style { width: 40, colour, details: false }, &mut out).unwrap();
+        document.write(&Style { width: 40, colour, details: false }, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn a_lead_stands_out_and_a_long_one_gives_way() {
+    fn long_leads_get_lines_of_their_own() {
         let mut page = Document::default();
         page.text("kernel  ", "6.18.0 and so many words that a second line is needed");
         page.text(&"n".repeat(70), "text");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_adds_no_width_and_is_off_unless_requested() {
+    fn colour_is_optional_and_adds_no_width() {
         for (colour, expected) in [(false, "  FASTER\n"), (true, "  \x1b[32mFASTER\x1b[0m\n")] {
             let mut page = Document::default();
             page.line("  FASTER  ", Tone::Good);

@@ -49,10 +49,10 @@ impl Grid {
         if fit.iter().any(|(at, _)| !self.columns[*at].group.is_empty()) {
             lines.push(vec![margin.clone(), (self.groups(&fit), Tone::Faint)]);
         }
-        let titles = |at: usize| (self.columns[at].title.clone(), Tone::Faint);
-        self.add_row(&mut lines, &margin, &fit, &titles);
-        for row in &self.rows {
-            self.add_row(&mut lines, &margin, &fit, &|at| row[at].clone());
+        let titles =
+            self.columns.iter().map(|column| (column.title.clone(), Tone::Faint)).collect();
+        for row in std::iter::once(&titles).chain(&self.rows) {
+            self.add_row(&mut lines, &margin, &fit, row);
         }
         lines
     }
@@ -134,17 +134,14 @@ impl Grid {
         to: &mut Vec<Vec<(String, Tone)>>,
         margin: &(String, Tone),
         fit: &[(usize, usize)],
-        cell: &dyn Fn(usize) -> (String, Tone),
+        row: &[(String, Tone)],
     ) {
-        let cells: Vec<(Vec<String>, Tone)> = fit
-            .iter()
-            .map(|(at, width)| {
-                let (text, tone) = cell(*at);
-                let lines =
-                    if self.columns[*at].wrap.is_some() { wrap(&text, *width) } else { vec![text] };
-                (lines, tone)
-            })
-            .collect();
+        let lines_of = |at: usize, width: usize| match self.columns[at].wrap {
+            Some(_) => wrap(&row[at].0, width),
+            None => vec![row[at].0.clone()],
+        };
+        let cells = fit.iter().map(|(at, width)| (lines_of(*at, *width), row[*at].1));
+        let cells: Vec<(Vec<String>, Tone)> = cells.collect();
         let height = cells.iter().map(|(lines, _)| lines.len()).max().unwrap_or(0);
         for i in 0..height {
             let mut pieces = vec![margin.clone()];
@@ -186,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_go_by_rank_and_words_wrap() {
+    fn drops_columns_by_rank_and_wraps_words() {
         assert_eq!(
             printed(60, 1),
             "\
