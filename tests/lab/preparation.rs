@@ -187,7 +187,7 @@ impl Testbed for OneCard {
     }
     fn stewardship(&self, _: &Site) -> Result<Stewardship, Fault> {
         let state = StateFolder::at(CARD.path().join("state"));
-        Ok(Stewardship::Shared(Box::new(LocalSteward::at(state, Roots::recorded(CARD.path())))))
+        Ok(Stewardship::Shared(LocalSteward::at(state, Roots::recorded(CARD.path()))))
     }
     fn raise(&self, _: &Site) -> Result<Deployment, Fault> {
         assert_eq!(card(), ("1500".into(), "0".into()), "a testbed is raised unprepared");

@@ -7,7 +7,7 @@
 //!
 //! Testbeds and hosts are used by the controller. What is done on a host itself is done by the
 //! agent there: its facts ([`survey`]), the doctor's rules ([`examine`]), its end of the link
-//! ([`link_end`]) and the steward of its settings ([`Steward`]). What bytes do on the way is no
+//! ([`link_end`]) and the steward of its settings ([`LocalSteward`]). What bytes do on the way is no
 //! business of this crate.
 
 #![forbid(unsafe_code)]
@@ -53,6 +53,6 @@ pub use namespace::{pair_of_agents, remedy};
 pub use nic::nic;
 pub use parent_thread::LocalAgent;
 pub use process_host::ProcessHost;
-pub use steward::{LocalSteward, Steward};
+pub use steward::{LocalSteward, StewardCall};
 pub use sysctl::set_sysctls;
 pub use tail::Tail;

@@ -12,7 +12,7 @@ mod vm_options;
 
 pub use ends::beside;
 
-use crate::{Host, LocalSteward, Steward};
+use crate::{Host, LocalSteward};
 use bytepath_record::{
     Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support,
     WantedSetting,
@@ -75,7 +75,7 @@ pub trait Testbed: Sync {
     /// Who keeps the settings of its hosts.
     fn stewardship(&self, site: &Site) -> Result<Stewardship, Fault> {
         let _ = site;
-        Ok(Stewardship::Shared(Box::new(LocalSteward::standard())))
+        Ok(Stewardship::Shared(LocalSteward::standard()))
     }
 
     /// The devices of this machine that a study would give it, the sender's first:
@@ -159,7 +159,7 @@ pub struct Emulation {
 /// Who keeps the settings of a testbed's hosts.
 pub enum Stewardship {
     /// One steward in this process: the hosts share this machine, or run on it.
-    Shared(Box<dyn Steward>),
+    Shared(LocalSteward),
     /// A second agent on each host, which stays as long as the study, the sender's first.
     Apart([Box<dyn Host>; 2]),
 }

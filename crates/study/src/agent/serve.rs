@@ -7,7 +7,7 @@ use super::session::{Session, protocol_error};
 use bytepath_engine::connection::reach::{self, Meeting};
 use bytepath_engine::connection::tls;
 use bytepath_engine::path::DataPath;
-use bytepath_host::{self as host, LocalSteward, Steward, own_build};
+use bytepath_host::{self as host, LocalSteward, StewardCall, own_build};
 use bytepath_meter::{self as meter, Capture, Meter};
 use bytepath_profile::Work;
 use bytepath_profile::attribution::Stream;
@@ -221,8 +221,7 @@ impl Agent {
                 self.session.insert(session).address()
             }),
             Request::Connect(call) => answer(call, |call| {
-                let session = Session::connect(self.paths, call, self.events.clone())?;
-                self.session = Some(session);
+                self.session = Some(Session::connect(self.paths, call, self.events.clone())?);
                 Ok(())
             }),
             Request::Accept(call) => answer(call, |_| {
@@ -235,10 +234,9 @@ impl Agent {
                 session.pace(true);
                 session.start(chosen, call.alone)
             }),
-            Request::Pace(call) => answer(call, |call| {
-                self.session()?.pace(call.hold);
-                Ok(())
-            }),
+            Request::Pace(call) => {
+                answer(call, |call| self.session().map(|session| session.pace(call.hold)))
+            }
             Request::Pass(call) => answer(call, |call| {
                 self.pass(call.seconds);
                 Ok(())
@@ -254,10 +252,7 @@ impl Agent {
             Request::CloseWindow(call) => answer(call, |_| self.session()?.window_end()),
             Request::AwaitWindow(call) => answer(call, |call| self.await_window(call.timeout)),
             Request::CountFrames(call) => answer(call, |call| host::hops(&call.device)),
-            Request::Stop(call) => answer(call, |_| {
-                self.session()?.stop();
-                Ok(())
-            }),
+            Request::Stop(call) => answer(call, |_| self.session().map(|session| session.stop())),
             Request::Finish(call) => answer(call, |call| self.finish(call.timeout)),
             Request::PriceSample(call) => answer(call, |call| {
                 let cpu = call.cpu.map_or_else(any_cpu, Ok)?;
@@ -269,31 +264,22 @@ impl Agent {
                 let rest = rest.ok_or_else(|| protocol_error("a part past the end"))?;
                 Ok(Bytes(rest[..rest.len().min(LARGEST_PART)].to_vec()))
             }),
-            Request::ApplySettings(call) => {
-                answer(call, |call| self.steward().apply(&call.settings))
-            }
-            Request::PrepareSettings(call) => {
-                answer(call, |call| self.steward().prepare(&call.settings))
-            }
-            Request::UndoPrepared(call) => answer(call, |_| self.steward().undo_prepared()),
-            Request::UndoAll(call) => answer(call, |_| self.steward().undo_all()),
-            Request::RestoreLeftBehind(call) => {
-                answer(call, |_| self.steward().restore_left_behind())
-            }
-            Request::CheckSettings(call) => {
-                answer(call, |call| self.steward().check(&call.settings))
-            }
-            Request::PreviewSettings(call) => {
-                answer(call, |call| self.steward().preview(&call.settings))
-            }
-            Request::ReadFingerprint(call) => answer(call, |_| self.steward().fingerprint()),
-            Request::Examine(call) => answer(call, |_| self.steward().examine()),
-            Request::HoldGpu(call) => answer(call, |_| self.steward().hold_gpu()),
+            Request::ApplySettings(call) => self.settle(call),
+            Request::PrepareSettings(call) => self.settle(call),
+            Request::UndoPrepared(call) => self.settle(call),
+            Request::UndoAll(call) => self.settle(call),
+            Request::RestoreLeftBehind(call) => self.settle(call),
+            Request::CheckSettings(call) => self.settle(call),
+            Request::PreviewSettings(call) => self.settle(call),
+            Request::ReadFingerprint(call) => self.settle(call),
+            Request::Examine(call) => self.settle(call),
+            Request::HoldGpu(call) => self.settle(call),
         }
     }
 
-    fn steward(&mut self) -> &mut LocalSteward {
-        self.steward.get_or_insert_with(LocalSteward::standard)
+    /// Answers as the steward of this host.
+    fn settle<C: StewardCall>(&mut self, call: C) -> Result<Reply, Fault> {
+        call.answer(self.steward.get_or_insert_with(LocalSteward::standard)).map(C::reply)
     }
 
     fn session(&mut self) -> Result<&mut Session, Fault> {

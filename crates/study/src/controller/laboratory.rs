@@ -2,8 +2,9 @@
 
 use bytepath_engine::path::{DataPath, Pair};
 use bytepath_engine::workload::{self, Workload};
-use bytepath_host::testbed::Testbed;
+use bytepath_host::testbed::{Site, Testbed};
 use bytepath_meter::Meter;
+use bytepath_record::Kernel;
 use bytepath_spec::{
     PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration,
 };
@@ -22,6 +23,13 @@ pub struct Laboratory<'a> {
     pub program: PathBuf,
     /// Set by a signal handler: end the trial at once, keep what was measured.
     pub stop: &'a AtomicBool,
+}
+
+impl Laboratory<'_> {
+    /// What its testbed is raised with; the kernel is the testbed's own if `None`.
+    pub(super) fn site<'s>(&'s self, kernel: Option<&'s Kernel>) -> Site<'s> {
+        Site { program: &self.program, kernel, stop: self.stop }
+    }
 }
 
 /// The catalogue of testbeds as a request sees it.

@@ -4,7 +4,7 @@ use super::addresses;
 use super::agents::{Agents, PROMPT};
 use super::laboratory::Laboratory;
 use bytepath_host::Adapter;
-use bytepath_host::testbed::{Deployment, Properties, Site};
+use bytepath_host::testbed::{Deployment, Properties};
 use bytepath_record::wire::{
     AwaitCarrier, CountFrames, FindDevice, FindNic, LinkEnd, ListAddresses, Nic, Pass,
     PrepareSettings, SetUpLink,
@@ -42,7 +42,7 @@ impl<'a> Remotes<'a> {
         kernel: Option<&Kernel>,
     ) -> Result<Self, Fault> {
         let Laboratory { testbed, program, stop, .. } = laboratory;
-        let deployment = testbed.raise(&Site { program, kernel, stop })?;
+        let deployment = testbed.raise(&laboratory.site(kernel))?;
         let emulation = testbed.emulation();
         let mut agents = Agents::open(deployment, &Role::ALL, false, stop)?;
         agents.slowness = emulation.as_ref().map_or(1.0, |emulation| emulation.slowness);
