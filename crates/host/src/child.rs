@@ -1,13 +1,15 @@
 //! An agent that is a child process: its pipes, its last output, its guaranteed end.
 
 use super::host::AgentPipe;
-use super::tail::Tail;
+use bytepath_record::{Fault, FaultKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long an agent may take to end after its standard input was closed, and
@@ -188,6 +190,126 @@ fn signal_name(signal: i32) -> Option<&'static str> {
         libc::SIGSYS => "SIGSYS",
         _ => return None,
     })
+}
+
+/// An agent that is a process of this machine. The agent comes first, because fields
+/// are dropped in order: the thread has to outlive it.
+pub struct LocalAgent {
+    pub process: AgentProcess,
+    _parent: Arc<ParentThread>,
+}
+
+impl LocalAgent {
+    /// Starts some, in this order, on a thread that lives as long as any of them.
+    pub fn start<const N: usize>(
+        start: impl FnOnce() -> Result<[AgentProcess; N], Fault> + Send + 'static,
+    ) -> Result<[LocalAgent; N], Fault> {
+        let (parent, processes) = ParentThread::start(start)?;
+        let parent = Arc::new(parent);
+        Ok(processes.map(|process| LocalAgent { process, _parent: parent.clone() }))
+    }
+}
+
+/// Ties agents to its holder. To be dropped after them.
+struct ParentThread {
+    /// Dropped to let the thread go.
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ParentThread {
+    fn start<T: Send + 'static>(
+        start: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    ) -> Result<(ParentThread, T), Fault> {
+        let (end, ended) = mpsc::channel::<()>();
+        let (started, result) = mpsc::sync_channel(1);
+        let keep = move || {
+            let _ = started.send(start());
+            let _ = ended.recv();
+        };
+        let thread = std::thread::Builder::new()
+            .name("agent-parent".into())
+            .spawn(keep)
+            .map_err(|e| Fault::system("starting a thread for the testbed", &e))?;
+        let parent = ParentThread { end: Some(end), thread: Some(thread) };
+        let started = result.recv().map_err(|_| {
+            Fault::new(FaultKind::System, "the thread that starts the agents ended early")
+        })??;
+        Ok((parent, started))
+    }
+}
+
+impl Drop for ParentThread {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The last bytes of a stream, read by a thread of their own, so that the process that
+/// writes much never blocks.
+pub struct Tail {
+    state: Mutex<State>,
+    changed: Condvar,
+    capacity: usize,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: VecDeque<u8>,
+    ended: bool,
+}
+
+impl Tail {
+    /// Follows a pipe to its end and keeps the last `capacity` bytes of it.
+    /// Without a pipe it has ended already.
+    pub fn of(pipe: Option<impl Read + Send + 'static>, capacity: usize) -> Arc<Tail> {
+        let state = Mutex::new(State { ended: pipe.is_none(), ..State::default() });
+        let tail = Arc::new(Tail { state, changed: Condvar::new(), capacity });
+        if let Some(pipe) = pipe {
+            let follower = tail.clone();
+            std::thread::spawn(move || follower.follow(pipe));
+        }
+        tail
+    }
+
+    /// What is kept; bytes that are not UTF-8 are replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(self.lock().bytes.make_contiguous()).into_owned()
+    }
+
+    /// The last line with something to say, once the pipe is at its end (a
+    /// process that inherited it may hold it open; that is waited for no longer
+    /// than `timeout`).
+    pub fn last_line(&self, timeout: Duration) -> Option<String> {
+        self.await_end(timeout);
+        let hint = "note: run with `RUST_BACKTRACE";
+        let telling = |line: &&str| !line.is_empty() && !line.starts_with(hint);
+        self.text().lines().map(str::trim).rfind(telling).map(str::to_string)
+    }
+
+    /// Waits for the end of the pipe, at most that long.
+    pub fn await_end(&self, timeout: Duration) {
+        drop(self.changed.wait_timeout_while(self.lock(), timeout, |state| !state.ended));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn follow(&self, mut pipe: impl Read) {
+        let mut buffer = [0u8; 1024];
+        while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+            let bytes = &mut self.lock().bytes;
+            bytes.extend(buffer.iter().take(n));
+            let excess = bytes.len().saturating_sub(self.capacity);
+            bytes.drain(..excess);
+        }
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@
 //!   one, a full ring drops; with one, it holds the sender back (drivers/net/veth.c,
 //!   since Linux 6.16), as the ring of a NIC does.
 
-use super::reset_tap::reset_tap;
-use super::send_memory;
+use super::nics::is_set;
+use super::sysctl;
 use bytepath_record::wire::LinkEnd;
 use bytepath_record::{Fault, FaultKind, GRO, HW_GRO, LinkSettings};
 use bytepath_settings::offloads::is_tso;
@@ -24,7 +24,7 @@ use bytepath_sys::namespace::Sysfs;
 use bytepath_sys::netlink::{Limits, Link, Napi, Netlink, Veth};
 use bytepath_sys::{Roots, procfs, tap};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 /// How long the peer's end may take to appear.
@@ -45,7 +45,7 @@ pub(crate) fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
         None => found(&mut netlink, &end.device)?,
     };
     configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
-    send_memory::limit(end.settings.wmem)?;
+    sysctl::limit(end.settings.wmem)?;
     if end.second {
         wait_for_carrier(&mut netlink, &end.device, end.timeout)?;
     }
@@ -482,6 +482,53 @@ pub(super) fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault 
     fault
 }
 
+/// `GSO_LEGACY_MAX_SIZE` and `GRO_LEGACY_MAX_SIZE` (linux/netdevice.h): what devices
+/// begin with.
+const LEGACY_MAX_SIZE: u32 = 65536;
+
+/// Takes the device down and undoes what a link sets: addresses, limits, queueing
+/// discipline, RPS, threaded NAPI. MTU and offloads every link sets for itself.
+pub(crate) fn reset_tap(netlink: &mut Netlink, link: &Link, name: &str) -> Result<(), Fault> {
+    let failed = |what: &str| {
+        let what = format!("resetting {name}: {what}");
+        move |e| Fault::system(&what, &e)
+    };
+    netlink.set_down(link.index).map_err(failed("taking it down"))?;
+    netlink.remove_addresses(link.index).map_err(failed("removing its addresses"))?;
+    let limits = beginning(&link.limits);
+    if limits != Limits::default() {
+        netlink.set_limits(link.index, &limits).map_err(failed("its limits of GSO and GRO"))?;
+    }
+    match netlink.delete_root_qdisc(link.index) {
+        // There is none but the kernel's own.
+        Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => {}
+        deleted => deleted.map_err(failed("its queueing discipline"))?,
+    }
+    // Where sysfs cannot be mounted, none of this can have been set.
+    let Ok(sysfs) = Sysfs::open() else { return Ok(()) };
+    let device = format!("class/net/{name}");
+    let rps = (0..link.rx_queues).map(|queue| format!("{device}/queues/rx-{queue}/rps_cpus"));
+    for path in rps.chain([format!("{device}/threaded")]) {
+        // A kernel that does not have it has not set it.
+        if sysfs.read(&path).is_ok_and(|text| is_set(&text)) {
+            sysfs.write(&path, "0").map_err(failed(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Those limits that are not what devices begin with, to be set to that.
+fn beginning(now: &Limits) -> Limits {
+    let other =
+        |size: Option<u32>| size.filter(|size| *size != LEGACY_MAX_SIZE).map(|_| LEGACY_MAX_SIZE);
+    Limits {
+        gso: other(now.gso),
+        gro: other(now.gro),
+        gso_ipv4: other(now.gso_ipv4),
+        gro_ipv4: other(now.gro_ipv4),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -502,5 +549,19 @@ mod tests {
         let all = ["tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-accecn-segmentation"];
         assert!(all.iter().all(|name| is_tso(name)));
         assert!(!is_tso("tx-generic-segmentation") && !is_tso("tx-udp-segmentation"));
+    }
+
+    #[test]
+    fn only_limits_that_were_changed_are_set() {
+        let begun = Limits {
+            gso: Some(LEGACY_MAX_SIZE),
+            gro: Some(LEGACY_MAX_SIZE),
+            gso_ipv4: Some(LEGACY_MAX_SIZE),
+            gro_ipv4: None,
+        };
+        assert_eq!(beginning(&begun), Limits::default());
+        let changed = Limits { gro: Some(524_280), ..begun };
+        let set = Limits { gro: Some(LEGACY_MAX_SIZE), ..Limits::default() };
+        assert_eq!(beginning(&changed), set);
     }
 }

@@ -4,8 +4,7 @@
 //! The namespaces are anonymous. They belong to the two agents and end with
 //! them, so that nothing can be left behind, no matter which process is killed.
 
-use super::child::AgentProcess;
-use super::parent_thread::LocalAgent;
+use super::child::{AgentProcess, LocalAgent};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::Roots;
 use bytepath_sys::namespace::{self, Enter, Refused, Step};

@@ -2,7 +2,7 @@
 //! settings. It acts on the machine that it runs on and on no other; the steward of a host with
 //! a machine of its own is part of an agent there, and the controller reaches it by the pipe.
 
-use super::{doctor, facts, fingerprint};
+use super::{doctor, facts};
 use bytepath_record::Fault;
 use bytepath_record::wire::{
     ApplySettings, Call, CheckSettings, Examine, HoldGpu, PrepareSettings, PreviewSettings,
@@ -92,7 +92,7 @@ impl StewardCall for PreviewSettings {
 
 impl StewardCall for ReadFingerprint {
     fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
-        Ok(fingerprint::fingerprint(&steward.roots))
+        Ok(facts::fingerprint(&steward.roots))
     }
 }
 

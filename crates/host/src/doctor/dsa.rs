@@ -3,9 +3,9 @@
 //! flags of the processor.
 
 use super::findings::Findings;
-use crate::facts::read;
 use bytepath_record::Finding;
 use bytepath_sys::Roots;
+use bytepath_sys::attribute::text as read;
 use std::fs;
 use std::path::{Path, PathBuf};
 

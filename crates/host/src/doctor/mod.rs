@@ -8,9 +8,9 @@ mod pair;
 pub use dsa::examine_dsa;
 pub use pair::examine_pair;
 
-use crate::facts::read;
 use bytepath_record::{Facts, Finding};
 use bytepath_sys::Roots;
+use bytepath_sys::attribute::text as read;
 use findings::Findings;
 
 /// What a host is doing at the moment, in addition to what it is.

@@ -1,9 +1,8 @@
 //! What a guest is booted from and with.
 
-use super::cards;
-use super::initramfs;
 use super::kernel::{self, Image};
 use super::modules::Modules;
+use super::{initramfs, nics};
 use bytepath_record::{Fault, FaultKind};
 use std::path::Path;
 
@@ -47,7 +46,7 @@ pub fn prepare(
         has_cards(kernel, &modules)?;
     }
     let wanted: Vec<(&str, bool)> =
-        MODULES.iter().copied().chain(cards.then_some((cards::MODULE, true))).collect();
+        MODULES.iter().copied().chain(cards.then_some((nics::MODULE, true))).collect();
     let modules = modules.order(&wanted).map_err(|f| f.context(image.path.display()))?;
     let archive = initramfs::build(program, others, &modules)?;
     Ok((image, archive))
@@ -64,10 +63,10 @@ fn modules_of(image: &Image) -> Result<Modules, Fault> {
 }
 
 fn has_cards(kernel: &str, modules: &Modules) -> Result<(), Fault> {
-    if modules.has(cards::MODULE) {
+    if modules.has(nics::MODULE) {
         return Ok(());
     }
-    let text = format!("there is no module {} for kernel {kernel}", cards::MODULE);
+    let text = format!("there is no module {} for kernel {kernel}", nics::MODULE);
     Err(Fault::new(FaultKind::Unsupported, text)
         .remedy("make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched"))
 }

@@ -1,16 +1,16 @@
 //! For tests: a session that runs a program in the guest.
 
-use super::cards;
 use super::frame::GuestCommand;
+use super::nics;
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::netlink::Netlink;
 use std::io;
 use std::process::{Child, Command, Stdio};
 
 /// Starts the program, with the guest's own loopback device up, and its
-/// cards there, if it has some.
+/// software NICs there, if it has some.
 pub(super) fn start(command: &GuestCommand) -> Result<Child, Fault> {
-    cards::present()?;
+    nics::ensure_loaded()?;
     let mut netlink = Netlink::new();
     let up = netlink.link("lo").and_then(|lo| {
         let lo = lo.ok_or(io::ErrorKind::NotFound)?;

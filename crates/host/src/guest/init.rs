@@ -3,10 +3,9 @@
 //! There is nothing to reap except the agents, which their own handles wait for:
 //! no program but this one exists in a guest, and agents start no other.
 
-use super::cards;
 use super::frame::{Frame, Message, Ready};
 use super::session::{Output, Session};
-use super::{initramfs, qemu};
+use super::{initramfs, nics, qemu};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::boot;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -105,7 +104,7 @@ fn load_modules() -> Vec<String> {
     // Cards are made by the sessions that have some, and pktgen starts a thread on each CPU
     // in each network namespace, which wake ten times a second.
     let kept =
-        |file: &Path| [cards::MODULE, "pktgen"].iter().any(|name| boot::is_module(file, name));
+        |file: &Path| [nics::MODULE, "pktgen"].iter().any(|name| boot::is_module(file, name));
     for file in files.into_iter().filter(|file| !kept(file)) {
         let loaded = fs::read(&file).and_then(|module| boot::load_module(&module, ""));
         match loaded {

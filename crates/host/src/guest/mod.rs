@@ -11,13 +11,9 @@
 //! the two sides go the messages of `frame`: agents' pipes are carried over one serial port.
 
 mod boot;
-mod cards;
 #[cfg(feature = "test-support")]
 mod command;
-mod cpio;
-mod device;
 mod elf;
-mod end;
 mod frame;
 mod host;
 mod init;
@@ -26,15 +22,12 @@ pub mod kernel;
 mod machine;
 mod modules;
 mod network;
-mod packed;
+mod nics;
 pub mod qemu;
 mod session;
-mod shape;
 mod vmlinux;
 
 pub use boot::{bootable, prepare};
-pub use cards::{CARDS, parameters as card_parameters};
-pub use device::DEVICE;
 pub use elf::{Needs, depends, needs};
 #[cfg(feature = "test-support")]
 pub use frame::GuestCommand;
@@ -44,5 +37,6 @@ pub use init::{is_first as is_guest_init, run as guest_init};
 pub use kernel::release_in;
 pub use machine::{Machine, NotBooted, retry_once_if_emulated};
 pub use network::{Line, Network, TAP_MTU};
-pub use shape::{Limits, Shape};
+pub use nics::{CARDS, DEVICE, parameters as card_parameters};
+pub use qemu::{Limits, Shape};
 pub use vmlinux::of_image as kernel_in;

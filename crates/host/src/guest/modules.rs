@@ -6,7 +6,7 @@
 //! a kernel is installed, and a kernel that is only unpacked has none.
 
 use super::elf::{depends, normal};
-use super::packed;
+use super::vmlinux;
 use bytepath_record::{Fault, FaultKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -155,7 +155,7 @@ fn unpack(path: &Path) -> Result<Vec<u8>, Fault> {
     let file = fs::File::open(path).map_err(|e| unreadable(path, &e))?;
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e))?;
-    if let Some(unpacked) = packed::unpack(&bytes, LARGEST) {
+    if let Some(unpacked) = vmlinux::unpack(&bytes, LARGEST) {
         bytes = unpacked.map_err(|e| unreadable(path, &e))?;
     }
     if bytes.len() as u64 > LARGEST {

@@ -5,7 +5,6 @@
 //! writes to a port by which qemu ends with a known code.
 
 use super::network::Network;
-use super::shape::Shape;
 use bytepath_record::{Fault, FaultKind, Support};
 use bytepath_sys::{launch, process};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -256,6 +255,35 @@ pub fn in_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
 /// A path by which a child that inherits a descriptor can open it.
 fn path_of(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// What a guest has, and how long it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub cpus: u32,
+    /// Memory, bytes.
+    pub memory: u64,
+    pub limits: Limits,
+}
+
+/// How long a guest may take before it counts as one that hangs. A limit is reached
+/// only by a guest that is lost, so it is generous: an emulated guest on a
+/// busy host is slow and all right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From its start until its program answers.
+    pub boot: Duration,
+    /// To answer what its program or an agent answers by itself.
+    pub silence: Duration,
+}
+
+impl Shape {
+    /// What a user who requests nothing gets.
+    pub const DEFAULT: Shape = Shape {
+        cpus: 2,
+        memory: 1 << 30,
+        limits: Limits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) },
+    };
 }
 
 #[cfg(test)]

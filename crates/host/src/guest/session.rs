@@ -2,7 +2,7 @@
 //! the other host is elsewhere.
 
 use super::frame::{Frame, LARGEST, Layout, Message, Raised};
-use super::{cards, device};
+use super::nics;
 use crate::{AgentProcess, LocalAgent, pair_of_agents};
 use bytepath_record::Fault;
 use std::fs::File;
@@ -44,13 +44,13 @@ fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
     let agents = match layout {
         Layout::Pair => pair_of_agents(program)?.into(),
         Layout::Cards(parameters) => {
-            cards::as_new(&parameters)?;
+            nics::load_new(&parameters)?;
             let agents = pair_of_agents(program)?;
-            cards::hand_out(agents.each_ref().map(|agent| agent.process.id()))?;
+            nics::move_to_agents(agents.each_ref().map(|agent| agent.process.id()))?;
             agents.into()
         }
         Layout::One => {
-            device::as_new()?;
+            nics::renew_link()?;
             let mut command = AgentProcess::command(program);
             let failed = format!("starting {}", program.display());
             let start = move || match command.spawn() {

@@ -1,9 +1,7 @@
 //! The trials that count: block by block, each in random order.
 
-use super::lost::lost_peer;
-use super::passes::{Block, CompletedTrials};
-use super::progress::stopped_early;
-use super::run::{Countdown, Opened, Run};
+use super::progress::{Block, CompletedTrials, stopped_early};
+use super::run::{Countdown, Opened, Run, lost_peer};
 use super::slices;
 use super::trial::empty_trial;
 use bytepath_meter::Chosen;

@@ -1,8 +1,8 @@
 //! The hosts while a study runs: settings that are made before the first deployment is
 //! raised and restored after the last, and a check for what else changes meanwhile.
 
-use super::laboratory::Laboratory;
 use super::nics::Common;
+use super::plan::Laboratory;
 use super::stewards::{Fingerprints, Stewards};
 use bytepath_host::{Fingerprint, differences};
 use bytepath_record::{

@@ -1,8 +1,8 @@
 //! A testbed that stays up over several streams, for callers that want to
 //! interleave them with something else: benchmarks against other tools.
 
-use super::laboratory::Laboratory;
 use super::metering::profile;
+use super::plan::Laboratory;
 use super::profiles::price_at;
 use super::remote::Remotes;
 use super::stream;

@@ -1,14 +1,12 @@
 //! Checks before the first trial what each host can run: by facts, by what its paths report, and
 //! by actually trying links and preparations.
 
-use super::clocks;
 use super::guard::Guard;
-use super::laboratory::Laboratory;
 use super::nics::{Common, Nics, halves};
-use super::preparation;
-use super::reach;
+use super::plan::Laboratory;
 use super::stream::connect;
 use super::trial::deploy;
+use super::{clocks, preparation, reach};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{

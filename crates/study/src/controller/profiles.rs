@@ -2,19 +2,17 @@
 //! stream once more, sampled. They are stored in the study next to the trials that
 //! count, each with the name of its file.
 
-use super::laboratory::Laboratory;
-use super::lost::lost_peer;
 use super::metering;
+use super::plan::Laboratory;
 use super::remote::Remotes;
-use super::run::{Countdown, Run, judged};
+use super::run::{Countdown, Run, judged, lost_peer};
 use super::stream::seconds;
 use super::trial::{Position, TrialRunner, empty_trial, fail};
 use crate::sampling_rate::affordable_rate;
 use crate::store::{LARGEST_PROFILE, profile_file};
 use bytepath_meter::Chosen;
-use bytepath_profile::Profile;
-use bytepath_profile::export;
 use bytepath_profile::import::{PPROF, Times};
+use bytepath_profile::{Profile, export};
 use bytepath_record::wire::{FetchPart, PackProfile, PriceSample};
 use bytepath_record::{
     Cell, CellId, Design, Fault, FaultKind, Placement, ProfileRecord, ProfiledCells, Profiling,

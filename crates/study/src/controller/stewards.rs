@@ -2,7 +2,7 @@
 //! if the hosts share this machine, else an agent on each host.
 
 use super::agents::Agents;
-use super::laboratory::Laboratory;
+use super::plan::Laboratory;
 use bytepath_host::testbed::{Site, Stewardship, Testbed};
 use bytepath_host::{Fingerprint, Host, LocalSteward, StewardCall};
 use bytepath_record::wire::{

@@ -1,17 +1,12 @@
 //! Runs or resumes a study: check the hosts, run its blocks, profile, restore the hosts.
 
 use super::guard::Guard;
-use super::laboratory::Laboratory;
-use super::lost::host_difference;
-use super::metering;
-use super::passes::{CompletedTrials, first_pass, second_pass};
-use super::plan::{Observer, Plan};
-use super::power;
+use super::plan::{Laboratory, Observer, Plan};
 use super::preflight::{Feasibility, Surveyed, facts_for_header, survey_hosts};
-use super::profiles;
-use super::progress::stopped_early;
-use super::run::{Opened, Run};
+use super::progress::{CompletedTrials, first_pass, second_pass, stopped_early};
+use super::run::{Opened, Run, host_difference};
 use super::trial::now_ms;
+use super::{metering, power, profiles};
 use crate::store::StudyWriter;
 use bytepath_host::{VERSION, differences};
 use bytepath_record::{

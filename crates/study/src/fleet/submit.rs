@@ -1,10 +1,10 @@
 //! The folder of a fleet, the jobs that Slurm gets for it, and what each of their tasks does.
 
-use super::record::{EXPERIMENT, Fleet, PROGRAM, name, set_aside, write};
-use super::shards::shards_of;
+use super::record::{EXPERIMENT, Fleet, PROGRAM, name, set_aside, shards_of, write};
 use super::slurm::{self, JOB, JOB_TEXT};
-use crate::controller::{RunRequest, catalogues, random_seed, read_experiment, read_text};
-use crate::controller::{own_program, parse_testbed};
+use crate::controller::{
+    RunRequest, catalogues, own_program, parse_testbed, random_seed, read_experiment, read_text,
+};
 use crate::{Reached, is_begun, load, refuse_used, storage};
 use bytepath_record::{Fault, Source};
 use bytepath_spec::{self as spec, Catalogues, Cpus, Experiment, usage};

@@ -9,10 +9,11 @@ use bytepath_record::{
     CellId, Fault, FaultKind, Profiling, SCHEMA_VERSION, Study, StudyHeader, Trial, TrialStatus,
 };
 use bytepath_spec as spec;
+use bytepath_stats::{StudyPoints, points};
 use bytepath_sys::files::Folder;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -222,4 +223,34 @@ fn check_version(folder: &Path, name: &str, version: Option<Version>) -> Result<
         // A file without a version is reported as damaged by its own parser.
         _ => Ok(()),
     }
+}
+
+/// Studies by the names of their folders.
+#[derive(Debug, Default)]
+pub struct Studies {
+    pub points: Vec<(String, StudyPoints)>,
+    /// Those that cannot be read, and why.
+    pub unreadable: Vec<(String, Fault)>,
+}
+
+/// Reads the studies of a folder, in the order of their names.
+pub fn read_studies(folder: &Path) -> Result<Studies, Fault> {
+    let unreadable = |e: std::io::Error| storage("read", folder, &e);
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.join("experiment.toml").is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let mut studies = Studies::default();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match load(&path) {
+            Ok(study) => studies.points.push((name, points(&study))),
+            Err(fault) => studies.unreadable.push((name, fault)),
+        }
+    }
+    Ok(studies)
 }
