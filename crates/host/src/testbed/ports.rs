@@ -90,10 +90,8 @@ impl Testbed for Ports {
         if self.devices.is_none() {
             return Support::no("no devices are given", REMEDY);
         }
-        match settings::feasible(ThisMachine::new(Roots::real()), &self.settings()) {
-            Ok(()) => Support::Yes,
-            Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
-        }
+        let feasible = settings::feasible(ThisMachine::new(Roots::real()), &self.settings());
+        feasible.map_or_else(Support::from, |()| Support::Yes)
     }
 
     fn settings(&self) -> Vec<WantedSetting> {

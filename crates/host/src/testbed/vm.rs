@@ -185,12 +185,9 @@ impl Testbed for Vm {
     }
 
     fn probe(&self) -> Support {
-        let no = |fault: Fault| Support::no(fault.message, fault.remedy.unwrap_or_default());
-        if let Err(fault) = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.cards)) {
-            return no(fault);
-        }
-        let able = self.accelerator().and_then(|_| self.cable());
-        able.map_or_else(no, |_| Support::Yes)
+        let able = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.cards));
+        let able = able.and_then(|()| self.accelerator()).and_then(|_| self.cable());
+        able.map_or_else(Support::from, |_| Support::Yes)
     }
 
     fn findings(&self) -> Vec<Finding> {

@@ -96,9 +96,7 @@ impl Deployment {
 
     fn try_survey(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
         if let Some(devices) = self.testbed().devices() {
-            if let Support::No { reason, remedy } = self.testbed().probe() {
-                return Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy));
-            }
+            self.testbed().probe().refusal().map_or(Ok(()), Err)?;
             return Ok(devices.iter().map(|device| survey_over(device, meters)).collect());
         }
         let stop = AtomicBool::new(false);
@@ -145,10 +143,9 @@ impl HostFacts {
     fn support(&self, judge: impl FnOnce(&[Facts]) -> Support) -> Support {
         match &self.0 {
             Ok(facts) => judge(facts),
-            Err(fault) => Support::no(
-                format!("unknown, because the testbed cannot be set up: {}", fault.message),
-                fault.remedy.clone().unwrap_or_default(),
-            ),
+            Err(fault) => {
+                fault.clone().context("unknown, because the testbed cannot be set up").into()
+            }
         }
     }
 
@@ -250,11 +247,7 @@ impl HostSelection {
                 }
             };
             let nics = preparable(path::CATALOG, experiment.testbed(), &program, cell);
-            let prepared = nics.map_or_else(
-                |fault| Support::no(fault.message, fault.remedy.unwrap_or_default()),
-                |()| Support::Yes,
-            );
-            let support = runs.and(prepared);
+            let support = runs.and(nics.map_or_else(Support::from, |()| Support::Yes));
             if !support.is_yes() {
                 unable.push((cell.id.clone(), support));
             }

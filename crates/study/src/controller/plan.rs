@@ -97,17 +97,11 @@ impl Plan {
 pub trait Observer {
     /// The host is set; the rows list what an earlier run that died had left
     /// behind and was restored first.
-    fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
-        let _ = (records, left_behind);
-    }
+    fn settings(&mut self, _records: &[SettingRecord], _left_behind: &[RestorationRow]) {}
     /// The host's settings were restored, the last one first.
-    fn put_back(&mut self, rows: &[RestorationRow]) {
-        let _ = rows;
-    }
+    fn put_back(&mut self, _rows: &[RestorationRow]) {}
     /// Someone else changed settings of the host while trials ran.
-    fn host_changed(&mut self, remark: &str) {
-        let _ = remark;
-    }
+    fn host_changed(&mut self, _remark: &str) {}
     /// The hosts are known; `trials` will be run.
     fn begins(&mut self, header: &StudyHeader, trials: usize);
     /// A trial starts: its number (from 1), cell, block (from 1).
@@ -115,31 +109,19 @@ pub trait Observer {
     /// A trial has ended; so much time the rest will take.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
     /// A block has ended: the study as it is on disk by now.
-    fn block_ends(&mut self, study: &Study) {
-        let _ = study;
-    }
+    fn block_ends(&mut self, _study: &Study) {}
     /// The trials that count have ended; this many profile trials follow, each of
     /// this length.
-    fn profiles_begin(&mut self, trials: usize, each: Duration) {
-        let _ = (trials, each);
-    }
+    fn profiles_begin(&mut self, _trials: usize, _each: Duration) {}
     /// A profile trial starts: its number among them (from 1), how many there will be (more
     /// than before where some replace rejected ones), cell.
-    fn profile_begins(&mut self, number: usize, total: usize, cell: &CellId) {
-        let _ = (number, total, cell);
-    }
+    fn profile_begins(&mut self, _number: usize, _total: usize, _cell: &CellId) {}
     /// A profile trial has ended; so much time the rest will take.
-    fn profile_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
-        let _ = (number, trial, left);
-    }
+    fn profile_ends(&mut self, _number: usize, _trial: &Trial, _left: Duration) {}
     /// The first pass of a study with a budget has ended; the text says what follows.
-    fn second_pass(&mut self, remark: &str) {
-        let _ = remark;
-    }
+    fn second_pass(&mut self, _remark: &str) {}
     /// The stopping rule ended the study; the text says why, and what it saved.
-    fn stops_early(&mut self, why: &str) {
-        let _ = why;
-    }
+    fn stops_early(&mut self, _why: &str) {}
 }
 
 /// What a study runs with: the catalogues (or a test's fakes) and the flag that cancels it.

@@ -4,7 +4,7 @@
 use super::run::Run;
 use crate::store::power_log;
 use bytepath_meter::{self as meter, Context};
-use bytepath_record::{Facts, Fault, FaultKind, Power, PowerSource, Rest, Role, Support};
+use bytepath_record::{Facts, Fault, FaultKind, Power, PowerSource, Rest, Role};
 use bytepath_sys::Roots;
 use serde_json::json;
 use std::time::Duration;
@@ -29,11 +29,9 @@ pub(super) fn settle(
     // A machine's hosts share its sources; the receiver's agent reads them.
     for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
         if let Some(facts) = facts.get(role as usize)
-            && let Support::No { reason, remedy } =
-                meter::power_support(facts, &requested.of(role).source)
+            && let Some(fault) = meter::power_support(facts, &requested.of(role).source).refusal()
         {
-            let fault = Fault::new(FaultKind::Unsupported, format!("{role}: power: {reason}"));
-            return Err(if remedy.is_empty() { fault } else { fault.remedy(remedy) });
+            return Err(fault.context(format!("{role}: power")));
         }
     }
     let mut measures_rest = false;
@@ -69,11 +67,11 @@ impl Run<'_, '_> {
     /// Reads the logs of external meters, if the study names some. A log that does not fit
     /// costs its figures and not the study: it can be aligned again.
     pub(super) fn power_log(&mut self) -> Result<(), Fault> {
-        for requested in power_log::logs(&self.opened.study.header.power) {
-            match power_log::read(&self.opened.study, &requested) {
+        for requested in power_log::logs(&self.study.header.power) {
+            match power_log::read(&self.study, &requested) {
                 Ok(log) => {
-                    self.opened.writer.power_log(&log)?;
-                    power_log::enter(&mut self.opened.study, &log);
+                    self.writer.power_log(&log)?;
+                    power_log::enter(&mut self.study, &log);
                 }
                 Err(fault) => {
                     let role =

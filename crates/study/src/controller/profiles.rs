@@ -67,8 +67,8 @@ impl Run<'_, '_> {
     /// Takes every profile that is missing. If the host allows none, a remark of the study gives
     /// the reason, and it is complete without.
     pub(super) fn profiles(&mut self) -> Result<(), Fault> {
-        let missing = missing(&self.opened.study);
-        let header = self.opened.study.header.clone();
+        let missing = missing(&self.study);
+        let header = self.study.header.clone();
         if self.has_nothing_to_profile() {
             return self.remark(format!("{NONE}too few cells were measured"));
         }
@@ -99,7 +99,7 @@ impl Run<'_, '_> {
         };
         let each = seconds(schedule.warm_up + schedule.window);
         self.observer.profiles_begin(missing.len(), each);
-        let cells = stats::cells_to_profile(&self.opened.study, profiling.cells);
+        let cells = stats::cells_to_profile(&self.study, profiling.cells);
         let mut clock = Countdown { begin: Instant::now(), done: 0, total: missing.len() };
         while let Some((id, number)) = missing.first().cloned() {
             let cell = header.cells.iter().find(|cell| cell.id == id);
@@ -112,19 +112,19 @@ impl Run<'_, '_> {
             let mut runner = self.runner(&meters, &schedule);
             let (mut trial, packed) = profile_trial(&mut runner, cell, sampling, number, position)?;
             self.watch_host(std::slice::from_mut(&mut trial))?;
-            let (before, functional) = (&self.opened.study.profiles, header.functional.is_some());
+            let (before, functional) = (&self.study.profiles, header.functional.is_some());
             let mut trial = judged(trial, cell, &schedule, functional, before);
             let ran = !matches!(trial.status, TrialStatus::Failed { .. });
             if let Some(profile) = trial.profile.as_mut().filter(|_| ran) {
-                profile.file = self.opened.writer.profile(&profile_file(&id, number), &packed)?;
+                profile.file = self.writer.profile(&profile_file(&id, number), &packed)?;
             }
-            self.opened.writer.append(std::slice::from_ref(&trial))?;
+            self.writer.append(std::slice::from_ref(&trial))?;
             let lost = lost_peer(&trial);
-            self.opened.study.profiles.push(trial);
-            missing = lacking(&self.opened.study, profiling, &cells);
+            self.study.profiles.push(trial);
+            missing = lacking(&self.study, profiling, &cells);
             clock.done += 1;
             clock.total = clock.done + missing.len();
-            if let Some(trial) = self.opened.study.profiles.last() {
+            if let Some(trial) = self.study.profiles.last() {
                 self.observer.profile_ends(clock.done, trial, clock.left());
             }
             self.wait_for_host(lost)?;
@@ -137,7 +137,7 @@ impl Run<'_, '_> {
         let mut meters = self.meters();
         let apart = self.laboratory.testbed.properties().hosts_apart;
         for role in sampled_at(apart) {
-            let cpus = cpus(cell, &self.opened.study, *role, apart);
+            let cpus = cpus(cell, &self.study, *role, apart);
             let sampling = Sampling { cpus, ..sampling.clone() };
             meters.extend(metering::profile(self.laboratory.meters, *role, &sampling));
         }
@@ -146,7 +146,7 @@ impl Run<'_, '_> {
 
     /// Whether profiles were requested of cells that were all run without success.
     fn has_nothing_to_profile(&self) -> bool {
-        let study = &self.opened.study;
+        let study = &self.study;
         let Some(profiling) = &study.header.profiling else { return false };
         let cells = study.header.cells.iter().filter(|cell| !cell.null).count();
         let is_requested = match profiling.cells {
@@ -165,7 +165,7 @@ impl Run<'_, '_> {
         missing: &[(CellId, u32)],
     ) -> Result<Sampling, Fault> {
         // A resumed study keeps to what it began with.
-        let before = self.opened.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
+        let before = self.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
         if let Some(ProfileRecord { event, rate, .. }) = before {
             return Ok(Sampling { event: event.clone(), rate: *rate, cpus: Vec::new() });
         }

@@ -16,21 +16,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A study that is ready to run.
-pub(super) struct Opened {
+/// A study that is under way.
+pub(super) struct Run<'r, 'a> {
+    pub laboratory: &'r Laboratory<'a>,
+    pub observer: &'r mut dyn Observer,
     pub study: Study,
     pub writer: StudyWriter,
     pub guard: Guard,
     pub feasibility: Feasibility,
     /// The blocks that it shares with others, if it does.
     pub shared: Option<Arc<Blocks>>,
-}
-
-/// A study that is under way.
-pub(super) struct Run<'r, 'a> {
-    pub laboratory: &'r Laboratory<'a>,
-    pub observer: &'r mut dyn Observer,
-    pub opened: Opened,
 }
 
 impl<'a> Run<'_, 'a> {
@@ -40,25 +35,25 @@ impl<'a> Run<'_, 'a> {
         meters: &'t [Chosen],
         schedule: &'t Schedule,
     ) -> TrialRunner<'t, 'a> {
-        let (laboratory, guard) = (self.laboratory, &mut self.opened.guard);
+        let (laboratory, guard) = (self.laboratory, &mut self.guard);
         TrialRunner { laboratory, guard, meters, schedule }
     }
 
     /// The meters that were requested.
     pub(super) fn meters(&self) -> Vec<Chosen> {
-        metering::of_trial(self.laboratory.meters, &self.opened.study.header)
+        metering::of_trial(self.laboratory.meters, &self.study.header)
     }
 
     /// The position of the next trial.
     pub(super) fn position(&self, block: u32) -> Position {
-        let study = &self.opened.study;
+        let study = &self.study;
         Position { block, order: (study.trials.len() + study.profiles.len()) as u32 }
     }
 
     /// Writes a remark for the reader of the study.
     pub(super) fn remark(&mut self, remark: String) -> Result<(), Fault> {
-        self.opened.writer.remark(&remark)?;
-        self.opened.study.remarks.push(remark);
+        self.writer.remark(&remark)?;
+        self.study.remarks.push(remark);
         Ok(())
     }
 
@@ -68,7 +63,7 @@ impl<'a> Run<'_, 'a> {
         if !trials.iter().any(|trial| trial.status == TrialStatus::Measured) {
             return Ok(());
         }
-        let changes = match self.opened.guard.check_for_changes() {
+        let changes = match self.guard.check_for_changes() {
             // What changed on a host that is lost is unknown.
             Err(lost) if lost.kind == FaultKind::PeerLost => {
                 trials.iter_mut().for_each(|trial| fail(trial, lost.clone()));
@@ -92,8 +87,8 @@ impl<'a> Run<'_, 'a> {
     /// Judges trials and writes them to the study.
     pub(super) fn store(&mut self, mut trials: Vec<Trial>) -> Result<(), Fault> {
         self.watch_host(&mut trials)?;
-        let header = &self.opened.study.header;
-        let before = &self.opened.study.trials;
+        let header = &self.study.header;
+        let before = &self.study.trials;
         let judge = |trial: Trial| match header.cells.iter().find(|cell| cell.id == trial.cell) {
             Some(cell) => {
                 judged(trial, cell, &header.schedule, header.functional.is_some(), before)
@@ -101,17 +96,17 @@ impl<'a> Run<'_, 'a> {
             None => trial,
         };
         let trials: Vec<Trial> = trials.into_iter().map(judge).collect();
-        self.opened.writer.append(&trials)?;
-        self.opened.study.trials.extend(trials);
+        self.writer.append(&trials)?;
+        self.study.trials.extend(trials);
         Ok(())
     }
 
     /// The host as the run leaves it: what it was set to at the end, and what
     /// became of the study's own settings.
     pub(super) fn end(&mut self) -> Result<(), Fault> {
-        let changes = self.opened.guard.check_for_changes();
-        let fingerprint = self.opened.guard.fingerprint();
-        let settings = self.opened.guard.end()?;
+        let changes = self.guard.check_for_changes();
+        let fingerprint = self.guard.fingerprint();
+        let settings = self.guard.end()?;
         let changes = changes?;
         for change in changes {
             self.remark(format!("the host changed after the last trial: {change}"))?;
@@ -122,7 +117,7 @@ impl<'a> Run<'_, 'a> {
         }
         let pending = settings.iter().find(|row| row.is_pending()).map(ToString::to_string);
         let schema = SCHEMA_VERSION;
-        self.opened.writer.after(&HostsAfter { schema, fingerprint, settings })?;
+        self.writer.after(&HostsAfter { schema, fingerprint, settings })?;
         match pending {
             None => Ok(()),
             Some(row) => Err(Fault::new(FaultKind::System, row)
@@ -203,15 +198,15 @@ impl Run<'_, '_> {
     /// After an end was lost: waits for its host, where that is lost, too, for as long as was
     /// declared. An agent alone comes back with the next trial.
     pub(super) fn wait_for_host(&mut self, lost: Option<Fault>) -> Result<(), Fault> {
-        let Some(lost) = lost.filter(|_| !self.opened.guard.holds()) else { return Ok(()) };
+        let Some(lost) = lost.filter(|_| !self.guard.holds()) else { return Ok(()) };
         let timeout = self.laboratory.testbed.properties().timeout;
         let begin = Instant::now();
         self.observer.host_changed(&format!("{}; waiting for its host", lost.message));
         let (facts, rows) = self.begin_again(begin + timeout)?;
         let away = unit::seconds(Duration::from_secs(begin.elapsed().as_secs()));
         self.remark(format!("a host was lost ({}) and came back after {away}", lost.message))?;
-        self.observer.settings(self.opened.guard.records(), &rows);
-        let before = &self.opened.study.header.facts;
+        self.observer.settings(self.guard.records(), &rows);
+        let before = &self.study.header.facts;
         match facts.and_then(|facts| host_difference(before, &facts)) {
             None => Ok(()),
             Some(difference) => {
@@ -227,7 +222,7 @@ impl Run<'_, '_> {
         deadline: Instant,
     ) -> Result<(Option<[Facts; 2]>, Vec<RestorationRow>), Fault> {
         loop {
-            match self.opened.guard.begin_again(self.laboratory) {
+            match self.guard.begin_again(self.laboratory) {
                 Ok(back) => return Ok(back),
                 Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
                 Err(fault) if Instant::now() >= deadline => {

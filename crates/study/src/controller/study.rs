@@ -4,7 +4,7 @@ use super::guard::Guard;
 use super::plan::{Laboratory, Observer, Plan};
 use super::preflight::{Feasibility, Surveyed, facts_for_header, survey_hosts};
 use super::progress::{CompletedTrials, first_pass, second_pass, stopped_early};
-use super::run::{Opened, Run, host_difference};
+use super::run::{Run, host_difference};
 use super::trial::now_ms;
 use super::{metering, power, profiles};
 use crate::store::StudyWriter;
@@ -21,10 +21,7 @@ pub fn run_study(
     plan: &Plan,
     observer: &mut dyn Observer,
 ) -> (Option<Study>, Result<(), Fault>) {
-    match begin(laboratory, plan, observer) {
-        Ok(opened) => Run { laboratory, observer, opened }.finish(),
-        Err(fault) => (None, Err(fault)),
-    }
+    begin(laboratory, plan, observer).map_or_else(|fault| (None, Err(fault)), Run::finish)
 }
 
 /// Resumes a study that was interrupted: the trials that are missing, in
@@ -39,10 +36,7 @@ pub fn resume_study(
     folder: &Path,
     observer: &mut dyn Observer,
 ) -> (Option<Study>, Result<(), Fault>) {
-    match reopen(laboratory, folder, observer) {
-        Ok(opened) => Run { laboratory, observer, opened }.finish(),
-        Err(fault) => (None, Err(fault)),
-    }
+    reopen(laboratory, folder, observer).map_or_else(|fault| (None, Err(fault)), Run::finish)
 }
 
 impl Run<'_, '_> {
@@ -50,13 +44,13 @@ impl Run<'_, '_> {
         let result = self.run_all().and_then(|()| self.power_log());
         // Whatever happened, the hosts are restored.
         let end = self.end();
-        (Some(self.opened.study), result.and(end))
+        (Some(self.study), result.and(end))
     }
 
     /// Runs every trial that is missing.
     fn run_all(&mut self) -> Result<(), Fault> {
         self.note_unavailable()?;
-        if stopped_early(&self.opened.study).is_none() {
+        if stopped_early(&self.study).is_none() {
             self.run_blocks(first_pass)?;
             // Its cells are chosen by the results of the first one.
             self.run_blocks(second_pass)?;
@@ -66,11 +60,11 @@ impl Run<'_, '_> {
 }
 
 /// Makes the settings, surveys the hosts, checks what can run on them, and creates the folder.
-fn begin(
-    laboratory: &Laboratory,
+fn begin<'r, 'a>(
+    laboratory: &'r Laboratory<'a>,
     plan: &Plan,
-    observer: &mut dyn Observer,
-) -> Result<Opened, Fault> {
+    observer: &'r mut dyn Observer,
+) -> Result<Run<'r, 'a>, Fault> {
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline =
         baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
@@ -82,7 +76,7 @@ fn begin(
     // What is requested by name must run, and so must the baseline.
     for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
         if let Some(obstacle) = feasibility.obstacle(laboratory, &mut guard, cell)? {
-            return Err(obstacle.fault(cell));
+            return Err(obstacle.context(format!("path {} cannot run here", cell.id)));
         }
     }
     let mut writer = StudyWriter::create(&plan.folder, &header)?;
@@ -90,7 +84,8 @@ fn begin(
         writer.remark(remark)?;
     }
     let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks };
-    Ok(Opened { study, writer, guard, feasibility, shared: plan.shared.clone() })
+    let shared = plan.shared.clone();
+    Ok(Run { laboratory, observer, study, writer, guard, feasibility, shared })
 }
 
 /// The header of a study, with the survey of its hosts that it is based on, and remarks.
@@ -107,7 +102,8 @@ fn header(
     let (meters, power) = metering::meters_for_header(&plan.meters)?;
     let apart = laboratory.testbed.properties().hosts_apart;
     let (power, idle) = power::settle(&power, &facts, apart)?;
-    let remarks = surveyed.iter().flat_map(|one| one.remarks.clone()).chain(idle).collect();
+    let remarks = surveyed.iter().filter_map(|one| one.hosts.as_ref().ok());
+    let remarks = remarks.flat_map(|hosts| hosts.remarks.clone()).chain(idle).collect();
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: VERSION.to_owned(),
@@ -134,11 +130,11 @@ fn header(
 }
 
 /// Opens the folder of a study that lacks trials, and checks that the hosts are the same.
-fn reopen(
-    laboratory: &Laboratory,
+fn reopen<'r, 'a>(
+    laboratory: &'r Laboratory<'a>,
     folder: &Path,
-    observer: &mut dyn Observer,
-) -> Result<Opened, Fault> {
+    observer: &'r mut dyn Observer,
+) -> Result<Run<'r, 'a>, Fault> {
     let (mut writer, mut study) = StudyWriter::reopen(folder)?;
     refuse_complete(folder, &study, &mut writer)?;
     let header = &study.header;
@@ -162,7 +158,7 @@ fn reopen(
         writer.remark(&remark)?;
         study.remarks.push(remark);
     }
-    Ok(Opened { study, writer, guard, feasibility, shared: None })
+    Ok(Run { laboratory, observer, study, writer, guard, feasibility, shared: None })
 }
 
 fn refuse_complete(folder: &Path, study: &Study, writer: &mut StudyWriter) -> Result<(), Fault> {
@@ -231,7 +227,8 @@ fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
     now.iter().find_map(|now| {
         let named = header.kernels.iter().find(|hosts| now.kernel.as_ref() == Some(&hosts.kernel));
         let then = named.map_or(&header.facts, |hosts| &hosts.facts);
-        let difference = host_difference(then, now.facts.as_deref().unwrap_or_default())?;
+        let facts = now.hosts.as_ref().map_or(&[][..], |hosts| &hosts.facts);
+        let difference = host_difference(then, facts)?;
         match &now.kernel {
             Some(kernel) => Some(format!("with kernel {}, {difference}", kernel.name)),
             None => Some(difference),
