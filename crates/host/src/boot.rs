@@ -174,17 +174,14 @@ impl Trouble {
             Trouble::Fault(fault) => fault,
             Trouble::Ended => {
                 let how = process.last_words();
-                let text = format!("no shell started on {host}: {how}");
-                Fault::new(FaultKind::PeerLost, text).remedy(remedy(&how))
+                Fault::peer_lost(format!("no shell started on {host}: {how}")).remedy(remedy(&how))
             }
             Trouble::Silent(time) => {
-                let text = format!("{host} was silent for {} s", time.as_secs());
-                Fault::new(FaultKind::PeerLost, text)
+                Fault::peer_lost(format!("{host} was silent for {} s", time.as_secs()))
             }
             Trouble::Stopped => Fault::new(FaultKind::Interrupted, "interrupted by the user"),
             Trouble::Refused(why) => {
-                let text = format!("cannot start an agent on {host}: {why}");
-                Fault::new(FaultKind::Unsupported, text).remedy(
+                Fault::unsupported(format!("cannot start an agent on {host}: {why}")).remedy(
                     "install this bytepath there, in the PATH, or use one that \
                      runs on every distribution: make static",
                 )

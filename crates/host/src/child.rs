@@ -1,7 +1,7 @@
 //! An agent that is a child process: its pipes, its last output, its guaranteed end.
 
 use super::host::AgentPipe;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::VecDeque;
@@ -232,9 +232,9 @@ impl ParentThread {
             .spawn(keep)
             .map_err(|e| Fault::system("starting a thread for the testbed", &e))?;
         let parent = ParentThread { end: Some(end), thread: Some(thread) };
-        let started = result.recv().map_err(|_| {
-            Fault::new(FaultKind::System, "the thread that starts the agents ended early")
-        })??;
+        let started = result
+            .recv()
+            .map_err(|_| Fault::failed("the thread that starts the agents ended early"))??;
         Ok((parent, started))
     }
 }

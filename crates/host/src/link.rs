@@ -65,7 +65,7 @@ fn check(end: &LinkEnd) -> Result<(), Fault> {
     let settings = &end.settings;
     if end.second && settings.threaded_napi && !settings.gro {
         let text = "threaded NAPI needs GRO: without it a veth device has no NAPI to thread";
-        return Err(Fault::new(FaultKind::Usage, text).remedy("set gro = true"));
+        return Err(Fault::usage(text).remedy("set gro = true"));
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ fn make_pair(
     if let Some(old) = netlink.link(&end.device).map_err(|e| refused(&what, &e))? {
         if old.kind != "veth" {
             let text = format!("{what}: a device of that name exists and is not a veth");
-            return Err(Fault::new(FaultKind::System, text));
+            return Err(Fault::failed(text));
         }
         netlink.delete_link(old.index).map_err(|e| refused(&what, &e))?;
     }
@@ -117,7 +117,7 @@ fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
 fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
     poll(&format!("looking for {name}"), TIMEOUT, || netlink.link(name))?.ok_or_else(|| {
         let text = format!("there is no device {name}");
-        Fault::new(FaultKind::System, text).remedy("set up the other end of the link first")
+        Fault::failed(text).remedy("set up the other end of the link first")
     })
 }
 
@@ -142,8 +142,7 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(TIMEOUT);
     poll(&what, timeout, || both(netlink))?.ok_or_else(|| {
         let text = format!("{what}: none within {} s", timeout.as_secs());
-        Fault::new(FaultKind::System, text)
-            .remedy("check that both ends are plugged in and run at the same speed")
+        Fault::failed(text).remedy("check that both ends are plugged in and run at the same speed")
     })
 }
 
@@ -236,7 +235,7 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
     let before = netlink.features(index).map_err(reading)?;
     if hw_gro && !before.changeable.iter().any(|name| name == HW_GRO) {
         let text = format!("this device has no hardware GRO ({HW_GRO} cannot be enabled)");
-        return Err(Fault::new(FaultKind::Unsupported, text)
+        return Err(Fault::unsupported(text)
             .remedy("use a NIC with hardware GRO; 'ethtool -k DEVICE' shows it"));
     }
     let concerned = before.changeable.iter().map(String::as_str);
@@ -260,8 +259,7 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
         None => Ok(()),
         Some((name, on)) => {
             let state = if *on { "off" } else { "on" };
-            let text = format!("the kernel keeps the offload feature {name} {state}");
-            Err(Fault::new(FaultKind::Unsupported, text))
+            Err(Fault::unsupported(format!("the kernel keeps the offload feature {name} {state}")))
         }
     }
 }
@@ -279,18 +277,18 @@ fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), F
     let settings = &end.settings;
     if let Some(kind) = discipline(&link, settings).filter(|kind| link.qdisc != *kind) {
         let text = format!("the queueing discipline is {} after it was set to {kind}", link.qdisc);
-        return Err(Fault::new(FaultKind::Unsupported, text));
+        return Err(Fault::unsupported(text));
     }
     match pairs.iter().find(|(_, wanted, has)| wanted.is_some() && wanted != has) {
         None => Ok(()),
         Some((name, wanted, None)) => {
             let text = format!("this kernel has no {name} (requested: {})", wanted.unwrap_or(0));
-            Err(Fault::new(FaultKind::Unsupported, text)
+            Err(Fault::unsupported(text)
                 .remedy("use Linux 6.3 or later, or leave gso_max and gro_max unset"))
         }
         Some((name, wanted, Some(has))) => {
             let text = format!("{name} is {has} after it was set to {}", wanted.unwrap_or(0));
-            Err(Fault::new(FaultKind::Unsupported, text))
+            Err(Fault::unsupported(text))
         }
     }
 }
@@ -328,7 +326,7 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
                     ));
                 }
                 Ok(Some(note)) if end.softirq_required => {
-                    return Err(Fault::new(FaultKind::Unsupported, note));
+                    return Err(Fault::unsupported(note));
                 }
                 pinned => notes.extend(pinned?),
             }
@@ -366,7 +364,7 @@ fn set_attribute(
         return Ok(());
     }
     let text = format!("{what} (/sys/{path}): reads '{now}' after '{value}' was written");
-    Err(Fault::new(FaultKind::Unsupported, text))
+    Err(Fault::unsupported(text))
 }
 
 /// Pins the kernel threads of the device's NAPI instances to a CPU.
@@ -395,7 +393,7 @@ fn pin_napi(
         }
     };
     if napis.is_empty() {
-        return Err(Fault::new(FaultKind::System, format!("{what}: the device has no NAPI")));
+        return Err(Fault::failed(format!("{what}: the device has no NAPI")));
     }
     for (name, thread) in napis {
         // The number is the initial PID namespace's. Only a thread of the right
@@ -403,7 +401,7 @@ fn pin_napi(
         let thread = thread.filter(|pid| is_called(*pid, &name));
         let pid = thread.and_then(|pid| Pid::from_raw(pid as i32)).ok_or_else(|| {
             let text = format!("{what}: the thread {name} cannot be seen from here");
-            Fault::new(FaultKind::Unsupported, text).remedy("run outside a PID namespace")
+            Fault::unsupported(text).remedy("run outside a PID namespace")
         })?;
         let fail = |e: io::Error| {
             refused(format!("{what} ({name})"), &e).remedy(match e.kind() {
@@ -420,7 +418,7 @@ fn pin_napi(
         let set = sched_getaffinity(Some(pid)).map_err(|e| fail(e.into()))?;
         if set != wanted {
             let text = format!("{what} ({name}): the kernel keeps another affinity");
-            return Err(Fault::new(FaultKind::Unsupported, text));
+            return Err(Fault::unsupported(text));
         }
     }
     Ok(None)

@@ -2,7 +2,7 @@
 //! `/sys/class/net` the rest (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
 
 use bytepath_record::wire::Nic;
-use bytepath_record::{Fault, FaultKind, Hops};
+use bytepath_record::{Fault, Hops};
 use bytepath_sys::attribute::{names, text};
 use bytepath_sys::driver_info::driver_info;
 use bytepath_sys::ethtool::{Channels, Coalescing, DataSplit, Rings};
@@ -274,7 +274,7 @@ pub fn hops(device: &str) -> Result<Hops, Fault> {
     let link = netlink.link(device).map_err(failed)?;
     let traffic = netlink.traffic(device).map_err(failed)?;
     let (Some(link), Some(traffic)) = (link, traffic) else {
-        return Err(Fault::new(FaultKind::PeerLost, format!("device {device} no longer exists"))
+        return Err(Fault::peer_lost(format!("device {device} no longer exists"))
             .remedy("find out what removed it; a tap disappears when its reader closes it"));
     };
     let all = netlink.qdiscs(link.index).map_err(failed)?;

@@ -2,7 +2,7 @@
 //! Documentation/admin-guide/sysctl/net.rst). Nothing is restored: the namespace goes, or
 //! goes back to its lender.
 
-use bytepath_record::{Fault, FaultKind, SysctlName};
+use bytepath_record::{Fault, SysctlName};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -58,16 +58,14 @@ pub(crate) fn limit(most: Option<u32>) -> Result<(), Fault> {
     if values(&now)? == wanted {
         return Ok(());
     }
-    let text = format!("{PATH} reads '{}' after '{wanted:?}' was written", now.trim());
-    Err(Fault::new(FaultKind::Unsupported, text))
+    Err(Fault::unsupported(format!("{PATH} reads '{}' after '{wanted:?}' was written", now.trim())))
 }
 
 /// Least, first and most bytes of a send buffer.
 fn values(text: &str) -> Result<[u64; 3], Fault> {
     let all: Vec<u64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
     all.try_into().map_err(|_| {
-        let text = format!("{PATH} contains '{}', not three numbers", text.trim());
-        Fault::new(FaultKind::Unsupported, text)
+        Fault::unsupported(format!("{PATH} contains '{}', not three numbers", text.trim()))
     })
 }
 

@@ -3,7 +3,7 @@
 use super::kernel::{self, Image};
 use super::modules::Modules;
 use super::{initramfs, nics};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use std::path::Path;
 
 /// Modules that guests load if the kernel has them, and whether a session needs
@@ -66,7 +66,6 @@ fn has_cards(kernel: &str, modules: &Modules) -> Result<(), Fault> {
     if modules.has(nics::MODULE) {
         return Ok(());
     }
-    let text = format!("there is no module {} for kernel {kernel}", nics::MODULE);
-    Err(Fault::new(FaultKind::Unsupported, text)
+    Err(Fault::unsupported(format!("there is no module {} for kernel {kernel}", nics::MODULE))
         .remedy("make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched"))
 }

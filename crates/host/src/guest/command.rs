@@ -2,7 +2,7 @@
 
 use super::frame::GuestCommand;
 use super::nics;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys::netlink::Netlink;
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -17,10 +17,8 @@ pub(super) fn start(command: &GuestCommand) -> Result<Child, Fault> {
         netlink.set_up(lo.index)
     });
     up.map_err(|e| Fault::system("bringing up the loopback device", &e))?;
-    let (program, arguments) = command
-        .words
-        .split_first()
-        .ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
+    let (program, arguments) =
+        command.words.split_first().ok_or_else(|| Fault::usage("no program is named"))?;
     let mut child = Command::new(program);
     child.args(arguments).envs(command.environment.iter().map(|(name, value)| (name, value)));
     child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -196,7 +196,7 @@ mod tests {
                 environment: vec![("A".into(), "b".into())],
             })),
             Message::Raised(Raised { pids: vec![76, 77] }),
-            Message::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
+            Message::Refused(Fault::failed("no").remedy("yes")),
             Message::Bytes(0, vec![]),
             Message::Bytes(1, vec![0, 255, 10]),
             Message::Ended(0, "exited with code 1".into()),

@@ -6,7 +6,7 @@
 use super::frame::{Frame, Message, Ready};
 use super::session::{Output, Session};
 use super::{initramfs, nics, qemu};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys::boot;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
@@ -129,8 +129,7 @@ fn open_port() -> Result<File, Fault> {
     let deadline = Instant::now() + TIMEOUT;
     let pause = || std::thread::sleep(Duration::from_millis(1));
     let absent = |what: &str| {
-        let text = format!("{what} within {} s", TIMEOUT.as_secs());
-        Fault::new(FaultKind::Unsupported, text)
+        Fault::unsupported(format!("{what} within {} s", TIMEOUT.as_secs()))
             .remedy("use a kernel with CONFIG_VIRTIO_PCI and CONFIG_VIRTIO_CONSOLE")
     };
     let port = loop {

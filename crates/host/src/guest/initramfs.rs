@@ -3,7 +3,7 @@
 
 use super::elf;
 use super::modules::Module;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys::boot::MODULES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ type Libraries = BTreeMap<String, Vec<u8>>;
 /// look for them at.
 fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libraries), Fault> {
     let unfit = |path: &Path, why: String| {
-        Fault::new(FaultKind::Unsupported, format!("{}: {why}", path.display()))
+        Fault::unsupported(format!("{}: {why}", path.display()))
             .remedy("guests run the bytepath binary itself, built for this machine")
     };
     let bytes = read(program)?;
@@ -151,9 +151,8 @@ fn library_folders(root: &Path) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    fs::read(path).map_err(|e: io::Error| {
-        Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", path.display()))
-    })
+    fs::read(path)
+        .map_err(|e: io::Error| Fault::storage(format!("cannot read {}: {e}", path.display())))
 }
 
 /// An archive that grows entry by entry. Folders have to come before what is in

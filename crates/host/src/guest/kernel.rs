@@ -81,7 +81,7 @@ fn cache() -> Result<PathBuf, Fault> {
     };
     let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let folder = folder.ok_or_else(|| {
-        Fault::new(FaultKind::Storage, "there is no folder for fetched kernels")
+        Fault::storage("there is no folder for fetched kernels")
             .remedy("set HOME or XDG_CACHE_HOME")
     })?;
     Ok(folder.join("bytepath"))
@@ -135,8 +135,7 @@ fn release(path: &Path) -> Result<String, Fault> {
     let mut setup = Vec::new();
     file.take(SETUP).read_to_end(&mut setup).map_err(|e| fault(&e))?;
     release_in(&setup).ok_or_else(|| {
-        let text = format!("{} is not a kernel image (bzImage) for x86", path.display());
-        Fault::new(FaultKind::Usage, text)
+        Fault::usage(format!("{} is not a kernel image (bzImage) for x86", path.display()))
             .remedy("give what a boot loader takes: /boot/vmlinuz-..., arch/x86/boot/bzImage")
     })
 }
@@ -243,8 +242,7 @@ fn extract(package: &Path, folder: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let text = format!("dpkg-deb cannot unpack {}: {}", package.display(), said.trim());
-    Err(Fault::new(FaultKind::Storage, text))
+    Err(Fault::storage(format!("dpkg-deb cannot unpack {}: {}", package.display(), said.trim())))
 }
 
 /// Files below a folder whose names begin like this, in order.
@@ -264,15 +262,15 @@ fn files_called(folder: &Path, lead: &str, depth: usize) -> Vec<PathBuf> {
 }
 
 fn absent(message: String) -> Fault {
-    Fault::new(FaultKind::Unsupported, message)
+    Fault::unsupported(message)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Fault {
     let text = format!("cannot read {}: {error}", path.display());
     match error.kind() {
-        io::ErrorKind::NotFound => Fault::new(FaultKind::Usage, text),
+        io::ErrorKind::NotFound => Fault::usage(text),
         io::ErrorKind::PermissionDenied => Fault::new(FaultKind::Permission, text),
-        _ => Fault::new(FaultKind::Storage, text),
+        _ => Fault::storage(text),
     }
 }
 

@@ -253,8 +253,7 @@ impl Machine {
         } else {
             self.exit_report()
         };
-        let text = format!("the guest with kernel {} {what}: {how}", self.kernel);
-        Fault::new(FaultKind::PeerLost, text)
+        Fault::peer_lost(format!("the guest with kernel {} {what}: {how}", self.kernel))
     }
 
     fn send(&self, frame: Frame) -> io::Result<()> {

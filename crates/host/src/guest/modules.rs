@@ -7,7 +7,7 @@
 
 use super::elf::{depends, normal};
 use super::vmlinux;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
@@ -80,7 +80,7 @@ impl Modules {
             } else if *required && !self.assume_built_in && !self.built_in.contains(&name) {
                 let text = format!("the kernel has no {name}, neither built in nor as a module");
                 let config = format!("CONFIG_{}", name.to_uppercase());
-                return Err(Fault::new(FaultKind::Unsupported, text).remedy(format!(
+                return Err(Fault::unsupported(text).remedy(format!(
                     "use a kernel with {config}=y or =m; a bare image needs its modules \
                      next to it, as lib/modules/RELEASE"
                 )));
@@ -117,7 +117,7 @@ impl Modules {
         if order.iter().any(|module| module.name == name) || self.is_built_in(name) {
             return Ok(());
         }
-        let broken = |why: String| Fault::new(FaultKind::Unsupported, why);
+        let broken = |why: String| Fault::unsupported(why);
         if above.iter().any(|one| one == name) {
             let circle = above.join(" needs ");
             return Err(broken(format!("modules depend on each other: {circle} needs {name}")));
@@ -160,13 +160,13 @@ fn unpack(path: &Path) -> Result<Vec<u8>, Fault> {
     }
     if bytes.len() as u64 > LARGEST {
         let text = format!("module {} unpacks to more than {} MiB", path.display(), LARGEST >> 20);
-        return Err(Fault::new(FaultKind::Unsupported, text));
+        return Err(Fault::unsupported(text));
     }
     Ok(bytes)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot read {}: {error}", path.display()))
+    Fault::storage(format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The network device of a guest that is one host: its link.
 
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys::boot;
 use bytepath_sys::ethtool::Channels;
 use bytepath_sys::netlink::Netlink;
@@ -32,8 +32,7 @@ fn rebind(driver: &Path) -> Result<(), Fault> {
         entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     let devices: Vec<&String> = names.iter().filter(|name| name.starts_with("virtio")).collect();
     if devices.is_empty() {
-        let text = "the guest has no network device that virtio_net drives";
-        return Err(Fault::new(FaultKind::Unsupported, text));
+        return Err(Fault::unsupported("the guest has no network device that virtio_net drives"));
     }
     for device in devices {
         for verb in ["unbind", "bind"] {
@@ -52,7 +51,7 @@ fn use_all_queues(device: &str) -> Result<(), Fault> {
     let mut netlink = Netlink::new();
     let Some(link) = netlink.link(device).map_err(fail)? else {
         let text = format!("the guest's network device is not called {device}");
-        return Err(Fault::new(FaultKind::Unsupported, text));
+        return Err(Fault::unsupported(text));
     };
     let channels = match netlink.channels(link.index) {
         // A driver that does not report it has one queue.
@@ -83,8 +82,7 @@ pub(super) fn load_new(parameters: &str) -> Result<(), Fault> {
         _ => {}
     }
     let file = boot::module_file(boot::MODULES.as_ref(), MODULE).ok_or_else(|| {
-        let text = format!("the guest was booted without the module {MODULE}");
-        Fault::new(FaultKind::Unsupported, text)
+        Fault::unsupported(format!("the guest was booted without the module {MODULE}"))
     })?;
     fs::read(&file).and_then(|module| boot::load_module(&module, parameters)).map_err(fault)
 }

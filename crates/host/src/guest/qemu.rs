@@ -5,7 +5,7 @@
 //! writes to a port by which qemu ends with a known code.
 
 use super::network::Network;
-use bytepath_record::{Fault, FaultKind, Support};
+use bytepath_record::{Fault, Support};
 use bytepath_sys::{launch, process};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsStr;
@@ -49,8 +49,7 @@ pub const INSTRUCTIONS_PER_SECOND: f64 = 1e9 / (1_u32 << SHIFT) as f64;
 
 pub fn find() -> Result<PathBuf, Fault> {
     launch::find(OsStr::new(PROGRAM), std::env::var_os("PATH")).map_err(|e| {
-        let text = format!("there is no {PROGRAM}: {e}");
-        Fault::new(FaultKind::Unsupported, text)
+        Fault::unsupported(format!("there is no {PROGRAM}: {e}"))
             .remedy("install it: apt-get install qemu-system-x86, dnf install qemu-system-x86-core")
     })
 }
@@ -64,9 +63,7 @@ pub fn accelerator(wish: &str) -> Result<Accelerator, Fault> {
         _ => match (kvm(), wish) {
             (Support::Yes, _) => Ok(Accelerator::Kvm),
             (Support::No { reason, .. }, "auto") => emulated(reason, false),
-            (Support::No { reason, remedy }, _) => {
-                Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy))
-            }
+            (Support::No { reason, remedy }, _) => Err(Fault::unsupported(reason).remedy(remedy)),
         },
     }
 }

@@ -132,7 +132,7 @@ impl Hosts {
         std::thread::scope(|scope| {
             let one = scope.spawn(|| sender.start(site, last));
             let other = receiver.start(site, last);
-            let panicked = |_| Fault::new(FaultKind::System, "a thread that starts agents ended");
+            let panicked = |_| Fault::failed("a thread that starts agents ended");
             Ok([one.join().map_err(panicked)??, other?])
         })
     }
@@ -226,7 +226,7 @@ fn ports(text: &str) -> Result<Option<Ports>, Fault> {
 }
 
 fn usage(text: &str) -> Fault {
-    Fault::new(FaultKind::Usage, format!("testbed hosts: {text}"))
+    Fault::usage(format!("testbed hosts: {text}"))
 }
 
 #[cfg(test)]

@@ -14,8 +14,7 @@ pub use ends::beside;
 
 use crate::{Host, LocalSteward};
 use bytepath_record::{
-    Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support,
-    WantedSetting,
+    Fault, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support, WantedSetting,
 };
 use std::net::IpAddr;
 use std::path::Path;
@@ -218,7 +217,7 @@ impl<'a> Site<'a> {
         let Some(kernel) = self.kernel else { return Ok(()) };
         let text =
             format!("testbed {testbed} runs on this machine's kernel, not on {}", kernel.name);
-        Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"))
+        Err(Fault::usage(text).remedy("choose the testbed vm"))
     }
 }
 

@@ -10,9 +10,7 @@ use crate::guest::{
     prepare, retry_once_if_emulated,
 };
 use crate::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
-use bytepath_record::{
-    Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Role, Support,
-};
+use bytepath_record::{Fault, Finding, Implied, Kernel, OptionSpec, Options, Role, Support};
 use bytepath_sys::namespace::{self, Kept};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -152,7 +150,7 @@ impl Vm {
         let machines = std::thread::scope(|scope| {
             let boot = |(start, ours)| scope.spawn(move || Machine::boot(start, ours, site.stop));
             let booting: Vec<_> = starts.into_iter().map(boot).collect();
-            let lost = || Fault::new(FaultKind::System, "a thread that boots a guest ended early");
+            let lost = || Fault::failed("a thread that boots a guest ended early");
             let booted =
                 booting.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(lost().into())));
             booted.map(|machine| machine.map(Arc::new)).collect::<Result<Vec<_>, NotBooted>>()
@@ -275,7 +273,7 @@ impl Testbed for Vm {
 }
 
 fn too_few() -> Fault {
-    Fault::new(FaultKind::System, "testbed vm: too few guests were booted")
+    Fault::failed("testbed vm: too few guests were booted")
 }
 
 /// A host on this machine at the other end of a guest's cable: an agent in the network

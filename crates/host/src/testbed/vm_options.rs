@@ -2,7 +2,7 @@
 
 use super::cable::{self, Wish};
 use crate::guest::{Limits, Shape};
-use bytepath_record::{Fault, FaultKind, Implied, OptionKind, OptionSpec, Options, Role};
+use bytepath_record::{Fault, Implied, OptionKind, OptionSpec, Options, Role};
 use std::time::Duration;
 
 /// What can be set.
@@ -126,7 +126,7 @@ impl Settings {
     /// Contradictions between what was typed.
     fn check(&self) -> Result<(), Fault> {
         let wrong = |text: String, remedy: &str| {
-            Err(Fault::new(FaultKind::Usage, format!("testbed vm: {text}")).remedy(remedy))
+            Err(Fault::usage(format!("testbed vm: {text}")).remedy(remedy))
         };
         let Settings { guests, shape: Shape { cpus, .. }, on_host, ref cable, .. } = *self;
         if self.counted {

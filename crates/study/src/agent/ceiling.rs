@@ -34,14 +34,14 @@ pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<Cop
     };
     // A thread of its own, so that the pinning does not outlive it.
     std::thread::scope(|scope| scope.spawn(work).join())
-        .unwrap_or_else(|_| Err(Fault::new(FaultKind::System, "the copy measurement panicked")))
+        .unwrap_or_else(|_| Err(Fault::failed("the copy measurement panicked")))
 }
 
 /// Bytes copied per second between two buffers of this size.
 fn bandwidth(size: usize, unwanted: &AtomicBool) -> Result<f64, Fault> {
     let wanted = || match unwanted.load(Ordering::Relaxed) {
         false => Ok(()),
-        true => Err(Fault::new(FaultKind::PeerLost, "the controller has gone away")),
+        true => Err(Fault::peer_lost("the controller has gone away")),
     };
     let region = || {
         wanted()?;

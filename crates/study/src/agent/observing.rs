@@ -6,7 +6,7 @@ use bytepath_meter::{self as meter, Context, Prepared, Running};
 use bytepath_observe as observe;
 use bytepath_profile::attribution::Stream;
 use bytepath_profile::{Builder, Owner, Profile, Sample};
-use bytepath_record::{Fault, FaultKind, Sampling};
+use bytepath_record::{Fault, Sampling};
 use bytepath_sys::{Roots, thread};
 use serde_json::json;
 
@@ -63,7 +63,7 @@ fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Box<dyn Prepared>, Fault>
 }
 
 fn nothing() -> Fault {
-    Fault::new(FaultKind::System, "nothing was sampled")
+    Fault::failed("nothing was sampled")
 }
 
 /// The part of a profile that is of these processes. Softirqs that ran on top of

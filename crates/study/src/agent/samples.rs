@@ -11,8 +11,8 @@ use bytepath_profile::symbols::{
 use bytepath_profile::{
     Builder, FrameId, FrameKind, Header, Profile, Sample, Thread, Weight, Work,
 };
+use bytepath_record::Fault;
 use bytepath_record::wire::ProfileSize;
-use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::Roots;
 use bytepath_sys::perf::{self, Call, Record, Task, Unit, records};
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ pub(super) fn pack(
     let mut packed = Vec::new();
     PPROF
         .write(&profile, &mut packed)
-        .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profile: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot pack the profile: {e}")))?;
     let (samples, bytes) = (profile.count(), packed.len() as u64);
     let Header { lost, notes, .. } = profile.header;
     Ok((packed, ProfileSize { bytes, samples, lost, notes }))
@@ -258,8 +258,7 @@ fn elapsed(time: u64, period: u64, before: Option<u64>) -> u64 {
 }
 
 fn malformed(error: perf::Malformed) -> Fault {
-    Fault::new(FaultKind::System, error.to_string())
-        .remedy("please report this, with the kernel version")
+    Fault::failed(error.to_string()).remedy("please report this, with the kernel version")
 }
 
 #[cfg(all(test, target_endian = "little"))]

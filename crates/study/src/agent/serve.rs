@@ -15,7 +15,7 @@ use bytepath_record::wire::{
     Call, ClockReading, HostAddress, Identity, LARGEST_PART, PackProfile, ProfileSize, Reply,
     Request, RoleEnd, SYNC, read_line,
 };
-use bytepath_record::{Bytes, Facts, Fault, FaultKind, LINK_DEVICE, LINK_NODE, SCHEMA_VERSION};
+use bytepath_record::{Bytes, Facts, Fault, LINK_DEVICE, LINK_NODE, SCHEMA_VERSION};
 use bytepath_sys::{Roots, clock, device};
 use std::collections::VecDeque;
 use std::io::{self, BufReader, Read, Write};
@@ -68,9 +68,8 @@ pub fn serve(
 fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl Write>) {
     let mut input = BufReader::new(input);
     while let Ok(Some(line)) = read_line(&mut input) {
-        let request = serde_json::from_slice(&line).map_err(|e| {
-            Fault::new(FaultKind::System, format!("the controller sent no valid request: {e}"))
-        });
+        let request = serde_json::from_slice(&line)
+            .map_err(|e| Fault::failed(format!("the controller sent no valid request: {e}")));
         // Answered here, because the main loop may be busy for long.
         let at_once = match request {
             Ok(Request::Ping(_)) => Some(Reply::Ping(())),
@@ -323,8 +322,7 @@ impl Agent {
             }
             if since.elapsed() > timeout {
                 let text = format!("nothing moved for {} s after {moved}", timeout.as_secs());
-                return Err(Fault::new(FaultKind::PeerLost, text)
-                    .remedy("check whether the sink still reads"));
+                return Err(Fault::peer_lost(text).remedy("check whether the sink still reads"));
             }
             if let Some((flow, result)) = self.await_engine(POLL)? {
                 self.session()?.engine_ended(flow, result)?;
@@ -343,8 +341,7 @@ impl Agent {
                 // A fault is in the record of the role.
                 Some((flow, result)) => drop(self.session()?.engine_ended(flow, result)),
                 None if cut => {
-                    return Err(Fault::new(
-                        FaultKind::System,
+                    return Err(Fault::failed(
                         "an engine did not end even after its connection was cut",
                     ));
                 }
@@ -374,7 +371,7 @@ impl Agent {
             Ok(Event::HungUp) | Err(RecvTimeoutError::Disconnected) => {
                 // Whether the reply can still be written or not, this ends the agent.
                 let _ = self.events.send(Event::HungUp);
-                Err(Fault::new(FaultKind::PeerLost, "the controller is gone"))
+                Err(Fault::peer_lost("the controller is gone"))
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
         }

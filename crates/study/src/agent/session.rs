@@ -10,7 +10,7 @@ use bytepath_meter::{
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
 use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
+    Cell, Fault, Hops, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
 };
 use bytepath_stats::ENGINE_RUN;
 use bytepath_sys::{Roots, clock};
@@ -113,7 +113,7 @@ impl Session {
         let find = |role: Role| {
             let name = &cell.half(role).path;
             path::find(paths, name)
-                .ok_or_else(|| Fault::new(FaultKind::Usage, format!("there is no path '{name}'")))
+                .ok_or_else(|| Fault::usage(format!("there is no path '{name}'")))
         };
         let halves = Halves {
             workload: workload::of(&cell)?,
@@ -311,10 +311,10 @@ impl Session {
         let early = !matches!(self.gate.phase(), Phase::Drain | Phase::Stop);
         let fault = match &result {
             Err(fault) => Err(fault.clone()),
-            Ok(_) if early => Err(Fault::new(
-                FaultKind::PeerLost,
-                format!("the {}'s stream ended before the window did", self.role),
-            )),
+            Ok(_) if early => Err(Fault::peer_lost(format!(
+                "the {}'s stream ended before the window did",
+                self.role
+            ))),
             Ok(_) => Ok(()),
         };
         if let Some(slot) = self.ends.get_mut(flow as usize) {
@@ -428,5 +428,5 @@ fn add_up(readings: Vec<Reading>) -> Vec<Reading> {
 
 /// What cannot happen unless controller and agent disagree on whose turn it is.
 pub(super) fn protocol_error(what: &str) -> Fault {
-    Fault::new(FaultKind::System, format!("controller and agent are out of step: {what}"))
+    Fault::failed(format!("controller and agent are out of step: {what}"))
 }

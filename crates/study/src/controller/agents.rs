@@ -86,7 +86,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
             "the {role}'s agent is bytepath {} (records v{}), this is {ours} (v{SCHEMA_VERSION})",
             identity.build, identity.schema
         );
-        Err(Fault::new(FaultKind::Unsupported, text).remedy("install the same build at both ends"))
+        Err(Fault::unsupported(text).remedy("install the same build at both ends"))
     }
 
     /// How long these hosts may take for what takes others so long.
@@ -113,7 +113,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
     /// Sends without waiting for the reply.
     pub(super) fn send<C: Call>(&mut self, role: Role, call: C) -> Result<(), Fault> {
         let line = self.lines.iter_mut().find(|(of, _)| *of == role);
-        let (_, line) = line.ok_or_else(|| Fault::new(FaultKind::System, "no such agent"))?;
+        let (_, line) = line.ok_or_else(|| Fault::failed("no such agent"))?;
         line.send(&call.into())?.map_err(|_| self.gone(role))
     }
 
@@ -197,11 +197,10 @@ impl<'a, H: Hosts> Agents<'a, H> {
                 }
                 AgentEvent::Reply(reply) => return Ok(Some((role, reply))),
                 AgentEvent::Malformed(what) => {
-                    let text = format!(
+                    return Err(Fault::failed(format!(
                         "{} sent no valid reply: {what}",
                         title(self.stewards, role, "agent")
-                    );
-                    return Err(Fault::new(FaultKind::System, text));
+                    )));
                 }
                 AgentEvent::Disconnected => return Err(self.gone(role)),
             }
@@ -227,7 +226,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
             if !answers {
                 let how = host.give_up();
                 let text = format!("{} is lost: {how}", title(self.stewards, *role, "host"));
-                return Err(Fault::new(FaultKind::PeerLost, text));
+                return Err(Fault::peer_lost(text));
             }
         }
         Ok(())
@@ -261,22 +260,19 @@ impl<'a, H: Hosts> Agents<'a, H> {
         if let Some(console) = self.hosts.of(role).console() {
             text.push_str(&format!("; its host's console shows: {console}"));
         }
-        Fault::new(FaultKind::PeerLost, text)
+        Fault::peer_lost(text)
     }
 
     fn gone(&mut self, role: Role) -> Fault {
         let how = self.hosts.of(role).last_words();
-        Fault::new(
-            FaultKind::PeerLost,
-            format!("{} is gone: {how}", title(self.stewards, role, "agent")),
-        )
+        Fault::peer_lost(format!("{} is gone: {how}", title(self.stewards, role, "agent")))
     }
 
     fn unexpected(&self, role: Role, reply: &Reply) -> Fault {
         let reply: String = serde_json::to_string(reply).unwrap_or_default();
         let reply: String = reply.chars().take(80).collect();
         let text = format!("{} answered out of turn: {reply}", title(self.stewards, role, "agent"));
-        Fault::new(FaultKind::System, text)
+        Fault::failed(text)
     }
 }
 
@@ -320,7 +316,7 @@ impl Line {
     /// Sends a request; an I/O error means that the agent is gone.
     pub(super) fn send(&mut self, request: &Request) -> Result<io::Result<()>, Fault> {
         let mut line = serde_json::to_vec(request)
-            .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode a request: {e}")))?;
+            .map_err(|e| Fault::failed(format!("cannot encode a request: {e}")))?;
         line.push(b'\n');
         Ok(self.0.write_all(&line).and_then(|()| self.0.flush()))
     }

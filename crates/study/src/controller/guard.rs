@@ -6,8 +6,8 @@ use super::plan::Laboratory;
 use super::stewards::{Fingerprints, Stewards};
 use bytepath_host::{Fingerprint, differences};
 use bytepath_record::{
-    Cell, Facts, Fault, FaultKind, Reading, Restoration, RestorationRow, Role, Scope,
-    SettingRecord, Trial, TrialStatus, Unit, WantedSetting,
+    Cell, Facts, Fault, Reading, Restoration, RestorationRow, Role, Scope, SettingRecord, Trial,
+    TrialStatus, Unit, WantedSetting,
 };
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,7 @@ impl Guard {
     }
 
     fn stewards(&mut self) -> Result<&mut Stewards, Fault> {
-        let lost = || Fault::new(FaultKind::PeerLost, "the stewards of the hosts are lost");
+        let lost = || Fault::peer_lost("the stewards of the hosts are lost");
         self.stewards.as_mut().ok_or_else(lost)
     }
 
@@ -130,7 +130,7 @@ impl Guard {
             match failed.first() {
                 None => return Ok(all),
                 Some(row) if Instant::now() > deadline => {
-                    return Err(Fault::new(FaultKind::System, row.to_string())
+                    return Err(Fault::failed(row.to_string())
                         .remedy("`bytepath restore` tries again; the study itself is complete"));
                 }
                 Some(_) => std::thread::sleep(Duration::from_millis(50)),

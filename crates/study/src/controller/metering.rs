@@ -3,7 +3,7 @@
 
 use bytepath_meter::{self as meter, Chosen, Meter, POWER_NAME, PROFILE_NAME};
 use bytepath_record::wire::MeterRequest;
-use bytepath_record::{Fault, FaultKind, Power, Profiling, Role, Sampling, StudyHeader};
+use bytepath_record::{Fault, Power, Profiling, Role, Sampling, StudyHeader};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -18,11 +18,11 @@ pub fn meter_requests(
     if let (Some(meter), None) = (meter::CATALOG.iter().copied().find(apart), profiling) {
         let text =
             format!("meter {} runs only in profile trials, and this study has none", meter.name);
-        return Err(Fault::new(FaultKind::Usage, text).remedy("take some with --profile all"));
+        return Err(Fault::usage(text).remedy("take some with --profile all"));
     }
     if !power.is_default() && !names.iter().any(|name| name == POWER_NAME) {
         let text = "power is requested, but its meter is disabled";
-        return Err(Fault::new(FaultKind::Usage, text).remedy("add power to --meters"));
+        return Err(Fault::usage(text).remedy("add power to --meters"));
     }
     let options = |name: &str| match name {
         POWER_NAME if !power.is_default() => json!(power),
@@ -38,7 +38,7 @@ pub fn meters_for_header(meters: &[MeterRequest]) -> Result<(Vec<String>, Power)
     let mut power = Power::default();
     for MeterRequest { name, options } in meters.iter().filter(|meter| !meter.options.is_null()) {
         let wrong = |cause: String| {
-            let fault = Fault::new(FaultKind::Usage, format!("options of meter {name}: {cause}"));
+            let fault = Fault::usage(format!("options of meter {name}: {cause}"));
             fault.remedy("`bytepath meters` lists the options of each meter")
         };
         if name != POWER_NAME {

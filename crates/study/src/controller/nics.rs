@@ -8,8 +8,8 @@ use bytepath_host as host;
 use bytepath_host::testbed::Testbed;
 use bytepath_record::wire::Nic;
 use bytepath_record::{
-    Cell, Cpus, DeviceName, Fault, FaultKind, GRO, HW_GRO, PacketLimits, Protocol, Rings, Role,
-    Setting, Split, SysctlName, WantedSetting, Word,
+    Cell, Cpus, DeviceName, Fault, GRO, HW_GRO, PacketLimits, Protocol, Rings, Role, Setting,
+    Split, SysctlName, WantedSetting, Word,
 };
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -185,11 +185,10 @@ fn split_headers(
         return Ok(());
     }
     match cell.link.hds.filter(|_| cell.link.is_asked("hds")) {
-        Some(false) if split_already => {
-            let text = "the path requires header split, and the cell's link has hds=off";
-            Err(Fault::new(FaultKind::Unsupported, text)
-                .remedy("leave hds at auto for this path, or compare paths with hds=on"))
-        }
+        Some(false) if split_already => Err(Fault::unsupported(
+            "the path requires header split, and the cell's link has hds=off",
+        )
+        .remedy("leave hds at auto for this path, or compare paths with hds=on")),
         Some(false) => {
             let rings = Rings { tcp_data_split: Some(Split::Off), ..Rings::default() };
             settings.insert(0, Setting::Rings { device: DeviceName::new(wire.device)?, rings });
@@ -207,8 +206,7 @@ fn split_headers(
 
 fn no_nic_to_split(device: Option<&str>) -> Fault {
     let device = device.unwrap_or("the device");
-    let text = format!("hds=on: {device} is not a NIC that splits headers");
-    Fault::new(FaultKind::Unsupported, text)
+    Fault::unsupported(format!("hds=on: {device} is not a NIC that splits headers"))
         .remedy("leave hds at auto; `--testbed vm:nic=zcnic` has software NICs that can")
 }
 
@@ -222,12 +220,11 @@ fn turns_merging_on(setting: &Setting) -> bool {
 
 /// A cell that says "software GRO" must not run with the NIC's.
 fn splits_by_merging(nic: &Nic) -> Fault {
-    let text = format!(
+    Fault::unsupported(format!(
         "{} splits headers only by hardware GRO ({}), which the cell does not request",
         nic.driver, nic.device
-    );
-    Fault::new(FaultKind::Unsupported, text)
-        .remedy("add hw-gro=on to the link, also for the cells it is compared with")
+    ))
+    .remedy("add hw-gro=on to the link, also for the cells it is compared with")
 }
 
 /// The halves of a cell's paths that the actor of a role opens, each with its job.
@@ -243,7 +240,7 @@ pub(super) fn halves(
     if cell.link.tap.is_some() && protocol != Protocol::Frames {
         let text = format!("a tap does not carry {protocol}: its other end is descriptors");
         let remedy = "choose another --link, or --workload packets";
-        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        return Err(Fault::usage(text).remedy(remedy));
     }
     let find = |role: Role| path::find(paths, &cell.half(role).path);
     if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
@@ -254,7 +251,7 @@ pub(super) fn halves(
         let half = find(direction.role()).and_then(|path| path.half(direction.role()));
         let lacks = || {
             let text = format!("path '{name}' has no {} half", direction.role());
-            Fault::new(FaultKind::Usage, text).remedy("'bytepath paths' lists the halves")
+            Fault::usage(text).remedy("'bytepath paths' lists the halves")
         };
         Ok((half.ok_or_else(lacks)?, workload.job(cell, role, direction)))
     });
@@ -332,6 +329,5 @@ pub(super) fn one(cpu: u32) -> Result<Cpus, Fault> {
 /// Threads that poll for a device are placed by those who make its link.
 pub(super) fn no_polling_thread(cpu: u32) -> Fault {
     let text = format!("softirq={cpu}: polling threads of a device of yours are not placed");
-    Fault::new(FaultKind::Unsupported, text)
-        .remedy("leave out threaded-napi: its interrupts are moved to that CPU")
+    Fault::unsupported(text).remedy("leave out threaded-napi: its interrupts are moved to that CPU")
 }

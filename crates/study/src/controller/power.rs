@@ -4,7 +4,7 @@
 use super::run::Run;
 use crate::store::power_log;
 use bytepath_meter::{self as meter, Context};
-use bytepath_record::{Facts, Fault, FaultKind, Power, PowerSource, Rest, Role};
+use bytepath_record::{Facts, Fault, Power, PowerSource, Rest, Role};
 use bytepath_sys::Roots;
 use serde_json::json;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) fn settle(
     }
     if apart {
         let text = "rest=measured: each host is a machine of its own, with its own idle power";
-        return Err(Fault::new(FaultKind::Unsupported, text).remedy("leave out rest"));
+        return Err(Fault::unsupported(text).remedy("leave out rest"));
     }
     let watts = meter::at_rest(&context(requested), AT_REST)?;
     let remark = format!(

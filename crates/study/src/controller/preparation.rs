@@ -15,7 +15,7 @@ use bytepath_engine::path::{self, DataPath, Wire};
 use bytepath_host as host;
 use bytepath_host::testbed::{Site, Testbed};
 use bytepath_record::wire::{Nic, SetSysctls};
-use bytepath_record::{Cell, Fault, FaultKind, Ports, Role, Setting, SettingRecord, WantedSetting};
+use bytepath_record::{Cell, Fault, Ports, Role, Setting, SettingRecord, WantedSetting};
 use bytepath_spec::{resolve, split, usage};
 use bytepath_sys::device;
 use std::net::IpAddr;
@@ -140,7 +140,7 @@ pub fn nic_settings(
         .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
     let Some(Nic { driver, queues, .. }) = host::nic(&name)? else {
         let text = format!("{name}, which has the address {own}, is a software device");
-        let fault = Fault::new(FaultKind::Unsupported, text);
+        let fault = Fault::unsupported(text);
         return Err(fault.remedy("there is nothing to prepare; only NICs need that"));
     };
     let wire =

@@ -103,9 +103,8 @@ impl Run<'_, '_> {
         let mut clock = Countdown { begin: Instant::now(), done: 0, total: missing.len() };
         while let Some((id, number)) = missing.first().cloned() {
             let cell = header.cells.iter().find(|cell| cell.id == id);
-            let cell = cell.ok_or_else(|| {
-                Fault::new(FaultKind::Storage, format!("'{id}' is not a cell of this study"))
-            })?;
+            let cell =
+                cell.ok_or_else(|| Fault::storage(format!("'{id}' is not a cell of this study")))?;
             self.observer.profile_begins(clock.done + 1, clock.total, &id);
             let position = Position { block: number - 1, ..self.position(0) };
             let meters = self.sampling_meters(cell, sampling);
@@ -299,7 +298,7 @@ fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8
     let mut packed = Vec::new();
     export::PPROF
         .write(&Profile::joined(parts), &mut packed)
-        .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profiles: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot pack the profiles: {e}")))?;
     Ok(packed)
 }
 
@@ -342,15 +341,13 @@ fn fetch_from(
     trial.warnings.extend(size.notes.into_iter().map(|note| format!("profile: {note}")));
     if size.bytes > LARGEST_PROFILE {
         let text = format!("the profile takes {} MiB", size.bytes >> 20);
-        return Err(
-            Fault::new(FaultKind::System, text).remedy("choose a lower rate or a shorter window")
-        );
+        return Err(Fault::failed(text).remedy("choose a lower rate or a shorter window"));
     }
     let mut packed = Vec::new();
     while (packed.len() as u64) < size.bytes {
         let part = remotes.agents.call(role, FetchPart { at: packed.len() as u64 })?;
         if part.0.is_empty() {
-            return Err(Fault::new(FaultKind::System, "a part of the profile is missing"));
+            return Err(Fault::failed("a part of the profile is missing"));
         }
         packed.extend(part.0);
     }
@@ -379,7 +376,7 @@ mod tests {
             [of(&cells[0]), of(&cells[1])]
         };
         let rejected = TrialStatus::Rejected { events: Vec::new() };
-        let failed = TrialStatus::Failed { fault: Fault::new(FaultKind::System, "") };
+        let failed = TrialStatus::Failed { fault: Fault::failed("") };
         let any = study.trials[0].clone();
         let mut take = |cell: &str, number: u32, status: &TrialStatus| {
             let profile = ProfileRecord {

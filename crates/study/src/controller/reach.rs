@@ -74,10 +74,9 @@ impl End {
 /// An address that means nothing without a device.
 fn refuse_link_local(address: IpAddr) -> Result<(), Fault> {
     match address {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => Err(Fault::new(
-            FaultKind::Usage,
-            format!("{address} is a link-local address, which could mean any device of a host"),
-        )
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Err(Fault::usage(format!(
+            "{address} is a link-local address, which could mean any device of a host"
+        ))
         .remedy("give both devices addresses such as fd00::1 and fd00::2, and use those")),
         _ => Ok(()),
     }
@@ -90,7 +89,7 @@ fn refuse_own(ends: &[End; 2]) -> Result<(), Fault> {
         "{} is given as the {}'s address, but it is an address of the {}'s host",
         peer.address, peer.role, end.role
     );
-    Err(Fault::new(FaultKind::Usage, text).remedy("check whether the two addresses are swapped"))
+    Err(Fault::usage(text).remedy("check whether the two addresses are swapped"))
 }
 
 /// Judges by what both ends observed.
@@ -167,19 +166,18 @@ fn no_contact([sender, receiver]: &[End; 2], port: u16, contact: &Contact, met: 
                 .into(),
         ),
     };
-    Fault::new(FaultKind::Unsupported, text).remedy(remedy)
+    Fault::unsupported(text).remedy(remedy)
 }
 
 fn black_hole(end: &End, ends: &[End; 2], largest: u32) -> Fault {
     let End { role, route, .. } = end;
     let peer = role.peer();
     if largest == 0 {
-        let text = format!(
+        return Fault::unsupported(format!(
             "data from the {role} to the {peer} does not arrive although a connection is \
              established, however small its packets are"
-        );
-        return Fault::new(FaultKind::Unsupported, text)
-            .remedy("check the error and drop counters of both devices (`ip -s link`)");
+        ))
+        .remedy("check the error and drop counters of both devices (`ip -s link`)");
     }
     let text = format!(
         "black hole: packets of more than {largest} bytes from the {role} to the {peer} are \
@@ -189,7 +187,7 @@ fn black_hole(end: &End, ends: &[End; 2], largest: u32) -> Fault {
     let set = ends
         .iter()
         .map(|end| format!("--set \"{}: mtu {} {largest}\"", end.role, end.route.device));
-    Fault::new(FaultKind::Unsupported, text).remedy(format!(
+    Fault::unsupported(text).remedy(format!(
         "make every switch on the way accept {} bytes, and let ICMP \"fragmentation needed\" or \
          \"packet too big\" pass; or {}",
         route.mtu,

@@ -8,9 +8,7 @@ use bytepath_record::wire::{
     AwaitCarrier, CountFrames, FindDevice, FindNic, HostAddress, LinkEnd, ListAddresses, Nic, Pass,
     PrepareSettings, SetUpLink,
 };
-use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, Kernel, Ports, Role, SettingRecord, WantedSetting,
-};
+use bytepath_record::{Cell, Fault, Hops, Kernel, Ports, Role, SettingRecord, WantedSetting};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -84,7 +82,7 @@ impl<'a> Remotes<'a> {
     /// What a role's device on the link has counted of frames so far.
     pub(super) fn count_frames(&mut self, role: Role) -> Result<Hops, Fault> {
         let device = self.devices[role as usize].clone().ok_or_else(|| {
-            Fault::new(FaultKind::Usage, format!("the {role}'s device is not known"))
+            Fault::usage(format!("the {role}'s device is not known"))
                 .remedy("give it with the testbed")
         })?;
         self.agents.call(role, CountFrames { device })
@@ -221,13 +219,13 @@ pub(super) fn common(
             format!("the {role} has {all}")
         });
         let text = format!("the hosts share no network: {}", listed.join("; "));
-        return Err(Fault::new(FaultKind::Unsupported, text).remedy(REMEDY));
+        return Err(Fault::unsupported(text).remedy(REMEDY));
     };
     if pairs.iter().any(|pair| devices(pair) != devices(first)) {
         let all: Vec<String> =
             pairs.iter().map(|[one, other]| format!("{} - {}", shown(one), shown(other))).collect();
         let text = format!("the hosts share several networks: {}", all.join(", "));
-        return Err(Fault::new(FaultKind::Usage, text).remedy(REMEDY));
+        return Err(Fault::usage(text).remedy(REMEDY));
     }
     Ok(first.map(|address| address.address))
 }

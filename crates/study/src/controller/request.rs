@@ -9,8 +9,8 @@ use bytepath_host as host;
 use bytepath_host::testbed::{self, Testbed};
 use bytepath_meter as meter;
 use bytepath_record::{
-    Budget, Cell, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power, Profiling,
-    Protocol, Schedule, Source, WantedSetting, unit,
+    Budget, Cell, Design, DeviceName, Fault, Judgement, Kernel, Power, Profiling, Protocol,
+    Schedule, Source, WantedSetting, unit,
 };
 use bytepath_spec::{
     self as spec, Catalogues, CellRequest, Cpus, Experiment, Layout, TestbedChoice, usage,
@@ -289,7 +289,7 @@ const LONGEST_TEXT: u64 = 16 << 20;
 /// Reads a file that a user has written.
 pub fn read_text(file: &Path) -> Result<String, Fault> {
     files::read_text(file, LONGEST_TEXT)
-        .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", file.display())))
+        .map_err(|e| Fault::storage(format!("cannot read {}: {e}", file.display())))
 }
 
 pub fn read_experiment(file: &Path) -> Result<Source, Fault> {

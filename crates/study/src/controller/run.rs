@@ -120,7 +120,7 @@ impl<'a> Run<'_, 'a> {
         self.writer.after(&HostsAfter { schema, fingerprint, settings })?;
         match pending {
             None => Ok(()),
-            Some(row) => Err(Fault::new(FaultKind::System, row)
+            Some(row) => Err(Fault::failed(row)
                 .remedy("`bytepath restore` tries again; the study itself is complete")),
         }
     }
@@ -210,8 +210,7 @@ impl Run<'_, '_> {
         match facts.and_then(|facts| host_difference(before, &facts)) {
             None => Ok(()),
             Some(difference) => {
-                let text = format!("the study cannot continue: {difference}");
-                Err(Fault::new(FaultKind::Unsupported, text)
+                Err(Fault::unsupported(format!("the study cannot continue: {difference}"))
                     .remedy("`bytepath resume` continues once the host is as it was"))
             }
         }

@@ -1,7 +1,7 @@
 //! Random numbers that only the two ends of a connection know.
 
+use bytepath_record::Fault;
 use bytepath_record::wire::{Secret, Token};
-use bytepath_record::{Fault, FaultKind};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
@@ -21,6 +21,6 @@ fn random<const N: usize>() -> Result<[u8; N], Fault> {
     OsRng
         .unwrap_err()
         .try_fill_bytes(&mut bytes)
-        .map_err(|e| Fault::new(FaultKind::System, format!("no random numbers: {e}")))?;
+        .map_err(|e| Fault::failed(format!("no random numbers: {e}")))?;
     Ok(bytes)
 }

@@ -12,8 +12,8 @@ use bytepath_record::wire::{
     Pace, Start, Stop, WindowRecord,
 };
 use bytepath_record::{
-    Aggregation, Cell, Fault, FaultKind, Hops, Protocol, ProvenWitness, Reading, Role, RoleRecord,
-    Schedule, Scope, Series, ThreadTime, TimeSpan, Tls, Trial,
+    Aggregation, Cell, Fault, Hops, Protocol, ProvenWitness, Reading, Role, RoleRecord, Schedule,
+    Scope, Series, ThreadTime, TimeSpan, Tls, Trial,
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -262,7 +262,7 @@ fn take_sender_window(trial: &mut Trial) -> Result<(), Fault> {
     (trial.window, trial.count) = (receiver.window, receiver.count);
     match trial.window > 0.0 {
         true => Ok(()),
-        false => Err(Fault::new(FaultKind::System, "the generator's window never opened")),
+        false => Err(Fault::failed("the generator's window never opened")),
     }
 }
 
@@ -275,7 +275,7 @@ fn reconcile(
     has_cable: bool,
 ) -> Result<(), Fault> {
     let [sender, receiver] = trial.roles.as_mut_slice() else {
-        return Err(Fault::new(FaultKind::System, "a role has no record"));
+        return Err(Fault::failed("a role has no record"));
     };
     workload.settle(sender, receiver, trial.hops.as_ref())?;
     sender.witness = witness.filter(|_| !has_cable);
@@ -307,14 +307,13 @@ fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result
     let actor = trial.work.actor(counted);
     if trial.window <= 0.0 {
         let text = format!("the {actor} did not see the window start and end: nothing moved");
-        return Err(Fault::new(FaultKind::System, text));
+        return Err(Fault::failed(text));
     }
     if trial.window < 0.8 * schedule.window {
-        let text = format!(
+        return Err(Fault::failed(format!(
             "the {actor} saw only {:.2} s of the {:.2} s window: nothing moved",
             trial.window, schedule.window
-        );
-        return Err(Fault::new(FaultKind::System, text));
+        )));
     }
     let off = (trial.window - schedule.window).abs();
     if off > 0.1 * schedule.window {

@@ -10,7 +10,7 @@ use super::{metering, power, profiles};
 use crate::store::StudyWriter;
 use bytepath_host::{VERSION, differences};
 use bytepath_record::{
-    Cell, Fault, FaultKind, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting,
+    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting,
 };
 use std::path::Path;
 
@@ -66,8 +66,7 @@ fn begin<'r, 'a>(
     observer: &'r mut dyn Observer,
 ) -> Result<Run<'r, 'a>, Fault> {
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
-    let baseline =
-        baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
+    let baseline = baseline.ok_or_else(|| Fault::usage("there is nothing to run"))?;
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
     observer.settings(guard.records(), &left_behind);
     let (surveyed, header, remarks) = header(laboratory, plan, baseline, &guard)?;
@@ -140,8 +139,7 @@ fn reopen<'r, 'a>(
     let header = &study.header;
     let baseline = header.cells.iter().find(|cell| cell.id == header.baseline);
     let baseline = baseline.ok_or_else(|| {
-        let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
-        Fault::new(FaultKind::Storage, text)
+        Fault::storage(format!("the baseline '{}' is not a cell of this study", header.baseline))
     })?;
     let settings = settings_to_reapply(&header.settings);
     let (mut guard, left_behind) = Guard::begin(laboratory, &settings, &header.cells)?;
@@ -149,8 +147,9 @@ fn reopen<'r, 'a>(
     let (surveyed, _) = survey_hosts(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
         let text = format!("cannot resume the study {} here: {difference}", folder.display());
-        return Err(Fault::new(FaultKind::Unsupported, text)
-            .remedy("resume it where it was started, or start a new study"));
+        return Err(
+            Fault::unsupported(text).remedy("resume it where it was started, or start a new study")
+        );
     }
     let mut feasibility = Feasibility::of(surveyed, baseline);
     guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
@@ -165,7 +164,7 @@ fn refuse_complete(folder: &Path, study: &Study, writer: &mut StudyWriter) -> Re
     let folder = folder.display();
     if study.trials.iter().any(|trial| trial.pair.is_some()) {
         let text = format!("the study {folder} was merged from several");
-        return Err(Fault::new(FaultKind::Usage, text).remedy("resume those it was merged from"));
+        return Err(Fault::usage(text).remedy("resume those it was merged from"));
     }
     let completed = CompletedTrials::of(study);
     let missing = completed.missing(study);
@@ -182,7 +181,7 @@ fn refuse_complete(folder: &Path, study: &Study, writer: &mut StudyWriter) -> Re
         None if missing == 0 => format!("all {} trials have ended", completed.trials.len()),
         None => return Ok(()),
     };
-    Err(Fault::new(FaultKind::Usage, format!("the study {folder} is complete: {why}"))
+    Err(Fault::usage(format!("the study {folder} is complete: {why}"))
         .remedy("`bytepath show` prints its report"))
 }
 

@@ -2,7 +2,7 @@
 
 use super::slurm::{self, Task};
 use crate::{Reached, is_begun, load, merge, storage};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_spec::usage;
 use bytepath_sys::files::{self, Folder};
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,7 @@ impl Fleet {
         let fleet: Fleet = serde_json::from_slice(text).map_err(|e| wrong(&e))?;
         if fleet.schema != SCHEMA {
             let what = format!("{name} has schema {}; this bytepath reads {SCHEMA}", fleet.schema);
-            return Err(Fault::new(FaultKind::Unsupported, what));
+            return Err(Fault::unsupported(what));
         }
         if !(1..=MOST_SHARDS).contains(&fleet.shards) {
             return Err(wrong(&format!("{} shards; a fleet has 1 to {MOST_SHARDS}", fleet.shards)));
@@ -91,7 +91,7 @@ impl Fleet {
     /// Writes the record, whole or not at all.
     pub fn write(&self, folder: &Path) -> Result<(), Fault> {
         let text = serde_json::to_string_pretty(self)
-            .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode {RECORD}: {e}")))?;
+            .map_err(|e| Fault::failed(format!("cannot encode {RECORD}: {e}")))?;
         write(&folder.join(RECORD), text.as_bytes())
     }
 
@@ -102,7 +102,7 @@ impl Fleet {
 }
 
 fn unreadable(name: &str, why: &dyn Display) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot read {name}: {why}"))
+    Fault::storage(format!("cannot read {name}: {why}"))
         .remedy("name the folder of a fleet, which `bytepath fleet submit` makes")
 }
 

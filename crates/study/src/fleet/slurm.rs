@@ -1,7 +1,7 @@
 //! Slurm's programs, started by argument vector, and what they print: sbatch(1), squeue(1),
 //! scontrol(1), srun(1) of Slurm 22.05. Neither slurmdbd nor sacct is needed.
 
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -118,8 +118,7 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
     let name = parse_address(&text).unwrap_or(node);
     let remedy = format!("give it with --addresses {node}=ADDRESS");
     let unknown = |what: &str| {
-        let text = format!("node {node}: {name} {what}");
-        Fault::new(FaultKind::Unsupported, text).remedy(remedy.clone())
+        Fault::unsupported(format!("node {node}: {name} {what}")).remedy(remedy.clone())
     };
     let mut found = match name.parse() {
         Ok(address) => vec![address],
@@ -205,18 +204,16 @@ pub fn parse_address(text: &str) -> Option<&str> {
 
 fn garbled(program: &str, text: &str) -> Fault {
     let shown: String = text.chars().take(80).collect();
-    let text = format!("cannot parse the output of {program}: {shown:?}");
-    Fault::new(FaultKind::System, text)
+    Fault::failed(format!("cannot parse the output of {program}: {shown:?}"))
 }
 
 /// What one of Slurm's programs prints.
 fn said(program: &str, words: &[String]) -> Result<String, Fault> {
     let output = Command::new(program).args(words).output().map_err(|e| match e.kind() {
-        ErrorKind::NotFound => {
-            Fault::new(FaultKind::Unsupported, format!("{program} is not on this machine")).remedy(
+        ErrorKind::NotFound => Fault::unsupported(format!("{program} is not on this machine"))
+            .remedy(
                 "run this where Slurm's commands are installed; Debian has them in slurm-client",
-            )
-        }
+            ),
         _ => Fault::system(format!("cannot start {program}"), &e),
     })?;
     if output.status.success() {
@@ -225,7 +222,7 @@ fn said(program: &str, words: &[String]) -> Result<String, Fault> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let last = stderr.lines().rfind(|line| !line.trim().is_empty());
     let why = last.map_or_else(|| output.status.to_string(), |line| line.trim().to_owned());
-    Err(Fault::new(FaultKind::System, format!("{program} failed: {why}")))
+    Err(Fault::failed(format!("{program} failed: {why}")))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::{Trials, Waterfall};
 use bytepath_profile::{Ends, Explanation, Profile, WorkUnit, explain, symptoms};
 use bytepath_record::unit::GIB;
-use bytepath_record::{CellId, Fault, FaultKind, Scope, Study, Trial, TrialStatus, Work};
+use bytepath_record::{CellId, Fault, Scope, Study, Trial, TrialStatus, Work};
 use bytepath_spec::suggest;
 use bytepath_stats::{self as stats, Analysis, Row};
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
     let Some(row) = rows().find(|row| row.cell.0 == id) else {
         let what = format!("the study {} has no cell '{id}'", folder.display());
         let names: Vec<&str> = rows().map(|row| row.cell.0.as_str()).collect();
-        return Err(suggest(Fault::new(FaultKind::Usage, what), id, &names));
+        return Err(suggest(Fault::usage(what), id, &names));
     };
     let cell = ProfiledCell::of(folder, &study, row);
     if cell.profiles.is_empty() {
@@ -115,7 +115,7 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
             [] => "take profiles with `bytepath run --profile all`".to_owned(),
             some => format!("there are profiles of {}", some.join(", ")),
         });
-        return Err(Fault::new(FaultKind::Usage, what).remedy(ways.join("; ")));
+        return Err(Fault::usage(what).remedy(ways.join("; ")));
     }
     Ok(cell)
 }
@@ -165,7 +165,7 @@ impl ProfiledCell {
 
 fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let record = trial.profile.as_ref();
-    let record = record.ok_or_else(|| Fault::new(FaultKind::Storage, "it has no file"))?;
+    let record = record.ok_or_else(|| Fault::storage("it has no file"))?;
     let file = open_profile(folder, &record.file)?;
     let title = folder.join(&record.file).display().to_string();
     let mut profile = PPROF.read(&title, Times::LeftOut, &mut BufReader::new(file))?;

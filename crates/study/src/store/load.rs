@@ -6,7 +6,7 @@ use super::layout::{
 };
 use super::power_log;
 use bytepath_record::{
-    CellId, Fault, FaultKind, Profiling, SCHEMA_VERSION, Study, StudyHeader, Trial, TrialStatus,
+    CellId, Fault, Profiling, SCHEMA_VERSION, Study, StudyHeader, Trial, TrialStatus,
 };
 use bytepath_spec as spec;
 use bytepath_stats::{StudyPoints, points};
@@ -39,7 +39,7 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
     };
     let malformed = |name: &str, e: &dyn std::fmt::Display| {
         let path = folder.join(name);
-        Fault::new(FaultKind::Storage, format!("{} is damaged: {e}", path.display()))
+        Fault::storage(format!("{} is damaged: {e}", path.display()))
     };
     let read = |name: &str| {
         let bytes = opened.read(name, MOST).map_err(|e| refused(name, &e))?;
@@ -92,7 +92,7 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
 /// folder.
 pub(super) fn open_profile(folder: &Path, name: &str) -> Result<File, Fault> {
     let Some((PROFILES, file)) = name.split_once('/') else {
-        return Err(Fault::new(FaultKind::Storage, format!("'{name}' is not a file of the study")));
+        return Err(Fault::storage(format!("'{name}' is not a file of the study")));
     };
     let profiles = Folder::open(folder).and_then(|folder| folder.inner(PROFILES));
     let opened = profiles.and_then(|profiles| profiles.reader(file));
@@ -111,7 +111,7 @@ pub(super) struct Lines {
 
 /// Reads the trials of a file. The fault names the line.
 pub(super) fn lines(file: File) -> Result<Lines, Fault> {
-    let fault = |text: String| Fault::new(FaultKind::Storage, text);
+    let fault = |text: String| Fault::storage(text);
     let mut file = BufReader::new(file.take(MOST_TRIALS + 1));
     let mut read = Lines { trials: Vec::new(), torn: false, whole: 0 };
     let mut line = Vec::new();
@@ -138,7 +138,7 @@ pub(super) fn lines(file: File) -> Result<Lines, Fault> {
             let text = format!(
                 "line {number} has schema {schema}; this bytepath reads up to {SCHEMA_VERSION}"
             );
-            return Err(Fault::new(FaultKind::Unsupported, text).remedy("use a newer bytepath"));
+            return Err(Fault::unsupported(text).remedy("use a newer bytepath"));
         }
         let trial = serde_json::from_slice(&line);
         let damaged = |e| fault(format!("line {number} is damaged: {e}"));
@@ -212,13 +212,10 @@ struct Version {
 
 fn check_version(folder: &Path, name: &str, version: Option<Version>) -> Result<(), Fault> {
     match version {
-        Some(Version { schema }) if schema > SCHEMA_VERSION => Err(Fault::new(
-            FaultKind::Unsupported,
-            format!(
-                "{} has schema {schema}; this bytepath reads up to {SCHEMA_VERSION}",
-                folder.join(name).display()
-            ),
-        )
+        Some(Version { schema }) if schema > SCHEMA_VERSION => Err(Fault::unsupported(format!(
+            "{} has schema {schema}; this bytepath reads up to {SCHEMA_VERSION}",
+            folder.join(name).display()
+        ))
         .remedy("use a newer bytepath")),
         // A file without a version is reported as damaged by its own parser.
         _ => Ok(()),

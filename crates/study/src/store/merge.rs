@@ -3,7 +3,7 @@
 use super::layout::{LARGEST_PROFILE, profile_file, storage};
 use super::load::{load, open_profile};
 use super::writer::{StudyWriter, refuse_used};
-use bytepath_record::{CellId, Fault, FaultKind, Study, StudyHeader, Trial, TrialStatus};
+use bytepath_record::{CellId, Fault, Study, StudyHeader, Trial, TrialStatus};
 use bytepath_stats::{Difference, Weight, differences};
 use bytepath_sys::files;
 use std::collections::{BTreeSet, HashMap};
@@ -202,5 +202,5 @@ fn put(part: &Path, out: &Path) -> Result<(), Fault> {
 }
 
 fn usage(text: String) -> Fault {
-    Fault::new(FaultKind::Usage, text)
+    Fault::usage(text)
 }
