@@ -100,6 +100,6 @@ impl CommandRunner {
                 }
             }
         }
-        Ok(Outcome { output, errors, ended: session.last_words(0) })
+        Ok(Outcome { output, errors, ended: session.exit_report(0) })
     }
 }

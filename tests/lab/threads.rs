@@ -2,7 +2,7 @@
 //! loopback TCP between them. And what studies on it share: plans, paths that are made up.
 
 use bytepath::connection::{Connection, KERNEL_TCP, Transport};
-use bytepath::host::{Adapter, AgentPipe, Host};
+use bytepath::host::{Adapter, AgentPipe, Attachment, Host};
 use bytepath::meter::Meter;
 use bytepath::path::{self, DataPath, Wire};
 use bytepath::record::wire::Nic;
@@ -130,16 +130,14 @@ impl Host for Thread {
     fn take_pipe(&mut self) -> AgentPipe {
         self.pipe.take().unwrap()
     }
-    fn address(&self) -> Option<IpAddr> {
-        Some(Ipv4Addr::LOCALHOST.into())
-    }
-    fn device(&self) -> Option<String> {
-        None
+    fn attachment(&self) -> &Attachment {
+        const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        &Attachment::Given { address: Some(LOOPBACK), device: None }
     }
     fn adapter(&self) -> Adapter {
         self.adapter.clone()
     }
-    fn last_words(&mut self) -> String {
+    fn exit_report(&mut self) -> String {
         "its thread ended".into()
     }
 }

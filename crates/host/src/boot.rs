@@ -173,7 +173,7 @@ impl Trouble {
         match self {
             Trouble::Fault(fault) => fault,
             Trouble::Ended => {
-                let how = process.last_words();
+                let how = process.exit_report();
                 Fault::peer_lost(format!("no shell started on {host}: {how}")).remedy(remedy(&how))
             }
             Trouble::Silent(time) => {

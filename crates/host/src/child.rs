@@ -78,12 +78,12 @@ impl AgentProcess {
     }
 
     /// How it ended, in words; it may take a moment to.
-    pub fn last_words(&mut self) -> String {
-        self.last_words_within(GRACE)
+    pub fn exit_report(&mut self) -> String {
+        self.exit_report_within(GRACE)
     }
 
     /// How it ended, in words, if it does within this time.
-    pub fn last_words_within(&mut self, time: Duration) -> String {
+    pub fn exit_report_within(&mut self, time: Duration) -> String {
         let Some(status) = self.wait(time) else {
             return "still running".to_string();
         };
@@ -326,11 +326,11 @@ mod tests {
     #[test]
     fn last_words_say_how_it_ended_and_what_it_said() {
         let mut agent = shell("echo first >&2; echo 'disk on fire' >&2; echo >&2; exit 3");
-        assert_eq!(agent.last_words(), "exited with code 3: disk on fire");
-        assert_eq!(agent.last_words(), "exited with code 3: disk on fire");
-        assert_eq!(shell("kill -9 $$").last_words(), "killed by signal 9 (SIGKILL)");
+        assert_eq!(agent.exit_report(), "exited with code 3: disk on fire");
+        assert_eq!(agent.exit_report(), "exited with code 3: disk on fire");
+        assert_eq!(shell("kill -9 $$").exit_report(), "killed by signal 9 (SIGKILL)");
         let panic = "echo 'the cause' >&2; echo 'note: run with `RUST_BACKTRACE=1`' >&2; exit 101";
-        assert_eq!(shell(panic).last_words(), "exited with code 101: the cause");
+        assert_eq!(shell(panic).exit_report(), "exited with code 101: the cause");
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         let mut agent = shell("yes noise | head -n 200000 >&2; echo end >&2");
         let mut pipe = agent.take_pipe();
         pipe.from_agent.read_to_end(&mut Vec::new()).unwrap();
-        assert_eq!(agent.last_words(), "exited with code 0: end");
+        assert_eq!(agent.exit_report(), "exited with code 0: end");
         assert!(agent.stderr.text().len() <= TAIL);
     }
 

@@ -18,20 +18,10 @@ pub trait Host: Send {
 
     /// How an agent that went away ended, in words: "killed by signal 9
     /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
-    fn last_words(&mut self) -> String;
+    fn exit_report(&mut self) -> String;
 
-    /// Its address on the link; `None` if the testbed does not know it.
-    fn address(&self) -> Option<IpAddr>;
-
-    /// Its network device on the link; `None` if the testbed does not know it.
-    fn device(&self) -> Option<String>;
-
-    /// What to ask of its agent so that its end of the link exists. `None` if the
-    /// link is not ours to make.
-    fn link_end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
-        let _ = (settings, softirq_cpu);
-        None
-    }
+    /// How it is attached to the link.
+    fn attachment(&self) -> &Attachment;
 
     /// What its device is.
     fn adapter(&self) -> Adapter {
@@ -44,7 +34,7 @@ pub trait Host: Send {
     }
 
     /// Ends a host that left a ping unanswered, and reports what it showed last.
-    fn give_up(&mut self) -> String {
+    fn kill_and_report(&mut self) -> String {
         format!("its agent did not answer a ping within {} s", self.silence().as_secs_f64())
     }
 
@@ -116,7 +106,7 @@ pub enum HwGro {
 }
 
 impl Attachment {
-    /// The address, where it is known.
+    /// The address; `None` if the testbed does not know it.
     pub fn address(&self) -> Option<IpAddr> {
         match self {
             Attachment::Made(end, _) | Attachment::Beside { veth: end, .. } => Some(end.address),
@@ -124,7 +114,7 @@ impl Attachment {
         }
     }
 
-    /// The device, where it is known.
+    /// The network device; `None` if the testbed does not know it.
     pub fn device(&self) -> Option<String> {
         match self {
             Attachment::Made(end, _) | Attachment::Beside { veth: end, .. } => {
@@ -134,7 +124,8 @@ impl Attachment {
         }
     }
 
-    /// What is requested of the agent; `None` if the link is not ours to make.
+    /// What is requested of the agent so that its end of the link exists; `None` if the link is
+    /// not ours to make.
     pub fn end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
         let (end, hw_gro) = match self {
             Attachment::Made(end, hw_gro) => (end, *hw_gro),
@@ -176,20 +167,12 @@ impl Host for ProcessHost {
         self.agent.process.close();
     }
 
-    fn last_words(&mut self) -> String {
-        self.agent.process.last_words()
+    fn exit_report(&mut self) -> String {
+        self.agent.process.exit_report()
     }
 
-    fn address(&self) -> Option<IpAddr> {
-        self.attachment.address()
-    }
-
-    fn device(&self) -> Option<String> {
-        self.attachment.device()
-    }
-
-    fn link_end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
-        self.attachment.end(settings, softirq_cpu)
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
     }
 
     fn adapter(&self) -> Adapter {

@@ -42,7 +42,7 @@ pub enum Message {
 }
 
 /// What a guest reports about itself when it is up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
     /// Version and build of the program in it.
     pub build: String,
@@ -175,7 +175,6 @@ fn invalid(what: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::FaultKind;
     use proptest::prelude::*;
 
     fn all() -> Vec<Message> {

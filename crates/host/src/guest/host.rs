@@ -3,10 +3,8 @@
 use super::frame::{LARGEST, Layout};
 use super::machine::{Machine, Session};
 use crate::{Adapter, AgentPipe, Attachment, Host};
-use bytepath_record::wire::LinkEnd;
-use bytepath_record::{Fault, LinkSettings};
+use bytepath_record::Fault;
 use std::io::{self, Read, Write};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
@@ -72,20 +70,12 @@ impl Host for GuestHost {
         AgentPipe { to_agent: Box::new(to_agent), from_agent }
     }
 
-    fn last_words(&mut self) -> String {
-        self.session.last_words(self.agent)
+    fn exit_report(&mut self) -> String {
+        self.session.exit_report(self.agent)
     }
 
-    fn address(&self) -> Option<IpAddr> {
-        self.attachment.address()
-    }
-
-    fn device(&self) -> Option<String> {
-        self.attachment.device()
-    }
-
-    fn link_end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
-        self.attachment.end(settings, softirq_cpu)
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
     }
 
     fn adapter(&self) -> Adapter {
@@ -96,8 +86,8 @@ impl Host for GuestHost {
         self.session.machine.limits.silence
     }
 
-    fn give_up(&mut self) -> String {
-        self.session.machine.give_up()
+    fn kill_and_report(&mut self) -> String {
+        self.session.machine.kill_and_report()
     }
 
     fn console(&mut self) -> Option<String> {

@@ -24,7 +24,7 @@ const CONSOLE: usize = 1 << 16;
 const WORDS: usize = 4096;
 
 /// How long the last words of an agent are waited for, and those of qemu.
-const LAST_WORDS: Duration = Duration::from_secs(4);
+const EXIT: Duration = Duration::from_secs(4);
 
 /// How often a wait looks whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -136,8 +136,6 @@ impl Machine {
         let reader = reader.map_err(|e| Fault::system("starting a guest", &e))?;
         let Kept { keeper, process, console, words } = keep(start, shared.clone())?;
         let state = shared.clone();
-        let ready =
-            Ready { build: String::new(), release: String::new(), uptime: 0.0, notes: Vec::new() };
         let mut machine = Machine {
             port: Mutex::new(ours),
             shared,
@@ -148,7 +146,7 @@ impl Machine {
             limits,
             kernel,
             booted: Duration::ZERO,
-            ready,
+            ready: Ready::default(),
         };
         // From here on dropping it ends the process.
         std::thread::Builder::new()
@@ -222,14 +220,14 @@ impl Machine {
     }
 
     /// Ends a guest that hangs; what is known of it is returned.
-    pub fn give_up(&self) -> String {
+    pub fn kill_and_report(&self) -> String {
         self.lost("hangs").message
     }
 
     /// Why nothing comes from it any more.
     fn exit_report(&self) -> String {
         let never = AtomicBool::new(false);
-        let exit = self.wait_for_state(LAST_WORDS, &never, |state| state.exit);
+        let exit = self.wait_for_state(EXIT, &never, |state| state.exit);
         self.console.await_end(Duration::from_millis(500));
         let words = self.words.last_line(Duration::from_millis(200));
         describe(&self.console.text(), exit, words.as_deref())
@@ -327,9 +325,9 @@ impl Session {
     }
 
     /// How an agent ended, in words.
-    pub fn last_words(&self, agent: usize) -> String {
+    pub fn exit_report(&self, agent: usize) -> String {
         let never = AtomicBool::new(false);
-        let words = self.machine.wait(LAST_WORDS, &never, |state| {
+        let words = self.machine.wait(EXIT, &never, |state| {
             state.sessions.get(&self.number)?.ended.get(agent)?.clone()
         });
         match words {

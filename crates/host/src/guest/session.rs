@@ -134,7 +134,7 @@ fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
         }
     }
     let words = match &mut *lock(&written.by) {
-        Some(running) => running.process.last_words_within(written.grace),
+        Some(running) => running.process.exit_report_within(written.grace),
         // The host requested that it end, and does not read its status.
         None => return,
     };

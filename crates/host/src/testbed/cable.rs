@@ -33,7 +33,7 @@ pub(super) const VHOST: &[&str] = &["auto", "on", "off"];
 
 /// What is asked of a cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct CableSpec {
     /// One of [`KINDS`].
     pub kind: &'static str,
     /// Queues of each device.
@@ -62,9 +62,9 @@ pub(super) struct Laid {
     pub host: Option<Kept>,
 }
 
-impl Wish {
+impl CableSpec {
     /// What a user who requests nothing gets.
-    pub(super) const DEFAULT: Wish = Wish { kind: "auto", queues: 1, vhost: "auto" };
+    pub(super) const DEFAULT: CableSpec = CableSpec { kind: "auto", queues: 1, vhost: "auto" };
 
     /// The cable it comes to here, between guests or to a role `on_host`. Tries it for
     /// real, and leaves nothing behind.
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_socket_is_a_choice_and_never_what_taps_fall_back_to_by_name() {
-        let wish = Wish { kind: "socket", ..Wish::DEFAULT };
+        let wish = CableSpec { kind: "socket", ..CableSpec::DEFAULT };
         let cable = wish.settle(None).unwrap();
         assert!(matches!(&cable, Cable::Sockets(why) if why.contains("requires it")));
         let laid = cable.lay(None).unwrap();
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn taps_have_the_queues_that_were_requested() {
-        let wish = Wish { kind: "tap", queues: 3, vhost: "off" };
+        let wish = CableSpec { kind: "tap", queues: 3, vhost: "off" };
         let cable = match wish.settle(None) {
             Ok(cable) => cable,
             Err(fault) => {

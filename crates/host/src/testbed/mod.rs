@@ -45,8 +45,7 @@ pub trait Testbed: Sync {
 
     /// The same testbed with these options, all of them resolved. `None` if it
     /// has none to set, and is used as it is.
-    fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
-        let _ = options;
+    fn configured(&self, _options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
         Ok(None)
     }
 
@@ -72,8 +71,7 @@ pub trait Testbed: Sync {
     }
 
     /// Who keeps the settings of its hosts.
-    fn stewardship(&self, site: &Site) -> Result<Stewardship, Fault> {
-        let _ = site;
+    fn stewardship(&self, _site: &Site) -> Result<Stewardship, Fault> {
         Ok(Stewardship::Shared(LocalSteward::standard()))
     }
 
@@ -117,7 +115,7 @@ pub struct Properties {
     pub link_is_given: bool,
     /// Cards are made with each deployment and go with it: its agents prepare them, and
     /// nothing has to be restored.
-    pub cards_are_new: bool,
+    pub nics_are_new: bool,
     /// Both hosts are namespaces of one kernel, so that their link may be a tap.
     pub holds_taps: bool,
     /// The link that it is for: one of `spec::PRESETS`.
@@ -135,7 +133,7 @@ impl Default for Properties {
             hosts_apart: false,
             has_cable: false,
             link_is_given: false,
-            cards_are_new: false,
+            nics_are_new: false,
             holds_taps: false,
             usual_link: "wire",
             timeout: Duration::ZERO,

@@ -200,7 +200,7 @@ impl Testbed for Vm {
             holds_several: !apart && !cards,
             hosts_apart: apart,
             has_cable: apart || cards,
-            cards_are_new: cards,
+            nics_are_new: cards,
             holds_taps: !apart && !cards,
             ..Properties::default()
         }

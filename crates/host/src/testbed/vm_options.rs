@@ -1,6 +1,6 @@
 //! The testbed's options, as the user types them, and their contradictions.
 
-use super::cable::{self, Wish};
+use super::cable::{self, CableSpec};
 use crate::guest::{Limits, Shape};
 use bytepath_record::{Fault, Implied, OptionKind, OptionSpec, Options, Role};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Settings {
     /// The role that stays on this host, if one does.
     pub on_host: Option<Role>,
     /// What joins the two roles where they are not in one guest.
-    pub cable: Wish,
+    pub cable: CableSpec,
     /// Two cards join them where they are in one guest, and not a veth pair.
     pub cards: bool,
 }
@@ -80,7 +80,7 @@ impl Settings {
         accelerator: "auto",
         counted: false,
         on_host: None,
-        cable: Wish::DEFAULT,
+        cable: CableSpec::DEFAULT,
         cards: false,
     };
 
@@ -107,7 +107,7 @@ impl Settings {
             accelerator: word("accel", ACCELERATORS, usual.accelerator),
             counted: options.word("count") == INSTRUCTIONS,
             on_host: Role::ALL.into_iter().find(|role| role.to_string() == on_host),
-            cable: Wish {
+            cable: CableSpec {
                 kind: word("wire", cable::KINDS, usual.cable.kind),
                 queues: count("queues", usual.cable.queues),
                 vhost: word("vhost", cable::VHOST, usual.cable.vhost),
@@ -138,7 +138,7 @@ impl Settings {
             );
             return wrong(text, "leave one of them out");
         }
-        if self.is_whole() && *cable != Wish::DEFAULT {
+        if self.is_whole() && *cable != CableSpec::DEFAULT {
             let text = "both roles are in one guest, so there is no wire".to_owned();
             return wrong(text, "add guests=2, host=sender or host=receiver");
         }

@@ -354,7 +354,7 @@ impl Agent {
         }
         let session = self.session()?;
         let end = session.finish();
-        self.capture = session.take_capture();
+        self.capture = session.capture.take();
         self.session = None;
         match end {
             Err(fault) if cut => Err(fault.context("the stream did not drain in time")),

@@ -6,7 +6,7 @@ use bytepath_engine::connection::{Connection, Listener, Terms, Transport};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_engine::workload::{self, Detail, Direction, Gate, Group, Phase, Progress};
 use bytepath_meter::{
-    self as meter, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag,
+    self as meter, Capture, Chosen, Context, Meter, Prepared, Running, ThreadTag,
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
 use bytepath_record::{
@@ -51,7 +51,8 @@ pub(super) struct Session {
     prepared: Vec<(&'static str, Box<dyn Prepared>)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
-    capture: Option<Box<Capture>>,
+    /// What was sampled in the last window.
+    pub capture: Option<Box<Capture>>,
     /// When the last window was opened, by [`clock::monotonic`].
     opened: u64,
     /// How long the meters need before a window opens.
@@ -248,32 +249,21 @@ impl Session {
     pub(super) fn window_end(&mut self) -> Result<WindowRecord, Fault> {
         self.gate.set(Phase::Drain);
         let edges = [self.opened, clock::monotonic()];
-        let mut sum = Output::default();
+        let mut window = WindowRecord { edges, ..WindowRecord::default() };
         for (name, running) in std::mem::take(&mut self.running).into_iter().rev() {
             let begin = Instant::now();
             let output =
                 running.stop().map_err(|fault| fault.context(format!("meter {name} failed")))?;
-            sum.readings.extend(output.readings);
-            sum.series.extend(output.series);
-            sum.threads.extend(output.threads);
-            sum.warnings.extend(output.warnings);
+            window.readings.extend(output.readings);
+            window.series.extend(output.series);
+            window.threads.extend(output.threads);
+            window.warnings.extend(output.warnings);
             self.capture = output.capture.or(self.capture.take());
             self.costs.push(cost(self.role, name, begin.elapsed()));
         }
         self.await_notice(Phase::Drain);
-        sum.readings.extend(add_up(std::mem::take(&mut self.costs)));
-        Ok(WindowRecord {
-            readings: sum.readings,
-            series: sum.series,
-            threads: sum.threads,
-            warnings: sum.warnings,
-            edges,
-        })
-    }
-
-    /// What was sampled in the last window, once.
-    pub(super) fn take_capture(&mut self) -> Option<Box<Capture>> {
-        self.capture.take()
+        window.readings.extend(add_up(std::mem::take(&mut self.costs)));
+        Ok(window)
     }
 
     /// Waits until every engine has noticed the end of its window. An engine

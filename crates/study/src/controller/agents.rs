@@ -199,7 +199,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
                 AgentEvent::Malformed(what) => {
                     return Err(Fault::failed(format!(
                         "{} sent no valid reply: {what}",
-                        title(self.stewards, role, "agent")
+                        self.title(role, "agent")
                     )));
                 }
                 AgentEvent::Disconnected => return Err(self.gone(role)),
@@ -211,8 +211,8 @@ impl<'a, H: Hosts> Agents<'a, H> {
     /// one may be waiting itself, for its peer.
     fn ping_all(&mut self) -> Result<(), Fault> {
         for (role, line) in &mut self.lines {
-            let host = self.hosts.of(*role);
-            let since = &mut self.pinged[*role as usize];
+            let (role, host) = (*role, self.hosts.of(*role));
+            let since = &mut self.pinged[role as usize];
             let answers = match since {
                 Some(since) => since.elapsed() < host.silence(),
                 None => {
@@ -224,8 +224,8 @@ impl<'a, H: Hosts> Agents<'a, H> {
                 }
             };
             if !answers {
-                let how = host.give_up();
-                let text = format!("{} is lost: {how}", title(self.stewards, *role, "host"));
+                let how = host.kill_and_report();
+                let text = format!("{} is lost: {how}", self.title(role, "host"));
                 return Err(Fault::peer_lost(text));
             }
         }
@@ -254,8 +254,15 @@ impl<'a, H: Hosts> Agents<'a, H> {
         }
     }
 
+    fn title(&self, role: Role, noun: &str) -> String {
+        match self.stewards {
+            true => format!("the steward on the {role}'s host"),
+            false => format!("the {role}'s {noun}"),
+        }
+    }
+
     fn silent(&mut self, role: Role, timeout: Duration) -> Fault {
-        let title = title(self.stewards, role, "agent");
+        let title = self.title(role, "agent");
         let mut text = format!("{title} did not answer within {} s", timeout.as_secs());
         if let Some(console) = self.hosts.of(role).console() {
             text.push_str(&format!("; its host's console shows: {console}"));
@@ -264,22 +271,15 @@ impl<'a, H: Hosts> Agents<'a, H> {
     }
 
     fn gone(&mut self, role: Role) -> Fault {
-        let how = self.hosts.of(role).last_words();
-        Fault::peer_lost(format!("{} is gone: {how}", title(self.stewards, role, "agent")))
+        let how = self.hosts.of(role).exit_report();
+        Fault::peer_lost(format!("{} is gone: {how}", self.title(role, "agent")))
     }
 
     fn unexpected(&self, role: Role, reply: &Reply) -> Fault {
         let reply: String = serde_json::to_string(reply).unwrap_or_default();
         let reply: String = reply.chars().take(80).collect();
-        let text = format!("{} answered out of turn: {reply}", title(self.stewards, role, "agent"));
+        let text = format!("{} answered out of turn: {reply}", self.title(role, "agent"));
         Fault::failed(text)
-    }
-}
-
-fn title(is_steward: bool, role: Role, noun: &str) -> String {
-    match is_steward {
-        true => format!("the steward on the {role}'s host"),
-        false => format!("the {role}'s {noun}"),
     }
 }
 

@@ -17,8 +17,10 @@ use bytepath_sys::Roots;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// The testbed of a command that names none.
-pub const DEFAULT_TESTBED: &str = "netns";
+/// The testbed of a command that names none: the first of the catalogue.
+pub fn default_testbed() -> Result<TestbedChoice, Fault> {
+    parse_testbed(testbed::CATALOG[0].name())
+}
 
 /// Reads `NAME[:key=value,...]` of the catalogue.
 pub fn parse_testbed(text: &str) -> Result<TestbedChoice, Fault> {

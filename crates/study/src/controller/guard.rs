@@ -20,7 +20,8 @@ pub(super) struct Guard {
     /// `None` while hosts are lost.
     stewards: Option<Stewards>,
     wanted: Vec<WantedSetting>,
-    records: Vec<SettingRecord>,
+    /// What was set, from what to what.
+    pub records: Vec<SettingRecord>,
     last: Fingerprints,
     /// The roles that use a GPU.
     gpus: Vec<Role>,
@@ -95,11 +96,6 @@ impl Guard {
     fn stewards(&mut self) -> Result<&mut Stewards, Fault> {
         let lost = || Fault::peer_lost("the stewards of the hosts are lost");
         self.stewards.as_mut().ok_or_else(lost)
-    }
-
-    /// What was set, from what to what.
-    pub(super) fn records(&self) -> &[SettingRecord] {
-        &self.records
     }
 
     /// Sets what a cell's paths require of their NICs, until [`Guard::undo_prepared`]. On a fault

@@ -24,12 +24,15 @@ pub fn meter_requests(
         let text = "power is requested, but its meter is disabled";
         return Err(Fault::usage(text).remedy("add power to --meters"));
     }
-    let options = |name: &str| match name {
+    Ok(names.iter().map(|name| request(name, power)).collect())
+}
+
+fn request(name: &str, power: &Power) -> MeterRequest {
+    let options = match name {
         POWER_NAME if !power.is_default() => json!(power),
         _ => Value::Null,
     };
-    let request = |name: String| MeterRequest { options: options(&name), name };
-    Ok(names.into_iter().map(request).collect())
+    MeterRequest { name: name.to_owned(), options }
 }
 
 /// What a header records of these meters: their names, and how power is measured. It has no
@@ -53,11 +56,7 @@ pub fn meters_for_header(meters: &[MeterRequest]) -> Result<(Vec<String>, Power)
 /// there twice, with the options of each role.
 pub(super) fn of_trial(catalog: &[&'static Meter], header: &StudyHeader) -> Vec<Chosen> {
     let power = &header.power;
-    let request = |name: &String| MeterRequest {
-        options: if name == POWER_NAME { json!(power) } else { Value::Null },
-        name: name.clone(),
-    };
-    let requests: Vec<MeterRequest> = header.meters.iter().map(request).collect();
+    let requests: Vec<_> = header.meters.iter().map(|name| request(name, power)).collect();
     let mut all = meter::chosen(catalog, &requests);
     if power.receiver.is_some()
         && let Some(at) = all.iter().position(|chosen| chosen.meter.name == POWER_NAME)

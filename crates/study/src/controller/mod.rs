@@ -42,7 +42,7 @@ mod study;
 mod trial;
 
 pub use deployment::{
-    DEFAULT_TESTBED, Deployment, HostFacts, HostSelection, examine_host, own_program, parse_testbed,
+    Deployment, HostFacts, HostSelection, default_testbed, examine_host, own_program, parse_testbed,
 };
 pub use metering::{meter_requests, meters_for_header};
 pub use open_testbed::OpenTestbed;

@@ -47,7 +47,7 @@ impl Nics {
         Ok(Nics {
             devices: Role::ALL.map(|role| remotes.device(role)),
             nics: [remotes.nic(Role::Sender)?, remotes.nic(Role::Receiver)?],
-            addresses: Role::ALL.map(|role| remotes.address(role)),
+            addresses: remotes.addresses,
             given: remotes.properties.link_is_given,
             sets_link: remotes.properties.link_is_given,
         })
@@ -212,10 +212,7 @@ fn no_nic_to_split(device: Option<&str>) -> Fault {
 
 /// Whether it makes a NIC merge received packets.
 fn turns_merging_on(setting: &Setting) -> bool {
-    match setting {
-        Setting::Feature { feature, on, .. } => *on && feature.as_str() == HW_GRO,
-        _ => false,
-    }
+    matches!(setting, Setting::Feature { feature, on: true, .. } if feature.as_str() == HW_GRO)
 }
 
 /// A cell that says "software GRO" must not run with the NIC's.

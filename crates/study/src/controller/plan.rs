@@ -2,7 +2,7 @@
 
 use bytepath_engine::path::{DataPath, Pair};
 use bytepath_engine::workload::{self, Workload};
-use bytepath_host::testbed::{Site, Testbed};
+use bytepath_host::testbed::{self, Site, Testbed};
 use bytepath_meter::Meter;
 use bytepath_record::wire::MeterRequest;
 use bytepath_record::{
@@ -86,7 +86,7 @@ impl Plan {
             profiling: None,
             settings: Vec::new(),
             mandatory: true,
-            testbed: "netns".into(),
+            testbed: testbed::CATALOG[0].name().to_owned(),
             folder: folder.into(),
             shared: None,
         }

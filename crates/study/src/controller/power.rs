@@ -50,17 +50,14 @@ pub(super) fn settle(
         let text = "rest=measured: each host is a machine of its own, with its own idle power";
         return Err(Fault::unsupported(text).remedy("leave out rest"));
     }
-    let watts = meter::at_rest(&context(requested), AT_REST)?;
+    let context = Context { options: json!(requested), ..Context::idle(Roots::real()) };
+    let watts = meter::at_rest(&context, AT_REST)?;
     let remark = format!(
         "idle, the machine drew {watts:.1} W over {} s before the first trial; that is \
          subtracted from every power reading",
         AT_REST.as_secs()
     );
     Ok((Power { rest: Rest::Given { watts }, ..requested.clone() }, Some(remark)))
-}
-
-fn context(power: &Power) -> Context {
-    Context { options: json!(power), ..Context::idle(Roots::real()) }
 }
 
 impl Run<'_, '_> {

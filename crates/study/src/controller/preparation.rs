@@ -63,7 +63,7 @@ pub(super) fn set_sysctls(remotes: &mut Remotes, guard: &Guard, cell: &Cell) -> 
         return Ok(());
     }
     for role in Role::ALL {
-        let of_study = guard.records().iter().filter(|record| record.skipped.is_none());
+        let of_study = guard.records.iter().filter(|record| record.skipped.is_none());
         let of_study = of_study.map(|record| (&record.setting, record.host));
         let of_cell = cell.settings.iter().map(|wanted| (&wanted.setting, wanted.host));
         let mut values = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn prepare(
 ) -> Result<Vec<SettingRecord>, Fault> {
     let wanted = Nics::of(remotes)?.wanted(laboratory.paths, cell, &guard.common)?;
     remotes.connect_from = connect_from(&wanted, cell);
-    let records = match remotes.properties.cards_are_new {
+    let records = match remotes.properties.nics_are_new {
         true => remotes.prepare(&wanted)?,
         false => guard.prepare(&wanted)?,
     };

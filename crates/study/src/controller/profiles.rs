@@ -204,7 +204,7 @@ fn price(
     let apart = remotes.properties.hosts_apart;
     let mut at = |role, event| {
         let cpu = cell.and_then(|cell| cell.placement.cpu(role));
-        price_at(&mut remotes, role, event, cpu)
+        remotes.agents.call(role, PriceSample { event, cpu })
     };
     let mut price = at(Role::Receiver, event)?;
     if apart {
@@ -216,16 +216,6 @@ fn price(
         price.seconds = costs.map(|(one, other)| one.max(other));
     }
     Ok(price)
-}
-
-/// The price at an agent of a testbed that is up.
-pub(super) fn price_at(
-    remotes: &mut Remotes,
-    role: Role,
-    event: Option<String>,
-    cpu: Option<u32>,
-) -> Result<SamplePrice, Fault> {
-    remotes.agents.call(role, PriceSample { event, cpu })
 }
 
 /// The CPUs of the host of a role that a cell's stream runs on: those that were named, and
@@ -312,7 +302,7 @@ fn fetch_from(
     let number = trial.profile.as_ref().map_or(0, |profile| profile.number);
     // Process ids and CPUs of the other machine mean nothing on this one.
     let apart = remotes.properties.hosts_apart;
-    let agents = Role::ALL.map(|of| (!apart || of == role).then(|| remotes.pid(of)));
+    let agents = Role::ALL.map(|of| (!apart || of == role).then(|| remotes.pids[of as usize]));
     let placement = match (apart, role) {
         (false, _) => cell.placement,
         (true, Role::Sender) => {

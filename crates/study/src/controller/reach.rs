@@ -28,13 +28,13 @@ pub(super) fn examine(remotes: &mut Remotes) -> Result<RouteReport, Fault> {
     if !remotes.properties.link_is_given {
         return Ok(RouteReport::default());
     }
-    let [sender, receiver] = Role::ALL.map(|role| remotes.address(role));
+    let [sender, receiver] = remotes.addresses;
     for address in [sender, receiver] {
         refuse_link_local(address)?;
     }
     let ends = [End::of(remotes, Role::Sender)?, End::of(remotes, Role::Receiver)?];
     refuse_own(&ends)?;
-    let (ports, token) = (remotes.ports(), new_token()?);
+    let (ports, token) = (remotes.agents.hosts.ports, new_token()?);
     let agents = &mut remotes.agents;
     let listen = ListenForProbe { address: receiver, ports, token: token.clone() };
     let port = agents.call_within(Role::Receiver, listen, PROBING)?;
@@ -58,9 +58,9 @@ struct End {
 
 impl End {
     fn of(remotes: &mut Remotes, role: Role) -> Result<End, Fault> {
-        let to = remotes.address(role.peer());
+        let to = remotes.addresses[role.peer() as usize];
         let route = remotes.agents.call(role, FindRoute { to })?;
-        let (address, device) = (remotes.address(role), remotes.device(role));
+        let (address, device) = (remotes.addresses[role as usize], remotes.device(role));
         Ok(End { role, address, device, route })
     }
 

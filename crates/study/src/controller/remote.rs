@@ -18,9 +18,11 @@ const CARRIER: Duration = Duration::from_secs(20);
 /// Both agents of a deployment. Dropping it takes the deployment down.
 pub(super) struct Remotes<'a> {
     pub agents: Agents<'a, Deployment>,
-    addresses: [IpAddr; 2],
+    /// Addresses of the hosts on the link.
+    pub addresses: [IpAddr; 2],
     devices: [Option<String>; 2],
-    pids: [u32; 2],
+    /// Process ids of the agents.
+    pub pids: [u32; 2],
     /// Whether the hosts have a clock of their own, which counts instructions.
     counted: bool,
     /// Of the kind of testbed.
@@ -63,16 +65,6 @@ impl<'a> Remotes<'a> {
         Ok(remotes)
     }
 
-    /// Process id of an agent.
-    pub(super) fn pid(&self, role: Role) -> u32 {
-        self.pids[role as usize]
-    }
-
-    /// Address of a role's host on the link.
-    pub(super) fn address(&self, role: Role) -> IpAddr {
-        self.addresses[role as usize]
-    }
-
     /// Network device of a role's host on the link; `None` at an end of descriptors.
     pub(super) fn device(&self, role: Role) -> Option<String> {
         let is_device = role == Role::Sender || !self.ends_in_descriptors;
@@ -97,7 +89,9 @@ impl<'a> Remotes<'a> {
         self.ends_in_descriptors = cell.link.tap.is_some();
         for role in order {
             let host = self.agents.hosts.host(role);
-            let Some(end) = host.link_end(&cell.link, cell.softirq_cpu(role)) else { continue };
+            let Some(end) = host.attachment().end(&cell.link, cell.softirq_cpu(role)) else {
+                continue;
+            };
             let softirq_required = cell.placement.softirq(role).cpu().is_some();
             // The steward has moved the interrupts of a NIC, or will.
             let interrupts_there =
@@ -107,11 +101,6 @@ impl<'a> Remotes<'a> {
             all.extend(self.agents.call(role, SetUpLink { end: Box::new(end) })?);
         }
         Ok(all)
-    }
-
-    /// Ports that a receiver may listen on; any if `None`.
-    pub(super) fn ports(&self) -> Option<Ports> {
-        self.agents.hosts.ports
     }
 
     /// Whether each host has its own clocks by which it can be given a time to act: one
@@ -159,7 +148,7 @@ impl<'a> Remotes<'a> {
 
     /// Addresses that the testbed does not know are found among all those of both hosts.
     fn find_addresses(&mut self) -> Result<[IpAddr; 2], Fault> {
-        let known = Role::ALL.map(|role| self.agents.hosts.host(role).address());
+        let known = Role::ALL.map(|role| self.agents.hosts.host(role).attachment().address());
         if let [Some(sender), Some(receiver)] = known {
             return Ok([sender, receiver]);
         }
@@ -170,9 +159,9 @@ impl<'a> Remotes<'a> {
     /// A device that the testbed does not know is the one that has the address, if
     /// there is one with hardware behind it to be prepared or measured.
     fn find_device(&mut self, role: Role) -> Result<Option<String>, Fault> {
-        let address = self.address(role);
+        let address = self.addresses[role as usize];
         let host = self.agents.hosts.host(role);
-        match (host.device(), host.adapter()) {
+        match (host.attachment().device(), host.adapter()) {
             (None, Adapter::Asked) => self.agents.call(role, FindDevice { address }).map(Some),
             (known, _) => Ok(known),
         }

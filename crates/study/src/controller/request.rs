@@ -2,7 +2,7 @@
 //! with everything else that the command line may override. It is checked here as far as that is
 //! possible without raising the testbed.
 
-use super::deployment::{DEFAULT_TESTBED, Deployment, parse_testbed};
+use super::deployment::{Deployment, default_testbed};
 use crate::{Plan, meter_requests, path_spec, testbed_spec, time_of_trial};
 use bytepath_engine::{path, workload};
 use bytepath_host as host;
@@ -325,7 +325,7 @@ fn from_paths(
     testbed: Option<TestbedChoice>,
 ) -> Result<(Experiment, Deployment), Fault> {
     let catalogues = catalogues();
-    let testbed = testbed.map_or_else(|| parse_testbed(DEFAULT_TESTBED), Ok)?;
+    let testbed = testbed.map_or_else(default_testbed, Ok)?;
     let deployment = Deployment::new(testbed.clone())?;
     testbed.check_kernels(!request.kernels.is_empty())?;
     let cpus = deployment.host_cpus()?.unwrap_or_else(|| testbed.cpus(&catalogues.cpus));

@@ -205,7 +205,7 @@ impl Run<'_, '_> {
         let (facts, rows) = self.begin_again(begin + timeout)?;
         let away = unit::seconds(Duration::from_secs(begin.elapsed().as_secs()));
         self.remark(format!("a host was lost ({}) and came back after {away}", lost.message))?;
-        self.observer.settings(self.guard.records(), &rows);
+        self.observer.settings(&self.guard.records, &rows);
         let before = &self.study.header.facts;
         match facts.and_then(|facts| host_difference(before, &facts)) {
             None => Ok(()),

@@ -49,10 +49,10 @@ pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
     let secret = (cell.stream.tls != Tls::None).then(new_secret).transpose()?;
     let listen = Listen {
         cell: Box::new(cell.clone()),
-        address: remotes.address(Role::Receiver),
+        address: remotes.addresses[Role::Receiver as usize],
         device: receiver_device,
         token: token.clone(),
-        ports: remotes.ports(),
+        ports: remotes.agents.hosts.ports,
         secret: secret.clone(),
     };
     let peer = remotes.agents.call(Role::Receiver, listen)?;

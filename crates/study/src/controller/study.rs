@@ -68,7 +68,7 @@ fn begin<'r, 'a>(
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline = baseline.ok_or_else(|| Fault::usage("there is nothing to run"))?;
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
-    observer.settings(guard.records(), &left_behind);
+    observer.settings(&guard.records, &left_behind);
     let (surveyed, header, remarks) = header(laboratory, plan, baseline, &guard)?;
     let mut feasibility = Feasibility::of(surveyed, baseline);
     guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
@@ -122,7 +122,7 @@ fn header(
         facts,
         kernels,
         ceiling,
-        settings: guard.records().to_vec(),
+        settings: guard.records.to_vec(),
         fingerprint: guard.fingerprint(),
     };
     Ok((surveyed, header, remarks))
@@ -143,7 +143,7 @@ fn reopen<'r, 'a>(
     })?;
     let settings = settings_to_reapply(&header.settings);
     let (mut guard, left_behind) = Guard::begin(laboratory, &settings, &header.cells)?;
-    observer.settings(guard.records(), &left_behind);
+    observer.settings(&guard.records, &left_behind);
     let (surveyed, _) = survey_hosts(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
         let text = format!("cannot resume the study {} here: {difference}", folder.display());
