@@ -1,8 +1,9 @@
 //! The guest's only file system: this program (and those of a test), the libraries it
 //! needs, and the modules to be loaded. There is no distribution in it, not even a shell.
 
-use super::elf;
-use super::modules::Module;
+use super::kernel::{self, Image};
+use super::modules::{Module, Modules};
+use super::{elf, initramfs, nics};
 use bytepath_record::Fault;
 use bytepath_sys::boot::MODULES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,20 +118,16 @@ fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libra
             }
             let places = own.iter().chain(folders).map(|folder| folder.join(&name));
             let Some(path) = places.into_iter().find(|path| path.is_file()) else {
-                return Err(unfit(
-                    &of,
-                    format!("it needs {name}, which is not in any library folder"),
-                ));
+                let why = format!("it needs {name}, which is not in any library folder");
+                return Err(unfit(&of, why));
             };
             let bytes = read(&path)?;
             let needs = elf::needs(&bytes).map_err(|why| unfit(&path, why))?;
             found.insert(path.display().to_string(), bytes);
             open.push((path, needs));
             if found.len() > MOST_LIBRARIES {
-                return Err(unfit(
-                    program,
-                    format!("it needs more than {MOST_LIBRARIES} libraries"),
-                ));
+                let why = format!("it needs more than {MOST_LIBRARIES} libraries");
+                return Err(unfit(program, why));
             }
         }
     }
@@ -204,21 +201,9 @@ impl Archive {
     fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
         let name = path.trim_start_matches('/');
         self.inodes += 1;
-        let numbers = [
-            self.inodes,
-            mode,
-            0,
-            0,
-            1,
-            0,
-            content.len() as u32,
-            0,
-            0,
-            device.0,
-            device.1,
-            name.len() as u32 + 1,
-            0,
-        ];
+        let ((major, minor), size, name_size) =
+            (device, content.len() as u32, name.len() as u32 + 1);
+        let numbers = [self.inodes, mode, 0, 0, 1, 0, size, 0, 0, major, minor, name_size, 0];
         self.bytes.extend_from_slice(b"070701");
         for number in numbers {
             self.bytes.extend_from_slice(format!("{number:08X}").as_bytes());
@@ -234,6 +219,70 @@ impl Archive {
         let whole = self.bytes.len().next_multiple_of(4);
         self.bytes.resize(whole, 0);
     }
+}
+
+/// Modules that guests load if the kernel has them, and whether a session needs
+/// them: the port to the host, the pair of devices between two agents, then what
+/// paths and congestion controls may require.
+const GUEST_MODULES: &[(&str, bool)] = &[
+    ("virtio_pci", true),
+    ("virtio_console", true),
+    ("veth", true),
+    ("virtio_net", false),
+    ("tcp_bbr", false),
+    ("tcp_dctcp", false),
+    ("udmabuf", false),
+    ("dummy", false),
+    ("tun", false),
+    ("macvtap", false),
+    ("sch_fq_codel", false),
+    ("sch_fq", false),
+    ("vhost_net", false),
+    ("pktgen", false),
+    ("tls", false),
+    // Its cipher, with instructions of the processor or without.
+    ("aesni_intel", false),
+    ("ghash_generic", false),
+    ("ctr", false),
+    ("gcm", false),
+];
+
+/// The image of a kernel and the file system of its guests: this program, others
+/// where the first of each pair says, modules, and with `cards` the one of two cards.
+pub fn prepare(
+    kernel: &str,
+    program: &Path,
+    others: &[(&str, &Path)],
+    cards: bool,
+) -> Result<(Image, Vec<u8>), Fault> {
+    let image = kernel::find(kernel)?;
+    let modules = modules_of(&image)?;
+    if cards {
+        has_cards(kernel, &modules)?;
+    }
+    let wanted: Vec<(&str, bool)> =
+        GUEST_MODULES.iter().copied().chain(cards.then_some((nics::MODULE, true))).collect();
+    let modules = modules.order(&wanted).map_err(|f| f.context(image.path.display()))?;
+    let archive = initramfs::build(program, others, &modules)?;
+    Ok((image, archive))
+}
+
+/// Whether a kernel has everything for a guest; with `cards` also those.
+pub fn bootable(kernel: &str, cards: bool) -> Result<(), Fault> {
+    let image = kernel::find(kernel)?;
+    if cards { has_cards(kernel, &modules_of(&image)?) } else { Ok(()) }
+}
+
+fn modules_of(image: &Image) -> Result<Modules, Fault> {
+    image.modules.as_deref().map_or_else(|| Ok(Modules::unknown()), Modules::of)
+}
+
+fn has_cards(kernel: &str, modules: &Modules) -> Result<(), Fault> {
+    if modules.has(nics::MODULE) {
+        return Ok(());
+    }
+    Err(Fault::unsupported(format!("there is no module {} for kernel {kernel}", nics::MODULE))
+        .remedy("make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched"))
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 //! agents, its console, and how it ended.
 
 use super::frame::{Frame, Layout, Message, Raised, Ready};
-use super::network::Network;
-use super::qemu::{self, Limits, Start};
+use super::qemu::{self, Limits, Network, Start};
 use crate::{Tail, ending};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::process;
@@ -74,13 +73,8 @@ pub struct Session {
 /// What an agent writes.
 pub(super) type Written = Receiver<Vec<u8>>;
 
-/// A process that runs a guest.
-struct Kept {
-    keeper: JoinHandle<()>,
-    process: OwnedFd,
-    console: Arc<Tail>,
-    words: Arc<Tail>,
-}
+/// A process that runs a guest, its console and its own words.
+type Process = (OwnedFd, Arc<Tail>, Arc<Tail>);
 
 /// Why a guest did not boot.
 pub struct NotBooted {
@@ -134,7 +128,7 @@ impl Machine {
         let timed = ours.set_write_timeout(Some(limits.silence));
         let reader = timed.and_then(|()| ours.try_clone());
         let reader = reader.map_err(|e| Fault::system("starting a guest", &e))?;
-        let Kept { keeper, process, console, words } = keep(start, shared.clone())?;
+        let (keeper, (process, console, words)) = keep(start, shared.clone())?;
         let state = shared.clone();
         let mut machine = Machine {
             port: Mutex::new(ours),
@@ -395,7 +389,7 @@ impl Shared {
 
 /// Starts the process in a thread that waits for its end: the kernel ends the
 /// process when that thread does, and so with us, whatever ends us.
-fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
+fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), Fault> {
     let (started, result) = sync_channel(1);
     let command = qemu::command(&start);
     let program = start.program.clone();
@@ -434,9 +428,9 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
         .spawn(work)
         .map_err(|e| Fault::system("starting a thread for a guest", &e))?;
     let started = result.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
-    let (process, console, words) =
+    let started =
         started.map_err(|e| Fault::system(format!("starting {}", program.display()), &e))?;
-    Ok(Kept { keeper: thread, process, console, words })
+    Ok((thread, started))
 }
 
 /// Lines of the console that a fault quotes.

@@ -10,7 +10,6 @@
 //! The guest's side is `init`, its first process, with `session`, `device` and `cards`. Between
 //! the two sides go the messages of `frame`: agents' pipes are carried over one serial port.
 
-mod boot;
 #[cfg(feature = "test-support")]
 mod command;
 mod elf;
@@ -21,22 +20,20 @@ mod initramfs;
 pub mod kernel;
 mod machine;
 mod modules;
-mod network;
 mod nics;
 pub mod qemu;
 mod session;
 mod vmlinux;
 
-pub use boot::{bootable, prepare};
 pub use elf::{Needs, depends, needs};
 #[cfg(feature = "test-support")]
 pub use frame::GuestCommand;
 pub use frame::{Frame, Layout, Message};
 pub use host::{GuestHost, in_one_guest};
 pub use init::{is_first as is_guest_init, run as guest_init};
+pub use initramfs::{bootable, prepare};
 pub use kernel::release_in;
 pub use machine::{Machine, NotBooted, retry_once_if_emulated};
-pub use network::{Line, Network, TAP_MTU};
 pub use nics::{CARDS, DEVICE, parameters as card_parameters};
-pub use qemu::{Limits, Shape};
+pub use qemu::{Limits, Line, Network, Shape, TAP_MTU};
 pub use vmlinux::of_image as kernel_in;

@@ -163,16 +163,16 @@ fn vhost(device: &Path) -> Result<OwnedFd, Fault> {
     let opened = File::options().read(true).write(true).open(device);
     opened.map(OwnedFd::from).map_err(|e| {
         let name = device.display();
-        let remedy = match e.kind() {
-            io::ErrorKind::PermissionDenied => {
-                format!("run as root, or as a member of the group that owns {name} (often kvm)")
-            }
-            _ => "modprobe vhost_net, or a kernel with CONFIG_VHOST_NET; vhost=off does without"
-                .to_owned(),
-        };
-        let kind = match e.kind() {
-            io::ErrorKind::PermissionDenied => FaultKind::Permission,
-            _ => FaultKind::Unsupported,
+        let (kind, remedy) = match e.kind() {
+            io::ErrorKind::PermissionDenied => (
+                FaultKind::Permission,
+                format!("run as root, or as a member of the group that owns {name} (often kvm)"),
+            ),
+            _ => (
+                FaultKind::Unsupported,
+                "modprobe vhost_net, or a kernel with CONFIG_VHOST_NET; vhost=off does without"
+                    .into(),
+            ),
         };
         Fault::new(kind, format!("vhost-net is not available: {name}: {e}")).remedy(remedy)
     })
@@ -225,12 +225,11 @@ fn fault(refused: &Refused, roots: &Roots) -> Fault {
     let help = match refused.step {
         Step::OpenTap if denied => {
             "run as root, or make it accessible to all users, as most systems do: chmod 0666 /dev/net/tun"
-                .to_owned()
         }
-        Step::OpenTap => "modprobe tun; in a container, give it the device /dev/net/tun".into(),
-        Step::Tap if denied => "run as root with CAP_NET_ADMIN".into(),
-        Step::Tap => "use a kernel with CONFIG_TUN".into(),
-        Step::Join => "modprobe bridge, or a kernel with CONFIG_BRIDGE".into(),
+        Step::OpenTap => "modprobe tun; in a container, give it the device /dev/net/tun",
+        Step::Tap if denied => "run as root with CAP_NET_ADMIN",
+        Step::Tap => "use a kernel with CONFIG_TUN",
+        Step::Join => "modprobe bridge, or a kernel with CONFIG_BRIDGE",
         _ => remedy(refused, roots),
     };
     let kind = if denied { FaultKind::Permission } else { FaultKind::Unsupported };

@@ -20,18 +20,15 @@ pub(super) struct Vm {
     settings: Settings,
     /// The cable that was found to work, so that all trials of a study have the same.
     cable: OnceLock<Result<Cable, Fault>>,
-    guests: Mutex<Vec<Guest>>,
+    guests: Mutex<Vec<(BootedKernel, Booted)>>,
 }
 
-/// A guest that stays up from trial to trial, because booting takes seconds.
+/// What is booted, and its command line.
+type BootedKernel = (String, String);
+
+/// Guests that stay up from trial to trial, because booting takes seconds.
 /// What a trial leaves behind is what a session does: agents and namespaces,
 /// and they are new for each.
-struct Guest {
-    /// What is booted, and its command line.
-    kernel: (String, String),
-    booted: Booted,
-}
-
 #[derive(Clone)]
 struct Booted {
     /// One machine for both roles, or one for each role that is not on this host,
@@ -39,17 +36,6 @@ struct Booted {
     machines: Vec<Arc<Machine>>,
     /// Where the role of this host lives.
     host: Option<Arc<Kept>>,
-}
-
-impl Booted {
-    fn is_alive(&self) -> bool {
-        self.machines.iter().all(|machine| machine.is_alive())
-    }
-
-    /// Whether no session holds it.
-    fn is_free(&self) -> bool {
-        self.machines.iter().all(|one| Arc::strong_count(one) == 1)
-    }
 }
 
 /// How many times slower than a current machine an emulated one may be.
@@ -85,21 +71,22 @@ impl Vm {
         }
         // No one else has to wait while it boots.
         let booted = retry_once_if_emulated(self.is_emulated(), || self.boot(site, &kernel))?;
-        self.guests().push(Guest { kernel, booted: booted.clone() });
+        self.guests().push((kernel, booted.clone()));
         Ok(booted)
     }
 
-    fn free_guest(&self, kernel: &(String, String)) -> Option<Booted> {
+    fn free_guest(&self, kernel: &BootedKernel) -> Option<Booted> {
         let mut guests = self.guests();
-        guests.retain(|guest| guest.booted.is_alive());
+        guests.retain(|(_, booted)| booted.machines.iter().all(|machine| machine.is_alive()));
         // A guest holds any number of veth pairs; of anything else there is one link.
         let several = self.properties().holds_several;
-        let is_free = |guest: &&Guest| several || guest.booted.is_free();
-        let free = guests.iter().filter(is_free).find(|guest| guest.kernel == *kernel);
-        free.map(|guest| guest.booted.clone())
+        let has_session = |machine: &Arc<Machine>| Arc::strong_count(machine) > 1;
+        let is_free = |booted: &Booted| several || !booted.machines.iter().any(has_session);
+        let free = guests.iter().find(|(of, booted)| of == kernel && is_free(booted));
+        free.map(|(_, booted)| booted.clone())
     }
 
-    fn guests(&self) -> MutexGuard<'_, Vec<Guest>> {
+    fn guests(&self) -> MutexGuard<'_, Vec<(BootedKernel, Booted)>> {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,7 +101,7 @@ impl Vm {
 
     /// Boots one guest, with or without a cable to this host, or two with a cable
     /// between them, at the same time.
-    fn boot(&self, site: &Site, kernel: &(String, String)) -> Result<Booted, NotBooted> {
+    fn boot(&self, site: &Site, kernel: &BootedKernel) -> Result<Booted, NotBooted> {
         let (source, cmdline) = kernel;
         let program = qemu::find()?;
         let accelerator = self.accelerator()?;

@@ -92,11 +92,7 @@ impl Deployment {
 
     /// Facts of both hosts under this kernel, with the default link. With `meters`, what those
     /// need is tried, too.
-    fn survey(&self, kernel: Option<&Kernel>, meters: bool) -> HostFacts {
-        HostFacts(self.try_survey(kernel, meters))
-    }
-
-    fn try_survey(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
+    fn survey(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
         if let Some(devices) = self.testbed().devices() {
             self.testbed().probe().refusal().map_or(Ok(()), Err)?;
             return Ok(devices.iter().map(|device| survey_over(device, meters)).collect());
@@ -201,8 +197,8 @@ impl HostSelection {
             HostSelection::Testbed(deployment, kernel) => {
                 let named = deployment.testbed().properties().link_is_given;
                 match deployment.survey(kernel.as_ref(), meters) {
-                    HostFacts(Err(fault)) if named || fault.kind == FaultKind::Usage => Err(fault),
-                    facts => Ok(facts),
+                    Err(fault) if named || fault.kind == FaultKind::Usage => Err(fault),
+                    facts => Ok(HostFacts(facts)),
                 }
             }
         }
@@ -242,7 +238,7 @@ impl HostSelection {
                 HostSelection::Testbed(..) => {
                     if !kernels.iter().any(|(kernel, _)| **kernel == cell.kernel) {
                         let facts = experiment.survey(cell.kernel.as_ref(), false);
-                        kernels.push((&cell.kernel, facts));
+                        kernels.push((&cell.kernel, HostFacts(facts)));
                     }
                     let known = kernels.iter().find(|(kernel, _)| **kernel == cell.kernel);
                     known.map_or(Support::Yes, |(_, facts)| facts.supports_cell(cell))

@@ -28,10 +28,8 @@ pub(super) fn examine(remotes: &mut Remotes) -> Result<RouteReport, Fault> {
     if !remotes.properties.link_is_given {
         return Ok(RouteReport::default());
     }
-    let [sender, receiver] = remotes.addresses;
-    for address in [sender, receiver] {
-        refuse_link_local(address)?;
-    }
+    let [_, receiver] = remotes.addresses;
+    remotes.addresses.into_iter().try_for_each(refuse_link_local)?;
     let ends = [End::of(remotes, Role::Sender)?, End::of(remotes, Role::Receiver)?];
     refuse_own(&ends)?;
     let (ports, token) = (remotes.agents.hosts.ports, new_token()?);
@@ -73,13 +71,12 @@ impl End {
 
 /// An address that means nothing without a device.
 fn refuse_link_local(address: IpAddr) -> Result<(), Fault> {
-    match address {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => Err(Fault::usage(format!(
-            "{address} is a link-local address, which could mean any device of a host"
-        ))
-        .remedy("give both devices addresses such as fd00::1 and fd00::2, and use those")),
-        _ => Ok(()),
+    if !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+        return Ok(());
     }
+    let text = format!("{address} is a link-local address, which could mean any device of a host");
+    Err(Fault::usage(text)
+        .remedy("give both devices addresses such as fd00::1 and fd00::2, and use those"))
 }
 
 fn refuse_own(ends: &[End; 2]) -> Result<(), Fault> {

@@ -1,7 +1,7 @@
 //! The record of a fleet, `fleet.json`, and the folders of its shards.
 
 use super::slurm::{self, Task};
-use crate::{Reached, is_begun, load, merge, storage};
+use crate::{Progress, is_begun, load, merge, storage};
 use bytepath_record::Fault;
 use bytepath_spec::usage;
 use bytepath_sys::files::{self, Folder};
@@ -112,12 +112,12 @@ pub(super) fn name(shard: u32) -> String {
 }
 
 /// Progress of a shard's study; `None` if it was not begun.
-pub(super) fn reached(folder: &Path, shard: u32) -> Result<Option<Reached>, Fault> {
+pub(super) fn reached(folder: &Path, shard: u32) -> Result<Option<Progress>, Fault> {
     let folder = folder.join(name(shard));
     if !is_begun(&folder) {
         return Ok(None);
     }
-    Ok(Some(Reached::of(&load(&folder)?)))
+    Ok(Some(Progress::of(&load(&folder)?)))
 }
 
 /// Moves away what a shard has measured on another pair of hosts.
@@ -181,7 +181,7 @@ pub enum ShardState {
 }
 
 impl ShardState {
-    fn of(task: Option<&Task>, reached: Option<&Reached>, submitted: bool) -> ShardState {
+    fn of(task: Option<&Task>, reached: Option<&Progress>, submitted: bool) -> ShardState {
         match (task, reached) {
             // The report and the end of the job come after the last trial.
             (Some(task), _) if task.is_active() => ShardState::Active,
@@ -240,7 +240,7 @@ pub fn collect(
     for shard in 0..fleet.shards {
         match reached(folder, shard)? {
             Some(reached) if reached.is_all() => complete.extend(studies(folder, shard)),
-            Some(Reached { ended, missing: left, .. }) => {
+            Some(Progress { ended, missing: left, .. }) => {
                 missing.push(format!("{} has {ended} of {} trials", name(shard), ended + left));
             }
             None => missing.push(format!("{} has not started", name(shard))),

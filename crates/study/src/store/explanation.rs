@@ -45,15 +45,12 @@ pub fn explanation(
     let cell = |row: &Row| ProfiledCell::of(folder, study, row);
     let (baselines, rows): (Vec<&Row>, Vec<&Row>) =
         analysis.rows.iter().partition(|row| row.cell == analysis.baseline);
-    let baseline = baselines.first().map(|row| cell(row))?;
-    let others: Vec<ProfiledCell> = rows.into_iter().map(cell).collect();
-    let notes: Vec<String> =
-        std::iter::once(&baseline).chain(&others).flat_map(|cell| cell.notes.clone()).collect();
-    let compared: Vec<Trials> = others
-        .iter()
-        .filter(|cell| !cell.profiles.is_empty())
-        .map(|cell| cell.trials(unit))
-        .collect();
+    let baseline = *baselines.first()?;
+    let cells: Vec<ProfiledCell> = std::iter::once(baseline).chain(rows).map(cell).collect();
+    let (baseline, others) = cells.split_first()?;
+    let has_profiles = |cell: &&ProfiledCell| !cell.profiles.is_empty();
+    let compared = others.iter().filter(has_profiles);
+    let compared: Vec<Trials> = compared.map(|cell| cell.trials(unit)).collect();
     let mut explanation = Explanation { per: unit, ..Explanation::default() };
     if !baseline.profiles.is_empty() && !compared.is_empty() {
         match explain(&baseline.trials(unit), &compared, Rules::built_in(), unit) {
@@ -69,9 +66,8 @@ pub fn explanation(
             }
         }
     }
-    explanation.notes.extend(notes);
-    let profiled = std::iter::once(&baseline).chain(&others).filter(|c| !c.profiles.is_empty());
-    let profiled: Vec<&ProfiledCell> = profiled.collect();
+    explanation.notes.extend(cells.iter().flat_map(|cell| cell.notes.clone()));
+    let profiled: Vec<&ProfiledCell> = cells.iter().filter(has_profiles).collect();
     match ends(&profiled, unit) {
         Ok(ends) => explanation.ends = ends,
         Err(fault) => explanation.notes.push(format!("the ends' costs are not known: {fault}")),

@@ -13,6 +13,7 @@ use bytepath_stats::{StudyPoints, points};
 use bytepath_sys::files::Folder;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -37,7 +38,7 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
         io::ErrorKind::NotFound => storage("read", &folder.join(name), e).remedy(foreign),
         _ => storage("read", &folder.join(name), e),
     };
-    let malformed = |name: &str, e: &dyn std::fmt::Display| {
+    let malformed = |name: &str, e: &dyn Display| {
         let path = folder.join(name);
         Fault::storage(format!("{} is damaged: {e}", path.display()))
     };
@@ -135,10 +136,7 @@ pub(super) fn lines(file: File) -> Result<Lines, Fault> {
         if let Ok(Version { schema }) = serde_json::from_slice(&line)
             && schema > SCHEMA_VERSION
         {
-            let text = format!(
-                "line {number} has schema {schema}; this bytepath reads up to {SCHEMA_VERSION}"
-            );
-            return Err(Fault::unsupported(text).remedy("use a newer bytepath"));
+            return Err(too_new(format_args!("line {number}"), schema));
         }
         let trial = serde_json::from_slice(&line);
         let damaged = |e| fault(format!("line {number} is damaged: {e}"));
@@ -212,14 +210,17 @@ struct Version {
 
 fn check_version(folder: &Path, name: &str, version: Option<Version>) -> Result<(), Fault> {
     match version {
-        Some(Version { schema }) if schema > SCHEMA_VERSION => Err(Fault::unsupported(format!(
-            "{} has schema {schema}; this bytepath reads up to {SCHEMA_VERSION}",
-            folder.join(name).display()
-        ))
-        .remedy("use a newer bytepath")),
+        Some(Version { schema }) if schema > SCHEMA_VERSION => {
+            Err(too_new(folder.join(name).display(), schema))
+        }
         // A file without a version is reported as damaged by its own parser.
         _ => Ok(()),
     }
+}
+
+fn too_new(what: impl Display, schema: u32) -> Fault {
+    let text = format!("{what} has schema {schema}; this bytepath reads up to {SCHEMA_VERSION}");
+    Fault::unsupported(text).remedy("use a newer bytepath")
 }
 
 /// Studies by the names of their folders.

@@ -26,7 +26,8 @@ pub fn merge(
     let parts = parts.collect::<Result<Vec<Part>, Fault>>()?;
     let header = header(&parts)?;
     let remarks = remarks(&parts, different_hosts)?;
-    let name = out.file_name().ok_or_else(|| usage(format!("{} has no name", out.display())))?;
+    let name =
+        out.file_name().ok_or_else(|| Fault::usage(format!("{} has no name", out.display())))?;
     let part = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
     let part = out.with_file_name(part);
     let written = write(&part, &header, &parts, &remarks).and_then(|()| put(&part, out));
@@ -48,7 +49,7 @@ impl Part {
     fn read(name: &str, folder: &Path) -> Result<Part, Fault> {
         let study = load(folder)?;
         let refuse = |what: &str, remedy: &str| {
-            Err(usage(format!("{} {what}", folder.display())).remedy(remedy))
+            Err(Fault::usage(format!("{} {what}", folder.display())).remedy(remedy))
         };
         if study.trials.iter().any(|trial| trial.pair.is_some()) {
             return refuse("was merged already", "merge the studies that it was merged from");
@@ -78,10 +79,10 @@ impl Part {
 
 /// That of the first study, with the blocks of all.
 fn header(parts: &[Part]) -> Result<StudyHeader, Fault> {
-    let first = parts.first().ok_or_else(|| usage("there is nothing to merge".into()))?;
+    let first = parts.first().ok_or_else(|| Fault::usage("there is nothing to merge"))?;
     let names: BTreeSet<&str> = parts.iter().map(|part| part.name.as_str()).collect();
     if names.len() < parts.len() {
-        return Err(usage("two studies have the same name".into())
+        return Err(Fault::usage("two studies have the same name")
             .remedy("rename a folder: the pairs of hosts are named after the folders"));
     }
     let mut header = first.study.header.clone();
@@ -131,7 +132,7 @@ fn check(
     let method = method.map(|d| format!("a different {} ({} and {})", d.what, d.first, d.second));
     if let Some(what) = other.or(method) {
         let text = format!("{} has {what} than {}", part.name, first.name);
-        return Err(usage(text).remedy("merge studies of one experiment and one bytepath"));
+        return Err(Fault::usage(text).remedy("merge studies of one experiment and one bytepath"));
     }
     // Every pair has a testbed of its own, with its own names and addresses.
     let decides = |d: &&Difference| match d.what.as_str() {
@@ -148,7 +149,7 @@ fn check(
         return Ok(());
     }
     let what = machine.join(", ");
-    Err(usage(format!("the hosts of {} and {} differ: {what}", first.name, part.name))
+    Err(Fault::usage(format!("the hosts of {} and {} differ: {what}", first.name, part.name))
         .remedy("merge them anyway with --different-hosts"))
 }
 
@@ -199,8 +200,4 @@ fn put(part: &Path, out: &Path) -> Result<(), Fault> {
     };
     let put = fs::rename(part, out).and_then(|()| File::open(parent)?.sync_all());
     put.map_err(|e| storage("write", out, &e))
-}
-
-fn usage(text: String) -> Fault {
-    Fault::usage(text)
 }
