@@ -36,78 +36,71 @@ impl LocalSteward {
 
 /// A call that a steward answers, here or by the pipe.
 pub trait StewardCall: Call {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault>;
+    const ANSWER: Answer<Self>;
 }
 
+type Answer<C> = fn(C, &mut LocalSteward) -> Result<<C as Call>::Reply, Fault>;
+
 impl StewardCall for ApplySettings {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
+    const ANSWER: Answer<Self> = |call, steward| {
         // What was made before goes first: its lock is ours.
         steward.applied = None;
-        let (applied, rows) = Applied::apply(&steward.place, steward.machine(), &self.settings)?;
+        let (applied, rows) = Applied::apply(&steward.place, steward.machine(), &call.settings)?;
         let records = applied.records().to_vec();
         steward.applied = Some(applied);
         Ok((records, rows))
-    }
+    };
 }
 
 impl StewardCall for PrepareSettings {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
+    const ANSWER: Answer<Self> = |call, steward| {
         if steward.applied.is_none() {
             // What an earlier run has left is reported where a study begins.
-            ApplySettings { settings: Vec::new() }.answer(steward)?;
+            ApplySettings::ANSWER(ApplySettings { settings: Vec::new() }, steward)?;
         }
-        steward.applied.as_mut().map_or(Ok(Vec::new()), |applied| applied.prepare(&self.settings))
-    }
+        steward.applied.as_mut().map_or(Ok(Vec::new()), |applied| applied.prepare(&call.settings))
+    };
 }
 
 impl StewardCall for UndoPrepared {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
-        Ok(steward.applied.as_mut().map(Applied::unprepare).unwrap_or_default())
-    }
+    const ANSWER: Answer<Self> =
+        |_, steward| Ok(steward.applied.as_mut().map(Applied::unprepare).unwrap_or_default());
 }
 
 impl StewardCall for UndoAll {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
-        Ok(steward.applied.take().map(Applied::undo).unwrap_or_default())
-    }
+    const ANSWER: Answer<Self> =
+        |_, steward| Ok(steward.applied.take().map(Applied::undo).unwrap_or_default());
 }
 
 impl StewardCall for RestoreLeftBehind {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
-        settings::restore(&steward.place, steward.machine())
-    }
+    const ANSWER: Answer<Self> = |_, steward| settings::restore(&steward.place, steward.machine());
 }
 
 impl StewardCall for CheckSettings {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
-        settings::feasible(steward.machine(), &self.settings)
-    }
+    const ANSWER: Answer<Self> =
+        |call, steward| settings::feasible(steward.machine(), &call.settings);
 }
 
 impl StewardCall for PreviewSettings {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
-        Ok(settings::preview(steward.machine(), &self.settings))
-    }
+    const ANSWER: Answer<Self> =
+        |call, steward| Ok(settings::preview(steward.machine(), &call.settings));
 }
 
 impl StewardCall for ReadFingerprint {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
-        Ok(facts::fingerprint(&steward.roots))
-    }
+    const ANSWER: Answer<Self> = |_, steward| Ok(facts::fingerprint(&steward.roots));
 }
 
 impl StewardCall for Examine {
-    fn answer(self, steward: &mut LocalSteward) -> Result<Self::Reply, Fault> {
-        let facts = facts::survey(&steward.roots);
-        Ok(doctor::examine(&facts, &doctor::moment(&steward.roots)))
-    }
+    const ANSWER: Answer<Self> = |_, LocalSteward { roots, .. }| {
+        Ok(doctor::examine(&facts::survey(roots), &doctor::moment(roots)))
+    };
 }
 
 impl StewardCall for HoldGpu {
-    fn answer(self, _: &mut LocalSteward) -> Result<Self::Reply, Fault> {
+    const ANSWER: Answer<Self> = |_, _| {
         // The context lives as long as this process. If there can be none, the cells that need
         // a GPU are refused with that reason.
         let _ = bytepath_sys::cuda::driver();
         Ok(())
-    }
+    };
 }

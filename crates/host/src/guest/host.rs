@@ -4,6 +4,7 @@ use super::frame::{LARGEST, Layout};
 use super::machine::{Machine, Session};
 use crate::{Adapter, AgentPipe, Attachment, Host};
 use bytepath_record::Fault;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -64,7 +65,7 @@ impl Host for GuestHost {
     fn take_pipe(&mut self) -> AgentPipe {
         let to_agent = ToAgent { session: self.session.clone(), agent: self.agent };
         let from_agent: Box<dyn Read + Send> = match self.written.take() {
-            Some(written) => Box::new(FromAgent { written, rest: Vec::new() }),
+            Some(written) => Box::new(FromAgent { written, rest: VecDeque::new() }),
             None => Box::new(io::empty()),
         };
         AgentPipe { to_agent: Box::new(to_agent), from_agent }
@@ -120,21 +121,17 @@ impl Write for ToAgent {
 /// What an agent writes to the controller.
 struct FromAgent {
     written: Receiver<Vec<u8>>,
-    rest: Vec<u8>,
+    rest: VecDeque<u8>,
 }
 
 impl Read for FromAgent {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.rest.is_empty() {
             match self.written.recv() {
-                Ok(bytes) => self.rest = bytes,
+                Ok(bytes) => self.rest = bytes.into(),
                 Err(_) => return Ok(0),
             }
         }
-        let n = buffer.len().min(self.rest.len());
-        for (to, from) in buffer.iter_mut().zip(self.rest.drain(..n)) {
-            *to = from;
-        }
-        Ok(n)
+        self.rest.read(buffer)
     }
 }

@@ -92,48 +92,46 @@ const PARAVIRTUAL: &str = "kvm_pvm";
 fn try_kvm(device: &str, modules: &Path) -> Support {
     let remedy = "accel=tcg runs guests without it, much slower; in a virtual machine, ask for \
                   nested virtualisation";
-    let no = |reason: String| Support::no(reason, remedy);
-    if let Err(e) = File::options().read(true).write(true).open(device) {
-        return no(format!("{device} cannot be opened: {e}"));
-    }
+    run_firmware(device, modules)
+        .map_or_else(|reason| Support::no(reason, remedy), |()| Support::Yes)
+}
+
+/// Runs the guest of five instructions. The error is why it does not run.
+fn run_firmware(device: &str, modules: &Path) -> Result<(), String> {
+    let opened = File::options().read(true).write(true).open(device);
+    opened.map_err(|e| format!("{device} cannot be opened: {e}"))?;
     if modules.join(PARAVIRTUAL).exists() {
-        return no(format!(
+        return Err(format!(
             "{device} is PVM's (module {PARAVIRTUAL}), which runs only its own kernels"
         ));
     }
-    let program = match find() {
-        Ok(program) => program,
-        Err(fault) => return no(fault.message),
-    };
-    let firmware = match in_memory("firmware", &firmware()) {
-        Ok(firmware) => firmware,
-        Err(e) => return no(format!("no memory for a firmware: {e}")),
-    };
+    let program = find().map_err(|fault| fault.message)?;
+    let firmware = in_memory("firmware", &firmware());
+    let firmware = firmware.map_err(|e| format!("no memory for a firmware: {e}"))?;
     let mut command = Command::new(program);
     command.args(COMMON).args(["-machine", "pc,accel=kvm", "-cpu", "host", "-m", "32"]);
     command.args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=2")]);
     command.args(["-bios", &path_of(&firmware)]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    match run(command, &firmware) {
-        Ok((Some(EXIT), _)) => Support::Yes,
-        Ok((_, said)) => {
-            let said = said.lines().map(str::trim).find(|line| !line.is_empty());
-            let said = said.unwrap_or("qemu ended without a message");
-            no(format!("{device} exists but cannot run a guest: {said}"))
+    match run(command, &firmware).map_err(|e| format!("{device} could not be tried: {e}"))? {
+        (Some(EXIT), _) => Ok(()),
+        (_, output) => {
+            let line = output.lines().map(str::trim).find(|line| !line.is_empty());
+            let line = line.unwrap_or("qemu ended without a message");
+            Err(format!("{device} exists but cannot run a guest: {line}"))
         }
-        Err(e) => no(format!("{device} could not be tried: {e}")),
     }
 }
 
-/// Runs the attempt and gives its exit code and what it said.
+/// Runs the attempt; returns its exit code and its output.
 fn run(command: Command, firmware: &OwnedFd) -> io::Result<(Option<i32>, String)> {
     let mut child = process::spawn_tied(command, &[firmware.as_fd()])?;
-    let said = crate::Tail::of(child.stderr.take(), 4096);
+    let errors = crate::Tail::of(child.stderr.take(), 4096);
     let deadline = Instant::now() + ATTEMPT;
     loop {
         if let Some(status) = child.try_wait()? {
-            said.await_end(Duration::from_millis(200));
-            return Ok((status.code(), said.text()));
+            errors.await_end(Duration::from_millis(200));
+            return Ok((status.code(), errors.text()));
         }
         if Instant::now() > deadline {
             child.kill()?;

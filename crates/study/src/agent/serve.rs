@@ -278,7 +278,7 @@ impl Agent {
 
     /// Answers as the steward of this host.
     fn settle<C: StewardCall>(&mut self, call: C) -> Result<Reply, Fault> {
-        call.answer(self.steward.get_or_insert_with(LocalSteward::standard)).map(C::reply)
+        C::ANSWER(call, self.steward.get_or_insert_with(LocalSteward::standard)).map(C::reply)
     }
 
     fn session(&mut self) -> Result<&mut Session, Fault> {

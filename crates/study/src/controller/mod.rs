@@ -34,7 +34,6 @@ mod reach;
 mod remote;
 mod request;
 mod run;
-mod secrets;
 mod slices;
 mod stewards;
 mod stream;

@@ -63,13 +63,10 @@ impl CompletedTrials {
     pub(super) fn of(study: &Study) -> CompletedTrials {
         let mut completed = CompletedTrials { trials: HashSet::new(), unable: HashSet::new() };
         for trial in &study.trials {
-            match trial.status {
-                TrialStatus::Unavailable { .. } => {
-                    completed.unable.insert(trial.cell.clone());
-                }
-                _ => {
-                    completed.trials.insert((trial.cell.clone(), trial.block));
-                }
+            if matches!(trial.status, TrialStatus::Unavailable { .. }) {
+                completed.unable.insert(trial.cell.clone());
+            } else {
+                completed.trials.insert((trial.cell.clone(), trial.block));
             }
         }
         completed

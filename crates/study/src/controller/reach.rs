@@ -1,8 +1,7 @@
 //! The route of the bytes between two hosts, and whether they arrive: checked once, before the
 //! first trial, if the link is not the testbed's to make.
 
-use super::remote::Remotes;
-use super::secrets::new_token;
+use super::remote::{Remotes, new_token};
 use bytepath_engine::connection::reach::CONNECTING;
 use bytepath_record::wire::{EndProbe, FindRoute, ListenForProbe, Probe};
 use bytepath_record::{Contact, Fault, FaultKind, Met, Passage, Role, Route};

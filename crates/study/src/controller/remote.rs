@@ -6,9 +6,11 @@ use bytepath_host::Adapter;
 use bytepath_host::testbed::{Deployment, Properties};
 use bytepath_record::wire::{
     AwaitCarrier, CountFrames, FindDevice, FindNic, HostAddress, LinkEnd, ListAddresses, Nic, Pass,
-    PrepareSettings, SetUpLink,
+    PrepareSettings, Secret, SetUpLink, Token,
 };
 use bytepath_record::{Cell, Fault, Hops, Kernel, Ports, Role, SettingRecord, WantedSetting};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -243,6 +245,26 @@ fn are_neighbours(one: &HostAddress, other: &HostAddress) -> bool {
     one.address != other.address
         && one.prefix == other.prefix
         && network(one.address, one.prefix) == network(other.address, other.prefix)
+}
+
+/// 128 bits that no one else knows.
+pub(super) fn new_token() -> Result<Token, Fault> {
+    let bytes = random::<16>()?;
+    Ok(Token(bytes.iter().map(|b| format!("{b:02x}")).collect()))
+}
+
+/// What the two ends of a trial encrypt with.
+pub(super) fn new_secret() -> Result<Secret, Fault> {
+    Ok(Secret([random()?, random()?]))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Fault> {
+    let mut bytes = [0; N];
+    OsRng
+        .unwrap_err()
+        .try_fill_bytes(&mut bytes)
+        .map_err(|e| Fault::failed(format!("no random numbers: {e}")))?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ enum Steward {
 impl Steward {
     fn call<C: StewardCall>(&mut self, call: C) -> Result<C::Reply, Fault> {
         match self {
-            Steward::Local(steward) => call.answer(steward),
+            Steward::Local(steward) => C::ANSWER(call, steward),
             Steward::Remote(steward) => steward.call(call),
         }
     }

@@ -3,8 +3,7 @@
 use super::agents::PROMPT;
 use super::clocks::{self, Apart, Appointment, Clock};
 use super::frames;
-use super::remote::Remotes;
-use super::secrets::{new_secret, new_token};
+use super::remote::{Remotes, new_secret, new_token};
 use bytepath_engine::workload::{self, Workload};
 use bytepath_meter::{Chosen, Reach};
 use bytepath_record::wire::{
@@ -361,13 +360,19 @@ impl WindowResult {
             sum.spans.extend(window.spans);
             sum.apart.add(window.apart);
             for reading in window.readings {
-                add_reading(&mut sum.readings, reading);
+                let same =
+                    |a: &Reading, b: &Reading| (&a.metric, &a.scope) == (&b.metric, &b.scope);
+                add(&mut sum.readings, reading, same, add_reading);
             }
             for series in window.series {
-                add_series(&mut sum.series, series);
+                let same = |a: &Series, b: &Series| {
+                    (&a.metric, &a.scope, a.step) == (&b.metric, &b.scope, b.step)
+                };
+                add(&mut sum.series, series, same, |known, more| known.values.extend(more.values));
             }
             for (all, some) in sum.threads.iter_mut().zip(window.threads) {
-                some.into_iter().for_each(|thread| add_thread(all, thread));
+                let same = |a: &ThreadTime, b: &ThreadTime| (a.tid, &a.name) == (b.tid, &b.name);
+                some.into_iter().for_each(|thread| add(all, thread, same, add_thread));
             }
             for warning in window.warnings {
                 let kind = without_digits(&warning);
@@ -382,40 +387,28 @@ impl WindowResult {
     }
 }
 
-fn add_reading(all: &mut Vec<Reading>, reading: Reading) {
-    let same =
-        |known: &&mut Reading| known.metric == reading.metric && known.scope == reading.scope;
-    match all.iter_mut().find(same) {
-        Some(known) if known.aggregation == Aggregation::Min => {
-            known.value = known.value.min(reading.value);
-        }
-        Some(known) => known.value += reading.value,
-        None => all.push(reading),
+/// Adds an item to the one that is the same, or at the end.
+fn add<T>(all: &mut Vec<T>, item: T, is_same: fn(&T, &T) -> bool, combine: fn(&mut T, T)) {
+    match all.iter_mut().find(|known| is_same(known, &item)) {
+        Some(known) => combine(known, item),
+        None => all.push(item),
     }
 }
 
-fn add_series(all: &mut Vec<Series>, series: Series) {
-    let same = |known: &&mut Series| {
-        known.metric == series.metric && known.scope == series.scope && known.step == series.step
-    };
-    match all.iter_mut().find(same) {
-        Some(known) => known.values.extend(series.values),
-        None => all.push(series),
+fn add_reading(known: &mut Reading, reading: Reading) {
+    match known.aggregation {
+        Aggregation::Min => known.value = known.value.min(reading.value),
+        _ => known.value += reading.value,
     }
 }
 
-fn add_thread(all: &mut Vec<ThreadTime>, thread: ThreadTime) {
-    match all.iter_mut().find(|known| known.tid == thread.tid && known.name == thread.name) {
-        Some(known) => {
-            known.run += thread.run;
-            known.wait += thread.wait;
-            known.user += thread.user;
-            known.system += thread.system;
-            known.voluntary += thread.voluntary;
-            known.involuntary += thread.involuntary;
-        }
-        None => all.push(thread),
-    }
+fn add_thread(known: &mut ThreadTime, thread: ThreadTime) {
+    known.run += thread.run;
+    known.wait += thread.wait;
+    known.user += thread.user;
+    known.system += thread.system;
+    known.voluntary += thread.voluntary;
+    known.involuntary += thread.involuntary;
 }
 
 fn without_digits(text: &str) -> String {

@@ -12,9 +12,9 @@ use bytepath_record::{Fault, Power, PowerLog, Role, Study, StudyHeader, Trial};
 use bytepath_sys::files::{self, Folder};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::mem::take;
 use std::path::{Path, PathBuf};
 
 /// Appends trials to a study folder. While it lives, no other process can.
@@ -45,24 +45,16 @@ impl StudyWriter {
 
     fn begin(path: &Path, folder: Folder, header: &StudyHeader) -> Result<Self, Fault> {
         // What the hosts are is in a separate file.
-        let asked = StudyHeader {
-            facts: Vec::new(),
-            kernels: Vec::new(),
-            ceiling: None,
-            settings: Vec::new(),
-            fingerprint: BTreeMap::new(),
-            ..header.clone()
-        };
-        let experiment = toml::to_string(&asked);
-        let experiment = experiment.map_err(|e| encoding(EXPERIMENT, &e))?;
+        let mut experiment = header.clone();
         let hosts = serde_json::to_string_pretty(&Hosts {
             schema: header.schema,
-            facts: header.facts.clone(),
-            kernels: header.kernels.clone(),
-            ceiling: header.ceiling,
-            settings: header.settings.clone(),
-            fingerprint: header.fingerprint.clone(),
+            facts: take(&mut experiment.facts),
+            kernels: take(&mut experiment.kernels),
+            ceiling: experiment.ceiling.take(),
+            settings: take(&mut experiment.settings),
+            fingerprint: take(&mut experiment.fingerprint),
         });
+        let experiment = toml::to_string(&experiment).map_err(|e| encoding(EXPERIMENT, &e))?;
         let hosts = hosts.map_err(|e| encoding(HOSTS, &e))?;
         for (name, text) in [(EXPERIMENT, experiment), (HOSTS, hosts)] {
             let put = folder.replace(name, text.as_bytes());
