@@ -3,7 +3,7 @@
 use super::testbed_args::TestbedArgs;
 use bytepath_record::Fault;
 use bytepath_spec::{TestbedChoice, parse_kernel};
-use bytepath_study::{HostSelection, default_testbed, parse_testbed};
+use bytepath_study::{HostSelection, default_testbed};
 use clap::Args;
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! What paths ask of a card that only hardware used to have, run for real: zcrx and devmem
+//! What paths ask of a NIC that only hardware used to have, run for real: zcrx and devmem
 //! over the software NIC of `modules/zcnic`, under the names of the drivers that can do it,
 //! with trouble on demand. Without qemu, or without the module, these are skipped and reported.
 
@@ -16,7 +16,7 @@ use std::process::Command;
 
 const BED: &str = "vm:nic=zcnic";
 
-/// Names of drivers, the trouble that each card makes, what it counts of that, and what is
+/// Names of drivers, the trouble that each NIC makes, what it counts of that, and what is
 /// set first to prepare it.
 const CARDS: [[&str; 4]; 4] = [
     ["fbnic", "zcnic.drop=150", "rx_asked_to_drop", "tcp-data-split=on hds-thresh=0"],
@@ -103,7 +103,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
 }
 
 /// Paths that want two queues, with rings, queues and an area too small for what arrives, and one
-/// that maps pages of a card.
+/// that maps pages of a NIC.
 const NARROW: [&str; 4] = [
     "zcrx:queues=2,rq=16",
     "zcrx:queues=2,completions=4",
@@ -245,13 +245,13 @@ fn driver(trial: &Trial, counter: &str) -> f64 {
     card(trial, &format!("nic.driver.{counter}"))
 }
 
-/// A reading of both cards of a trial, added up.
+/// A reading of both NICs of a trial, added up.
 fn card(trial: &Trial, metric: &str) -> f64 {
     let of = trial.readings.iter().filter(|reading| reading.metric == metric);
     of.filter(|reading| matches!(reading.scope, Scope::Link(..))).map(|reading| reading.value).sum()
 }
 
-/// On the testbed `ports`, inside a guest, whose cards outlive the study. What a receiver had
+/// On the testbed `ports`, inside a guest, whose NICs outlive the study. What a receiver had
 /// bound and held goes with it: the next study has the queue, over IPv6.
 #[test]
 fn a_prepared_card_is_restored_after_its_study_was_killed() {
@@ -292,7 +292,7 @@ fn a_prepared_card_is_restored_after_its_study_was_killed() {
     by_a_context(&guest);
 }
 
-/// Flows that a context of RSS spreads come by its queues and no others, also after the card was
+/// Flows that a context of RSS spreads come by its queues and no others, also after the NIC was
 /// lent and restored.
 fn by_a_context(guest: &CommandRunner) {
     said(guest, &format!("{DOUBLE} context zcnic1 1 2"));
@@ -327,7 +327,7 @@ fn said(guest: &CommandRunner, line: &str) -> String {
     text
 }
 
-/// A turn at the machine, if guests can have cards on it.
+/// A turn at the machine, if guests can have NICs on it.
 fn able_with_cards() -> Option<Share> {
     has_cards().then(able)?
 }

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
-/// Agents that know these paths and meters, and no cards.
+/// Agents that know these paths and meters, and no NICs.
 pub struct InProcess {
     pub paths: &'static [&'static DataPath],
     pub meters: &'static [&'static Meter],
@@ -104,7 +104,7 @@ pub fn plan(paths: &[&str], flows: u32, blocks: u32, folder: &Path) -> Plan {
     Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
 }
 
-/// Starts both agents; they know these paths and meters. `nic` is the receiver's card.
+/// Starts both agents; they know these paths and meters. `nic` is the receiver's NIC.
 pub fn start(
     paths: &'static [&'static DataPath],
     meters: &'static [&'static Meter],

@@ -104,9 +104,11 @@ impl AgentProcess {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let deadline = Instant::now() + timeout;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout =
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: remaining.as_secs() as i64,
+                tv_nsec: remaining.subsec_nanos().into(),
+            };
             let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
             match poll(&mut fds, Some(&timeout)) {
                 Err(rustix::io::Errno::INTR) => continue,

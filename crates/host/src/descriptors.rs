@@ -105,9 +105,9 @@ fn flags(settings: &TapSettings, known: u32) -> Result<u32, Fault> {
         let text = "this kernel's taps have no back-pressure (IFF_BACKPRESSURE)";
         return Err(Fault::unsupported(text).remedy("use Linux 7.3 or later, or backpressure=off"));
     }
-    let wanted =
+    let requested =
         [(settings.backpressure, tap::BACKPRESSURE), (settings.vnet_header, tap::VNET_HDR)];
-    Ok(wanted.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag))
+    Ok(requested.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag))
 }
 
 fn cannot_make(what: &str, error: &io::Error) -> Fault {

@@ -198,9 +198,9 @@ fn entries(folder: &Path) -> Vec<(String, String)> {
 /// What an attribute says of all CPUs; one word where they agree.
 fn of_all(cpus: &Path, attribute: &str) -> Option<String> {
     let folders = std::fs::read_dir(cpus).ok()?.flatten();
-    let found: BTreeSet<String> =
+    let values: BTreeSet<String> =
         folders.filter_map(|folder| read(&folder.path().join(attribute))).collect();
-    Some(found.into_iter().collect::<Vec<_>>().join(" "))
+    Some(values.into_iter().collect::<Vec<_>>().join(" "))
 }
 
 /// The idle states that a CPU may enter, with what leaving one takes:
@@ -268,11 +268,11 @@ fn privileges(status: &str, uid_map: &str) -> Privileges {
     let euid = field(status, "Uid").and_then(|ids| ids.split_whitespace().nth(1));
     let effective = field(status, "CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok());
     let mask = effective.unwrap_or(0);
-    let held = CAPABILITIES.iter().filter(|(bit, _)| mask >> bit & 1 == 1);
+    let granted = CAPABILITIES.iter().filter(|(bit, _)| mask >> bit & 1 == 1);
     Privileges {
         euid: euid.and_then(|id| id.parse().ok()).unwrap_or(u32::MAX),
         user_namespace: is_mapped(uid_map),
-        capabilities: held.map(|(_, name)| name.to_string()).collect(),
+        capabilities: granted.map(|(_, name)| name.to_string()).collect(),
     }
 }
 
@@ -312,7 +312,7 @@ const PASSING: &[&str] = &["net.ipv4.tcp_available_congestion_control", "device.
 
 /// Sysctls, clock source, governors, idle states, the CPUs of every interrupt, and
 /// attributes, rings, queues, offloads and queueing disciplines of the network
-/// cards: what the doctor reads, as far as it can be changed, and what moves
+/// NICs: what the doctor reads, as far as it can be changed, and what moves
 /// packets.
 pub fn fingerprint(roots: &Roots) -> Fingerprint {
     let passing = |name: &str| PASSING.iter().any(|passing| name.starts_with(passing));

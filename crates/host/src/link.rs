@@ -239,7 +239,7 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
             .remedy("use a NIC with hardware GRO; 'ethtool -k DEVICE' shows it"));
     }
     let concerned = before.changeable.iter().map(String::as_str);
-    let wanted: Vec<(&str, bool)> = concerned
+    let requested: Vec<(&str, bool)> = concerned
         .filter_map(|name| match name {
             GRO => Some((name, gro)),
             HW_GRO => Some((name, hw_gro)),
@@ -247,12 +247,12 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
             _ => None,
         })
         .collect();
-    netlink.set_features(index, &wanted).map_err(|e| refused("setting offload features", &e))?;
+    netlink.set_features(index, &requested).map_err(|e| refused("setting offload features", &e))?;
 
     let after = netlink.features(index).map_err(reading)?;
     let is_on = |name: &str| after.active.iter().any(|f| f == name);
     // With TSO off no kind of it may be left on, changeable or not.
-    let mut expected = wanted;
+    let mut expected = requested;
     expected.extend(after.active.iter().filter(|f| is_tso(f)).map(|f| (f.as_str(), tso)));
     expected.extend([(GRO, gro), (HW_GRO, hw_gro), ("tx-tcp-segmentation", tso)]);
     match expected.iter().find(|(name, on)| is_on(name) != *on) {
@@ -412,11 +412,11 @@ fn pin_napi(
         if cpu as usize >= CpuSet::MAX_CPU {
             return Err(fail(io::Error::from_raw_os_error(libc::EINVAL)));
         }
-        let mut wanted = CpuSet::new();
-        wanted.set(cpu as usize);
-        sched_setaffinity(Some(pid), &wanted).map_err(|e| fail(e.into()))?;
+        let mut target = CpuSet::new();
+        target.set(cpu as usize);
+        sched_setaffinity(Some(pid), &target).map_err(|e| fail(e.into()))?;
         let set = sched_getaffinity(Some(pid)).map_err(|e| fail(e.into()))?;
-        if set != wanted {
+        if set != target {
             let text = format!("{what} ({name}): the kernel keeps another affinity");
             return Err(Fault::unsupported(text));
         }

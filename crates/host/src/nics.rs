@@ -1,4 +1,4 @@
-//! The network cards of a host: what preparing one requires, and from
+//! The NICs of a host: what preparing one requires, and from
 //! `/sys/class/net` the rest (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
 
 use bytepath_record::wire::Nic;
@@ -28,7 +28,7 @@ pub fn nic(name: &str) -> Result<Option<Nic>, Fault> {
 }
 
 /// Interrupts of a device's queues; before Linux 6.8, and of a device that is down, all
-/// that the card has.
+/// that the NIC has.
 fn interrupts(device: &str) -> io::Result<Vec<u32>> {
     let mut netlink = Netlink::new();
     let link = netlink.link(device)?;
@@ -59,7 +59,7 @@ pub(super) fn is_set(mask: &str) -> bool {
     mask.chars().any(|c| !matches!(c, '0' | ','))
 }
 
-/// Attributes of a card: name of the fact, path below the device's folder.
+/// Attributes of a NIC: name of the fact, path below the device's folder.
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("speed", "speed"),
     ("mtu", "mtu"),
@@ -112,7 +112,7 @@ pub(super) fn settings(roots: &Roots) -> Vec<(String, String)> {
     all
 }
 
-/// What netlink reports of a card that is up. What its driver does not report is none.
+/// What netlink reports of a NIC that is up. What its driver does not report is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 struct NicReport {
@@ -139,11 +139,11 @@ struct NicReport {
     split_threshold: Option<u32>,
     /// Largest packets of segmentation offload and GRO, bytes.
     big: (Option<u32>, Option<u32>),
-    /// The most that the card's own segmentation takes, bytes.
+    /// The most that the NIC's own segmentation takes, bytes.
     most_segmented: Option<u32>,
     /// Version of the driver, as it reports it.
     driver_version: Option<String>,
-    /// Version of the card's firmware.
+    /// Version of the NIC's firmware.
     firmware: Option<String>,
 }
 

@@ -46,19 +46,19 @@ pub(crate) fn limit(most: Option<u32>) -> Result<(), Fault> {
     };
     let before = fs::read_to_string(PATH).map_err(fault)?;
     let initial = INITIAL.get_or_init(|| before.clone());
-    let wanted = match most {
+    let target = match most {
         Some(most) => with_most(initial, most)?,
         None => values(initial)?,
     };
-    if values(&before)? == wanted {
+    if values(&before)? == target {
         return Ok(());
     }
-    fs::write(PATH, wanted.map(|value| value.to_string()).join(" ")).map_err(fault)?;
+    fs::write(PATH, target.map(|value| value.to_string()).join(" ")).map_err(fault)?;
     let now = fs::read_to_string(PATH).map_err(fault)?;
-    if values(&now)? == wanted {
+    if values(&now)? == target {
         return Ok(());
     }
-    Err(Fault::unsupported(format!("{PATH} reads '{}' after '{wanted:?}' was written", now.trim())))
+    Err(Fault::unsupported(format!("{PATH} reads '{}' after '{target:?}' was written", now.trim())))
 }
 
 /// Least, first and most bytes of a send buffer.

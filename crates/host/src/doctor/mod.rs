@@ -262,7 +262,7 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Findings) {
         match what {
             "pcie_width" | "pcie_speed" => {
                 let most = other(&format!("{what}_max"));
-                // A card that is asleep shows less than it has.
+                // A NIC that is asleep shows less than it has.
                 if let Some(most) = most.filter(|most| *most != value && other("speed").is_some()) {
                     all.distorts(
                         format!(

@@ -60,9 +60,10 @@ pub struct Ready {
 pub enum Layout {
     /// Two hosts: agents in namespaces of their own.
     Pair,
-    /// The same, each with one of two cards that are joined ([`super::CARDS`]), made with
+    /// The same, each with one of two nics that are joined ([`super::NICS`]), made with
     /// these parameters of their module.
-    Cards(String),
+    #[serde(rename = "cards")]
+    Nics(String),
     /// One host, whose link is the guest's own network device.
     One,
     /// No host: a program, whose output and errors are the bytes of a first and a
@@ -187,7 +188,7 @@ mod tests {
         vec![
             Message::Ready(ready),
             Message::Raise(Layout::Pair),
-            Message::Raise(Layout::Cards("queues=2".into())),
+            Message::Raise(Layout::Nics("queues=2".into())),
             Message::Raise(Layout::One),
             #[cfg(feature = "test-support")]
             Message::Raise(Layout::Command(GuestCommand {

@@ -22,17 +22,17 @@ pub struct GuestHost {
     adapter: Adapter,
 }
 
-/// Both hosts in one guest, in namespaces of their own; with a card each, if there are
-/// parameters for `cards`. `attachments` has where each is on the link, given the process
+/// Both hosts in one guest, in namespaces of their own; with a NIC each, if there are
+/// parameters for `nics`. `attachments` has where each is on the link, given the process
 /// ids that the agents have in the guest.
 pub fn in_one_guest(
     machine: &Arc<Machine>,
-    cards: Option<String>,
+    nics: Option<String>,
     stop: &AtomicBool,
     attachments: impl FnOnce([u32; 2]) -> [Attachment; 2],
 ) -> Result<[GuestHost; 2], Fault> {
-    let adapter = if cards.is_some() { Adapter::Asked } else { Adapter::Virtual };
-    let layout = cards.map_or(Layout::Pair, Layout::Cards);
+    let adapter = if nics.is_some() { Adapter::Asked } else { Adapter::Virtual };
+    let layout = nics.map_or(Layout::Pair, Layout::Nics);
     let (session, [first, second]) = machine.raise(layout, stop)?;
     let pids = [0, 1].map(|agent| session.pids.get(agent).copied().unwrap_or_default());
     let session = Arc::new(session);

@@ -108,15 +108,15 @@ fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libra
     let mut open: Vec<(PathBuf, elf::Needs)> = vec![(program.to_owned(), needs)];
     while let Some((of, needs)) = open.pop() {
         let origin = of.parent().unwrap_or(Path::new("/")).display().to_string();
-        let own = needs.folders.iter().map(|folder| folder.replace("$ORIGIN", &origin));
-        let own: Vec<PathBuf> = own.map(PathBuf::from).collect();
+        let runpaths = needs.folders.iter().map(|folder| folder.replace("$ORIGIN", &origin));
+        let runpaths: Vec<PathBuf> = runpaths.map(PathBuf::from).collect();
         for name in needs.libraries {
             // The loader is a library too, under the name it is called by.
             let is_loader = found.keys().any(|path| path.ends_with(&format!("/{name}")));
             if is_loader || !names.insert(name.clone()) {
                 continue;
             }
-            let places = own.iter().chain(folders).map(|folder| folder.join(&name));
+            let places = runpaths.iter().chain(folders).map(|folder| folder.join(&name));
             let Some(path) = places.into_iter().find(|path| path.is_file()) else {
                 let why = format!("it needs {name}, which is not in any library folder");
                 return Err(unfit(&of, why));
@@ -248,36 +248,36 @@ const GUEST_MODULES: &[(&str, bool)] = &[
 ];
 
 /// The image of a kernel and the file system of its guests: this program, others
-/// where the first of each pair says, modules, and with `cards` the one of two cards.
+/// where the first of each pair says, modules, and with `nics` the one of two nics.
 pub fn prepare(
     kernel: &str,
     program: &Path,
     others: &[(&str, &Path)],
-    cards: bool,
+    nics: bool,
 ) -> Result<(Image, Vec<u8>), Fault> {
     let image = kernel::find(kernel)?;
     let modules = modules_of(&image)?;
-    if cards {
-        has_cards(kernel, &modules)?;
+    if nics {
+        has_nics(kernel, &modules)?;
     }
-    let wanted: Vec<(&str, bool)> =
-        GUEST_MODULES.iter().copied().chain(cards.then_some((nics::MODULE, true))).collect();
-    let modules = modules.order(&wanted).map_err(|f| f.context(image.path.display()))?;
+    let names: Vec<(&str, bool)> =
+        GUEST_MODULES.iter().copied().chain(nics.then_some((nics::MODULE, true))).collect();
+    let modules = modules.order(&names).map_err(|f| f.context(image.path.display()))?;
     let archive = initramfs::build(program, others, &modules)?;
     Ok((image, archive))
 }
 
-/// Whether a kernel has everything for a guest; with `cards` also those.
-pub fn bootable(kernel: &str, cards: bool) -> Result<(), Fault> {
+/// Whether a kernel has everything for a guest; with `nics` also those.
+pub fn bootable(kernel: &str, nics: bool) -> Result<(), Fault> {
     let image = kernel::find(kernel)?;
-    if cards { has_cards(kernel, &modules_of(&image)?) } else { Ok(()) }
+    if nics { has_nics(kernel, &modules_of(&image)?) } else { Ok(()) }
 }
 
 fn modules_of(image: &Image) -> Result<Modules, Fault> {
     image.modules.as_deref().map_or_else(|| Ok(Modules::unknown()), Modules::of)
 }
 
-fn has_cards(kernel: &str, modules: &Modules) -> Result<(), Fault> {
+fn has_nics(kernel: &str, modules: &Modules) -> Result<(), Fault> {
     if modules.has(nics::MODULE) {
         return Ok(());
     }

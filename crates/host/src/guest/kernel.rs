@@ -152,8 +152,8 @@ pub fn release_in(image: &[u8]) -> Option<String> {
     // "7.3.4+deb13-cloud-amd64 (debian-kernel@...) #1 SMP ..."
     let release = text.split(|byte| matches!(byte, 0 | b' ')).next()?;
     let fine = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-_.~".contains(byte);
-    let known = !release.is_empty() && release.len() <= 128 && release.iter().all(fine);
-    known.then(|| String::from_utf8_lossy(release).into_owned())
+    let is_valid = !release.is_empty() && release.len() <= 128 && release.iter().all(fine);
+    is_valid.then(|| String::from_utf8_lossy(release).into_owned())
 }
 
 /// The modules of an image: its own folder, or lib/modules/RELEASE next to it,
@@ -241,24 +241,24 @@ fn extract(package: &Path, folder: &Path) -> Result<(), Fault> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Fault::storage(format!("dpkg-deb cannot unpack {}: {}", package.display(), said.trim())))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(Fault::storage(format!("dpkg-deb cannot unpack {}: {}", package.display(), errors.trim())))
 }
 
 /// Files below a folder whose names begin like this, in order.
 fn files_called(folder: &Path, lead: &str, depth: usize) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries {
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() && depth > 0 {
-            found.extend(files_called(&entry.path(), lead, depth - 1));
+            files.extend(files_called(&entry.path(), lead, depth - 1));
         } else if kind.is_file() && entry.file_name().to_string_lossy().starts_with(lead) {
-            found.push(entry.path());
+            files.push(entry.path());
         }
     }
-    found.sort();
-    found
+    files.sort();
+    files
 }
 
 fn absent(message: String) -> Fault {

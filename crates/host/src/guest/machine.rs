@@ -262,15 +262,15 @@ impl Machine {
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
         let mut gone = false;
-        let found = self.wait_for_state(timeout, stop, |state| {
-            let found = look(state);
-            gone = found.is_none() && state.gone;
-            if gone { Some(None) } else { found.map(Some) }
+        let result = self.wait_for_state(timeout, stop, |state| {
+            let result = look(state);
+            gone = result.is_none() && state.gone;
+            if gone { Some(None) } else { result.map(Some) }
         });
-        if found.is_none() && stop.load(Ordering::Relaxed) {
+        if result.is_none() && stop.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
         }
-        Ok(found.flatten())
+        Ok(result.flatten())
     }
 
     fn wait_for_state<T>(
@@ -282,14 +282,14 @@ impl Machine {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.lock();
         loop {
-            if let Some(found) = look(&mut state) {
-                return Some(found);
+            if let Some(result) = look(&mut state) {
+                return Some(result);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || stop.load(Ordering::Relaxed) {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() || stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let waited = self.shared.changed.wait_timeout(state, left.min(LOOK));
+            let waited = self.shared.changed.wait_timeout(state, remaining.min(LOOK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -463,10 +463,10 @@ pub(super) fn panic(console: &str) -> Option<String> {
 /// says on the console what it is about to do (kernel/reboot.c); a processor that
 /// cannot continue (a triple fault) says nothing.
 fn switched_off(console: &str) -> String {
-    let said = |words: &str| console.contains(words);
-    let how = if said("reboot: Restarting system") {
+    let printed = |words: &str| console.contains(words);
+    let how = if printed("reboot: Restarting system") {
         "the guest restarted"
-    } else if said("reboot: Power down") {
+    } else if printed("reboot: Power down") {
         "the guest powered off"
     } else {
         "the guest was reset without a message from its kernel"

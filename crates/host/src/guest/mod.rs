@@ -7,7 +7,7 @@
 //! that runs: its port, its console (`end`: how it ended, in words) and its sessions. `host` is
 //! an agent in it as a host of a deployment.
 //!
-//! The guest's side is `init`, its first process, with `session`, `device` and `cards`. Between
+//! The guest's side is `init`, its first process, with `session`, `device` and `nics`. Between
 //! the two sides go the messages of `frame`: agents' pipes are carried over one serial port.
 
 #[cfg(feature = "test-support")]
@@ -34,6 +34,6 @@ pub use init::{is_first as is_guest_init, run as guest_init};
 pub use initramfs::{bootable, prepare};
 pub use kernel::release_in;
 pub use machine::{Machine, NotBooted, retry_once_if_emulated};
-pub use nics::{CARDS, DEVICE, parameters as card_parameters};
+pub use nics::{DEVICE, NICS, parameters as nic_parameters};
 pub use qemu::{Limits, Line, Network, Shape, TAP_MTU};
 pub use vmlinux::of_image as kernel_in;

@@ -67,8 +67,8 @@ fn use_all_queues(device: &str) -> Result<(), Fault> {
     }
 }
 
-/// The cards, the sender's first.
-pub const CARDS: [&str; 2] = ["zcnic0", "zcnic1"];
+/// The NICs, the sender's first.
+pub const NICS: [&str; 2] = ["zcnic0", "zcnic1"];
 
 /// The module that drives them.
 pub(super) const MODULE: &str = "zcnic";
@@ -87,7 +87,7 @@ pub(super) fn load_new(parameters: &str) -> Result<(), Fault> {
     fs::read(&file).and_then(|module| boot::load_module(&module, parameters)).map_err(fault)
 }
 
-/// Makes the cards, where the guest has the module and they are not there.
+/// Makes the NICs, where the guest has the module and they are not there.
 #[cfg(feature = "test-support")]
 pub(super) fn ensure_loaded() -> Result<(), Fault> {
     match boot::load_kept(MODULE) {
@@ -98,12 +98,12 @@ pub(super) fn ensure_loaded() -> Result<(), Fault> {
     }
 }
 
-/// Moves each card into the network namespace of a process.
+/// Moves each NIC into the network namespace of a process.
 pub(super) fn move_to_agents(pids: [u32; 2]) -> Result<(), Fault> {
     let mut netlink = Netlink::new();
-    for (card, pid) in CARDS.iter().zip(pids) {
-        let fault = |e: io::Error| Fault::system(format!("handing {card} to an agent"), &e);
-        let link = netlink.link(card).map_err(fault)?;
+    for (nic, pid) in NICS.iter().zip(pids) {
+        let fault = |e: io::Error| Fault::system(format!("handing {nic} to an agent"), &e);
+        let link = netlink.link(nic).map_err(fault)?;
         let index = link.ok_or_else(|| fault(io::ErrorKind::NotFound.into()))?.index;
         let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(fault)?;
         netlink.set_namespace(index, namespace.as_fd()).map_err(fault)?;

@@ -43,7 +43,7 @@ struct Started {
 fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
     let agents = match layout {
         Layout::Pair => pair_of_agents(program)?.into(),
-        Layout::Cards(parameters) => {
+        Layout::Nics(parameters) => {
             nics::load_new(&parameters)?;
             let agents = pair_of_agents(program)?;
             nics::move_to_agents(agents.each_ref().map(|agent| agent.process.id()))?;

@@ -101,7 +101,7 @@ impl Testbed for Hosts {
             hosts_apart: true,
             has_cable: true,
             link_is_given: true,
-            // A card that is prepared for one cell is not as another wants it.
+            // A NIC that is prepared for one cell is not as another wants it.
             holds_several: false,
             usual_link: "given",
             timeout: self.timeout,

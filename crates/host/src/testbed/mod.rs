@@ -72,7 +72,7 @@ pub trait Testbed: Sync {
 
     /// Who keeps the settings of its hosts.
     fn stewardship(&self, _site: &Site) -> Result<Stewardship, Fault> {
-        Ok(Stewardship::Shared(LocalSteward::standard()))
+        Ok(Stewardship::Shared(Box::new(LocalSteward::standard())))
     }
 
     /// The devices of this machine that a study would give it, the sender's first:
@@ -156,7 +156,7 @@ pub struct Emulation {
 /// Who keeps the settings of a testbed's hosts.
 pub enum Stewardship {
     /// One steward in this process: the hosts share this machine, or run on it.
-    Shared(LocalSteward),
+    Shared(Box<LocalSteward>),
     /// A second agent on each host, which stays as long as the study, the sender's first.
     Apart([Box<dyn Host>; 2]),
 }

@@ -183,7 +183,7 @@ struct Base {
 impl Base {
     fn read(device: &DeviceName) -> Result<Base, Fault> {
         let mut tuning = settings::tuning(&mut Netlink::new(), device)?;
-        // Every link sets it, and some cards stop for it.
+        // Every link sets it, and some NICs stop for it.
         tuning.0.remove("mtu");
         Ok(Base { tuning, wmem: fs::read_to_string(WMEM).map_err(|e| of_wmem(&e))? })
     }

@@ -6,7 +6,7 @@ use super::vm_options::{IMPLIED, OPTIONS, Settings};
 use super::{Deployment, Emulation, Properties, Site, Testbed, ends};
 use crate::guest::qemu::{self, Accelerator, Start};
 use crate::guest::{
-    CARDS, DEVICE, GuestHost, Machine, Network, NotBooted, bootable, card_parameters, in_one_guest,
+    DEVICE, GuestHost, Machine, NICS, Network, NotBooted, bootable, in_one_guest, nic_parameters,
     prepare, retry_once_if_emulated,
 };
 use crate::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
@@ -59,10 +59,10 @@ impl Vm {
     }
 
     /// The guests of a session: some that are up and free, or new ones. Kernels that differ
-    /// in parameters of cards alone are the same, since cards are made for each session.
+    /// in parameters of NICs alone are the same, since NICs are made for each session.
     fn guest(&self, site: &Site, kernel: &Kernel) -> Result<Booted, Fault> {
-        let own = match self.settings.cards {
-            true => card_parameters(&kernel.cmdline).1,
+        let own = match self.settings.nics {
+            true => nic_parameters(&kernel.cmdline).1,
             false => kernel.cmdline.clone(),
         };
         let kernel = (kernel.source.clone(), own);
@@ -105,7 +105,7 @@ impl Vm {
         let (source, cmdline) = kernel;
         let program = qemu::find()?;
         let accelerator = self.accelerator()?;
-        let (image, archive) = prepare(source, site.program, &[], self.settings.cards)?;
+        let (image, archive) = prepare(source, site.program, &[], self.settings.nics)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
         drop(archive);
@@ -170,7 +170,7 @@ impl Testbed for Vm {
     }
 
     fn probe(&self) -> Support {
-        let able = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.cards));
+        let able = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.nics));
         let able = able.and_then(|()| self.accelerator()).and_then(|_| self.cable());
         able.map_or_else(Support::from, |_| Support::Yes)
     }
@@ -181,14 +181,14 @@ impl Testbed for Vm {
 
     fn properties(&self) -> Properties {
         let apart = !self.settings.is_whole();
-        let Settings { cards, .. } = self.settings;
+        let Settings { nics, .. } = self.settings;
         Properties {
             boots_kernels: true,
-            holds_several: !apart && !cards,
+            holds_several: !apart && !nics,
             hosts_apart: apart,
-            has_cable: apart || cards,
-            nics_are_new: cards,
-            holds_taps: !apart && !cards,
+            has_cable: apart || nics,
+            nics_are_new: nics,
+            holds_taps: !apart && !nics,
             ..Properties::default()
         }
     }
@@ -200,7 +200,7 @@ impl Testbed for Vm {
                 slowness: SLOWNESS,
                 instructions_per_second: counted.then_some(qemu::INSTRUCTIONS_PER_SECOND),
             }),
-            _ if self.settings.cards => Some(Emulation {
+            _ if self.settings.nics => Some(Emulation {
                 because: "the NICs are software (zcnic): what a card does by DMA, CPUs do".into(),
                 slowness: 1.0,
                 instructions_per_second: None,
@@ -222,13 +222,12 @@ impl Testbed for Vm {
         let Booted { machines, host } = self.guest(site, &kernel)?;
         let Some(cable) = self.cable()? else {
             let [machine] = machines.as_slice() else { return Err(too_few()) };
-            if !self.settings.cards {
+            if !self.settings.nics {
                 let hosts = in_one_guest(machine, None, site.stop, ends::beside)?;
                 return Ok(Deployment::of(hosts));
             }
-            let end =
-                |role| Attachment::Made(ends::end(role, CARDS[role as usize]), HwGro::AsAsked);
-            let parameters = Some(card_parameters(&kernel.cmdline).0);
+            let end = |role| Attachment::Made(ends::end(role, NICS[role as usize]), HwGro::AsAsked);
+            let parameters = Some(nic_parameters(&kernel.cmdline).0);
             let hosts = in_one_guest(machine, parameters, site.stop, |_| Role::ALL.map(end))?;
             let mut deployment = Deployment::of(hosts);
             let wire = "between two software NICs (zcnic)".to_owned();

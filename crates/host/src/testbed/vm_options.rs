@@ -20,8 +20,8 @@ pub(super) struct Settings {
     pub on_host: Option<Role>,
     /// What joins the two roles where they are not in one guest.
     pub cable: CableSpec,
-    /// Two cards join them where they are in one guest, and not a veth pair.
-    pub cards: bool,
+    /// Two NICs join them where they are in one guest, and not a veth pair.
+    pub nics: bool,
 }
 
 /// What can be set, as the user types it.
@@ -39,7 +39,7 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
         .help("the role that stays on this host, at the other end of the guest's wire"),
     OptionSpec::new("wire", OptionKind::Choice(cable::KINDS), "auto")
         .help("tap: with offloads; socket: packet by packet, needs nothing; auto: tap if it works"),
-    OptionSpec::new("nic", OptionKind::Choice(NICS), "auto")
+    OptionSpec::new("nic", OptionKind::Choice(NIC_CHOICES), "auto")
         .help("zcnic: two software NICs in one guest (make vm-nic); auto: veth, or virtio-net"),
     OptionSpec::new("queues", OptionKind::Count(1, 16), "1")
         .help("queue pairs of a guest's network device, at most as many as it has CPUs"),
@@ -65,7 +65,7 @@ const COUNTS: &[&str] = &["time", INSTRUCTIONS];
 
 /// The software NIC of `modules/zcnic`.
 const ZCNIC: &str = "zcnic";
-const NICS: &[&str] = &["auto", ZCNIC];
+const NIC_CHOICES: &[&str] = &["auto", ZCNIC];
 
 const ACCELERATORS: &[&str] = &["auto", "kvm", "tcg"];
 
@@ -81,7 +81,7 @@ impl Settings {
         counted: false,
         on_host: None,
         cable: CableSpec::DEFAULT,
-        cards: false,
+        nics: false,
     };
 
     /// What these options come to.
@@ -112,7 +112,7 @@ impl Settings {
                 queues: count("queues", usual.cable.queues),
                 vhost: word("vhost", cable::VHOST, usual.cable.vhost),
             },
-            cards: options.word("nic") == ZCNIC,
+            nics: options.word("nic") == ZCNIC,
         };
         settings.check()?;
         Ok(settings)
@@ -142,7 +142,7 @@ impl Settings {
             let text = "both roles are in one guest, so there is no wire".to_owned();
             return wrong(text, "add guests=2, host=sender or host=receiver");
         }
-        if self.cards && !self.is_whole() {
+        if self.nics && !self.is_whole() {
             let text = "nic=zcnic joins two roles in one guest".to_owned();
             return wrong(text, "leave out guests and host");
         }

@@ -324,8 +324,8 @@ fn nothing() -> Fault {
 /// their threads are in it, and marked as such.
 pub fn of_program(profile: &Profile, pids: &[u32]) -> Profile {
     let mut builder = Builder::new(profile.header.clone());
-    let own = |sample: &&Sample| pids.contains(&profile.thread(sample.thread).pid);
-    for sample in profile.samples().iter().filter(own) {
+    let is_of_program = |sample: &&Sample| pids.contains(&profile.thread(sample.thread).pid);
+    for sample in profile.samples().iter().filter(is_of_program) {
         let frames: Vec<_> = profile
             .stack(sample.stack)
             .iter()

@@ -4,7 +4,7 @@
 use super::remote::{Remotes, new_token};
 use bytepath_engine::connection::reach::CONNECTING;
 use bytepath_record::wire::{EndProbe, FindRoute, ListenForProbe, Probe};
-use bytepath_record::{Contact, Fault, FaultKind, Met, Passage, Role, Route};
+use bytepath_record::{Contact, Fault, Met, Passage, Role, Route};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -232,6 +232,7 @@ fn remarks(ends: &[End; 2], path: [u32; 2]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::FaultKind;
 
     fn ends() -> [End; 2] {
         Role::ALL.map(|role| {

@@ -29,7 +29,7 @@ pub(crate) type Fingerprints = OfHosts<Fingerprint>;
 pub struct Stewards(OfHosts<Steward>);
 
 enum Steward {
-    Local(LocalSteward),
+    Local(Box<LocalSteward>),
     Remote(RemoteSteward),
 }
 

@@ -83,7 +83,7 @@ pub fn submit(
     words.extend(partition.map(|name| format!("--partition={name}")));
     words.extend(options.iter().cloned());
     words.push(folder.join(JOB).display().to_string());
-    parse_job(&said("sbatch", &words)?)
+    parse_job(&run("sbatch", &words)?)
 }
 
 /// The tasks of these job arrays; of a shard that was submitted again, the last one. Slurm
@@ -93,7 +93,7 @@ pub fn tasks(jobs: &[String]) -> Result<BTreeMap<u32, Task>, Fault> {
     for job in jobs {
         let jobs = format!("--jobs={job}");
         let words = ["--noheader", "--array", "--states=all", &jobs, "--format", FIELDS];
-        let text = match said("squeue", &words.map(str::to_owned)) {
+        let text = match run("squeue", &words.map(str::to_owned)) {
             Err(fault) if fault.message.contains("Invalid job id") => continue,
             other => other?,
         };
@@ -105,7 +105,7 @@ pub fn tasks(jobs: &[String]) -> Result<BTreeMap<u32, Task>, Fault> {
 /// The two nodes of a job, from its list of them.
 pub fn nodes(list: &str) -> Result<[String; 2], Fault> {
     let words = ["show", "hostnames", list].map(str::to_owned);
-    parse_nodes(&said("scontrol", &words)?)
+    parse_nodes(&run("scontrol", &words)?)
 }
 
 /// The address of a node: the one that is known, or else Slurm's, if need be resolved.
@@ -114,7 +114,7 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
         return Ok(*address);
     }
     let words = ["show", "node", node].map(str::to_owned);
-    let text = said("scontrol", &words)?;
+    let text = run("scontrol", &words)?;
     let name = parse_address(&text).unwrap_or(node);
     let remedy = format!("give it with --addresses {node}=ADDRESS");
     let unknown = |what: &str| {
@@ -203,12 +203,12 @@ pub fn parse_address(text: &str) -> Option<&str> {
 }
 
 fn garbled(program: &str, text: &str) -> Fault {
-    let shown: String = text.chars().take(80).collect();
-    Fault::failed(format!("cannot parse the output of {program}: {shown:?}"))
+    let excerpt: String = text.chars().take(80).collect();
+    Fault::failed(format!("cannot parse the output of {program}: {excerpt:?}"))
 }
 
 /// What one of Slurm's programs prints.
-fn said(program: &str, words: &[String]) -> Result<String, Fault> {
+fn run(program: &str, words: &[String]) -> Result<String, Fault> {
     let output = Command::new(program).args(words).output().map_err(|e| match e.kind() {
         ErrorKind::NotFound => Fault::unsupported(format!("{program} is not on this machine"))
             .remedy(

@@ -173,7 +173,7 @@ fn check_size(header: &StudyHeader, merged: bool) -> Result<(), String> {
 /// Leaves out what no run can have written, with a remark for each.
 fn believable(trials: Vec<Trial>, header: &StudyHeader, remarks: &mut Vec<String>) -> Vec<Trial> {
     let cells: HashSet<&CellId> = header.cells.iter().map(|cell| &cell.id).collect();
-    let mut seen = HashMap::new();
+    let mut first_lines = HashMap::new();
     let mut left_out = Vec::new();
     let mut doubt = |number: usize, trial: &Trial| -> Option<String> {
         let (cell, window) = (&trial.cell, trial.window);
@@ -186,7 +186,7 @@ fn believable(trials: Vec<Trial>, header: &StudyHeader, remarks: &mut Vec<String
         let unable = matches!(trial.status, TrialStatus::Unavailable { .. });
         let profile = trial.profile.as_ref().map(|profile| profile.number);
         let which = (cell.clone(), trial.block, trial.pair.clone(), unable, profile);
-        let first = *seen.entry(which).or_insert(number);
+        let first = *first_lines.entry(which).or_insert(number);
         (first != number).then(|| format!("it repeats line {first}, of {cell}"))
     };
     let mut kept = Vec::new();

@@ -100,10 +100,10 @@ fn remarks(parts: &[Part], different_hosts: bool) -> Result<Vec<String>, Fault> 
     for part in parts {
         let apart = differences(&first.study.header, &part.study.header);
         check(first, part, &apart, different_hosts)?;
-        let said = apart.iter().map(|d| {
+        let lines = apart.iter().map(|d| {
             format!("{} has {} {}, {} has {}", part.name, d.what, d.second, first.name, d.first)
         });
-        remarks.extend(said);
+        remarks.extend(lines);
         remarks.extend(part.study.remarks.iter().map(|text| format!("{}: {text}", part.name)));
     }
     Ok(remarks)
@@ -118,7 +118,7 @@ fn check(
 ) -> Result<(), Fault> {
     let (a, b) = (&first.study.header, &part.study.header);
     let kind = |header: &StudyHeader| header.testbed.split(':').next().map(str::to_owned);
-    let asked = [
+    let checks = [
         ("records of a different version", a.schema == b.schema),
         ("different cells", a.cells == b.cells),
         ("a different baseline", a.baseline == b.baseline),
@@ -127,7 +127,7 @@ fn check(
         ("a different testbed", kind(a) == kind(b)),
         ("a different reason to measure no speed", a.functional == b.functional),
     ];
-    let other = asked.iter().find(|(_, same)| !same).map(|(what, _)| (*what).to_owned());
+    let other = checks.iter().find(|(_, same)| !same).map(|(what, _)| (*what).to_owned());
     let method = apart.iter().find(|d| d.weight == Weight::Method);
     let method = method.map(|d| format!("a different {} ({} and {})", d.what, d.first, d.second));
     if let Some(what) = other.or(method) {
