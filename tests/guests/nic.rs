@@ -38,7 +38,7 @@ const BUFFERED: f64 = 6.0 * 1024.0 * 1024.0;
 
 #[test]
 fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
-    let Some(_machine) = able_with_cards() else { return };
+    let Some(_machine) = able_with_nics() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("cards.toml"), folder.path().join("study"));
     let kernels = CARDS.map(|[driver, trouble, ..]| {
@@ -112,8 +112,8 @@ const NARROW: [&str; 4] = [
 ];
 
 #[test]
-fn flows_are_spread_over_queues_and_what_runs_over_is_named() {
-    let Some(_machine) = able_with_cards() else { return };
+fn spreads_flows_over_queues_and_names_overflows() {
+    let Some(_machine) = able_with_nics() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("queues.toml"), folder.path().join("study"));
     let experiment = format!(
@@ -163,7 +163,7 @@ fn flows_are_spread_over_queues_and_what_runs_over_is_named() {
 fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     // Its settings are those of this host, which other tests must find unchanged.
     let _alone = bytepath_testing::alone();
-    if !has_cards() {
+    if !has_nics() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
@@ -254,8 +254,8 @@ fn card(trial: &Trial, metric: &str) -> f64 {
 /// On the testbed `ports`, inside a guest, whose NICs outlive the study. What a receiver had
 /// bound and held goes with it: the next study has the queue, over IPv6.
 #[test]
-fn a_prepared_card_is_restored_after_its_study_was_killed() {
-    let Some(_machine) = able_with_cards() else { return };
+fn restores_a_prepared_nic_after_its_study_was_killed() {
+    let Some(_machine) = able_with_nics() else { return };
     let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
     let guest = CommandRunner::boot("debian:newest", own, &[(DOUBLE, &double)], true).unwrap();
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path zcrx \
@@ -328,11 +328,11 @@ fn said(guest: &CommandRunner, line: &str) -> String {
 }
 
 /// A turn at the machine, if guests can have NICs on it.
-fn able_with_cards() -> Option<Share> {
-    has_cards().then(able)?
+fn able_with_nics() -> Option<Share> {
+    has_nics().then(able)?
 }
 
-fn has_cards() -> bool {
+fn has_nics() -> bool {
     let choice = spec::parse_testbed(BED, &testbed_spec(testbed::CATALOG)).unwrap();
     let bed = crate::guests::testbed().configured(&choice.options).unwrap().unwrap();
     match bed.probe() {

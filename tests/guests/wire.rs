@@ -32,7 +32,7 @@ fn taps_with_two_queues_join_two_guests() {
 }
 
 #[test]
-fn what_is_sent_whole_arrives_whole() {
+fn unsegmented_packets_arrive_unsegmented() {
     let bed = "vm:guests=2,wire=tap";
     let Some(_machine) = joined(bed, able) else { return };
     let folder = tempfile::tempdir().unwrap();

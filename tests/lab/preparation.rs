@@ -93,7 +93,7 @@ fn conducted(plan: &Plan) -> Study {
 }
 
 #[test]
-fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
+fn prepares_the_nic_only_for_cells_that_request_it() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let names = ["plain", "wanting", "refused", "unwilling"];
@@ -140,7 +140,7 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
 }
 
 #[test]
-fn the_interrupts_of_a_card_go_where_the_cell_wants_its_softirqs() {
+fn moves_interrupts_to_the_softirq_cpu_of_the_cell() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let plan = threads::plan(&["placed"], 1, 1, folder.path());

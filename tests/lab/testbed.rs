@@ -108,7 +108,7 @@ fn the_receiving_cpu_is_root_s_to_choose_and_a_note_otherwise() {
 }
 
 #[test]
-fn a_queue_is_there_when_it_is_requested() {
+fn sets_the_requested_qdisc() {
     if unavailable() {
         return;
     }

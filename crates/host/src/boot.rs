@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_copied() {
+    fn uses_an_installed_program_without_a_copy() {
         let host = Folder::new();
         let own = host.program("bytepath", &agent("1+a"));
         let found = host.boot("echo Welcome; exec sh", &boot(&own, "1+a"));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_there_is_named() {
+    fn names_what_is_wrong_on_the_host() {
         let host = Folder::new();
         let said = |script: &str, copy: &str| {
             let program = elsewhere(&host, copy);

@@ -229,16 +229,22 @@ impl ParentThread {
             let _ = started.send(start());
             let _ = ended.recv();
         };
-        let thread = std::thread::Builder::new()
-            .name("agent-parent".into())
-            .spawn(keep)
-            .map_err(|e| Fault::system("starting a thread for the testbed", &e))?;
+        let thread = spawn_thread("agent-parent", keep)?;
         let parent = ParentThread { end: Some(end), thread: Some(thread) };
         let started = result
             .recv()
             .map_err(|_| Fault::failed("the thread that starts the agents ended early"))??;
         Ok((parent, started))
     }
+}
+
+/// Starts a thread of this name.
+pub fn spawn_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Fault> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread.map_err(|e| Fault::system(format!("cannot start thread {name}"), &e))
 }
 
 impl Drop for ParentThread {
@@ -326,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_say_how_it_ended_and_what_it_said() {
+    fn exit_report_has_the_status_and_the_last_line() {
         let mut agent = shell("echo first >&2; echo 'disk on fire' >&2; echo >&2; exit 3");
         assert_eq!(agent.exit_report(), "exited with code 3: disk on fire");
         assert_eq!(agent.exit_report(), "exited with code 3: disk on fire");
@@ -345,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_ends_at_end_of_input_even_if_its_pipe_is_held() {
+    fn agent_ends_at_end_of_input_despite_other_holders_of_its_pipe() {
         let mut agent = shell("cat");
         let mut pipe = agent.take_pipe();
         pipe.to_agent.write_all(b"hello\n").unwrap();

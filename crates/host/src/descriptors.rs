@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_tap_from_being_made_has_a_remedy() {
+    fn failed_taps_have_a_remedy() {
         for (code, remedy) in [
             (libc::EOPNOTSUPP, "modprobe macvtap"),
             (libc::EEXIST, "already exists"),

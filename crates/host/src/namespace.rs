@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_remedy_names_what_this_host_forbids() {
+    fn remedy_names_what_the_host_forbids() {
         let cases = [
             ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
             ("user/max_net_namespaces", "0", "user.max_net_namespaces=15000"),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_a_fault_that_names_it() {
+    fn names_a_missing_program() {
         let fault = pair_of_agents(Path::new("/no/such/bytepath")).err().unwrap();
         if fault.message.starts_with("testbed netns") {
             // The refusal itself is covered above.

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_left_alone_and_what_is_said_already_too() {
+    fn skips_missing_and_already_set_sysctls() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tcp_rmem");
         set(&file, "1 2 3").unwrap();

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn frames_are_read_as_written() {
         let frames = (7..).zip(all()).map(|(session, message)| Frame { session, message });
         let frames: Vec<Frame> = frames.collect();
         let mut bytes = Vec::new();

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_before_what_is_in_them_and_once() {
+    fn writes_each_folder_once_before_its_files() {
         let mut tree = Tree::default();
         tree.file("/a/b/c", 0o644, b"1");
         tree.file("/a/b/d", 0o644, b"2");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_byte_for_byte_what_the_format_says() {
+    fn archive_matches_the_format_byte_for_byte() {
         let mut archive = Archive::default();
         archive.folder("/dev");
         archive.device("/dev/console", 5, 1);

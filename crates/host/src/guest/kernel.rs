@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_image_is_refused_by_name() {
+    fn names_files_that_are_no_image() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("notes.txt");
         for content in [&b""[..], b"hello", &[0; 4096]] {

@@ -3,7 +3,7 @@
 
 use super::frame::{Frame, Layout, Message, Raised, Ready};
 use super::qemu::{self, Limits, Network, Start};
-use crate::{Tail, ending};
+use crate::{Tail, ending, spawn_thread};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::process;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -143,10 +143,7 @@ impl Machine {
             ready: Ready::default(),
         };
         // From here on dropping it ends the process.
-        std::thread::Builder::new()
-            .name("guest-port".into())
-            .spawn(move || state.read_frames(reader))
-            .map_err(|e| Fault::system("cannot start a thread", &e))?;
+        spawn_thread("guest-port", move || state.read_frames(reader))?;
         machine.ready = machine.await_ready(stop).map_err(|fault| {
             let panicked = panic(&machine.console.text()).is_some();
             NotBooted { fault, panicked }
@@ -423,10 +420,7 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), 
         shared.lock().exit = exit;
         shared.end();
     };
-    let thread = std::thread::Builder::new()
-        .name("guest-keeper".into())
-        .spawn(work)
-        .map_err(|e| Fault::system("starting a thread for a guest", &e))?;
+    let thread = spawn_thread("guest-keeper", work)?;
     let started = result.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
     let started =
         started.map_err(|e| Fault::system(format!("starting {}", program.display()), &e))?;

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_comes_after_what_it_depends_on_and_once() {
+    fn orders_modules_after_their_dependencies() {
         let tree = Tree::of(
             &[
                 ("kernel/a/virtio.ko", "virtio_ring"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_broken_or_circular_is_named() {
+    fn names_missing_broken_and_circular_modules() {
         let tree = Tree::of(&[("a.ko", "b"), ("b.ko", "a"), ("c.ko", "gone")], "");
         let wrong = |name| tree.order(&[(name, true)]).unwrap_err().to_string();
         assert!(wrong("veth").contains("CONFIG_VETH=y or =m"), "{}", wrong("veth"));

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_without_a_device_says_so() {
+    fn names_a_missing_network_device() {
         let driver = tempfile::tempdir().unwrap();
         assert!(rebind(driver.path()).unwrap_err().message.contains("no network device"));
         fs::create_dir(driver.path().join("virtio3")).unwrap();

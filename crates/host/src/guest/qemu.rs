@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_study_adds_comes_last() {
+    fn appends_the_command_line_of_the_study() {
         let tcg = Accelerator::Tcg { because: String::new(), counted: false };
         for accelerator in [&Accelerator::Kvm, &tcg] {
             assert!(cmdline(accelerator, "mitigations=off").ends_with(" mitigations=off"));

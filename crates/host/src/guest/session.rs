@@ -3,7 +3,7 @@
 
 use super::frame::{Frame, LARGEST, Layout, Message, Raised};
 use super::nics;
-use crate::{AgentProcess, LocalAgent, pair_of_agents};
+use crate::{AgentProcess, LocalAgent, pair_of_agents, spawn_thread};
 use bytepath_record::Fault;
 use std::fs::File;
 use std::io::{self, Read};
@@ -83,13 +83,14 @@ impl Session {
         let pids = agents.iter().map(|agent| agent.process.id()).collect();
         let mut session = Session { to_agents: Vec::new(), agents: Vec::new() };
         let mut all = Vec::new();
+        let name = format!("session-{number}");
         for mut agent in agents {
             let pipe = agent.process.take_pipe();
             let shared: Shared = Arc::new(Mutex::new(Some(agent)));
             session.agents.push(shared.clone());
             let (sender, bytes) = channel::<Vec<u8>>();
             let mut to_agent = pipe.to_agent;
-            spawn(number, move || {
+            spawn_thread(&name, move || {
                 // An agent that ended is reported by its other pipe.
                 let write =
                     |bytes: Vec<u8>| to_agent.write_all(&bytes).and_then(|()| to_agent.flush());
@@ -103,7 +104,7 @@ impl Session {
         }
         for (agent, written) in all.into_iter().enumerate() {
             let output = output.clone();
-            spawn(number, move || carry(number, agent, written, &output))?;
+            spawn_thread(&name, move || carry(number, agent, written, &output))?;
         }
         Ok((session, Raised { pids }))
     }
@@ -143,11 +144,6 @@ fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
 
 fn lock(agent: &Shared) -> std::sync::MutexGuard<'_, Option<LocalAgent>> {
     agent.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn spawn(session: u32, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
-    let thread = std::thread::Builder::new().name(format!("session-{session}"));
-    thread.spawn(work).map(drop).map_err(|e| Fault::system("cannot start a thread", &e))
 }
 
 /// The port to the host, for several threads.

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_unpack_itself_says_why() {
+    fn explains_why_an_image_unpacks_itself() {
         let wrong = |image: &[u8]| of_image(image).unwrap_err();
         let without = image(&gzip(&kernel(1)));
         assert!(wrong(&without).contains("CONFIG_PVH"), "{}", wrong(&without));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_left_alone_and_too_much_shows() {
+    fn ignores_trailing_bytes_and_detects_excess() {
         // Bytes that cannot be made shorter, so that half of them is really missing.
         let mixed = |n: u32| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8;
         let content: Vec<u8> = (0..3000).map(mixed).collect();

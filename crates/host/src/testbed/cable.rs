@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_remedy() {
+    fn names_missing_features_with_a_remedy() {
         for (step, code, what, remedy) in [
             (Step::OpenTap, libc::ENOENT, "/dev/net/tun", "modprobe tun"),
             (Step::OpenTap, libc::EACCES, "/dev/net/tun", "chmod 0666"),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn vhost_that_is_not_there_is_named_and_one_that_is_opens() {
+    fn opens_vhost_or_names_it() {
         let fault = vhost(Path::new("/no/such/vhost-net")).unwrap_err();
         assert!(fault.message.contains("/no/such/vhost-net"), "{fault}");
         assert!(fault.remedy.unwrap().contains("modprobe vhost_net"));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_a_choice_and_never_what_taps_fall_back_to_by_name() {
+    fn named_taps_never_fall_back_to_sockets() {
         let wish = CableSpec { kind: "socket", ..CableSpec::DEFAULT };
         let cable = wish.settle(None).unwrap();
         assert!(matches!(&cable, Cable::Sockets(why) if why.contains("requires it")));

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn names_invalid_options() {
         let said = |set: &[(&str, &str)]| configured(set).err().unwrap().to_string();
         assert!(said(&[]).contains("both hosts are this machine"));
         assert!(said(&[("receiver", "x")]).contains("'x' is not a host"));

@@ -2,6 +2,7 @@
 //! [`CATALOG`].
 
 mod cable;
+mod catalog;
 mod ends;
 mod hosts;
 mod netns;
@@ -10,6 +11,7 @@ mod ssh;
 mod vm;
 mod vm_options;
 
+pub use catalog::CATALOG;
 pub use ends::beside;
 
 use crate::{Host, LocalSteward};
@@ -218,6 +220,3 @@ impl<'a> Site<'a> {
         Err(Fault::usage(text).remedy("choose the testbed vm"))
     }
 }
-
-pub static CATALOG: &[&dyn Testbed] =
-    &[&netns::Netns, &ports::UNNAMED, &vm::DEFAULT, &hosts::UNNAMED];

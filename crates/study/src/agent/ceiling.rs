@@ -69,7 +69,7 @@ mod tests {
     use bytepath_record::FaultKind;
 
     #[test]
-    fn what_no_one_wants_is_not_measured() {
+    fn stops_measuring_when_the_controller_is_gone() {
         let fault = measure(None, 4096, &AtomicBool::new(true)).unwrap_err();
         assert_eq!(fault.kind, FaultKind::PeerLost);
     }

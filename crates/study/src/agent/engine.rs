@@ -5,6 +5,7 @@ use bytepath_engine::path::DataPath;
 use bytepath_engine::workload::{
     self, Actor, Detail, Direction, FlowEnd, Gate, Group, Progress, Recorder, Workload,
 };
+use bytepath_host::spawn_thread;
 use bytepath_record::wire::{OPENING, Request};
 use bytepath_record::{Cell, Fault, ProvenWitness, Role};
 use bytepath_sys::{thread, uring};
@@ -61,10 +62,7 @@ impl Engine {
         let (opened, wait_open) = channel();
         let (start, wait_start) = channel();
         let name = format!("{}/{}", assignment.role, assignment.connection.index());
-        std::thread::Builder::new()
-            .name(name.clone())
-            .spawn(move || life(assignment, &opened, &wait_start))
-            .map_err(|e| Fault::system(format!("cannot start thread {name}"), &e))?;
+        spawn_thread(&name, move || life(assignment, &opened, &wait_start))?;
         match wait_open.recv_timeout(OPENING) {
             Ok(Ok(tid)) => Ok(Engine { tid, start }),
             Ok(Err(fault)) => Err(fault),

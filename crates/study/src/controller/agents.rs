@@ -2,7 +2,7 @@
 //! user cancels.
 
 use bytepath_host::testbed::Deployment;
-use bytepath_host::{AgentPipe, Host, build_of, own_build};
+use bytepath_host::{AgentPipe, Host, build_of, own_build, spawn_thread};
 use bytepath_record::wire::{Call, Hello, LONGEST_PREFACE, Ping, Reply, Request, SYNC, read_line};
 use bytepath_record::{Fault, FaultKind, Role, SCHEMA_VERSION};
 use std::collections::VecDeque;
@@ -306,10 +306,8 @@ impl Line {
         events: Sender<(Role, AgentEvent)>,
     ) -> Result<Line, Fault> {
         let AgentPipe { to_agent, from_agent } = pipe;
-        std::thread::Builder::new()
-            .name("agent-pipe".into())
-            .spawn(move || read_replies(from_agent, &|event| events.send((role, event)).is_ok()))
-            .map_err(|e| Fault::system("cannot start a thread", &e))?;
+        let notify = move |event| events.send((role, event)).is_ok();
+        spawn_thread("agent-pipe", move || read_replies(from_agent, &notify))?;
         Ok(Line(to_agent))
     }
 

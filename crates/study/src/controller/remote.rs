@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_refused() {
+    fn refuses_ambiguous_networks() {
         let one = host(&[("eth0", "192.168.0.1", 24), ("eth1", "10.0.0.1", 24)]);
         let other = host(&[("eth0", "192.168.0.2", 24), ("eth1", "10.0.0.2", 24)]);
         let said = |known, all: &[Vec<HostAddress>; 2]| common(known, all).unwrap_err().to_string();

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_pair_measured_stays_next_to_its_shard() {
+    fn keeps_the_study_of_another_pair_beside_the_shard() {
         let folder = tempfile::tempdir().unwrap();
         let begin = || {
             fs::create_dir(folder.path().join("shard-0")).unwrap();

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_read_by_line_whatever_the_reason_says() {
+    fn reads_tasks_by_line_with_any_reason() {
         // Made up, in the form that is requested.
         let text = "1|PENDING||Resources\n0|RUNNING|n[0-1]|None\nN/A|RUNNING|n2|None\n\n\
                     2|FAILED|n0,n1|a|b\n";
