@@ -3,7 +3,7 @@
 use super::testbed_args::TestbedArgs;
 use bytepath_record::Fault;
 use bytepath_spec::{TestbedChoice, parse_kernel};
-use bytepath_study::{DEFAULT_TESTBED, HostSelection, parse_testbed};
+use bytepath_study::{HostSelection, default_testbed};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ impl DeploymentArgs {
         if let Some(device) = &self.device {
             return Ok(HostSelection::Device(device.clone()));
         }
-        let choice = self.testbed()?.map_or_else(|| parse_testbed(DEFAULT_TESTBED), Ok)?;
+        let choice = self.testbed()?.map_or_else(default_testbed, Ok)?;
         HostSelection::on(choice, self.kernel.as_deref().map(parse_kernel).transpose()?)
     }
 }

@@ -150,6 +150,6 @@ impl CommandRunner {
                 }
             }
         }
-        Ok(Outcome { output, errors, ended: session.last_words(0) })
+        Ok(Outcome { output, errors, ended: session.exit_report(0) })
     }
 }

@@ -1,4 +1,4 @@
-//! What paths ask of a card that only hardware used to have, run for real: zcrx and devmem
+//! What paths ask of a NIC that only hardware used to have, run for real: zcrx and devmem
 //! over the software NIC of `modules/zcnic`, under the names of the drivers that can do it,
 //! with trouble on demand. Without qemu, or without the module, these are skipped and reported.
 
@@ -15,7 +15,7 @@ use std::process::Command;
 
 const BED: &str = "vm:nic=zcnic";
 
-/// Names of drivers, the trouble that each card makes, what it counts of that, and what is
+/// Names of drivers, the trouble that each NIC makes, what it counts of that, and what is
 /// set first to prepare it.
 const CARDS: [[&str; 4]; 4] = [
     ["fbnic", "zcnic.drop=150", "rx_asked_to_drop", "tcp-data-split=on hds-thresh=0"],
@@ -37,7 +37,7 @@ const BUFFERED: f64 = 6.0 * 1024.0 * 1024.0;
 
 #[test]
 fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
-    let Some(_machine) = able_with_cards() else { return };
+    let Some(_machine) = able_with_nics() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("cards.toml"), folder.path().join("study"));
     let kernels = CARDS.map(|[driver, trouble, ..]| {
@@ -102,7 +102,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
 }
 
 /// Paths that want two queues, with rings, queues and an area too small for what arrives, and one
-/// that maps pages of a card.
+/// that maps pages of a NIC.
 const NARROW: [&str; 4] = [
     "zcrx:queues=2,rq=16",
     "zcrx:queues=2,completions=4",
@@ -111,8 +111,8 @@ const NARROW: [&str; 4] = [
 ];
 
 #[test]
-fn flows_are_spread_over_queues_and_what_runs_over_is_named() {
-    let Some(_machine) = able_with_cards() else { return };
+fn spreads_flows_over_queues_and_names_overflows() {
+    let Some(_machine) = able_with_nics() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("queues.toml"), folder.path().join("study"));
     let experiment = format!(
@@ -162,7 +162,7 @@ fn flows_are_spread_over_queues_and_what_runs_over_is_named() {
 fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     // Its settings are those of this host, which other tests must find unchanged.
     let _alone = bytepath_testing::alone();
-    if !has_cards() {
+    if !has_nics() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
@@ -244,17 +244,17 @@ fn driver(trial: &Trial, counter: &str) -> f64 {
     card(trial, &format!("nic.driver.{counter}"))
 }
 
-/// A reading of both cards of a trial, added up.
+/// A reading of both NICs of a trial, added up.
 fn card(trial: &Trial, metric: &str) -> f64 {
     let of = trial.readings.iter().filter(|reading| reading.metric == metric);
     of.filter(|reading| matches!(reading.scope, Scope::Link(..))).map(|reading| reading.value).sum()
 }
 
-/// On the testbed `ports`, inside a guest, whose cards outlive the study. What a receiver had
+/// On the testbed `ports`, inside a guest, whose NICs outlive the study. What a receiver had
 /// bound and held goes with it: the next study has the queue, over IPv6.
 #[test]
-fn a_prepared_card_is_restored_after_its_study_was_killed() {
-    let Some(_machine) = able_with_cards() else { return };
+fn restores_a_prepared_nic_after_its_study_was_killed() {
+    let Some(_machine) = able_with_nics() else { return };
     let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
     let guest = CommandRunner::boot("debian:newest", own, &[(DOUBLE, &double)], true).unwrap();
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path zcrx \
@@ -291,7 +291,7 @@ fn a_prepared_card_is_restored_after_its_study_was_killed() {
     by_a_context(&guest);
 }
 
-/// Flows that a context of RSS spreads come by its queues and no others, also after the card was
+/// Flows that a context of RSS spreads come by its queues and no others, also after the NIC was
 /// lent and restored.
 fn by_a_context(guest: &CommandRunner) {
     guest.output_of(&format!("{DOUBLE} context zcnic1 1 2"));
@@ -313,12 +313,12 @@ fn by_a_context(guest: &CommandRunner) {
     assert!(came[1] > 100.0 && came[2] > 100.0 && came[0] + came[3] < 20.0, "{came:?}: {shown}");
 }
 
-/// A turn at the machine, if guests can have cards on it.
-fn able_with_cards() -> Option<Share> {
-    has_cards().then(able)?
+/// A turn at the machine, if guests can have NICs on it.
+fn able_with_nics() -> Option<Share> {
+    has_nics().then(able)?
 }
 
-fn has_cards() -> bool {
+fn has_nics() -> bool {
     let choice = spec::parse_testbed(BED, &testbed_spec(testbed::CATALOG)).unwrap();
     let bed = crate::guests::testbed().configured(&choice.options).unwrap().unwrap();
     match bed.probe() {

@@ -34,7 +34,7 @@ fn found(words: &[&str], paths: &[&str]) -> Vec<(Trial, Hops)> {
 
 /// One boot, as many drains as there are.
 #[test]
-fn a_guest_takes_in_what_its_host_sends_and_no_frame_is_missing() {
+fn guest_receives_every_frame_of_its_host() {
     let Some(_machine) = able() else { return };
     let words = [
         "--testbed",

@@ -98,7 +98,7 @@ fn a_guest_that_panics_as_it_boots_is_reported_with_its_console() {
 }
 
 #[test]
-fn a_guest_that_hangs_as_it_boots_is_waited_for_as_long_as_was_said() {
+fn waits_for_a_hanging_guest_until_its_limit() {
     let Some(_machine) = able_alone() else { return };
     // cli; hlt; jmp to the hlt.
     let image = made_up_kernel("about to hang", &[0xfa, 0xf4, 0xeb, 0xfd]);

@@ -311,7 +311,7 @@ fn two_guests_are_two_machines_with_a_wire() {
 }
 
 #[test]
-fn a_kernel_that_is_not_there_is_named() {
+fn names_a_missing_kernel() {
     let output = bytepath(&["run", "--testbed", "vm", "--path", "socket", "--kernel", "/no/such"]);
     let text = shown(&output);
     assert!(!output.status.success() && text.contains("/no/such"), "{text}");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// are one crate's, so no manifest keeps one entry from using another.
 const CATALOGUES: &[(&str, &str, &str)] = &[
     ("crates/engine/src/path/catalog.rs", "crates/engine/src/path", "crate::path"),
-    ("crates/host/src/testbed/mod.rs", "crates/host/src/testbed", "crate::testbed"),
+    ("crates/host/src/testbed/catalog.rs", "crates/host/src/testbed", "crate::testbed"),
     ("crates/meter/src/catalog.rs", "crates/meter/src", "crate"),
     ("crates/report/src/catalog.rs", "crates/report/src/formats", "crate::formats"),
 ];

@@ -149,7 +149,7 @@ fn the_witness_page_overrules_a_path_that_claims_too_much() {
 }
 
 #[test]
-fn what_is_requested_by_name_must_run() {
+fn named_paths_must_run() {
     let folder = tempfile::tempdir().unwrap();
     let (study, result) = run(&plan(&["honest", "absent"], &folder.path().join("s")));
     let fault = result.unwrap_err();

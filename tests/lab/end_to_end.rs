@@ -97,7 +97,7 @@ fn zero_copy_is_proven_and_silent_copies_are_found() {
 }
 
 #[test]
-fn a_receiver_that_cannot_map_says_copied() {
+fn receiver_that_cannot_map_reports_copied() {
     let _shared = shared();
     // An MTU whose segments are not whole pages: nothing can be mapped.
     let study = run_paths(&["splice"], &["--link", "wire:mtu=1500"]);
@@ -107,7 +107,7 @@ fn a_receiver_that_cannot_map_says_copied() {
 }
 
 #[test]
-fn what_is_discarded_is_counted_and_compared_with_nothing_that_is_delivered() {
+fn discarded_bytes_are_not_compared_with_delivered_ones() {
     let _shared = shared();
     let study = run_paths(&["socket", "splice+discard"], &["--blocks", "2"]);
     for trial in study.trials.iter().filter(|t| t.cell.0 == "splice+discard") {
@@ -142,7 +142,7 @@ fn exchanges_whose_bytes_are_discarded_are_still_counted() {
 }
 
 #[test]
-fn bytes_that_are_discarded_cannot_be_verified_and_that_is_said_before_the_study() {
+fn refuses_to_verify_discarded_bytes_before_the_study() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
     let asked = ["--path", "socket+discard", "--stream", "touch=verify"];
@@ -230,7 +230,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing() {
 }
 
 #[test]
-fn a_quiet_run_says_nothing_but_its_report() {
+fn quiet_run_prints_only_its_report() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let said = |name: &str, more: &[&str]| {
@@ -286,7 +286,7 @@ fn a_killed_peer_is_a_failed_trial_with_its_reason() {
 }
 
 #[test]
-fn a_full_disk_is_named_and_what_was_written_stays() {
+fn names_a_full_disk_and_keeps_written_trials() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");

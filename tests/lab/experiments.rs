@@ -16,7 +16,7 @@ use std::process::Command;
 const TINY: &[&str] = &["--blocks", "1", "--warm-up", "100ms", "--window", "300ms"];
 
 #[test]
-fn every_shipped_experiment_loads_and_says_what_it_answers() {
+fn shipped_experiments_load_and_state_their_question() {
     let files = shipped();
     assert!(files.len() >= 6, "{files:?}");
     for file in files {
@@ -116,7 +116,7 @@ fn small_experiments_run_for_real() {
 }
 
 #[test]
-fn what_this_host_cannot_do_is_a_row_with_its_reason() {
+fn unavailable_cells_are_rows_with_a_reason() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let file = write(
@@ -216,7 +216,7 @@ fn a_sliced_study_continues_with_the_block_that_was_lost() {
 }
 
 #[test]
-fn ctrl_c_says_how_to_go_on() {
+fn ctrl_c_prints_how_to_resume() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), LONG);

@@ -22,7 +22,7 @@ fn a_study_continues_without_its_outputs() {
 }
 
 #[test]
-fn a_second_signal_names_what_stays() {
+fn second_signal_names_settings_that_stay() {
     isolated(module_path!(), "inside_a_second_signal");
 }
 
@@ -169,7 +169,7 @@ fn inside_a_group() {
 }
 
 #[test]
-#[ignore = "started in a namespace by a_second_signal_names_what_stays"]
+#[ignore = "started in a namespace by second_signal_names_settings_that_stay"]
 fn inside_a_second_signal() {
     let host = Host::new();
     let before = host.look();

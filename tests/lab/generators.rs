@@ -129,7 +129,7 @@ fn frames_into_a_tap_are_found_again() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_before_the_study() {
+fn refuses_impossible_generators_before_the_study() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("study");
     let run = |words: &[&str]| {

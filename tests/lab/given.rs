@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 use std::fs;
 
 #[test]
-fn a_link_that_is_there_is_set_as_each_cell_asks() {
+fn sets_an_existing_link_for_each_cell() {
     isolated(module_path!(), "inside_each_cell_has_its_link");
 }
 
 #[test]
-#[ignore = "started in a namespace by a_link_that_is_there_is_set_as_each_cell_asks"]
+#[ignore = "started in a namespace by sets_an_existing_link_for_each_cell"]
 fn inside_each_cell_has_its_link() {
     let dir = tempfile::tempdir().unwrap();
     let hosts = [Place::new(dir.path(), "sender"), Place::new(dir.path(), "receiver")];

@@ -32,7 +32,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn a_made_up_gpu_is_read_and_held_for_the_study() {
+fn reads_a_fake_gpu_and_keeps_it_awake() {
     let folder = tempfile::tempdir().unwrap();
     if !driver(folder.path()) {
         return;
@@ -86,7 +86,7 @@ fn a_made_up_gpu_is_read_and_held_for_the_study() {
 }
 
 #[test]
-fn without_a_gpu_the_meter_and_the_study_say_why() {
+fn meter_and_study_report_a_missing_gpu() {
     let bytepath = |words: &[&str]| {
         text(&Command::new(env!("CARGO_BIN_EXE_bytepath")).args(words).output().unwrap())
     };

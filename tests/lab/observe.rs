@@ -138,7 +138,7 @@ fn ignored(signals: &str, under: &str) -> u64 {
 }
 
 #[test]
-fn what_is_ignored_stays_ignored_for_the_program() {
+fn program_inherits_ignored_signals() {
     let observed = format!("{} observe --sample none --", env!("CARGO_BIN_EXE_bytepath"));
     for (signals, bits) in
         [("USR1", 0x200), ("INT HUP QUIT", 0x7), ("INT PIPE TERM", 0x5002), ("PIPE", 0x1000)]

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 #[test]
-fn retransmissions_are_the_first_thing_said_of_a_lossy_link() {
+fn reports_retransmissions_of_a_lossy_link_first() {
     let folder = tempfile::tempdir().unwrap();
     // One of a hundred full frames from the client is lost.
     let Some(wire) = Wire::new(folder.path(), 100) else { return };
@@ -52,7 +52,7 @@ fn retransmissions_are_the_first_thing_said_of_a_lossy_link() {
 }
 
 #[test]
-fn a_small_receive_buffer_is_what_the_sender_waited_for() {
+fn sender_waits_for_a_small_receive_buffer() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let Some(wire) = Wire::new(folder.path(), u64::MAX) else { return };

@@ -191,7 +191,7 @@ fn a_trickle_comes_in_while_it_sends() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_the_study() {
+fn reports_impossible_requests_before_the_study() {
     let refused = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
         let (code, _, stderr) = said(command.arg("run").args(arguments));

@@ -100,7 +100,7 @@ fn frames_cross_a_veth_pair_into_rings() {
 }
 
 #[test]
-fn what_a_sink_leaves_is_where_it_was_left() {
+fn accounts_for_frames_that_a_sink_leaves() {
     if unavailable() {
         return;
     }
@@ -214,7 +214,7 @@ fn counters_sleeps_and_profiles_of_both_ends_explain_the_rate() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn refuses_impossible_requests_by_name() {
     if unavailable() {
         return;
     }

@@ -248,7 +248,7 @@ fn the_witness_tells_references_from_copies() {
 }
 
 #[test]
-fn senders_account_for_what_they_did() {
+fn senders_account_for_their_bytes() {
     let ledger = |tx| trial(&Setup::new(tx, "socket")).tx.ledger;
     assert_eq!(ledger("socket").copied_share(), 1.0);
     assert_eq!(ledger("sendfile").not_copied_share(), 1.0);
@@ -279,7 +279,7 @@ fn whole_pages_are_mapped_and_not_copied() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_read_and_said_to_be_copied() {
+fn unmappable_bytes_are_read_and_labelled_copied() {
     for tx in ["socket", "sendfile"] {
         let end = trial(&Setup {
             max_segment: Some(PAGE_SEGMENTS),
@@ -428,7 +428,7 @@ fn a_shutdown_from_outside_frees_a_waiting_receiver() {
 }
 
 #[test]
-fn halves_that_do_not_exist_are_not_there_and_sizes_that_cannot_be_are_refused() {
+fn refuses_missing_halves_and_impossible_sizes() {
     let half = |name, role| path::find(path::CATALOG, name).unwrap().half(role);
     for tx in ["sendfile", "splice", "msg-zerocopy", "uring-zc"] {
         assert!(half(tx, Role::Sender).is_some() && half(tx, Role::Receiver).is_none(), "{tx}");

@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 #[test]
-fn a_polling_thread_runs_where_it_was_asked_to() {
+fn polling_thread_runs_on_the_requested_cpu() {
     let Some(_alone) = able("pins kernel threads") else { return };
     for cpu in cpus() {
         let cell = cell("socket", "wire", &format!("two-cores,softirq={cpu}"));
@@ -103,7 +103,7 @@ fn the_softirqs_of_the_senders_device_are_placed_as_well() {
 }
 
 #[test]
-fn workers_of_io_uring_are_placed_or_the_report_says_that_there_are_none() {
+fn places_io_uring_workers_or_reports_that_there_are_none() {
     let Some(_alone) = able("runs io_uring") else { return };
     // The pinning itself is tested where it is done; here the stream goes on with it.
     let trial = run(&cell("uring", "wire", "two-cores,io-wq=receiver"));
@@ -123,7 +123,7 @@ fn workers_of_io_uring_are_placed_or_the_report_says_that_there_are_none() {
 }
 
 #[test]
-fn what_cannot_be_placed_is_refused_with_its_reason() {
+fn refuses_impossible_placements_with_the_reason() {
     for (cores, link, reason) in [
         ("two-cores,softirq=4000", "wire", "CPU 4000 does not exist or may not be used (softirq)"),
         ("two-cores,vhost=0", "wire", "no path of this cell has a vhost thread to place"),
@@ -144,7 +144,7 @@ fn what_cannot_be_placed_is_refused_with_its_reason() {
 }
 
 #[test]
-fn an_experiment_may_say_a_placement_as_a_table() {
+fn experiments_accept_placements_as_tables() {
     let file = std::env::temp_dir().join(format!("bytepath-placement-{}.toml", std::process::id()));
     let write = |cores: &str| std::fs::write(&file, format!("[factors]\npath='socket'\n{cores}\n"));
     let plan = |cores: &str| {

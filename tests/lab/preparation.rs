@@ -1,6 +1,6 @@
-//! What a path asks of the card that its flows come by, made for its trials and for no
-//! others: with a card that is a folder of files, a fake testbed, and paths that look at
-//! the card when they are opened. Both agents are threads of this process.
+//! What a path asks of the NIC that its flows come by, made for its trials and for no
+//! others: with a NIC that is a folder of files, a fake testbed, and paths that look at
+//! the NIC when they are opened. Both agents are threads of this process.
 
 use crate::threads::{self, MadeUp, Silent, made_up, socket};
 use bytepath::connection::Connection;
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// The card: a file for its MTU and one for its threads.
+/// The NIC: a file for its MTU and one for its threads.
 static CARD: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in [
@@ -44,7 +44,7 @@ static CARD: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     dir
 });
 
-/// What the card says: MTU and threads.
+/// What the NIC says: MTU and threads.
 fn card() -> (String, String) {
     let read = |name: &str| {
         let path = CARD.path().join("sys/class/net/eth0").join(name);
@@ -63,7 +63,7 @@ fn journal() -> PathBuf {
     CARD.path().join("state/journal")
 }
 
-/// One test at a time has the card.
+/// One test at a time has the NIC.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -76,7 +76,7 @@ fn a_baseline_that_requires_something_is_rehearsed_with_it() {
     assert_eq!(card(), ("1500".into(), "0".into()));
 }
 
-/// A study with the card at the receiver.
+/// A study with the NIC at the receiver.
 fn conducted(plan: &Plan) -> Study {
     let _shared = shared();
     let stop = AtomicBool::new(false);
@@ -93,7 +93,7 @@ fn conducted(plan: &Plan) -> Study {
 }
 
 #[test]
-fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
+fn prepares_the_nic_only_for_cells_that_request_it() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let names = ["plain", "wanting", "refused", "unwilling"];
@@ -105,7 +105,7 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
         study.trials.iter().filter(|trial| trial.cell.0 == name).collect()
     };
     let measured = |trial: &&&Trial| trial.status == TrialStatus::Measured;
-    // Each path looked at the card when it was opened, and refuses to run if it is not
+    // Each path looked at the NIC when it was opened, and refuses to run if it is not
     // what it is to be.
     assert_eq!(of("plain").iter().filter(measured).count(), 3, "{:?}", of("plain"));
     assert_eq!(of("wanting").iter().filter(measured).count(), 3, "{:?}", of("wanting"));
@@ -140,7 +140,7 @@ fn a_card_is_prepared_for_those_cells_that_ask_and_for_no_others() {
 }
 
 #[test]
-fn the_interrupts_of_a_card_go_where_the_cell_wants_its_softirqs() {
+fn moves_interrupts_to_the_softirq_cpu_of_the_cell() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let plan = threads::plan(&["placed"], 1, 1, folder.path());
@@ -172,7 +172,7 @@ fn rendered(study: &Study) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Both agents as threads of this process, and a card at the receiver.
+/// Both agents as threads of this process, and a NIC at the receiver.
 struct OneCard;
 
 impl Testbed for OneCard {
@@ -208,7 +208,7 @@ static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "un
 
 impl MadeUp for Asking {
     fn prepare(&self, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
-        // Only the receiver has a card.
+        // Only the receiver has a NIC.
         assert_eq!((wire.device, wire.driver, wire.queues), ("eth0", "paper", 4));
         let lines: &[&str] = match self.0 {
             "wanting" => &["mtu eth0 4148", "threaded-napi eth0 on"],
@@ -244,7 +244,7 @@ impl MadeUp for Asking {
 }
 
 impl Asking {
-    /// What the card and the journal look like when this is opened.
+    /// What the NIC and the journal look like when this is opened.
     fn look(&self) -> Result<(), Fault> {
         if self.0 == "placed" {
             return Ok(());

@@ -19,12 +19,12 @@ const V6: [&str; 2] = ["fd09::1", "fd09::2"];
 const NOBODY: &str = "02:00:00:00:00:99";
 
 #[test]
-fn bytes_that_arrive_go_as_the_study_says() {
+fn measures_between_hosts_that_reach_each_other() {
     isolated(module_path!(), "inside_bytes_arrive");
 }
 
 #[test]
-#[ignore = "started in a namespace by bytes_that_arrive_go_as_the_study_says"]
+#[ignore = "started in a namespace by measures_between_hosts_that_reach_each_other"]
 fn inside_bytes_arrive() {
     let Some(lab) = Lab::joined() else { return };
     for addresses in [V4, V6] {
@@ -81,13 +81,13 @@ fn inside_clocks_far_apart() {
 }
 
 #[test]
-fn what_does_not_arrive_is_said_in_words() {
-    isolated(module_path!(), "inside_what_does_not_arrive");
+fn explains_why_bytes_do_not_arrive() {
+    isolated(module_path!(), "inside_bytes_do_not_arrive");
 }
 
 #[test]
-#[ignore = "started in a namespace by what_does_not_arrive_is_said_in_words"]
-fn inside_what_does_not_arrive() {
+#[ignore = "started in a namespace by explains_why_bytes_do_not_arrive"]
+fn inside_bytes_do_not_arrive() {
     let Some(lab) = Lab::joined() else { return };
     let refused = |addresses, words: &str| {
         let output = lab.run(addresses, "end0");

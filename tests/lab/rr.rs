@@ -80,7 +80,7 @@ fn a_lost_datagram_fails_the_trial_by_name() {
 }
 
 #[test]
-fn what_datagrams_cannot_do_is_refused_before_the_study() {
+fn refuses_unsupported_datagram_requests_before_the_study() {
     for (path, workload, more, what) in [
         ("plain", "rr:request=64K", "", "does not fit into a datagram"),
         ("plain", "rr", ",congestion=reno", "no congestion control"),

@@ -20,7 +20,7 @@ fn a_study_puts_back_what_it_set() {
 }
 
 #[test]
-fn what_others_change_meanwhile_is_named() {
+fn names_foreign_changes_during_a_study() {
     isolated(module_path!(), "inside_a_change_is_named");
 }
 
@@ -152,7 +152,7 @@ fn inside_a_study_puts_back() {
 }
 
 #[test]
-#[ignore = "started in a namespace by what_others_change_meanwhile_is_named"]
+#[ignore = "started in a namespace by names_foreign_changes_during_a_study"]
 fn inside_a_change_is_named() {
     let host = Host::new();
     let mut study = host.study("disturbed", "1s", &[]);

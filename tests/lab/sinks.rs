@@ -23,7 +23,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 #[test]
-fn a_macvtap_hands_over_every_frame_or_says_that_it_dropped_it() {
+fn macvtap_delivers_every_frame_or_counts_the_drop() {
     if unavailable() {
         return;
     }
@@ -219,12 +219,12 @@ fn inside_a_device_has_a_program() {
 }
 
 #[test]
-fn a_tap_without_permission_is_refused_with_what_would_help() {
+fn refuses_taps_without_permission_with_a_remedy() {
     isolated(module_path!(), "inside_a_tap_without_permission");
 }
 
 #[test]
-#[ignore = "started in namespaces by a_tap_without_permission_is_refused_with_what_would_help"]
+#[ignore = "started in namespaces by refuses_taps_without_permission_with_a_remedy"]
 fn inside_a_tap_without_permission() {
     if unavailable() {
         return;

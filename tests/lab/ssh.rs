@@ -79,13 +79,13 @@ fn inside_a_doctor() {
 }
 
 #[test]
-fn what_ssh_refuses_is_said_before_the_study() {
-    isolated(module_path!(), "inside_what_ssh_refuses");
+fn reports_refusals_of_ssh_before_the_study() {
+    isolated(module_path!(), "inside_refusals_of_ssh");
 }
 
 #[test]
-#[ignore = "started in a namespace by what_ssh_refuses_is_said_before_the_study"]
-fn inside_what_ssh_refuses() {
+#[ignore = "started in a namespace by reports_refusals_of_ssh_before_the_study"]
+fn inside_refusals_of_ssh() {
     let Some(lab) = Lab::new() else { return };
     let said = |receiver: &str| {
         let output = lab.bytepath(&["paths", "--sender", "ssh://sender", "--receiver", receiver]);

@@ -108,7 +108,7 @@ fn the_receiving_cpu_is_root_s_to_choose_and_a_note_otherwise() {
 }
 
 #[test]
-fn a_queue_is_there_when_it_is_requested() {
+fn sets_the_requested_qdisc() {
     if unavailable() {
         return;
     }
@@ -170,7 +170,7 @@ fn a_killed_agent_takes_its_end_of_the_link_with_it() {
         bed.link(&wire_like()).unwrap();
         let pid: i32 = bed.ask(victim, "pid").parse().unwrap();
         kill(pid);
-        assert_eq!(bed.raised.host(victim).last_words(), "killed by signal 9 (SIGKILL)");
+        assert_eq!(bed.raised.host(victim).exit_report(), "killed by signal 9 (SIGKILL)");
         // The survivor's device goes when the kernel has freed the namespace.
         let gone = || bed.ask(victim.peer(), &format!("device {device}")) == "none";
         wait_until("the peer's namespace is freed", gone);
@@ -304,7 +304,7 @@ impl Bed {
     fn link_on(&mut self, settings: &LinkSettings, cpu: Option<u32>) -> Result<Vec<String>, Fault> {
         let mut notes = Vec::new();
         for role in Role::ALL {
-            let end = self.raised.host(role).link_end(settings, cpu).unwrap();
+            let end = self.raised.host(role).attachment().end(settings, cpu).unwrap();
             let end = LinkEnd { second: role == Role::Receiver, ..end };
             let end = serde_json::to_string(&end).unwrap();
             let answer = self.ask(role, &format!("link {end}"));
@@ -320,7 +320,7 @@ impl Bed {
             text.split(' ').map(|word| word.parse().unwrap()).collect()
         };
         let before = count(self);
-        let address = self.raised.host(Role::Receiver).address().unwrap();
+        let address = self.raised.host(Role::Receiver).attachment().address().unwrap();
         let port = self.ask(Role::Receiver, &format!("listen {address}"));
         self.ask(Role::Sender, &format!("send {address}:{port} {bytes}"));
         assert_eq!(self.ask(Role::Receiver, "received"), bytes.to_string());

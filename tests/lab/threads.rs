@@ -2,7 +2,7 @@
 //! loopback TCP between them. And what studies on it share: plans, paths that are made up.
 
 use bytepath::connection::{Connection, KERNEL_TCP, Transport};
-use bytepath::host::{Adapter, AgentPipe, Host};
+use bytepath::host::{Adapter, AgentPipe, Attachment, Host};
 use bytepath::meter::Meter;
 use bytepath::path::{self, DataPath, Wire};
 use bytepath::record::wire::Nic;
@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
-/// Agents that know these paths and meters, and no cards.
+/// Agents that know these paths and meters, and no NICs.
 pub struct InProcess {
     pub paths: &'static [&'static DataPath],
     pub meters: &'static [&'static Meter],
@@ -104,7 +104,7 @@ pub fn plan(paths: &[&str], flows: u32, blocks: u32, folder: &Path) -> Plan {
     Plan::bare(cells, CellId(paths[0].to_owned()), schedule, folder)
 }
 
-/// Starts both agents; they know these paths and meters. `nic` is the receiver's card.
+/// Starts both agents; they know these paths and meters. `nic` is the receiver's NIC.
 pub fn start(
     paths: &'static [&'static DataPath],
     meters: &'static [&'static Meter],
@@ -130,16 +130,14 @@ impl Host for Thread {
     fn take_pipe(&mut self) -> AgentPipe {
         self.pipe.take().unwrap()
     }
-    fn address(&self) -> Option<IpAddr> {
-        Some(Ipv4Addr::LOCALHOST.into())
-    }
-    fn device(&self) -> Option<String> {
-        None
+    fn attachment(&self) -> &Attachment {
+        const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        &Attachment::Given { address: Some(LOOPBACK), device: None }
     }
     fn adapter(&self) -> Adapter {
         self.adapter.clone()
     }
-    fn last_words(&mut self) -> String {
+    fn exit_report(&mut self) -> String {
         "its thread ended".into()
     }
 }

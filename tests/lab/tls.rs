@@ -29,7 +29,7 @@ fn the_program_encrypts_streams_and_exchanges() {
 }
 
 #[test]
-fn what_cannot_be_encrypted_says_why() {
+fn reports_why_paths_cannot_encrypt() {
     let folder = tempfile::tempdir().unwrap();
     let says = |path: &str, stream: &str, words: &[&str]| {
         let output = run(&["--path", path, "--stream", stream], &folder.path().join("none"));
@@ -59,7 +59,7 @@ fn what_cannot_be_encrypted_says_why() {
 }
 
 #[test]
-fn the_doctor_says_what_can_be_encrypted() {
+fn doctor_reports_tls_support() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
     let output = command.args(["doctor", "--json"]).output().unwrap();
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -75,7 +75,7 @@ fn the_doctor_says_what_can_be_encrypted() {
 }
 
 #[test]
-fn what_the_program_encrypts_is_not_on_the_wire_in_the_clear() {
+fn program_tls_sends_no_plaintext() {
     if !rustix::process::geteuid().is_root() {
         skip!("not root, which a packet socket takes");
         return;

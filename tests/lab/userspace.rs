@@ -83,7 +83,7 @@ fn one_frame_stands_for_many_segments() {
 }
 
 #[test]
-fn what_is_lost_or_overtaken_is_sent_again() {
+fn resends_lost_and_reordered_packets() {
     if unavailable() {
         return;
     }
@@ -115,7 +115,7 @@ fn requests_are_answered_by_and_to_the_kernels_tcp() {
 }
 
 #[test]
-fn what_it_cannot_keep_is_refused_before_the_study() {
+fn refuses_unsupported_requests_before_the_study() {
     if unavailable() {
         return;
     }

@@ -214,7 +214,7 @@ fn huge_pages_hold_the_area_where_some_are_set_aside() {
 }
 
 #[test]
-fn the_ledger_is_what_the_kernel_counted() {
+fn ledger_equals_the_counts_of_the_kernel() {
     let Some(zcrx) = zcrx() else { return };
     for tx in ["socket", "uring", "uring-zc"] {
         let ended = stream(zcrx, &cell(MIB, MIB, tx, &[], 1), 8 * MIB);
@@ -381,7 +381,7 @@ fn a_ring_that_is_dropped_in_the_middle_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_needs_a_nic_is_refused_without_one() {
+fn refuses_paths_that_need_a_nic() {
     let Some(zcrx) = zcrx() else { return };
     let cell = cell(MIB, MIB, "socket", &[("rx-buf-len", "8K")], 1);
     let (_tx, rx) = connect(1).remove(0);
@@ -392,7 +392,7 @@ fn what_needs_a_nic_is_refused_without_one() {
 
 /// Attempts are reported, whatever their outcome.
 #[test]
-fn zcrx_says_what_this_host_can_or_lacks() {
+fn zcrx_reports_what_the_host_supports() {
     let tried: Vec<&Attempt> =
         facts().attempts.iter().filter(|attempt| attempt.name.starts_with("zcrx.")).collect();
     for Attempt { name, outcome } in &tried {

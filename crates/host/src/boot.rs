@@ -106,10 +106,10 @@ impl Boot<'_> {
         talk.send(SCRIPT.as_bytes())?;
         let asks = talk.line(BEGINNING)?;
         let machine = asks.strip_prefix("asks from ").ok_or_else(|| refused(&asks))?;
-        let own = rustix::system::uname();
-        let own = own.machine().to_string_lossy();
-        if machine != own {
-            let why = format!("it is a {machine} machine, and this bytepath is for {own}");
+        let local = rustix::system::uname();
+        let local = local.machine().to_string_lossy();
+        if machine != local {
+            let why = format!("it is a {machine} machine, and this bytepath is for {local}");
             return Err(Trouble::Refused(why));
         }
         let path = self.program.to_str().filter(|text| !text.contains('\n')).unwrap_or("");
@@ -173,18 +173,15 @@ impl Trouble {
         match self {
             Trouble::Fault(fault) => fault,
             Trouble::Ended => {
-                let how = process.last_words();
-                let text = format!("no shell started on {host}: {how}");
-                Fault::new(FaultKind::PeerLost, text).remedy(remedy(&how))
+                let how = process.exit_report();
+                Fault::peer_lost(format!("no shell started on {host}: {how}")).remedy(remedy(&how))
             }
             Trouble::Silent(time) => {
-                let text = format!("{host} was silent for {} s", time.as_secs());
-                Fault::new(FaultKind::PeerLost, text)
+                Fault::peer_lost(format!("{host} was silent for {} s", time.as_secs()))
             }
             Trouble::Stopped => Fault::new(FaultKind::Interrupted, "interrupted by the user"),
             Trouble::Refused(why) => {
-                let text = format!("cannot start an agent on {host}: {why}");
-                Fault::new(FaultKind::Unsupported, text).remedy(
+                Fault::unsupported(format!("cannot start an agent on {host}: {why}")).remedy(
                     "install this bytepath there, in the PATH, or use one that \
                      runs on every distribution: make static",
                 )
@@ -199,7 +196,7 @@ fn refused(line: &str) -> Trouble {
 
 /// What usually helps, by the last words of ssh(1).
 fn remedy(words: &str) -> &'static str {
-    let known = [
+    let hints = [
         (
             "Host key verification failed",
             "run ssh to it once by hand: its key is new or has changed",
@@ -210,8 +207,8 @@ fn remedy(words: &str) -> &'static str {
         ("timed out", "is it up, and does the firewall allow ssh?"),
         ("No route to host", "is it up, and is there a route to it?"),
     ];
-    let known = known.iter().find(|(mark, _)| words.contains(mark));
-    known.map_or("try the command by hand: it must run `sh` there", |(_, remedy)| remedy)
+    let hints = hints.iter().find(|(mark, _)| words.contains(mark));
+    hints.map_or("try the command by hand: it must run `sh` there", |(_, remedy)| remedy)
 }
 
 /// The pipes to a shell, read with timeouts.
@@ -269,11 +266,11 @@ fn await_ready(
         if stop.load(Ordering::Relaxed) {
             return Err(Trouble::Stopped);
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Err(Trouble::Silent(timeout));
         }
-        let wait = left.min(LOOK);
+        let wait = remaining.min(LOOK);
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&fd, what)], Some(&wait)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
@@ -341,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_copied() {
+    fn uses_an_installed_program_without_a_copy() {
         let host = Folder::new();
         let own = host.program("bytepath", &agent("1+a"));
         let found = host.boot("echo Welcome; exec sh", &boot(&own, "1+a"));
@@ -378,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_there_is_named() {
+    fn names_what_is_wrong_on_the_host() {
         let host = Folder::new();
         let said = |script: &str, copy: &str| {
             let program = elsewhere(&host, copy);

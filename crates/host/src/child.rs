@@ -1,13 +1,15 @@
 //! An agent that is a child process: its pipes, its last output, its guaranteed end.
 
 use super::host::AgentPipe;
-use super::tail::Tail;
+use bytepath_record::Fault;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long an agent may take to end after its standard input was closed, and
@@ -76,12 +78,12 @@ impl AgentProcess {
     }
 
     /// How it ended, in words; it may take a moment to.
-    pub fn last_words(&mut self) -> String {
-        self.last_words_within(GRACE)
+    pub fn exit_report(&mut self) -> String {
+        self.exit_report_within(GRACE)
     }
 
     /// How it ended, in words, if it does within this time.
-    pub fn last_words_within(&mut self, time: Duration) -> String {
+    pub fn exit_report_within(&mut self, time: Duration) -> String {
         let Some(status) = self.wait(time) else {
             return "still running".to_string();
         };
@@ -102,9 +104,11 @@ impl AgentProcess {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let deadline = Instant::now() + timeout;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout =
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: remaining.as_secs() as i64,
+                tv_nsec: remaining.subsec_nanos().into(),
+            };
             let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
             match poll(&mut fds, Some(&timeout)) {
                 Err(rustix::io::Errno::INTR) => continue,
@@ -190,6 +194,132 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
+/// An agent that is a process of this machine. The agent comes first, because fields
+/// are dropped in order: the thread has to outlive it.
+pub struct LocalAgent {
+    pub process: AgentProcess,
+    _parent: Arc<ParentThread>,
+}
+
+impl LocalAgent {
+    /// Starts some, in this order, on a thread that lives as long as any of them.
+    pub fn start<const N: usize>(
+        start: impl FnOnce() -> Result<[AgentProcess; N], Fault> + Send + 'static,
+    ) -> Result<[LocalAgent; N], Fault> {
+        let (parent, processes) = ParentThread::start(start)?;
+        let parent = Arc::new(parent);
+        Ok(processes.map(|process| LocalAgent { process, _parent: parent.clone() }))
+    }
+}
+
+/// Ties agents to its holder. To be dropped after them.
+struct ParentThread {
+    /// Dropped to let the thread go.
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ParentThread {
+    fn start<T: Send + 'static>(
+        start: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    ) -> Result<(ParentThread, T), Fault> {
+        let (end, ended) = mpsc::channel::<()>();
+        let (started, result) = mpsc::sync_channel(1);
+        let keep = move || {
+            let _ = started.send(start());
+            let _ = ended.recv();
+        };
+        let thread = spawn_thread("agent-parent", keep)?;
+        let parent = ParentThread { end: Some(end), thread: Some(thread) };
+        let started = result
+            .recv()
+            .map_err(|_| Fault::failed("the thread that starts the agents ended early"))??;
+        Ok((parent, started))
+    }
+}
+
+/// Starts a thread of this name.
+pub fn spawn_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Fault> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread.map_err(|e| Fault::system(format!("cannot start thread {name}"), &e))
+}
+
+impl Drop for ParentThread {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The last bytes of a stream, read by a thread of their own, so that the process that
+/// writes much never blocks.
+pub struct Tail {
+    state: Mutex<State>,
+    changed: Condvar,
+    capacity: usize,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: VecDeque<u8>,
+    ended: bool,
+}
+
+impl Tail {
+    /// Follows a pipe to its end and keeps the last `capacity` bytes of it.
+    /// Without a pipe it has ended already.
+    pub fn of(pipe: Option<impl Read + Send + 'static>, capacity: usize) -> Arc<Tail> {
+        let state = Mutex::new(State { ended: pipe.is_none(), ..State::default() });
+        let tail = Arc::new(Tail { state, changed: Condvar::new(), capacity });
+        if let Some(pipe) = pipe {
+            let follower = tail.clone();
+            std::thread::spawn(move || follower.follow(pipe));
+        }
+        tail
+    }
+
+    /// What is kept; bytes that are not UTF-8 are replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(self.lock().bytes.make_contiguous()).into_owned()
+    }
+
+    /// The last line with something to say, once the pipe is at its end (a
+    /// process that inherited it may hold it open; that is waited for no longer
+    /// than `timeout`).
+    pub fn last_line(&self, timeout: Duration) -> Option<String> {
+        self.await_end(timeout);
+        let hint = "note: run with `RUST_BACKTRACE";
+        let telling = |line: &&str| !line.is_empty() && !line.starts_with(hint);
+        self.text().lines().map(str::trim).rfind(telling).map(str::to_string)
+    }
+
+    /// Waits for the end of the pipe, at most that long.
+    pub fn await_end(&self, timeout: Duration) {
+        drop(self.changed.wait_timeout_while(self.lock(), timeout, |state| !state.ended));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn follow(&self, mut pipe: impl Read) {
+        let mut buffer = [0u8; 1024];
+        while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+            let bytes = &mut self.lock().bytes;
+            bytes.extend(buffer.iter().take(n));
+            let excess = bytes.len().saturating_sub(self.capacity);
+            bytes.drain(..excess);
+        }
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,13 +332,13 @@ mod tests {
     }
 
     #[test]
-    fn last_words_say_how_it_ended_and_what_it_said() {
+    fn exit_report_has_the_status_and_the_last_line() {
         let mut agent = shell("echo first >&2; echo 'disk on fire' >&2; echo >&2; exit 3");
-        assert_eq!(agent.last_words(), "exited with code 3: disk on fire");
-        assert_eq!(agent.last_words(), "exited with code 3: disk on fire");
-        assert_eq!(shell("kill -9 $$").last_words(), "killed by signal 9 (SIGKILL)");
+        assert_eq!(agent.exit_report(), "exited with code 3: disk on fire");
+        assert_eq!(agent.exit_report(), "exited with code 3: disk on fire");
+        assert_eq!(shell("kill -9 $$").exit_report(), "killed by signal 9 (SIGKILL)");
         let panic = "echo 'the cause' >&2; echo 'note: run with `RUST_BACKTRACE=1`' >&2; exit 101";
-        assert_eq!(shell(panic).last_words(), "exited with code 101: the cause");
+        assert_eq!(shell(panic).exit_report(), "exited with code 101: the cause");
     }
 
     #[test]
@@ -216,12 +346,12 @@ mod tests {
         let mut agent = shell("yes noise | head -n 200000 >&2; echo end >&2");
         let mut pipe = agent.take_pipe();
         pipe.from_agent.read_to_end(&mut Vec::new()).unwrap();
-        assert_eq!(agent.last_words(), "exited with code 0: end");
+        assert_eq!(agent.exit_report(), "exited with code 0: end");
         assert!(agent.stderr.text().len() <= TAIL);
     }
 
     #[test]
-    fn an_agent_ends_at_end_of_input_even_if_its_pipe_is_held() {
+    fn agent_ends_at_end_of_input_despite_other_holders_of_its_pipe() {
         let mut agent = shell("cat");
         let mut pipe = agent.take_pipe();
         pipe.to_agent.write_all(b"hello\n").unwrap();

@@ -71,8 +71,7 @@ fn make_macvtap(end: &LinkEnd, below: &str) -> Result<Vec<OwnedFd>, Fault> {
 
 fn settings(end: &LinkEnd) -> Result<&TapSettings, Fault> {
     end.settings.tap.as_ref().ok_or_else(|| {
-        let text = "a descriptor end without tap settings";
-        Fault::new(FaultKind::System, text).remedy("report this as a bug")
+        Fault::failed("a descriptor end without tap settings").remedy("report this as a bug")
     })
 }
 
@@ -81,7 +80,7 @@ fn has_flags(what: &str, queues: &[OwnedFd], flags: u32) -> Result<(), Fault> {
         let now = tap::flags(queue).map_err(|e| refused("reading the flags of a tap", &e))?;
         if now & flags != flags {
             let text = format!("{what}: its flags are {now:#x} after {flags:#x} were set");
-            return Err(Fault::new(FaultKind::Unsupported, text));
+            return Err(Fault::unsupported(text));
         }
     }
     Ok(())
@@ -104,12 +103,11 @@ fn take_messages(settings: &TapSettings, queues: &[OwnedFd]) -> Result<(), Fault
 fn flags(settings: &TapSettings, known: u32) -> Result<u32, Fault> {
     if settings.backpressure && known & tap::BACKPRESSURE == 0 {
         let text = "this kernel's taps have no back-pressure (IFF_BACKPRESSURE)";
-        return Err(Fault::new(FaultKind::Unsupported, text)
-            .remedy("use Linux 7.3 or later, or backpressure=off"));
+        return Err(Fault::unsupported(text).remedy("use Linux 7.3 or later, or backpressure=off"));
     }
-    let wanted =
+    let requested =
         [(settings.backpressure, tap::BACKPRESSURE), (settings.vnet_header, tap::VNET_HDR)];
-    Ok(wanted.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag))
+    Ok(requested.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag))
 }
 
 fn cannot_make(what: &str, error: &io::Error) -> Fault {
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_tap_from_being_made_has_a_remedy() {
+    fn failed_taps_have_a_remedy() {
         for (code, remedy) in [
             (libc::EOPNOTSUPP, "modprobe macvtap"),
             (libc::EEXIST, "already exists"),

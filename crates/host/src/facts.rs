@@ -2,8 +2,9 @@
 //! tried here, and nothing can fail: what a host does not show is left out.
 
 use bytepath_record::{Facts, Privileges};
+use bytepath_sys::attribute::{self, names, text as read};
 use bytepath_sys::cgroup::{self, Limits};
-use bytepath_sys::{Roots, attribute};
+use bytepath_sys::{Roots, hwmon, pmu, powercap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -176,10 +177,7 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     }
     let engines = attribute::names(&roots.sys.join("bus/dsa/devices"));
     keep("device.dsa".into(), (!engines.is_empty()).then(|| engines.join(" ")));
-    for (name, value) in super::nic::settings(&roots.sys.join("class/net")) {
-        keep(name, Some(value));
-    }
-    for (name, value) in super::card::settings(roots) {
+    for (name, value) in super::nics::settings(roots) {
         keep(name, Some(value));
     }
     settings
@@ -193,7 +191,7 @@ fn built_in(roots: &Roots) -> BTreeMap<String, String> {
     let options = options.into_iter().map(|(name, value)| (format!("config.{name}"), value));
     let ipmi = roots.sys.join("class/ipmi/ipmi0").exists();
     let ipmi = ipmi.then(|| ("device.ipmi".to_owned(), "there".to_owned()));
-    let sources = super::energy::settings(&roots.sys).into_iter().chain(ipmi);
+    let sources = settings(&roots.sys).into_iter().chain(ipmi);
     states.chain(options).chain(sources).filter(|(_, value)| !value.is_empty()).collect()
 }
 
@@ -204,15 +202,6 @@ fn nodes(sys: &Path) -> Vec<(u32, PathBuf)> {
     let online = read(&folder.join("online")).map(|text| attribute::list(&text));
     let nodes = online.filter(|nodes| nodes.len() > 1).unwrap_or_default().into_iter();
     nodes.map(|node| (node, folder.join(format!("node{node}")))).collect()
-}
-
-/// A small text file, without the white space around it. What is not UTF-8 is
-/// replaced; what is longer than any such file is cut.
-pub(super) fn read(path: &Path) -> Option<String> {
-    const LONGEST: u64 = 1 << 20;
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).trim().to_string())
 }
 
 /// Names and contents of the files in a folder.
@@ -226,9 +215,9 @@ fn entries(folder: &Path) -> Vec<(String, String)> {
 /// What an attribute says of all CPUs; one word where they agree.
 fn of_all(cpus: &Path, attribute: &str) -> Option<String> {
     let folders = std::fs::read_dir(cpus).ok()?.flatten();
-    let found: BTreeSet<String> =
+    let values: BTreeSet<String> =
         folders.filter_map(|folder| read(&folder.path().join(attribute))).collect();
-    Some(found.into_iter().collect::<Vec<_>>().join(" "))
+    Some(values.into_iter().collect::<Vec<_>>().join(" "))
 }
 
 /// The idle states that a CPU may enter, with what leaving one takes:
@@ -296,11 +285,11 @@ fn privileges(status: &str, uid_map: &str) -> Privileges {
     let euid = field(status, "Uid").and_then(|ids| ids.split_whitespace().nth(1));
     let effective = field(status, "CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok());
     let mask = effective.unwrap_or(0);
-    let held = CAPABILITIES.iter().filter(|(bit, _)| mask >> bit & 1 == 1);
+    let granted = CAPABILITIES.iter().filter(|(bit, _)| mask >> bit & 1 == 1);
     Privileges {
         euid: euid.and_then(|id| id.parse().ok()).unwrap_or(u32::MAX),
         user_namespace: is_mapped(uid_map),
-        capabilities: held.map(|(_, name)| name.to_string()).collect(),
+        capabilities: granted.map(|(_, name)| name.to_string()).collect(),
     }
 }
 
@@ -329,6 +318,60 @@ fn kernel_option(line: &str) -> Option<(String, String)> {
         None => line.strip_prefix("CONFIG_")?.split_once('=')?,
     };
     OPTIONS.contains(&name).then(|| (name.to_string(), value.trim_matches('"').to_string()))
+}
+
+/// Settings by name, as the host prints them.
+pub type Fingerprint = BTreeMap<String, String>;
+
+/// Facts that change by themselves while a study runs: a congestion control's
+/// module is loaded when a socket requests it, and devices come with modules.
+const PASSING: &[&str] = &["net.ipv4.tcp_available_congestion_control", "device."];
+
+/// Sysctls, clock source, governors, idle states, the CPUs of every interrupt, and
+/// attributes, rings, queues, offloads and queueing disciplines of the network
+/// NICs: what the doctor reads, as far as it can be changed, and what moves
+/// packets.
+pub fn fingerprint(roots: &Roots) -> Fingerprint {
+    let passing = |name: &str| PASSING.iter().any(|passing| name.starts_with(passing));
+    let mut all = adjustable(roots);
+    all.retain(|name, _| !passing(name));
+    for irq in names(&roots.proc.join("irq")) {
+        let path = roots.proc.join("irq").join(&irq).join("smp_affinity_list");
+        all.extend(read(&path).map(|cpus| (format!("irq.{irq}.cpus"), cpus)));
+    }
+    all
+}
+
+/// What differs between two looks at a host, each in words that name it:
+/// "net.core.rmem_max was 212992 and is 67108864".
+pub fn differences(before: &Fingerprint, now: &Fingerprint) -> Vec<String> {
+    let both: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let changed = both.into_iter().filter(|name| before.get(*name) != now.get(*name));
+    let text = |value: Option<&String>| value.map_or("not there".to_owned(), String::clone);
+    changed
+        .map(|name| format!("{name} was {} and is {}", text(before.get(name)), text(now.get(name))))
+        .collect()
+}
+
+/// Facts of the sources that are there: names of RAPL's zones, events of perf's PMU
+/// `power`, sensors that show the whole machine.
+pub(crate) fn settings(sys: &Path) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let mut keep = |name: &str, values: Vec<String>| {
+        if !values.is_empty() {
+            all.push((name.to_owned(), values.join(", ")));
+        }
+    };
+    let zones = powercap::zones(sys);
+    let denied = |zone: &&powercap::Zone| File::open(zone.energy()).is_err();
+    keep("power.rapl.denied", zones.iter().filter(denied).map(|zone| zone.name.clone()).collect());
+    keep("power.rapl", zones.into_iter().map(|zone| zone.name).collect());
+    let events = pmu::offered(sys, "power");
+    keep("power.perf", events.into_iter().map(|event| event.name).collect());
+    let clock = pmu::offered(sys, "msr").into_iter().filter(|event| event.name == "aperf");
+    keep("perf.aperf", clock.map(|event| event.name).collect());
+    keep("power.hwmon", hwmon::whole(sys).iter().map(hwmon::Sensor::name).collect());
+    all
 }
 
 #[cfg(test)]
@@ -422,5 +465,32 @@ mod tests {
             kernel_option(&text);
             kernel_option(&format!("# CONFIG_{text}"));
         }
+    }
+
+    #[test]
+    fn changes_are_named() {
+        let of = |pairs: &[(&str, &str)]| -> Fingerprint {
+            pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+        };
+        let before = of(&[("clocksource", "tsc"), ("irq.24.cpus", "0-1"), ("x", "1")]);
+        let now = of(&[("clocksource", "hpet"), ("x", "1"), ("y", "2")]);
+        assert_eq!(
+            differences(&before, &now),
+            [
+                "clocksource was tsc and is hpet",
+                "irq.24.cpus was 0-1 and is not there",
+                "y was not there and is 2",
+            ]
+        );
+        assert!(differences(&now, &now).is_empty());
+    }
+
+    #[test]
+    fn this_host_holds_still() {
+        let roots = Roots::real();
+        let one = fingerprint(&roots);
+        assert!(one.contains_key("net.ipv4.tcp_rmem") && one.contains_key("clocksource"));
+        assert!(one.keys().any(|name| name.starts_with("irq.")), "{one:?}");
+        assert!(!one.keys().any(|name| name.starts_with("config.")), "{one:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! A host as the controller uses it: an agent, its pipe and its place on the link.
 
-use bytepath_record::LinkSettings;
+use super::LocalAgent;
 use bytepath_record::wire::{LinkEnd, Nic};
+use bytepath_record::{LinkSettings, TapSettings};
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,20 +18,10 @@ pub trait Host: Send {
 
     /// How an agent that went away ended, in words: "killed by signal 9
     /// (SIGKILL)", "exited with code 1: THE LAST LINE IT PRINTED".
-    fn last_words(&mut self) -> String;
+    fn exit_report(&mut self) -> String;
 
-    /// Its address on the link; `None` if the testbed does not know it.
-    fn address(&self) -> Option<IpAddr>;
-
-    /// Its network device on the link; `None` if the testbed does not know it.
-    fn device(&self) -> Option<String>;
-
-    /// What to ask of its agent so that its end of the link exists. `None` if the
-    /// link is not ours to make.
-    fn link_end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
-        let _ = (settings, softirq_cpu);
-        None
-    }
+    /// How it is attached to the link.
+    fn attachment(&self) -> &Attachment;
 
     /// What its device is.
     fn adapter(&self) -> Adapter {
@@ -43,7 +34,7 @@ pub trait Host: Send {
     }
 
     /// Ends a host that left a ping unanswered, and reports what it showed last.
-    fn give_up(&mut self) -> String {
+    fn kill_and_report(&mut self) -> String {
         format!("its agent did not answer a ping within {} s", self.silence().as_secs_f64())
     }
 
@@ -77,4 +68,114 @@ pub struct AgentPipe {
     pub to_agent: Box<dyn Write + Send>,
     /// What the agent writes.
     pub from_agent: Box<dyn Read + Send>,
+}
+
+/// Where a host is on the link.
+#[derive(Clone, Debug)]
+pub enum Attachment {
+    /// By an end that is made. Its settings are replaced by those of the cell.
+    Made(LinkEnd, HwGro),
+    /// By one of two ends in namespaces of one kernel.
+    Beside {
+        /// The end of a veth pair.
+        veth: LinkEnd,
+        /// What it is in place of that where the cell's link is a tap.
+        tap: Box<LinkEnd>,
+        /// The same of a veth pair that ends in a macvtap.
+        macvtap: Box<LinkEnd>,
+    },
+    /// By a device that is there, and stays as it is.
+    Given {
+        /// Its address; none leaves it to be found.
+        address: Option<IpAddr>,
+        /// Its name; none leaves it to the agent to find the one with the address.
+        device: Option<String>,
+    },
+}
+
+/// Which hardware GRO an end gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HwGro {
+    /// What the cell requests.
+    AsAsked,
+    /// None: the device hands on what it is given as it is.
+    Never,
+    /// Also with TSO: what crosses a tap whole is received whole only by a device that
+    /// takes large packets, which its driver calls hardware GRO (virtio_net).
+    WithTso,
+}
+
+impl Attachment {
+    /// The address; `None` if the testbed does not know it.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self {
+            Attachment::Made(end, _) | Attachment::Beside { veth: end, .. } => Some(end.address),
+            Attachment::Given { address, .. } => *address,
+        }
+    }
+
+    /// The network device; `None` if the testbed does not know it.
+    pub fn device(&self) -> Option<String> {
+        match self {
+            Attachment::Made(end, _) | Attachment::Beside { veth: end, .. } => {
+                Some(end.device.clone())
+            }
+            Attachment::Given { device, .. } => device.clone(),
+        }
+    }
+
+    /// What is requested of the agent so that its end of the link exists; `None` if the link is
+    /// not ours to make.
+    pub fn end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
+        let (end, hw_gro) = match self {
+            Attachment::Made(end, hw_gro) => (end, *hw_gro),
+            Attachment::Beside { veth, tap, macvtap } => {
+                let end = match settings.tap {
+                    Some(TapSettings { macvtap: true, .. }) => &**macvtap,
+                    Some(_) => &**tap,
+                    None => veth,
+                };
+                (end, HwGro::AsAsked)
+            }
+            Attachment::Given { .. } => return None,
+        };
+        let hw_gro = match hw_gro {
+            HwGro::AsAsked => settings.hw_gro,
+            HwGro::Never => false,
+            HwGro::WithTso => settings.hw_gro || settings.tso,
+        };
+        let settings = LinkSettings { hw_gro, ..settings.clone() };
+        Some(LinkEnd { settings, softirq_cpu, ..end.clone() })
+    }
+}
+
+/// An agent of this machine and its end of the link.
+pub struct ProcessHost {
+    pub agent: LocalAgent,
+    /// Where it is on the link.
+    pub attachment: Attachment,
+    /// What its device is.
+    pub adapter: Adapter,
+}
+
+impl Host for ProcessHost {
+    fn take_pipe(&mut self) -> AgentPipe {
+        self.agent.process.take_pipe()
+    }
+
+    fn close(&mut self) {
+        self.agent.process.close();
+    }
+
+    fn exit_report(&mut self) -> String {
+        self.agent.process.exit_report()
+    }
+
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    fn adapter(&self) -> Adapter {
+        self.adapter.clone()
+    }
 }

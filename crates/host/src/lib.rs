@@ -7,52 +7,35 @@
 //!
 //! Testbeds and hosts are used by the controller. What is done on a host itself is done by the
 //! agent there: its facts ([`survey`]), the doctor's rules ([`examine`]), its end of the link
-//! ([`link_end`]) and the steward of its settings ([`Steward`]). What bytes do on the way is no
+//! ([`link_end`]) and the steward of its settings ([`LocalSteward`]). What bytes do on the way is no
 //! business of this crate.
 
 #![forbid(unsafe_code)]
 
-mod attachment;
 mod boot;
 mod build;
-mod card;
 mod child;
 mod descriptors;
 mod doctor;
-mod energy;
 mod facts;
-mod fingerprint;
 pub mod guest;
-mod hops;
 mod host;
 mod link;
 mod namespace;
-mod nic;
-mod parent_thread;
-mod process_host;
-mod reset_tap;
-mod send_memory;
+mod nics;
 mod steward;
 mod sysctl;
-mod tail;
 pub mod testbed;
 
-pub use attachment::{Attachment, HwGro};
 pub use boot::{Boot, echoes};
 pub use build::{VERSION, of as build_of, own as own_build};
-pub use card::{Card, record as record_cards};
-pub use child::{AgentProcess, ending};
+pub use child::{AgentProcess, LocalAgent, Tail, ending, spawn_thread};
 pub use descriptors::link_end;
 pub use doctor::{Moment, examine, examine_dsa, examine_pair, moment};
-pub use facts::survey;
-pub use fingerprint::{Fingerprint, differences, fingerprint};
-pub use hops::hops;
-pub use host::{Adapter, AgentPipe, Host};
+pub use facts::{Fingerprint, differences, fingerprint, survey};
+pub use host::{Adapter, AgentPipe, Attachment, Host, HwGro, ProcessHost};
 pub use link::await_carrier;
 pub use namespace::{pair_of_agents, remedy};
-pub use nic::nic;
-pub use parent_thread::LocalAgent;
-pub use process_host::ProcessHost;
-pub use steward::{LocalSteward, Steward};
+pub use nics::{hops, nic};
+pub use steward::{LocalSteward, StewardCall};
 pub use sysctl::set_sysctls;
-pub use tail::Tail;

@@ -15,8 +15,8 @@
 //!   one, a full ring drops; with one, it holds the sender back (drivers/net/veth.c,
 //!   since Linux 6.16), as the ring of a NIC does.
 
-use super::reset_tap::reset_tap;
-use super::send_memory;
+use super::nics::is_set;
+use super::sysctl;
 use bytepath_record::wire::LinkEnd;
 use bytepath_record::{Fault, FaultKind, GRO, HW_GRO, LinkSettings};
 use bytepath_settings::offloads::is_tso;
@@ -24,7 +24,7 @@ use bytepath_sys::namespace::Sysfs;
 use bytepath_sys::netlink::{Limits, Link, Napi, Netlink, Veth};
 use bytepath_sys::{Roots, procfs, tap};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 /// How long the peer's end may take to appear.
@@ -45,7 +45,7 @@ pub(crate) fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
         None => found(&mut netlink, &end.device)?,
     };
     configure(&mut netlink, &link, end).map_err(|f| f.context(&end.device))?;
-    send_memory::limit(end.settings.wmem)?;
+    sysctl::limit(end.settings.wmem)?;
     if end.second {
         wait_for_carrier(&mut netlink, &end.device, end.timeout)?;
     }
@@ -65,7 +65,7 @@ fn check(end: &LinkEnd) -> Result<(), Fault> {
     let settings = &end.settings;
     if end.second && settings.threaded_napi && !settings.gro {
         let text = "threaded NAPI needs GRO: without it a veth device has no NAPI to thread";
-        return Err(Fault::new(FaultKind::Usage, text).remedy("set gro = true"));
+        return Err(Fault::usage(text).remedy("set gro = true"));
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ fn make_pair(
     if let Some(old) = netlink.link(&end.device).map_err(|e| refused(&what, &e))? {
         if old.kind != "veth" {
             let text = format!("{what}: a device of that name exists and is not a veth");
-            return Err(Fault::new(FaultKind::System, text));
+            return Err(Fault::failed(text));
         }
         netlink.delete_link(old.index).map_err(|e| refused(&what, &e))?;
     }
@@ -117,7 +117,7 @@ fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
 fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
     poll(&format!("looking for {name}"), TIMEOUT, || netlink.link(name))?.ok_or_else(|| {
         let text = format!("there is no device {name}");
-        Fault::new(FaultKind::System, text).remedy("set up the other end of the link first")
+        Fault::failed(text).remedy("set up the other end of the link first")
     })
 }
 
@@ -142,8 +142,7 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(TIMEOUT);
     poll(&what, timeout, || both(netlink))?.ok_or_else(|| {
         let text = format!("{what}: none within {} s", timeout.as_secs());
-        Fault::new(FaultKind::System, text)
-            .remedy("check that both ends are plugged in and run at the same speed")
+        Fault::failed(text).remedy("check that both ends are plugged in and run at the same speed")
     })
 }
 
@@ -236,11 +235,11 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
     let before = netlink.features(index).map_err(reading)?;
     if hw_gro && !before.changeable.iter().any(|name| name == HW_GRO) {
         let text = format!("this device has no hardware GRO ({HW_GRO} cannot be enabled)");
-        return Err(Fault::new(FaultKind::Unsupported, text)
+        return Err(Fault::unsupported(text)
             .remedy("use a NIC with hardware GRO; 'ethtool -k DEVICE' shows it"));
     }
     let concerned = before.changeable.iter().map(String::as_str);
-    let wanted: Vec<(&str, bool)> = concerned
+    let requested: Vec<(&str, bool)> = concerned
         .filter_map(|name| match name {
             GRO => Some((name, gro)),
             HW_GRO => Some((name, hw_gro)),
@@ -248,20 +247,19 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
             _ => None,
         })
         .collect();
-    netlink.set_features(index, &wanted).map_err(|e| refused("setting offload features", &e))?;
+    netlink.set_features(index, &requested).map_err(|e| refused("setting offload features", &e))?;
 
     let after = netlink.features(index).map_err(reading)?;
     let is_on = |name: &str| after.active.iter().any(|f| f == name);
     // With TSO off no kind of it may be left on, changeable or not.
-    let mut expected = wanted;
+    let mut expected = requested;
     expected.extend(after.active.iter().filter(|f| is_tso(f)).map(|f| (f.as_str(), tso)));
     expected.extend([(GRO, gro), (HW_GRO, hw_gro), ("tx-tcp-segmentation", tso)]);
     match expected.iter().find(|(name, on)| is_on(name) != *on) {
         None => Ok(()),
         Some((name, on)) => {
             let state = if *on { "off" } else { "on" };
-            let text = format!("the kernel keeps the offload feature {name} {state}");
-            Err(Fault::new(FaultKind::Unsupported, text))
+            Err(Fault::unsupported(format!("the kernel keeps the offload feature {name} {state}")))
         }
     }
 }
@@ -279,18 +277,18 @@ fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), F
     let settings = &end.settings;
     if let Some(kind) = discipline(&link, settings).filter(|kind| link.qdisc != *kind) {
         let text = format!("the queueing discipline is {} after it was set to {kind}", link.qdisc);
-        return Err(Fault::new(FaultKind::Unsupported, text));
+        return Err(Fault::unsupported(text));
     }
     match pairs.iter().find(|(_, wanted, has)| wanted.is_some() && wanted != has) {
         None => Ok(()),
         Some((name, wanted, None)) => {
             let text = format!("this kernel has no {name} (requested: {})", wanted.unwrap_or(0));
-            Err(Fault::new(FaultKind::Unsupported, text)
+            Err(Fault::unsupported(text)
                 .remedy("use Linux 6.3 or later, or leave gso_max and gro_max unset"))
         }
         Some((name, wanted, Some(has))) => {
             let text = format!("{name} is {has} after it was set to {}", wanted.unwrap_or(0));
-            Err(Fault::new(FaultKind::Unsupported, text))
+            Err(Fault::unsupported(text))
         }
     }
 }
@@ -328,7 +326,7 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
                     ));
                 }
                 Ok(Some(note)) if end.softirq_required => {
-                    return Err(Fault::new(FaultKind::Unsupported, note));
+                    return Err(Fault::unsupported(note));
                 }
                 pinned => notes.extend(pinned?),
             }
@@ -366,7 +364,7 @@ fn set_attribute(
         return Ok(());
     }
     let text = format!("{what} (/sys/{path}): reads '{now}' after '{value}' was written");
-    Err(Fault::new(FaultKind::Unsupported, text))
+    Err(Fault::unsupported(text))
 }
 
 /// Pins the kernel threads of the device's NAPI instances to a CPU.
@@ -395,7 +393,7 @@ fn pin_napi(
         }
     };
     if napis.is_empty() {
-        return Err(Fault::new(FaultKind::System, format!("{what}: the device has no NAPI")));
+        return Err(Fault::failed(format!("{what}: the device has no NAPI")));
     }
     for (name, thread) in napis {
         // The number is the initial PID namespace's. Only a thread of the right
@@ -403,7 +401,7 @@ fn pin_napi(
         let thread = thread.filter(|pid| is_called(*pid, &name));
         let pid = thread.and_then(|pid| Pid::from_raw(pid as i32)).ok_or_else(|| {
             let text = format!("{what}: the thread {name} cannot be seen from here");
-            Fault::new(FaultKind::Unsupported, text).remedy("run outside a PID namespace")
+            Fault::unsupported(text).remedy("run outside a PID namespace")
         })?;
         let fail = |e: io::Error| {
             refused(format!("{what} ({name})"), &e).remedy(match e.kind() {
@@ -414,13 +412,13 @@ fn pin_napi(
         if cpu as usize >= CpuSet::MAX_CPU {
             return Err(fail(io::Error::from_raw_os_error(libc::EINVAL)));
         }
-        let mut wanted = CpuSet::new();
-        wanted.set(cpu as usize);
-        sched_setaffinity(Some(pid), &wanted).map_err(|e| fail(e.into()))?;
+        let mut target = CpuSet::new();
+        target.set(cpu as usize);
+        sched_setaffinity(Some(pid), &target).map_err(|e| fail(e.into()))?;
         let set = sched_getaffinity(Some(pid)).map_err(|e| fail(e.into()))?;
-        if set != wanted {
+        if set != target {
             let text = format!("{what} ({name}): the kernel keeps another affinity");
-            return Err(Fault::new(FaultKind::Unsupported, text));
+            return Err(Fault::unsupported(text));
         }
     }
     Ok(None)
@@ -482,6 +480,53 @@ pub(super) fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault 
     fault
 }
 
+/// `GSO_LEGACY_MAX_SIZE` and `GRO_LEGACY_MAX_SIZE` (linux/netdevice.h): what devices
+/// begin with.
+const LEGACY_MAX_SIZE: u32 = 65536;
+
+/// Takes the device down and undoes what a link sets: addresses, limits, queueing
+/// discipline, RPS, threaded NAPI. MTU and offloads every link sets for itself.
+pub(crate) fn reset_tap(netlink: &mut Netlink, link: &Link, name: &str) -> Result<(), Fault> {
+    let failed = |what: &str| {
+        let what = format!("resetting {name}: {what}");
+        move |e| Fault::system(&what, &e)
+    };
+    netlink.set_down(link.index).map_err(failed("taking it down"))?;
+    netlink.remove_addresses(link.index).map_err(failed("removing its addresses"))?;
+    let limits = beginning(&link.limits);
+    if limits != Limits::default() {
+        netlink.set_limits(link.index, &limits).map_err(failed("its limits of GSO and GRO"))?;
+    }
+    match netlink.delete_root_qdisc(link.index) {
+        // There is none but the kernel's own.
+        Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => {}
+        deleted => deleted.map_err(failed("its queueing discipline"))?,
+    }
+    // Where sysfs cannot be mounted, none of this can have been set.
+    let Ok(sysfs) = Sysfs::open() else { return Ok(()) };
+    let device = format!("class/net/{name}");
+    let rps = (0..link.rx_queues).map(|queue| format!("{device}/queues/rx-{queue}/rps_cpus"));
+    for path in rps.chain([format!("{device}/threaded")]) {
+        // A kernel that does not have it has not set it.
+        if sysfs.read(&path).is_ok_and(|text| is_set(&text)) {
+            sysfs.write(&path, "0").map_err(failed(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Those limits that are not what devices begin with, to be set to that.
+fn beginning(now: &Limits) -> Limits {
+    let other =
+        |size: Option<u32>| size.filter(|size| *size != LEGACY_MAX_SIZE).map(|_| LEGACY_MAX_SIZE);
+    Limits {
+        gso: other(now.gso),
+        gro: other(now.gro),
+        gso_ipv4: other(now.gso_ipv4),
+        gro_ipv4: other(now.gro_ipv4),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -502,5 +547,19 @@ mod tests {
         let all = ["tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-accecn-segmentation"];
         assert!(all.iter().all(|name| is_tso(name)));
         assert!(!is_tso("tx-generic-segmentation") && !is_tso("tx-udp-segmentation"));
+    }
+
+    #[test]
+    fn only_limits_that_were_changed_are_set() {
+        let begun = Limits {
+            gso: Some(LEGACY_MAX_SIZE),
+            gro: Some(LEGACY_MAX_SIZE),
+            gso_ipv4: Some(LEGACY_MAX_SIZE),
+            gro_ipv4: None,
+        };
+        assert_eq!(beginning(&begun), Limits::default());
+        let changed = Limits { gro: Some(524_280), ..begun };
+        let set = Limits { gro: Some(LEGACY_MAX_SIZE), ..Limits::default() };
+        assert_eq!(beginning(&changed), set);
     }
 }

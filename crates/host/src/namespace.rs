@@ -4,8 +4,7 @@
 //! The namespaces are anonymous. They belong to the two agents and end with
 //! them, so that nothing can be left behind, no matter which process is killed.
 
-use super::child::AgentProcess;
-use super::parent_thread::LocalAgent;
+use super::child::{AgentProcess, LocalAgent};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::Roots;
 use bytepath_sys::namespace::{self, Enter, Refused, Step};
@@ -42,47 +41,46 @@ fn fault(refused: &Refused, program: &Path) -> Fault {
 }
 
 /// What would help, from what this host forbids.
-pub fn remedy(refused: &Refused, roots: &Roots) -> String {
-    let sysctl = |name: &str| -> Option<String> {
-        let text = std::fs::read_to_string(roots.proc.join("sys").join(name)).ok()?;
-        Some(text.trim().to_string())
+pub fn remedy(refused: &Refused, roots: &Roots) -> &'static str {
+    let is_set = |name: &str, value: &str| {
+        let text = std::fs::read_to_string(roots.proc.join("sys").join(name));
+        text.is_ok_and(|text| text.trim() == value)
     };
     let code = refused.error.raw_os_error().unwrap_or(0);
     match refused.step {
         Step::Device => match code {
-            libc::EOPNOTSUPP => "the kernel has no veth devices: modprobe veth, or a kernel with \
+            libc::EOPNOTSUPP => {
+                "the kernel has no veth devices: modprobe veth, or a kernel with \
                                  CONFIG_VETH"
-                .into(),
-            _ => "run as root with CAP_NET_ADMIN".into(),
+            }
+            _ => "run as root with CAP_NET_ADMIN",
         },
-        Step::Program => "check that the program exists and may be run".into(),
-        Step::DeathSignal => "run again: the parent ended while the testbed was starting".into(),
+        Step::Program => "check that the program exists and may be run",
+        Step::DeathSignal => "run again: the parent ended while the testbed was starting",
         _ if code == libc::EINVAL || code == libc::ENOSYS => {
-            "use a kernel with CONFIG_NET_NS and, to run without root, CONFIG_USER_NS".into()
+            "use a kernel with CONFIG_NET_NS and, to run without root, CONFIG_USER_NS"
         }
-        _ if sysctl("user/max_user_namespaces").as_deref() == Some("0") => {
-            "run as root, or allow user namespaces: sysctl user.max_user_namespaces=15000".into()
+        _ if is_set("user/max_user_namespaces", "0") => {
+            "run as root, or allow user namespaces: sysctl user.max_user_namespaces=15000"
         }
-        _ if sysctl("user/max_net_namespaces").as_deref() == Some("0") => {
-            "allow network namespaces: sysctl user.max_net_namespaces=15000".into()
+        _ if is_set("user/max_net_namespaces", "0") => {
+            "allow network namespaces: sysctl user.max_net_namespaces=15000"
         }
-        _ if sysctl("kernel/unprivileged_userns_clone").as_deref() == Some("0") => {
+        _ if is_set("kernel/unprivileged_userns_clone", "0") => {
             "run as root, or allow user namespaces: sysctl kernel.unprivileged_userns_clone=1"
-                .into()
         }
-        _ if sysctl("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") => {
+        _ if is_set("kernel/apparmor_restrict_unprivileged_userns", "1") => {
             "run as root, or allow user namespaces: sysctl \
              kernel.apparmor_restrict_unprivileged_userns=0"
-                .into()
         }
         _ if is_limit(&refused.error) => {
             "too many namespaces: end some, or raise user.max_net_namespaces and \
              user.max_user_namespaces"
-                .into()
         }
-        _ => "run as root; in a container, start it with CAP_SYS_ADMIN and CAP_NET_ADMIN and a \
+        _ => {
+            "run as root; in a container, start it with CAP_SYS_ADMIN and CAP_NET_ADMIN and a \
               seccomp profile that allows unshare (docker run --privileged)"
-            .into(),
+        }
     }
 }
 
@@ -111,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_remedy_names_what_this_host_forbids() {
+    fn remedy_names_what_the_host_forbids() {
         let cases = [
             ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
             ("user/max_net_namespaces", "0", "user.max_net_namespaces=15000"),
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_a_fault_that_names_it() {
+    fn names_a_missing_program() {
         let fault = pair_of_agents(Path::new("/no/such/bytepath")).err().unwrap();
         if fault.message.starts_with("testbed netns") {
             // The refusal itself is covered above.

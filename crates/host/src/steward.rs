@@ -2,50 +2,16 @@
 //! settings. It acts on the machine that it runs on and on no other; the steward of a host with
 //! a machine of its own is part of an agent there, and the controller reaches it by the pipe.
 
-use super::{doctor, facts, fingerprint};
-use crate::Fingerprint;
-use bytepath_record::{Fault, Finding, RestorationRow, SettingRecord, WantedSetting};
+use super::{doctor, facts};
+use bytepath_record::Fault;
+use bytepath_record::wire::{
+    ApplySettings, Call, CheckSettings, Examine, HoldGpu, PrepareSettings, PreviewSettings,
+    ReadFingerprint, RestoreLeftBehind, UndoAll, UndoPrepared,
+};
 use bytepath_settings::{self as settings, Applied, StateFolder, ThisMachine};
 use bytepath_sys::Roots;
 
-/// Keeps one machine as a study requires it. Dropping it restores everything.
-pub trait Steward: Send {
-    /// Makes settings, after restoring what an earlier run that died has left: the records of
-    /// the former, the rows of the latter.
-    fn apply(
-        &mut self,
-        settings: &[WantedSetting],
-    ) -> Result<(Vec<SettingRecord>, Vec<RestorationRow>), Fault>;
-
-    /// Makes more settings until [`Steward::undo_prepared`].
-    fn prepare(&mut self, settings: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault>;
-
-    /// Restores what was prepared.
-    fn undo_prepared(&mut self) -> Result<Vec<RestorationRow>, Fault>;
-
-    /// Restores everything.
-    fn undo_all(&mut self) -> Result<Vec<RestorationRow>, Fault>;
-
-    /// Restores what a run that died has left.
-    fn restore_left_behind(&mut self) -> Result<Vec<RestorationRow>, Fault>;
-
-    /// Fails if these settings could not be made. Nothing is changed.
-    fn check(&mut self, settings: &[WantedSetting]) -> Result<(), Fault>;
-
-    /// What these settings would change. Nothing is changed.
-    fn preview(&mut self, settings: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault>;
-
-    /// What the host is set to, by name.
-    fn fingerprint(&mut self) -> Result<Fingerprint, Fault>;
-
-    /// What would distort a measurement on the host.
-    fn examine(&mut self) -> Result<Vec<Finding>, Fault>;
-
-    /// Keeps the first GPU awake, if there is one, for as long as this steward's process lives.
-    fn hold_gpu(&mut self) -> Result<(), Fault>;
-}
-
-/// The steward of the machine that this process runs on.
+/// The steward of the machine that this process runs on. Dropping it restores everything.
 pub struct LocalSteward {
     place: StateFolder,
     roots: Roots,
@@ -68,60 +34,73 @@ impl LocalSteward {
     }
 }
 
-impl Steward for LocalSteward {
-    fn apply(
-        &mut self,
-        settings: &[WantedSetting],
-    ) -> Result<(Vec<SettingRecord>, Vec<RestorationRow>), Fault> {
+/// A call that a steward answers, here or by the pipe.
+pub trait StewardCall: Call {
+    const ANSWER: Answer<Self>;
+}
+
+type Answer<C> = fn(C, &mut LocalSteward) -> Result<<C as Call>::Reply, Fault>;
+
+impl StewardCall for ApplySettings {
+    const ANSWER: Answer<Self> = |call, steward| {
         // What was made before goes first: its lock is ours.
-        self.applied = None;
-        let (applied, rows) = Applied::apply(&self.place, self.machine(), settings)?;
+        steward.applied = None;
+        let (applied, rows) = Applied::apply(&steward.place, steward.machine(), &call.settings)?;
         let records = applied.records().to_vec();
-        self.applied = Some(applied);
+        steward.applied = Some(applied);
         Ok((records, rows))
-    }
+    };
+}
 
-    fn prepare(&mut self, settings: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        if self.applied.is_none() {
+impl StewardCall for PrepareSettings {
+    const ANSWER: Answer<Self> = |call, steward| {
+        if steward.applied.is_none() {
             // What an earlier run has left is reported where a study begins.
-            self.apply(&[])?;
+            ApplySettings::ANSWER(ApplySettings { settings: Vec::new() }, steward)?;
         }
-        self.applied.as_mut().map_or(Ok(Vec::new()), |applied| applied.prepare(settings))
-    }
+        steward.applied.as_mut().map_or(Ok(Vec::new()), |applied| applied.prepare(&call.settings))
+    };
+}
 
-    fn undo_prepared(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        Ok(self.applied.as_mut().map(Applied::unprepare).unwrap_or_default())
-    }
+impl StewardCall for UndoPrepared {
+    const ANSWER: Answer<Self> =
+        |_, steward| Ok(steward.applied.as_mut().map(Applied::unprepare).unwrap_or_default());
+}
 
-    fn undo_all(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        Ok(self.applied.take().map(Applied::undo).unwrap_or_default())
-    }
+impl StewardCall for UndoAll {
+    const ANSWER: Answer<Self> =
+        |_, steward| Ok(steward.applied.take().map(Applied::undo).unwrap_or_default());
+}
 
-    fn restore_left_behind(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        settings::restore(&self.place, self.machine())
-    }
+impl StewardCall for RestoreLeftBehind {
+    const ANSWER: Answer<Self> = |_, steward| settings::restore(&steward.place, steward.machine());
+}
 
-    fn check(&mut self, settings: &[WantedSetting]) -> Result<(), Fault> {
-        settings::feasible(self.machine(), settings)
-    }
+impl StewardCall for CheckSettings {
+    const ANSWER: Answer<Self> =
+        |call, steward| settings::feasible(steward.machine(), &call.settings);
+}
 
-    fn preview(&mut self, settings: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        Ok(settings::preview(self.machine(), settings))
-    }
+impl StewardCall for PreviewSettings {
+    const ANSWER: Answer<Self> =
+        |call, steward| Ok(settings::preview(steward.machine(), &call.settings));
+}
 
-    fn fingerprint(&mut self) -> Result<Fingerprint, Fault> {
-        Ok(fingerprint::fingerprint(&self.roots))
-    }
+impl StewardCall for ReadFingerprint {
+    const ANSWER: Answer<Self> = |_, steward| Ok(facts::fingerprint(&steward.roots));
+}
 
-    fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
-        let facts = facts::survey(&self.roots);
-        Ok(doctor::examine(&facts, &doctor::moment(&self.roots)))
-    }
+impl StewardCall for Examine {
+    const ANSWER: Answer<Self> = |_, LocalSteward { roots, .. }| {
+        Ok(doctor::examine(&facts::survey(roots), &doctor::moment(roots)))
+    };
+}
 
-    fn hold_gpu(&mut self) -> Result<(), Fault> {
+impl StewardCall for HoldGpu {
+    const ANSWER: Answer<Self> = |_, _| {
         // The context lives as long as this process. If there can be none, the cells that need
         // a GPU are refused with that reason.
         let _ = bytepath_sys::cuda::driver();
         Ok(())
-    }
+    };
 }

@@ -3,10 +3,10 @@
 //! goes back to its lender.
 
 use bytepath_record::{Fault, SysctlName};
-use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::{fs, io};
 
 /// Sets them; one that this namespace has not of its own is left alone.
 pub fn set_sysctls(values: &[(SysctlName, String)]) -> Result<(), Fault> {
@@ -32,12 +32,56 @@ fn set(file: &Path, value: &str) -> io::Result<()> {
     }
 }
 
+const PATH: &str = "/proc/sys/net/ipv4/tcp_wmem";
+
+/// What this namespace came with.
+static INITIAL: OnceLock<String> = OnceLock::new();
+
+/// Bounds the send buffers that TCP tunes by itself; none goes back to what the
+/// namespace came with. Sockets that exist keep what they have.
+pub(crate) fn limit(most: Option<u32>) -> Result<(), Fault> {
+    let fault = |e: std::io::Error| {
+        Fault::system(format!("limiting send buffers ({PATH})"), &e)
+            .remedy("add wmem=auto to the link, which keeps the kernel's limit")
+    };
+    let before = fs::read_to_string(PATH).map_err(fault)?;
+    let initial = INITIAL.get_or_init(|| before.clone());
+    let target = match most {
+        Some(most) => with_most(initial, most)?,
+        None => values(initial)?,
+    };
+    if values(&before)? == target {
+        return Ok(());
+    }
+    fs::write(PATH, target.map(|value| value.to_string()).join(" ")).map_err(fault)?;
+    let now = fs::read_to_string(PATH).map_err(fault)?;
+    if values(&now)? == target {
+        return Ok(());
+    }
+    Err(Fault::unsupported(format!("{PATH} reads '{}' after '{target:?}' was written", now.trim())))
+}
+
+/// Least, first and most bytes of a send buffer.
+fn values(text: &str) -> Result<[u64; 3], Fault> {
+    let all: Vec<u64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    all.try_into().map_err(|_| {
+        Fault::unsupported(format!("{PATH} contains '{}', not three numbers", text.trim()))
+    })
+}
+
+/// The first two values never go above the third.
+fn with_most(text: &str, most: u32) -> Result<[u64; 3], Fault> {
+    let most = u64::from(most);
+    let [least, first, _] = values(text)?;
+    Ok([least.min(most), first.min(most), most])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_left_alone_and_what_is_said_already_too() {
+    fn skips_missing_and_already_set_sysctls() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tcp_rmem");
         set(&file, "1 2 3").unwrap();
@@ -51,5 +95,18 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
         set(&file, "1 2 3").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "4096 87380 536870912");
+    }
+
+    #[test]
+    fn the_limit_replaces_the_third_value() {
+        assert_eq!(with_most("4096\t16384\t4194304\n", 1 << 20), Ok([4096, 16384, 1 << 20]));
+        assert_eq!(with_most("4096 16384 4194304", 8192), Ok([4096, 8192, 8192]));
+    }
+
+    #[test]
+    fn anything_else_is_named() {
+        for text in ["", "4096 16384", "a b c", "1 2 3 4"] {
+            assert!(values(text).unwrap_err().message.contains("tcp_wmem"), "{text}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What a host is and what it let us do: the input of every probe.
 
+use crate::{Fault, FaultKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -142,6 +143,20 @@ impl Support {
     /// The first of two refusals, or `Yes` if both can run.
     pub fn and(self, other: Support) -> Support {
         if self.is_yes() { other } else { self }
+    }
+
+    /// The fault of requiring it; `None` if it is there.
+    pub fn refusal(self) -> Option<Fault> {
+        let Support::No { reason, remedy } = self else { return None };
+        let remedy = Some(remedy).filter(|remedy| !remedy.is_empty());
+        Some(Fault { kind: FaultKind::Unsupported, message: reason, remedy })
+    }
+}
+
+/// What is not there because of a fault.
+impl From<Fault> for Support {
+    fn from(fault: Fault) -> Support {
+        Support::no(fault.message, fault.remedy.unwrap_or_default())
     }
 }
 

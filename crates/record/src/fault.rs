@@ -44,6 +44,27 @@ impl Fault {
         Fault { kind, message: message.into(), remedy: None }
     }
 
+    pub fn usage(message: impl Into<String>) -> Self {
+        Fault::new(FaultKind::Usage, message)
+    }
+
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Fault::new(FaultKind::Unsupported, message)
+    }
+
+    pub fn storage(message: impl Into<String>) -> Self {
+        Fault::new(FaultKind::Storage, message)
+    }
+
+    pub fn peer_lost(message: impl Into<String>) -> Self {
+        Fault::new(FaultKind::PeerLost, message)
+    }
+
+    /// A failure of no other kind, [`FaultKind::System`].
+    pub fn failed(message: impl Into<String>) -> Self {
+        Fault::new(FaultKind::System, message)
+    }
+
     /// Adds what the user can do about it.
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());

@@ -348,7 +348,7 @@ pub struct ClockReading {
 }
 
 /// What the meters of an agent measured in a window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WindowRecord {
     pub readings: Vec<Reading>,
     pub series: Vec<Series>,

@@ -20,14 +20,7 @@ mod sampling_rate;
 mod store;
 
 pub use agent::{ProgramSampler, copy_ceiling, of_program, survey as survey_this_host};
-pub use controller::{
-    Blocks, DEFAULT_TESTBED, Deployment, ExperimentRequest, HostFacts, HostSelection, Laboratory,
-    NicSettings, Observer, OpenTestbed, Outline, PairedStudy, PathsRequest, Plan, Prepared,
-    Preview, Progress as Reached, RunRequest, Stewards, catalogues, check, examine_host, from_file,
-    meter_requests, meters_for_header, nic_settings, own_program, parse_testbed, path_spec,
-    preparable, previewed, read_experiment, read_text, resume_study, run_study, survey,
-    testbed_spec, time_of_trial,
-};
+pub use controller::*;
 pub use store::{
     Hosts, HostsAfter, ProfiledCell, Studies, StudyWriter, ends, explanation, import_power,
     is_begun, load, merge, profiled_cell, read_studies, refuse_used, storage,

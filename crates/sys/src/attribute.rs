@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Longest text an attribute can have: the kernel gives it one page.
-const LONGEST: u64 = 64 << 10;
+/// Most bytes that are read: an attribute has one page, other files of `/proc` have more.
+const LONGEST: u64 = 1 << 20;
 
 /// The text of an attribute without the white space around it; `None` if it cannot be
 /// read. What is not UTF-8 is replaced.

@@ -3,9 +3,9 @@
 //! flags of the processor.
 
 use super::findings::Findings;
-use crate::facts::read;
 use bytepath_record::Finding;
 use bytepath_sys::Roots;
+use bytepath_sys::attribute::text as read;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -142,13 +142,13 @@ mod tests {
     ];
 
     #[test]
-    fn without_a_device_nothing_is_said_and_without_a_driver_that() {
+    fn reports_dsa_without_a_driver() {
         assert!(Made::new(&[]).said().is_empty());
         assert_eq!(Made::new(&PCI).said(), ["the DSA 0000:6a:01.0 has no driver"]);
     }
 
     #[test]
-    fn what_is_missing_is_named_until_nothing_is() {
+    fn reports_each_missing_step_of_dsa() {
         let made = Made::new(&PCI);
         let bus = "sys/bus/dsa/devices";
         made.set(&format!("{bus}/dsa0/pasid_enabled"), "0");

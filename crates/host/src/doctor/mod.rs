@@ -8,9 +8,9 @@ mod pair;
 pub use dsa::examine_dsa;
 pub use pair::examine_pair;
 
-use crate::facts::read;
 use bytepath_record::{Facts, Finding};
-use bytepath_sys::{Roots, attribute};
+use bytepath_sys::Roots;
+use bytepath_sys::attribute::{self, text as read};
 use findings::Findings;
 
 /// What a host is doing at the moment, in addition to what it is.
@@ -302,7 +302,7 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Findings) {
         match what {
             "pcie_width" | "pcie_speed" => {
                 let most = other(&format!("{what}_max"));
-                // A card that is asleep shows less than it has.
+                // A NIC that is asleep shows less than it has.
                 if let Some(most) = most.filter(|most| *most != value && other("speed").is_some()) {
                     all.distorts(
                         format!(

@@ -1,4 +1,4 @@
-//! How a card's settings affect a measurement: rules over the facts `nic.CARD.*`.
+//! How a NIC's settings affect a measurement: rules over the facts `nic.CARD.*`.
 
 use super::findings::Findings;
 use bytepath_record::{Facts, Severity};
@@ -20,7 +20,7 @@ const PACKETS: f64 = 0.9;
 /// Disciplines that delay or drop on purpose (tc(8)).
 const SHAPERS: &[&str] = &["htb", "tbf", "hfsc", "cake", "netem", "cbq"];
 
-/// What has to be said of every card whose settings are known.
+/// What has to be said of every NIC whose settings are known.
 pub(super) fn examine(facts: &Facts, all: &mut Findings) {
     let names = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
     let names = names.filter_map(|name| name.rsplit_once('.').map(|(card, _)| card));
@@ -68,11 +68,11 @@ impl Examined<'_> {
         if let Some((now, most)) =
             self.of_most("rx_ring").filter(|(now, most)| *now < RING.min(*most))
         {
-            let wanted = RING.min(most);
+            let target = RING.min(most);
             all.distorts(
                 format!("{card}: receive rings have {now} descriptors, {most} are possible"),
                 "a burst that the ring cannot hold is dropped by the card, and TCP slows down",
-                &format!("ethtool -G {card} rx {wanted}"),
+                &format!("ethtool -G {card} rx {target}"),
             );
         }
         if let Some((1, most)) = self.of_most("channels").filter(|(_, most)| *most > 1) {
@@ -109,7 +109,7 @@ impl Examined<'_> {
         }
     }
 
-    /// A bus that carries less than the card's link, though it is all that the card can do.
+    /// A bus that carries less than the NIC's link, though it is all that the NIC can do.
     fn bus(&self, all: &mut Findings) {
         let card = self.card;
         let number = |what: &str| self.setting(what)?.split(' ').next()?.parse::<f64>().ok();
@@ -129,18 +129,18 @@ impl Examined<'_> {
         }
     }
 
-    /// Huge pages that are all on other nodes than the card.
+    /// Huge pages that are all on other nodes than the NIC.
     fn huge_pages(&self, all: &mut Findings) {
         let (card, Some(node)) = (self.card, self.setting("node")) else { return };
         let pages = |name: &str| -> Option<u64> { self.facts.settings.get(name)?.parse().ok() };
-        let own = pages(&format!("numa.node{node}.hugepages.2M"));
+        let local = pages(&format!("numa.node{node}.hugepages.2M"));
         let named = self
             .facts
             .settings
             .keys()
             .filter(|name| name.starts_with("numa.node") && name.ends_with(".hugepages.2M"));
         let others: u64 = named.filter_map(|name| pages(name)).sum();
-        if own == Some(0) && others > 0 {
+        if local == Some(0) && others > 0 {
             all.distorts(
                 format!("{card} is on NUMA node {node}, and all {others} huge pages are elsewhere"),
                 "receive areas of zcrx and devmem move every byte across the interconnect",

@@ -1,9 +1,9 @@
-//! Differences between two hosts, or the cards at the ends of one link.
+//! Differences between two hosts, or the NICs at the ends of one link.
 
 use super::findings::Findings;
 use bytepath_record::{Facts, Finding, Role};
 
-/// Facts of a card that should be the same at both ends: name, what it is called.
+/// Facts of a NIC that should be the same at both ends: name, what it is called.
 const OF_CARDS: [(&str, &str); 4] = [
     ("driver", "driver"),
     ("driver_version", "version of the driver"),
@@ -12,7 +12,7 @@ const OF_CARDS: [(&str, &str); 4] = [
 ];
 
 /// What has to be said of two hosts together, the sender's first, where these devices join them.
-/// Of a host whose device is not known its only card is looked at.
+/// Of a host whose device is not known its only NIC is looked at.
 pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Finding> {
     let mut all = Findings::default();
     let [sender, receiver] = Role::ALL.map(|role| {
@@ -26,8 +26,8 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Fi
         for (what, name) in OF_CARDS {
             let both = of(facts, &card, what).zip(of(others, &other, what));
             // An in-tree driver has the kernel's version, which is reported below.
-            let own = |text: &String| *text != facts.kernel_release;
-            let apart = both.filter(|(here, there)| here != there && own(here));
+            let is_own_version = |text: &String| *text != facts.kernel_release;
+            let apart = both.filter(|(here, there)| here != there && is_own_version(here));
             let Some((here, there)) = apart else { continue };
             all.distorts(
                 format!("{name}: {here} of {card} (sender), {there} of {other} (receiver)"),
@@ -47,7 +47,7 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Fi
     all.0
 }
 
-/// The card of a host that has one.
+/// The NIC of a host that has one.
 fn only_card(facts: &Facts) -> Option<String> {
     let named = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
     let mut cards: Vec<&str> = named.filter_map(|name| Some(name.rsplit_once('.')?.0)).collect();

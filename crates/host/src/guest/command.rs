@@ -1,26 +1,24 @@
 //! For tests: a session that runs a program in the guest.
 
-use super::cards;
 use super::frame::GuestCommand;
-use bytepath_record::{Fault, FaultKind};
+use super::nics;
+use bytepath_record::Fault;
 use bytepath_sys::netlink::Netlink;
 use std::io;
 use std::process::{Child, Command, Stdio};
 
 /// Starts the program, with the guest's own loopback device up, and its
-/// cards there, if it has some.
+/// software NICs there, if it has some.
 pub(super) fn start(command: &GuestCommand) -> Result<Child, Fault> {
-    cards::present()?;
+    nics::ensure_loaded()?;
     let mut netlink = Netlink::new();
     let up = netlink.link("lo").and_then(|lo| {
         let lo = lo.ok_or(io::ErrorKind::NotFound)?;
         netlink.set_up(lo.index)
     });
     up.map_err(|e| Fault::system("bringing up the loopback device", &e))?;
-    let (program, arguments) = command
-        .words
-        .split_first()
-        .ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
+    let (program, arguments) =
+        command.words.split_first().ok_or_else(|| Fault::usage("no program is named"))?;
     let mut child = Command::new(program);
     child.args(arguments).envs(command.environment.iter().map(|(name, value)| (name, value)));
     child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

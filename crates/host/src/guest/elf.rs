@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_foreign_is_refused_and_never_a_panic() {
+    fn refuses_truncated_and_foreign_files() {
         let own = std::fs::read("/proc/self/exe").unwrap();
         for length in [0, 1, 63, 64, 4096, own.len() / 2] {
             let part = own.get(..length).unwrap();

@@ -42,7 +42,7 @@ pub enum Message {
 }
 
 /// What a guest reports about itself when it is up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
     /// Version and build of the program in it.
     pub build: String,
@@ -60,9 +60,10 @@ pub struct Ready {
 pub enum Layout {
     /// Two hosts: agents in namespaces of their own.
     Pair,
-    /// The same, each with one of two cards that are joined ([`super::CARDS`]), made with
+    /// The same, each with one of two nics that are joined ([`super::NICS`]), made with
     /// these parameters of their module.
-    Cards(String),
+    #[serde(rename = "cards")]
+    Nics(String),
     /// One host, whose link is the guest's own network device.
     One,
     /// No host: a program, whose output and errors are the bytes of a first and a
@@ -175,7 +176,6 @@ fn invalid(what: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::FaultKind;
     use proptest::prelude::*;
 
     fn all() -> Vec<Message> {
@@ -188,7 +188,7 @@ mod tests {
         vec![
             Message::Ready(ready),
             Message::Raise(Layout::Pair),
-            Message::Raise(Layout::Cards("queues=2".into())),
+            Message::Raise(Layout::Nics("queues=2".into())),
             Message::Raise(Layout::One),
             #[cfg(feature = "test-support")]
             Message::Raise(Layout::Command(GuestCommand {
@@ -196,7 +196,7 @@ mod tests {
                 environment: vec![("A".into(), "b".into())],
             })),
             Message::Raised(Raised { pids: vec![76, 77] }),
-            Message::Refused(Fault::new(FaultKind::System, "no").remedy("yes")),
+            Message::Refused(Fault::failed("no").remedy("yes")),
             Message::Bytes(0, vec![]),
             Message::Bytes(1, vec![0, 255, 10]),
             Message::Ended(0, "exited with code 1".into()),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn frames_are_read_as_written() {
         let frames = (7..).zip(all()).map(|(session, message)| Frame { session, message });
         let frames: Vec<Frame> = frames.collect();
         let mut bytes = Vec::new();

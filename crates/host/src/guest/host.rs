@@ -3,10 +3,9 @@
 use super::frame::{LARGEST, Layout};
 use super::machine::{Machine, Session};
 use crate::{Adapter, AgentPipe, Attachment, Host};
-use bytepath_record::wire::LinkEnd;
-use bytepath_record::{Fault, LinkSettings};
+use bytepath_record::Fault;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
@@ -23,17 +22,17 @@ pub struct GuestHost {
     adapter: Adapter,
 }
 
-/// Both hosts in one guest, in namespaces of their own; with a card each, if there are
-/// parameters for `cards`. `attachments` has where each is on the link, given the process
+/// Both hosts in one guest, in namespaces of their own; with a NIC each, if there are
+/// parameters for `nics`. `attachments` has where each is on the link, given the process
 /// ids that the agents have in the guest.
 pub fn in_one_guest(
     machine: &Arc<Machine>,
-    cards: Option<String>,
+    nics: Option<String>,
     stop: &AtomicBool,
     attachments: impl FnOnce([u32; 2]) -> [Attachment; 2],
 ) -> Result<[GuestHost; 2], Fault> {
-    let adapter = if cards.is_some() { Adapter::Asked } else { Adapter::Virtual };
-    let layout = cards.map_or(Layout::Pair, Layout::Cards);
+    let adapter = if nics.is_some() { Adapter::Asked } else { Adapter::Virtual };
+    let layout = nics.map_or(Layout::Pair, Layout::Nics);
     let (session, [first, second]) = machine.raise(layout, stop)?;
     let pids = [0, 1].map(|agent| session.pids.get(agent).copied().unwrap_or_default());
     let session = Arc::new(session);
@@ -66,26 +65,18 @@ impl Host for GuestHost {
     fn take_pipe(&mut self) -> AgentPipe {
         let to_agent = ToAgent { session: self.session.clone(), agent: self.agent };
         let from_agent: Box<dyn Read + Send> = match self.written.take() {
-            Some(written) => Box::new(FromAgent { written, rest: Vec::new() }),
+            Some(written) => Box::new(FromAgent { written, rest: VecDeque::new() }),
             None => Box::new(io::empty()),
         };
         AgentPipe { to_agent: Box::new(to_agent), from_agent }
     }
 
-    fn last_words(&mut self) -> String {
-        self.session.last_words(self.agent)
+    fn exit_report(&mut self) -> String {
+        self.session.exit_report(self.agent)
     }
 
-    fn address(&self) -> Option<IpAddr> {
-        self.attachment.address()
-    }
-
-    fn device(&self) -> Option<String> {
-        self.attachment.device()
-    }
-
-    fn link_end(&self, settings: &LinkSettings, softirq_cpu: Option<u32>) -> Option<LinkEnd> {
-        self.attachment.end(settings, softirq_cpu)
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
     }
 
     fn adapter(&self) -> Adapter {
@@ -96,8 +87,8 @@ impl Host for GuestHost {
         self.session.machine.limits.silence
     }
 
-    fn give_up(&mut self) -> String {
-        self.session.machine.give_up()
+    fn kill_and_report(&mut self) -> String {
+        self.session.machine.kill_and_report()
     }
 
     fn console(&mut self) -> Option<String> {
@@ -130,21 +121,17 @@ impl Write for ToAgent {
 /// What an agent writes to the controller.
 struct FromAgent {
     written: Receiver<Vec<u8>>,
-    rest: Vec<u8>,
+    rest: VecDeque<u8>,
 }
 
 impl Read for FromAgent {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.rest.is_empty() {
             match self.written.recv() {
-                Ok(bytes) => self.rest = bytes,
+                Ok(bytes) => self.rest = bytes.into(),
                 Err(_) => return Ok(0),
             }
         }
-        let n = buffer.len().min(self.rest.len());
-        for (to, from) in buffer.iter_mut().zip(self.rest.drain(..n)) {
-            *to = from;
-        }
-        Ok(n)
+        self.rest.read(buffer)
     }
 }

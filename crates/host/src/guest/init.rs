@@ -3,11 +3,10 @@
 //! There is nothing to reap except the agents, which their own handles wait for:
 //! no program but this one exists in a guest, and agents start no other.
 
-use super::cards;
 use super::frame::{Frame, Message, Ready};
 use super::session::{Output, Session};
-use super::{initramfs, qemu};
-use bytepath_record::{Fault, FaultKind};
+use super::{initramfs, nics, qemu};
+use bytepath_record::Fault;
 use bytepath_sys::boot;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
@@ -105,7 +104,7 @@ fn load_modules() -> Vec<String> {
     // Cards are made by the sessions that have some, and pktgen starts a thread on each CPU
     // in each network namespace, which wake ten times a second.
     let kept =
-        |file: &Path| [cards::MODULE, "pktgen"].iter().any(|name| boot::is_module(file, name));
+        |file: &Path| [nics::MODULE, "pktgen"].iter().any(|name| boot::is_module(file, name));
     for file in files.into_iter().filter(|file| !kept(file)) {
         let loaded = fs::read(&file).and_then(|module| boot::load_module(&module, ""));
         match loaded {
@@ -130,8 +129,7 @@ fn open_port() -> Result<File, Fault> {
     let deadline = Instant::now() + TIMEOUT;
     let pause = || std::thread::sleep(Duration::from_millis(1));
     let absent = |what: &str| {
-        let text = format!("{what} within {} s", TIMEOUT.as_secs());
-        Fault::new(FaultKind::Unsupported, text)
+        Fault::unsupported(format!("{what} within {} s", TIMEOUT.as_secs()))
             .remedy("use a kernel with CONFIG_VIRTIO_PCI and CONFIG_VIRTIO_CONSOLE")
     };
     let port = loop {

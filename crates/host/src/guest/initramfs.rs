@@ -1,15 +1,14 @@
 //! The guest's only file system: this program (and those of a test), the libraries it
 //! needs, and the modules to be loaded. There is no distribution in it, not even a shell.
 
-use super::cpio::Archive;
-use super::elf;
-use super::modules::Module;
-use bytepath_record::{Fault, FaultKind};
+use super::kernel::{self, Image};
+use super::modules::{Module, Modules};
+use super::{elf, initramfs, nics};
+use bytepath_record::Fault;
 use bytepath_sys::boot::MODULES;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Where the program is in a guest.
 pub(super) const PROGRAM: &str = "/bin/bytepath";
@@ -96,7 +95,7 @@ type Libraries = BTreeMap<String, Vec<u8>>;
 /// look for them at.
 fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libraries), Fault> {
     let unfit = |path: &Path, why: String| {
-        Fault::new(FaultKind::Unsupported, format!("{}: {why}", path.display()))
+        Fault::unsupported(format!("{}: {why}", path.display()))
             .remedy("guests run the bytepath binary itself, built for this machine")
     };
     let bytes = read(program)?;
@@ -109,30 +108,26 @@ fn with_libraries(program: &Path, folders: &[PathBuf]) -> Result<(Vec<u8>, Libra
     let mut open: Vec<(PathBuf, elf::Needs)> = vec![(program.to_owned(), needs)];
     while let Some((of, needs)) = open.pop() {
         let origin = of.parent().unwrap_or(Path::new("/")).display().to_string();
-        let own = needs.folders.iter().map(|folder| folder.replace("$ORIGIN", &origin));
-        let own: Vec<PathBuf> = own.map(PathBuf::from).collect();
+        let runpaths = needs.folders.iter().map(|folder| folder.replace("$ORIGIN", &origin));
+        let runpaths: Vec<PathBuf> = runpaths.map(PathBuf::from).collect();
         for name in needs.libraries {
             // The loader is a library too, under the name it is called by.
             let is_loader = found.keys().any(|path| path.ends_with(&format!("/{name}")));
             if is_loader || !names.insert(name.clone()) {
                 continue;
             }
-            let places = own.iter().chain(folders).map(|folder| folder.join(&name));
+            let places = runpaths.iter().chain(folders).map(|folder| folder.join(&name));
             let Some(path) = places.into_iter().find(|path| path.is_file()) else {
-                return Err(unfit(
-                    &of,
-                    format!("it needs {name}, which is not in any library folder"),
-                ));
+                let why = format!("it needs {name}, which is not in any library folder");
+                return Err(unfit(&of, why));
             };
             let bytes = read(&path)?;
             let needs = elf::needs(&bytes).map_err(|why| unfit(&path, why))?;
             found.insert(path.display().to_string(), bytes);
             open.push((path, needs));
             if found.len() > MOST_LIBRARIES {
-                return Err(unfit(
-                    program,
-                    format!("it needs more than {MOST_LIBRARIES} libraries"),
-                ));
+                let why = format!("it needs more than {MOST_LIBRARIES} libraries");
+                return Err(unfit(program, why));
             }
         }
     }
@@ -153,14 +148,147 @@ fn library_folders(root: &Path) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    fs::read(path).map_err(|e: io::Error| {
-        Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", path.display()))
-    })
+    fs::read(path)
+        .map_err(|e: io::Error| Fault::storage(format!("cannot read {}: {e}", path.display())))
+}
+
+/// An archive that grows entry by entry. Folders have to come before what is in
+/// them, because the kernel makes none by itself.
+#[derive(Debug, Default)]
+pub(super) struct Archive {
+    bytes: Vec<u8>,
+    /// Inode numbers only have to differ: two entries with the same one and more
+    /// than one link would be taken for hard links.
+    inodes: u32,
+}
+
+/// Types of file in the mode of an entry, stat(2).
+const FOLDER: u32 = 0o040_000;
+const FILE: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
+const CHARACTER_DEVICE: u32 = 0o020_000;
+
+/// What the name of the last entry is.
+const TRAILER: &str = "TRAILER!!!";
+
+impl Archive {
+    pub(super) fn folder(&mut self, path: &str) {
+        self.entry(path, FOLDER | 0o755, (0, 0), &[]);
+    }
+
+    /// A file. Its content has to be below 4 GiB, which is all that the format
+    /// has digits for.
+    pub(super) fn file(&mut self, path: &str, permissions: u32, content: &[u8]) {
+        self.entry(path, FILE | permissions, (0, 0), content);
+    }
+
+    pub(super) fn link(&mut self, path: &str, target: &str) {
+        self.entry(path, LINK | 0o777, (0, 0), target.as_bytes());
+    }
+
+    pub(super) fn device(&mut self, path: &str, major: u32, minor: u32) {
+        self.entry(path, CHARACTER_DEVICE | 0o600, (major, minor), &[]);
+    }
+
+    /// The whole archive, with its trailer.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.entry(TRAILER, 0, (0, 0), &[]);
+        self.bytes
+    }
+
+    /// Magic and thirteen numbers of eight hexadecimal digits, the name with its
+    /// NUL, the content; name and content are filled up to four bytes.
+    fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
+        let name = path.trim_start_matches('/');
+        self.inodes += 1;
+        let ((major, minor), size, name_size) =
+            (device, content.len() as u32, name.len() as u32 + 1);
+        let numbers = [self.inodes, mode, 0, 0, 1, 0, size, 0, 0, major, minor, name_size, 0];
+        self.bytes.extend_from_slice(b"070701");
+        for number in numbers {
+            self.bytes.extend_from_slice(format!("{number:08X}").as_bytes());
+        }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.fill();
+        self.bytes.extend_from_slice(content);
+        self.fill();
+    }
+
+    fn fill(&mut self) {
+        let whole = self.bytes.len().next_multiple_of(4);
+        self.bytes.resize(whole, 0);
+    }
+}
+
+/// Modules that guests load if the kernel has them, and whether a session needs
+/// them: the port to the host, the pair of devices between two agents, then what
+/// paths and congestion controls may require.
+const GUEST_MODULES: &[(&str, bool)] = &[
+    ("virtio_pci", true),
+    ("virtio_console", true),
+    ("veth", true),
+    ("virtio_net", false),
+    ("tcp_bbr", false),
+    ("tcp_dctcp", false),
+    ("udmabuf", false),
+    ("dummy", false),
+    ("tun", false),
+    ("macvtap", false),
+    ("sch_fq_codel", false),
+    ("sch_fq", false),
+    ("vhost_net", false),
+    ("pktgen", false),
+    ("tls", false),
+    // Its cipher, with instructions of the processor or without.
+    ("aesni_intel", false),
+    ("ghash_generic", false),
+    ("ctr", false),
+    ("gcm", false),
+];
+
+/// The image of a kernel and the file system of its guests: this program, others
+/// where the first of each pair says, modules, and with `nics` the one of two nics.
+pub fn prepare(
+    kernel: &str,
+    program: &Path,
+    others: &[(&str, &Path)],
+    nics: bool,
+) -> Result<(Image, Vec<u8>), Fault> {
+    let image = kernel::find(kernel)?;
+    let modules = modules_of(&image)?;
+    if nics {
+        has_nics(kernel, &modules)?;
+    }
+    let names: Vec<(&str, bool)> =
+        GUEST_MODULES.iter().copied().chain(nics.then_some((nics::MODULE, true))).collect();
+    let modules = modules.order(&names).map_err(|f| f.context(image.path.display()))?;
+    let archive = initramfs::build(program, others, &modules)?;
+    Ok((image, archive))
+}
+
+/// Whether a kernel has everything for a guest; with `nics` also those.
+pub fn bootable(kernel: &str, nics: bool) -> Result<(), Fault> {
+    let image = kernel::find(kernel)?;
+    if nics { has_nics(kernel, &modules_of(&image)?) } else { Ok(()) }
+}
+
+fn modules_of(image: &Image) -> Result<Modules, Fault> {
+    image.modules.as_deref().map_or_else(|| Ok(Modules::unknown()), Modules::of)
+}
+
+fn has_nics(kernel: &str, modules: &Modules) -> Result<(), Fault> {
+    if modules.has(nics::MODULE) {
+        return Ok(());
+    }
+    Err(Fault::unsupported(format!("there is no module {} for kernel {kernel}", nics::MODULE))
+        .remedy("make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_testing::skip;
 
     #[test]
     fn a_program_comes_with_its_loader_and_the_libraries_of_its_libraries() {
@@ -181,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_before_what_is_in_them_and_once() {
+    fn writes_each_folder_once_before_its_files() {
         let mut tree = Tree::default();
         tree.file("/a/b/c", 0o644, b"1");
         tree.file("/a/b/d", 0o644, b"2");
@@ -190,5 +318,60 @@ mod tests {
         let at = |name: &str| text.find(&format!("{name}\0")).unwrap();
         assert!(at("a") < at("a/b") && at("a/b") < at("a/b/c"), "{text}");
         assert_eq!(text.matches("a/b\0").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn archive_matches_the_format_byte_for_byte() {
+        let mut archive = Archive::default();
+        archive.folder("/dev");
+        archive.device("/dev/console", 5, 1);
+        archive.file("/init", 0o755, b"hello");
+        archive.link("/lib", "usr/lib");
+        let text = String::from_utf8(archive.finish()).unwrap().replace('\0', "~");
+        let expected = [
+            "07070100000001000041ED0000000000000000000000010000000000000000\
+             000000000000000000000000000000000000000400000000dev~~~",
+            "07070100000002000021800000000000000000000000010000000000000000\
+             000000000000000000000005000000010000000C00000000dev/console~~~",
+            "07070100000003000081ED0000000000000000000000010000000000000005\
+             000000000000000000000000000000000000000500000000init~~hello~~~",
+            "070701000000040000A1FF0000000000000000000000010000000000000007\
+             000000000000000000000000000000000000000400000000lib~~~usr/lib~",
+            "07070100000005000000000000000000000000000000010000000000000000\
+             000000000000000000000000000000000000000B00000000TRAILER!!!~~~~",
+        ];
+        assert_eq!(text, expected.concat());
+    }
+
+    #[test]
+    fn names_and_contents_are_filled_to_four_bytes() {
+        for length in 0..9 {
+            let mut archive = Archive::default();
+            archive.file(&"n".repeat(length + 1), 0o644, &vec![1; length]);
+            assert_eq!(archive.finish().len() % 4, 0, "{length}");
+        }
+    }
+
+    /// Added next to the tool where there is one.
+    #[test]
+    fn cpio_itself_reads_it() {
+        use std::io::Write;
+        use std::process::{Command, Stdio};
+        let mut archive = Archive::default();
+        archive.folder("etc");
+        archive.file("etc/name", 0o644, b"bytepath\n");
+        let busybox = Command::new("busybox").arg("cpio").arg("--help").output();
+        if !busybox.is_ok_and(|o| o.status.success()) {
+            skip!("no busybox: the archive is checked against the format's text alone");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("busybox");
+        command.args(["cpio", "-i"]).current_dir(folder.path());
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&archive.finish()).unwrap();
+        assert!(child.wait().unwrap().success());
+        let name = std::fs::read_to_string(folder.path().join("etc/name")).unwrap();
+        assert_eq!(name, "bytepath\n");
     }
 }

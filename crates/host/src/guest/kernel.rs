@@ -81,7 +81,7 @@ fn cache() -> Result<PathBuf, Fault> {
     };
     let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let folder = folder.ok_or_else(|| {
-        Fault::new(FaultKind::Storage, "there is no folder for fetched kernels")
+        Fault::storage("there is no folder for fetched kernels")
             .remedy("set HOME or XDG_CACHE_HOME")
     })?;
     Ok(folder.join("bytepath"))
@@ -135,8 +135,7 @@ fn release(path: &Path) -> Result<String, Fault> {
     let mut setup = Vec::new();
     file.take(SETUP).read_to_end(&mut setup).map_err(|e| fault(&e))?;
     release_in(&setup).ok_or_else(|| {
-        let text = format!("{} is not a kernel image (bzImage) for x86", path.display());
-        Fault::new(FaultKind::Usage, text)
+        Fault::usage(format!("{} is not a kernel image (bzImage) for x86", path.display()))
             .remedy("give what a boot loader takes: /boot/vmlinuz-..., arch/x86/boot/bzImage")
     })
 }
@@ -153,8 +152,8 @@ pub fn release_in(image: &[u8]) -> Option<String> {
     // "7.3.4+deb13-cloud-amd64 (debian-kernel@...) #1 SMP ..."
     let release = text.split(|byte| matches!(byte, 0 | b' ')).next()?;
     let fine = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-_.~".contains(byte);
-    let known = !release.is_empty() && release.len() <= 128 && release.iter().all(fine);
-    known.then(|| String::from_utf8_lossy(release).into_owned())
+    let is_valid = !release.is_empty() && release.len() <= 128 && release.iter().all(fine);
+    is_valid.then(|| String::from_utf8_lossy(release).into_owned())
 }
 
 /// The modules of an image: its own folder, or lib/modules/RELEASE next to it,
@@ -242,37 +241,36 @@ fn extract(package: &Path, folder: &Path) -> Result<(), Fault> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let text = format!("dpkg-deb cannot unpack {}: {}", package.display(), said.trim());
-    Err(Fault::new(FaultKind::Storage, text))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(Fault::storage(format!("dpkg-deb cannot unpack {}: {}", package.display(), errors.trim())))
 }
 
 /// Files below a folder whose names begin like this, in order.
 fn files_called(folder: &Path, lead: &str, depth: usize) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries {
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() && depth > 0 {
-            found.extend(files_called(&entry.path(), lead, depth - 1));
+            files.extend(files_called(&entry.path(), lead, depth - 1));
         } else if kind.is_file() && entry.file_name().to_string_lossy().starts_with(lead) {
-            found.push(entry.path());
+            files.push(entry.path());
         }
     }
-    found.sort();
-    found
+    files.sort();
+    files
 }
 
 fn absent(message: String) -> Fault {
-    Fault::new(FaultKind::Unsupported, message)
+    Fault::unsupported(message)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Fault {
     let text = format!("cannot read {}: {error}", path.display());
     match error.kind() {
-        io::ErrorKind::NotFound => Fault::new(FaultKind::Usage, text),
+        io::ErrorKind::NotFound => Fault::usage(text),
         io::ErrorKind::PermissionDenied => Fault::new(FaultKind::Permission, text),
-        _ => Fault::new(FaultKind::Storage, text),
+        _ => Fault::storage(text),
     }
 }
 
@@ -388,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_image_is_refused_by_name() {
+    fn names_files_that_are_no_image() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("notes.txt");
         for content in [&b""[..], b"hello", &[0; 4096]] {

@@ -1,12 +1,9 @@
 //! A guest, seen from the host: the process that runs it, the port to its
 //! agents, its console, and how it ended.
 
-use super::end;
 use super::frame::{Frame, Layout, Message, Raised, Ready};
-use super::network::Network;
-use super::qemu::{self, Start};
-use super::shape::Limits;
-use crate::Tail;
+use super::qemu::{self, Limits, Network, Start};
+use crate::{Tail, ending, spawn_thread};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::process;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -26,7 +23,7 @@ const CONSOLE: usize = 1 << 16;
 const WORDS: usize = 4096;
 
 /// How long the last words of an agent are waited for, and those of qemu.
-const LAST_WORDS: Duration = Duration::from_secs(4);
+const EXIT: Duration = Duration::from_secs(4);
 
 /// How often a wait looks whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -76,13 +73,8 @@ pub struct Session {
 /// What an agent writes.
 pub(super) type Written = Receiver<Vec<u8>>;
 
-/// A process that runs a guest.
-struct Kept {
-    keeper: JoinHandle<()>,
-    process: OwnedFd,
-    console: Arc<Tail>,
-    words: Arc<Tail>,
-}
+/// A process that runs a guest, its console and its own words.
+type Process = (OwnedFd, Arc<Tail>, Arc<Tail>);
 
 /// Why a guest did not boot.
 pub struct NotBooted {
@@ -136,10 +128,8 @@ impl Machine {
         let timed = ours.set_write_timeout(Some(limits.silence));
         let reader = timed.and_then(|()| ours.try_clone());
         let reader = reader.map_err(|e| Fault::system("starting a guest", &e))?;
-        let Kept { keeper, process, console, words } = keep(start, shared.clone())?;
+        let (keeper, (process, console, words)) = keep(start, shared.clone())?;
         let state = shared.clone();
-        let ready =
-            Ready { build: String::new(), release: String::new(), uptime: 0.0, notes: Vec::new() };
         let mut machine = Machine {
             port: Mutex::new(ours),
             shared,
@@ -150,15 +140,12 @@ impl Machine {
             limits,
             kernel,
             booted: Duration::ZERO,
-            ready,
+            ready: Ready::default(),
         };
         // From here on dropping it ends the process.
-        std::thread::Builder::new()
-            .name("guest-port".into())
-            .spawn(move || state.read_frames(reader))
-            .map_err(|e| Fault::system("cannot start a thread", &e))?;
+        spawn_thread("guest-port", move || state.read_frames(reader))?;
         machine.ready = machine.await_ready(stop).map_err(|fault| {
-            let panicked = end::panic(&machine.console.text()).is_some();
+            let panicked = panic(&machine.console.text()).is_some();
             NotBooted { fault, panicked }
         })?;
         machine.booted = began.elapsed();
@@ -220,21 +207,21 @@ impl Machine {
 
     /// The last lines of its console, on one line.
     pub fn console(&self) -> String {
-        end::quoted(&self.console.text())
+        quoted(&self.console.text())
     }
 
     /// Ends a guest that hangs; what is known of it is returned.
-    pub fn give_up(&self) -> String {
+    pub fn kill_and_report(&self) -> String {
         self.lost("hangs").message
     }
 
     /// Why nothing comes from it any more.
     fn exit_report(&self) -> String {
         let never = AtomicBool::new(false);
-        let exit = self.wait_for_state(LAST_WORDS, &never, |state| state.exit);
+        let exit = self.wait_for_state(EXIT, &never, |state| state.exit);
         self.console.await_end(Duration::from_millis(500));
         let words = self.words.last_line(Duration::from_millis(200));
-        end::describe(&self.console.text(), exit, words.as_deref())
+        describe(&self.console.text(), exit, words.as_deref())
     }
 
     fn await_ready(&self, stop: &AtomicBool) -> Result<Ready, Fault> {
@@ -250,13 +237,12 @@ impl Machine {
             self.kill();
             let limit =
                 if self.ready.build.is_empty() { self.limits.boot } else { self.limits.silence };
-            let shows = end::shows(&self.console.text(), "ends with");
+            let shows = shows(&self.console.text(), "ends with");
             format!("it was silent for {} s, and {shows}", limit.as_secs_f64())
         } else {
             self.exit_report()
         };
-        let text = format!("the guest with kernel {} {what}: {how}", self.kernel);
-        Fault::new(FaultKind::PeerLost, text)
+        Fault::peer_lost(format!("the guest with kernel {} {what}: {how}", self.kernel))
     }
 
     fn send(&self, frame: Frame) -> io::Result<()> {
@@ -273,15 +259,15 @@ impl Machine {
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
         let mut gone = false;
-        let found = self.wait_for_state(timeout, stop, |state| {
-            let found = look(state);
-            gone = found.is_none() && state.gone;
-            if gone { Some(None) } else { found.map(Some) }
+        let result = self.wait_for_state(timeout, stop, |state| {
+            let result = look(state);
+            gone = result.is_none() && state.gone;
+            if gone { Some(None) } else { result.map(Some) }
         });
-        if found.is_none() && stop.load(Ordering::Relaxed) {
+        if result.is_none() && stop.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
         }
-        Ok(found.flatten())
+        Ok(result.flatten())
     }
 
     fn wait_for_state<T>(
@@ -293,14 +279,14 @@ impl Machine {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.lock();
         loop {
-            if let Some(found) = look(&mut state) {
-                return Some(found);
+            if let Some(result) = look(&mut state) {
+                return Some(result);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || stop.load(Ordering::Relaxed) {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() || stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let waited = self.shared.changed.wait_timeout(state, left.min(LOOK));
+            let waited = self.shared.changed.wait_timeout(state, remaining.min(LOOK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -330,9 +316,9 @@ impl Session {
     }
 
     /// How an agent ended, in words.
-    pub fn last_words(&self, agent: usize) -> String {
+    pub fn exit_report(&self, agent: usize) -> String {
         let never = AtomicBool::new(false);
-        let words = self.machine.wait(LAST_WORDS, &never, |state| {
+        let words = self.machine.wait(EXIT, &never, |state| {
             state.sessions.get(&self.number)?.ended.get(agent)?.clone()
         });
         match words {
@@ -400,7 +386,7 @@ impl Shared {
 
 /// Starts the process in a thread that waits for its end: the kernel ends the
 /// process when that thread does, and so with us, whatever ends us.
-fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
+fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), Fault> {
     let (started, result) = sync_channel(1);
     let command = qemu::command(&start);
     let program = start.program.clone();
@@ -434,12 +420,107 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<Kept, Fault> {
         shared.lock().exit = exit;
         shared.end();
     };
-    let thread = std::thread::Builder::new()
-        .name("guest-keeper".into())
-        .spawn(work)
-        .map_err(|e| Fault::system("starting a thread for a guest", &e))?;
+    let thread = spawn_thread("guest-keeper", work)?;
     let started = result.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
-    let (process, console, words) =
+    let started =
         started.map_err(|e| Fault::system(format!("starting {}", program.display()), &e))?;
-    Ok(Kept { keeper: thread, process, console, words })
+    Ok((thread, started))
+}
+
+/// Lines of the console that a fault quotes.
+const QUOTED: usize = 6;
+
+/// How a guest ended, in words: `exit` is how its qemu did, if it has, and `words`
+/// the last that qemu said itself.
+pub(super) fn describe(console: &str, exit: Option<ExitStatus>, words: Option<&str>) -> String {
+    let how = match (panic(console), exit) {
+        (Some(words), _) => format!("the guest's kernel panicked: {words}"),
+        (None, Some(status)) if status.success() && words.is_none() => switched_off(console),
+        (None, Some(status)) => {
+            let words = words.map(|line| format!(": {line}")).unwrap_or_default();
+            format!("the guest's qemu {}{words}", ending(status))
+        }
+        (None, None) => "the guest closed its port".to_owned(),
+    };
+    format!("{how}; {}", shows(console, "ended with"))
+}
+
+/// What a kernel said when it gave up, if it did (kernel/panic.c).
+pub(super) fn panic(console: &str) -> Option<String> {
+    console.lines().rev().find_map(|line| {
+        let (_, words) = line.split_once("Kernel panic - not syncing: ")?;
+        Some(words.trim().to_owned())
+    })
+}
+
+/// The end of a machine that is not restarted when it wants to be. An orderly one
+/// says on the console what it is about to do (kernel/reboot.c); a processor that
+/// cannot continue (a triple fault) says nothing.
+fn switched_off(console: &str) -> String {
+    let printed = |words: &str| console.contains(words);
+    let how = if printed("reboot: Restarting system") {
+        "the guest restarted"
+    } else if printed("reboot: Power down") {
+        "the guest powered off"
+    } else {
+        "the guest was reset without a message from its kernel"
+    };
+    how.to_owned()
+}
+
+/// What a console shows, as the end of a sentence: `its console VERB: a | b`.
+pub(super) fn shows(console: &str, verb: &str) -> String {
+    match quoted(console).as_str() {
+        "" => "its console shows nothing".to_owned(),
+        lines => format!("its console {verb}: {lines}"),
+    }
+}
+
+/// The last lines of a console on one line, without what a terminal would do.
+pub(super) fn quoted(console: &str) -> String {
+    let clean = |line: &str| -> String {
+        line.chars().filter(|c| !c.is_control()).collect::<String>().trim().to_owned()
+    };
+    let lines: Vec<String> = console.lines().map(clean).filter(|line| !line.is_empty()).collect();
+    let first = lines.len().saturating_sub(QUOTED);
+    lines.get(first..).unwrap_or_default().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_console_is_quoted_on_one_line() {
+        assert_eq!(quoted(""), "");
+        assert_eq!(quoted("a\r\n\n  b \u{1b}[1m\n"), "a | b [1m");
+        let many: String = (0..100).map(|n| format!("line {n}\n")).collect();
+        assert_eq!(quoted(&many).split(" | ").count(), QUOTED);
+        assert!(quoted(&many).ends_with("line 99"));
+    }
+
+    #[test]
+    fn every_end_has_its_words() {
+        let clean = Some(ExitStatus::from_raw(0));
+        let killed = Some(ExitStatus::from_raw(9));
+        let oops =
+            "Oops: 0002\n[  1.5] Kernel panic - not syncing: Fatal exception \n[ 1.6] Rebooting";
+        let refused = "qemu: no such device";
+        let terminated = "qemu: terminating on signal 15 from pid 1";
+        for (console, exit, words, expected) in [
+            (oops, clean, None, "the guest's kernel panicked: Fatal exception; its console ended"),
+            ("[1] reboot: Restarting system\n", clean, None, "the guest restarted; its console"),
+            ("[1] reboot: Power down", clean, None, "the guest powered off; its"),
+            ("booting", clean, None, "the guest was reset without a message from its kernel; its"),
+            ("", killed, None, "the guest's qemu killed by signal 9 (SIGKILL); its console shows"),
+            ("", Some(ExitStatus::from_raw(256)), Some(refused), "exited with code 1: qemu: no"),
+            ("", clean, Some(terminated), "exited with code 0: qemu: terminating on signal 15"),
+            ("", None, None, "the guest closed its port; its console shows nothing"),
+        ] {
+            let text = describe(console, exit, words);
+            assert!(text.contains(expected), "{text}");
+        }
+        assert!(describe(oops, None, None).ends_with("| [ 1.6] Rebooting"));
+    }
 }

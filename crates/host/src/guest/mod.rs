@@ -7,17 +7,12 @@
 //! that runs: its port, its console (`end`: how it ended, in words) and its sessions. `host` is
 //! an agent in it as a host of a deployment.
 //!
-//! The guest's side is `init`, its first process, with `session`, `device` and `cards`. Between
+//! The guest's side is `init`, its first process, with `session`, `device` and `nics`. Between
 //! the two sides go the messages of `frame`: agents' pipes are carried over one serial port.
 
-mod boot;
-mod cards;
 #[cfg(feature = "test-support")]
 mod command;
-mod cpio;
-mod device;
 mod elf;
-mod end;
 mod frame;
 mod host;
 mod init;
@@ -25,24 +20,20 @@ mod initramfs;
 pub mod kernel;
 mod machine;
 mod modules;
-mod network;
-mod packed;
+mod nics;
 pub mod qemu;
 mod session;
-mod shape;
 mod vmlinux;
 
-pub use boot::{bootable, prepare};
-pub use cards::{CARDS, parameters as card_parameters};
-pub use device::DEVICE;
 pub use elf::{Needs, depends, needs};
 #[cfg(feature = "test-support")]
 pub use frame::GuestCommand;
 pub use frame::{Frame, Layout, Message};
 pub use host::{GuestHost, in_one_guest};
 pub use init::{is_first as is_guest_init, run as guest_init};
+pub use initramfs::{bootable, prepare};
 pub use kernel::release_in;
 pub use machine::{Machine, NotBooted, retry_once_if_emulated};
-pub use network::{Line, Network, TAP_MTU};
-pub use shape::{Limits, Shape};
+pub use nics::{DEVICE, NICS, parameters as nic_parameters};
+pub use qemu::{Limits, Line, Network, Shape, TAP_MTU};
 pub use vmlinux::of_image as kernel_in;

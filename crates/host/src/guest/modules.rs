@@ -6,8 +6,8 @@
 //! a kernel is installed, and a kernel that is only unpacked has none.
 
 use super::elf::{depends, normal};
-use super::packed;
-use bytepath_record::{Fault, FaultKind};
+use super::vmlinux;
+use bytepath_record::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
@@ -80,7 +80,7 @@ impl Modules {
             } else if *required && !self.assume_built_in && !self.built_in.contains(&name) {
                 let text = format!("the kernel has no {name}, neither built in nor as a module");
                 let config = format!("CONFIG_{}", name.to_uppercase());
-                return Err(Fault::new(FaultKind::Unsupported, text).remedy(format!(
+                return Err(Fault::unsupported(text).remedy(format!(
                     "use a kernel with {config}=y or =m; a bare image needs its modules \
                      next to it, as lib/modules/RELEASE"
                 )));
@@ -117,7 +117,7 @@ impl Modules {
         if order.iter().any(|module| module.name == name) || self.is_built_in(name) {
             return Ok(());
         }
-        let broken = |why: String| Fault::new(FaultKind::Unsupported, why);
+        let broken = |why: String| Fault::unsupported(why);
         if above.iter().any(|one| one == name) {
             let circle = above.join(" needs ");
             return Err(broken(format!("modules depend on each other: {circle} needs {name}")));
@@ -155,18 +155,18 @@ fn unpack(path: &Path) -> Result<Vec<u8>, Fault> {
     let file = fs::File::open(path).map_err(|e| unreadable(path, &e))?;
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e))?;
-    if let Some(unpacked) = packed::unpack(&bytes, LARGEST) {
+    if let Some(unpacked) = vmlinux::unpack(&bytes, LARGEST) {
         bytes = unpacked.map_err(|e| unreadable(path, &e))?;
     }
     if bytes.len() as u64 > LARGEST {
         let text = format!("module {} unpacks to more than {} MiB", path.display(), LARGEST >> 20);
-        return Err(Fault::new(FaultKind::Unsupported, text));
+        return Err(Fault::unsupported(text));
     }
     Ok(bytes)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot read {}: {error}", path.display()))
+    Fault::storage(format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_comes_after_what_it_depends_on_and_once() {
+    fn orders_modules_after_their_dependencies() {
         let tree = Tree::of(
             &[
                 ("kernel/a/virtio.ko", "virtio_ring"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_broken_or_circular_is_named() {
+    fn names_missing_broken_and_circular_modules() {
         let tree = Tree::of(&[("a.ko", "b"), ("b.ko", "a"), ("c.ko", "gone")], "");
         let wrong = |name| tree.order(&[(name, true)]).unwrap_err().to_string();
         assert!(wrong("veth").contains("CONFIG_VETH=y or =m"), "{}", wrong("veth"));

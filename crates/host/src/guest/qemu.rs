@@ -4,15 +4,13 @@
 //! but cannot run a guest. So a guest is run: a firmware of a dozen bytes that
 //! writes to a port by which qemu ends with a known code.
 
-use super::network::Network;
-use super::shape::Shape;
-use bytepath_record::{Fault, FaultKind, Support};
+use bytepath_record::{Fault, Support};
 use bytepath_sys::{launch, process};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -50,8 +48,7 @@ pub const INSTRUCTIONS_PER_SECOND: f64 = 1e9 / (1_u32 << SHIFT) as f64;
 
 pub fn find() -> Result<PathBuf, Fault> {
     launch::find(OsStr::new(PROGRAM), std::env::var_os("PATH")).map_err(|e| {
-        let text = format!("there is no {PROGRAM}: {e}");
-        Fault::new(FaultKind::Unsupported, text)
+        Fault::unsupported(format!("there is no {PROGRAM}: {e}"))
             .remedy("install it: apt-get install qemu-system-x86, dnf install qemu-system-x86-core")
     })
 }
@@ -65,9 +62,7 @@ pub fn accelerator(wish: &str) -> Result<Accelerator, Fault> {
         _ => match (kvm(), wish) {
             (Support::Yes, _) => Ok(Accelerator::Kvm),
             (Support::No { reason, .. }, "auto") => emulated(reason, false),
-            (Support::No { reason, remedy }, _) => {
-                Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy))
-            }
+            (Support::No { reason, remedy }, _) => Err(Fault::unsupported(reason).remedy(remedy)),
         },
     }
 }
@@ -97,48 +92,46 @@ const PARAVIRTUAL: &str = "kvm_pvm";
 fn try_kvm(device: &str, modules: &Path) -> Support {
     let remedy = "accel=tcg runs guests without it, much slower; in a virtual machine, ask for \
                   nested virtualisation";
-    let no = |reason: String| Support::no(reason, remedy);
-    if let Err(e) = File::options().read(true).write(true).open(device) {
-        return no(format!("{device} cannot be opened: {e}"));
-    }
+    run_firmware(device, modules)
+        .map_or_else(|reason| Support::no(reason, remedy), |()| Support::Yes)
+}
+
+/// Runs the guest of five instructions. The error is why it does not run.
+fn run_firmware(device: &str, modules: &Path) -> Result<(), String> {
+    let opened = File::options().read(true).write(true).open(device);
+    opened.map_err(|e| format!("{device} cannot be opened: {e}"))?;
     if modules.join(PARAVIRTUAL).exists() {
-        return no(format!(
+        return Err(format!(
             "{device} is PVM's (module {PARAVIRTUAL}), which runs only its own kernels"
         ));
     }
-    let program = match find() {
-        Ok(program) => program,
-        Err(fault) => return no(fault.message),
-    };
-    let firmware = match in_memory("firmware", &firmware()) {
-        Ok(firmware) => firmware,
-        Err(e) => return no(format!("no memory for a firmware: {e}")),
-    };
+    let program = find().map_err(|fault| fault.message)?;
+    let firmware = in_memory("firmware", &firmware());
+    let firmware = firmware.map_err(|e| format!("no memory for a firmware: {e}"))?;
     let mut command = Command::new(program);
     command.args(COMMON).args(["-machine", "pc,accel=kvm", "-cpu", "host", "-m", "32"]);
     command.args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=2")]);
     command.args(["-bios", &path_of(&firmware)]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    match run(command, &firmware) {
-        Ok((Some(EXIT), _)) => Support::Yes,
-        Ok((_, said)) => {
-            let said = said.lines().map(str::trim).find(|line| !line.is_empty());
-            let said = said.unwrap_or("qemu ended without a message");
-            no(format!("{device} exists but cannot run a guest: {said}"))
+    match run(command, &firmware).map_err(|e| format!("{device} could not be tried: {e}"))? {
+        (Some(EXIT), _) => Ok(()),
+        (_, output) => {
+            let line = output.lines().map(str::trim).find(|line| !line.is_empty());
+            let line = line.unwrap_or("qemu ended without a message");
+            Err(format!("{device} exists but cannot run a guest: {line}"))
         }
-        Err(e) => no(format!("{device} could not be tried: {e}")),
     }
 }
 
-/// Runs the attempt and gives its exit code and what it said.
+/// Runs the attempt; returns its exit code and its output.
 fn run(command: Command, firmware: &OwnedFd) -> io::Result<(Option<i32>, String)> {
     let mut child = process::spawn_tied(command, &[firmware.as_fd()])?;
-    let said = crate::Tail::of(child.stderr.take(), 4096);
+    let errors = crate::Tail::of(child.stderr.take(), 4096);
     let deadline = Instant::now() + ATTEMPT;
     loop {
         if let Some(status) = child.try_wait()? {
-            said.await_end(Duration::from_millis(200));
-            return Ok((status.code(), said.text()));
+            errors.await_end(Duration::from_millis(200));
+            return Ok((status.code(), errors.text()));
         }
         if Instant::now() > deadline {
             child.kill()?;
@@ -258,6 +251,100 @@ fn path_of(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
+/// What a guest has, and how long it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub cpus: u32,
+    /// Memory, bytes.
+    pub memory: u64,
+    pub limits: Limits,
+}
+
+/// How long a guest may take before it counts as one that hangs. A limit is reached
+/// only by a guest that is lost, so it is generous: an emulated guest on a
+/// busy host is slow and all right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From its start until its program answers.
+    pub boot: Duration,
+    /// To answer what its program or an agent answers by itself.
+    pub silence: Duration,
+}
+
+impl Shape {
+    /// What a user who requests nothing gets.
+    pub const DEFAULT: Shape = Shape {
+        cpus: 2,
+        memory: 1 << 30,
+        limits: Limits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) },
+    };
+}
+
+/// The largest MTU of a tap: `MAX_MTU` without an Ethernet header (drivers/net/tun.c).
+/// A guest learns it from its device, so that it cannot send what a tap would drop.
+pub const TAP_MTU: u32 = 65521;
+
+#[derive(Debug)]
+pub struct Network {
+    /// What is behind it.
+    pub line: Line,
+    pub mac: String,
+}
+
+/// What carries packets between qemu and the outside.
+#[derive(Debug)]
+pub enum Line {
+    /// A connected socket, each message a packet.
+    Socket(OwnedFd),
+    Tap {
+        /// One descriptor for each of its queues.
+        queues: Vec<OwnedFd>,
+        /// As many of `/dev/vhost-net`, with which the kernel moves the packets; or
+        /// none, and qemu does.
+        vhost: Vec<OwnedFd>,
+    },
+}
+
+impl Network {
+    /// Its part of qemu's command line.
+    pub fn arguments(&self) -> Vec<String> {
+        let Network { line, mac } = self;
+        let mut device = format!("virtio-net-pci,netdev=wire,mac={mac}");
+        let backend = match line {
+            Line::Socket(socket) => format!("socket,id=wire,fd={}", socket.as_raw_fd()),
+            Line::Tap { queues, vhost } => {
+                device += &format!(",host_mtu={TAP_MTU}");
+                if queues.len() > 1 {
+                    // An interrupt for each direction of each queue, one for the
+                    // control queue, one for changes of the configuration.
+                    device += &format!(",mq=on,vectors={}", 2 * queues.len() + 2);
+                }
+                let mut tap = format!("tap,id=wire,fds={}", numbers(queues));
+                if !vhost.is_empty() {
+                    // Forced, or else qemu would continue without it after a warning.
+                    tap += &format!(",vhost=on,vhostforce=on,vhostfds={}", numbers(vhost));
+                }
+                tap
+            }
+        };
+        vec!["-netdev".into(), backend, "-device".into(), device]
+    }
+
+    /// The descriptors that qemu has to inherit.
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match &self.line {
+            Line::Socket(socket) => vec![socket.as_fd()],
+            Line::Tap { queues, vhost } => queues.iter().chain(vhost).map(AsFd::as_fd).collect(),
+        }
+    }
+}
+
+/// "5:6:7".
+fn numbers(descriptors: &[OwnedFd]) -> String {
+    let numbers: Vec<String> = descriptors.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+    numbers.join(":")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,12 +375,50 @@ mod tests {
     }
 
     #[test]
-    fn what_the_study_adds_comes_last() {
+    fn appends_the_command_line_of_the_study() {
         let tcg = Accelerator::Tcg { because: String::new(), counted: false };
         for accelerator in [&Accelerator::Kvm, &tcg] {
             assert!(cmdline(accelerator, "mitigations=off").ends_with(" mitigations=off"));
         }
         assert!(cmdline(&Accelerator::Kvm, "").ends_with("loglevel=4"));
         assert!(cmdline(&tcg, "").ends_with("cryptomgr.notests"));
+    }
+
+    fn files(count: usize) -> Vec<OwnedFd> {
+        (0..count).map(|_| std::fs::File::open("/dev/null").unwrap().into()).collect()
+    }
+
+    fn network(queues: usize, vhost: usize) -> Network {
+        let line = Line::Tap { queues: files(queues), vhost: files(vhost) };
+        Network { line, mac: "52:54:00:00:00:01".into() }
+    }
+
+    #[test]
+    fn one_queue_needs_no_more_than_its_descriptor() {
+        let network = network(1, 0);
+        let [fd] = network.descriptors()[..] else { panic!("{network:?}") };
+        let tap = format!("tap,id=wire,fds={}", fd.as_raw_fd());
+        let device = "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:01,host_mtu=65521";
+        assert_eq!(network.arguments(), ["-netdev", &tap, "-device", device]);
+    }
+
+    #[test]
+    fn each_queue_has_a_descriptor_of_the_tap_and_one_of_vhost() {
+        let network = network(2, 2);
+        let all: Vec<i32> = network.descriptors().iter().map(AsRawFd::as_raw_fd).collect();
+        let [a, b, c, d] = all[..] else { panic!("{all:?}") };
+        let [_, tap, _, device] = &network.arguments()[..] else { panic!() };
+        let wanted = format!("tap,id=wire,fds={a}:{b},vhost=on,vhostforce=on,vhostfds={c}:{d}");
+        assert_eq!(*tap, wanted);
+        assert!(device.ends_with(",mq=on,vectors=6"), "{device}");
+    }
+
+    #[test]
+    fn a_socket_is_one_descriptor() {
+        let socket = files(1).remove(0);
+        let number = socket.as_raw_fd();
+        let network = Network { line: Line::Socket(socket), mac: "52:54:00:00:00:02".into() };
+        assert_eq!(network.arguments()[1], format!("socket,id=wire,fd={number}"));
+        assert_eq!(network.descriptors().len(), 1);
     }
 }

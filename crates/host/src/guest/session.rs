@@ -2,8 +2,8 @@
 //! the other host is elsewhere.
 
 use super::frame::{Frame, LARGEST, Layout, Message, Raised};
-use super::{cards, device};
-use crate::{AgentProcess, LocalAgent, pair_of_agents};
+use super::nics;
+use crate::{AgentProcess, LocalAgent, pair_of_agents, spawn_thread};
 use bytepath_record::Fault;
 use std::fs::File;
 use std::io::{self, Read};
@@ -43,14 +43,14 @@ struct Started {
 fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
     let agents = match layout {
         Layout::Pair => pair_of_agents(program)?.into(),
-        Layout::Cards(parameters) => {
-            cards::as_new(&parameters)?;
+        Layout::Nics(parameters) => {
+            nics::load_new(&parameters)?;
             let agents = pair_of_agents(program)?;
-            cards::hand_out(agents.each_ref().map(|agent| agent.process.id()))?;
+            nics::move_to_agents(agents.each_ref().map(|agent| agent.process.id()))?;
             agents.into()
         }
         Layout::One => {
-            device::as_new()?;
+            nics::renew_link()?;
             let mut command = AgentProcess::command(program);
             let failed = format!("starting {}", program.display());
             let start = move || match command.spawn() {
@@ -83,13 +83,14 @@ impl Session {
         let pids = agents.iter().map(|agent| agent.process.id()).collect();
         let mut session = Session { to_agents: Vec::new(), agents: Vec::new() };
         let mut all = Vec::new();
+        let name = format!("session-{number}");
         for mut agent in agents {
             let pipe = agent.process.take_pipe();
             let shared: Shared = Arc::new(Mutex::new(Some(agent)));
             session.agents.push(shared.clone());
             let (sender, bytes) = channel::<Vec<u8>>();
             let mut to_agent = pipe.to_agent;
-            spawn(number, move || {
+            spawn_thread(&name, move || {
                 // An agent that ended is reported by its other pipe.
                 let write =
                     |bytes: Vec<u8>| to_agent.write_all(&bytes).and_then(|()| to_agent.flush());
@@ -103,7 +104,7 @@ impl Session {
         }
         for (agent, written) in all.into_iter().enumerate() {
             let output = output.clone();
-            spawn(number, move || carry(number, agent, written, &output))?;
+            spawn_thread(&name, move || carry(number, agent, written, &output))?;
         }
         Ok((session, Raised { pids }))
     }
@@ -134,7 +135,7 @@ fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
         }
     }
     let words = match &mut *lock(&written.by) {
-        Some(running) => running.process.last_words_within(written.grace),
+        Some(running) => running.process.exit_report_within(written.grace),
         // The host requested that it end, and does not read its status.
         None => return,
     };
@@ -143,11 +144,6 @@ fn carry(session: u32, agent: usize, mut written: Written, output: &Output) {
 
 fn lock(agent: &Shared) -> std::sync::MutexGuard<'_, Option<LocalAgent>> {
     agent.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn spawn(session: u32, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
-    let thread = std::thread::Builder::new().name(format!("session-{session}"));
-    thread.spawn(work).map(drop).map_err(|e| Fault::system("cannot start a thread", &e))
 }
 
 /// The port to the host, for several threads.

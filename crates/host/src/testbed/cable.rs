@@ -33,7 +33,7 @@ pub(super) const VHOST: &[&str] = &["auto", "on", "off"];
 
 /// What is asked of a cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct CableSpec {
     /// One of [`KINDS`].
     pub kind: &'static str,
     /// Queues of each device.
@@ -62,9 +62,9 @@ pub(super) struct Laid {
     pub host: Option<Kept>,
 }
 
-impl Wish {
+impl CableSpec {
     /// What a user who requests nothing gets.
-    pub(super) const DEFAULT: Wish = Wish { kind: "auto", queues: 1, vhost: "auto" };
+    pub(super) const DEFAULT: CableSpec = CableSpec { kind: "auto", queues: 1, vhost: "auto" };
 
     /// The cable it comes to here, between guests or to a role `on_host`. Tries it for
     /// real, and leaves nothing behind.
@@ -163,16 +163,16 @@ fn vhost(device: &Path) -> Result<OwnedFd, Fault> {
     let opened = File::options().read(true).write(true).open(device);
     opened.map(OwnedFd::from).map_err(|e| {
         let name = device.display();
-        let remedy = match e.kind() {
-            io::ErrorKind::PermissionDenied => {
-                format!("run as root, or as a member of the group that owns {name} (often kvm)")
-            }
-            _ => "modprobe vhost_net, or a kernel with CONFIG_VHOST_NET; vhost=off does without"
-                .to_owned(),
-        };
-        let kind = match e.kind() {
-            io::ErrorKind::PermissionDenied => FaultKind::Permission,
-            _ => FaultKind::Unsupported,
+        let (kind, remedy) = match e.kind() {
+            io::ErrorKind::PermissionDenied => (
+                FaultKind::Permission,
+                format!("run as root, or as a member of the group that owns {name} (often kvm)"),
+            ),
+            _ => (
+                FaultKind::Unsupported,
+                "modprobe vhost_net, or a kernel with CONFIG_VHOST_NET; vhost=off does without"
+                    .into(),
+            ),
         };
         Fault::new(kind, format!("vhost-net is not available: {name}: {e}")).remedy(remedy)
     })
@@ -225,12 +225,11 @@ fn fault(refused: &Refused, roots: &Roots) -> Fault {
     let help = match refused.step {
         Step::OpenTap if denied => {
             "run as root, or make it accessible to all users, as most systems do: chmod 0666 /dev/net/tun"
-                .to_owned()
         }
-        Step::OpenTap => "modprobe tun; in a container, give it the device /dev/net/tun".into(),
-        Step::Tap if denied => "run as root with CAP_NET_ADMIN".into(),
-        Step::Tap => "use a kernel with CONFIG_TUN".into(),
-        Step::Join => "modprobe bridge, or a kernel with CONFIG_BRIDGE".into(),
+        Step::OpenTap => "modprobe tun; in a container, give it the device /dev/net/tun",
+        Step::Tap if denied => "run as root with CAP_NET_ADMIN",
+        Step::Tap => "use a kernel with CONFIG_TUN",
+        Step::Join => "modprobe bridge, or a kernel with CONFIG_BRIDGE",
         _ => remedy(refused, roots),
     };
     let kind = if denied { FaultKind::Permission } else { FaultKind::Unsupported };
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_remedy() {
+    fn names_missing_features_with_a_remedy() {
         for (step, code, what, remedy) in [
             (Step::OpenTap, libc::ENOENT, "/dev/net/tun", "modprobe tun"),
             (Step::OpenTap, libc::EACCES, "/dev/net/tun", "chmod 0666"),
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn vhost_that_is_not_there_is_named_and_one_that_is_opens() {
+    fn opens_vhost_or_names_it() {
         let fault = vhost(Path::new("/no/such/vhost-net")).unwrap_err();
         assert!(fault.message.contains("/no/such/vhost-net"), "{fault}");
         assert!(fault.remedy.unwrap().contains("modprobe vhost_net"));
@@ -272,8 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_a_choice_and_never_what_taps_fall_back_to_by_name() {
-        let wish = Wish { kind: "socket", ..Wish::DEFAULT };
+    fn named_taps_never_fall_back_to_sockets() {
+        let wish = CableSpec { kind: "socket", ..CableSpec::DEFAULT };
         let cable = wish.settle(None).unwrap();
         assert!(matches!(&cable, Cable::Sockets(why) if why.contains("requires it")));
         let laid = cable.lay(None).unwrap();
@@ -283,7 +282,7 @@ mod tests {
 
     #[test]
     fn taps_have_the_queues_that_were_requested() {
-        let wish = Wish { kind: "tap", queues: 3, vhost: "off" };
+        let wish = CableSpec { kind: "tap", queues: 3, vhost: "off" };
         let cable = match wish.settle(None) {
             Ok(cable) => cable,
             Err(fault) => {

@@ -101,7 +101,7 @@ impl Testbed for Hosts {
             hosts_apart: true,
             has_cable: true,
             link_is_given: true,
-            // A card that is prepared for one cell is not as another wants it.
+            // A NIC that is prepared for one cell is not as another wants it.
             holds_several: false,
             usual_link: "given",
             timeout: self.timeout,
@@ -132,7 +132,7 @@ impl Hosts {
         std::thread::scope(|scope| {
             let one = scope.spawn(|| sender.start(site, last));
             let other = receiver.start(site, last);
-            let panicked = |_| Fault::new(FaultKind::System, "a thread that starts agents ended");
+            let panicked = |_| Fault::failed("a thread that starts agents ended");
             Ok([one.join().map_err(panicked)??, other?])
         })
     }
@@ -226,7 +226,7 @@ fn ports(text: &str) -> Result<Option<Ports>, Fault> {
 }
 
 fn usage(text: &str) -> Fault {
-    Fault::new(FaultKind::Usage, format!("testbed hosts: {text}"))
+    Fault::usage(format!("testbed hosts: {text}"))
 }
 
 #[cfg(test)]
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn names_invalid_options() {
         let said = |set: &[(&str, &str)]| configured(set).err().unwrap().to_string();
         assert!(said(&[]).contains("both hosts are this machine"));
         assert!(said(&[("receiver", "x")]).contains("'x' is not a host"));

@@ -2,6 +2,7 @@
 //! [`CATALOG`].
 
 mod cable;
+mod catalog;
 mod ends;
 mod hosts;
 mod netns;
@@ -10,12 +11,12 @@ mod ssh;
 mod vm;
 mod vm_options;
 
+pub use catalog::CATALOG;
 pub use ends::beside;
 
-use crate::{Host, LocalSteward, Steward};
+use crate::{Host, LocalSteward};
 use bytepath_record::{
-    Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support,
-    WantedSetting,
+    Fault, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support, WantedSetting,
 };
 use std::net::IpAddr;
 use std::path::Path;
@@ -46,8 +47,7 @@ pub trait Testbed: Sync {
 
     /// The same testbed with these options, all of them resolved. `None` if it
     /// has none to set, and is used as it is.
-    fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
-        let _ = options;
+    fn configured(&self, _options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
         Ok(None)
     }
 
@@ -73,8 +73,7 @@ pub trait Testbed: Sync {
     }
 
     /// Who keeps the settings of its hosts.
-    fn stewardship(&self, site: &Site) -> Result<Stewardship, Fault> {
-        let _ = site;
+    fn stewardship(&self, _site: &Site) -> Result<Stewardship, Fault> {
         Ok(Stewardship::Shared(Box::new(LocalSteward::standard())))
     }
 
@@ -118,7 +117,7 @@ pub struct Properties {
     pub link_is_given: bool,
     /// Cards are made with each deployment and go with it: its agents prepare them, and
     /// nothing has to be restored.
-    pub cards_are_new: bool,
+    pub nics_are_new: bool,
     /// Both hosts are namespaces of one kernel, so that their link may be a tap.
     pub holds_taps: bool,
     /// The link that it is for: one of `spec::PRESETS`.
@@ -136,7 +135,7 @@ impl Default for Properties {
             hosts_apart: false,
             has_cable: false,
             link_is_given: false,
-            cards_are_new: false,
+            nics_are_new: false,
             holds_taps: false,
             usual_link: "wire",
             timeout: Duration::ZERO,
@@ -159,7 +158,7 @@ pub struct Emulation {
 /// Who keeps the settings of a testbed's hosts.
 pub enum Stewardship {
     /// One steward in this process: the hosts share this machine, or run on it.
-    Shared(Box<dyn Steward>),
+    Shared(Box<LocalSteward>),
     /// A second agent on each host, which stays as long as the study, the sender's first.
     Apart([Box<dyn Host>; 2]),
 }
@@ -218,9 +217,6 @@ impl<'a> Site<'a> {
         let Some(kernel) = self.kernel else { return Ok(()) };
         let text =
             format!("testbed {testbed} runs on this machine's kernel, not on {}", kernel.name);
-        Err(Fault::new(FaultKind::Usage, text).remedy("choose the testbed vm"))
+        Err(Fault::usage(text).remedy("choose the testbed vm"))
     }
 }
-
-pub static CATALOG: &[&dyn Testbed] =
-    &[&netns::Netns, &ports::UNNAMED, &vm::DEFAULT, &hosts::UNNAMED];

@@ -38,10 +38,7 @@ impl Testbed for Netns {
             .and_then(namespace::rehearse);
         match tried {
             Ok(()) => Support::Yes,
-            Err(refused) => {
-                let remedy = remedy(&refused, &Roots::real());
-                Support::no(refused.to_string(), remedy)
-            }
+            Err(refused) => Support::no(refused.to_string(), remedy(&refused, &Roots::real())),
         }
     }
 

@@ -11,8 +11,8 @@ use super::{Deployment, Properties, Site, Testbed, ends};
 use crate::{Adapter, AgentProcess, Attachment, HwGro, LocalAgent, ProcessHost};
 use bytepath_record::wire::LinkEnd;
 use bytepath_record::{
-    DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Role, Setting, SettingValue,
-    Support, WantedSetting,
+    DeviceName, Fault, OptionKind, OptionSpec, Options, Role, Setting, SettingValue, Support,
+    WantedSetting,
 };
 use bytepath_settings::{self as settings, ThisMachine};
 use bytepath_sys::Roots;
@@ -67,7 +67,7 @@ impl Testbed for Ports {
     }
 
     fn configured(&self, options: &Options) -> Result<Option<Box<dyn Testbed>>, Fault> {
-        let usage = |text: &str| Fault::new(FaultKind::Usage, text).remedy(REMEDY);
+        let usage = |text: &str| Fault::usage(text).remedy(REMEDY);
         let named = |role: &str| match options.word(role) {
             "" | "none" => Err(usage(&format!("testbed ports: no device for the {role}"))),
             name => DeviceName::new(name),
@@ -90,10 +90,8 @@ impl Testbed for Ports {
         if self.devices.is_none() {
             return Support::no("no devices are given", REMEDY);
         }
-        match settings::feasible(ThisMachine::new(Roots::real()), &self.settings()) {
-            Ok(()) => Support::Yes,
-            Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
-        }
+        let feasible = settings::feasible(ThisMachine::new(Roots::real()), &self.settings());
+        feasible.map_or_else(Support::from, |()| Support::Yes)
     }
 
     fn settings(&self) -> Vec<WantedSetting> {
@@ -122,9 +120,10 @@ impl Testbed for Ports {
 
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
         site.refuse_kernel(self.name())?;
-        let devices = self.devices.clone().ok_or_else(|| {
-            Fault::new(FaultKind::Usage, "testbed ports: no devices are given").remedy(REMEDY)
-        })?;
+        let devices = self
+            .devices
+            .clone()
+            .ok_or_else(|| Fault::usage("testbed ports: no devices are given").remedy(REMEDY))?;
         let ends = [End::find(&devices[0])?, End::find(&devices[1])?];
         self.renew(&ends)?;
         let hardware = match self.neighbours {
@@ -184,7 +183,7 @@ struct Base {
 impl Base {
     fn read(device: &DeviceName) -> Result<Base, Fault> {
         let mut tuning = settings::tuning(&mut Netlink::new(), device)?;
-        // Every link sets it, and some cards stop for it.
+        // Every link sets it, and some NICs stop for it.
         tuning.0.remove("mtu");
         Ok(Base { tuning, wmem: fs::read_to_string(WMEM).map_err(|e| of_wmem(&e))? })
     }
@@ -215,7 +214,7 @@ impl End {
     fn find(device: &DeviceName) -> Result<End, Fault> {
         let namespace = settings::namespace_of(device)?.ok_or_else(|| {
             let text = format!("testbed ports: {device} is not lent to a study");
-            Fault::new(FaultKind::System, text).remedy("only a study can use it: bytepath run")
+            Fault::failed(text).remedy("only a study can use it: bytepath run")
         })?;
         Ok(End { device: device.clone(), namespace })
     }

@@ -152,8 +152,8 @@ fn new_socket() -> Result<PathBuf, Fault> {
         Fault::system(format_args!("making the folder {}", folder.display()), e)
     };
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|e| fault(&e))?;
-    let found = fs::symlink_metadata(&folder).map_err(|e| fault(&e))?;
-    if !found.is_dir() || found.uid() != own || found.mode() & 0o077 != 0 {
+    let metadata = fs::symlink_metadata(&folder).map_err(|e| fault(&e))?;
+    if !metadata.is_dir() || metadata.uid() != own || metadata.mode() & 0o077 != 0 {
         let text = format!("the folder {} is accessible to others", folder.display());
         return Err(Fault::new(FaultKind::Permission, text).remedy("remove it"));
     }

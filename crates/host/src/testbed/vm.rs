@@ -6,13 +6,11 @@ use super::vm_options::{IMPLIED, OPTIONS, Settings};
 use super::{Deployment, Emulation, Properties, Site, Testbed, ends};
 use crate::guest::qemu::{self, Accelerator, Start};
 use crate::guest::{
-    CARDS, DEVICE, GuestHost, Machine, Network, NotBooted, bootable, card_parameters, in_one_guest,
+    DEVICE, GuestHost, Machine, NICS, Network, NotBooted, bootable, in_one_guest, nic_parameters,
     prepare, retry_once_if_emulated,
 };
 use crate::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
-use bytepath_record::{
-    Fault, FaultKind, Finding, Implied, Kernel, OptionSpec, Options, Role, Support,
-};
+use bytepath_record::{Fault, Finding, Implied, Kernel, OptionSpec, Options, Role, Support};
 use bytepath_sys::namespace::{self, Kept};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -22,18 +20,15 @@ pub(super) struct Vm {
     settings: Settings,
     /// The cable that was found to work, so that all trials of a study have the same.
     cable: OnceLock<Result<Cable, Fault>>,
-    guests: Mutex<Vec<Guest>>,
+    guests: Mutex<Vec<(BootedKernel, Booted)>>,
 }
 
-/// A guest that stays up from trial to trial, because booting takes seconds.
+/// What is booted, and its command line.
+type BootedKernel = (String, String);
+
+/// Guests that stay up from trial to trial, because booting takes seconds.
 /// What a trial leaves behind is what a session does: agents and namespaces,
 /// and they are new for each.
-struct Guest {
-    /// What is booted, and its command line.
-    kernel: (String, String),
-    booted: Booted,
-}
-
 #[derive(Clone)]
 struct Booted {
     /// One machine for both roles, or one for each role that is not on this host,
@@ -41,17 +36,6 @@ struct Booted {
     machines: Vec<Arc<Machine>>,
     /// Where the role of this host lives.
     host: Option<Arc<Kept>>,
-}
-
-impl Booted {
-    fn is_alive(&self) -> bool {
-        self.machines.iter().all(|machine| machine.is_alive())
-    }
-
-    /// Whether no session holds it.
-    fn is_free(&self) -> bool {
-        self.machines.iter().all(|one| Arc::strong_count(one) == 1)
-    }
 }
 
 /// How many times slower than a current machine an emulated one may be.
@@ -75,10 +59,10 @@ impl Vm {
     }
 
     /// The guests of a session: some that are up and free, or new ones. Kernels that differ
-    /// in parameters of cards alone are the same, since cards are made for each session.
+    /// in parameters of NICs alone are the same, since NICs are made for each session.
     fn guest(&self, site: &Site, kernel: &Kernel) -> Result<Booted, Fault> {
-        let own = match self.settings.cards {
-            true => card_parameters(&kernel.cmdline).1,
+        let own = match self.settings.nics {
+            true => nic_parameters(&kernel.cmdline).1,
             false => kernel.cmdline.clone(),
         };
         let kernel = (kernel.source.clone(), own);
@@ -87,21 +71,22 @@ impl Vm {
         }
         // No one else has to wait while it boots.
         let booted = retry_once_if_emulated(self.is_emulated(), || self.boot(site, &kernel))?;
-        self.guests().push(Guest { kernel, booted: booted.clone() });
+        self.guests().push((kernel, booted.clone()));
         Ok(booted)
     }
 
-    fn free_guest(&self, kernel: &(String, String)) -> Option<Booted> {
+    fn free_guest(&self, kernel: &BootedKernel) -> Option<Booted> {
         let mut guests = self.guests();
-        guests.retain(|guest| guest.booted.is_alive());
+        guests.retain(|(_, booted)| booted.machines.iter().all(|machine| machine.is_alive()));
         // A guest holds any number of veth pairs; of anything else there is one link.
         let several = self.properties().holds_several;
-        let is_free = |guest: &&Guest| several || guest.booted.is_free();
-        let free = guests.iter().filter(is_free).find(|guest| guest.kernel == *kernel);
-        free.map(|guest| guest.booted.clone())
+        let has_session = |machine: &Arc<Machine>| Arc::strong_count(machine) > 1;
+        let is_free = |booted: &Booted| several || !booted.machines.iter().any(has_session);
+        let free = guests.iter().find(|(of, booted)| of == kernel && is_free(booted));
+        free.map(|(_, booted)| booted.clone())
     }
 
-    fn guests(&self) -> MutexGuard<'_, Vec<Guest>> {
+    fn guests(&self) -> MutexGuard<'_, Vec<(BootedKernel, Booted)>> {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,11 +101,11 @@ impl Vm {
 
     /// Boots one guest, with or without a cable to this host, or two with a cable
     /// between them, at the same time.
-    fn boot(&self, site: &Site, kernel: &(String, String)) -> Result<Booted, NotBooted> {
+    fn boot(&self, site: &Site, kernel: &BootedKernel) -> Result<Booted, NotBooted> {
         let (source, cmdline) = kernel;
         let program = qemu::find()?;
         let accelerator = self.accelerator()?;
-        let (image, archive) = prepare(source, site.program, &[], self.settings.cards)?;
+        let (image, archive) = prepare(source, site.program, &[], self.settings.nics)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
         drop(archive);
@@ -152,7 +137,7 @@ impl Vm {
         let machines = std::thread::scope(|scope| {
             let boot = |(start, ours)| scope.spawn(move || Machine::boot(start, ours, site.stop));
             let booting: Vec<_> = starts.into_iter().map(boot).collect();
-            let lost = || Fault::new(FaultKind::System, "a thread that boots a guest ended early");
+            let lost = || Fault::failed("a thread that boots a guest ended early");
             let booted =
                 booting.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(lost().into())));
             booted.map(|machine| machine.map(Arc::new)).collect::<Result<Vec<_>, NotBooted>>()
@@ -185,12 +170,9 @@ impl Testbed for Vm {
     }
 
     fn probe(&self) -> Support {
-        let no = |fault: Fault| Support::no(fault.message, fault.remedy.unwrap_or_default());
-        if let Err(fault) = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.cards)) {
-            return no(fault);
-        }
-        let able = self.accelerator().and_then(|_| self.cable());
-        able.map_or_else(no, |_| Support::Yes)
+        let able = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.nics));
+        let able = able.and_then(|()| self.accelerator()).and_then(|_| self.cable());
+        able.map_or_else(Support::from, |_| Support::Yes)
     }
 
     fn findings(&self) -> Vec<Finding> {
@@ -199,14 +181,14 @@ impl Testbed for Vm {
 
     fn properties(&self) -> Properties {
         let apart = !self.settings.is_whole();
-        let Settings { cards, .. } = self.settings;
+        let Settings { nics, .. } = self.settings;
         Properties {
             boots_kernels: true,
-            holds_several: !apart && !cards,
+            holds_several: !apart && !nics,
             hosts_apart: apart,
-            has_cable: apart || cards,
-            cards_are_new: cards,
-            holds_taps: !apart && !cards,
+            has_cable: apart || nics,
+            nics_are_new: nics,
+            holds_taps: !apart && !nics,
             ..Properties::default()
         }
     }
@@ -218,7 +200,7 @@ impl Testbed for Vm {
                 slowness: SLOWNESS,
                 instructions_per_second: counted.then_some(qemu::INSTRUCTIONS_PER_SECOND),
             }),
-            _ if self.settings.cards => Some(Emulation {
+            _ if self.settings.nics => Some(Emulation {
                 because: "the NICs are software (zcnic): what a card does by DMA, CPUs do".into(),
                 slowness: 1.0,
                 instructions_per_second: None,
@@ -240,13 +222,12 @@ impl Testbed for Vm {
         let Booted { machines, host } = self.guest(site, &kernel)?;
         let Some(cable) = self.cable()? else {
             let [machine] = machines.as_slice() else { return Err(too_few()) };
-            if !self.settings.cards {
+            if !self.settings.nics {
                 let hosts = in_one_guest(machine, None, site.stop, ends::beside)?;
                 return Ok(Deployment::of(hosts));
             }
-            let end =
-                |role| Attachment::Made(ends::end(role, CARDS[role as usize]), HwGro::AsAsked);
-            let parameters = Some(card_parameters(&kernel.cmdline).0);
+            let end = |role| Attachment::Made(ends::end(role, NICS[role as usize]), HwGro::AsAsked);
+            let parameters = Some(nic_parameters(&kernel.cmdline).0);
             let hosts = in_one_guest(machine, parameters, site.stop, |_| Role::ALL.map(end))?;
             let mut deployment = Deployment::of(hosts);
             let wire = "between two software NICs (zcnic)".to_owned();
@@ -278,7 +259,7 @@ impl Testbed for Vm {
 }
 
 fn too_few() -> Fault {
-    Fault::new(FaultKind::System, "testbed vm: too few guests were booted")
+    Fault::failed("testbed vm: too few guests were booted")
 }
 
 /// A host on this machine at the other end of a guest's cable: an agent in the network

@@ -1,8 +1,8 @@
 //! The testbed's options, as the user types them, and their contradictions.
 
-use super::cable::{self, Wish};
+use super::cable::{self, CableSpec};
 use crate::guest::{Limits, Shape};
-use bytepath_record::{Fault, FaultKind, Implied, OptionKind, OptionSpec, Options, Role};
+use bytepath_record::{Fault, Implied, OptionKind, OptionSpec, Options, Role};
 use std::time::Duration;
 
 /// What can be set.
@@ -19,9 +19,9 @@ pub(super) struct Settings {
     /// The role that stays on this host, if one does.
     pub on_host: Option<Role>,
     /// What joins the two roles where they are not in one guest.
-    pub cable: Wish,
-    /// Two cards join them where they are in one guest, and not a veth pair.
-    pub cards: bool,
+    pub cable: CableSpec,
+    /// Two NICs join them where they are in one guest, and not a veth pair.
+    pub nics: bool,
 }
 
 /// What can be set, as the user types it.
@@ -39,7 +39,7 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
         .help("the role that stays on this host, at the other end of the guest's wire"),
     OptionSpec::new("wire", OptionKind::Choice(cable::KINDS), "auto")
         .help("tap: with offloads; socket: packet by packet, needs nothing; auto: tap if it works"),
-    OptionSpec::new("nic", OptionKind::Choice(NICS), "auto")
+    OptionSpec::new("nic", OptionKind::Choice(NIC_CHOICES), "auto")
         .help("zcnic: two software NICs in one guest (make vm-nic); auto: veth, or virtio-net"),
     OptionSpec::new("queues", OptionKind::Count(1, 16), "1")
         .help("queue pairs of a guest's network device, at most as many as it has CPUs"),
@@ -65,7 +65,7 @@ const COUNTS: &[&str] = &["time", INSTRUCTIONS];
 
 /// The software NIC of `modules/zcnic`.
 const ZCNIC: &str = "zcnic";
-const NICS: &[&str] = &["auto", ZCNIC];
+const NIC_CHOICES: &[&str] = &["auto", ZCNIC];
 
 const ACCELERATORS: &[&str] = &["auto", "kvm", "tcg"];
 
@@ -80,8 +80,8 @@ impl Settings {
         accelerator: "auto",
         counted: false,
         on_host: None,
-        cable: Wish::DEFAULT,
-        cards: false,
+        cable: CableSpec::DEFAULT,
+        nics: false,
     };
 
     /// What these options come to.
@@ -107,12 +107,12 @@ impl Settings {
             accelerator: word("accel", ACCELERATORS, usual.accelerator),
             counted: options.word("count") == INSTRUCTIONS,
             on_host: Role::ALL.into_iter().find(|role| role.to_string() == on_host),
-            cable: Wish {
+            cable: CableSpec {
                 kind: word("wire", cable::KINDS, usual.cable.kind),
                 queues: count("queues", usual.cable.queues),
                 vhost: word("vhost", cable::VHOST, usual.cable.vhost),
             },
-            cards: options.word("nic") == ZCNIC,
+            nics: options.word("nic") == ZCNIC,
         };
         settings.check()?;
         Ok(settings)
@@ -126,7 +126,7 @@ impl Settings {
     /// Contradictions between what was typed.
     fn check(&self) -> Result<(), Fault> {
         let wrong = |text: String, remedy: &str| {
-            Err(Fault::new(FaultKind::Usage, format!("testbed vm: {text}")).remedy(remedy))
+            Err(Fault::usage(format!("testbed vm: {text}")).remedy(remedy))
         };
         let Settings { guests, shape: Shape { cpus, .. }, on_host, ref cable, .. } = *self;
         if self.counted {
@@ -138,11 +138,11 @@ impl Settings {
             );
             return wrong(text, "leave one of them out");
         }
-        if self.is_whole() && *cable != Wish::DEFAULT {
+        if self.is_whole() && *cable != CableSpec::DEFAULT {
             let text = "both roles are in one guest, so there is no wire".to_owned();
             return wrong(text, "add guests=2, host=sender or host=receiver");
         }
-        if self.cards && !self.is_whole() {
+        if self.nics && !self.is_whole() {
             let text = "nic=zcnic joins two roles in one guest".to_owned();
             return wrong(text, "leave out guests and host");
         }

@@ -1,7 +1,7 @@
 //! The copy ceiling: how fast one core copies memory, as the yardstick that
 //! every path with a copy is measured against.
 
-use bytepath_record::{CopyCeiling, Fault, FaultKind};
+use bytepath_record::{CopyCeiling, Fault};
 use bytepath_sys::memory::Region;
 use bytepath_sys::thread;
 use std::hint::black_box;
@@ -34,17 +34,17 @@ pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<Cop
     };
     // A thread of its own, so that the pinning does not outlive it.
     std::thread::scope(|scope| scope.spawn(work).join())
-        .unwrap_or_else(|_| Err(Fault::new(FaultKind::System, "the copy measurement panicked")))
+        .unwrap_or_else(|_| Err(Fault::failed("the copy measurement panicked")))
 }
 
 /// Bytes copied per second between two buffers of this size.
 fn bandwidth(size: usize, unwanted: &AtomicBool) -> Result<f64, Fault> {
-    let wanted = || match unwanted.load(Ordering::Relaxed) {
+    let check = || match unwanted.load(Ordering::Relaxed) {
         false => Ok(()),
-        true => Err(Fault::new(FaultKind::PeerLost, "the controller has gone away")),
+        true => Err(Fault::peer_lost("the controller has gone away")),
     };
     let region = || {
-        wanted()?;
+        check()?;
         Region::new(size, true).map_err(|e| Fault::system("cannot map memory to copy", &e))
     };
     let (source, mut target) = (region()?, region()?);
@@ -53,7 +53,7 @@ fn bandwidth(size: usize, unwanted: &AtomicBool) -> Result<f64, Fault> {
     for _ in 0..ROUNDS {
         let (begin, mut bytes) = (Instant::now(), 0u64);
         while begin.elapsed() < ROUND {
-            wanted()?;
+            check()?;
             target.copy_from_slice(black_box(&source));
             black_box(&target);
             bytes += size as u64;
@@ -66,9 +66,10 @@ fn bandwidth(size: usize, unwanted: &AtomicBool) -> Result<f64, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::FaultKind;
 
     #[test]
-    fn what_no_one_wants_is_not_measured() {
+    fn stops_measuring_when_the_controller_is_gone() {
         let fault = measure(None, 4096, &AtomicBool::new(true)).unwrap_err();
         assert_eq!(fault.kind, FaultKind::PeerLost);
     }

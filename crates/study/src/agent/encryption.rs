@@ -77,7 +77,7 @@ impl By {
     }
 
     /// What software has encrypted lies in other memory than before, whatever way it took there:
-    /// the CPU has read and written every byte. What a card does of that was not seen yet.
+    /// the CPU has read and written every byte. What a NIC does of that was not seen yet.
     fn passed(self, entry: &Evidence, done: &str, counter: &str) -> Option<(Manner, String)> {
         match self {
             By::Kernel => Some((

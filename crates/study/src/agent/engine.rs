@@ -5,8 +5,9 @@ use bytepath_engine::path::DataPath;
 use bytepath_engine::workload::{
     self, Actor, Detail, Direction, FlowEnd, Gate, Group, Progress, Recorder, Workload,
 };
+use bytepath_host::spawn_thread;
 use bytepath_record::wire::{OPENING, Request};
-use bytepath_record::{Cell, Fault, FaultKind, ProvenWitness, Role};
+use bytepath_record::{Cell, Fault, ProvenWitness, Role};
 use bytepath_sys::{thread, uring};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,22 +62,18 @@ impl Engine {
         let (opened, wait_open) = channel();
         let (start, wait_start) = channel();
         let name = format!("{}/{}", assignment.role, assignment.connection.index());
-        std::thread::Builder::new()
-            .name(name.clone())
-            .spawn(move || life(assignment, &opened, &wait_start))
-            .map_err(|e| Fault::system(format!("cannot start thread {name}"), &e))?;
+        spawn_thread(&name, move || life(assignment, &opened, &wait_start))?;
         match wait_open.recv_timeout(OPENING) {
             Ok(Ok(tid)) => Ok(Engine { tid, start }),
             Ok(Err(fault)) => Err(fault),
-            Err(RecvTimeoutError::Timeout) => Err(Fault::new(
-                FaultKind::System,
-                format!("thread {name} did not open its path within {} s", OPENING.as_secs()),
-            )),
-            Err(RecvTimeoutError::Disconnected) => Err(Fault::new(
-                FaultKind::System,
-                format!("thread {name} panicked while it opened its path"),
-            )
-            .remedy("report this as a bug, with its output")),
+            Err(RecvTimeoutError::Timeout) => Err(Fault::failed(format!(
+                "thread {name} did not open its path within {} s",
+                OPENING.as_secs()
+            ))),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Fault::failed(format!("thread {name} panicked while it opened its path"))
+                    .remedy("report this as a bug, with its output"))
+            }
         }
     }
 
@@ -95,10 +92,9 @@ fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<Detail
     let result = match result {
         Ok(None) => return,
         Ok(Some(result)) => result,
-        Err(panic) => Err(Fault::new(
-            FaultKind::System,
-            format!("the engine panicked: {}", panic_text(panic.as_ref())),
-        )),
+        Err(panic) => {
+            Err(Fault::failed(format!("the engine panicked: {}", panic_text(panic.as_ref()))))
+        }
     };
     // The agent receives no more events only if it is ending anyway.
     let _ = events.send(Event::EngineEnded { flow, result });
@@ -186,10 +182,9 @@ impl Open {
         let end = halves.workload.play(Actor { role, cell, connection, tx, rx, recorder })?;
         let (entered, moved) = (end.account.ledger.delivered, end.bytes);
         if entered != moved {
-            return Err(Fault::new(
-                FaultKind::System,
-                format!("the ledger has {entered} bytes, but {moved} were moved"),
-            ));
+            return Err(Fault::failed(format!(
+                "the ledger has {entered} bytes, but {moved} were moved"
+            )));
         }
         Ok(Box::new((end, witness)))
     }
@@ -198,8 +193,7 @@ impl Open {
 /// A cell names only halves that are there; see `spec`.
 fn lacks(path: &DataPath, direction: Direction) -> Fault {
     let text = format!("path '{}' has no half that can {direction:?}", path.name);
-    Fault::new(FaultKind::Usage, text)
-        .remedy("choose another path for that direction; 'bytepath paths' lists them")
+    Fault::usage(text).remedy("choose another path for that direction; 'bytepath paths' lists them")
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -15,11 +15,10 @@
 mod ceiling;
 mod encryption;
 mod engine;
-mod observing;
 mod samples;
 mod serve;
 mod session;
 
 pub use ceiling::measure as copy_ceiling;
-pub use observing::{ProgramSampler, of_program};
+pub use samples::{ProgramSampler, of_program};
 pub use serve::{serve, survey};

@@ -7,7 +7,7 @@ use super::session::{Session, protocol_error};
 use bytepath_engine::connection::reach::{self, Meeting};
 use bytepath_engine::connection::tls;
 use bytepath_engine::path::DataPath;
-use bytepath_host::{self as host, LocalSteward, Steward, own_build};
+use bytepath_host::{self as host, LocalSteward, StewardCall, own_build};
 use bytepath_meter::{self as meter, Capture, Meter};
 use bytepath_profile::Work;
 use bytepath_profile::attribution::Stream;
@@ -15,7 +15,7 @@ use bytepath_record::wire::{
     Call, ClockReading, HostAddress, Identity, LARGEST_PART, PackProfile, ProfileSize, Reply,
     Request, RoleEnd, SYNC, read_line,
 };
-use bytepath_record::{Bytes, Facts, Fault, FaultKind, LINK_DEVICE, LINK_NODE, SCHEMA_VERSION};
+use bytepath_record::{Bytes, Facts, Fault, LINK_DEVICE, LINK_NODE, SCHEMA_VERSION};
 use bytepath_sys::{Roots, clock, device};
 use std::collections::VecDeque;
 use std::io::{self, BufReader, Read, Write};
@@ -68,9 +68,8 @@ pub fn serve(
 fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl Write>) {
     let mut input = BufReader::new(input);
     while let Ok(Some(line)) = read_line(&mut input) {
-        let request = serde_json::from_slice(&line).map_err(|e| {
-            Fault::new(FaultKind::System, format!("the controller sent no valid request: {e}"))
-        });
+        let request = serde_json::from_slice(&line)
+            .map_err(|e| Fault::failed(format!("the controller sent no valid request: {e}")));
         // Answered here, because the main loop may be busy for long.
         let at_once = match request {
             Ok(Request::Ping(_)) => Some(Reply::Ping(())),
@@ -221,8 +220,7 @@ impl Agent {
                 self.session.insert(session).address()
             }),
             Request::Connect(call) => answer(call, |call| {
-                let session = Session::connect(self.paths, call, self.events.clone())?;
-                self.session = Some(session);
+                self.session = Some(Session::connect(self.paths, call, self.events.clone())?);
                 Ok(())
             }),
             Request::Accept(call) => answer(call, |_| {
@@ -235,10 +233,9 @@ impl Agent {
                 session.pace(true);
                 session.start(chosen, call.alone)
             }),
-            Request::Pace(call) => answer(call, |call| {
-                self.session()?.pace(call.hold);
-                Ok(())
-            }),
+            Request::Pace(call) => {
+                answer(call, |call| self.session().map(|session| session.pace(call.hold)))
+            }
             Request::Pass(call) => answer(call, |call| {
                 self.pass(call.seconds);
                 Ok(())
@@ -254,10 +251,7 @@ impl Agent {
             Request::CloseWindow(call) => answer(call, |_| self.session()?.window_end()),
             Request::AwaitWindow(call) => answer(call, |call| self.await_window(call.timeout)),
             Request::CountFrames(call) => answer(call, |call| host::hops(&call.device)),
-            Request::Stop(call) => answer(call, |_| {
-                self.session()?.stop();
-                Ok(())
-            }),
+            Request::Stop(call) => answer(call, |_| self.session().map(|session| session.stop())),
             Request::Finish(call) => answer(call, |call| self.finish(call.timeout)),
             Request::PriceSample(call) => answer(call, |call| {
                 let cpu = call.cpu.map_or_else(any_cpu, Ok)?;
@@ -269,31 +263,22 @@ impl Agent {
                 let rest = rest.ok_or_else(|| protocol_error("a part past the end"))?;
                 Ok(Bytes(rest[..rest.len().min(LARGEST_PART)].to_vec()))
             }),
-            Request::ApplySettings(call) => {
-                answer(call, |call| self.steward().apply(&call.settings))
-            }
-            Request::PrepareSettings(call) => {
-                answer(call, |call| self.steward().prepare(&call.settings))
-            }
-            Request::UndoPrepared(call) => answer(call, |_| self.steward().undo_prepared()),
-            Request::UndoAll(call) => answer(call, |_| self.steward().undo_all()),
-            Request::RestoreLeftBehind(call) => {
-                answer(call, |_| self.steward().restore_left_behind())
-            }
-            Request::CheckSettings(call) => {
-                answer(call, |call| self.steward().check(&call.settings))
-            }
-            Request::PreviewSettings(call) => {
-                answer(call, |call| self.steward().preview(&call.settings))
-            }
-            Request::ReadFingerprint(call) => answer(call, |_| self.steward().fingerprint()),
-            Request::Examine(call) => answer(call, |_| self.steward().examine()),
-            Request::HoldGpu(call) => answer(call, |_| self.steward().hold_gpu()),
+            Request::ApplySettings(call) => self.settle(call),
+            Request::PrepareSettings(call) => self.settle(call),
+            Request::UndoPrepared(call) => self.settle(call),
+            Request::UndoAll(call) => self.settle(call),
+            Request::RestoreLeftBehind(call) => self.settle(call),
+            Request::CheckSettings(call) => self.settle(call),
+            Request::PreviewSettings(call) => self.settle(call),
+            Request::ReadFingerprint(call) => self.settle(call),
+            Request::Examine(call) => self.settle(call),
+            Request::HoldGpu(call) => self.settle(call),
         }
     }
 
-    fn steward(&mut self) -> &mut LocalSteward {
-        self.steward.get_or_insert_with(LocalSteward::standard)
+    /// Answers as the steward of this host.
+    fn settle<C: StewardCall>(&mut self, call: C) -> Result<Reply, Fault> {
+        C::ANSWER(call, self.steward.get_or_insert_with(LocalSteward::standard)).map(C::reply)
     }
 
     fn session(&mut self) -> Result<&mut Session, Fault> {
@@ -337,8 +322,7 @@ impl Agent {
             }
             if since.elapsed() > timeout {
                 let text = format!("nothing moved for {} s after {moved}", timeout.as_secs());
-                return Err(Fault::new(FaultKind::PeerLost, text)
-                    .remedy("check whether the sink still reads"));
+                return Err(Fault::peer_lost(text).remedy("check whether the sink still reads"));
             }
             if let Some((flow, result)) = self.await_engine(POLL)? {
                 self.session()?.engine_ended(flow, result)?;
@@ -357,8 +341,7 @@ impl Agent {
                 // A fault is in the record of the role.
                 Some((flow, result)) => drop(self.session()?.engine_ended(flow, result)),
                 None if cut => {
-                    return Err(Fault::new(
-                        FaultKind::System,
+                    return Err(Fault::failed(
                         "an engine did not end even after its connection was cut",
                     ));
                 }
@@ -371,7 +354,7 @@ impl Agent {
         }
         let session = self.session()?;
         let end = session.finish();
-        self.capture = session.take_capture();
+        self.capture = session.capture.take();
         self.session = None;
         match end {
             Err(fault) if cut => Err(fault.context("the stream did not drain in time")),
@@ -388,7 +371,7 @@ impl Agent {
             Ok(Event::HungUp) | Err(RecvTimeoutError::Disconnected) => {
                 // Whether the reply can still be written or not, this ends the agent.
                 let _ = self.events.send(Event::HungUp);
-                Err(Fault::new(FaultKind::PeerLost, "the controller is gone"))
+                Err(Fault::peer_lost("the controller is gone"))
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
         }

@@ -6,11 +6,11 @@ use bytepath_engine::connection::{Connection, Listener, Terms, Transport};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_engine::workload::{self, Detail, Direction, Gate, Group, Phase, Progress};
 use bytepath_meter::{
-    self as meter, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag,
+    self as meter, Capture, Chosen, Context, Meter, Prepared, Running, ThreadTag,
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
 use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
+    Cell, Fault, Hops, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
 };
 use bytepath_stats::ENGINE_RUN;
 use bytepath_sys::{Roots, clock};
@@ -51,7 +51,8 @@ pub(super) struct Session {
     prepared: Vec<(&'static str, Box<dyn Prepared>)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
-    capture: Option<Box<Capture>>,
+    /// What was sampled in the last window.
+    pub capture: Option<Box<Capture>>,
     /// When the last window was opened, by [`clock::monotonic`].
     opened: u64,
     /// How long the meters need before a window opens.
@@ -113,7 +114,7 @@ impl Session {
         let find = |role: Role| {
             let name = &cell.half(role).path;
             path::find(paths, name)
-                .ok_or_else(|| Fault::new(FaultKind::Usage, format!("there is no path '{name}'")))
+                .ok_or_else(|| Fault::usage(format!("there is no path '{name}'")))
         };
         let halves = Halves {
             workload: workload::of(&cell)?,
@@ -248,32 +249,21 @@ impl Session {
     pub(super) fn window_end(&mut self) -> Result<WindowRecord, Fault> {
         self.gate.set(Phase::Drain);
         let edges = [self.opened, clock::monotonic()];
-        let mut sum = Output::default();
+        let mut window = WindowRecord { edges, ..WindowRecord::default() };
         for (name, running) in std::mem::take(&mut self.running).into_iter().rev() {
             let begin = Instant::now();
             let output =
                 running.stop().map_err(|fault| fault.context(format!("meter {name} failed")))?;
-            sum.readings.extend(output.readings);
-            sum.series.extend(output.series);
-            sum.threads.extend(output.threads);
-            sum.warnings.extend(output.warnings);
+            window.readings.extend(output.readings);
+            window.series.extend(output.series);
+            window.threads.extend(output.threads);
+            window.warnings.extend(output.warnings);
             self.capture = output.capture.or(self.capture.take());
             self.costs.push(cost(self.role, name, begin.elapsed()));
         }
         self.await_notice(Phase::Drain);
-        sum.readings.extend(add_up(std::mem::take(&mut self.costs)));
-        Ok(WindowRecord {
-            readings: sum.readings,
-            series: sum.series,
-            threads: sum.threads,
-            warnings: sum.warnings,
-            edges,
-        })
-    }
-
-    /// What was sampled in the last window, once.
-    pub(super) fn take_capture(&mut self) -> Option<Box<Capture>> {
-        self.capture.take()
+        window.readings.extend(add_up(std::mem::take(&mut self.costs)));
+        Ok(window)
     }
 
     /// Waits until every engine has noticed the end of its window. An engine
@@ -311,10 +301,10 @@ impl Session {
         let early = !matches!(self.gate.phase(), Phase::Drain | Phase::Stop);
         let fault = match &result {
             Err(fault) => Err(fault.clone()),
-            Ok(_) if early => Err(Fault::new(
-                FaultKind::PeerLost,
-                format!("the {}'s stream ended before the window did", self.role),
-            )),
+            Ok(_) if early => Err(Fault::peer_lost(format!(
+                "the {}'s stream ended before the window did",
+                self.role
+            ))),
             Ok(_) => Ok(()),
         };
         if let Some(slot) = self.ends.get_mut(flow as usize) {
@@ -428,5 +418,5 @@ fn add_up(readings: Vec<Reading>) -> Vec<Reading> {
 
 /// What cannot happen unless controller and agent disagree on whose turn it is.
 pub(super) fn protocol_error(what: &str) -> Fault {
-    Fault::new(FaultKind::System, format!("controller and agent are out of step: {what}"))
+    Fault::failed(format!("controller and agent are out of step: {what}"))
 }

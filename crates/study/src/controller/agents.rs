@@ -1,16 +1,15 @@
 //! The conversation with agents: call, wait, and notice at once when an agent is lost or the
 //! user cancels.
 
-use super::line::{AgentEvent, Line};
 use bytepath_host::testbed::Deployment;
-use bytepath_host::{Host, build_of, own_build};
-use bytepath_record::wire::{Call, Hello, Ping, Reply};
+use bytepath_host::{AgentPipe, Host, build_of, own_build, spawn_thread};
+use bytepath_record::wire::{Call, Hello, LONGEST_PREFACE, Ping, Reply, Request, SYNC, read_line};
 use bytepath_record::{Fault, FaultKind, Role, SCHEMA_VERSION};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// How often a wait checks the stop flag.
@@ -87,7 +86,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
             "the {role}'s agent is bytepath {} (records v{}), this is {ours} (v{SCHEMA_VERSION})",
             identity.build, identity.schema
         );
-        Err(Fault::new(FaultKind::Unsupported, text).remedy("install the same build at both ends"))
+        Err(Fault::unsupported(text).remedy("install the same build at both ends"))
     }
 
     /// How long these hosts may take for what takes others so long.
@@ -114,7 +113,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
     /// Sends without waiting for the reply.
     pub(super) fn send<C: Call>(&mut self, role: Role, call: C) -> Result<(), Fault> {
         let line = self.lines.iter_mut().find(|(of, _)| *of == role);
-        let (_, line) = line.ok_or_else(|| Fault::new(FaultKind::System, "no such agent"))?;
+        let (_, line) = line.ok_or_else(|| Fault::failed("no such agent"))?;
         line.send(&call.into())?.map_err(|_| self.gone(role))
     }
 
@@ -198,11 +197,10 @@ impl<'a, H: Hosts> Agents<'a, H> {
                 }
                 AgentEvent::Reply(reply) => return Ok(Some((role, reply))),
                 AgentEvent::Malformed(what) => {
-                    let text = format!(
+                    return Err(Fault::failed(format!(
                         "{} sent no valid reply: {what}",
-                        title(self.stewards, role, "agent")
-                    );
-                    return Err(Fault::new(FaultKind::System, text));
+                        self.title(role, "agent")
+                    )));
                 }
                 AgentEvent::Disconnected => return Err(self.gone(role)),
             }
@@ -213,8 +211,8 @@ impl<'a, H: Hosts> Agents<'a, H> {
     /// one may be waiting itself, for its peer.
     fn ping_all(&mut self) -> Result<(), Fault> {
         for (role, line) in &mut self.lines {
-            let host = self.hosts.of(*role);
-            let since = &mut self.pinged[*role as usize];
+            let (role, host) = (*role, self.hosts.of(*role));
+            let since = &mut self.pinged[role as usize];
             let answers = match since {
                 Some(since) => since.elapsed() < host.silence(),
                 None => {
@@ -226,9 +224,9 @@ impl<'a, H: Hosts> Agents<'a, H> {
                 }
             };
             if !answers {
-                let how = host.give_up();
-                let text = format!("{} is lost: {how}", title(self.stewards, *role, "host"));
-                return Err(Fault::new(FaultKind::PeerLost, text));
+                let how = host.kill_and_report();
+                let text = format!("{} is lost: {how}", self.title(role, "host"));
+                return Err(Fault::peer_lost(text));
             }
         }
         Ok(())
@@ -256,38 +254,137 @@ impl<'a, H: Hosts> Agents<'a, H> {
         }
     }
 
+    fn title(&self, role: Role, noun: &str) -> String {
+        match self.stewards {
+            true => format!("the steward on the {role}'s host"),
+            false => format!("the {role}'s {noun}"),
+        }
+    }
+
     fn silent(&mut self, role: Role, timeout: Duration) -> Fault {
-        let title = title(self.stewards, role, "agent");
+        let title = self.title(role, "agent");
         let mut text = format!("{title} did not answer within {} s", timeout.as_secs());
         if let Some(console) = self.hosts.of(role).console() {
             text.push_str(&format!("; its host's console shows: {console}"));
         }
-        Fault::new(FaultKind::PeerLost, text)
+        Fault::peer_lost(text)
     }
 
     fn gone(&mut self, role: Role) -> Fault {
-        let how = self.hosts.of(role).last_words();
-        Fault::new(
-            FaultKind::PeerLost,
-            format!("{} is gone: {how}", title(self.stewards, role, "agent")),
-        )
+        let how = self.hosts.of(role).exit_report();
+        Fault::peer_lost(format!("{} is gone: {how}", self.title(role, "agent")))
     }
 
     fn unexpected(&self, role: Role, reply: &Reply) -> Fault {
         let reply: String = serde_json::to_string(reply).unwrap_or_default();
         let reply: String = reply.chars().take(80).collect();
-        let text = format!("{} answered out of turn: {reply}", title(self.stewards, role, "agent"));
-        Fault::new(FaultKind::System, text)
-    }
-}
-
-fn title(is_steward: bool, role: Role, noun: &str) -> String {
-    match is_steward {
-        true => format!("the steward on the {role}'s host"),
-        false => format!("the {role}'s {noun}"),
+        let text = format!("{} answered out of turn: {reply}", self.title(role, "agent"));
+        Fault::failed(text)
     }
 }
 
 fn lost_stream(role: Role, fault: Fault) -> Fault {
     fault.context(format!("{role} lost its stream"))
+}
+
+/// What comes from an agent.
+pub(super) enum AgentEvent {
+    Reply(Reply),
+    /// A line that is no reply.
+    Malformed(String),
+    Disconnected,
+}
+
+/// Writes to an agent.
+pub(super) struct Line(Box<dyn Write + Send>);
+
+impl Line {
+    /// Begins to read what the agent of a role writes; each event goes to `events`.
+    pub(super) fn open(
+        pipe: AgentPipe,
+        role: Role,
+        events: Sender<(Role, AgentEvent)>,
+    ) -> Result<Line, Fault> {
+        let AgentPipe { to_agent, from_agent } = pipe;
+        let notify = move |event| events.send((role, event)).is_ok();
+        spawn_thread("agent-pipe", move || read_replies(from_agent, &notify))?;
+        Ok(Line(to_agent))
+    }
+
+    /// Sends a request; an I/O error means that the agent is gone.
+    pub(super) fn send(&mut self, request: &Request) -> Result<io::Result<()>, Fault> {
+        let mut line = serde_json::to_vec(request)
+            .map_err(|e| Fault::failed(format!("cannot encode a request: {e}")))?;
+        line.push(b'\n');
+        Ok(self.0.write_all(&line).and_then(|()| self.0.flush()))
+    }
+}
+
+fn read_replies(from_agent: Box<dyn Read + Send>, notify: &dyn Fn(AgentEvent) -> bool) {
+    let mut from_agent = BufReader::new(from_agent);
+    if let Err(printed) = pass_preface(&mut from_agent) {
+        notify(printed.map_or(AgentEvent::Disconnected, |printed| {
+            AgentEvent::Malformed(format!("no agent started; the output was: {printed}"))
+        }));
+        return;
+    }
+    while let Ok(Some(line)) = read_line(&mut from_agent) {
+        let reply = serde_json::from_slice(&line);
+        let event = reply.map_or_else(|e| AgentEvent::Malformed(e.to_string()), AgentEvent::Reply);
+        if !notify(event) {
+            return;
+        }
+    }
+    notify(AgentEvent::Disconnected);
+}
+
+/// Skips whatever comes before the agent's first line. The error is what was
+/// printed instead, or `None` if the pipe ended.
+fn pass_preface(from_agent: &mut impl BufRead) -> Result<(), Option<String>> {
+    let mut preface = from_agent.take(LONGEST_PREFACE);
+    let mut first = None;
+    loop {
+        let mut line = Vec::new();
+        match preface.read_until(b'\n', &mut line) {
+            Ok(1..) => {}
+            _ if preface.limit() == 0 => return Err(Some(first.unwrap_or_default())),
+            _ => return Err(None),
+        }
+        let line = line.trim_ascii_end();
+        // A prompt may precede it.
+        if line.ends_with(SYNC.as_bytes()) {
+            return Ok(());
+        }
+        let shown = || String::from_utf8_lossy(line).chars().take(80).collect();
+        first.get_or_insert_with(shown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(text: &str) -> (Result<(), Option<String>>, String) {
+        let mut reader = text.as_bytes();
+        let passed = pass_preface(&mut reader);
+        (passed, String::from_utf8_lossy(reader).into_owned())
+    }
+
+    #[test]
+    fn skips_the_output_of_a_login_shell() {
+        let shell = format!("Welcome!\n\nLast login: today\nuser@host$ {SYNC}\nrest");
+        assert_eq!(passed(&shell), (Ok(()), "rest".into()));
+        assert_eq!(passed(&format!("{SYNC}\r\n")).0, Ok(()));
+        assert_eq!(passed("").0, Err(None));
+        assert_eq!(passed("Connection refused\n").0, Err(None));
+    }
+
+    #[test]
+    fn endless_output_is_not_an_agent() {
+        let flood = "yes\n".repeat(LONGEST_PREFACE as usize);
+        assert_eq!(passed(&flood).0, Err(Some("yes".into())));
+        let (line, rest) = passed(&"x".repeat(2 * LONGEST_PREFACE as usize));
+        assert!(line.unwrap_err().unwrap().starts_with("xxx"));
+        assert_eq!(rest.len(), LONGEST_PREFACE as usize, "no more than that was read");
+    }
 }

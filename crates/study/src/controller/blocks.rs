@@ -1,9 +1,7 @@
 //! The trials that count: block by block, each in random order.
 
-use super::lost::lost_peer;
-use super::passes::{Block, CompletedTrials};
-use super::progress::stopped_early;
-use super::run::{Countdown, Opened, Run};
+use super::progress::{Block, CompletedTrials, stopped_early};
+use super::run::{Countdown, Run, lost_peer};
 use super::slices;
 use super::trial::empty_trial;
 use bytepath_meter::Chosen;
@@ -14,7 +12,7 @@ use std::time::{Duration, Instant};
 impl Run<'_, '_> {
     /// Runs what is missing of the blocks of one pass.
     pub(super) fn run_blocks(&mut self, pass: fn(&Study) -> Vec<Block>) -> Result<(), Fault> {
-        let header = self.opened.study.header.clone();
+        let header = self.study.header.clone();
         let schedule = &header.schedule;
         let blocks = self.missing_blocks(pass);
         let total = blocks.iter().map(|(_, cells)| cells.len()).sum();
@@ -26,7 +24,7 @@ impl Run<'_, '_> {
         let mut clock = Countdown { begin: Instant::now(), done: 0, total };
         for (block, cells) in &blocks {
             let cells: Vec<&Cell> = cells.iter().collect();
-            if self.opened.shared.as_ref().is_some_and(|blocks| !blocks.take()) {
+            if self.shared.as_ref().is_some_and(|blocks| !blocks.take()) {
                 break;
             }
             self.laboratory.testbed.begin_block();
@@ -34,7 +32,7 @@ impl Run<'_, '_> {
                 Design::Trials => self.trials(&cells, *block, &mut clock)?,
                 Design::Slices { slice } => self.slices(&cells, slice, *block, &mut clock)?,
             }
-            self.observer.block_ends(&self.opened.study);
+            self.observer.block_ends(&self.study);
             if block + 1 < schedule.blocks && self.stop_early(&clock)? {
                 break;
             }
@@ -43,7 +41,7 @@ impl Run<'_, '_> {
     }
 
     fn missing_blocks(&self, pass: fn(&Study) -> Vec<Block>) -> Vec<(u32, Vec<Cell>)> {
-        let study = &self.opened.study;
+        let study = &self.study;
         let completed = CompletedTrials::of(study);
         let missing = pass(study).into_iter().map(|(block, cells)| {
             let cells = cells.into_iter().filter(|cell| completed.is_missing(cell, block));
@@ -54,7 +52,7 @@ impl Run<'_, '_> {
 
     /// Notes which cells the first pass chose, unless a study that is resumed has that remark.
     fn note_second_pass(&mut self) -> Result<(), Fault> {
-        let study = &self.opened.study;
+        let study = &self.study;
         let first = study.header.schedule.first_pass();
         let Some((first, pass)) = first.zip(stats::second_pass(study)) else { return Ok(()) };
         let chosen: Vec<&str> = pass.chosen.iter().map(|cell| cell.0.as_str()).collect();
@@ -65,7 +63,7 @@ impl Run<'_, '_> {
             pass.blocks,
             chosen.join(", ")
         );
-        if self.opened.study.remarks.contains(&remark) {
+        if self.study.remarks.contains(&remark) {
             return Ok(());
         }
         self.observer.second_pass(&remark);
@@ -74,12 +72,12 @@ impl Run<'_, '_> {
 
     /// Writes down which cells cannot run, and why.
     pub(super) fn note_unavailable(&mut self) -> Result<(), Fault> {
-        let header = self.opened.study.header.clone();
-        let completed = CompletedTrials::of(&self.opened.study);
+        let header = self.study.header.clone();
+        let completed = CompletedTrials::of(&self.study);
         for cell in header.cells.iter().filter(|cell| !completed.unable.contains(&cell.id)) {
-            let Opened { feasibility, guard, .. } = &mut self.opened;
-            if let Some(obstacle) = feasibility.obstacle(self.laboratory, guard, cell)? {
-                let (reason, remedy) = (obstacle.reason, obstacle.remedy);
+            let (laboratory, guard) = (self.laboratory, &mut self.guard);
+            if let Some(obstacle) = self.feasibility.obstacle(laboratory, guard, cell)? {
+                let (reason, remedy) = (obstacle.message, obstacle.remedy.unwrap_or_default());
                 let status = TrialStatus::Unavailable { reason, remedy };
                 let row = Trial { status, ..empty_trial(cell, self.position(0)) };
                 self.store(vec![row])?;
@@ -91,7 +89,7 @@ impl Run<'_, '_> {
     /// One block of whole trials, one after the other.
     fn trials(&mut self, cells: &[&Cell], block: u32, clock: &mut Countdown) -> Result<(), Fault> {
         let meters = self.meters_that_count();
-        let schedule = self.opened.study.header.schedule.clone();
+        let schedule = self.study.header.schedule.clone();
         for cell in cells {
             self.observer.trial_begins(clock.done + 1, &cell.id, block + 1);
             let position = self.position(block);
@@ -101,7 +99,7 @@ impl Run<'_, '_> {
             self.wait_for_host(lost_peer(&trial))?;
             self.store(vec![trial])?;
             self.notify(clock, 1);
-            self.wait_for_host(self.opened.study.trials.last().and_then(lost_peer))?;
+            self.wait_for_host(self.study.trials.last().and_then(lost_peer))?;
         }
         Ok(())
     }
@@ -116,7 +114,7 @@ impl Run<'_, '_> {
         clock: &mut Countdown,
     ) -> Result<(), Fault> {
         let meters = self.meters_that_count();
-        let schedule = self.opened.study.header.schedule.clone();
+        let schedule = self.study.header.schedule.clone();
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
         let trials = slices::block(&self.runner(&meters, &schedule), cells, slice, position)?;
@@ -132,7 +130,7 @@ impl Run<'_, '_> {
 
     /// Notifies the observer of the last trials, which are on disk by now.
     fn notify(&mut self, clock: &mut Countdown, count: usize) {
-        let trials = &self.opened.study.trials;
+        let trials = &self.study.trials;
         let first = clock.done + 1;
         clock.done += count;
         let ended = &trials[trials.len().saturating_sub(count)..];
@@ -143,7 +141,7 @@ impl Run<'_, '_> {
 
     /// Applies the stopping rule, and notes what it saves.
     fn stop_early(&mut self, clock: &Countdown) -> Result<bool, Fault> {
-        let Some(why) = stopped_early(&self.opened.study) else {
+        let Some(why) = stopped_early(&self.study) else {
             return Ok(false);
         };
         let saved = unit::seconds(Duration::from_secs(clock.left().as_secs()));

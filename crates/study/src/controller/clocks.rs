@@ -7,7 +7,7 @@
 
 use super::remote::Remotes;
 use bytepath_record::wire::ReadClock;
-use bytepath_record::{Clocks, Fault, FaultKind, HostClock, Role};
+use bytepath_record::{Clocks, Fault, HostClock, Role};
 use bytepath_sys::clock;
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ fn read_one(remotes: &mut Remotes, role: Role) -> Result<Clock, Fault> {
         let wall = there.realtime.wrapping_sub(now).cast_signed();
         trips.push(Trip { sent, received, monotonic: there.monotonic, wall });
     }
-    Clock::of(&trips).ok_or_else(|| Fault::new(FaultKind::System, "no clock was read"))
+    Clock::of(&trips).ok_or_else(|| Fault::failed("no clock was read"))
 }
 
 /// The message about wall clocks that are far off.

@@ -17,8 +17,10 @@ use bytepath_sys::Roots;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// The testbed of a command that names none.
-pub const DEFAULT_TESTBED: &str = "netns";
+/// The testbed of a command that names none: the first of the catalogue.
+pub fn default_testbed() -> Result<TestbedChoice, Fault> {
+    parse_testbed(testbed::CATALOG[0].name())
+}
 
 /// Reads `NAME[:key=value,...]` of the catalogue.
 pub fn parse_testbed(text: &str) -> Result<TestbedChoice, Fault> {
@@ -90,15 +92,9 @@ impl Deployment {
 
     /// Facts of both hosts under this kernel, with the default link. With `meters`, what those
     /// need is tried, too.
-    fn survey(&self, kernel: Option<&Kernel>, meters: bool) -> HostFacts {
-        HostFacts(self.try_survey(kernel, meters))
-    }
-
-    fn try_survey(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
+    fn survey(&self, kernel: Option<&Kernel>, meters: bool) -> Result<Vec<Facts>, Fault> {
         if let Some(devices) = self.testbed().devices() {
-            if let Support::No { reason, remedy } = self.testbed().probe() {
-                return Err(Fault::new(FaultKind::Unsupported, reason).remedy(remedy));
-            }
+            self.testbed().probe().refusal().map_or(Ok(()), Err)?;
             return Ok(devices.iter().map(|device| survey_over(device, meters)).collect());
         }
         let stop = AtomicBool::new(false);
@@ -145,10 +141,9 @@ impl HostFacts {
     fn support(&self, judge: impl FnOnce(&[Facts]) -> Support) -> Support {
         match &self.0 {
             Ok(facts) => judge(facts),
-            Err(fault) => Support::no(
-                format!("unknown, because the testbed cannot be set up: {}", fault.message),
-                fault.remedy.clone().unwrap_or_default(),
-            ),
+            Err(fault) => {
+                fault.clone().context("unknown, because the testbed cannot be set up").into()
+            }
         }
     }
 
@@ -202,8 +197,8 @@ impl HostSelection {
             HostSelection::Testbed(deployment, kernel) => {
                 let named = deployment.testbed().properties().link_is_given;
                 match deployment.survey(kernel.as_ref(), meters) {
-                    HostFacts(Err(fault)) if named || fault.kind == FaultKind::Usage => Err(fault),
-                    facts => Ok(facts),
+                    Err(fault) if named || fault.kind == FaultKind::Usage => Err(fault),
+                    facts => Ok(HostFacts(facts)),
                 }
             }
         }
@@ -243,18 +238,14 @@ impl HostSelection {
                 HostSelection::Testbed(..) => {
                     if !kernels.iter().any(|(kernel, _)| **kernel == cell.kernel) {
                         let facts = experiment.survey(cell.kernel.as_ref(), false);
-                        kernels.push((&cell.kernel, facts));
+                        kernels.push((&cell.kernel, HostFacts(facts)));
                     }
                     let known = kernels.iter().find(|(kernel, _)| **kernel == cell.kernel);
                     known.map_or(Support::Yes, |(_, facts)| facts.supports_cell(cell))
                 }
             };
             let nics = preparable(path::CATALOG, experiment.testbed(), &program, cell);
-            let prepared = nics.map_or_else(
-                |fault| Support::no(fault.message, fault.remedy.unwrap_or_default()),
-                |()| Support::Yes,
-            );
-            let support = runs.and(prepared);
+            let support = runs.and(nics.map_or_else(Support::from, |()| Support::Yes));
             if !support.is_yes() {
                 unable.push((cell.id.clone(), support));
             }

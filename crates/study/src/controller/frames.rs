@@ -30,14 +30,14 @@ pub(super) fn wait_until_forwarded(
     before: &Hops,
     roles: &[RoleRecord],
 ) -> Result<Hops, Fault> {
-    let own = roles.first().and_then(|sender| sender.hops).unwrap_or_default();
+    let tx = roles.first().and_then(|sender| sender.hops).unwrap_or_default();
     let end = Instant::now() + remotes.agents.timeout(FORWARDED);
     loop {
         let now = count(remotes, cell)?;
-        let Hops { qdisc_dropped, device_dropped, device_sent, .. } = hop_deltas(before, &now, own);
-        let dropped = Hops { qdisc_dropped, device_dropped, ..own };
+        let Hops { qdisc_dropped, device_dropped, device_sent, .. } = hop_deltas(before, &now, tx);
+        let dropped = Hops { qdisc_dropped, device_dropped, ..tx };
         let is_forwarded = dropped.lost() + device_sent >= dropped.generated();
-        if is_forwarded || own.drops_untold || !remotes.properties.has_cable || Instant::now() > end
+        if is_forwarded || tx.drops_untold || !remotes.properties.has_cable || Instant::now() > end
         {
             return Ok(now);
         }
@@ -47,8 +47,8 @@ pub(super) fn wait_until_forwarded(
 
 /// What the devices have counted since before the first frame, and what waits there, in the
 /// generator's frames.
-fn hop_deltas(before: &Hops, now: &Hops, own: Hops) -> Hops {
-    let each = own.merged.max(1);
+fn hop_deltas(before: &Hops, now: &Hops, by_ends: Hops) -> Hops {
+    let each = by_ends.merged.max(1);
     Hops {
         qdisc_dropped: now.qdisc_dropped.saturating_sub(before.qdisc_dropped),
         qdisc_queued: now.qdisc_queued,
@@ -62,10 +62,10 @@ fn hop_deltas(before: &Hops, now: &Hops, own: Hops) -> Hops {
 /// Where all frames are, from what both ends counted and what the devices did before the first
 /// frame, after the generator's last, and after the sink's last.
 pub(super) fn account_for(roles: &mut [RoleRecord], [before, left, after]: &[Hops; 3]) -> Hops {
-    let mut own = Hops::default();
-    roles.iter_mut().filter_map(|role| role.hops.take()).for_each(|one| own.add(&one));
-    let mut hops = hop_deltas(before, after, own);
-    hops.add(&own);
+    let mut by_ends = Hops::default();
+    roles.iter_mut().filter_map(|role| role.hops.take()).for_each(|one| by_ends.add(&one));
+    let mut hops = hop_deltas(before, after, by_ends);
+    hops.add(&by_ends);
     hops.arrival_dropped = hops.arrival_dropped.saturating_sub(hops.dropped_as_asked);
     if hops.drops_untold {
         let sent = hops.device_sent.saturating_sub(hops.strays);

@@ -1,13 +1,13 @@
 //! The hosts while a study runs: settings that are made before the first deployment is
 //! raised and restored after the last, and a check for what else changes meanwhile.
 
-use super::laboratory::Laboratory;
 use super::nics::Common;
+use super::plan::Laboratory;
 use super::stewards::{Fingerprints, Stewards};
 use bytepath_host::{Fingerprint, differences};
 use bytepath_record::{
-    Cell, Facts, Fault, FaultKind, Reading, Restoration, RestorationRow, Role, Scope,
-    SettingRecord, Trial, TrialStatus, Unit, WantedSetting,
+    Cell, Facts, Fault, Reading, Restoration, RestorationRow, Role, Scope, SettingRecord, Trial,
+    TrialStatus, Unit, WantedSetting,
 };
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,8 @@ pub(super) struct Guard {
     /// `None` while hosts are lost.
     stewards: Option<Stewards>,
     wanted: Vec<WantedSetting>,
-    records: Vec<SettingRecord>,
+    /// What was set, from what to what.
+    pub records: Vec<SettingRecord>,
     last: Fingerprints,
     /// The roles that use a GPU.
     gpus: Vec<Role>,
@@ -93,13 +94,8 @@ impl Guard {
     }
 
     fn stewards(&mut self) -> Result<&mut Stewards, Fault> {
-        let lost = || Fault::new(FaultKind::PeerLost, "the stewards of the hosts are lost");
+        let lost = || Fault::peer_lost("the stewards of the hosts are lost");
         self.stewards.as_mut().ok_or_else(lost)
-    }
-
-    /// What was set, from what to what.
-    pub(super) fn records(&self) -> &[SettingRecord] {
-        &self.records
     }
 
     /// Sets what a cell's paths require of their NICs, until [`Guard::undo_prepared`]. On a fault
@@ -130,7 +126,7 @@ impl Guard {
             match failed.first() {
                 None => return Ok(all),
                 Some(row) if Instant::now() > deadline => {
-                    return Err(Fault::new(FaultKind::System, row.to_string())
+                    return Err(Fault::failed(row.to_string())
                         .remedy("`bytepath restore` tries again; the study itself is complete"));
                 }
                 Some(_) => std::thread::sleep(Duration::from_millis(50)),

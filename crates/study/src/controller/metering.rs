@@ -3,7 +3,7 @@
 
 use bytepath_meter::{self as meter, Chosen, Meter, POWER_NAME, PROFILE_NAME};
 use bytepath_record::wire::MeterRequest;
-use bytepath_record::{Fault, FaultKind, Power, Profiling, Role, Sampling, StudyHeader};
+use bytepath_record::{Fault, Power, Profiling, Role, Sampling, StudyHeader};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -18,18 +18,21 @@ pub fn meter_requests(
     if let (Some(meter), None) = (meter::CATALOG.iter().copied().find(apart), profiling) {
         let text =
             format!("meter {} runs only in profile trials, and this study has none", meter.name);
-        return Err(Fault::new(FaultKind::Usage, text).remedy("take some with --profile all"));
+        return Err(Fault::usage(text).remedy("take some with --profile all"));
     }
     if !power.is_default() && !names.iter().any(|name| name == POWER_NAME) {
         let text = "power is requested, but its meter is disabled";
-        return Err(Fault::new(FaultKind::Usage, text).remedy("add power to --meters"));
+        return Err(Fault::usage(text).remedy("add power to --meters"));
     }
-    let options = |name: &str| match name {
+    Ok(names.iter().map(|name| request(name, power)).collect())
+}
+
+fn request(name: &str, power: &Power) -> MeterRequest {
+    let options = match name {
         POWER_NAME if !power.is_default() => json!(power),
         _ => Value::Null,
     };
-    let request = |name: String| MeterRequest { options: options(&name), name };
-    Ok(names.into_iter().map(request).collect())
+    MeterRequest { name: name.to_owned(), options }
 }
 
 /// What a header records of these meters: their names, and how power is measured. It has no
@@ -38,7 +41,7 @@ pub fn meters_for_header(meters: &[MeterRequest]) -> Result<(Vec<String>, Power)
     let mut power = Power::default();
     for MeterRequest { name, options } in meters.iter().filter(|meter| !meter.options.is_null()) {
         let wrong = |cause: String| {
-            let fault = Fault::new(FaultKind::Usage, format!("options of meter {name}: {cause}"));
+            let fault = Fault::usage(format!("options of meter {name}: {cause}"));
             fault.remedy("`bytepath meters` lists the options of each meter")
         };
         if name != POWER_NAME {
@@ -53,11 +56,7 @@ pub fn meters_for_header(meters: &[MeterRequest]) -> Result<(Vec<String>, Power)
 /// there twice, with the options of each role.
 pub(super) fn of_trial(catalog: &[&'static Meter], header: &StudyHeader) -> Vec<Chosen> {
     let power = &header.power;
-    let request = |name: &String| MeterRequest {
-        options: if name == POWER_NAME { json!(power) } else { Value::Null },
-        name: name.clone(),
-    };
-    let requests: Vec<MeterRequest> = header.meters.iter().map(request).collect();
+    let requests: Vec<_> = header.meters.iter().map(|name| request(name, power)).collect();
     let mut all = meter::chosen(catalog, &requests);
     if power.receiver.is_some()
         && let Some(at) = all.iter().position(|chosen| chosen.meter.name == POWER_NAME)

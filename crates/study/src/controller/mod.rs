@@ -13,24 +13,17 @@
 //! All talk with hosts goes through `agents` (calls and replies, lost hosts, cancellation) and
 //! `remote` (a deployment with its two agents). No byte of a stream is moved or counted here.
 
-mod addresses;
 mod agents;
 mod blocks;
 mod clocks;
 mod deployment;
-mod existing_link;
 mod frames;
 mod guard;
-mod laboratory;
-mod line;
-mod lost;
 mod metering;
-mod nic_settings;
 mod nics;
 mod open_testbed;
 mod outline;
 mod pairs;
-mod passes;
 mod plan;
 mod power;
 mod preflight;
@@ -41,26 +34,22 @@ mod reach;
 mod remote;
 mod request;
 mod run;
-mod secrets;
 mod slices;
 mod stewards;
 mod stream;
 mod study;
 mod trial;
-mod window;
 
 pub use deployment::{
-    DEFAULT_TESTBED, Deployment, HostFacts, HostSelection, examine_host, own_program, parse_testbed,
+    Deployment, HostFacts, HostSelection, default_testbed, examine_host, own_program, parse_testbed,
 };
-pub use laboratory::{Laboratory, path_spec, testbed_spec};
 pub use metering::{meter_requests, meters_for_header};
-pub use nic_settings::{NicSettings, nic_settings};
 pub use open_testbed::OpenTestbed;
 pub use outline::{Outline, Prepared, Preview};
 pub use pairs::PairedStudy;
-pub use plan::{Blocks, Observer, Plan};
+pub use plan::{Blocks, Laboratory, Observer, Plan, path_spec, testbed_spec};
 pub use preflight::{check, survey};
-pub use preparation::{preparable, previewed};
+pub use preparation::{NicSettings, nic_settings, preparable, previewed};
 pub use progress::Progress;
 pub(crate) use request::random_seed;
 pub use request::{

@@ -1,7 +1,6 @@
 //! The NICs of a deployment, and the settings that a cell's paths require of them. Pure, once
 //! the devices are known.
 
-use super::existing_link;
 use super::remote::Remotes;
 use bytepath_engine::path::{self, DataPath, HalfPath, OwnQueues, Wire};
 use bytepath_engine::workload::{self, Direction, HalfConfig};
@@ -9,8 +8,8 @@ use bytepath_host as host;
 use bytepath_host::testbed::Testbed;
 use bytepath_record::wire::Nic;
 use bytepath_record::{
-    Cell, DeviceName, Fault, FaultKind, HW_GRO, Protocol, Rings, Role, Setting, Split,
-    WantedSetting,
+    Cell, Cpus, DeviceName, Fault, GRO, HW_GRO, PacketLimits, Protocol, Rings, Role, Setting,
+    Split, SysctlName, WantedSetting, Word,
 };
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -48,7 +47,7 @@ impl Nics {
         Ok(Nics {
             devices: Role::ALL.map(|role| remotes.device(role)),
             nics: [remotes.nic(Role::Sender)?, remotes.nic(Role::Receiver)?],
-            addresses: Role::ALL.map(|role| remotes.address(role)),
+            addresses: remotes.addresses,
             given: remotes.properties.link_is_given,
             sets_link: remotes.properties.link_is_given,
         })
@@ -83,7 +82,7 @@ impl Nics {
             let here = |setting| WantedSetting { host: Some(role), ..WantedSetting::from(setting) };
             let address = self.addresses[role as usize];
             if let Some(device) = self.devices[role as usize].as_ref().filter(|_| self.sets_link) {
-                let link = existing_link::settings(cell, role, device, address.is_ipv6())?;
+                let link = settings(cell, role, device, address.is_ipv6())?;
                 all.extend(link.into_iter().map(here));
             }
             all.extend(self.interrupts(cell, role)?.into_iter().map(here));
@@ -141,19 +140,15 @@ impl Nics {
     fn interrupts(&self, cell: &Cell, role: Role) -> Result<Vec<Setting>, Fault> {
         let Some(cpu) = cell.placement.softirq(role).cpu() else { return Ok(Vec::new()) };
         if cell.link.threaded_napi && cell.link.is_asked("threaded-napi") {
-            return if self.given {
-                Err(existing_link::no_polling_thread(cpu))
-            } else {
-                Ok(Vec::new())
-            };
+            return if self.given { Err(no_polling_thread(cpu)) } else { Ok(Vec::new()) };
         }
         let interrupts = self.nics[role as usize].as_ref().map_or(&[][..], |nic| &nic.interrupts);
         if let (true, true, Some(device)) =
             (interrupts.is_empty(), self.sets_link, &self.devices[role as usize])
         {
-            return Ok(vec![existing_link::receive_on(DeviceName::new(device)?, cpu)?]);
+            return Ok(vec![receive_on(DeviceName::new(device)?, cpu)?]);
         }
-        let at = |irq: &u32| Ok(Setting::IrqAffinity { irq: *irq, cpus: existing_link::one(cpu)? });
+        let at = |irq: &u32| Ok(Setting::IrqAffinity { irq: *irq, cpus: one(cpu)? });
         interrupts.iter().map(at).collect()
     }
 }
@@ -190,11 +185,10 @@ fn split_headers(
         return Ok(());
     }
     match cell.link.hds.filter(|_| cell.link.is_asked("hds")) {
-        Some(false) if split_already => {
-            let text = "the path requires header split, and the cell's link has hds=off";
-            Err(Fault::new(FaultKind::Unsupported, text)
-                .remedy("leave hds at auto for this path, or compare paths with hds=on"))
-        }
+        Some(false) if split_already => Err(Fault::unsupported(
+            "the path requires header split, and the cell's link has hds=off",
+        )
+        .remedy("leave hds at auto for this path, or compare paths with hds=on")),
         Some(false) => {
             let rings = Rings { tcp_data_split: Some(Split::Off), ..Rings::default() };
             settings.insert(0, Setting::Rings { device: DeviceName::new(wire.device)?, rings });
@@ -212,27 +206,22 @@ fn split_headers(
 
 fn no_nic_to_split(device: Option<&str>) -> Fault {
     let device = device.unwrap_or("the device");
-    let text = format!("hds=on: {device} is not a NIC that splits headers");
-    Fault::new(FaultKind::Unsupported, text)
+    Fault::unsupported(format!("hds=on: {device} is not a NIC that splits headers"))
         .remedy("leave hds at auto; `--testbed vm:nic=zcnic` has software NICs that can")
 }
 
 /// Whether it makes a NIC merge received packets.
 fn turns_merging_on(setting: &Setting) -> bool {
-    match setting {
-        Setting::Feature { feature, on, .. } => *on && feature.as_str() == HW_GRO,
-        _ => false,
-    }
+    matches!(setting, Setting::Feature { feature, on: true, .. } if feature.as_str() == HW_GRO)
 }
 
 /// A cell that says "software GRO" must not run with the NIC's.
 fn splits_by_merging(nic: &Nic) -> Fault {
-    let text = format!(
+    Fault::unsupported(format!(
         "{} splits headers only by hardware GRO ({}), which the cell does not request",
         nic.driver, nic.device
-    );
-    Fault::new(FaultKind::Unsupported, text)
-        .remedy("add hw-gro=on to the link, also for the cells it is compared with")
+    ))
+    .remedy("add hw-gro=on to the link, also for the cells it is compared with")
 }
 
 /// The halves of a cell's paths that the actor of a role opens, each with its job.
@@ -248,7 +237,7 @@ pub(super) fn halves(
     if cell.link.tap.is_some() && protocol != Protocol::Frames {
         let text = format!("a tap does not carry {protocol}: its other end is descriptors");
         let remedy = "choose another --link, or --workload packets";
-        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        return Err(Fault::usage(text).remedy(remedy));
     }
     let find = |role: Role| path::find(paths, &cell.half(role).path);
     if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
@@ -259,9 +248,83 @@ pub(super) fn halves(
         let half = find(direction.role()).and_then(|path| path.half(direction.role()));
         let lacks = || {
             let text = format!("path '{name}' has no {} half", direction.role());
-            Fault::new(FaultKind::Usage, text).remedy("'bytepath paths' lists the halves")
+            Fault::usage(text).remedy("'bytepath paths' lists the halves")
         };
         Ok((half.ok_or_else(lacks)?, workload.job(cell, role, direction)))
     });
     open.collect()
+}
+
+/// What has to be set on the host of a role, whose device this is.
+pub(super) fn settings(
+    cell: &Cell,
+    role: Role,
+    device: &str,
+    ipv6: bool,
+) -> Result<Vec<Setting>, Fault> {
+    let link = &cell.link;
+    let device = || DeviceName::new(device);
+    let feature = |name: &str, on: bool| {
+        Ok(Setting::Feature { device: device()?, feature: Word::new(name)?, on })
+    };
+    let tso = if ipv6 { "tx-tcp6-segmentation" } else { "tx-tcp-segmentation" };
+    let limits = PacketLimits {
+        gso: link.gso_max.filter(|_| ipv6),
+        gro: link.gro_max.filter(|_| ipv6),
+        gso_ipv4: link.gso_max.filter(|_| !ipv6),
+        gro_ipv4: link.gro_max.filter(|_| !ipv6),
+    };
+    let receives = role == Role::Receiver;
+    let mut all = Vec::new();
+    let mut put = |name: &str, setting: Result<Setting, Fault>| -> Result<(), Fault> {
+        if link.is_asked(name) {
+            all.push(setting?.checked()?);
+        }
+        Ok(())
+    };
+    put("mtu", device().map(|device| Setting::Mtu { device, bytes: link.mtu }))?;
+    put("tso", feature(tso, link.tso))?;
+    put("gro", feature(GRO, link.gro))?;
+    put("hw-gro", feature(HW_GRO, link.hw_gro))?;
+    if limits != PacketLimits::default() {
+        let limits =
+            || device().map(|device| Setting::PacketLimits { device, limits: limits.clone() });
+        put(if link.gso_max.is_some() { "gso-max" } else { "gro-max" }, limits())?;
+    }
+    if link.qdisc != "none" {
+        let discipline = Word::new(&link.qdisc);
+        put(
+            "qdisc",
+            device().and_then(|device| Ok(Setting::Qdisc { device, discipline: discipline? })),
+        )?;
+    }
+    if let Some(most) = link.wmem {
+        let name = SysctlName::new("net.ipv4.tcp_wmem");
+        // What a kernel comes with, and its own limit (tcp(7)).
+        let value = format!("4096 16384 {most}");
+        put("wmem", name.map(|name| Setting::Sysctl { name, value }))?;
+    }
+    if receives {
+        let on = link.threaded_napi;
+        put("threaded-napi", device().map(|device| Setting::ThreadedNapi { device, on }))?;
+    }
+    if let Some(cpu) = link.rps.filter(|_| receives) {
+        put("rps", receive_on(device()?, cpu))?;
+    }
+    Ok(all)
+}
+
+/// Packets of a device that has no interrupts of its own, handed to a CPU.
+pub(super) fn receive_on(device: DeviceName, cpu: u32) -> Result<Setting, Fault> {
+    Ok(Setting::Rps { device, queue: None, cpus: one(cpu)? })
+}
+
+pub(super) fn one(cpu: u32) -> Result<Cpus, Fault> {
+    Cpus::new([cpu])
+}
+
+/// Threads that poll for a device are placed by those who make its link.
+pub(super) fn no_polling_thread(cpu: u32) -> Fault {
+    let text = format!("softirq={cpu}: polling threads of a device of yours are not placed");
+    Fault::unsupported(text).remedy("leave out threaded-napi: its interrupts are moved to that CPU")
 }

@@ -1,14 +1,14 @@
 //! A testbed that stays up over several streams, for callers that want to
 //! interleave them with something else: benchmarks against other tools.
 
-use super::laboratory::Laboratory;
 use super::metering::profile;
-use super::profiles::price_at;
+use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stream;
 use super::trial::{Position, deploy, empty_trial};
 use crate::sampling_rate::affordable_rate;
 use bytepath_meter::{self as meter, Meter};
+use bytepath_record::wire::PriceSample;
 use bytepath_record::{Cell, Fault, Role, Sampling, Schedule, Trial, TrialStatus};
 use std::net::IpAddr;
 
@@ -47,18 +47,19 @@ impl<'a> OpenTestbed<'a> {
 
     /// What a study samples of a pinned cell by default.
     pub fn usual_sampling(&mut self, cell: &Cell) -> Result<Sampling, Fault> {
-        let price = price_at(&mut self.remotes, Role::Receiver, None, cell.placement.receiver)?;
+        let call = PriceSample { event: None, cpu: cell.placement.receiver };
+        let price = self.remotes.agents.call(Role::Receiver, call)?;
         let cpus = Role::ALL.into_iter().filter_map(|role| cell.placement.cpu(role)).collect();
         Ok(Sampling { event: price.event, rate: affordable_rate(price.seconds), cpus })
     }
 
     /// A process that lives in the network namespace of a role.
     pub fn pid(&self, role: Role) -> u32 {
-        self.remotes.pid(role)
+        self.remotes.pids[role as usize]
     }
 
     /// Address of a role on the link.
     pub fn address(&self, role: Role) -> IpAddr {
-        self.remotes.address(role)
+        self.remotes.addresses[role as usize]
     }
 }

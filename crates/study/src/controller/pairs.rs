@@ -4,7 +4,7 @@
 use super::deployment::{Deployment, parse_testbed};
 use super::request::{RunRequest, read_text};
 use crate::{Blocks, Observer, Plan, load, merge, run_study};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_spec::{Chosen, Inventory, parse_power, usage};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl PairedStudy {
             let laboratory = pair.deployment.laboratory(stop)?;
             run_study(&laboratory, &pair.plan, &mut observer(&pair.name)).1
         };
-        let panicked = |_| Err(Fault::new(FaultKind::System, "a thread of a pair ended early"));
+        let panicked = |_| Err(Fault::failed("a thread of a pair ended early"));
         let results: Vec<Result<(), Fault>> = std::thread::scope(|scope| {
             let started: Vec<_> = self.pairs.iter().map(|pair| scope.spawn(|| run(pair))).collect();
             started.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()

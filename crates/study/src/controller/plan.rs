@@ -1,13 +1,21 @@
 //! What a study runs, and who observes it.
 
+use bytepath_engine::path::{DataPath, Pair};
+use bytepath_engine::workload::{self, Workload};
+use bytepath_host::testbed::{self, Site, Testbed};
+use bytepath_meter::Meter;
 use bytepath_record::wire::MeterRequest;
 use bytepath_record::{
-    Cell, CellId, Judgement, Profiling, RestorationRow, Schedule, SettingRecord, Source, Study,
-    StudyHeader, Trial, WantedSetting,
+    Cell, CellId, Judgement, Kernel, Profiling, RestorationRow, Schedule, SettingRecord, Source,
+    Study, StudyHeader, Trial, WantedSetting,
+};
+use bytepath_spec::{
+    PairDeclaration, PathDeclaration, PathSpec, TestbedDeclaration, WorkloadDeclaration,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -78,7 +86,7 @@ impl Plan {
             profiling: None,
             settings: Vec::new(),
             mandatory: true,
-            testbed: "netns".into(),
+            testbed: testbed::CATALOG[0].name().to_owned(),
             folder: folder.into(),
             shared: None,
         }
@@ -89,17 +97,11 @@ impl Plan {
 pub trait Observer {
     /// The host is set; the rows list what an earlier run that died had left
     /// behind and was restored first.
-    fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
-        let _ = (records, left_behind);
-    }
+    fn settings(&mut self, _records: &[SettingRecord], _left_behind: &[RestorationRow]) {}
     /// The host's settings were restored, the last one first.
-    fn put_back(&mut self, rows: &[RestorationRow]) {
-        let _ = rows;
-    }
+    fn put_back(&mut self, _rows: &[RestorationRow]) {}
     /// Someone else changed settings of the host while trials ran.
-    fn host_changed(&mut self, remark: &str) {
-        let _ = remark;
-    }
+    fn host_changed(&mut self, _remark: &str) {}
     /// The hosts are known; `trials` will be run.
     fn begins(&mut self, header: &StudyHeader, trials: usize);
     /// A trial starts: its number (from 1), cell, block (from 1).
@@ -107,30 +109,70 @@ pub trait Observer {
     /// A trial has ended; so much time the rest will take.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
     /// A block has ended: the study as it is on disk by now.
-    fn block_ends(&mut self, study: &Study) {
-        let _ = study;
-    }
+    fn block_ends(&mut self, _study: &Study) {}
     /// The trials that count have ended; this many profile trials follow, each of
     /// this length.
-    fn profiles_begin(&mut self, trials: usize, each: Duration) {
-        let _ = (trials, each);
-    }
+    fn profiles_begin(&mut self, _trials: usize, _each: Duration) {}
     /// A profile trial starts: its number among them (from 1), how many there will be (more
     /// than before where some replace rejected ones), cell.
-    fn profile_begins(&mut self, number: usize, total: usize, cell: &CellId) {
-        let _ = (number, total, cell);
-    }
+    fn profile_begins(&mut self, _number: usize, _total: usize, _cell: &CellId) {}
     /// A profile trial has ended; so much time the rest will take.
-    fn profile_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
-        let _ = (number, trial, left);
-    }
+    fn profile_ends(&mut self, _number: usize, _trial: &Trial, _left: Duration) {}
     /// The first pass of a study with a budget has ended; the text says what follows.
-    fn second_pass(&mut self, remark: &str) {
-        let _ = remark;
-    }
+    fn second_pass(&mut self, _remark: &str) {}
     /// The stopping rule ended the study; the text says why, and what it saved.
-    fn stops_early(&mut self, why: &str) {
-        let _ = why;
+    fn stops_early(&mut self, _why: &str) {}
+}
+
+/// What a study runs with: the catalogues (or a test's fakes) and the flag that cancels it.
+pub struct Laboratory<'a> {
+    /// Data paths that cells may name.
+    pub paths: &'static [&'static DataPath],
+    /// Meters that can be requested.
+    pub meters: &'static [&'static Meter],
+    /// Where the roles run.
+    pub testbed: &'a dyn Testbed,
+    /// The binary that agents are started from.
+    pub program: PathBuf,
+    /// Set by a signal handler: end the trial at once, keep what was measured.
+    pub stop: &'a AtomicBool,
+}
+
+impl Laboratory<'_> {
+    /// What its testbed is raised with; the kernel is the testbed's own if `None`.
+    pub(super) fn site<'s>(&'s self, kernel: Option<&'s Kernel>) -> Site<'s> {
+        Site { program: &self.program, kernel, stop: self.stop }
+    }
+}
+
+/// The catalogue of testbeds as a request sees it.
+pub fn testbed_spec(testbeds: &[&'static dyn Testbed]) -> Vec<TestbedDeclaration> {
+    let declare = |testbed: &&'static dyn Testbed| TestbedDeclaration {
+        name: testbed.name(),
+        options: testbed.options(),
+        implied: testbed.implied(),
+        boots_kernels: testbed.properties().boots_kernels,
+        link: testbed.properties().usual_link,
+    };
+    testbeds.iter().map(declare).collect()
+}
+
+/// The catalogues of paths and workloads as a request sees them.
+pub fn path_spec(paths: &[&'static DataPath], pairs: &[Pair]) -> PathSpec {
+    let path = |path: &&'static DataPath| PathDeclaration {
+        name: path.name,
+        tx: path.tx.map(|tx| tx.options),
+        rx: path.rx.map(|rx| rx.options),
+    };
+    let pair = |pair: &Pair| PairDeclaration { name: pair.name, tx: pair.tx, rx: pair.rx };
+    let workload = |workload: &&'static dyn Workload| WorkloadDeclaration {
+        name: workload.name(),
+        options: workload.options(),
+    };
+    PathSpec {
+        workloads: workload::CATALOG.iter().map(workload).collect(),
+        paths: paths.iter().map(path).collect(),
+        pairs: pairs.iter().map(pair).collect(),
     }
 }
 

@@ -4,7 +4,7 @@
 use super::run::Run;
 use crate::store::power_log;
 use bytepath_meter::{self as meter, Context};
-use bytepath_record::{Facts, Fault, FaultKind, Power, PowerSource, Rest, Role, Support};
+use bytepath_record::{Facts, Fault, Power, PowerSource, Rest, Role};
 use bytepath_sys::Roots;
 use serde_json::json;
 use std::time::Duration;
@@ -29,11 +29,9 @@ pub(super) fn settle(
     // A machine's hosts share its sources; the receiver's agent reads them.
     for role in Role::ALL.into_iter().filter(|role| apart || *role == Role::Receiver) {
         if let Some(facts) = facts.get(role as usize)
-            && let Support::No { reason, remedy } =
-                meter::power_support(facts, &requested.of(role).source)
+            && let Some(fault) = meter::power_support(facts, &requested.of(role).source).refusal()
         {
-            let fault = Fault::new(FaultKind::Unsupported, format!("{role}: power: {reason}"));
-            return Err(if remedy.is_empty() { fault } else { fault.remedy(remedy) });
+            return Err(fault.context(format!("{role}: power")));
         }
     }
     let mut measures_rest = false;
@@ -50,9 +48,10 @@ pub(super) fn settle(
     }
     if apart {
         let text = "rest=measured: each host is a machine of its own, with its own idle power";
-        return Err(Fault::new(FaultKind::Unsupported, text).remedy("leave out rest"));
+        return Err(Fault::unsupported(text).remedy("leave out rest"));
     }
-    let watts = meter::at_rest(&context(requested), AT_REST)?;
+    let context = Context { options: json!(requested), ..Context::idle(Roots::real()) };
+    let watts = meter::at_rest(&context, AT_REST)?;
     let remark = format!(
         "idle, the machine drew {watts:.1} W over {} s before the first trial; that is \
          subtracted from every power reading",
@@ -61,19 +60,15 @@ pub(super) fn settle(
     Ok((Power { rest: Rest::Given { watts }, ..requested.clone() }, Some(remark)))
 }
 
-fn context(power: &Power) -> Context {
-    Context { options: json!(power), ..Context::idle(Roots::real()) }
-}
-
 impl Run<'_, '_> {
     /// Reads the logs of external meters, if the study names some. A log that does not fit
     /// costs its figures and not the study: it can be aligned again.
     pub(super) fn power_log(&mut self) -> Result<(), Fault> {
-        for requested in power_log::logs(&self.opened.study.header.power) {
-            match power_log::read(&self.opened.study, &requested) {
+        for requested in power_log::logs(&self.study.header.power) {
+            match power_log::read(&self.study, &requested) {
                 Ok(log) => {
-                    self.opened.writer.power_log(&log)?;
-                    power_log::enter(&mut self.opened.study, &log);
+                    self.writer.power_log(&log)?;
+                    power_log::enter(&mut self.study, &log);
                 }
                 Err(fault) => {
                     let role =

@@ -1,20 +1,20 @@
 //! Checks before the first trial what each host can run: by facts, by what its paths report, and
 //! by actually trying links and preparations.
 
-use super::clocks;
 use super::guard::Guard;
-use super::laboratory::Laboratory;
 use super::nics::{Common, Nics, halves};
-use super::preparation;
-use super::reach;
+use super::plan::Laboratory;
 use super::stream::connect;
 use super::trial::deploy;
-use bytepath_engine::path::{self, DataPath};
+use super::{clocks, preparation, reach};
+use bytepath_engine::path::{self, DataPath, HalfPath};
+use bytepath_engine::workload::HalfConfig;
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
     Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
     SoftirqCpu, Stream, Support, WantedSetting,
 };
+use bytepath_spec::usage;
 
 /// Largest message and read of a probe, bytes: what is tried is the link
 /// and the sockets, not the memory.
@@ -27,13 +27,14 @@ pub fn survey(laboratory: &Laboratory, cell: &Cell, meters: bool) -> Result<Vec<
 }
 
 /// Both hosts.
-struct HostSurvey {
-    facts: Vec<Facts>,
+#[derive(Clone, Debug)]
+pub(super) struct HostSurvey {
+    pub facts: Vec<Facts>,
     nics: Nics,
     /// Memory-copy bandwidth of the receiver, if it was requested.
     ceiling: Option<CopyCeiling>,
     /// Remarks for the report.
-    remarks: Vec<String>,
+    pub remarks: Vec<String>,
 }
 
 fn survey_host_pair(
@@ -65,39 +66,15 @@ fn survey_host_pair(
 }
 
 /// Why a cell cannot run here.
-#[derive(Clone, Debug)]
-pub(super) struct Obstacle {
-    pub kind: FaultKind,
-    pub reason: String,
-    pub remedy: String,
+type Obstacle = Fault;
+
+/// The obstacle that a fault is; the error is cancellation.
+fn obstacle_of(fault: Fault) -> Result<Obstacle, Fault> {
+    if fault.kind == FaultKind::Interrupted { Err(fault) } else { Ok(fault) }
 }
 
-impl Obstacle {
-    /// Of a fault; the error is cancellation.
-    fn of(fault: Fault) -> Result<Obstacle, Fault> {
-        if fault.kind == FaultKind::Interrupted {
-            return Err(fault);
-        }
-        let Fault { kind, message, remedy } = fault;
-        Ok(Obstacle { kind, reason: message, remedy: remedy.unwrap_or_default() })
-    }
-
-    /// The fault of requesting such a cell by name.
-    pub(super) fn fault(self, cell: &Cell) -> Fault {
-        let message = format!("path {} cannot run here: {}", cell.id, self.reason);
-        let fault = Fault::new(self.kind, message);
-        if self.remedy.is_empty() { fault } else { fault.remedy(self.remedy) }
-    }
-}
-
-/// What cells share so that one probe serves all.
-#[derive(PartialEq)]
-struct ProbeKey {
-    kernel: Option<Kernel>,
-    link: LinkSettings,
-    softirqs: [SoftirqCpu; 2],
-    congestion: String,
-}
+/// What cells share so that one probe serves all: kernel, link, softirqs, congestion control.
+type ProbeKey = (Option<Kernel>, LinkSettings, [SoftirqCpu; 2], String);
 
 /// What is set at the NICs, and under which kernel and link.
 type PreparationKey = (Option<Kernel>, LinkSettings, Vec<WantedSetting>);
@@ -112,15 +89,11 @@ pub(super) struct Feasibility {
     prepared: Vec<(PreparationKey, Option<Obstacle>)>,
 }
 
-/// The hosts under one kernel: their facts, or why there are none.
+/// The hosts under one kernel, or why they cannot be surveyed.
 #[derive(Clone, Debug)]
 pub(super) struct Surveyed {
     pub kernel: Option<Kernel>,
-    pub facts: Result<Vec<Facts>, Obstacle>,
-    /// `None` if there are no facts.
-    pub nics: Option<Nics>,
-    /// Remarks for the report.
-    pub remarks: Vec<String>,
+    pub hosts: Result<HostSurvey, Obstacle>,
 }
 
 /// Surveys the hosts under every kernel that cells name, the baseline's first.
@@ -132,20 +105,19 @@ pub(super) fn survey_hosts(
     baseline: &Cell,
     measure: bool,
 ) -> Result<(Vec<Surveyed>, Option<CopyCeiling>), Fault> {
-    let HostSurvey { facts, nics, ceiling, remarks } =
-        survey_host_pair(laboratory, baseline, false, measure)?;
-    let kernel = baseline.kernel.clone();
-    let mut all = vec![Surveyed { kernel, facts: Ok(facts), nics: Some(nics), remarks }];
+    let hosts = survey_host_pair(laboratory, baseline, false, measure)?;
+    let ceiling = hosts.ceiling;
+    let mut all = vec![Surveyed { kernel: baseline.kernel.clone(), hosts: Ok(hosts) }];
     for Cell { kernel, .. } in cells {
         if all.iter().any(|surveyed| surveyed.kernel == *kernel) {
             continue;
         }
         let cell = Cell { kernel: kernel.clone(), ..baseline.clone() };
-        let (facts, nics, remarks) = match survey_host_pair(laboratory, &cell, false, false) {
-            Ok(survey) => (Ok(survey.facts), Some(survey.nics), survey.remarks),
-            Err(fault) => (Err(Obstacle::of(fault)?), None, Vec::new()),
+        let hosts = match survey_host_pair(laboratory, &cell, false, false) {
+            Err(fault) => Err(obstacle_of(fault)?),
+            hosts => hosts,
         };
-        all.push(Surveyed { kernel: kernel.clone(), facts, nics, remarks });
+        all.push(Surveyed { kernel: kernel.clone(), hosts });
     }
     Ok((all, ceiling))
 }
@@ -153,12 +125,11 @@ pub(super) fn survey_hosts(
 /// What a study's header stores: the baseline's facts, and those of every
 /// kernel that has a name.
 pub(super) fn facts_for_header(surveyed: &[Surveyed]) -> (Vec<Facts>, Vec<KernelHosts>) {
-    let facts = surveyed.first().and_then(|first| first.facts.clone().ok()).unwrap_or_default();
-    let named = |one: &Surveyed| {
-        let (kernel, facts) = (one.kernel.clone()?, one.facts.clone().ok()?);
-        Some(KernelHosts { kernel, facts })
-    };
-    (facts, surveyed.iter().filter_map(named).collect())
+    let facts = |one: &Surveyed| one.hosts.as_ref().ok().map(|hosts| hosts.facts.clone());
+    let named =
+        |one: &Surveyed| Some(KernelHosts { kernel: one.kernel.clone()?, facts: facts(one)? });
+    let baseline = surveyed.first().and_then(facts).unwrap_or_default();
+    (baseline, surveyed.iter().filter_map(named).collect())
 }
 
 impl Feasibility {
@@ -177,9 +148,7 @@ impl Feasibility {
         cells: &[Cell],
     ) -> Result<Common, Fault> {
         for cell in cells {
-            let Some(nics) = self.surveyed(cell).and_then(|one| one.nics.as_ref()) else {
-                continue;
-            };
+            let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { continue };
             let requested = nics.requested(laboratory.paths, cell);
             if requested != Common::default() && self.obstacle(laboratory, guard, cell)?.is_none() {
                 return Ok(requested);
@@ -188,8 +157,10 @@ impl Feasibility {
         Ok(Common::default())
     }
 
-    fn surveyed(&self, cell: &Cell) -> Option<&Surveyed> {
-        self.surveyed.iter().find(|one| one.kernel == cell.kernel)
+    /// The hosts under the kernel of a cell.
+    fn hosts(&self, cell: &Cell) -> Option<&Result<HostSurvey, Obstacle>> {
+        let surveyed = self.surveyed.iter().find(|one| one.kernel == cell.kernel);
+        surveyed.map(|one| &one.hosts)
     }
 
     /// The obstacle of a cell, if there is one. The error is cancellation.
@@ -199,13 +170,15 @@ impl Feasibility {
         guard: &mut Guard,
         cell: &Cell,
     ) -> Result<Option<Obstacle>, Fault> {
-        let facts = match self.surveyed(cell).map(|one| one.facts.as_ref()) {
+        let facts = match self.hosts(cell) {
             Some(Err(obstacle)) => return Ok(Some(obstacle.clone())),
-            facts => facts.and_then(Result::ok).map_or(&[][..], Vec::as_slice),
+            Some(Ok(hosts)) => hosts.facts.as_slice(),
+            None => &[],
         };
         for role in Role::ALL {
-            if let Support::No { reason, remedy } = probe(laboratory, cell, role, facts) {
-                return Ok(Some(Obstacle { kind: FaultKind::Unsupported, reason, remedy }));
+            let refusal = probe(laboratory, cell, role, facts).refusal();
+            if refusal.is_some() {
+                return Ok(refusal);
             }
         }
         if let Some(obstacle) = other_link(laboratory, cell) {
@@ -226,26 +199,23 @@ impl Feasibility {
         cell: &Cell,
     ) -> Result<Option<Obstacle>, Fault> {
         let [sender_softirq, softirq] = Role::ALL.map(|role| cell.placement.softirq(role));
-        let key = ProbeKey {
-            kernel: cell.kernel.clone(),
-            link: cell.link.clone(),
-            softirqs: [sender_softirq, softirq],
-            congestion: cell.stream.congestion.clone(),
-        };
+        let (kernel, link, congestion) = (&cell.kernel, &cell.link, &cell.stream.congestion);
+        let softirqs = [sender_softirq, softirq];
+        let key = (kernel.clone(), link.clone(), softirqs, congestion.clone());
         if let Some((_, obstacle)) = self.probed.iter().find(|(known, _)| *known == key) {
             return Ok(obstacle.clone());
         }
         let stream = &self.baseline.stream;
         let small = Cell {
-            kernel: cell.kernel.clone(),
-            link: cell.link.clone(),
+            kernel: kernel.clone(),
+            link: link.clone(),
             placement: Placement { sender_softirq, softirq, ..self.baseline.placement },
             stream: Stream {
                 flows: 1,
                 message_size: stream.message_size.min(PROBE_SIZE),
                 read_size: stream.read_size.min(PROBE_SIZE),
                 read_memory: None,
-                congestion: cell.stream.congestion.clone(),
+                congestion: congestion.clone(),
                 ..stream.clone()
             },
             ..self.baseline.clone()
@@ -263,13 +233,11 @@ impl Feasibility {
         guard: &mut Guard,
         cell: &Cell,
     ) -> Result<Option<Obstacle>, Fault> {
-        let Some(nics) = self.surveyed(cell).and_then(|one| one.nics.as_ref()) else {
-            return Ok(None);
-        };
+        let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return Ok(None) };
         let wanted = match nics.wanted(laboratory.paths, cell, &guard.common) {
             Ok(wanted) if wanted.is_empty() => return Ok(None),
             Ok(wanted) => wanted,
-            Err(fault) => return Obstacle::of(fault).map(Some),
+            Err(fault) => return obstacle_of(fault).map(Some),
         };
         let key = (cell.kernel.clone(), cell.link.clone(), wanted);
         if let Some((_, obstacle)) = self.prepared.iter().find(|(known, _)| *known == key) {
@@ -293,25 +261,21 @@ fn attempt(
         if connects { connect(&mut remotes, cell) } else { Ok(()) }
     });
     guard.undo_prepared()?;
-    attempt.err().map(Obstacle::of).transpose()
+    attempt.err().map(obstacle_of).transpose()
 }
 
 /// A link that already exists is not created from a preset, and no other link can be left as it is.
 fn other_link(laboratory: &Laboratory, cell: &Cell) -> Option<Obstacle> {
     let (testbed, preset) = (laboratory.testbed, &cell.link.preset);
     if cell.link.tap.is_some() && !testbed.properties().holds_taps {
-        return Some(Obstacle {
-            kind: FaultKind::Usage,
-            reason: format!("testbed {} has no tap between its hosts", testbed.name()),
-            remedy: "choose --testbed netns, or vm with one guest and no NICs".into(),
-        });
+        let fault = usage(format!("testbed {} has no tap between its hosts", testbed.name()));
+        return Some(fault.remedy("choose --testbed netns, or vm with one guest and no NICs"));
     }
     let given = testbed.properties().link_is_given;
     let (verb, usual) = if given { ("takes", "given") } else { ("makes", "wire") };
-    (given != cell.link.asked.is_some()).then(|| Obstacle {
-        kind: FaultKind::Usage,
-        reason: format!("testbed {} {verb} its link, which is not '{preset}'", testbed.name()),
-        remedy: format!("choose only what is to be set, such as --link {usual}:mtu=4148"),
+    (given != cell.link.asked.is_some()).then(|| {
+        usage(format!("testbed {} {verb} its link, which is not '{preset}'", testbed.name()))
+            .remedy(format!("choose only what is to be set, such as --link {usual}:mtu=4148"))
     })
 }
 
@@ -339,11 +303,9 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
 
 /// Whether the halves that the actor of a role opens can do their jobs on this host.
 pub fn check(paths: &[&'static DataPath], cell: &Cell, role: Role, facts: &Facts) -> Support {
-    match halves(paths, cell, role) {
-        Ok(halves) => halves
-            .iter()
-            .fold(Support::Yes, |support, (half, job)| support.and((half.check)(job, facts)))
-            .and(path::encrypts(cell, facts)),
-        Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
-    }
+    let supports = |halves: Vec<(HalfPath, HalfConfig)>| {
+        let all = halves.iter().map(|(half, job)| (half.check)(job, facts));
+        all.fold(Support::Yes, Support::and).and(path::encrypts(cell, facts))
+    };
+    halves(paths, cell, role).map_or_else(Support::from, supports)
 }

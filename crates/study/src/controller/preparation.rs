@@ -7,14 +7,18 @@
 //! the run waits for it.
 
 use super::guard::Guard;
-use super::laboratory::Laboratory;
 use super::nics::{Common, Nics};
+use super::plan::Laboratory;
 use super::remote::Remotes;
 use super::stewards::Stewards;
-use bytepath_engine::path::{self, DataPath};
+use bytepath_engine::path::{self, DataPath, Wire};
+use bytepath_host as host;
 use bytepath_host::testbed::{Site, Testbed};
-use bytepath_record::wire::SetSysctls;
+use bytepath_record::wire::{Nic, SetSysctls};
 use bytepath_record::{Cell, Fault, Ports, Role, Setting, SettingRecord, WantedSetting};
+use bytepath_spec::{resolve, split, usage};
+use bytepath_sys::device;
+use std::net::IpAddr;
 use std::path::Path;
 
 /// Whether the devices of a testbed could be prepared for a cell, as far as can be known before it
@@ -59,7 +63,7 @@ pub(super) fn set_sysctls(remotes: &mut Remotes, guard: &Guard, cell: &Cell) -> 
         return Ok(());
     }
     for role in Role::ALL {
-        let of_study = guard.records().iter().filter(|record| record.skipped.is_none());
+        let of_study = guard.records.iter().filter(|record| record.skipped.is_none());
         let of_study = of_study.map(|record| (&record.setting, record.host));
         let of_cell = cell.settings.iter().map(|wanted| (&wanted.setting, wanted.host));
         let mut values = Vec::new();
@@ -88,7 +92,7 @@ pub(super) fn prepare(
 ) -> Result<Vec<SettingRecord>, Fault> {
     let wanted = Nics::of(remotes)?.wanted(laboratory.paths, cell, &guard.common)?;
     remotes.connect_from = connect_from(&wanted, cell);
-    let records = match remotes.properties.cards_are_new {
+    let records = match remotes.properties.nics_are_new {
         true => remotes.prepare(&wanted)?,
         false => guard.prepare(&wanted)?,
     };
@@ -106,4 +110,42 @@ fn connect_from(wanted: &[WantedSetting], cell: &Cell) -> Option<Ports> {
         _ => false,
     });
     spread.then(|| path::spread_ports(cell.stream.flows))
+}
+
+/// Settings that a path requires, in this order.
+pub struct NicSettings {
+    pub device: String,
+    pub wanted: Vec<WantedSetting>,
+}
+
+/// The requirements of `PATH[:key=value,...]` for a flow between this host's address and the
+/// peer's, to a port (`None`: all TCP from the peer). Nothing is changed.
+pub fn nic_settings(
+    text: &str,
+    role: Role,
+    [own, peer]: [IpAddr; 2],
+    port: Option<u16>,
+) -> Result<NicSettings, Fault> {
+    let (name, given) = split(text)?;
+    let path = path::find(path::CATALOG, &name).ok_or_else(|| {
+        let fault = usage(format!("there is no path '{name}'"));
+        fault.remedy("'bytepath paths' lists them")
+    })?;
+    let half = path.half(role).ok_or_else(|| {
+        usage(format!("path '{name}' has no {role} half"))
+            .remedy("'bytepath paths' lists the halves")
+    })?;
+    let options = resolve(&format!("path {name}"), half.options, &given)?;
+    let name = device::of_address(own)
+        .map_err(|e| Fault::system(format!("cannot find the device with address {own}"), &e))?;
+    let Some(Nic { driver, queues, .. }) = host::nic(&name)? else {
+        let text = format!("{name}, which has the address {own}, is a software device");
+        let fault = Fault::unsupported(text);
+        return Err(fault.remedy("there is nothing to prepare; only NICs need that"));
+    };
+    let wire =
+        Wire { device: &name, driver: &driver, queues, own, peer, port, flows: 1, connects: false };
+    let settings = (half.prepare)(&options, &wire)?;
+    let wanted = settings.into_iter().map(WantedSetting::from).collect();
+    Ok(NicSettings { device: name, wanted })
 }

@@ -2,19 +2,17 @@
 //! stream once more, sampled. They are stored in the study next to the trials that
 //! count, each with the name of its file.
 
-use super::laboratory::Laboratory;
-use super::lost::lost_peer;
 use super::metering;
+use super::plan::Laboratory;
 use super::remote::Remotes;
-use super::run::{Countdown, Run, judged};
+use super::run::{Countdown, Run, judged, lost_peer};
 use super::stream::seconds;
 use super::trial::{Position, TrialRunner, empty_trial, fail};
 use crate::sampling_rate::affordable_rate;
 use crate::store::{LARGEST_PROFILE, profile_file};
 use bytepath_meter::Chosen;
-use bytepath_profile::Profile;
-use bytepath_profile::export;
 use bytepath_profile::import::{PPROF, Times};
+use bytepath_profile::{Profile, export};
 use bytepath_record::wire::{FetchPart, PackProfile, PriceSample};
 use bytepath_record::{
     Cell, CellId, Design, Fault, FaultKind, Placement, ProfileRecord, ProfiledCells, Profiling,
@@ -69,8 +67,8 @@ impl Run<'_, '_> {
     /// Takes every profile that is missing. If the host allows none, a remark of the study gives
     /// the reason, and it is complete without.
     pub(super) fn profiles(&mut self) -> Result<(), Fault> {
-        let missing = missing(&self.opened.study);
-        let header = self.opened.study.header.clone();
+        let missing = missing(&self.study);
+        let header = self.study.header.clone();
         if self.has_nothing_to_profile() {
             return self.remark(format!("{NONE}too few cells were measured"));
         }
@@ -101,32 +99,31 @@ impl Run<'_, '_> {
         };
         let each = seconds(schedule.warm_up + schedule.window);
         self.observer.profiles_begin(missing.len(), each);
-        let cells = stats::cells_to_profile(&self.opened.study, profiling.cells);
+        let cells = stats::cells_to_profile(&self.study, profiling.cells);
         let mut clock = Countdown { begin: Instant::now(), done: 0, total: missing.len() };
         while let Some((id, number)) = missing.first().cloned() {
             let cell = header.cells.iter().find(|cell| cell.id == id);
-            let cell = cell.ok_or_else(|| {
-                Fault::new(FaultKind::Storage, format!("'{id}' is not a cell of this study"))
-            })?;
+            let cell =
+                cell.ok_or_else(|| Fault::storage(format!("'{id}' is not a cell of this study")))?;
             self.observer.profile_begins(clock.done + 1, clock.total, &id);
             let position = Position { block: number - 1, ..self.position(0) };
             let meters = self.sampling_meters(cell, sampling);
             let mut runner = self.runner(&meters, &schedule);
             let (mut trial, packed) = profile_trial(&mut runner, cell, sampling, number, position)?;
             self.watch_host(std::slice::from_mut(&mut trial))?;
-            let (before, functional) = (&self.opened.study.profiles, header.functional.is_some());
+            let (before, functional) = (&self.study.profiles, header.functional.is_some());
             let mut trial = judged(trial, cell, &schedule, functional, before);
             let ran = !matches!(trial.status, TrialStatus::Failed { .. });
             if let Some(profile) = trial.profile.as_mut().filter(|_| ran) {
-                profile.file = self.opened.writer.profile(&profile_file(&id, number), &packed)?;
+                profile.file = self.writer.profile(&profile_file(&id, number), &packed)?;
             }
-            self.opened.writer.append(std::slice::from_ref(&trial))?;
+            self.writer.append(std::slice::from_ref(&trial))?;
             let lost = lost_peer(&trial);
-            self.opened.study.profiles.push(trial);
-            missing = lacking(&self.opened.study, profiling, &cells);
+            self.study.profiles.push(trial);
+            missing = lacking(&self.study, profiling, &cells);
             clock.done += 1;
             clock.total = clock.done + missing.len();
-            if let Some(trial) = self.opened.study.profiles.last() {
+            if let Some(trial) = self.study.profiles.last() {
                 self.observer.profile_ends(clock.done, trial, clock.left());
             }
             self.wait_for_host(lost)?;
@@ -139,7 +136,7 @@ impl Run<'_, '_> {
         let mut meters = self.meters();
         let apart = self.laboratory.testbed.properties().hosts_apart;
         for role in sampled_at(apart) {
-            let cpus = cpus(cell, &self.opened.study, *role, apart);
+            let cpus = cpus(cell, &self.study, *role, apart);
             let sampling = Sampling { cpus, ..sampling.clone() };
             meters.extend(metering::profile(self.laboratory.meters, *role, &sampling));
         }
@@ -148,7 +145,7 @@ impl Run<'_, '_> {
 
     /// Whether profiles were requested of cells that were all run without success.
     fn has_nothing_to_profile(&self) -> bool {
-        let study = &self.opened.study;
+        let study = &self.study;
         let Some(profiling) = &study.header.profiling else { return false };
         let cells = study.header.cells.iter().filter(|cell| !cell.null).count();
         let is_requested = match profiling.cells {
@@ -167,7 +164,7 @@ impl Run<'_, '_> {
         missing: &[(CellId, u32)],
     ) -> Result<Sampling, Fault> {
         // A resumed study keeps to what it began with.
-        let before = self.opened.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
+        let before = self.study.profiles.iter().find_map(|trial| trial.profile.as_ref());
         if let Some(ProfileRecord { event, rate, .. }) = before {
             return Ok(Sampling { event: event.clone(), rate: *rate, cpus: Vec::new() });
         }
@@ -207,7 +204,7 @@ fn price(
     let apart = remotes.properties.hosts_apart;
     let mut at = |role, event| {
         let cpu = cell.and_then(|cell| cell.placement.cpu(role));
-        price_at(&mut remotes, role, event, cpu)
+        remotes.agents.call(role, PriceSample { event, cpu })
     };
     let mut price = at(Role::Receiver, event)?;
     if apart {
@@ -219,16 +216,6 @@ fn price(
         price.seconds = costs.map(|(one, other)| one.max(other));
     }
     Ok(price)
-}
-
-/// The price at an agent of a testbed that is up.
-pub(super) fn price_at(
-    remotes: &mut Remotes,
-    role: Role,
-    event: Option<String>,
-    cpu: Option<u32>,
-) -> Result<SamplePrice, Fault> {
-    remotes.agents.call(role, PriceSample { event, cpu })
 }
 
 /// The CPUs of the host of a role that a cell's stream runs on: those that were named, and
@@ -301,7 +288,7 @@ fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8
     let mut packed = Vec::new();
     export::PPROF
         .write(&Profile::joined(parts), &mut packed)
-        .map_err(|e| Fault::new(FaultKind::System, format!("cannot pack the profiles: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot pack the profiles: {e}")))?;
     Ok(packed)
 }
 
@@ -315,7 +302,7 @@ fn fetch_from(
     let number = trial.profile.as_ref().map_or(0, |profile| profile.number);
     // Process ids and CPUs of the other machine mean nothing on this one.
     let apart = remotes.properties.hosts_apart;
-    let agents = Role::ALL.map(|of| (!apart || of == role).then(|| remotes.pid(of)));
+    let agents = Role::ALL.map(|of| (!apart || of == role).then(|| remotes.pids[of as usize]));
     let placement = match (apart, role) {
         (false, _) => cell.placement,
         (true, Role::Sender) => {
@@ -344,15 +331,13 @@ fn fetch_from(
     trial.warnings.extend(size.notes.into_iter().map(|note| format!("profile: {note}")));
     if size.bytes > LARGEST_PROFILE {
         let text = format!("the profile takes {} MiB", size.bytes >> 20);
-        return Err(
-            Fault::new(FaultKind::System, text).remedy("choose a lower rate or a shorter window")
-        );
+        return Err(Fault::failed(text).remedy("choose a lower rate or a shorter window"));
     }
     let mut packed = Vec::new();
     while (packed.len() as u64) < size.bytes {
         let part = remotes.agents.call(role, FetchPart { at: packed.len() as u64 })?;
         if part.0.is_empty() {
-            return Err(Fault::new(FaultKind::System, "a part of the profile is missing"));
+            return Err(Fault::failed("a part of the profile is missing"));
         }
         packed.extend(part.0);
     }
@@ -381,7 +366,7 @@ mod tests {
             [of(&cells[0]), of(&cells[1])]
         };
         let rejected = TrialStatus::Rejected { events: Vec::new() };
-        let failed = TrialStatus::Failed { fault: Fault::new(FaultKind::System, "") };
+        let failed = TrialStatus::Failed { fault: Fault::failed("") };
         let any = study.trials[0].clone();
         let mut take = |cell: &str, number: u32, status: &TrialStatus| {
             let profile = ProfileRecord {

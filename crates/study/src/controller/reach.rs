@@ -1,11 +1,10 @@
 //! The route of the bytes between two hosts, and whether they arrive: checked once, before the
 //! first trial, if the link is not the testbed's to make.
 
-use super::remote::Remotes;
-use super::secrets::new_token;
+use super::remote::{Remotes, new_token};
 use bytepath_engine::connection::reach::CONNECTING;
 use bytepath_record::wire::{EndProbe, FindRoute, ListenForProbe, Probe};
-use bytepath_record::{Contact, Fault, FaultKind, Met, Passage, Role, Route};
+use bytepath_record::{Contact, Fault, Met, Passage, Role, Route};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -28,13 +27,11 @@ pub(super) fn examine(remotes: &mut Remotes) -> Result<RouteReport, Fault> {
     if !remotes.properties.link_is_given {
         return Ok(RouteReport::default());
     }
-    let [sender, receiver] = Role::ALL.map(|role| remotes.address(role));
-    for address in [sender, receiver] {
-        refuse_link_local(address)?;
-    }
+    let [_, receiver] = remotes.addresses;
+    remotes.addresses.into_iter().try_for_each(refuse_link_local)?;
     let ends = [End::of(remotes, Role::Sender)?, End::of(remotes, Role::Receiver)?];
     refuse_own(&ends)?;
-    let (ports, token) = (remotes.ports(), new_token()?);
+    let (ports, token) = (remotes.agents.hosts.ports, new_token()?);
     let agents = &mut remotes.agents;
     let listen = ListenForProbe { address: receiver, ports, token: token.clone() };
     let port = agents.call_within(Role::Receiver, listen, PROBING)?;
@@ -58,9 +55,9 @@ struct End {
 
 impl End {
     fn of(remotes: &mut Remotes, role: Role) -> Result<End, Fault> {
-        let to = remotes.address(role.peer());
+        let to = remotes.addresses[role.peer() as usize];
         let route = remotes.agents.call(role, FindRoute { to })?;
-        let (address, device) = (remotes.address(role), remotes.device(role));
+        let (address, device) = (remotes.addresses[role as usize], remotes.device(role));
         Ok(End { role, address, device, route })
     }
 
@@ -73,14 +70,12 @@ impl End {
 
 /// An address that means nothing without a device.
 fn refuse_link_local(address: IpAddr) -> Result<(), Fault> {
-    match address {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => Err(Fault::new(
-            FaultKind::Usage,
-            format!("{address} is a link-local address, which could mean any device of a host"),
-        )
-        .remedy("give both devices addresses such as fd00::1 and fd00::2, and use those")),
-        _ => Ok(()),
+    if !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+        return Ok(());
     }
+    let text = format!("{address} is a link-local address, which could mean any device of a host");
+    Err(Fault::usage(text)
+        .remedy("give both devices addresses such as fd00::1 and fd00::2, and use those"))
 }
 
 fn refuse_own(ends: &[End; 2]) -> Result<(), Fault> {
@@ -90,7 +85,7 @@ fn refuse_own(ends: &[End; 2]) -> Result<(), Fault> {
         "{} is given as the {}'s address, but it is an address of the {}'s host",
         peer.address, peer.role, end.role
     );
-    Err(Fault::new(FaultKind::Usage, text).remedy("check whether the two addresses are swapped"))
+    Err(Fault::usage(text).remedy("check whether the two addresses are swapped"))
 }
 
 /// Judges by what both ends observed.
@@ -167,19 +162,18 @@ fn no_contact([sender, receiver]: &[End; 2], port: u16, contact: &Contact, met: 
                 .into(),
         ),
     };
-    Fault::new(FaultKind::Unsupported, text).remedy(remedy)
+    Fault::unsupported(text).remedy(remedy)
 }
 
 fn black_hole(end: &End, ends: &[End; 2], largest: u32) -> Fault {
     let End { role, route, .. } = end;
     let peer = role.peer();
     if largest == 0 {
-        let text = format!(
+        return Fault::unsupported(format!(
             "data from the {role} to the {peer} does not arrive although a connection is \
              established, however small its packets are"
-        );
-        return Fault::new(FaultKind::Unsupported, text)
-            .remedy("check the error and drop counters of both devices (`ip -s link`)");
+        ))
+        .remedy("check the error and drop counters of both devices (`ip -s link`)");
     }
     let text = format!(
         "black hole: packets of more than {largest} bytes from the {role} to the {peer} are \
@@ -189,7 +183,7 @@ fn black_hole(end: &End, ends: &[End; 2], largest: u32) -> Fault {
     let set = ends
         .iter()
         .map(|end| format!("--set \"{}: mtu {} {largest}\"", end.role, end.route.device));
-    Fault::new(FaultKind::Unsupported, text).remedy(format!(
+    Fault::unsupported(text).remedy(format!(
         "make every switch on the way accept {} bytes, and let ICMP \"fragmentation needed\" or \
          \"packet too big\" pass; or {}",
         route.mtu,
@@ -238,6 +232,7 @@ fn remarks(ends: &[End; 2], path: [u32; 2]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::FaultKind;
 
     fn ends() -> [End; 2] {
         Role::ALL.map(|role| {

@@ -1,17 +1,16 @@
 //! A deployment with its two agents, as far as trials and probes need to know it.
 
-use super::addresses;
 use super::agents::{Agents, PROMPT};
-use super::laboratory::Laboratory;
+use super::plan::Laboratory;
 use bytepath_host::Adapter;
-use bytepath_host::testbed::{Deployment, Properties, Site};
+use bytepath_host::testbed::{Deployment, Properties};
 use bytepath_record::wire::{
-    AwaitCarrier, CountFrames, FindDevice, FindNic, LinkEnd, ListAddresses, Nic, Pass,
-    PrepareSettings, SetUpLink,
+    AwaitCarrier, CountFrames, FindDevice, FindNic, HostAddress, LinkEnd, ListAddresses, Nic, Pass,
+    PrepareSettings, Secret, SetUpLink, Token,
 };
-use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, Kernel, Ports, Role, SettingRecord, WantedSetting,
-};
+use bytepath_record::{Cell, Fault, Hops, Kernel, Ports, Role, SettingRecord, WantedSetting};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -21,9 +20,11 @@ const CARRIER: Duration = Duration::from_secs(20);
 /// Both agents of a deployment. Dropping it takes the deployment down.
 pub(super) struct Remotes<'a> {
     pub agents: Agents<'a, Deployment>,
-    addresses: [IpAddr; 2],
+    /// Addresses of the hosts on the link.
+    pub addresses: [IpAddr; 2],
     devices: [Option<String>; 2],
-    pids: [u32; 2],
+    /// Process ids of the agents.
+    pub pids: [u32; 2],
     /// Whether the hosts have a clock of their own, which counts instructions.
     counted: bool,
     /// Of the kind of testbed.
@@ -42,7 +43,7 @@ impl<'a> Remotes<'a> {
         kernel: Option<&Kernel>,
     ) -> Result<Self, Fault> {
         let Laboratory { testbed, program, stop, .. } = laboratory;
-        let deployment = testbed.raise(&Site { program, kernel, stop })?;
+        let deployment = testbed.raise(&laboratory.site(kernel))?;
         let emulation = testbed.emulation();
         let mut agents = Agents::open(deployment, &Role::ALL, false, stop)?;
         agents.slowness = emulation.as_ref().map_or(1.0, |emulation| emulation.slowness);
@@ -66,16 +67,6 @@ impl<'a> Remotes<'a> {
         Ok(remotes)
     }
 
-    /// Process id of an agent.
-    pub(super) fn pid(&self, role: Role) -> u32 {
-        self.pids[role as usize]
-    }
-
-    /// Address of a role's host on the link.
-    pub(super) fn address(&self, role: Role) -> IpAddr {
-        self.addresses[role as usize]
-    }
-
     /// Network device of a role's host on the link; `None` at an end of descriptors.
     pub(super) fn device(&self, role: Role) -> Option<String> {
         let is_device = role == Role::Sender || !self.ends_in_descriptors;
@@ -85,7 +76,7 @@ impl<'a> Remotes<'a> {
     /// What a role's device on the link has counted of frames so far.
     pub(super) fn count_frames(&mut self, role: Role) -> Result<Hops, Fault> {
         let device = self.devices[role as usize].clone().ok_or_else(|| {
-            Fault::new(FaultKind::Usage, format!("the {role}'s device is not known"))
+            Fault::usage(format!("the {role}'s device is not known"))
                 .remedy("give it with the testbed")
         })?;
         self.agents.call(role, CountFrames { device })
@@ -100,7 +91,9 @@ impl<'a> Remotes<'a> {
         self.ends_in_descriptors = cell.link.tap.is_some();
         for role in order {
             let host = self.agents.hosts.host(role);
-            let Some(end) = host.link_end(&cell.link, cell.softirq_cpu(role)) else { continue };
+            let Some(end) = host.attachment().end(&cell.link, cell.softirq_cpu(role)) else {
+                continue;
+            };
             let softirq_required = cell.placement.softirq(role).cpu().is_some();
             // The steward has moved the interrupts of a NIC, or will.
             let interrupts_there =
@@ -110,11 +103,6 @@ impl<'a> Remotes<'a> {
             all.extend(self.agents.call(role, SetUpLink { end: Box::new(end) })?);
         }
         Ok(all)
-    }
-
-    /// Ports that a receiver may listen on; any if `None`.
-    pub(super) fn ports(&self) -> Option<Ports> {
-        self.agents.hosts.ports
     }
 
     /// Whether each host has its own clocks by which it can be given a time to act: one
@@ -162,20 +150,20 @@ impl<'a> Remotes<'a> {
 
     /// Addresses that the testbed does not know are found among all those of both hosts.
     fn find_addresses(&mut self) -> Result<[IpAddr; 2], Fault> {
-        let known = Role::ALL.map(|role| self.agents.hosts.host(role).address());
+        let known = Role::ALL.map(|role| self.agents.hosts.host(role).attachment().address());
         if let [Some(sender), Some(receiver)] = known {
             return Ok([sender, receiver]);
         }
         self.agents.send_both(|_| ListAddresses {})?;
-        addresses::common(known, &self.agents.receive_both::<ListAddresses>()?)
+        common(known, &self.agents.receive_both::<ListAddresses>()?)
     }
 
     /// A device that the testbed does not know is the one that has the address, if
     /// there is one with hardware behind it to be prepared or measured.
     fn find_device(&mut self, role: Role) -> Result<Option<String>, Fault> {
-        let address = self.address(role);
+        let address = self.addresses[role as usize];
         let host = self.agents.hosts.host(role);
-        match (host.device(), host.adapter()) {
+        match (host.attachment().device(), host.adapter()) {
             (None, Adapter::Asked) => self.agents.call(role, FindDevice { address }).map(Some),
             (known, _) => Ok(known),
         }
@@ -189,5 +177,135 @@ impl<'a> Remotes<'a> {
         }
         let pass = Pass { seconds: time.as_secs_f64() };
         self.agents.call_within(Role::Receiver, pass, time + PROMPT)
+    }
+}
+
+const REMEDY: &str =
+    "give the addresses: --testbed hosts:sender-address=10.0.0.1,receiver-address=10.0.0.2,...";
+
+/// The addresses of sender and receiver, of which some are known, by all that the two hosts
+/// have. Of a network with addresses of both kinds those of IPv4 are taken.
+pub(super) fn common(
+    known: [Option<IpAddr>; 2],
+    all: &[Vec<HostAddress>; 2],
+) -> Result<[IpAddr; 2], Fault> {
+    let of = |role: Role| {
+        let known = known[role as usize];
+        let usable = move |a: &&HostAddress| match known {
+            Some(known) => a.address == known,
+            None => !is_local(a.address),
+        };
+        all[role as usize].iter().filter(usable)
+    };
+    let mut pairs: Vec<[&HostAddress; 2]> = Vec::new();
+    for sender in of(Role::Sender) {
+        let peers = of(Role::Receiver).filter(|receiver| are_neighbours(sender, receiver));
+        pairs.extend(peers.map(|receiver| [sender, receiver]));
+    }
+    let devices = |pair: &[&HostAddress; 2]| pair.map(|address| address.device.clone());
+    let Some(first) = pairs.iter().min_by_key(|pair| pair[0].address.is_ipv6()) else {
+        let listed = Role::ALL.map(|role| {
+            let all: Vec<String> = of(role).map(shown).collect();
+            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+            format!("the {role} has {all}")
+        });
+        let text = format!("the hosts share no network: {}", listed.join("; "));
+        return Err(Fault::unsupported(text).remedy(REMEDY));
+    };
+    if pairs.iter().any(|pair| devices(pair) != devices(first)) {
+        let all: Vec<String> =
+            pairs.iter().map(|[one, other]| format!("{} - {}", shown(one), shown(other))).collect();
+        let text = format!("the hosts share several networks: {}", all.join(", "));
+        return Err(Fault::usage(text).remedy(REMEDY));
+    }
+    Ok(first.map(|address| address.address))
+}
+
+fn shown(address: &HostAddress) -> String {
+    format!("{} {}/{}", address.device, address.address, address.prefix)
+}
+
+/// Addresses that mean the same host everywhere, or need a device.
+fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
+    }
+}
+
+/// Two addresses of one network. The same address on both hosts is that of a bridge of
+/// containers, say, and leads nowhere.
+fn are_neighbours(one: &HostAddress, other: &HostAddress) -> bool {
+    let network = |address: IpAddr, prefix: u8| match address {
+        IpAddr::V4(v4) => (false, u128::from(v4.to_bits()) >> (32 - u32::from(prefix.min(32)))),
+        IpAddr::V6(v6) => {
+            (true, v6.to_bits().checked_shr(128 - u32::from(prefix.min(128))).unwrap_or(0))
+        }
+    };
+    one.address != other.address
+        && one.prefix == other.prefix
+        && network(one.address, one.prefix) == network(other.address, other.prefix)
+}
+
+/// 128 bits that no one else knows.
+pub(super) fn new_token() -> Result<Token, Fault> {
+    let bytes = random::<16>()?;
+    Ok(Token(bytes.iter().map(|b| format!("{b:02x}")).collect()))
+}
+
+/// What the two ends of a trial encrypt with.
+pub(super) fn new_secret() -> Result<Secret, Fault> {
+    Ok(Secret([random()?, random()?]))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Fault> {
+    let mut bytes = [0; N];
+    OsRng
+        .unwrap_err()
+        .try_fill_bytes(&mut bytes)
+        .map_err(|e| Fault::failed(format!("no random numbers: {e}")))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(all: &[(&str, &str, u8)]) -> Vec<HostAddress> {
+        let address = |(device, address, prefix): &(&str, &str, u8)| HostAddress {
+            device: (*device).into(),
+            address: address.parse().unwrap(),
+            prefix: *prefix,
+        };
+        all.iter().map(address).collect()
+    }
+
+    const LOOPBACK: (&str, &str, u8) = ("lo", "127.0.0.1", 8);
+    const DOCKER: (&str, &str, u8) = ("docker0", "172.17.0.1", 16);
+
+    #[test]
+    fn hosts_meet_in_their_only_network() {
+        let one = host(&[LOOPBACK, DOCKER, ("eth1", "fd00::1", 64), ("eth1", "10.0.0.1", 24)]);
+        let other = host(&[LOOPBACK, DOCKER, ("ens3", "10.0.0.2", 24), ("ens3", "fd00::2", 64)]);
+        let found = common([None, None], &[one.clone(), other.clone()]).unwrap();
+        assert_eq!(found.map(|a| a.to_string()), ["10.0.0.1", "10.0.0.2"]);
+        let six = Some("fd00::2".parse().unwrap());
+        let found = common([None, six], &[one, other]).unwrap();
+        assert_eq!(found.map(|a| a.to_string()), ["fd00::1", "fd00::2"]);
+    }
+
+    #[test]
+    fn refuses_ambiguous_networks() {
+        let one = host(&[("eth0", "192.168.0.1", 24), ("eth1", "10.0.0.1", 24)]);
+        let other = host(&[("eth0", "192.168.0.2", 24), ("eth1", "10.0.0.2", 24)]);
+        let said = |known, all: &[Vec<HostAddress>; 2]| common(known, all).unwrap_err().to_string();
+        let several = said([None, None], &[one.clone(), other.clone()]);
+        assert!(several.contains("eth1 10.0.0.1/24 - eth1 10.0.0.2/24"), "{several}");
+        let named = Some("10.0.0.2".parse().unwrap());
+        assert_eq!(common([None, named], &[one.clone(), other]).unwrap()[0], one[1].address);
+        let none = said([None, None], &[one, host(&[LOOPBACK, ("eth0", "10.1.0.2", 16)])]);
+        assert!(none.contains("the receiver has eth0 10.1.0.2/16"), "{none}");
+        let empty = said([None, None], &[host(&[LOOPBACK]), host(&[DOCKER])]);
+        assert!(empty.contains("the sender has none"), "{empty}");
     }
 }

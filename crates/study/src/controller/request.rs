@@ -2,15 +2,15 @@
 //! with everything else that the command line may override. It is checked here as far as that is
 //! possible without raising the testbed.
 
-use super::deployment::{DEFAULT_TESTBED, Deployment, parse_testbed};
+use super::deployment::{Deployment, default_testbed};
 use crate::{Plan, meter_requests, path_spec, testbed_spec, time_of_trial};
 use bytepath_engine::{path, workload};
 use bytepath_host as host;
 use bytepath_host::testbed::{self, Testbed};
 use bytepath_meter as meter;
 use bytepath_record::{
-    Budget, Cell, Design, DeviceName, Fault, FaultKind, Judgement, Kernel, Power, Profiling,
-    Protocol, Schedule, Source, WantedSetting, unit,
+    Budget, Cell, Design, DeviceName, Fault, Judgement, Kernel, Power, Profiling, Protocol,
+    Schedule, Source, WantedSetting, unit,
 };
 use bytepath_spec::{
     self as spec, Catalogues, CellRequest, Cpus, Experiment, Layout, TestbedChoice, usage,
@@ -289,7 +289,7 @@ const LONGEST_TEXT: u64 = 16 << 20;
 /// Reads a file that a user has written.
 pub fn read_text(file: &Path) -> Result<String, Fault> {
     files::read_text(file, LONGEST_TEXT)
-        .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {}: {e}", file.display())))
+        .map_err(|e| Fault::storage(format!("cannot read {}: {e}", file.display())))
 }
 
 pub fn read_experiment(file: &Path) -> Result<Source, Fault> {
@@ -325,7 +325,7 @@ fn from_paths(
     testbed: Option<TestbedChoice>,
 ) -> Result<(Experiment, Deployment), Fault> {
     let catalogues = catalogues();
-    let testbed = testbed.map_or_else(|| parse_testbed(DEFAULT_TESTBED), Ok)?;
+    let testbed = testbed.map_or_else(default_testbed, Ok)?;
     let deployment = Deployment::new(testbed.clone())?;
     testbed.check_kernels(!request.kernels.is_empty())?;
     let cpus = deployment.host_cpus()?.unwrap_or_else(|| testbed.cpus(&catalogues.cpus));

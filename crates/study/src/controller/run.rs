@@ -1,35 +1,31 @@
 //! A study that is under way: its state, and what every step of it does.
 
 use super::guard::{Guard, note_changes};
-use super::laboratory::Laboratory;
 use super::metering;
-use super::plan::{Blocks, Observer};
+use super::plan::{Blocks, Laboratory, Observer};
 use super::preflight::Feasibility;
 use super::trial::{Position, TrialRunner, fail};
 use crate::store::{HostsAfter, StudyWriter};
 use bytepath_meter::Chosen;
 use bytepath_record::{
-    Cell, Fault, FaultKind, Restoration, SCHEMA_VERSION, Schedule, Study, Trial, TrialStatus,
+    Cell, Facts, Fault, FaultKind, Restoration, RestorationRow, Role, SCHEMA_VERSION, Schedule,
+    Study, Trial, TrialStatus, unit,
 };
 use bytepath_stats as stats;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A study that is ready to run.
-pub(super) struct Opened {
+/// A study that is under way.
+pub(super) struct Run<'r, 'a> {
+    pub laboratory: &'r Laboratory<'a>,
+    pub observer: &'r mut dyn Observer,
     pub study: Study,
     pub writer: StudyWriter,
     pub guard: Guard,
     pub feasibility: Feasibility,
     /// The blocks that it shares with others, if it does.
     pub shared: Option<Arc<Blocks>>,
-}
-
-/// A study that is under way.
-pub(super) struct Run<'r, 'a> {
-    pub laboratory: &'r Laboratory<'a>,
-    pub observer: &'r mut dyn Observer,
-    pub opened: Opened,
 }
 
 impl<'a> Run<'_, 'a> {
@@ -39,25 +35,25 @@ impl<'a> Run<'_, 'a> {
         meters: &'t [Chosen],
         schedule: &'t Schedule,
     ) -> TrialRunner<'t, 'a> {
-        let (laboratory, guard) = (self.laboratory, &mut self.opened.guard);
+        let (laboratory, guard) = (self.laboratory, &mut self.guard);
         TrialRunner { laboratory, guard, meters, schedule }
     }
 
     /// The meters that were requested.
     pub(super) fn meters(&self) -> Vec<Chosen> {
-        metering::of_trial(self.laboratory.meters, &self.opened.study.header)
+        metering::of_trial(self.laboratory.meters, &self.study.header)
     }
 
     /// The position of the next trial.
     pub(super) fn position(&self, block: u32) -> Position {
-        let study = &self.opened.study;
+        let study = &self.study;
         Position { block, order: (study.trials.len() + study.profiles.len()) as u32 }
     }
 
     /// Writes a remark for the reader of the study.
     pub(super) fn remark(&mut self, remark: String) -> Result<(), Fault> {
-        self.opened.writer.remark(&remark)?;
-        self.opened.study.remarks.push(remark);
+        self.writer.remark(&remark)?;
+        self.study.remarks.push(remark);
         Ok(())
     }
 
@@ -67,7 +63,7 @@ impl<'a> Run<'_, 'a> {
         if !trials.iter().any(|trial| trial.status == TrialStatus::Measured) {
             return Ok(());
         }
-        let changes = match self.opened.guard.check_for_changes() {
+        let changes = match self.guard.check_for_changes() {
             // What changed on a host that is lost is unknown.
             Err(lost) if lost.kind == FaultKind::PeerLost => {
                 trials.iter_mut().for_each(|trial| fail(trial, lost.clone()));
@@ -91,8 +87,8 @@ impl<'a> Run<'_, 'a> {
     /// Judges trials and writes them to the study.
     pub(super) fn store(&mut self, mut trials: Vec<Trial>) -> Result<(), Fault> {
         self.watch_host(&mut trials)?;
-        let header = &self.opened.study.header;
-        let before = &self.opened.study.trials;
+        let header = &self.study.header;
+        let before = &self.study.trials;
         let judge = |trial: Trial| match header.cells.iter().find(|cell| cell.id == trial.cell) {
             Some(cell) => {
                 judged(trial, cell, &header.schedule, header.functional.is_some(), before)
@@ -100,17 +96,17 @@ impl<'a> Run<'_, 'a> {
             None => trial,
         };
         let trials: Vec<Trial> = trials.into_iter().map(judge).collect();
-        self.opened.writer.append(&trials)?;
-        self.opened.study.trials.extend(trials);
+        self.writer.append(&trials)?;
+        self.study.trials.extend(trials);
         Ok(())
     }
 
     /// The host as the run leaves it: what it was set to at the end, and what
     /// became of the study's own settings.
     pub(super) fn end(&mut self) -> Result<(), Fault> {
-        let changes = self.opened.guard.check_for_changes();
-        let fingerprint = self.opened.guard.fingerprint();
-        let settings = self.opened.guard.end()?;
+        let changes = self.guard.check_for_changes();
+        let fingerprint = self.guard.fingerprint();
+        let settings = self.guard.end()?;
         let changes = changes?;
         for change in changes {
             self.remark(format!("the host changed after the last trial: {change}"))?;
@@ -121,10 +117,10 @@ impl<'a> Run<'_, 'a> {
         }
         let pending = settings.iter().find(|row| row.is_pending()).map(ToString::to_string);
         let schema = SCHEMA_VERSION;
-        self.opened.writer.after(&HostsAfter { schema, fingerprint, settings })?;
+        self.writer.after(&HostsAfter { schema, fingerprint, settings })?;
         match pending {
             None => Ok(()),
-            Some(row) => Err(Fault::new(FaultKind::System, row)
+            Some(row) => Err(Fault::failed(row)
                 .remedy("`bytepath restore` tries again; the study itself is complete")),
         }
     }
@@ -164,5 +160,89 @@ impl Countdown {
     pub(super) fn left(&self) -> Duration {
         let each = self.begin.elapsed().div_f64(self.done.max(1) as f64);
         each * self.total.saturating_sub(self.done) as u32
+    }
+}
+
+/// How often a lost host is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// How often a pause checks the stop flag.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Why a trial failed, if it lost one of its ends.
+pub(super) fn lost_peer(trial: &Trial) -> Option<Fault> {
+    match &trial.status {
+        TrialStatus::Failed { fault } if fault.kind == FaultKind::PeerLost => Some(fault.clone()),
+        _ => None,
+    }
+}
+
+/// What differs between two hosts such that their trials do not compare.
+pub(super) fn host_difference(then: &[Facts], now: &[Facts]) -> Option<String> {
+    for (role, (then, now)) in Role::ALL.into_iter().zip(then.iter().zip(now)) {
+        for (what, then, now) in [
+            ("kernel", &then.kernel_release, &now.kernel_release),
+            ("kernel build", &then.kernel_version, &now.kernel_version),
+            ("architecture", &then.architecture, &now.architecture),
+            ("CPU model", &then.cpu_model, &now.cpu_model),
+        ] {
+            if then != now {
+                return Some(format!("the {role}'s {what} was '{then}' and is '{now}'"));
+            }
+        }
+    }
+    None
+}
+
+impl Run<'_, '_> {
+    /// After an end was lost: waits for its host, where that is lost, too, for as long as was
+    /// declared. An agent alone comes back with the next trial.
+    pub(super) fn wait_for_host(&mut self, lost: Option<Fault>) -> Result<(), Fault> {
+        let Some(lost) = lost.filter(|_| !self.guard.holds()) else { return Ok(()) };
+        let timeout = self.laboratory.testbed.properties().timeout;
+        let begin = Instant::now();
+        self.observer.host_changed(&format!("{}; waiting for its host", lost.message));
+        let (facts, rows) = self.begin_again(begin + timeout)?;
+        let away = unit::seconds(Duration::from_secs(begin.elapsed().as_secs()));
+        self.remark(format!("a host was lost ({}) and came back after {away}", lost.message))?;
+        self.observer.settings(&self.guard.records, &rows);
+        let before = &self.study.header.facts;
+        match facts.and_then(|facts| host_difference(before, &facts)) {
+            None => Ok(()),
+            Some(difference) => {
+                Err(Fault::unsupported(format!("the study cannot continue: {difference}"))
+                    .remedy("`bytepath resume` continues once the host is as it was"))
+            }
+        }
+    }
+
+    fn begin_again(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<(Option<[Facts; 2]>, Vec<RestorationRow>), Fault> {
+        loop {
+            match self.guard.begin_again(self.laboratory) {
+                Ok(back) => return Ok(back),
+                Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
+                Err(fault) if Instant::now() >= deadline => {
+                    return Err(fault
+                        .context("a host was lost and has not come back")
+                        .remedy("`bytepath resume` continues once it is back"));
+                }
+                Err(_) => self.pause(RETRY)?,
+            }
+        }
+    }
+
+    /// Lets time pass, unless the user cancels.
+    fn pause(&self, time: Duration) -> Result<(), Fault> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            if self.laboratory.stop.load(Ordering::Relaxed) {
+                return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
     }
 }

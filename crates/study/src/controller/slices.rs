@@ -3,9 +3,8 @@
 //! changes of the machine then affect all cells equally.
 
 use super::remote::Remotes;
-use super::stream::{Stream, start_senders};
+use super::stream::{Stream, WindowResult, start_senders};
 use super::trial::{Position, TrialRunner, empty_trial, fail, unplaceable_reason};
-use super::window::WindowResult;
 use bytepath_record::wire::Pace;
 use bytepath_record::{Cell, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
 use bytepath_spec as spec;

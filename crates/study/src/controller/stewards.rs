@@ -2,9 +2,9 @@
 //! if the hosts share this machine, else an agent on each host.
 
 use super::agents::Agents;
-use super::laboratory::Laboratory;
+use super::plan::Laboratory;
 use bytepath_host::testbed::{Site, Stewardship, Testbed};
-use bytepath_host::{Fingerprint, Host, Steward};
+use bytepath_host::{Fingerprint, Host, LocalSteward, StewardCall};
 use bytepath_record::wire::{
     ApplySettings, Call, CheckSettings, Examine, HoldGpu, PrepareSettings, PreviewSettings,
     ReadFacts, ReadFingerprint, RestoreLeftBehind, Survey, UndoAll, UndoPrepared,
@@ -19,46 +19,47 @@ use std::time::Duration;
 /// each.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What hosts are set to, each marked with its role; one without a mark
-/// if they share a machine.
-pub(crate) type Fingerprints = Vec<(Option<Role>, Fingerprint)>;
+/// Of hosts, each marked with its role; one without a mark if they share a machine.
+type OfHosts<T> = Vec<(Option<Role>, T)>;
 
-/// What would distort a measurement on hosts, likewise.
-pub(crate) type Examination = Vec<(Option<Role>, Vec<Finding>)>;
+/// What hosts are set to.
+pub(crate) type Fingerprints = OfHosts<Fingerprint>;
 
-/// All stewards of a study.
-pub struct Stewards {
-    shared: Option<Box<dyn Steward>>,
-    /// The sender's first.
-    apart: Vec<RemoteSteward>,
+/// All stewards of a study, the sender's first.
+pub struct Stewards(OfHosts<Steward>);
+
+enum Steward {
+    Local(Box<LocalSteward>),
+    Remote(RemoteSteward),
+}
+
+impl Steward {
+    fn call<C: StewardCall>(&mut self, call: C) -> Result<C::Reply, Fault> {
+        match self {
+            Steward::Local(steward) => C::ANSWER(call, steward),
+            Steward::Remote(steward) => steward.call(call),
+        }
+    }
 }
 
 impl Stewards {
     /// Those of a testbed.
     pub fn of(laboratory: &Laboratory) -> Result<Stewards, Fault> {
-        let Laboratory { testbed, program, stop, .. } = laboratory;
-        Stewards::at(*testbed, &Site { program, kernel: None, stop })
+        Stewards::at(laboratory.testbed, &laboratory.site(None))
     }
 
     /// Those of a testbed at a site.
     pub fn at(testbed: &dyn Testbed, site: &Site) -> Result<Stewards, Fault> {
-        match testbed.stewardship(site)? {
+        let hosts = match testbed.stewardship(site)? {
             Stewardship::Shared(steward) => {
-                Ok(Stewards { shared: Some(steward), apart: Vec::new() })
+                return Ok(Stewards(vec![(None, Steward::Local(steward))]));
             }
-            Stewardship::Apart(hosts) => {
-                let hosts = Role::ALL.into_iter().zip(hosts);
-                let apart = hosts.map(|(role, host)| RemoteSteward::greet(role, host, site));
-                Ok(Stewards { shared: None, apart: apart.collect::<Result<_, _>>()? })
-            }
-        }
-    }
-
-    /// Each with the role of its host; `None` if the hosts share a machine.
-    fn each(&mut self) -> impl DoubleEndedIterator<Item = (Option<Role>, &mut dyn Steward)> {
-        let shared = self.shared.iter_mut().map(|one| (None, one.as_mut() as &mut dyn Steward));
-        let apart = self.apart.iter_mut();
-        shared.chain(apart.map(|one| (Some(one.role), one as &mut dyn Steward)))
+            Stewardship::Apart(hosts) => Role::ALL.into_iter().zip(hosts),
+        };
+        let apart = hosts.map(|(role, host)| {
+            Ok((Some(role), Steward::Remote(RemoteSteward::greet(role, host, site)?)))
+        });
+        Ok(Stewards(apart.collect::<Result<_, Fault>>()?))
     }
 
     /// Makes settings, each on its host.
@@ -66,39 +67,39 @@ impl Stewards {
         &mut self,
         wanted: &[WantedSetting],
     ) -> Result<(Vec<SettingRecord>, Vec<RestorationRow>), Fault> {
-        let (mut all, mut left) = (Vec::new(), Vec::new());
-        for (host, steward) in self.each() {
-            let settings = settings_of(host, wanted);
-            if settings.is_empty() {
-                continue;
-            }
-            let (records, rows) = steward.apply(&settings)?;
-            all.extend(records.into_iter().map(|record| SettingRecord { host, ..record }));
-            left.extend(rows.into_iter().map(|row| RestorationRow { host, ..row }));
-        }
-        Ok((all, left))
+        let mut rows = Vec::new();
+        let records = self.change(wanted, |steward, host, settings| {
+            let (records, left) = steward.call(ApplySettings { settings })?;
+            rows.extend(left.into_iter().map(|row| RestorationRow { host, ..row }));
+            Ok(records)
+        })?;
+        Ok((records, rows))
     }
 
     /// Makes more until [`Stewards::undo_prepared`].
     pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        self.records(wanted, |steward, settings| steward.prepare(settings))
+        self.change(wanted, |steward, _, settings| steward.call(PrepareSettings { settings }))
     }
 
     /// What would be changed, from what to what.
     pub fn preview(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        self.records(wanted, |steward, settings| steward.preview(settings))
+        self.change(wanted, |steward, _, settings| steward.call(PreviewSettings { settings }))
     }
 
-    fn records(
+    fn change(
         &mut self,
         wanted: &[WantedSetting],
-        call: impl Fn(&mut dyn Steward, &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault>,
+        mut call: impl FnMut(
+            &mut Steward,
+            Option<Role>,
+            Vec<WantedSetting>,
+        ) -> Result<Vec<SettingRecord>, Fault>,
     ) -> Result<Vec<SettingRecord>, Fault> {
         let mut all = Vec::new();
-        for (host, steward) in self.each() {
-            let settings = settings_of(host, wanted);
+        for (host, steward) in &mut self.0 {
+            let (host, settings) = (*host, settings_of(*host, wanted));
             if !settings.is_empty() {
-                let records = call(steward, &settings)?.into_iter();
+                let records = call(steward, host, settings)?.into_iter();
                 all.extend(records.map(|record| SettingRecord { host, ..record }));
             }
         }
@@ -108,38 +109,41 @@ impl Stewards {
     /// Keeps the GPU of a role's host awake: one that is not held goes to sleep between trials,
     /// and wakes in the first of the next.
     pub fn hold_gpu(&mut self, role: Role) -> Result<(), Fault> {
-        let mut of_role = self.each().filter(|(host, _)| host.is_none_or(|host| host == role));
-        of_role.try_for_each(|(_, steward)| steward.hold_gpu())
+        let mut of_role = self.0.iter_mut().filter(|(host, _)| host.is_none_or(|of| of == role));
+        of_role.try_for_each(|(_, steward)| steward.call(HoldGpu {}))
     }
 
     /// Whether these can be made; the fault names the one that cannot.
     pub fn feasible(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
-        self.each().try_for_each(|(host, steward)| steward.check(&settings_of(host, wanted)))
+        self.0.iter_mut().try_for_each(|(host, steward)| {
+            steward.call(CheckSettings { settings: settings_of(*host, wanted) })
+        })
     }
 
     /// Restores what was prepared, the last host first.
     pub fn undo_prepared(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        self.rows(|steward| steward.undo_prepared())
+        self.restore_by(|| UndoPrepared {})
     }
 
     /// Restores everything, the last host first.
     pub fn undo(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        self.rows(|steward| steward.undo_all())
+        self.restore_by(|| UndoAll {})
     }
 
     /// Restores what runs that died have left.
     pub fn restore(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        self.rows(|steward| steward.restore_left_behind())
+        self.restore_by(|| RestoreLeftBehind {})
     }
 
     /// Every host restores, also if one has failed.
-    fn rows(
+    fn restore_by<C: StewardCall<Reply = Vec<RestorationRow>>>(
         &mut self,
-        call: impl Fn(&mut dyn Steward) -> Result<Vec<RestorationRow>, Fault>,
+        call: fn() -> C,
     ) -> Result<Vec<RestorationRow>, Fault> {
         let (mut all, mut failed) = (Vec::new(), None);
-        for (host, steward) in self.each().rev() {
-            match call(steward) {
+        for (host, steward) in self.0.iter_mut().rev() {
+            let host = *host;
+            match steward.call(call()) {
                 Ok(rows) => all.extend(rows.into_iter().map(|row| RestorationRow { host, ..row })),
                 Err(fault) => failed = failed.or(Some(fault)),
             }
@@ -149,25 +153,35 @@ impl Stewards {
 
     /// What the hosts are set to.
     pub fn fingerprints(&mut self) -> Result<Fingerprints, Fault> {
-        self.each().map(|(host, steward)| Ok((host, steward.fingerprint()?))).collect()
+        self.call_each(|| ReadFingerprint {})
     }
 
     /// What would distort a measurement on each host.
-    pub fn examine(&mut self) -> Result<Examination, Fault> {
-        self.each().map(|(host, steward)| Ok((host, steward.examine()?))).collect()
+    pub fn examine(&mut self) -> Result<OfHosts<Vec<Finding>>, Fault> {
+        self.call_each(|| Examine {})
+    }
+
+    fn call_each<C: StewardCall>(&mut self, call: fn() -> C) -> Result<OfHosts<C::Reply>, Fault> {
+        self.0.iter_mut().map(|(host, steward)| Ok((*host, steward.call(call())?))).collect()
     }
 
     /// Facts of a role's host, with what paths and meters need; `None` if it is this machine.
     pub fn survey(&mut self, role: Role) -> Result<Option<Facts>, Fault> {
         let survey = Survey { device: None, meters: true };
-        let facts = self.apart.get_mut(role as usize).map(|steward| steward.call(survey));
-        Ok(facts.transpose()?.map(|facts| *facts))
+        match self.0.get_mut(role as usize) {
+            Some((_, Steward::Remote(steward))) => Ok(Some(*steward.call(survey)?)),
+            _ => Ok(None),
+        }
     }
 
     /// Facts of both hosts, but nothing is tried, so that it takes no time.
     pub fn facts(&mut self) -> Result<Option<[Facts; 2]>, Fault> {
-        let [sender, receiver] = self.apart.as_mut_slice() else { return Ok(None) };
-        Ok(Some([*sender.call(ReadFacts {})?, *receiver.call(ReadFacts {})?]))
+        match self.0.as_mut_slice() {
+            [(_, Steward::Remote(sender)), (_, Steward::Remote(receiver))] => {
+                Ok(Some([*sender.call(ReadFacts {})?, *receiver.call(ReadFacts {})?]))
+            }
+            _ => Ok(None),
+        }
     }
 }
 
@@ -202,50 +216,5 @@ impl RemoteSteward {
         let fault = reply.as_ref().err();
         self.lost = fault.filter(|fault| fault.kind == FaultKind::PeerLost).cloned();
         reply
-    }
-}
-
-impl Steward for RemoteSteward {
-    fn apply(
-        &mut self,
-        settings: &[WantedSetting],
-    ) -> Result<(Vec<SettingRecord>, Vec<RestorationRow>), Fault> {
-        self.call(ApplySettings { settings: settings.to_vec() })
-    }
-
-    fn prepare(&mut self, settings: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        self.call(PrepareSettings { settings: settings.to_vec() })
-    }
-
-    fn undo_prepared(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        self.call(UndoPrepared {})
-    }
-
-    fn undo_all(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        self.call(UndoAll {})
-    }
-
-    fn restore_left_behind(&mut self) -> Result<Vec<RestorationRow>, Fault> {
-        self.call(RestoreLeftBehind {})
-    }
-
-    fn check(&mut self, settings: &[WantedSetting]) -> Result<(), Fault> {
-        self.call(CheckSettings { settings: settings.to_vec() })
-    }
-
-    fn preview(&mut self, settings: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        self.call(PreviewSettings { settings: settings.to_vec() })
-    }
-
-    fn fingerprint(&mut self) -> Result<Fingerprint, Fault> {
-        self.call(ReadFingerprint {})
-    }
-
-    fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
-        self.call(Examine {})
-    }
-
-    fn hold_gpu(&mut self) -> Result<(), Fault> {
-        self.call(HoldGpu {})
     }
 }

@@ -3,9 +3,7 @@
 use super::agents::PROMPT;
 use super::clocks::{self, Apart, Appointment, Clock};
 use super::frames;
-use super::remote::Remotes;
-use super::secrets::{new_secret, new_token};
-use super::window::WindowResult;
+use super::remote::{Remotes, new_secret, new_token};
 use bytepath_engine::workload::{self, Workload};
 use bytepath_meter::{Chosen, Reach};
 use bytepath_record::wire::{
@@ -13,8 +11,8 @@ use bytepath_record::wire::{
     Pace, Start, Stop, WindowRecord,
 };
 use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, Protocol, ProvenWitness, Reading, Role, RoleRecord, Schedule,
-    Scope, Series, TimeSpan, Tls, Trial,
+    Aggregation, Cell, Fault, Hops, Protocol, ProvenWitness, Reading, Role, RoleRecord, Schedule,
+    Scope, Series, ThreadTime, TimeSpan, Tls, Trial,
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -50,10 +48,10 @@ pub(super) fn connect(remotes: &mut Remotes, cell: &Cell) -> Result<(), Fault> {
     let secret = (cell.stream.tls != Tls::None).then(new_secret).transpose()?;
     let listen = Listen {
         cell: Box::new(cell.clone()),
-        address: remotes.address(Role::Receiver),
+        address: remotes.addresses[Role::Receiver as usize],
         device: receiver_device,
         token: token.clone(),
-        ports: remotes.ports(),
+        ports: remotes.agents.hosts.ports,
         secret: secret.clone(),
     };
     let peer = remotes.agents.call(Role::Receiver, listen)?;
@@ -263,7 +261,7 @@ fn take_sender_window(trial: &mut Trial) -> Result<(), Fault> {
     (trial.window, trial.count) = (receiver.window, receiver.count);
     match trial.window > 0.0 {
         true => Ok(()),
-        false => Err(Fault::new(FaultKind::System, "the generator's window never opened")),
+        false => Err(Fault::failed("the generator's window never opened")),
     }
 }
 
@@ -276,7 +274,7 @@ fn reconcile(
     has_cable: bool,
 ) -> Result<(), Fault> {
     let [sender, receiver] = trial.roles.as_mut_slice() else {
-        return Err(Fault::new(FaultKind::System, "a role has no record"));
+        return Err(Fault::failed("a role has no record"));
     };
     workload.settle(sender, receiver, trial.hops.as_ref())?;
     sender.witness = witness.filter(|_| !has_cable);
@@ -308,14 +306,13 @@ fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result
     let actor = trial.work.actor(counted);
     if trial.window <= 0.0 {
         let text = format!("the {actor} did not see the window start and end: nothing moved");
-        return Err(Fault::new(FaultKind::System, text));
+        return Err(Fault::failed(text));
     }
     if trial.window < 0.8 * schedule.window {
-        let text = format!(
+        return Err(Fault::failed(format!(
             "the {actor} saw only {:.2} s of the {:.2} s window: nothing moved",
             trial.window, schedule.window
-        );
-        return Err(Fault::new(FaultKind::System, text));
+        )));
     }
     let off = (trial.window - schedule.window).abs();
     if off > 0.1 * schedule.window {
@@ -335,4 +332,114 @@ pub(super) fn seconds(value: f64) -> Duration {
 /// Seconds since the Unix epoch.
 fn now_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// Meter results of both agents.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct WindowResult {
+    pub readings: Vec<Reading>,
+    pub series: Vec<Series>,
+    /// Thread times, in the order of `Role::ALL`.
+    pub threads: [Vec<ThreadTime>; 2],
+    /// Warnings for the report.
+    pub warnings: Vec<String>,
+    /// When the window was open.
+    pub spans: Vec<TimeSpan>,
+    /// How far the windows of both ends were apart.
+    pub apart: Apart,
+}
+
+impl WindowResult {
+    /// Merges all windows of a trial: readings are combined by their `Aggregation`, series
+    /// are concatenated. (Latency needs none of this: its histogram continues from window to
+    /// window in the engine.)
+    pub(super) fn merge(windows: Vec<WindowResult>) -> WindowResult {
+        let count = windows.len().max(1) as f64;
+        let mut sum = WindowResult::default();
+        for window in windows {
+            sum.spans.extend(window.spans);
+            sum.apart.add(window.apart);
+            for reading in window.readings {
+                let same =
+                    |a: &Reading, b: &Reading| (&a.metric, &a.scope) == (&b.metric, &b.scope);
+                add(&mut sum.readings, reading, same, add_reading);
+            }
+            for series in window.series {
+                let same = |a: &Series, b: &Series| {
+                    (&a.metric, &a.scope, a.step) == (&b.metric, &b.scope, b.step)
+                };
+                add(&mut sum.series, series, same, |known, more| known.values.extend(more.values));
+            }
+            for (all, some) in sum.threads.iter_mut().zip(window.threads) {
+                let same = |a: &ThreadTime, b: &ThreadTime| (a.tid, &a.name) == (b.tid, &b.name);
+                some.into_iter().for_each(|thread| add(all, thread, same, add_thread));
+            }
+            for warning in window.warnings {
+                let kind = without_digits(&warning);
+                if !sum.warnings.iter().any(|known| without_digits(known) == kind) {
+                    sum.warnings.push(warning);
+                }
+            }
+        }
+        let means = sum.readings.iter_mut().filter(|r| r.aggregation == Aggregation::Mean);
+        means.for_each(|reading| reading.value /= count);
+        sum
+    }
+}
+
+/// Adds an item to the one that is the same, or at the end.
+fn add<T>(all: &mut Vec<T>, item: T, is_same: fn(&T, &T) -> bool, combine: fn(&mut T, T)) {
+    match all.iter_mut().find(|known| is_same(known, &item)) {
+        Some(known) => combine(known, item),
+        None => all.push(item),
+    }
+}
+
+fn add_reading(known: &mut Reading, reading: Reading) {
+    match known.aggregation {
+        Aggregation::Min => known.value = known.value.min(reading.value),
+        _ => known.value += reading.value,
+    }
+}
+
+fn add_thread(known: &mut ThreadTime, thread: ThreadTime) {
+    known.run += thread.run;
+    known.wait += thread.wait;
+    known.user += thread.user;
+    known.system += thread.system;
+    known.voluntary += thread.voluntary;
+    known.involuntary += thread.involuntary;
+}
+
+fn without_digits(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_record::{Scope, Unit};
+
+    fn window(busy: f64, rtt: f64, warning: &str) -> WindowResult {
+        let cpu = || Scope::Cpu(0);
+        WindowResult {
+            readings: vec![
+                Reading::sum("cpu.busy", Unit::Seconds, busy, cpu()),
+                Reading::mean("tcp.rtt", Unit::Seconds, rtt, cpu()),
+                Reading::min("tcp.min_rtt", Unit::Seconds, rtt / 2.0, cpu()),
+            ],
+            warnings: vec![warning.into()],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn readings_merge_by_their_aggregation() {
+        let merged =
+            WindowResult::merge(vec![window(0.2, 4.0, "CPU 0 1 %"), window(0.1, 2.0, "CPU 1 3 %")]);
+        let values: Vec<f64> = merged.readings.iter().map(|r| r.value).collect();
+        assert!((values[0] - 0.3).abs() < 1e-12 && values[1..] == [3.0, 1.0], "{values:?}");
+        assert_eq!(merged.warnings, ["CPU 0 1 %"]);
+        assert_eq!(WindowResult::merge(Vec::new()), WindowResult::default());
+    }
 }

@@ -1,21 +1,16 @@
 //! Runs or resumes a study: check the hosts, run its blocks, profile, restore the hosts.
 
 use super::guard::Guard;
-use super::laboratory::Laboratory;
-use super::lost::host_difference;
-use super::metering;
-use super::passes::{CompletedTrials, first_pass, second_pass};
-use super::plan::{Observer, Plan};
-use super::power;
+use super::plan::{Laboratory, Observer, Plan};
 use super::preflight::{Feasibility, Surveyed, facts_for_header, survey_hosts};
-use super::profiles;
-use super::progress::stopped_early;
-use super::run::{Opened, Run};
+use super::progress::{CompletedTrials, first_pass, second_pass, stopped_early};
+use super::run::{Run, host_difference};
 use super::trial::now_ms;
+use super::{metering, power, profiles};
 use crate::store::StudyWriter;
 use bytepath_host::{VERSION, differences};
 use bytepath_record::{
-    Cell, Fault, FaultKind, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting,
+    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting,
 };
 use std::path::Path;
 
@@ -26,10 +21,7 @@ pub fn run_study(
     plan: &Plan,
     observer: &mut dyn Observer,
 ) -> (Option<Study>, Result<(), Fault>) {
-    match begin(laboratory, plan, observer) {
-        Ok(opened) => Run { laboratory, observer, opened }.finish(),
-        Err(fault) => (None, Err(fault)),
-    }
+    begin(laboratory, plan, observer).map_or_else(|fault| (None, Err(fault)), Run::finish)
 }
 
 /// Resumes a study that was interrupted: the trials that are missing, in
@@ -44,10 +36,7 @@ pub fn resume_study(
     folder: &Path,
     observer: &mut dyn Observer,
 ) -> (Option<Study>, Result<(), Fault>) {
-    match reopen(laboratory, folder, observer) {
-        Ok(opened) => Run { laboratory, observer, opened }.finish(),
-        Err(fault) => (None, Err(fault)),
-    }
+    reopen(laboratory, folder, observer).map_or_else(|fault| (None, Err(fault)), Run::finish)
 }
 
 impl Run<'_, '_> {
@@ -55,13 +44,13 @@ impl Run<'_, '_> {
         let result = self.run_all().and_then(|()| self.power_log());
         // Whatever happened, the hosts are restored.
         let end = self.end();
-        (Some(self.opened.study), result.and(end))
+        (Some(self.study), result.and(end))
     }
 
     /// Runs every trial that is missing.
     fn run_all(&mut self) -> Result<(), Fault> {
         self.note_unavailable()?;
-        if stopped_early(&self.opened.study).is_none() {
+        if stopped_early(&self.study).is_none() {
             self.run_blocks(first_pass)?;
             // Its cells are chosen by the results of the first one.
             self.run_blocks(second_pass)?;
@@ -71,23 +60,22 @@ impl Run<'_, '_> {
 }
 
 /// Makes the settings, surveys the hosts, checks what can run on them, and creates the folder.
-fn begin(
-    laboratory: &Laboratory,
+fn begin<'r, 'a>(
+    laboratory: &'r Laboratory<'a>,
     plan: &Plan,
-    observer: &mut dyn Observer,
-) -> Result<Opened, Fault> {
+    observer: &'r mut dyn Observer,
+) -> Result<Run<'r, 'a>, Fault> {
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
-    let baseline =
-        baseline.ok_or_else(|| Fault::new(FaultKind::Usage, "there is nothing to run"))?;
+    let baseline = baseline.ok_or_else(|| Fault::usage("there is nothing to run"))?;
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
-    observer.settings(guard.records(), &left_behind);
+    observer.settings(&guard.records, &left_behind);
     let (surveyed, header, remarks) = header(laboratory, plan, baseline, &guard)?;
     let mut feasibility = Feasibility::of(surveyed, baseline);
     guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
     // What is requested by name must run, and so must the baseline.
     for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
         if let Some(obstacle) = feasibility.obstacle(laboratory, &mut guard, cell)? {
-            return Err(obstacle.fault(cell));
+            return Err(obstacle.context(format!("path {} cannot run here", cell.id)));
         }
     }
     let mut writer = StudyWriter::create(&plan.folder, &header)?;
@@ -95,7 +83,8 @@ fn begin(
         writer.remark(remark)?;
     }
     let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks };
-    Ok(Opened { study, writer, guard, feasibility, shared: plan.shared.clone() })
+    let shared = plan.shared.clone();
+    Ok(Run { laboratory, observer, study, writer, guard, feasibility, shared })
 }
 
 /// The header of a study, with the survey of its hosts that it is based on, and remarks.
@@ -112,7 +101,8 @@ fn header(
     let (meters, power) = metering::meters_for_header(&plan.meters)?;
     let apart = laboratory.testbed.properties().hosts_apart;
     let (power, idle) = power::settle(&power, &facts, apart)?;
-    let remarks = surveyed.iter().flat_map(|one| one.remarks.clone()).chain(idle).collect();
+    let remarks = surveyed.iter().filter_map(|one| one.hosts.as_ref().ok());
+    let remarks = remarks.flat_map(|hosts| hosts.remarks.clone()).chain(idle).collect();
     let header = StudyHeader {
         schema: SCHEMA_VERSION,
         bytepath: VERSION.to_owned(),
@@ -132,34 +122,34 @@ fn header(
         facts,
         kernels,
         ceiling,
-        settings: guard.records().to_vec(),
+        settings: guard.records.to_vec(),
         fingerprint: guard.fingerprint(),
     };
     Ok((surveyed, header, remarks))
 }
 
 /// Opens the folder of a study that lacks trials, and checks that the hosts are the same.
-fn reopen(
-    laboratory: &Laboratory,
+fn reopen<'r, 'a>(
+    laboratory: &'r Laboratory<'a>,
     folder: &Path,
-    observer: &mut dyn Observer,
-) -> Result<Opened, Fault> {
+    observer: &'r mut dyn Observer,
+) -> Result<Run<'r, 'a>, Fault> {
     let (mut writer, mut study) = StudyWriter::reopen(folder)?;
     refuse_complete(folder, &study, &mut writer)?;
     let header = &study.header;
     let baseline = header.cells.iter().find(|cell| cell.id == header.baseline);
     let baseline = baseline.ok_or_else(|| {
-        let text = format!("the baseline '{}' is not a cell of this study", header.baseline);
-        Fault::new(FaultKind::Storage, text)
+        Fault::storage(format!("the baseline '{}' is not a cell of this study", header.baseline))
     })?;
     let settings = settings_to_reapply(&header.settings);
     let (mut guard, left_behind) = Guard::begin(laboratory, &settings, &header.cells)?;
-    observer.settings(guard.records(), &left_behind);
+    observer.settings(&guard.records, &left_behind);
     let (surveyed, _) = survey_hosts(laboratory, &header.cells, baseline, false)?;
     if let Some(difference) = difference(header, &surveyed) {
         let text = format!("cannot resume the study {} here: {difference}", folder.display());
-        return Err(Fault::new(FaultKind::Unsupported, text)
-            .remedy("resume it where it was started, or start a new study"));
+        return Err(
+            Fault::unsupported(text).remedy("resume it where it was started, or start a new study")
+        );
     }
     let mut feasibility = Feasibility::of(surveyed, baseline);
     guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
@@ -167,14 +157,14 @@ fn reopen(
         writer.remark(&remark)?;
         study.remarks.push(remark);
     }
-    Ok(Opened { study, writer, guard, feasibility, shared: None })
+    Ok(Run { laboratory, observer, study, writer, guard, feasibility, shared: None })
 }
 
 fn refuse_complete(folder: &Path, study: &Study, writer: &mut StudyWriter) -> Result<(), Fault> {
     let folder = folder.display();
     if study.trials.iter().any(|trial| trial.pair.is_some()) {
         let text = format!("the study {folder} was merged from several");
-        return Err(Fault::new(FaultKind::Usage, text).remedy("resume those it was merged from"));
+        return Err(Fault::usage(text).remedy("resume those it was merged from"));
     }
     let completed = CompletedTrials::of(study);
     let missing = completed.missing(study);
@@ -191,7 +181,7 @@ fn refuse_complete(folder: &Path, study: &Study, writer: &mut StudyWriter) -> Re
         None if missing == 0 => format!("all {} trials have ended", completed.trials.len()),
         None => return Ok(()),
     };
-    Err(Fault::new(FaultKind::Usage, format!("the study {folder} is complete: {why}"))
+    Err(Fault::usage(format!("the study {folder} is complete: {why}"))
         .remedy("`bytepath show` prints its report"))
 }
 
@@ -236,7 +226,8 @@ fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
     now.iter().find_map(|now| {
         let named = header.kernels.iter().find(|hosts| now.kernel.as_ref() == Some(&hosts.kernel));
         let then = named.map_or(&header.facts, |hosts| &hosts.facts);
-        let difference = host_difference(then, now.facts.as_deref().unwrap_or_default())?;
+        let facts = now.hosts.as_ref().map_or(&[][..], |hosts| &hosts.facts);
+        let difference = host_difference(then, facts)?;
         match &now.kernel {
             Some(kernel) => Some(format!("with kernel {}, {difference}", kernel.name)),
             None => Some(difference),

@@ -1,12 +1,11 @@
 //! One trial, from a fresh testbed to its record.
 
 use super::guard::Guard;
-use super::laboratory::Laboratory;
+use super::plan::Laboratory;
 use super::preparation::{prepare, set_sysctls};
 use super::remote::Remotes;
 use super::stream;
-use bytepath_engine::path;
-use bytepath_engine::workload;
+use bytepath_engine::{path, workload};
 use bytepath_meter::Chosen;
 use bytepath_record::{
     Cell, Fault, FaultKind, ProfileRecord, Restoration, RestorationRow, Role, Schedule, Trial,

@@ -12,10 +12,8 @@
 //! | `shard-K.log` | what shard K printed |
 
 mod record;
-mod shards;
 pub mod slurm;
 mod submit;
 
-pub use record::{Fleet, MOST_SHARDS};
-pub use shards::{Shard, ShardState, collect, shards};
+pub use record::{Fleet, MOST_SHARDS, Shard, ShardState, collect, shards};
 pub use submit::{Order, ShardTask, Submitted, shard_task, submit};

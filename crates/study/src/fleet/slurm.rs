@@ -1,7 +1,7 @@
 //! Slurm's programs, started by argument vector, and what they print: sbatch(1), squeue(1),
 //! scontrol(1), srun(1) of Slurm 22.05. Neither slurmdbd nor sacct is needed.
 
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -83,7 +83,7 @@ pub fn submit(
     words.extend(partition.map(|name| format!("--partition={name}")));
     words.extend(options.iter().cloned());
     words.push(folder.join(JOB).display().to_string());
-    parse_job(&said("sbatch", &words)?)
+    parse_job(&run("sbatch", &words)?)
 }
 
 /// The tasks of these job arrays; of a shard that was submitted again, the last one. Slurm
@@ -93,7 +93,7 @@ pub fn tasks(jobs: &[String]) -> Result<BTreeMap<u32, Task>, Fault> {
     for job in jobs {
         let jobs = format!("--jobs={job}");
         let words = ["--noheader", "--array", "--states=all", &jobs, "--format", FIELDS];
-        let text = match said("squeue", &words.map(str::to_owned)) {
+        let text = match run("squeue", &words.map(str::to_owned)) {
             Err(fault) if fault.message.contains("Invalid job id") => continue,
             other => other?,
         };
@@ -105,7 +105,7 @@ pub fn tasks(jobs: &[String]) -> Result<BTreeMap<u32, Task>, Fault> {
 /// The two nodes of a job, from its list of them.
 pub fn nodes(list: &str) -> Result<[String; 2], Fault> {
     let words = ["show", "hostnames", list].map(str::to_owned);
-    parse_nodes(&said("scontrol", &words)?)
+    parse_nodes(&run("scontrol", &words)?)
 }
 
 /// The address of a node: the one that is known, or else Slurm's, if need be resolved.
@@ -114,12 +114,11 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
         return Ok(*address);
     }
     let words = ["show", "node", node].map(str::to_owned);
-    let text = said("scontrol", &words)?;
+    let text = run("scontrol", &words)?;
     let name = parse_address(&text).unwrap_or(node);
     let remedy = format!("give it with --addresses {node}=ADDRESS");
     let unknown = |what: &str| {
-        let text = format!("node {node}: {name} {what}");
-        Fault::new(FaultKind::Unsupported, text).remedy(remedy.clone())
+        Fault::unsupported(format!("node {node}: {name} {what}")).remedy(remedy.clone())
     };
     let mut found = match name.parse() {
         Ok(address) => vec![address],
@@ -204,19 +203,17 @@ pub fn parse_address(text: &str) -> Option<&str> {
 }
 
 fn garbled(program: &str, text: &str) -> Fault {
-    let shown: String = text.chars().take(80).collect();
-    let text = format!("cannot parse the output of {program}: {shown:?}");
-    Fault::new(FaultKind::System, text)
+    let excerpt: String = text.chars().take(80).collect();
+    Fault::failed(format!("cannot parse the output of {program}: {excerpt:?}"))
 }
 
 /// What one of Slurm's programs prints.
-fn said(program: &str, words: &[String]) -> Result<String, Fault> {
+fn run(program: &str, words: &[String]) -> Result<String, Fault> {
     let output = Command::new(program).args(words).output().map_err(|e| match e.kind() {
-        ErrorKind::NotFound => {
-            Fault::new(FaultKind::Unsupported, format!("{program} is not on this machine")).remedy(
+        ErrorKind::NotFound => Fault::unsupported(format!("{program} is not on this machine"))
+            .remedy(
                 "run this where Slurm's commands are installed; Debian has them in slurm-client",
-            )
-        }
+            ),
         _ => Fault::system(format!("cannot start {program}"), &e),
     })?;
     if output.status.success() {
@@ -225,7 +222,7 @@ fn said(program: &str, words: &[String]) -> Result<String, Fault> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let last = stderr.lines().rfind(|line| !line.trim().is_empty());
     let why = last.map_or_else(|| output.status.to_string(), |line| line.trim().to_owned());
-    Err(Fault::new(FaultKind::System, format!("{program} failed: {why}")))
+    Err(Fault::failed(format!("{program} failed: {why}")))
 }
 
 #[cfg(test)]
@@ -242,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_read_by_line_whatever_the_reason_says() {
+    fn reads_tasks_by_line_with_any_reason() {
         // Made up, in the form that is requested.
         let text = "1|PENDING||Resources\n0|RUNNING|n[0-1]|None\nN/A|RUNNING|n2|None\n\n\
                     2|FAILED|n0,n1|a|b\n";

@@ -1,11 +1,11 @@
 //! The folder of a fleet, the jobs that Slurm gets for it, and what each of their tasks does.
 
-use super::record::{EXPERIMENT, Fleet, PROGRAM, name, set_aside, write};
-use super::shards::shards_of;
+use super::record::{EXPERIMENT, Fleet, PROGRAM, name, set_aside, shards_of, write};
 use super::slurm::{self, JOB, JOB_TEXT};
-use crate::controller::{RunRequest, catalogues, random_seed, read_experiment, read_text};
-use crate::controller::{own_program, parse_testbed};
-use crate::{Reached, is_begun, load, refuse_used, storage};
+use crate::controller::{
+    RunRequest, catalogues, own_program, parse_testbed, random_seed, read_experiment, read_text,
+};
+use crate::{Progress, is_begun, load, refuse_used, storage};
 use bytepath_record::{Fault, Source};
 use bytepath_spec::{self as spec, Catalogues, Cpus, Experiment, usage};
 use std::fs;
@@ -139,7 +139,7 @@ pub fn shard_task(folder: &Path) -> Result<(ShardTask, Vec<String>), Fault> {
     let out = folder.join(name(shard));
     if is_begun(&out) {
         let study = load(&out)?;
-        if Reached::of(&study).is_all() {
+        if Progress::of(&study).is_all() {
             return Ok((ShardTask::Complete, remarks));
         }
         if study.header.testbed == testbed.text {

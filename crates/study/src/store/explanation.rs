@@ -2,14 +2,15 @@
 //! costs of cells are compared.
 
 use super::load::{load, open_profile};
-use super::waits;
 use bytepath_profile::import::{PPROF, Times};
 use bytepath_profile::subsystem::Rules;
-use bytepath_profile::waterfall::Trials;
+use bytepath_profile::waterfall::{Trials, Waterfall};
 use bytepath_profile::{Ends, Explanation, Profile, WorkUnit, explain, symptoms};
-use bytepath_record::{CellId, Fault, FaultKind, Study, Trial, TrialStatus, Work};
+use bytepath_record::unit::GIB;
+use bytepath_record::{CellId, Fault, Scope, Study, Trial, TrialStatus, Work};
 use bytepath_spec::suggest;
 use bytepath_stats::{self as stats, Analysis, Row};
+use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -44,22 +45,19 @@ pub fn explanation(
     let cell = |row: &Row| ProfiledCell::of(folder, study, row);
     let (baselines, rows): (Vec<&Row>, Vec<&Row>) =
         analysis.rows.iter().partition(|row| row.cell == analysis.baseline);
-    let baseline = baselines.first().map(|row| cell(row))?;
-    let others: Vec<ProfiledCell> = rows.into_iter().map(cell).collect();
-    let notes: Vec<String> =
-        std::iter::once(&baseline).chain(&others).flat_map(|cell| cell.notes.clone()).collect();
-    let compared: Vec<Trials> = others
-        .iter()
-        .filter(|cell| !cell.profiles.is_empty())
-        .map(|cell| cell.trials(unit))
-        .collect();
+    let baseline = *baselines.first()?;
+    let cells: Vec<ProfiledCell> = std::iter::once(baseline).chain(rows).map(cell).collect();
+    let (baseline, others) = cells.split_first()?;
+    let has_profiles = |cell: &&ProfiledCell| !cell.profiles.is_empty();
+    let compared = others.iter().filter(has_profiles);
+    let compared: Vec<Trials> = compared.map(|cell| cell.trials(unit)).collect();
     let mut explanation = Explanation { per: unit, ..Explanation::default() };
     if !baseline.profiles.is_empty() && !compared.is_empty() {
         match explain(&baseline.trials(unit), &compared, Rules::built_in(), unit) {
             Ok(explained) => {
                 explanation = explained;
                 for waterfall in &mut explanation.waterfalls {
-                    let line = waits::words(&study.profiles, waterfall, unit);
+                    let line = words(&study.profiles, waterfall, unit);
                     waterfall.notes.extend(line);
                 }
             }
@@ -68,9 +66,8 @@ pub fn explanation(
             }
         }
     }
-    explanation.notes.extend(notes);
-    let profiled = std::iter::once(&baseline).chain(&others).filter(|c| !c.profiles.is_empty());
-    let profiled: Vec<&ProfiledCell> = profiled.collect();
+    explanation.notes.extend(cells.iter().flat_map(|cell| cell.notes.clone()));
+    let profiled: Vec<&ProfiledCell> = cells.iter().filter(has_profiles).collect();
     match ends(&profiled, unit) {
         Ok(ends) => explanation.ends = ends,
         Err(fault) => explanation.notes.push(format!("the ends' costs are not known: {fault}")),
@@ -102,7 +99,7 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
     let Some(row) = rows().find(|row| row.cell.0 == id) else {
         let what = format!("the study {} has no cell '{id}'", folder.display());
         let names: Vec<&str> = rows().map(|row| row.cell.0.as_str()).collect();
-        return Err(suggest(Fault::new(FaultKind::Usage, what), id, &names));
+        return Err(suggest(Fault::usage(what), id, &names));
     };
     let cell = ProfiledCell::of(folder, &study, row);
     if cell.profiles.is_empty() {
@@ -114,7 +111,7 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
             [] => "take profiles with `bytepath run --profile all`".to_owned(),
             some => format!("there are profiles of {}", some.join(", ")),
         });
-        return Err(Fault::new(FaultKind::Usage, what).remedy(ways.join("; ")));
+        return Err(Fault::usage(what).remedy(ways.join("; ")));
     }
     Ok(cell)
 }
@@ -164,7 +161,7 @@ impl ProfiledCell {
 
 fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let record = trial.profile.as_ref();
-    let record = record.ok_or_else(|| Fault::new(FaultKind::Storage, "it has no file"))?;
+    let record = record.ok_or_else(|| Fault::storage("it has no file"))?;
     let file = open_profile(folder, &record.file)?;
     let title = folder.join(&record.file).display().to_string();
     let mut profile = PPROF.read(&title, Times::LeftOut, &mut BufReader::new(file))?;
@@ -172,4 +169,133 @@ fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let packets = &mut profile.header.work.packets;
     *packets = packets.or_else(|| trial.packets());
     Ok(profile)
+}
+
+/// What two cells spent spinning for locks while their profiles were taken; `None` if the meter
+/// `locks` did not run in both, or the steps are not times.
+pub(super) fn words(profiles: &[Trial], waterfall: &Waterfall, per: WorkUnit) -> Option<String> {
+    let Waterfall { before, after, unit, .. } = waterfall;
+    let scale = if unit.starts_with("CPU-ns") { 1e9 } else { 1.0 };
+    if !unit.starts_with("CPU-") {
+        return None;
+    }
+    let [first, second] = [spun(profiles, &before.cell, per)?, spun(profiles, &after.cell, per)?];
+    let amount = |spun: &Spun| format!("{:.3}", spun.cost * scale);
+    let longer = if first.cost > second.cost { &first } else { &second };
+    let most = longer.most.as_ref().map(|name| format!(", most in {name}")).unwrap_or_default();
+    Some(format!(
+        "Of the step locks, time spent spinning: {} {unit} ({}) and {} ({}){most}.",
+        amount(&first),
+        before.cell,
+        amount(&second),
+        after.cell
+    ))
+}
+
+/// What a cell spent.
+struct Spun {
+    /// Seconds per unit of work.
+    cost: f64,
+    /// The function that waited longest.
+    most: Option<String>,
+}
+
+fn spun(profiles: &[Trial], cell: &str, per: WorkUnit) -> Option<Spun> {
+    const METRIC: &str = "locks.spin";
+    let (mut time, mut work) = (None, 0.0);
+    let mut functions: BTreeMap<&str, f64> = BTreeMap::new();
+    let taken = |t: &&Trial| t.cell.0 == cell && t.status == TrialStatus::Measured;
+    for trial in profiles.iter().filter(taken) {
+        work += units(trial, per)?;
+        for reading in &trial.readings {
+            match &reading.scope {
+                Scope::Machine | Scope::MachineOf(_) if reading.metric == METRIC => {
+                    *time.get_or_insert(0.0) += reading.value;
+                }
+                Scope::Function(name) | Scope::FunctionOf(_, name)
+                    if reading.metric.starts_with(METRIC)
+                        && !reading.metric.ends_with(".waits") =>
+                {
+                    *functions.entry(name).or_default() += reading.value;
+                }
+                _ => {}
+            }
+        }
+    }
+    let most = functions.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    Some(Spun { cost: time? / work, most: most.map(|(name, _)| name.to_owned()) })
+}
+
+fn units(trial: &Trial, per: WorkUnit) -> Option<f64> {
+    match per {
+        WorkUnit::Gib => {
+            (trial.work == Work::Bytes && trial.count > 0).then(|| trial.count as f64 / GIB)
+        }
+        WorkUnit::Packet => trial.packets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytepath_profile::change::Change;
+    use bytepath_profile::waterfall::Bar;
+    use bytepath_record::{CellId, Reading, Unit};
+
+    fn trial(cell: &str, spun: Option<f64>) -> Trial {
+        let mut trial = Trial::blank(CellId(cell.into()), 0, 0);
+        trial.status = TrialStatus::Measured;
+        trial.count = 2 << 30;
+        let mut add = |metric: &str, unit, value, scope| {
+            trial.readings.push(Reading::sum(metric, unit, value, scope));
+        };
+        if let Some(spun) = spun {
+            add("locks.spin", Unit::Seconds, spun, Scope::Machine);
+            add("locks.spin.waits", Unit::Count, 9.0, Scope::Machine);
+            add("locks.spin.lock", Unit::Seconds, 0.6 * spun, Scope::Function("tcp_v4_rcv".into()));
+            add("locks.spin.lock.waits", Unit::Count, 9.0, Scope::Function("pipe_write".into()));
+        }
+        trial
+    }
+
+    #[test]
+    fn made_up_waits_are_reported_per_unit_with_the_function_that_waited_longest() {
+        let bar = |cell: &str| Bar {
+            cell: cell.into(),
+            trials: 1,
+            sampled: 0.4,
+            metered: None,
+            packet: None,
+        };
+        let waterfall = Waterfall {
+            before: bar("socket"),
+            after: bar("msg-zerocopy"),
+            unit: "CPU-s/GiB".into(),
+            confidence: 0.95,
+            parts: Vec::new(),
+            sampled: Change::plain(0.0),
+            check: None,
+            notes: Vec::new(),
+        };
+        let rejected = TrialStatus::Rejected { events: Vec::new() };
+        let profiles = |other| {
+            [
+                trial("socket", Some(0.042)),
+                trial("msg-zerocopy", other),
+                Trial { status: rejected.clone(), ..trial("socket", Some(7.0)) },
+            ]
+        };
+        let line = words(&profiles(Some(0.068)), &waterfall, WorkUnit::Gib);
+        let expected = "Of the step locks, time spent spinning: 0.021 CPU-s/GiB (socket) and 0.034 \
+                        (msg-zerocopy), most in tcp_v4_rcv.";
+        assert_eq!(line.as_deref(), Some(expected));
+        assert_eq!(
+            words(&profiles(None), &waterfall, WorkUnit::Gib),
+            None,
+            "it did not run in one"
+        );
+        let events = Waterfall { unit: "10^9 cycles/GiB".into(), ..waterfall.clone() };
+        assert_eq!(words(&profiles(Some(0.068)), &events, WorkUnit::Gib), None);
+        assert_eq!(words(&profiles(Some(0.068)), &waterfall, WorkUnit::Packet), None, "no packets");
+    }
 }

@@ -2,7 +2,7 @@
 //! and what it means that one cannot be read or written.
 
 use bytepath_record::{
-    CellId, CopyCeiling, Facts, Fault, FaultKind, KernelHosts, RestorationRow, Role, SettingRecord,
+    CellId, CopyCeiling, Facts, Fault, KernelHosts, RestorationRow, Role, SettingRecord,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,8 +68,7 @@ pub(super) fn power_file(role: Option<Role>) -> String {
 
 /// A file or folder of a study, or of a fleet, that could not be had.
 pub fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
-    let fault =
-        Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", path.display()));
+    let fault = Fault::storage(format!("cannot {verb} {}: {error}", path.display()));
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             fault.remedy("free some space; the trials before this one are kept")

@@ -6,13 +6,15 @@ use super::layout::{
 };
 use super::power_log;
 use bytepath_record::{
-    CellId, Fault, FaultKind, Profiling, SCHEMA_VERSION, Study, StudyHeader, Trial, TrialStatus,
+    CellId, Fault, Profiling, SCHEMA_VERSION, Study, StudyHeader, Trial, TrialStatus,
 };
 use bytepath_spec as spec;
+use bytepath_stats::{StudyPoints, points};
 use bytepath_sys::files::Folder;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fmt::Display;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -36,9 +38,9 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
         io::ErrorKind::NotFound => storage("read", &folder.join(name), e).remedy(foreign),
         _ => storage("read", &folder.join(name), e),
     };
-    let malformed = |name: &str, e: &dyn std::fmt::Display| {
+    let malformed = |name: &str, e: &dyn Display| {
         let path = folder.join(name);
-        Fault::new(FaultKind::Storage, format!("{} is damaged: {e}", path.display()))
+        Fault::storage(format!("{} is damaged: {e}", path.display()))
     };
     let read = |name: &str| {
         let bytes = opened.read(name, MOST).map_err(|e| refused(name, &e))?;
@@ -91,7 +93,7 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
 /// folder.
 pub(super) fn open_profile(folder: &Path, name: &str) -> Result<File, Fault> {
     let Some((PROFILES, file)) = name.split_once('/') else {
-        return Err(Fault::new(FaultKind::Storage, format!("'{name}' is not a file of the study")));
+        return Err(Fault::storage(format!("'{name}' is not a file of the study")));
     };
     let profiles = Folder::open(folder).and_then(|folder| folder.inner(PROFILES));
     let opened = profiles.and_then(|profiles| profiles.reader(file));
@@ -110,7 +112,7 @@ pub(super) struct Lines {
 
 /// Reads the trials of a file. The fault names the line.
 pub(super) fn lines(file: File) -> Result<Lines, Fault> {
-    let fault = |text: String| Fault::new(FaultKind::Storage, text);
+    let fault = |text: String| Fault::storage(text);
     let mut file = BufReader::new(file.take(MOST_TRIALS + 1));
     let mut read = Lines { trials: Vec::new(), torn: false, whole: 0 };
     let mut line = Vec::new();
@@ -134,10 +136,7 @@ pub(super) fn lines(file: File) -> Result<Lines, Fault> {
         if let Ok(Version { schema }) = serde_json::from_slice(&line)
             && schema > SCHEMA_VERSION
         {
-            let text = format!(
-                "line {number} has schema {schema}; this bytepath reads up to {SCHEMA_VERSION}"
-            );
-            return Err(Fault::new(FaultKind::Unsupported, text).remedy("use a newer bytepath"));
+            return Err(too_new(format_args!("line {number}"), schema));
         }
         let trial = serde_json::from_slice(&line);
         let damaged = |e| fault(format!("line {number} is damaged: {e}"));
@@ -174,7 +173,7 @@ fn check_size(header: &StudyHeader, merged: bool) -> Result<(), String> {
 /// Leaves out what no run can have written, with a remark for each.
 fn believable(trials: Vec<Trial>, header: &StudyHeader, remarks: &mut Vec<String>) -> Vec<Trial> {
     let cells: HashSet<&CellId> = header.cells.iter().map(|cell| &cell.id).collect();
-    let mut seen = HashMap::new();
+    let mut first_lines = HashMap::new();
     let mut left_out = Vec::new();
     let mut doubt = |number: usize, trial: &Trial| -> Option<String> {
         let (cell, window) = (&trial.cell, trial.window);
@@ -187,7 +186,7 @@ fn believable(trials: Vec<Trial>, header: &StudyHeader, remarks: &mut Vec<String
         let unable = matches!(trial.status, TrialStatus::Unavailable { .. });
         let profile = trial.profile.as_ref().map(|profile| profile.number);
         let which = (cell.clone(), trial.block, trial.pair.clone(), unable, profile);
-        let first = *seen.entry(which).or_insert(number);
+        let first = *first_lines.entry(which).or_insert(number);
         (first != number).then(|| format!("it repeats line {first}, of {cell}"))
     };
     let mut kept = Vec::new();
@@ -211,15 +210,45 @@ struct Version {
 
 fn check_version(folder: &Path, name: &str, version: Option<Version>) -> Result<(), Fault> {
     match version {
-        Some(Version { schema }) if schema > SCHEMA_VERSION => Err(Fault::new(
-            FaultKind::Unsupported,
-            format!(
-                "{} has schema {schema}; this bytepath reads up to {SCHEMA_VERSION}",
-                folder.join(name).display()
-            ),
-        )
-        .remedy("use a newer bytepath")),
+        Some(Version { schema }) if schema > SCHEMA_VERSION => {
+            Err(too_new(folder.join(name).display(), schema))
+        }
         // A file without a version is reported as damaged by its own parser.
         _ => Ok(()),
     }
+}
+
+fn too_new(what: impl Display, schema: u32) -> Fault {
+    let text = format!("{what} has schema {schema}; this bytepath reads up to {SCHEMA_VERSION}");
+    Fault::unsupported(text).remedy("use a newer bytepath")
+}
+
+/// Studies by the names of their folders.
+#[derive(Debug, Default)]
+pub struct Studies {
+    pub points: Vec<(String, StudyPoints)>,
+    /// Those that cannot be read, and why.
+    pub unreadable: Vec<(String, Fault)>,
+}
+
+/// Reads the studies of a folder, in the order of their names.
+pub fn read_studies(folder: &Path) -> Result<Studies, Fault> {
+    let unreadable = |e: std::io::Error| storage("read", folder, &e);
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.join("experiment.toml").is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let mut studies = Studies::default();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match load(&path) {
+            Ok(study) => studies.points.push((name, points(&study))),
+            Err(fault) => studies.unreadable.push((name, fault)),
+        }
+    }
+    Ok(studies)
 }

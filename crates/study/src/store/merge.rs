@@ -3,7 +3,7 @@
 use super::layout::{LARGEST_PROFILE, profile_file, storage};
 use super::load::{load, open_profile};
 use super::writer::{StudyWriter, refuse_used};
-use bytepath_record::{CellId, Fault, FaultKind, Study, StudyHeader, Trial, TrialStatus};
+use bytepath_record::{CellId, Fault, Study, StudyHeader, Trial, TrialStatus};
 use bytepath_stats::{Difference, Weight, differences};
 use bytepath_sys::files;
 use std::collections::{BTreeSet, HashMap};
@@ -26,7 +26,8 @@ pub fn merge(
     let parts = parts.collect::<Result<Vec<Part>, Fault>>()?;
     let header = header(&parts)?;
     let remarks = remarks(&parts, different_hosts)?;
-    let name = out.file_name().ok_or_else(|| usage(format!("{} has no name", out.display())))?;
+    let name =
+        out.file_name().ok_or_else(|| Fault::usage(format!("{} has no name", out.display())))?;
     let part = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
     let part = out.with_file_name(part);
     let written = write(&part, &header, &parts, &remarks).and_then(|()| put(&part, out));
@@ -48,7 +49,7 @@ impl Part {
     fn read(name: &str, folder: &Path) -> Result<Part, Fault> {
         let study = load(folder)?;
         let refuse = |what: &str, remedy: &str| {
-            Err(usage(format!("{} {what}", folder.display())).remedy(remedy))
+            Err(Fault::usage(format!("{} {what}", folder.display())).remedy(remedy))
         };
         if study.trials.iter().any(|trial| trial.pair.is_some()) {
             return refuse("was merged already", "merge the studies that it was merged from");
@@ -78,10 +79,10 @@ impl Part {
 
 /// That of the first study, with the blocks of all.
 fn header(parts: &[Part]) -> Result<StudyHeader, Fault> {
-    let first = parts.first().ok_or_else(|| usage("there is nothing to merge".into()))?;
+    let first = parts.first().ok_or_else(|| Fault::usage("there is nothing to merge"))?;
     let names: BTreeSet<&str> = parts.iter().map(|part| part.name.as_str()).collect();
     if names.len() < parts.len() {
-        return Err(usage("two studies have the same name".into())
+        return Err(Fault::usage("two studies have the same name")
             .remedy("rename a folder: the pairs of hosts are named after the folders"));
     }
     let mut header = first.study.header.clone();
@@ -99,10 +100,10 @@ fn remarks(parts: &[Part], different_hosts: bool) -> Result<Vec<String>, Fault> 
     for part in parts {
         let apart = differences(&first.study.header, &part.study.header);
         check(first, part, &apart, different_hosts)?;
-        let said = apart.iter().map(|d| {
+        let lines = apart.iter().map(|d| {
             format!("{} has {} {}, {} has {}", part.name, d.what, d.second, first.name, d.first)
         });
-        remarks.extend(said);
+        remarks.extend(lines);
         remarks.extend(part.study.remarks.iter().map(|text| format!("{}: {text}", part.name)));
     }
     Ok(remarks)
@@ -117,7 +118,7 @@ fn check(
 ) -> Result<(), Fault> {
     let (a, b) = (&first.study.header, &part.study.header);
     let kind = |header: &StudyHeader| header.testbed.split(':').next().map(str::to_owned);
-    let asked = [
+    let checks = [
         ("records of a different version", a.schema == b.schema),
         ("different cells", a.cells == b.cells),
         ("a different baseline", a.baseline == b.baseline),
@@ -126,12 +127,12 @@ fn check(
         ("a different testbed", kind(a) == kind(b)),
         ("a different reason to measure no speed", a.functional == b.functional),
     ];
-    let other = asked.iter().find(|(_, same)| !same).map(|(what, _)| (*what).to_owned());
+    let other = checks.iter().find(|(_, same)| !same).map(|(what, _)| (*what).to_owned());
     let method = apart.iter().find(|d| d.weight == Weight::Method);
     let method = method.map(|d| format!("a different {} ({} and {})", d.what, d.first, d.second));
     if let Some(what) = other.or(method) {
         let text = format!("{} has {what} than {}", part.name, first.name);
-        return Err(usage(text).remedy("merge studies of one experiment and one bytepath"));
+        return Err(Fault::usage(text).remedy("merge studies of one experiment and one bytepath"));
     }
     // Every pair has a testbed of its own, with its own names and addresses.
     let decides = |d: &&Difference| match d.what.as_str() {
@@ -148,7 +149,7 @@ fn check(
         return Ok(());
     }
     let what = machine.join(", ");
-    Err(usage(format!("the hosts of {} and {} differ: {what}", first.name, part.name))
+    Err(Fault::usage(format!("the hosts of {} and {} differ: {what}", first.name, part.name))
         .remedy("merge them anyway with --different-hosts"))
 }
 
@@ -199,8 +200,4 @@ fn put(part: &Path, out: &Path) -> Result<(), Fault> {
     };
     let put = fs::rename(part, out).and_then(|()| File::open(parent)?.sync_all());
     put.map_err(|e| storage("write", out, &e))
-}
-
-fn usage(text: String) -> Fault {
-    Fault::new(FaultKind::Usage, text)
 }

@@ -10,18 +10,15 @@
 //! after a crash at any byte. It knows no host and runs nothing.
 
 mod explanation;
-mod history;
 mod layout;
 mod load;
 mod merge;
 pub(crate) mod power_log;
-mod waits;
 mod writer;
 
 pub use explanation::{ProfiledCell, ends, explanation, profiled_cell};
-pub use history::{Studies, read_studies};
 pub use layout::{Hosts, HostsAfter, storage};
 pub(crate) use layout::{LARGEST_PROFILE, profile_file};
-pub use load::load;
+pub use load::{Studies, load, read_studies};
 pub use merge::merge;
 pub use writer::{StudyWriter, import_power, is_begun, refuse_used};

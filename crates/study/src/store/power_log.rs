@@ -1,7 +1,7 @@
 //! The log of an external power meter: aligned with the trials of a study, and entered into them.
 
 use bytepath_record::{
-    Fault, FaultKind, LogClock, LoggedTrial, Power, PowerLog, PowerSource, Reading, Rest, Role,
+    Fault, LogClock, LoggedTrial, Power, PowerLog, PowerSource, Reading, Rest, Role,
     SCHEMA_VERSION, Scope, Study, TimeSpan, Trial, TrialStatus, Unit,
 };
 use bytepath_stats::power_log::{Alignment, LONGEST_LOG, Log, align};
@@ -26,13 +26,11 @@ pub(crate) fn logs(power: &Power) -> Vec<LogRequest> {
 /// What such a log says of the trials of a study.
 pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog, Fault> {
     let PowerSource::Csv { file, clock, column } = &power.source else {
-        return Err(Fault::new(
-            FaultKind::Usage,
-            "only a log can be attached to a study that has ended",
-        )
-        .remedy("csv=FILE"));
+        return Err(
+            Fault::usage("only a log can be attached to a study that has ended").remedy("csv=FILE")
+        );
     };
-    let wrong = |cause: String| Fault::new(FaultKind::Storage, format!("{file}: {cause}"));
+    let wrong = |cause: String| Fault::storage(format!("{file}: {cause}"));
     let log = Log::parse(&read_text(file)?, column.as_deref()).map_err(wrong)?;
     let trials: Vec<&Trial> = study.trials.iter().chain(&study.profiles).collect();
     let alignment = match clock {
@@ -153,7 +151,7 @@ pub(crate) fn enter(study: &mut Study, log: &PowerLog) {
 
 pub(crate) fn read_text(file: &str) -> Result<String, Fault> {
     let fault = |e: &std::io::Error| {
-        Fault::new(FaultKind::Storage, format!("cannot read the log {file}: {e}"))
+        Fault::storage(format!("cannot read the log {file}: {e}"))
             .remedy("give a file of times and watts: --power csv=FILE")
     };
     let mut bytes = Vec::new();
@@ -161,7 +159,7 @@ pub(crate) fn read_text(file: &str) -> Result<String, Fault> {
     open.take(LONGEST_LOG + 1).read_to_end(&mut bytes).map_err(|e| fault(&e))?;
     if bytes.len() as u64 > LONGEST_LOG {
         let text = format!("the log {file} is larger than {} MiB", LONGEST_LOG >> 20);
-        return Err(Fault::new(FaultKind::Storage, text).remedy("cut it to the time of the study"));
+        return Err(Fault::storage(text).remedy("cut it to the time of the study"));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -169,5 +167,5 @@ pub(crate) fn read_text(file: &str) -> Result<String, Fault> {
 /// A log of one role's host where both share one.
 pub(crate) fn shared() -> Fault {
     let text = "a source of power for each role: their hosts share a machine";
-    Fault::new(FaultKind::Usage, text).remedy("give one source for both")
+    Fault::usage(text).remedy("give one source for both")
 }

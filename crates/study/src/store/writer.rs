@@ -8,13 +8,13 @@ use super::layout::{
 };
 use super::load::{lines, load};
 use super::power_log;
-use bytepath_record::{Fault, FaultKind, Power, PowerLog, Role, Study, StudyHeader, Trial};
+use bytepath_record::{Fault, Power, PowerLog, Role, Study, StudyHeader, Trial};
 use bytepath_sys::files::{self, Folder};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::mem::take;
 use std::path::{Path, PathBuf};
 
 /// Appends trials to a study folder. While it lives, no other process can.
@@ -45,24 +45,16 @@ impl StudyWriter {
 
     fn begin(path: &Path, folder: Folder, header: &StudyHeader) -> Result<Self, Fault> {
         // What the hosts are is in a separate file.
-        let asked = StudyHeader {
-            facts: Vec::new(),
-            kernels: Vec::new(),
-            ceiling: None,
-            settings: Vec::new(),
-            fingerprint: BTreeMap::new(),
-            ..header.clone()
-        };
-        let experiment = toml::to_string(&asked);
-        let experiment = experiment.map_err(|e| encoding(EXPERIMENT, &e))?;
+        let mut experiment = header.clone();
         let hosts = serde_json::to_string_pretty(&Hosts {
             schema: header.schema,
-            facts: header.facts.clone(),
-            kernels: header.kernels.clone(),
-            ceiling: header.ceiling,
-            settings: header.settings.clone(),
-            fingerprint: header.fingerprint.clone(),
+            facts: take(&mut experiment.facts),
+            kernels: take(&mut experiment.kernels),
+            ceiling: experiment.ceiling.take(),
+            settings: take(&mut experiment.settings),
+            fingerprint: take(&mut experiment.fingerprint),
         });
+        let experiment = toml::to_string(&experiment).map_err(|e| encoding(EXPERIMENT, &e))?;
         let hosts = hosts.map_err(|e| encoding(HOSTS, &e))?;
         for (name, text) in [(EXPERIMENT, experiment), (HOSTS, hosts)] {
             let put = folder.replace(name, text.as_bytes());
@@ -108,7 +100,7 @@ impl StudyWriter {
         }
         let path = self.path.join(TRIALS);
         let text = format!("{} was removed or replaced while the study ran", path.display());
-        Err(Fault::new(FaultKind::Storage, text)
+        Err(Fault::storage(text)
             .remedy("its trials are lost except for what is printed; run the study again"))
     }
 
@@ -168,7 +160,7 @@ pub fn refuse_used(folder: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let text = format!("the folder {} is not empty", folder.display());
-    Err(Fault::new(FaultKind::Storage, text).remedy("choose another one with --out"))
+    Err(Fault::storage(text).remedy("choose another one with --out"))
 }
 
 /// Whether a study was started in a folder: all of its files are there.
@@ -180,10 +172,10 @@ pub fn is_begun(folder: &Path) -> bool {
 /// locks has to do without.
 fn lock(folder: &Path, trials: &File) -> Result<(), Fault> {
     match flock(trials, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Fault::new(
-            FaultKind::Storage,
-            format!("the study {} is being run by another process", folder.display()),
-        )
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Fault::storage(format!(
+            "the study {} is being run by another process",
+            folder.display()
+        ))
         .remedy("wait until it has ended")),
         _ => Ok(()),
     }
@@ -210,7 +202,7 @@ fn cut(file: &File, whole: u64) -> io::Result<()> {
 }
 
 fn encoding(name: &str, error: &dyn std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::System, format!("cannot encode {name}: {error}"))
+    Fault::failed(format!("cannot encode {name}: {error}"))
 }
 
 /// Aligns the log of an external meter with a study that has ended, and stores the

@@ -1,0 +1,147 @@
+//! The network device of a guest that is one host: its link.
+
+use bytepath_record::Fault;
+use bytepath_sys::boot;
+use bytepath_sys::ethtool::Channels;
+use bytepath_sys::netlink::Netlink;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// The device: the kernel's name for the first one of its kind.
+pub const DEVICE: &str = "eth0";
+
+/// The driver of the device.
+const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_net";
+
+/// Renews the link, so that no setting of an earlier session is left.
+pub(super) fn renew_link() -> Result<(), Fault> {
+    rebind(Path::new(DRIVER))?;
+    use_all_queues(DEVICE)
+}
+
+/// Takes every device from its driver and gives it back, after which it is as new
+/// (Documentation/ABI/testing/sysfs-bus-virtio; drivers/base/bus.c).
+fn rebind(driver: &Path) -> Result<(), Fault> {
+    let fault = |path: PathBuf| {
+        move |e: io::Error| Fault::system(format!("renewing the device ({})", path.display()), &e)
+    };
+    let entries = fs::read_dir(driver).map_err(fault(driver.to_owned()))?;
+    let names: Vec<String> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let devices: Vec<&String> = names.iter().filter(|name| name.starts_with("virtio")).collect();
+    if devices.is_empty() {
+        return Err(Fault::unsupported("the guest has no network device that virtio_net drives"));
+    }
+    for device in devices {
+        for verb in ["unbind", "bind"] {
+            let path = driver.join(verb);
+            fs::write(&path, device).map_err(fault(path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts every queue of the device to use: a driver that found fewer CPUs than queues
+/// when it was bound leaves some alone.
+fn use_all_queues(device: &str) -> Result<(), Fault> {
+    let what = format!("the queues of {device}");
+    let fail = |e: io::Error| Fault::system(&what, &e);
+    let mut netlink = Netlink::new();
+    let Some(link) = netlink.link(device).map_err(fail)? else {
+        let text = format!("the guest's network device is not called {device}");
+        return Err(Fault::unsupported(text));
+    };
+    let channels = match netlink.channels(link.index) {
+        // A driver that does not report it has one queue.
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => return Ok(()),
+        channels => channels.map_err(fail)?,
+    };
+    match (channels.combined, channels.combined_max) {
+        (Some(used), Some(most)) if used < most => {
+            let all = Channels { combined: Some(most), ..Channels::default() };
+            netlink.set_channels(link.index, &all).map_err(fail)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The NICs, the sender's first.
+pub const NICS: [&str; 2] = ["zcnic0", "zcnic1"];
+
+/// The module that drives them.
+pub(super) const MODULE: &str = "zcnic";
+
+/// Loads the module once more, so that no setting of an earlier session is left;
+/// parameters are `name=value`, with blanks between them.
+pub(super) fn load_new(parameters: &str) -> Result<(), Fault> {
+    let fault = |e: io::Error| Fault::system(format!("loading the module {MODULE}"), &e);
+    match boot::unload_module(MODULE) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fault(e)),
+        _ => {}
+    }
+    let file = boot::module_file(boot::MODULES.as_ref(), MODULE).ok_or_else(|| {
+        Fault::unsupported(format!("the guest was booted without the module {MODULE}"))
+    })?;
+    fs::read(&file).and_then(|module| boot::load_module(&module, parameters)).map_err(fault)
+}
+
+/// Makes the NICs, where the guest has the module and they are not there.
+#[cfg(feature = "test-support")]
+pub(super) fn ensure_loaded() -> Result<(), Fault> {
+    match boot::load_kept(MODULE) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(Fault::system(format!("loading the module {MODULE}"), &e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Moves each NIC into the network namespace of a process.
+pub(super) fn move_to_agents(pids: [u32; 2]) -> Result<(), Fault> {
+    let mut netlink = Netlink::new();
+    for (nic, pid) in NICS.iter().zip(pids) {
+        let fault = |e: io::Error| Fault::system(format!("handing {nic} to an agent"), &e);
+        let link = netlink.link(nic).map_err(fault)?;
+        let index = link.ok_or_else(|| fault(io::ErrorKind::NotFound.into()))?.index;
+        let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(fault)?;
+        netlink.set_namespace(index, namespace.as_fd()).map_err(fault)?;
+    }
+    Ok(())
+}
+
+/// The words of a kernel's command line that are parameters of the module
+/// (`zcnic.drop=100`, as modprobe(8) has it), without its name; and the others.
+pub fn parameters(command_line: &str) -> (String, String) {
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for word in command_line.split_ascii_whitespace() {
+        match word.split_once('.') {
+            Some((MODULE, parameter)) => own.push(parameter),
+            _ => others.push(word),
+        }
+    }
+    (own.join(" "), others.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_a_missing_network_device() {
+        let driver = tempfile::tempdir().unwrap();
+        assert!(rebind(driver.path()).unwrap_err().message.contains("no network device"));
+        fs::create_dir(driver.path().join("virtio3")).unwrap();
+        rebind(driver.path()).unwrap();
+        assert_eq!(fs::read_to_string(driver.path().join("bind")).unwrap(), "virtio3");
+        let fault = rebind(&driver.path().join("gone")).unwrap_err();
+        assert!(fault.message.contains("renewing the device"), "{fault}");
+    }
+
+    #[test]
+    fn parameters_are_separated_from_the_kernels_own() {
+        let (own, others) = parameters("zcnic.driver=fbnic quiet  zcnic.drop=3 zcnicx.a=1 x");
+        assert_eq!((own.as_str(), others.as_str()), ("driver=fbnic drop=3", "quiet zcnicx.a=1 x"));
+    }
+}

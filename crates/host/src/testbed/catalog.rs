@@ -1,0 +1,6 @@
+//! The testbeds that there are.
+
+use super::{Testbed, hosts, netns, ports, vm};
+
+pub static CATALOG: &[&dyn Testbed] =
+    &[&netns::Netns, &ports::UNNAMED, &vm::DEFAULT, &hosts::UNNAMED];
