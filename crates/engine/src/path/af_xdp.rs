@@ -3,7 +3,7 @@
 //! can do without: the bind mode is queried from the kernel, and reported.
 
 use super::frames::ReceivedFrames;
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{
@@ -91,7 +91,7 @@ fn refused(at: &Attached, error: &io::Error) -> Fault {
     }
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
     let (plan, flow) = (frames::plan(job)?, connection.index());
     let all = plan.all(flow);
@@ -125,11 +125,6 @@ impl Tx for Generator {
     }
 
     #[inline]
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.turn(self.burst, recorder).map(drop)
-    }
-
-    #[inline]
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.turn(most.min(self.burst.into()) as u32, recorder)
     }
@@ -159,11 +154,11 @@ impl Tx for Generator {
             let text = format!("the kernel did not send {} descriptors", lost.invalid);
             return Err(Fault::new(FaultKind::System, text).remedy("report this as a bug"));
         }
-        let mut account = Account { hops: self.hops, ..Account::default() };
         let (manner, source) = as_bound(self.sender.binding());
-        account.ledger.enter(manner, self.bytes, self.sender.wakes(), source);
-        account.readings.push(wakes(Role::Sender, self.flow, self.sender.wakes()));
-        Ok(account)
+        let calls = self.sender.wakes();
+        let readings = vec![wakes(Role::Sender, self.flow, calls)];
+        let account = Account::of(manner, self.bytes, calls, source);
+        Ok(Account { hops: self.hops, readings, ..account })
     }
 }
 
@@ -194,11 +189,7 @@ impl Generator {
     }
 }
 
-fn open_rx(
-    job: &HalfConfig,
-    connection: &dyn Connection,
-    group: &Group,
-) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     let (at, flow) = (Attached::of(connection)?, connection.index());
     let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
     let receiver = receiver.map_err(|e| refused(&at, &e))?;

@@ -3,7 +3,7 @@
 //! application sees them: an upper bound for receive paths.
 
 use super::common::{self, LOWAT};
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, Support, Touch};
@@ -31,7 +31,7 @@ fn check(job: &HalfConfig, _: &Facts) -> Support {
     }
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let lowat = job.options.number("lowat").map(|bytes| bytes.min(job.read_size));
     Ok(Box::new(Discarder {
         flow: connection.kernel()?,
@@ -82,12 +82,8 @@ impl Rx for Discarder {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Discarded,
-            recorder.total(),
-            self.calls,
-            "recv(2) with MSG_TRUNC: discarded in the kernel",
-        ))
+        let source = "recv(2) with MSG_TRUNC: discarded in the kernel";
+        Ok(Account::of(Manner::Discarded, recorder.total(), self.calls, source))
     }
 }
 

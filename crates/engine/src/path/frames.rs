@@ -59,10 +59,15 @@ impl SubmittedFrames {
 
     /// All of them, with what is known of their bytes.
     pub(super) fn account(&self, manner: Manner, source: &str) -> Account {
-        let mut account = Account { hops: self.hops, ..Account::default() };
-        account.ledger.enter(manner, self.bytes, self.calls, source);
-        account
+        Account { hops: self.hops, ..Account::of(manner, self.bytes, self.calls, source) }
     }
+}
+
+/// The account of a generator whose frames the kernel makes.
+pub(super) fn made_in_kernel(hops: Hops, bytes: u64, events: u64, source: &str) -> Account {
+    let mut account = Account { hops, ..Account::of(Manner::Unknown, bytes, events, source) };
+    account.ledger.mode = "made in the kernel".into();
+    account
 }
 
 /// Frames that a sink received.
@@ -200,11 +205,10 @@ impl ReceivedFrames {
         source: &str,
     ) -> Account {
         let hops = Hops { sink_dropped: dropped, ..self.hops };
-        let mut account = Account { hops, ..Account::default() };
-        account.ledger.enter(manner, self.bytes, self.hops.received, source);
         let scope = Scope::Flow(Role::Receiver, at.index());
-        account.readings.push(Reading::sum("sink.wakes", Unit::Count, self.wakes as f64, scope));
-        account
+        let wakes = Reading::sum("sink.wakes", Unit::Count, self.wakes as f64, scope);
+        let account = Account::of(manner, self.bytes, self.hops.received, source);
+        Account { hops, readings: vec![wakes], ..account }
     }
 }
 

@@ -78,8 +78,11 @@ pub struct HalfPath<Open = ()> {
     pub open: Open,
 }
 
-pub type OpenTx = fn(&HalfConfig, &dyn Connection, &Group) -> Result<Box<dyn Tx>, Fault>;
-pub type OpenRx = fn(&HalfConfig, &dyn Connection, &Group) -> Result<Box<dyn Rx>, Fault>;
+/// A half that is open, or why not.
+pub type Opened<Half> = Result<Box<Half>, Fault>;
+
+pub type OpenTx = fn(&HalfConfig, &dyn Connection, &Group) -> Opened<dyn Tx>;
+pub type OpenRx = fn(&HalfConfig, &dyn Connection, &Group) -> Opened<dyn Rx>;
 
 impl HalfPath<OpenTx> {
     /// A sending half without options, over the kernel's TCP.

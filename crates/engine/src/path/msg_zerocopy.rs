@@ -7,7 +7,7 @@
 //! COPIED flag is not proof: with XDP on a local peer the kernel copies later. So the witness page decides.
 
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Tx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
@@ -39,7 +39,7 @@ fn check(_: &HalfConfig, facts: &Facts) -> Support {
     facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory")
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let message = super::message(job.message_size, job.options.flag("huge"))?;
     let reap = job.options.number("reap").map_or(16, |n| n as u32);
     Ok(Box::new(Sender(ZerocopySender::new(connection.kernel()?, Message(message), reap)?)))

@@ -5,7 +5,7 @@
 //! in `ethtool -k`; `tcp_sendmsg_locked`, net/ipv4/tcp.c), and nothing in the
 //! call shows it. The witness page does: it takes the same path.
 
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{Facts, Fault, FaultKind, Manner, Support};
@@ -28,7 +28,7 @@ fn check(_: &HalfConfig, facts: &Facts) -> Support {
     facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let (flow, size) = (connection.kernel()?, job.message_size);
     flow.reset_on_death()?;
     let file = file(size).map_err(|e| {
@@ -92,12 +92,8 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::NotCopied,
-            recorder.total(),
-            self.calls,
-            "sendfile(2): references to page-cache pages of a memfd",
-        ))
+        let source = "sendfile(2): references to page-cache pages of a memfd";
+        Ok(Account::of(Manner::NotCopied, recorder.total(), self.calls, source))
     }
 }
 

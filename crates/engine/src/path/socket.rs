@@ -4,7 +4,7 @@
 mod tls;
 
 use super::common::{self, LOWAT, clamp};
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WitnessPage};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
@@ -47,7 +47,7 @@ fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
     super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let flow = connection.kernel()?;
     flow.reset_on_death()?;
     if let Some(bytes) = job.options.number("notsent-lowat") {
@@ -69,7 +69,7 @@ fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
         .and(super::waits_within_messages(job, lowat.max(waitall)))
 }
 
-fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let (flow, options) = (connection.kernel()?, &job.options);
     match options.number("busy-poll") {
         None | Some(0) => {}
@@ -143,12 +143,8 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Copied,
-            recorder.total(),
-            self.calls,
-            "send(2): copied from user memory",
-        ))
+        let source = "send(2): copied from user memory";
+        Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
     }
 }
 
@@ -220,12 +216,8 @@ impl Rx for Receiver {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Copied,
-            recorder.total(),
-            self.calls,
-            "recv(2): copied to user memory",
-        ))
+        let source = "recv(2): copied to user memory";
+        Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
     }
 }
 

@@ -22,7 +22,7 @@
 //! The kernel copies anyway if the device cannot gather, and nothing in
 //! the calls shows it; the witness page does.
 
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{
@@ -61,7 +61,7 @@ fn check(_: &HalfConfig, facts: &Facts) -> Support {
     facts.require(ATTEMPT, REMEDY)
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let flow = connection.kernel()?;
     flow.reset_on_death()?;
     let wanted = job.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);

@@ -8,7 +8,7 @@
 //! recv(2) before it tries again, so that a hopeless sender costs no more than
 //! the `socket` path; the ledger distinguishes the bytes.
 
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support};
@@ -81,7 +81,7 @@ fn mappable(size: u64) -> Result<(), Fault> {
         .remedy(format!("choose a read size of {page} (one page) to {LARGEST_READ} bytes")))
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let (flow, size) = (connection.kernel()?, job.read_size);
     mappable(size)?;
     let mapping = Mapping::new(flow.fd(), size as usize)

@@ -3,9 +3,9 @@
 //! releases them, which also shows whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{DataPath, HalfPath};
-use crate::connection::{Connection, Flow, WITNESS_LEN};
-use crate::workload::{Account, Group, HalfConfig, Pattern, Recorder, Tx};
+use super::{DataPath, HalfPath, Opened};
+use crate::connection::{Flow, WITNESS_LEN};
+use crate::workload::{Account, HalfConfig, Pattern, Recorder, Tx};
 use bytepath_record::{
     Attempt, COMPLETED_AS_COPIED, Facts, Fault, Ledger, Manner, OptionKind, OptionSpec, Support,
 };
@@ -18,7 +18,10 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: linked zero-copy sends from a registered buffer, usage reported",
     attempt,
     uses_io_uring: true,
-    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    tx: Some(
+        HalfPath::tx(check, |job, connection, _| Sender::open(job, connection.kernel()?))
+            .with_options(OPTIONS),
+    ),
     ..DataPath::EMPTY
 };
 
@@ -58,10 +61,6 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
         what,
         "6.2",
     ))
-}
-
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
-    Ok(Box::new(Sender::open(job, connection.kernel()?)?))
 }
 
 /// The sending end of a flow.
@@ -109,7 +108,7 @@ impl Sum {
 }
 
 impl Sender {
-    fn open(job: &HalfConfig, flow: Flow) -> Result<Self, Fault> {
+    fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
         flow.reset_on_death()?;
         let message = ring::message_size(job)?;
         let (chain, fixed) = (ring::chain(job), job.options.flag("fixed"));
@@ -120,7 +119,7 @@ impl Sender {
             ring.count_iowait();
         }
         let slots = OUTSTANDING + chain;
-        Ok(Sender {
+        Ok(Box::new(Sender {
             flow,
             ring,
             message,
@@ -134,7 +133,7 @@ impl Sender {
             unproven: 0,
             stalled: None,
             refused: 0,
-        })
+        }))
     }
 
     fn ring(flow: &Flow, memory: Region, chain: u32, fixed: bool) -> Result<SendRing, Fault> {

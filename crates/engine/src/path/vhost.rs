@@ -3,7 +3,7 @@
 //! feeds a guest's network device, without the guest and without qemu.
 
 use super::frames::ReceivedFrames;
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, HalfConfig, QUIET, Recorder, Rx};
 use bytepath_record::{
@@ -63,7 +63,7 @@ fn ring(job: &HalfConfig) -> Result<u16, Fault> {
     })
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let at = Attached::of(connection)?;
     // Frames of ours take one buffer each, so that they can be looked at as a whole.
     let plan = frames::plan(job)?;

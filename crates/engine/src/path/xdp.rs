@@ -1,7 +1,7 @@
 //! Frames before the kernel makes a socket buffer of them (XDP): `xdp-drop` counts and drops
 //! those that arrive, `xdp-live` makes some and hands them to the device.
 
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
@@ -39,11 +39,7 @@ fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
     frames::on_a_device(job).and(frames::never_seen(job, DROP.name))
 }
 
-fn open_rx(
-    job: &HalfConfig,
-    connection: &dyn Connection,
-    group: &Group,
-) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     let at = Attached::of(connection)?;
     let dropper = group.share(|| {
         Dropper::attach(at.device()?, FramePlan::MARK, frames::mode(job))
@@ -95,9 +91,8 @@ impl Rx for Dropping {
         let Count { frames, bytes } = self.seen;
         let dropped_as_asked = if self.in_driver { frames } else { 0 };
         let hops = Hops { received: frames, dropped_as_asked, ..Hops::default() };
-        let mut account = Account { hops, ..Account::default() };
-        account.ledger.enter(Manner::Discarded, bytes, frames, "dropped by an XDP program");
-        Ok(account)
+        let source = "dropped by an XDP program";
+        Ok(Account { hops, ..Account::of(Manner::Discarded, bytes, frames, source) })
     }
 }
 
@@ -105,7 +100,7 @@ fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
     frames::of_one_size(job, LIVE.name)
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
     let all = frames::plan(job)?.all(connection.index());
     let frame = all.first().map(Vec::as_slice).unwrap_or_default();
@@ -141,10 +136,6 @@ impl Tx for Generator {
         &["bpf"]
     }
 
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(self.repeat, recorder).map(drop)
-    }
-
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.at.check()?;
         let count = most.min(self.repeat);
@@ -168,10 +159,7 @@ impl Tx for Generator {
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         // Of what a tap does not take, it reports 16 times too few.
         let hops = Hops { offered: self.made, drops_untold: self.is_tap, ..Hops::default() };
-        let mut account = Account { hops, ..Account::default() };
-        let source = "XDP live frames: made in the kernel";
-        account.ledger.enter(Manner::Unknown, self.made * self.size, self.calls, source);
-        account.ledger.mode = "made in the kernel".into();
-        Ok(account)
+        let (bytes, source) = (self.made * self.size, "XDP live frames: made in the kernel");
+        Ok(frames::made_in_kernel(hops, bytes, self.calls, source))
     }
 }

@@ -1,8 +1,8 @@
 //! What a workload is, and an actor of it: one end of one flow.
 
-use super::mover::{Account, HalfConfig, Rx, Tx};
+use super::mover::{HalfConfig, Rx, Tx};
 use super::recorder::Recorder;
-use super::tally::TallyEnd;
+use super::tally::FlowEnd;
 use crate::connection::Connection;
 use bytepath_record::{
     Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Tls, Work,
@@ -139,14 +139,4 @@ impl Actor {
 fn not_opened(direction: Direction) -> Fault {
     let text = format!("the half that has to {direction:?} is not open");
     Fault::new(FaultKind::System, text).remedy("report this as a bug")
-}
-
-/// What an actor knows at the end of its flow.
-#[derive(Clone, Debug)]
-pub struct FlowEnd {
-    /// The account of its movers.
-    pub account: Account,
-    /// Bytes that went through this end, either way.
-    pub bytes: u64,
-    pub tally: TallyEnd,
 }

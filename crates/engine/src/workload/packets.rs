@@ -161,7 +161,7 @@ fn generate(mut actor: Actor) -> Result<FlowEnd, Fault> {
     }
     let account = tx.account(&mut recorder)?;
     let bytes = account.ledger.delivered;
-    Ok(FlowEnd { account, bytes, tally: recorder.finish(tx.calls()) })
+    Ok(FlowEnd { account, bytes, ..recorder.finish(tx.calls()) })
 }
 
 /// The part of a number that one of several flows has: all parts add up to it.
@@ -212,7 +212,7 @@ fn take(mut actor: Actor) -> Result<FlowEnd, Fault> {
     }
     let account = rx.account(&mut recorder)?;
     let bytes = account.ledger.delivered;
-    Ok(FlowEnd { account, bytes, tally: recorder.finish(rx.calls()) })
+    Ok(FlowEnd { account, bytes, ..recorder.finish(rx.calls()) })
 }
 
 #[cfg(test)]

@@ -79,17 +79,12 @@ impl Workload for RequestResponse {
         let message_size = if is_request { plan.request } else { plan.response };
         let room = message_size.saturating_mul(plan.outstanding).clamp(ROOM, MOST_ROOM);
         HalfConfig {
-            role,
-            flows: cell.stream.flows,
             message_size,
             read_size: room.max(message_size),
             read_memory: cell.stream.read_memory.unwrap_or(0).max(room).max(message_size),
-            touch: cell.stream.touch,
             batch: 1,
-            protocol: cell.stream.protocol,
-            tls: cell.stream.tls,
-            frames: None,
             options: cell.half(direction.role()).options.clone(),
+            ..HalfConfig::stream(cell, role)
         }
     }
 
@@ -225,14 +220,14 @@ impl Halves {
     }
 
     fn finish(mut self) -> Result<FlowEnd, Fault> {
-        let mut account: Account = self.tx.account(&mut self.sent)?;
+        let mut account = self.tx.account(&mut self.sent)?;
         let received = self.rx.account(&mut self.received)?;
         account.add(Account { ledger: received.ledger.came_in(), ..received });
         let bytes = self.sent.total() + self.received.total();
-        let mut tally = self.exchanges.finish(&[]);
-        tally.join(self.sent.finish(self.tx.calls()));
-        tally.join(self.received.finish(self.rx.calls()));
-        Ok(FlowEnd { account, bytes, tally })
+        let mut end = FlowEnd { account, bytes, ..self.exchanges.finish(&[]) };
+        end.join(self.sent.finish(self.tx.calls()));
+        end.join(self.received.finish(self.rx.calls()));
+        Ok(end)
     }
 }
 

@@ -59,7 +59,7 @@ fn send(mut actor: Actor) -> Result<FlowEnd, Fault> {
     tx.send_until_stop(&mut recorder)?;
     actor.connection.end_stream()?;
     let account = tx.account(&mut recorder)?;
-    Ok(FlowEnd { account, bytes: recorder.total(), tally: recorder.finish(tx.calls()) })
+    Ok(FlowEnd { account, bytes: recorder.total(), ..recorder.finish(tx.calls()) })
 }
 
 fn receive(mut actor: Actor) -> Result<FlowEnd, Fault> {
@@ -70,5 +70,5 @@ fn receive(mut actor: Actor) -> Result<FlowEnd, Fault> {
     rx.receive_to_end(&mut recorder)?;
     let mut account = rx.account(&mut recorder)?;
     account.readings.extend(load.map(Load::end));
-    Ok(FlowEnd { account, bytes: recorder.total(), tally: recorder.finish(rx.calls()) })
+    Ok(FlowEnd { account, bytes: recorder.total(), ..recorder.finish(rx.calls()) })
 }

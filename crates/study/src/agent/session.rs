@@ -4,13 +4,13 @@ use super::encryption::Encryption;
 use super::engine::{Assignment, Engine, EngineResult, Event, Halves};
 use bytepath_engine::connection::{Connection, Listener, Terms, Transport};
 use bytepath_engine::path::{self, DataPath};
-use bytepath_engine::workload::{self, Detail, Direction, Gate, Group, Phase, Progress};
+use bytepath_engine::workload::{self, Account, Detail, Direction, Gate, Group, Phase, Progress};
 use bytepath_meter::{
     self as meter, Capture, Chosen, Context, Meter, Output, Prepared, Running, ThreadTag,
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
 use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
+    Cell, Fault, FaultKind, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
 };
 use bytepath_stats::ENGINE_RUN;
 use bytepath_sys::{Roots, clock};
@@ -335,33 +335,29 @@ impl Session {
 
     /// The record of this role, once all engines have returned.
     pub(super) fn finish(&mut self) -> Result<RoleEnd, Fault> {
-        let (mut ledger, mut tally) = (Ledger::default(), workload::TallyEnd::default());
-        let (mut total_bytes, mut hops) = (0, Hops::default());
-        let (mut readings, mut notes, mut witness) = (Vec::new(), Vec::new(), None);
+        let (mut all, mut witness) = (workload::FlowEnd::default(), None);
         for end in self.ends.iter_mut().map(Option::take) {
             let (end, page) = *end.ok_or_else(|| protocol_error("an engine still runs"))??;
-            ledger.add(&end.account.ledger);
-            notes.extend(end.account.notes);
-            readings.extend(end.account.readings);
             witness = witness.or(page);
-            total_bytes += end.bytes;
-            hops.add(&end.account.hops);
-            tally.add(end.tally);
+            all.add(end);
         }
+        let (calls, sizes) = (all.rows(), all.size_distribution());
+        let workload::FlowEnd { account, bytes, window, fragments, latency, .. } = all;
+        let Account { mut ledger, hops, notes, mut readings } = account;
         readings.extend(self.account_for_encryption(&mut ledger)?);
-        let run = Duration::from_nanos(tally.window.run).as_secs_f64();
+        let run = Duration::from_nanos(window.run).as_secs_f64();
         let scope = Scope::Role(self.role);
         readings.push(Reading::sum(ENGINE_RUN.to_owned(), Unit::Seconds, run, scope));
         let record = RoleRecord {
             role: self.role,
-            total_bytes,
-            count: tally.window.count,
-            window: tally.window.seconds(),
+            total_bytes: bytes,
+            count: window.count,
+            window: window.seconds(),
             ledger,
-            calls: tally.rows(),
-            sizes: tally.size_distribution(),
-            fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
-            latency: tally.latency,
+            calls,
+            sizes,
+            fragments: (fragments.calls > 0).then_some(fragments),
+            latency,
             hops: (self.halves.workload.protocol(&self.cell) == Protocol::Frames).then_some(hops),
             threads: Vec::new(),
             witness: None,

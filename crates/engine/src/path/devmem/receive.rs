@@ -405,7 +405,7 @@ mod tests {
     use crate::connection::Flow;
     use crate::path::devmem::area::Area;
     use crate::workload::{
-        Account, Detail, Gate, HalfConfig, Pattern, Phase, Progress, Recorder, Rx, TallyEnd,
+        Account, Detail, FlowEnd, Gate, HalfConfig, Pattern, Phase, Progress, Recorder, Rx,
     };
     use bytepath_record::{Cell, Fault, FaultKind, Half, OptionValue, Role, Touch};
     use bytepath_sys::devmem::{Control, Fragment, Freer, Received, TokenRange, message};
@@ -577,7 +577,7 @@ mod tests {
     /// What a run came to.
     struct Run {
         result: Result<Account, Fault>,
-        tally: TallyEnd,
+        tally: FlowEnd,
         /// Tokens that were dealt out and not returned.
         leaked: usize,
         /// Fragments returned, call by call.

@@ -5,6 +5,7 @@
 use super::area::allocate;
 use super::options::{device, memory};
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
+use crate::path::Opened;
 use crate::path::zerocopy_send::{Payload, ZerocopySender};
 use crate::workload::{Account, HalfConfig, Pattern, Recorder, Tx};
 use bytepath_record::{Fault, FaultKind};
@@ -14,7 +15,7 @@ use bytepath_sys::dmabuf::Memory;
 use std::io;
 
 /// Prepares a sender: the message is written into the dmabuf once.
-pub(super) fn open(job: &HalfConfig, flow: Flow) -> Result<Box<dyn Tx>, Fault> {
+pub(super) fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
     let (options, size) = (&job.options, sendable(job)?);
     let device = device(options, &flow)?;
     let mut memory = allocate(memory(options), size)?;

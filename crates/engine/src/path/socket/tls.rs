@@ -74,12 +74,8 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Copied,
-            recorder.total(),
-            self.calls,
-            "encrypted by the program into a buffer, which send(2) copied",
-        ))
+        let source = "encrypted by the program into a buffer, which send(2) copied";
+        Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
     }
 }
 
@@ -163,11 +159,7 @@ impl Rx for Receiver {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Copied,
-            recorder.total(),
-            self.calls,
-            "recv(2): copied to user memory, and decrypted there by the program",
-        ))
+        let source = "recv(2): copied to user memory, and decrypted there by the program";
+        Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
     }
 }

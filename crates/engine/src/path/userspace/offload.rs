@@ -7,6 +7,7 @@ use crate::connection::Connection;
 use crate::connection::userspace::{Hold, Stack};
 use crate::copy::fifo::{Counts, Reader, Sharing, Writer, fifo};
 use crate::copy::{self, EngineKind, Events, Memories, Memory, Place, Shape};
+use crate::path::Opened;
 use crate::workload::{Account, HalfConfig, PATTERN_PERIOD, Pattern, Phase, Recorder, Tx};
 use bytepath_record::{
     Attempt, Facts, Fault, OptionKind, OptionSpec, Options, Outcome, Reading, Role, Scope, Support,
@@ -82,7 +83,7 @@ pub fn offloaded(
     job: &HalfConfig,
     connection: &dyn Connection,
     (kind, engine_options): (&EngineKind, &Options),
-) -> Result<Box<dyn Tx>, Fault> {
+) -> Opened<dyn Tx> {
     let (options, all) = (&job.options, rotation(job));
     let number = |name| options.number(name).unwrap_or(1) as usize;
     let map = |len: usize| {

@@ -56,8 +56,7 @@ pub(super) fn account(
     [bytes, turns]: [u64; 2],
     source: &str,
 ) -> Result<Account, Fault> {
-    let mut account = Account::default();
-    account.ledger.enter(Manner::Copied, bytes, turns, source);
+    let mut account = Account::of(Manner::Copied, bytes, turns, source);
     let Some(Statistics { counts, polls, empty_polls, dropped, injected }) = hold.statistics()?
     else {
         return Ok(account);
