@@ -27,6 +27,6 @@ pub use flow::Flow;
 pub use frames::{Attached, FRAMES};
 pub use kernel_tcp::KERNEL_TCP;
 pub use kernel_udp::KERNEL_UDP;
-pub use transport::{Connection, Listener, Terms, Transport};
+pub use transport::{Connected, Connection, Listener, Terms, Transport};
 pub use userspace::USERSPACE_TCP;
 pub use witness::{WITNESS_LEN, WitnessPage, read_witness};

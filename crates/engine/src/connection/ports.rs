@@ -49,10 +49,10 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    fn listen(transport: &dyn Transport, ports: Ports) -> Result<Box<dyn Listener>, Fault> {
+    fn listen(transport: &Transport, ports: Ports) -> Result<Listener, Fault> {
         let (contract, link) = (Stream::default(), LinkSettings::default());
         let ports = Some(ports);
-        transport.listen(
+        (transport.listen)(
             HERE,
             &Terms {
                 contract: &contract,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     /// The first of two neighbouring ports is taken, the second one free.
-    fn check<T>(transport: &dyn Transport, take: impl Fn(u16) -> io::Result<T>) {
+    fn check<T>(transport: &Transport, take: impl Fn(u16) -> io::Result<T>) {
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _one_at_a_time = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Below those that the kernel gives to others.
@@ -76,7 +76,7 @@ mod tests {
         let ports = Ports { low, high: low + 1 };
         let _taken = take(low).unwrap();
         let listener = listen(transport, ports).unwrap();
-        assert_eq!(listener.address().unwrap().port(), low + 1);
+        assert_eq!(listener.address.port(), low + 1);
         let said = listen(transport, ports).err().unwrap().to_string();
         assert!(said.contains(&format!("none of the ports {low} to {}", low + 1)), "{said}");
         assert!(said.contains("ss -tulp"), "{said}");

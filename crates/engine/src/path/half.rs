@@ -53,7 +53,7 @@ impl DataPath {
         let options = Options(half.options.iter().filter_map(default).collect());
         let usual = Cell::new(self.name, Half::plain(self.name), Half::plain(self.name));
         let mut job = HalfConfig { options, ..HalfConfig::stream(&usual, role) };
-        if half.transports.iter().all(|transport| transport.name() == FRAMES.name())
+        if half.transports.iter().all(|transport| transport.name == FRAMES.name)
             && let Ok(frames) = FramePlan::parse("60", 32)
         {
             (job.message_size, job.frames) = (frames.largest().into(), Some(frames));
@@ -68,7 +68,7 @@ impl DataPath {
 pub struct HalfPath<Open = ()> {
     pub options: &'static [OptionSpec],
     /// How this half can meet its peer.
-    pub transports: &'static [&'static dyn Transport],
+    pub transports: &'static [&'static Transport],
     /// Whether a host with these facts can do this, and whether the values fit together. Pure.
     pub check: fn(&HalfConfig, &Facts) -> Support,
     /// What has to be set on a NIC before this half with these options can be opened over it, in
@@ -109,7 +109,7 @@ impl<Open: Copy> HalfPath<Open> {
     }
 
     /// The same half over these transports instead of the kernel's TCP.
-    pub const fn over(self, transports: &'static [&'static dyn Transport]) -> Self {
+    pub const fn over(self, transports: &'static [&'static Transport]) -> Self {
         HalfPath { transports, ..self }
     }
 

@@ -48,7 +48,7 @@ pub(super) struct Assignment {
 /// The paths of both directions of a cell, and what is done with them.
 #[derive(Clone, Copy)]
 pub(super) struct Halves {
-    pub workload: &'static dyn Workload,
+    pub workload: &'static Workload,
     pub tx: &'static DataPath,
     pub rx: &'static DataPath,
 }
@@ -153,8 +153,8 @@ impl Open {
             })?;
         }
         let (mut open, connection) = (Open::default(), connection.as_ref());
-        for &direction in halves.workload.halves(*role) {
-            let job = halves.workload.job(cell, *role, direction);
+        for &direction in (halves.workload.halves)(*role) {
+            let job = (halves.workload.job)(cell, *role, direction);
             let group = &groups[direction as usize];
             match direction {
                 Direction::Send => {
@@ -183,7 +183,7 @@ impl Open {
         };
         let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);
         let Open { tx, rx } = self;
-        let end = halves.workload.play(Actor { role, cell, connection, tx, rx, recorder })?;
+        let end = (halves.workload.play)(Actor { role, cell, connection, tx, rx, recorder })?;
         let (entered, moved) = (end.account.ledger.delivered, end.bytes);
         if entered != moved {
             return Err(Fault::new(

@@ -32,7 +32,7 @@ pub(super) struct Session {
     cell: Arc<Cell>,
     role: Role,
     halves: Halves,
-    listener: Option<(Box<dyn Listener>, Token)>,
+    listener: Option<(Listener, Token)>,
     secret: Option<Secret>,
     /// What is known of the kernel's TLS, if it has to encrypt.
     encryption: Option<Encryption>,
@@ -68,15 +68,14 @@ impl Session {
         let Listen { cell, address, device, token, ports, secret } = call;
         let mut session = Session::new(paths, *cell, Role::Receiver, device, secret)?;
         let terms = Terms { ports, queues, ..session.terms() };
-        let listener = session.transport()?.listen(address, &terms)?;
+        let listener = (session.transport()?.listen)(address, &terms)?;
         session.listener = Some((listener, token));
         Ok(session)
     }
 
     pub(super) fn address(&self) -> Result<SocketAddr, Fault> {
-        let (listener, _) =
-            self.listener.as_ref().ok_or_else(|| protocol_error("not listening"))?;
-        listener.address()
+        let listener = self.listener.as_ref().ok_or_else(|| protocol_error("not listening"))?;
+        Ok(listener.0.address)
     }
 
     /// Sender: connects all flows to a peer, opens the path, sends the witness page.
@@ -88,7 +87,7 @@ impl Session {
         let Connect { cell, peer, device, token, ports, secret } = call;
         let mut session = Session::new(paths, *cell, Role::Sender, device, secret)?;
         let (transport, terms) = (session.transport()?, Terms { ports, ..session.terms() });
-        let connect = |index| transport.connect(peer, &terms, &token, index);
+        let connect = |index| (transport.connect)(peer, &terms, &token, index);
         let connections = (0..terms.contract.flows).map(connect).collect::<Result<_, _>>()?;
         session.open(connections, events)?;
         Ok(session)
@@ -147,7 +146,7 @@ impl Session {
         })
     }
 
-    fn transport(&self) -> Result<&'static dyn Transport, Fault> {
+    fn transport(&self) -> Result<&'static Transport, Fault> {
         let Halves { workload, tx, rx } = self.halves;
         path::transport(workload, &self.cell, self.role, [tx, rx])
     }
@@ -358,7 +357,7 @@ impl Session {
             sizes,
             fragments: (fragments.calls > 0).then_some(fragments),
             latency,
-            hops: (self.halves.workload.protocol(&self.cell) == Protocol::Frames).then_some(hops),
+            hops: ((self.halves.workload.protocol)(&self.cell) == Protocol::Frames).then_some(hops),
             threads: Vec::new(),
             witness: None,
             notes,
@@ -368,7 +367,7 @@ impl Session {
 
     /// Enters in the ledger who encrypted; the readings are the kernel's counters.
     fn account_for_encryption(&self, ledger: &mut Ledger) -> Result<Vec<Reading>, Fault> {
-        let sends = self.halves.workload.halves(self.role).contains(&Direction::Send);
+        let sends = (self.halves.workload.halves)(self.role).contains(&Direction::Send);
         match (&self.encryption, self.cell.stream.tls) {
             (Some(encryption), _) => {
                 return encryption.ended(self.role, sends, self.connections.len(), ledger);
@@ -392,7 +391,7 @@ impl Session {
             role: self.role,
             threads: threads.collect(),
             flows: self.sockets.clone(),
-            work: self.halves.workload.work(),
+            work: self.halves.workload.work,
             moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
             device: self.device.clone(),
             alone: self.alone,

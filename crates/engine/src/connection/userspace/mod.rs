@@ -17,7 +17,7 @@ pub use device::Counts;
 pub use frame::Tcp;
 pub use stack::{Received, Stack, Statistics};
 
-use super::{Connection, Flow, Listener, Terms, Transport, hello};
+use super::{Connected, Connection, Flow, Listener, Terms, Transport, hello};
 use bytepath_record::wire::Token;
 use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol};
 use bytepath_sys::tcp::{self, Ready};
@@ -33,9 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub const USERSPACE_TCP: &dyn Transport = &UserspaceTcp;
-
-struct UserspaceTcp;
+pub const USERSPACE_TCP: &Transport =
+    &Transport { name: "the user-space TCP", protocol: Protocol::Tcp, check, listen, connect };
 
 /// What the halves that use it can set of it.
 pub const OPTIONS: &[OptionSpec] = &[
@@ -66,59 +65,54 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// net.ipv4.ip_local_port_range as it is by default.
 const OWN_PORTS: std::ops::Range<u16> = 61_000..65_535;
 
-impl Transport for UserspaceTcp {
-    fn name(&self) -> &'static str {
-        "the user-space TCP"
+fn check(cell: &Cell) -> Result<(), Fault> {
+    let (contract, link) = (&cell.stream, &cell.link);
+    let usage = |text: String, remedy: &str| Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    Congestion::of(contract)?;
+    if contract.flows > 1 {
+        let text = format!("the user-space TCP has one connection, not {}", contract.flows);
+        return usage(text, "choose flows=1");
     }
-
-    fn protocol(&self) -> Protocol {
-        Protocol::Tcp
-    }
-
-    fn check(&self, cell: &Cell) -> Result<(), Fault> {
-        let (contract, link) = (&cell.stream, &cell.link);
-        let usage =
-            |text: String, remedy: &str| Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
-        Congestion::of(contract)?;
-        if contract.flows > 1 {
-            let text = format!("the user-space TCP has one connection, not {}", contract.flows);
-            return usage(text, "choose flows=1");
+    match link.gso_max.max(link.gro_max) {
+        Some(bytes) if bytes > PACKET => {
+            let text = format!("the user-space TCP does not support packets of {bytes} bytes");
+            usage(text, "choose a link without BIG TCP, such as --link offload")
         }
-        match link.gso_max.max(link.gro_max) {
-            Some(bytes) if bytes > PACKET => {
-                let text = format!("the user-space TCP does not support packets of {bytes} bytes");
-                usage(text, "choose a link without BIG TCP, such as --link offload")
-            }
-            _ => Ok(()),
+        _ => Ok(()),
+    }
+}
+
+fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
+    let config = config(address, terms)?;
+    let port = terms.ports.map_or_else(any_port, |ports| ports.low);
+    let mut stack = open(&config)?;
+    stack.listen(port)?;
+    let connection = Arc::new(Userspace::keep(stack, 0)?);
+    Ok(Listener::new((config.address, port).into(), move |token, _| {
+        let connection = connection.clone();
+        connection.establish()?;
+        let mut shown = vec![0; hello::of(token, 0).len()];
+        connection.read_exact(&mut shown)?;
+        match hello::read(&shown, token) {
+            Some(0) => Ok(vec![connection]),
+            _ => Err(Fault::new(
+                FaultKind::PeerLost,
+                "the peer that connected did not send the token",
+            )),
         }
-    }
+    }))
+}
 
-    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
-        let config = config(address, terms)?;
-        let port = terms.ports.map_or_else(any_port, |ports| ports.low);
-        let mut stack = open(&config)?;
-        stack.listen(port)?;
-        let address = (config.address, port).into();
-        Ok(Box::new(Waiting { address, connection: Arc::new(Userspace::keep(stack, 0)?) }))
-    }
-
-    fn connect(
-        &self,
-        peer: SocketAddr,
-        terms: &Terms,
-        token: &Token,
-        index: u32,
-    ) -> Result<Arc<dyn Connection>, Fault> {
-        let config = config(address::towards(peer.ip(), terms.device)?, terms)?;
-        let port = terms.ports.map_or_else(any_port, |ports| ports.low);
-        let mut stack = open(&config)?;
-        stack.connect(peer, port)?;
-        let connection = Userspace::keep(stack, index)?;
-        let what = || format!("cannot connect to {peer} from {}", config.address);
-        connection.establish().map_err(|fault| fault.context(what()))?;
-        connection.write_all(&hello::of(token, index))?;
-        Ok(Arc::new(connection))
-    }
+fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connected {
+    let config = config(address::towards(peer.ip(), terms.device)?, terms)?;
+    let port = terms.ports.map_or_else(any_port, |ports| ports.low);
+    let mut stack = open(&config)?;
+    stack.connect(peer, port)?;
+    let connection = Userspace::keep(stack, index)?;
+    let what = || format!("cannot connect to {peer} from {}", config.address);
+    connection.establish().map_err(|fault| fault.context(what()))?;
+    connection.write_all(&hello::of(token, index))?;
+    Ok(Arc::new(connection))
 }
 
 fn any_port() -> u16 {
@@ -148,32 +142,6 @@ fn open(config: &StackConfig) -> Result<Stack, Fault> {
         Fault::system("cannot open a packet socket for the user-space TCP", &e)
             .remedy("run as root, or with CAP_NET_RAW")
     })
-}
-
-/// A stack that listens.
-struct Waiting {
-    address: SocketAddr,
-    connection: Arc<Userspace>,
-}
-
-impl Listener for Waiting {
-    fn address(&self) -> Result<SocketAddr, Fault> {
-        Ok(self.address)
-    }
-
-    fn accept(&self, token: &Token, _: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
-        let connection = self.connection.clone();
-        connection.establish()?;
-        let mut shown = vec![0; hello::of(token, 0).len()];
-        connection.read_exact(&mut shown)?;
-        match hello::read(&shown, token) {
-            Some(0) => Ok(vec![connection]),
-            _ => Err(Fault::new(
-                FaultKind::PeerLost,
-                "the peer that connected did not send the token",
-            )),
-        }
-    }
 }
 
 /// A connection of a stack of its own.

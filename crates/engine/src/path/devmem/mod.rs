@@ -13,7 +13,7 @@ use super::{DataPath, HalfPath, Opened};
 use crate::connection::Connection;
 use crate::workload::{Group, HalfConfig, Rx};
 use area::{AreaSpec, Areas};
-use bytepath_record::{Facts, Fault, Role, Support};
+use bytepath_record::{Facts, Role, Support};
 use options::{RECEIVER_OPTIONS, SENDER_OPTIONS, memory};
 use receive::{Live, Receiving};
 
@@ -58,7 +58,7 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Open
 mod tests {
     use super::*;
     use crate::path::Wire;
-    use bytepath_record::{OptionValue, Options};
+    use bytepath_record::{Fault, OptionValue, Options};
     use std::net::IpAddr;
 
     fn wire(driver: &'static str, queues: u32) -> Wire<'static> {
