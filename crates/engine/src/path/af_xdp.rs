@@ -7,8 +7,7 @@ use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{
-    Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support,
-    Unit,
+    Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Unit,
 };
 use bytepath_sys::bpf::xdp::Redirector;
 use bytepath_sys::xsk::{Binding, FRAME, Receiver, Sender, Sent};
@@ -20,8 +19,16 @@ use std::time::{Duration, Instant};
 pub(super) static PATH: DataPath = DataPath {
     name: "af-xdp",
     summary: "AF_XDP sockets at both ends: copied or zero-copy, depending on the bind mode",
-    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(TX_OPTIONS).over(&[FRAMES])),
-    rx: Some(HalfPath::rx(check_rx, open_rx).with_options(RX_OPTIONS).over(&[FRAMES])),
+    tx: Some(
+        HalfPath::tx(|job, _| super::fits(ring(job)), open_tx)
+            .with_options(TX_OPTIONS)
+            .over(&[FRAMES]),
+    ),
+    rx: Some(
+        HalfPath::rx(|job, _| frames::on_a_device(job).and(super::fits(ring(job))), open_rx)
+            .with_options(RX_OPTIONS)
+            .over(&[FRAMES]),
+    ),
     ..DataPath::EMPTY
 };
 
@@ -45,14 +52,6 @@ const RX_OPTIONS: &[OptionSpec] = &[
 
 /// Frames that are taken at once.
 const TURN: usize = 64;
-
-fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
-    super::fits(ring(job))
-}
-
-fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
-    frames::on_a_device(job).and(super::fits(ring(job)))
-}
 
 /// Entries of its rings, where the job's frames fit into its memory.
 fn ring(job: &HalfConfig) -> Result<u32, Fault> {

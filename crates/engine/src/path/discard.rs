@@ -9,7 +9,6 @@ use crate::workload::{Account, Group, HalfConfig, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, Support, Touch};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
-use std::io::ErrorKind;
 use std::time::Duration;
 
 pub(super) static PATH: DataPath = DataPath {
@@ -64,15 +63,15 @@ impl Rx for Discarder {
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         let (fd, room) = (self.flow.fd(), &mut self.room);
-        match recorder.timed(RECV, || tcp::recv(fd, room, libc::MSG_TRUNC)) {
-            Ok(0) => return self.flow.confirm_end().map(|()| false),
-            Ok(n) => {
+        let received = recorder.timed(RECV, || tcp::recv(fd, room, libc::MSG_TRUNC));
+        match self.flow.completed("recv with MSG_TRUNC", received)? {
+            Some(0) => return self.flow.confirm_end().map(|()| false),
+            Some(n) => {
                 recorder.moved(n);
                 recorder.piece(n);
                 self.calls += 1;
             }
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(self.flow.fault("recv with MSG_TRUNC", &e)),
+            None => {}
         }
         Ok(true)
     }

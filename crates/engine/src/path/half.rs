@@ -1,6 +1,6 @@
 //! What a path is: up to two halves, each a description with the functions that check and open it.
 
-use crate::connection::{Connection, FRAMES, KERNEL_TCP, Transport};
+use crate::connection::{Connection, FRAMES, KERNEL_TCP, KERNEL_UDP, Transport};
 use crate::workload::{FramePlan, Group, HalfConfig, Rx, Tx};
 use bytepath_record::{
     Attempt, Cell, Facts, Fault, Half, OptionSpec, Options, Role, Setting, Support,
@@ -111,6 +111,11 @@ impl<Open: Copy> HalfPath<Open> {
     /// The same half over these transports instead of the kernel's TCP.
     pub const fn over(self, transports: &'static [&'static Transport]) -> Self {
         HalfPath { transports, ..self }
+    }
+
+    /// The same half over TCP and UDP of the kernel.
+    pub const fn over_kernel(self) -> Self {
+        self.over(&[KERNEL_TCP, KERNEL_UDP])
     }
 
     fn description(self) -> HalfPath {

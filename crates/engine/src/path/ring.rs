@@ -61,11 +61,6 @@ pub(super) fn message_size(job: &HalfConfig) -> Result<usize, Fault> {
     Err(Fault::new(FaultKind::Usage, message).remedy("choose 1 byte to 2G minus a page"))
 }
 
-/// Memory that is there before it is timed.
-pub(super) fn memory(len: usize) -> Result<Region, Fault> {
-    Region::new(len, false).map_err(|e| Fault::system(format!("cannot get {len} bytes"), &e))
-}
-
 /// Sends the witness page of a flow through a ring of its own, and overwrites it
 /// when the peer's kernel has it. `make` sets the ring up around the page, `send`
 /// queues the one operation.

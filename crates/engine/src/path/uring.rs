@@ -5,8 +5,8 @@
 
 use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath, Opened};
-use crate::connection::{Flow, KERNEL_TCP, KERNEL_UDP, WITNESS_LEN};
-use crate::workload::{Account, HalfConfig, Pattern, Recorder, Rx, Toucher, Tx};
+use crate::connection::{Flow, WITNESS_LEN};
+use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{
     Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Protocol, Support, Tls,
 };
@@ -22,12 +22,12 @@ pub(super) static PATH: DataPath = DataPath {
     tx: Some(
         HalfPath::tx(check_tx, |job, connection, _| Sender::open(job, connection.kernel()?))
             .with_options(TX_OPTIONS)
-            .over(&[KERNEL_TCP, KERNEL_UDP]),
+            .over_kernel(),
     ),
     rx: Some(
         HalfPath::rx(check_rx, |job, connection, _| Receiver::open(job, connection.kernel()?))
             .with_options(RX_OPTIONS)
-            .over(&[KERNEL_TCP, KERNEL_UDP]),
+            .over_kernel(),
     ),
 };
 
@@ -97,8 +97,7 @@ impl Sender {
         }
         // Only sends that are whole or fail keep their order in a chain.
         let chain = if job.tls == Tls::Kernel { 1 } else { ring::chain(job) };
-        let mut memory = ring::memory(message)?;
-        Pattern::new(message as u64).fill(&mut memory, 0);
+        let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, bundle, job.tls)?;
         if ring::counts_iowait(job) {
             ring.count_iowait();

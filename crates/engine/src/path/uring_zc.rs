@@ -3,9 +3,9 @@
 //! releases them, which also shows whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{DataPath, HalfPath, Opened};
+use super::{DataPath, HalfPath, Opened, Sum};
 use crate::connection::{Flow, WITNESS_LEN};
-use crate::workload::{Account, HalfConfig, Pattern, Recorder, Tx};
+use crate::workload::{Account, HalfConfig, Recorder, Tx};
 use bytepath_record::{
     Attempt, COMPLETED_AS_COPIED, Facts, Fault, Ledger, Manner, OptionKind, OptionSpec, Support,
 };
@@ -93,27 +93,12 @@ struct Slot {
     copied: Option<bool>,
 }
 
-/// Bytes and the notifications that referred to them.
-#[derive(Clone, Copy, Default)]
-struct Sum {
-    bytes: u64,
-    events: u64,
-}
-
-impl Sum {
-    fn enter(&mut self, bytes: u32) {
-        self.bytes += u64::from(bytes);
-        self.events += 1;
-    }
-}
-
 impl Sender {
     fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
         flow.reset_on_death()?;
         let message = ring::message_size(job)?;
         let (chain, fixed) = (ring::chain(job), job.options.flag("fixed"));
-        let mut memory = ring::memory(message)?;
-        Pattern::new(message as u64).fill(&mut memory, 0);
+        let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, fixed)?;
         if ring::counts_iowait(job) {
             ring.count_iowait();
@@ -234,8 +219,8 @@ impl Sender {
         // A send that failed is notified too, and refers to nothing.
         if bytes > 0 {
             match known.copied {
-                Some(true) => self.copied.enter(bytes),
-                Some(false) => self.passed.enter(bytes),
+                Some(true) => self.copied.enter(bytes as usize),
+                Some(false) => self.passed.enter(bytes as usize),
                 None => self.unproven += 1,
             }
         }
@@ -292,14 +277,9 @@ impl Sender {
 
     fn sums(&self, total: u64) -> Account {
         let mut ledger = Ledger::default();
-        let (copied, passed) = (self.copied, self.passed);
-        ledger.enter(Manner::Copied, copied.bytes, copied.events, COMPLETED_AS_COPIED[1]);
-        ledger.enter(
-            Manner::NotCopied,
-            passed.bytes,
-            passed.events,
-            "IORING_OP_SEND_ZC notification without ZC_COPIED",
-        );
+        self.copied.report(&mut ledger, Manner::Copied, COMPLETED_AS_COPIED[1]);
+        let source = "IORING_OP_SEND_ZC notification without ZC_COPIED";
+        self.passed.report(&mut ledger, Manner::NotCopied, source);
         let silent = total.saturating_sub(ledger.delivered);
         let open =
             self.slots.iter().filter(|slot| slot.bytes.is_some_and(|b| b > 0)).count() as u64;

@@ -4,7 +4,7 @@
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
-use bytepath_record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
+use bytepath_record::{Fault, Hops, Manner, OptionKind, OptionSpec};
 use bytepath_sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,25 @@ use std::time::Duration;
 pub(super) static DROP: DataPath = DataPath {
     name: "xdp-drop",
     summary: "frames counted and dropped by an XDP program: no application sees them",
-    rx: Some(HalfPath::rx(check_rx, open_rx).with_options(DROP_OPTIONS).over(&[FRAMES])),
+    rx: Some(
+        HalfPath::rx(
+            |job, _| frames::on_a_device(job).and(frames::never_seen(job, DROP.name)),
+            open_rx,
+        )
+        .with_options(DROP_OPTIONS)
+        .over(&[FRAMES]),
+    ),
     ..DataPath::EMPTY
 };
 
 pub(super) static LIVE: DataPath = DataPath {
     name: "xdp-live",
     summary: "copies of a frame made in the kernel, without a socket buffer (XDP live frames)",
-    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(LIVE_OPTIONS).over(&[FRAMES])),
+    tx: Some(
+        HalfPath::tx(|job, _| frames::of_one_size(job, LIVE.name), open_tx)
+            .with_options(LIVE_OPTIONS)
+            .over(&[FRAMES]),
+    ),
     ..DataPath::EMPTY
 };
 
@@ -34,10 +45,6 @@ const LIVE_OPTIONS: &[OptionSpec] = &[
 
 /// How often the count of what was dropped is looked at.
 const LOOK: Duration = Duration::from_millis(1);
-
-fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
-    frames::on_a_device(job).and(frames::never_seen(job, DROP.name))
-}
 
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     let at = Attached::of(connection)?;
@@ -94,10 +101,6 @@ impl Rx for Dropping {
         let source = "dropped by an XDP program";
         Ok(Account { hops, ..Account::of(Manner::Discarded, bytes, frames, source) })
     }
-}
-
-fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
-    frames::of_one_size(job, LIVE.name)
 }
 
 fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {

@@ -21,7 +21,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     suits_slices: false,
     ends_by_itself: |cell| cell.workload.options.number("count").is_some(),
     check,
-    play,
+    play: [generate, take],
     settle,
 };
 
@@ -74,13 +74,6 @@ fn check(cell: &Cell) -> Result<(), Fault> {
         return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
     }
     Ok(())
-}
-
-fn play(actor: Actor) -> Result<FlowEnd, Fault> {
-    match actor.role {
-        Role::Sender => generate(actor),
-        Role::Receiver => take(actor),
-    }
 }
 
 /// Every frame has to be found again.

@@ -28,7 +28,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     suits_slices: false,
     ends_by_itself: |_| false,
     check,
-    play,
+    play: [play, play],
     settle: |ends, _| same_bytes(Work::Exchanges, ends),
 };
 

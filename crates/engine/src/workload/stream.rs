@@ -4,7 +4,7 @@
 use super::actor::{one_way, same_bytes};
 use super::load::{self, Load};
 use super::{Actor, FlowEnd, HalfConfig, Workload};
-use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role, Work};
+use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Work};
 
 pub(super) static WORKLOAD: Workload = Workload {
     name: "stream",
@@ -17,7 +17,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     suits_slices: true,
     ends_by_itself: |_| false,
     check,
-    play,
+    play: [send, receive],
     settle: |ends, _| same_bytes(Work::Bytes, ends),
 };
 
@@ -28,13 +28,6 @@ fn check(cell: &Cell) -> Result<(), Fault> {
         Protocol::Tcp => Ok(()),
         other => Err(Fault::new(FaultKind::Usage, format!("{other} carries no stream"))
             .remedy("choose protocol=tcp, or a workload of messages: --workload rr")),
-    }
-}
-
-fn play(actor: Actor) -> Result<FlowEnd, Fault> {
-    match actor.role {
-        Role::Sender => send(actor),
-        Role::Receiver => receive(actor),
     }
 }
 

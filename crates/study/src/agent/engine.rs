@@ -183,7 +183,14 @@ impl Open {
         };
         let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);
         let Open { tx, rx } = self;
-        let end = (halves.workload.play)(Actor { role, cell, connection, tx, rx, recorder })?;
+        let end = halves.workload.play[role as usize](Actor {
+            role,
+            cell,
+            connection,
+            tx,
+            rx,
+            recorder,
+        })?;
         let (entered, moved) = (end.account.ledger.delivered, end.bytes);
         if entered != moved {
             return Err(Fault::new(
