@@ -5,7 +5,7 @@ use bytepath_record::wire::Token;
 use bytepath_record::{Fault, FaultKind, Protocol, Role, Stream};
 use bytepath_sys::tcp::{self, FlowOptions};
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,9 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
     let address = listener.local_addr().map_err(|e| Fault::system("cannot read the port", &e))?;
     Ok(Listener::new(address, move |token, flows| {
         let shown = hello::accept_all(flows, |deadline| {
-            let socket = accept_one(&listener, deadline)?;
+            hello::wait(listener.as_fd(), deadline)?;
+            let accepted = listener.accept();
+            let (socket, _) = accepted.map_err(|e| Fault::system("cannot accept the peer", &e))?;
             Ok(shown_index(&socket, token, deadline).map(|index| (index, socket)))
         })?;
         let encrypted = |(index, socket)| -> Connected {
@@ -71,13 +73,6 @@ fn socket_fault(what: &str, contract: &Stream, error: &std::io::Error) -> Fault 
         Some(libc::EPERM) => fault.remedy("is it in net.ipv4.tcp_allowed_congestion_control?"),
         _ => fault,
     }
-}
-
-fn accept_one(listener: &TcpListener, deadline: Instant) -> Result<TcpStream, Fault> {
-    hello::wait(listener.as_fd(), deadline)?;
-    let accepted =
-        TcpListener::accept(listener).map_err(|e| Fault::system("cannot accept the peer", &e))?;
-    Ok(accepted.0)
 }
 
 fn shown_index(mut socket: &TcpStream, token: &Token, deadline: Instant) -> Option<u32> {

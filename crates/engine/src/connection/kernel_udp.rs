@@ -7,7 +7,7 @@ use bytepath_record::{Fault, Protocol, Stream};
 use bytepath_sys::tcp;
 use socket2::{Domain, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -49,10 +49,7 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
 }
 
 fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connected {
-    let any: IpAddr = match peer {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
+    let any = ports::unspecified(peer.ip());
     let from = terms.ports.map_or(Ok(0), |ports| ports::of_flow(ports, index))?;
     let socket = bind((any, from).into(), terms.contract)?;
     let flow = connected(socket, peer, index)?;
@@ -92,6 +89,7 @@ mod tests {
     use super::*;
     use crate::connection::Connection;
     use bytepath_record::{FaultKind, LinkSettings};
+    use std::net::Ipv4Addr;
 
     fn pairs(flows: u32) -> Vec<(Arc<dyn Connection>, Arc<dyn Connection>)> {
         let (contract, link) = (Stream { flows, ..Stream::default() }, LinkSettings::default());

@@ -15,7 +15,7 @@ mod frames;
 pub mod hello;
 mod kernel_tcp;
 mod kernel_udp;
-mod ports;
+pub(crate) mod ports;
 pub mod reach;
 pub mod records;
 pub mod tls;

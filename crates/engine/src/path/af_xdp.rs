@@ -55,17 +55,13 @@ const TURN: usize = 64;
 
 /// Entries of its rings, where the job's frames fit into its memory.
 fn ring(job: &HalfConfig) -> Result<u32, Fault> {
-    let usage = |text: String, remedy: String| Fault::new(FaultKind::Usage, text).remedy(remedy);
-    let entries = job.options.number("ring").unwrap_or(2048) as u32;
-    if !entries.is_power_of_two() {
-        let text = format!("ring={entries} is not a power of two");
-        return Err(usage(text, "choose a power of two up to 32768".into()));
-    }
+    let entries = frames::ring(job, 2048)?;
     // The kernel keeps 256 bytes before a frame for programs.
     let (largest, most) = (job.message_size as usize, FRAME - 256);
     if largest > most {
         let text = format!("a frame of {largest} bytes does not fit into AF_XDP's memory");
-        return Err(usage(text, format!("choose frames of at most {most} bytes")));
+        let remedy = format!("choose frames of at most {most} bytes");
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
     }
     Ok(entries)
 }

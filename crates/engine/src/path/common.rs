@@ -108,6 +108,11 @@ pub(super) fn tried(name: &str, result: io::Result<String>) -> Attempt {
     Attempt { name: name.to_owned(), outcome }
 }
 
+/// The attempt at something that is there or missing.
+pub(super) fn looked_for(name: &str, is_there: bool, missing: &str) -> Attempt {
+    tried(name, is_there.then(String::new).ok_or_else(|| io::Error::other(missing)))
+}
+
 pub(super) const LOWAT: OptionSpec =
     OptionSpec::new("lowat", OptionKind::AutoSize(1, 1 << 30), "auto")
         .help("SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)");

@@ -275,6 +275,16 @@ pub(super) fn counted_by_frame(job: &HalfConfig) -> Support {
     )
 }
 
+/// Entries of the ring that a job requests.
+pub(super) fn ring(job: &HalfConfig, usual: u64) -> Result<u32, Fault> {
+    let entries = job.options.number("ring").unwrap_or(usual);
+    if entries.is_power_of_two() && entries <= 1 << 15 {
+        return Ok(entries as u32);
+    }
+    let text = format!("ring={entries} is not a power of two up to 32768");
+    Err(Fault::new(FaultKind::Usage, text).remedy("choose a power of two, such as 256"))
+}
+
 /// Where a program is to run.
 pub(super) fn mode(job: &HalfConfig) -> Mode {
     match job.options.word("mode") {

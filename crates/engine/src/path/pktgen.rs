@@ -4,9 +4,7 @@
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, Recorder, Tx, share};
-use bytepath_record::{
-    Attempt, Facts, Fault, FaultKind, Hops, OptionKind, OptionSpec, Outcome, Support,
-};
+use bytepath_record::{Attempt, Facts, Fault, FaultKind, Hops, OptionKind, OptionSpec, Support};
 use bytepath_sys::pktgen::{self, Generator, Progress, Refused};
 use bytepath_sys::{boot, device, thread};
 use std::path::Path;
@@ -45,11 +43,8 @@ const TELL: Duration = Duration::from_millis(20);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
     let kept = || boot::module_file(boot::MODULES.as_ref(), ATTEMPT).is_some();
-    let outcome = match pktgen::is_there(Path::new(PROC)) || kept() {
-        true => Outcome::Works(String::new()),
-        false => Outcome::Missing("there is no /proc/net/pktgen".into()),
-    };
-    vec![Attempt { name: ATTEMPT.to_owned(), outcome }]
+    let is_there = pktgen::is_there(Path::new(PROC)) || kept();
+    vec![super::looked_for(ATTEMPT, is_there, "there is no /proc/net/pktgen")]
 }
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
