@@ -352,10 +352,10 @@ fn run_options_help() -> String {
     let presets = spec::PRESETS.iter().map(|preset| (preset.name, preset.summary));
     let sources = spec::POWER_SOURCES.iter().chain(spec::POWER_OPTIONS).copied();
     let mut parts = vec![EXAMPLES.to_owned()];
-    parts.push(list("Workloads (--workload):", workloads.clone().map(|w| (w.name(), w.summary()))));
-    parts.extend(workloads.filter(|workload| !workload.options().is_empty()).map(|workload| {
-        let heading = format!("Options of the workload {} (--workload):", workload.name());
-        options(heading, workload.options())
+    parts.push(list("Workloads (--workload):", workloads.clone().map(|w| (w.name, w.summary))));
+    parts.extend(workloads.filter(|workload| !workload.options.is_empty()).map(|workload| {
+        let heading = format!("Options of the workload {} (--workload):", workload.name);
+        options(heading, workload.options)
     }));
     parts.push(options("Stream options (--stream):".to_owned(), spec::STREAM_OPTIONS));
     parts.push(list("Link presets (--link):", presets));

@@ -8,7 +8,7 @@ use bytepath::record::{
     Cell, Facts, Fault, FaultKind, Half, Options, ProvenWitness, Role, Stream, Support, Touch,
 };
 use bytepath::sys::tcp::{self, FlowOptions};
-use bytepath::workload::{Account, Detail, Gate, HalfConfig, Phase, Progress, Recorder, TallyEnd};
+use bytepath::workload::{Account, Detail, FlowEnd, Gate, HalfConfig, Phase, Progress, Recorder};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -115,7 +115,7 @@ fn half(name: &str, role: Role, given: Given) -> Half {
 
 /// An engine at work in a thread of its own.
 struct Running {
-    result: mpsc::Receiver<(Result<Account, Fault>, TallyEnd)>,
+    result: mpsc::Receiver<(Result<Account, Fault>, FlowEnd)>,
     socket: TcpStream,
     progress: Arc<Progress>,
 }
@@ -134,7 +134,7 @@ impl Running {
         Running { result, socket, progress }
     }
 
-    fn wait(self) -> (Result<Account, Fault>, TallyEnd) {
+    fn wait(self) -> (Result<Account, Fault>, FlowEnd) {
         self.result.recv_timeout(TIMEOUT).unwrap_or_else(|_| {
             let _ = self.socket.shutdown(Shutdown::Both);
             panic!("an engine hung after {} bytes", self.progress.total());
@@ -159,7 +159,7 @@ struct Outcome {
     witness: ProvenWitness,
     tx: Account,
     rx: Account,
-    rx_tally: TallyEnd,
+    rx_tally: FlowEnd,
 }
 
 /// A whole trial of one flow. Checks what holds for every path.

@@ -213,7 +213,7 @@ static PATHS: LazyLock<Vec<&'static DataPath>> = LazyLock::new(|| {
 const STALL: Duration = Duration::from_millis(50);
 
 impl MadeUp for Sockets {
-    const TRANSPORTS: &'static [&'static dyn Transport] = &[KERNEL_TCP, KERNEL_UDP];
+    const TRANSPORTS: &'static [&'static Transport] = &[KERNEL_TCP, KERNEL_UDP];
 
     fn open_tx(
         &self,

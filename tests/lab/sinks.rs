@@ -204,11 +204,11 @@ fn inside_a_device_has_a_program() {
         secret: None,
     };
     let address = "198.18.0.2".parse().unwrap();
-    let listener = FRAMES.listen(address, &terms).unwrap();
+    let listener = (FRAMES.listen)(address, &terms).unwrap();
     let flow = listener.accept(&Token("unused".into()), 1).unwrap().remove(0);
     for path in ["xdp-drop", "af-xdp"] {
         let rx = path::find(path::CATALOG, path).unwrap().rx.unwrap();
-        let job = workload::of(&cell).unwrap().job(&cell, Role::Receiver, Direction::Receive);
+        let job = (workload::of(&cell).unwrap().job)(&cell, Role::Receiver, Direction::Receive);
         let fault = (rx.open)(&job, &*flow, &Group::default()).err().unwrap();
         let remedy = fault.remedy.as_ref().unwrap();
         assert!(

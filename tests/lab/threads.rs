@@ -40,7 +40,7 @@ impl Testbed for InProcess {
 
 /// Both halves of a path that is made up.
 pub trait MadeUp {
-    const TRANSPORTS: &'static [&'static dyn Transport] = &[KERNEL_TCP];
+    const TRANSPORTS: &'static [&'static Transport] = &[KERNEL_TCP];
     fn check(&self, _: &HalfConfig, _: &Facts) -> Support {
         Support::Yes
     }

@@ -9,7 +9,7 @@ use bytepath::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Half, Options, Outcome, ProvenWitness, Role, Stream,
     Support, Touch,
 };
-use bytepath::workload::{Account, Detail, Gate, Phase, Recorder, TallyEnd, Toucher};
+use bytepath::workload::{Account, Detail, FlowEnd, Gate, Phase, Recorder, Toucher};
 use bytepath_testing::skip;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -104,7 +104,7 @@ fn connect() -> (Flow, Flow) {
     (Flow::tcp(tx, 0), Flow::tcp(rx, 0))
 }
 
-type Ended = Result<(Account, TallyEnd), Fault>;
+type Ended = Result<(Account, FlowEnd), Fault>;
 
 /// Runs an endpoint in a thread of its own, as an agent does: it was opened by
 /// another thread than the one that runs it.

@@ -175,13 +175,13 @@ impl Lab {
         let there = (&self.theirs, KERNEL_TCP, theirs);
         let (one, other) = if listens { (here, there) } else { (there, here) };
         let address = one.2.parse().unwrap();
-        let listener = one.0.within(|_| one.1.listen(address, &end.terms()).unwrap());
-        let at = listener.address().unwrap();
+        let listener = one.0.within(|_| (one.1.listen)(address, &end.terms()).unwrap());
+        let at = listener.address;
         assert_eq!(at.ip() == address, !listens, "a stack has an address of its own");
         let shown = &token;
         let (accepted, connected) = thread::scope(|scope| {
             let accepted = scope.spawn(move || listener.accept(shown, 1).unwrap().remove(0));
-            let connect = |_: &mut _| other.1.connect(at, &end.terms(), &token, 0).unwrap();
+            let connect = |_: &mut _| (other.1.connect)(at, &end.terms(), &token, 0).unwrap();
             let connected = other.0.within(connect);
             (accepted.join().unwrap(), connected)
         });

@@ -10,7 +10,7 @@ use bytepath::path::{self, DataPath};
 use bytepath::record::{
     Attempt, Cell, Facts, Fault, FaultKind, Half, Options, Role, Stream, Support, Touch,
 };
-use bytepath::workload::{Account, Detail, Gate, Group, Phase, Progress, Recorder, TallyEnd};
+use bytepath::workload::{Account, Detail, FlowEnd, Gate, Group, Phase, Progress, Recorder};
 use bytepath_testing::skip;
 use std::io::Write;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -82,7 +82,7 @@ fn connect(flows: u32) -> Vec<(Flow, Flow)> {
     (0..flows).map(pair).collect()
 }
 
-type Ended = Result<(Account, TallyEnd), Fault>;
+type Ended = Result<(Account, FlowEnd), Fault>;
 
 /// Runs an endpoint in a thread of its own.
 fn start(role: Role, mut endpoint: End, gate: &Arc<Gate>) -> (Receiver<Ended>, Arc<Progress>) {
@@ -107,7 +107,7 @@ fn end(running: &Receiver<Ended>) -> Ended {
 }
 
 /// A stream of at least this many bytes for each flow; the receivers' accounts.
-fn stream(zcrx: &DataPath, cell: &Cell, bytes: u64) -> Vec<(Account, TallyEnd)> {
+fn stream(zcrx: &DataPath, cell: &Cell, bytes: u64) -> Vec<(Account, FlowEnd)> {
     let tx_path = path::find(path::CATALOG, &cell.tx.path).unwrap();
     let gate = Arc::new(Gate::default());
     gate.set(Phase::Window);

@@ -124,6 +124,16 @@ impl Flow {
         }
     }
 
+    /// What a call has moved, or `None` if it was interrupted.
+    #[inline]
+    pub fn completed(&self, call: &str, result: io::Result<usize>) -> Result<Option<usize>, Fault> {
+        match result {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(None),
+            Err(e) => Err(self.fault(call, &e)),
+        }
+    }
+
     /// The fault of a call that failed on this flow. Errors that mean that
     /// the other end does not answer are `PeerLost`.
     pub fn fault(&self, call: &str, error: &io::Error) -> Fault {
@@ -197,11 +207,10 @@ impl Connection for Flow {
     fn read_exact(&self, buffer: &mut [u8]) -> Result<(), Fault> {
         let mut got = 0;
         while got < buffer.len() {
-            match tcp::recv(self.fd(), &mut buffer[got..], libc::MSG_WAITALL) {
-                Ok(0) => return Err(self.cut_off()),
-                Ok(n) => got += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.fault("recv", &e)),
+            let received = tcp::recv(self.fd(), &mut buffer[got..], libc::MSG_WAITALL);
+            match self.completed("recv", received)? {
+                Some(0) => return Err(self.cut_off()),
+                more => got += more.unwrap_or(0),
             }
         }
         Ok(())

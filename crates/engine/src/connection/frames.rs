@@ -3,80 +3,49 @@
 //! at the other end.
 
 use super::{Connection, Flow, Listener, Terms, Transport};
-use bytepath_record::wire::Token;
 use bytepath_record::{Fault, FaultKind, Protocol};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::packet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub const FRAMES: &dyn Transport = &Frames;
-
-struct Frames;
-
-impl Transport for Frames {
-    fn name(&self) -> &'static str {
-        "frames of the link"
-    }
-
-    fn protocol(&self) -> Protocol {
-        Protocol::Frames
-    }
-
-    /// One flow for each queue of a tap; where the link ends in a device, one for each of the
-    /// contract's. That device accepts frames addressed to no one, which its filter might not
-    /// let in.
-    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
-        let device = terms.device.map(Device::find).transpose()?;
-        let open_to_all = device.as_ref().map(|device| {
-            packet::promiscuous(device.index).map(Arc::new).map_err(|e| {
-                Fault::system(format!("making {} promiscuous", device.name), &e)
-                    .remedy("run as root, or with CAP_NET_RAW")
-            })
-        });
-        let open_to_all = open_to_all.transpose()?;
-        Ok(Box::new(Sink { address, device, open_to_all, queues: terms.queues.to_vec() }))
-    }
-
-    fn connect(
-        &self,
-        _: SocketAddr,
-        terms: &Terms,
-        _: &Token,
-        index: u32,
-    ) -> Result<Arc<dyn Connection>, Fault> {
+pub const FRAMES: &Transport = &Transport {
+    name: "frames of the link",
+    protocol: Protocol::Frames,
+    check: |_| Ok(()),
+    listen,
+    connect: |_, terms, _, index| {
         let device = terms.device.map(Device::find).transpose()?;
         Ok(Arc::new(Attached { device, ..Attached::new(index) }))
-    }
-}
+    },
+};
 
-struct Sink {
-    address: IpAddr,
-    device: Option<Device>,
-    open_to_all: Option<Arc<OwnedFd>>,
-    queues: Vec<Arc<OwnedFd>>,
-}
-
-impl Listener for Sink {
-    /// Frames have no ports.
-    fn address(&self) -> Result<SocketAddr, Fault> {
-        Ok((self.address, 0).into())
-    }
-
-    fn accept(&self, _: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
-        let queues = match self.queues.as_slice() {
+/// One flow for each queue of a tap; where the link ends in a device, one for each of the
+/// contract's. That device accepts frames addressed to no one, which its filter might not
+/// let in. Frames have no ports.
+fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
+    let device = terms.device.map(Device::find).transpose()?;
+    let open_to_all = device.as_ref().map(|device| {
+        packet::promiscuous(device.index).map(Arc::new).map_err(|e| {
+            Fault::system(format!("making {} promiscuous", device.name), &e)
+                .remedy("run as root, or with CAP_NET_RAW")
+        })
+    });
+    let (open_to_all, queues) = (open_to_all.transpose()?, terms.queues.to_vec());
+    Ok(Listener::new((address, 0).into(), move |_, flows| {
+        let queues = match queues.as_slice() {
             [] => vec![None; flows as usize],
             queues => queues.iter().cloned().map(Some).collect(),
         };
         let flow = |(index, queue)| -> Arc<dyn Connection> {
-            let (device, open_to_all) = (self.device.clone(), self.open_to_all.clone());
+            let (device, open_to_all) = (device.clone(), open_to_all.clone());
             Arc::new(Attached { device, queue, _open_to_all: open_to_all, ..Attached::new(index) })
         };
         Ok((0..).zip(queues).map(flow).collect())
-    }
+    }))
 }
 
 /// A device of this namespace.

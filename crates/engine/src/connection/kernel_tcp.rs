@@ -1,79 +1,57 @@
 //! The kernel's TCP: connected, blocking, with the contract's options set.
 
-use super::{Connection, Flow, Listener, Terms, Transport, hello, ports, tls};
-use bytepath_record::wire::{Secret, Token};
-use bytepath_record::{Fault, FaultKind, Protocol, Role, Stream, Tls};
+use super::{Connected, Flow, Listener, Terms, Transport, hello, ports, tls};
+use bytepath_record::wire::Token;
+use bytepath_record::{Fault, FaultKind, Protocol, Role, Stream};
 use bytepath_sys::tcp::{self, FlowOptions};
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub const KERNEL_TCP: &dyn Transport = &KernelTcp;
+pub const KERNEL_TCP: &Transport = &Transport {
+    name: "the kernel's TCP",
+    protocol: Protocol::Tcp,
+    check: |_| Ok(()),
+    listen,
+    connect,
+};
 
-struct KernelTcp;
-
-impl Transport for KernelTcp {
-    fn name(&self) -> &'static str {
-        "the kernel's TCP"
-    }
-
-    fn protocol(&self) -> Protocol {
-        Protocol::Tcp
-    }
-
-    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
-        let contract = terms.contract;
-        let options = flow_options(contract);
-        let open = |at| tcp::listen_at(at, contract.flows, &options);
-        let listener = ports::at_free_port(address, terms.ports, open)
-            .map_err(|e| socket_fault(&format!("listen at {address}"), contract, &e))?;
-        Ok(Box::new(Listening { listener, tls: contract.tls, secret: terms.secret.cloned() }))
-    }
-
-    fn connect(
-        &self,
-        peer: SocketAddr,
-        terms: &Terms,
-        token: &Token,
-        index: u32,
-    ) -> Result<Arc<dyn Connection>, Fault> {
-        let contract = terms.contract;
-        let from = terms.ports.map(|ports| ports::of_flow(ports, index)).transpose()?;
-        let mut socket = tcp::connect(peer, from, &flow_options(contract))
-            .map_err(|e| socket_fault(&format!("connect to {peer}"), contract, &e))?;
-        socket
-            .write_all(&hello::of(token, index))
-            .map_err(|e| Fault::system("cannot send the token to the receiver", &e))?;
-        let flow = Flow::tcp(socket, index);
-        Ok(Arc::new(tls::over(flow, contract.tls, terms.secret, Role::Sender)?))
-    }
-}
-
-struct Listening {
-    listener: TcpListener,
-    tls: Tls,
-    secret: Option<Secret>,
-}
-
-impl Listener for Listening {
-    fn address(&self) -> Result<SocketAddr, Fault> {
-        self.listener.local_addr().map_err(|e| Fault::system("cannot read the port", &e))
-    }
-
-    /// Any connection that does not show the token in time is closed and forgotten.
-    fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+/// Any connection that does not show the token in time is closed and forgotten.
+fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
+    let contract = terms.contract;
+    let options = flow_options(contract);
+    let open = |at| tcp::listen_at(at, contract.flows, &options);
+    let listener = ports::at_free_port(address, terms.ports, open)
+        .map_err(|e| socket_fault(&format!("listen at {address}"), contract, &e))?;
+    let (tls, secret) = (contract.tls, terms.secret.cloned());
+    let address = listener.local_addr().map_err(|e| Fault::system("cannot read the port", &e))?;
+    Ok(Listener::new(address, move |token, flows| {
         let shown = hello::accept_all(flows, |deadline| {
-            let socket = accept_one(&self.listener, deadline)?;
+            hello::wait(listener.as_fd(), deadline)?;
+            let accepted = listener.accept();
+            let (socket, _) = accepted.map_err(|e| Fault::system("cannot accept the peer", &e))?;
             Ok(shown_index(&socket, token, deadline).map(|index| (index, socket)))
         })?;
-        let encrypted = |(index, socket)| -> Result<Arc<dyn Connection>, Fault> {
+        let encrypted = |(index, socket)| -> Connected {
             let flow = Flow::tcp(socket, index);
-            Ok(Arc::new(tls::over(flow, self.tls, self.secret.as_ref(), Role::Receiver)?))
+            Ok(Arc::new(tls::over(flow, tls, secret.as_ref(), Role::Receiver)?))
         };
         (0..).zip(shown).map(encrypted).collect()
-    }
+    }))
+}
+
+fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connected {
+    let contract = terms.contract;
+    let from = terms.ports.map(|ports| ports::of_flow(ports, index)).transpose()?;
+    let mut socket = tcp::connect(peer, from, &flow_options(contract))
+        .map_err(|e| socket_fault(&format!("connect to {peer}"), contract, &e))?;
+    socket
+        .write_all(&hello::of(token, index))
+        .map_err(|e| Fault::system("cannot send the token to the receiver", &e))?;
+    let flow = Flow::tcp(socket, index);
+    Ok(Arc::new(tls::over(flow, contract.tls, terms.secret, Role::Sender)?))
 }
 
 fn flow_options(contract: &Stream) -> FlowOptions {
@@ -95,13 +73,6 @@ fn socket_fault(what: &str, contract: &Stream, error: &std::io::Error) -> Fault 
         Some(libc::EPERM) => fault.remedy("is it in net.ipv4.tcp_allowed_congestion_control?"),
         _ => fault,
     }
-}
-
-fn accept_one(listener: &TcpListener, deadline: Instant) -> Result<TcpStream, Fault> {
-    hello::wait(listener.as_fd(), deadline)?;
-    let accepted =
-        TcpListener::accept(listener).map_err(|e| Fault::system("cannot accept the peer", &e))?;
-    Ok(accepted.0)
 }
 
 fn shown_index(mut socket: &TcpStream, token: &Token, deadline: Instant) -> Option<u32> {

@@ -1,89 +1,61 @@
 //! The kernel's UDP: a connected socket for each flow. Nothing is retransmitted, not
 //! even the hello; waiting for a lost datagram ends only when the connection is cut.
 
-use super::{Connection, Flow, Listener, Terms, Transport, hello, ports};
+use super::{Connected, Flow, Listener, Terms, Transport, hello, ports};
 use bytepath_record::wire::Token;
 use bytepath_record::{Fault, Protocol, Stream};
 use bytepath_sys::tcp;
 use socket2::{Domain, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-pub const KERNEL_UDP: &dyn Transport = &KernelUdp;
+pub const KERNEL_UDP: &Transport = &Transport {
+    name: "the kernel's UDP",
+    protocol: Protocol::Udp,
+    check: |_| Ok(()),
+    listen,
+    connect,
+};
 
-struct KernelUdp;
-
-impl Transport for KernelUdp {
-    fn name(&self) -> &'static str {
-        "the kernel's UDP"
-    }
-
-    fn protocol(&self) -> Protocol {
-        Protocol::Udp
-    }
-
-    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
-        let contract = terms.contract;
-        // Alone at first, so that a port which someone else has is not taken for free.
-        let open = |at: SocketAddr| {
-            let socket = open(at, contract, false)?;
-            socket.set_reuse_address(true)?;
-            Ok(socket)
-        };
-        let socket = ports::at_free_port(address, terms.ports, open)
-            .map_err(|e| ports::fault(format!("cannot open a UDP socket at {address}"), &e))?;
-        Ok(Box::new(Meeting { socket: socket.into(), contract: contract.clone() }))
-    }
-
-    fn connect(
-        &self,
-        peer: SocketAddr,
-        terms: &Terms,
-        token: &Token,
-        index: u32,
-    ) -> Result<Arc<dyn Connection>, Fault> {
-        let any: IpAddr = match peer {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let from = terms.ports.map_or(Ok(0), |ports| ports::of_flow(ports, index))?;
-        let socket = bind((any, from).into(), terms.contract)?;
-        let flow = connected(socket, peer, index)?;
-        tcp::send(flow.fd(), &hello::of(token, index), 0)
-            .map_err(|e| flow.fault("sending the token to the receiver", &e))?;
-        Ok(Arc::new(flow))
-    }
-}
-
-/// Where flows show their tokens first.
-struct Meeting {
-    socket: UdpSocket,
-    contract: Stream,
-}
-
-impl Listener for Meeting {
-    fn address(&self) -> Result<SocketAddr, Fault> {
-        self.socket.local_addr().map_err(|e| Fault::system("cannot read the port", &e))
-    }
-
-    fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
+    let contract = terms.contract.clone();
+    // Alone at first, so that a port which someone else has is not taken for free.
+    let alone = |at: SocketAddr| {
+        let socket = open(at, &contract, false)?;
+        socket.set_reuse_address(true)?;
+        Ok(socket)
+    };
+    let socket: UdpSocket = ports::at_free_port(address, terms.ports, alone)
+        .map_err(|e| ports::fault(format!("cannot open a UDP socket at {address}"), &e))?
+        .into();
+    let own = socket.local_addr().map_err(|e| Fault::system("cannot read the port", &e))?;
+    Ok(Listener::new(own, move |token, flows| {
         let peers = hello::accept_all(flows, |deadline| {
-            hello::wait(self.socket.as_fd(), deadline)?;
+            hello::wait(socket.as_fd(), deadline)?;
             let mut shown = [0; 64];
-            let received = self.socket.recv_from(&mut shown);
+            let received = socket.recv_from(&mut shown);
             let (len, peer) = received.map_err(|e| Fault::system("cannot meet the peer", &e))?;
             Ok(hello::read(&shown[..len], token).map(|index| (index, peer)))
         })?;
         // Not before the last hello: a socket that is bound and not yet connected would
         // take those of other flows.
-        let own = self.address()?;
-        let accept = |(index, peer)| -> Result<Arc<dyn Connection>, Fault> {
-            Ok(Arc::new(connected(bind(own, &self.contract)?, peer, index)?))
+        let accept = |(index, peer)| -> Connected {
+            Ok(Arc::new(connected(bind(own, &contract)?, peer, index)?))
         };
         (0..).zip(peers).map(accept).collect()
-    }
+    }))
+}
+
+fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connected {
+    let any = ports::unspecified(peer.ip());
+    let from = terms.ports.map_or(Ok(0), |ports| ports::of_flow(ports, index))?;
+    let socket = bind((any, from).into(), terms.contract)?;
+    let flow = connected(socket, peer, index)?;
+    tcp::send(flow.fd(), &hello::of(token, index), 0)
+        .map_err(|e| flow.fault("sending the token to the receiver", &e))?;
+    Ok(Arc::new(flow))
 }
 
 /// A socket at this address. There may be several: what arrives goes to the one that is
@@ -115,7 +87,9 @@ fn connected(socket: Socket, peer: SocketAddr, index: u32) -> Result<Flow, Fault
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::Connection;
     use bytepath_record::{FaultKind, LinkSettings};
+    use std::net::Ipv4Addr;
 
     fn pairs(flows: u32) -> Vec<(Arc<dyn Connection>, Arc<dyn Connection>)> {
         let (contract, link) = (Stream { flows, ..Stream::default() }, LinkSettings::default());
@@ -130,10 +104,10 @@ mod tests {
         };
         let (token, wrong) = (Token("a".repeat(32)), Token("b".repeat(32)));
         let here = IpAddr::from(Ipv4Addr::LOCALHOST);
-        let listener = KERNEL_UDP.listen(here, &terms).unwrap();
-        let peer = listener.address().unwrap();
-        let _stranger = KERNEL_UDP.connect(peer, &terms, &wrong, 0).unwrap();
-        let connect = |index| KERNEL_UDP.connect(peer, &terms, &token, index).unwrap();
+        let listener = listen(here, &terms).unwrap();
+        let peer = listener.address;
+        let _stranger = super::connect(peer, &terms, &wrong, 0).unwrap();
+        let connect = |index| super::connect(peer, &terms, &token, index).unwrap();
         // Whichever order they arrive in.
         let mut ours: Vec<_> = (0..flows).rev().map(connect).collect();
         ours.reverse();

@@ -2,7 +2,7 @@
 
 use bytepath_record::{Fault, FaultKind, Ports};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// What `open` gives at the first free port of a range, or, without one, at a port that
 /// the kernel chooses. AddrInUse: none is free.
@@ -20,6 +20,14 @@ pub(super) fn at_free_port<T>(
     }
     let text = format!("none of the ports {low} to {high} is free");
     Err(io::Error::new(ErrorKind::AddrInUse, text))
+}
+
+/// The address of its family that stands for any.
+pub(crate) fn unspecified(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
 }
 
 /// The port of a range that a flow connects from.
@@ -45,14 +53,14 @@ mod tests {
     use super::*;
     use crate::connection::{KERNEL_TCP, KERNEL_UDP, Listener, Terms, Transport};
     use bytepath_record::{LinkSettings, Options, Stream};
-    use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+    use std::net::{TcpListener, UdpSocket};
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    fn listen(transport: &dyn Transport, ports: Ports) -> Result<Box<dyn Listener>, Fault> {
+    fn listen(transport: &Transport, ports: Ports) -> Result<Listener, Fault> {
         let (contract, link) = (Stream::default(), LinkSettings::default());
         let ports = Some(ports);
-        transport.listen(
+        (transport.listen)(
             HERE,
             &Terms {
                 contract: &contract,
@@ -67,7 +75,7 @@ mod tests {
     }
 
     /// The first of two neighbouring ports is taken, the second one free.
-    fn check<T>(transport: &dyn Transport, take: impl Fn(u16) -> io::Result<T>) {
+    fn check<T>(transport: &Transport, take: impl Fn(u16) -> io::Result<T>) {
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _one_at_a_time = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Below those that the kernel gives to others.
@@ -76,7 +84,7 @@ mod tests {
         let ports = Ports { low, high: low + 1 };
         let _taken = take(low).unwrap();
         let listener = listen(transport, ports).unwrap();
-        assert_eq!(listener.address().unwrap().port(), low + 1);
+        assert_eq!(listener.address.port(), low + 1);
         let said = listen(transport, ports).err().unwrap().to_string();
         assert!(said.contains(&format!("none of the ports {low} to {}", low + 1)), "{said}");
         assert!(said.contains("ss -tulp"), "{said}");

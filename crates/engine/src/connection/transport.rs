@@ -11,31 +11,21 @@ use std::time::Duration;
 
 /// A way for two ends to meet. Whatever connects has to show the session's token
 /// first; who does not is not let in.
-pub trait Transport: Sync {
+pub struct Transport {
     /// Name, for messages.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// What it speaks: its peer may be another transport that does.
-    fn protocol(&self) -> Protocol;
-
+    pub protocol: Protocol,
     /// Refuses a cell whose contract or link it cannot keep. Pure.
-    fn check(&self, cell: &Cell) -> Result<(), Fault> {
-        let _ = cell;
-        Ok(())
-    }
-
+    pub check: fn(&Cell) -> Result<(), Fault>,
     /// Gets ready to meet the peer's flows at an address of this host.
-    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault>;
-
+    pub listen: fn(IpAddr, &Terms) -> Result<Listener, Fault>,
     /// Connects one flow and shows the token and the flow's index.
-    fn connect(
-        &self,
-        peer: SocketAddr,
-        terms: &Terms,
-        token: &Token,
-        index: u32,
-    ) -> Result<Arc<dyn Connection>, Fault>;
+    pub connect: fn(SocketAddr, &Terms, &Token, u32) -> Connected,
 }
+
+/// A flow that is connected, or why not.
+pub type Connected = Result<Arc<dyn Connection>, Fault>;
 
 /// What both ends of a cell agree on, and where this end is.
 #[derive(Clone, Copy, Debug)]
@@ -58,13 +48,27 @@ pub struct Terms<'a> {
 }
 
 /// An end that listens.
-pub trait Listener: Send {
+pub struct Listener {
     /// Where the peer has to connect to.
-    fn address(&self) -> Result<SocketAddr, Fault>;
+    pub address: SocketAddr,
+    accept: Box<Accept>,
+}
+
+type Accept = dyn Fn(&Token, u32) -> Result<Vec<Arc<dyn Connection>>, Fault> + Send;
+
+impl Listener {
+    pub(super) fn new(
+        address: SocketAddr,
+        accept: impl Fn(&Token, u32) -> Result<Vec<Arc<dyn Connection>>, Fault> + Send + 'static,
+    ) -> Listener {
+        Listener { address, accept: Box::new(accept) }
+    }
 
     /// Takes the connections of all flows, in their order; none where the flows of this
     /// transport end in a device.
-    fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault>;
+    pub fn accept(&self, token: &Token, flows: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
+        (self.accept)(token, flows)
+    }
 }
 
 /// One connection. Movers of a transport of their own reach its type by way of `Any`:

@@ -3,12 +3,11 @@
 //! can do without: the bind mode is queried from the kernel, and reported.
 
 use super::frames::ReceivedFrames;
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{
-    Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support,
-    Unit,
+    Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Unit,
 };
 use bytepath_sys::bpf::xdp::Redirector;
 use bytepath_sys::xsk::{Binding, FRAME, Receiver, Sender, Sent};
@@ -20,8 +19,16 @@ use std::time::{Duration, Instant};
 pub(super) static PATH: DataPath = DataPath {
     name: "af-xdp",
     summary: "AF_XDP sockets at both ends: copied or zero-copy, depending on the bind mode",
-    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(TX_OPTIONS).over(&[FRAMES])),
-    rx: Some(HalfPath::rx(check_rx, open_rx).with_options(RX_OPTIONS).over(&[FRAMES])),
+    tx: Some(
+        HalfPath::tx(|job, _| super::fits(ring(job)), open_tx)
+            .with_options(TX_OPTIONS)
+            .over(&[FRAMES]),
+    ),
+    rx: Some(
+        HalfPath::rx(|job, _| frames::on_a_device(job).and(super::fits(ring(job))), open_rx)
+            .with_options(RX_OPTIONS)
+            .over(&[FRAMES]),
+    ),
     ..DataPath::EMPTY
 };
 
@@ -46,27 +53,15 @@ const RX_OPTIONS: &[OptionSpec] = &[
 /// Frames that are taken at once.
 const TURN: usize = 64;
 
-fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
-    super::fits(ring(job))
-}
-
-fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
-    frames::on_a_device(job).and(super::fits(ring(job)))
-}
-
 /// Entries of its rings, where the job's frames fit into its memory.
 fn ring(job: &HalfConfig) -> Result<u32, Fault> {
-    let usage = |text: String, remedy: String| Fault::new(FaultKind::Usage, text).remedy(remedy);
-    let entries = job.options.number("ring").unwrap_or(2048) as u32;
-    if !entries.is_power_of_two() {
-        let text = format!("ring={entries} is not a power of two");
-        return Err(usage(text, "choose a power of two up to 32768".into()));
-    }
+    let entries = frames::ring(job, 2048)?;
     // The kernel keeps 256 bytes before a frame for programs.
     let (largest, most) = (job.message_size as usize, FRAME - 256);
     if largest > most {
         let text = format!("a frame of {largest} bytes does not fit into AF_XDP's memory");
-        return Err(usage(text, format!("choose frames of at most {most} bytes")));
+        let remedy = format!("choose frames of at most {most} bytes");
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
     }
     Ok(entries)
 }
@@ -91,7 +86,7 @@ fn refused(at: &Attached, error: &io::Error) -> Fault {
     }
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
     let (plan, flow) = (frames::plan(job)?, connection.index());
     let all = plan.all(flow);
@@ -125,11 +120,6 @@ impl Tx for Generator {
     }
 
     #[inline]
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.turn(self.burst, recorder).map(drop)
-    }
-
-    #[inline]
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.turn(most.min(self.burst.into()) as u32, recorder)
     }
@@ -159,11 +149,11 @@ impl Tx for Generator {
             let text = format!("the kernel did not send {} descriptors", lost.invalid);
             return Err(Fault::new(FaultKind::System, text).remedy("report this as a bug"));
         }
-        let mut account = Account { hops: self.hops, ..Account::default() };
         let (manner, source) = as_bound(self.sender.binding());
-        account.ledger.enter(manner, self.bytes, self.sender.wakes(), source);
-        account.readings.push(wakes(Role::Sender, self.flow, self.sender.wakes()));
-        Ok(account)
+        let calls = self.sender.wakes();
+        let readings = vec![wakes(Role::Sender, self.flow, calls)];
+        let account = Account::of(manner, self.bytes, calls, source);
+        Ok(Account { hops: self.hops, readings, ..account })
     }
 }
 
@@ -194,11 +184,7 @@ impl Generator {
     }
 }
 
-fn open_rx(
-    job: &HalfConfig,
-    connection: &dyn Connection,
-    group: &Group,
-) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     let (at, flow) = (Attached::of(connection)?, connection.index());
     let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
     let receiver = receiver.map_err(|e| refused(&at, &e))?;

@@ -81,12 +81,12 @@ pub fn of_end(paths: &[&DataPath], cell: &Cell, role: Role) -> Cell {
 /// workload wants and that all halves it opens there have in common. An end that opens
 /// none takes its peer's.
 pub fn transport(
-    workload: &dyn Workload,
+    workload: &Workload,
     cell: &Cell,
     role: Role,
     [tx, rx]: [&DataPath; 2],
-) -> Result<&'static dyn Transport, Fault> {
-    let all = [role, role.peer()].map(|role| workload.halves(role));
+) -> Result<&'static Transport, Fault> {
+    let all = [role, role.peer()].map(workload.halves);
     let directions = all.into_iter().find(|halves| !halves.is_empty()).unwrap_or_default();
     let opened = directions.iter().map(|direction| {
         let path = if *direction == Direction::Send { tx } else { rx };
@@ -94,15 +94,15 @@ pub fn transport(
         (path.name, half.map_or(&[][..], |half| half.transports))
     });
     let opened: Vec<_> = opened.collect();
-    let protocol = workload.protocol(cell);
-    let speaks = |transport: &&'static dyn Transport| transport.protocol() == protocol;
+    let protocol = (workload.protocol)(cell);
+    let speaks = |transport: &&'static Transport| transport.protocol == protocol;
     if let Some((name, _)) = opened.iter().find(|(_, all)| !all.iter().any(speaks)) {
         let text = format!("path '{name}' does not speak {protocol}");
         let remedy = "choose another path, or another transport";
         return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
     }
-    let has = |all: &[&dyn Transport], name: &str| all.iter().any(|t| t.name() == name);
-    let common = |t: &&'static dyn Transport| opened.iter().all(|(_, all)| has(all, t.name()));
+    let has = |all: &[&Transport], name: &str| all.iter().any(|t| t.name == name);
+    let common = |t: &&'static Transport| opened.iter().all(|(_, all)| has(all, t.name));
     let first = opened.first().map_or(&[][..], |(_, all)| all);
     first.iter().copied().filter(speaks).find(common).ok_or_else(|| {
         let names: Vec<&str> = opened.iter().map(|(name, _)| *name).collect();
@@ -163,8 +163,8 @@ mod tests {
         udp.stream.protocol = Protocol::Udp;
         let rr = workload::of(&udp).unwrap();
         let packets = workload::CATALOG[2];
-        let of = |workload: &dyn Workload, cell: &Cell, role, halves: [&DataPath; 2]| {
-            transport(workload, cell, role, halves).map(|transport| transport.name())
+        let of = |workload: &Workload, cell: &Cell, role, halves: [&DataPath; 2]| {
+            transport(workload, cell, role, halves).map(|transport| transport.name)
         };
         for role in Role::ALL {
             assert_eq!(

@@ -2,10 +2,31 @@
 
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{HalfConfig, Pattern};
-use bytepath_record::{Attempt, Fault, OptionKind, OptionSpec, Outcome, Protocol, Support};
+use bytepath_record::{
+    Attempt, Fault, Ledger, Manner, OptionKind, OptionSpec, Outcome, Protocol, Support,
+};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
 use std::io;
+
+/// Bytes that went one way, and the events that report them: calls, completions or fragments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub bytes: u64,
+    pub events: u64,
+}
+
+impl Sum {
+    #[inline]
+    pub(super) fn enter(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.events += 1;
+    }
+
+    pub(super) fn report(self, ledger: &mut Ledger, manner: Manner, source: &str) {
+        ledger.enter(manner, self.bytes, self.events, source);
+    }
+}
 
 pub(super) fn refuse_if(
     applies: bool,
@@ -87,6 +108,11 @@ pub(super) fn tried(name: &str, result: io::Result<String>) -> Attempt {
     Attempt { name: name.to_owned(), outcome }
 }
 
+/// The attempt at something that is there or missing.
+pub(super) fn looked_for(name: &str, is_there: bool, missing: &str) -> Attempt {
+    tried(name, is_there.then(String::new).ok_or_else(|| io::Error::other(missing)))
+}
+
 pub(super) const LOWAT: OptionSpec =
     OptionSpec::new("lowat", OptionKind::AutoSize(1, 1 << 30), "auto")
         .help("SO_RCVLOWAT: bytes to wait for, at most the read size (auto: any)");
@@ -102,6 +128,19 @@ pub(super) fn set_lowat(flow: &Flow, bytes: Option<u64>) -> Result<(), Fault> {
 /// A number as a socket option takes it.
 pub(super) fn clamp(number: u64) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// Sends a whole page by `send` from an offset on.
+pub(super) fn send_page(
+    flow: &Flow,
+    call: &str,
+    mut send: impl FnMut(usize) -> io::Result<usize>,
+) -> Result<(), Fault> {
+    let mut sent = 0;
+    while sent < WITNESS_LEN {
+        sent += flow.completed(call, send(sent))?.unwrap_or(0);
+    }
+    Ok(())
 }
 
 /// Memory with the content in which the witness page is sent.

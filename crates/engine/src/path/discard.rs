@@ -3,13 +3,12 @@
 //! application sees them: an upper bound for receive paths.
 
 use super::common::{self, LOWAT};
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, Support, Touch};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
-use std::io::ErrorKind;
 use std::time::Duration;
 
 pub(super) static PATH: DataPath = DataPath {
@@ -31,7 +30,7 @@ fn check(job: &HalfConfig, _: &Facts) -> Support {
     }
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let lowat = job.options.number("lowat").map(|bytes| bytes.min(job.read_size));
     Ok(Box::new(Discarder {
         flow: connection.kernel()?,
@@ -64,15 +63,15 @@ impl Rx for Discarder {
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         let (fd, room) = (self.flow.fd(), &mut self.room);
-        match recorder.timed(RECV, || tcp::recv(fd, room, libc::MSG_TRUNC)) {
-            Ok(0) => return self.flow.confirm_end().map(|()| false),
-            Ok(n) => {
+        let received = recorder.timed(RECV, || tcp::recv(fd, room, libc::MSG_TRUNC));
+        match self.flow.completed("recv with MSG_TRUNC", received)? {
+            Some(0) => return self.flow.confirm_end().map(|()| false),
+            Some(n) => {
                 recorder.moved(n);
                 recorder.piece(n);
                 self.calls += 1;
             }
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(self.flow.fault("recv with MSG_TRUNC", &e)),
+            None => {}
         }
         Ok(true)
     }
@@ -82,12 +81,8 @@ impl Rx for Discarder {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Discarded,
-            recorder.total(),
-            self.calls,
-            "recv(2) with MSG_TRUNC: discarded in the kernel",
-        ))
+        let source = "recv(2) with MSG_TRUNC: discarded in the kernel";
+        Ok(Account::of(Manner::Discarded, recorder.total(), self.calls, source))
     }
 }
 

@@ -59,10 +59,15 @@ impl SubmittedFrames {
 
     /// All of them, with what is known of their bytes.
     pub(super) fn account(&self, manner: Manner, source: &str) -> Account {
-        let mut account = Account { hops: self.hops, ..Account::default() };
-        account.ledger.enter(manner, self.bytes, self.calls, source);
-        account
+        Account { hops: self.hops, ..Account::of(manner, self.bytes, self.calls, source) }
     }
+}
+
+/// The account of a generator whose frames the kernel makes.
+pub(super) fn made_in_kernel(hops: Hops, bytes: u64, events: u64, source: &str) -> Account {
+    let mut account = Account { hops, ..Account::of(Manner::Unknown, bytes, events, source) };
+    account.ledger.mode = "made in the kernel".into();
+    account
 }
 
 /// Frames that a sink received.
@@ -200,11 +205,10 @@ impl ReceivedFrames {
         source: &str,
     ) -> Account {
         let hops = Hops { sink_dropped: dropped, ..self.hops };
-        let mut account = Account { hops, ..Account::default() };
-        account.ledger.enter(manner, self.bytes, self.hops.received, source);
         let scope = Scope::Flow(Role::Receiver, at.index());
-        account.readings.push(Reading::sum("sink.wakes", Unit::Count, self.wakes as f64, scope));
-        account
+        let wakes = Reading::sum("sink.wakes", Unit::Count, self.wakes as f64, scope);
+        let account = Account::of(manner, self.bytes, self.hops.received, source);
+        Account { hops, readings: vec![wakes], ..account }
     }
 }
 
@@ -269,6 +273,16 @@ pub(super) fn counted_by_frame(job: &HalfConfig) -> Support {
              packet, so its drops cannot be counted",
         "choose qdisc=none, or another generator",
     )
+}
+
+/// Entries of the ring that a job requests.
+pub(super) fn ring(job: &HalfConfig, usual: u64) -> Result<u32, Fault> {
+    let entries = job.options.number("ring").unwrap_or(usual);
+    if entries.is_power_of_two() && entries <= 1 << 15 {
+        return Ok(entries as u32);
+    }
+    let text = format!("ring={entries} is not a power of two up to 32768");
+    Err(Fault::new(FaultKind::Usage, text).remedy("choose a power of two, such as 256"))
 }
 
 /// Where a program is to run.

@@ -1,6 +1,6 @@
 //! What a path is: up to two halves, each a description with the functions that check and open it.
 
-use crate::connection::{Connection, FRAMES, KERNEL_TCP, Transport};
+use crate::connection::{Connection, FRAMES, KERNEL_TCP, KERNEL_UDP, Transport};
 use crate::workload::{FramePlan, Group, HalfConfig, Rx, Tx};
 use bytepath_record::{
     Attempt, Cell, Facts, Fault, Half, OptionSpec, Options, Role, Setting, Support,
@@ -53,7 +53,7 @@ impl DataPath {
         let options = Options(half.options.iter().filter_map(default).collect());
         let usual = Cell::new(self.name, Half::plain(self.name), Half::plain(self.name));
         let mut job = HalfConfig { options, ..HalfConfig::stream(&usual, role) };
-        if half.transports.iter().all(|transport| transport.name() == FRAMES.name())
+        if half.transports.iter().all(|transport| transport.name == FRAMES.name)
             && let Ok(frames) = FramePlan::parse("60", 32)
         {
             (job.message_size, job.frames) = (frames.largest().into(), Some(frames));
@@ -68,7 +68,7 @@ impl DataPath {
 pub struct HalfPath<Open = ()> {
     pub options: &'static [OptionSpec],
     /// How this half can meet its peer.
-    pub transports: &'static [&'static dyn Transport],
+    pub transports: &'static [&'static Transport],
     /// Whether a host with these facts can do this, and whether the values fit together. Pure.
     pub check: fn(&HalfConfig, &Facts) -> Support,
     /// What has to be set on a NIC before this half with these options can be opened over it, in
@@ -78,8 +78,11 @@ pub struct HalfPath<Open = ()> {
     pub open: Open,
 }
 
-pub type OpenTx = fn(&HalfConfig, &dyn Connection, &Group) -> Result<Box<dyn Tx>, Fault>;
-pub type OpenRx = fn(&HalfConfig, &dyn Connection, &Group) -> Result<Box<dyn Rx>, Fault>;
+/// A half that is open, or why not.
+pub type Opened<Half> = Result<Box<Half>, Fault>;
+
+pub type OpenTx = fn(&HalfConfig, &dyn Connection, &Group) -> Opened<dyn Tx>;
+pub type OpenRx = fn(&HalfConfig, &dyn Connection, &Group) -> Opened<dyn Rx>;
 
 impl HalfPath<OpenTx> {
     /// A sending half without options, over the kernel's TCP.
@@ -106,8 +109,13 @@ impl<Open: Copy> HalfPath<Open> {
     }
 
     /// The same half over these transports instead of the kernel's TCP.
-    pub const fn over(self, transports: &'static [&'static dyn Transport]) -> Self {
+    pub const fn over(self, transports: &'static [&'static Transport]) -> Self {
         HalfPath { transports, ..self }
+    }
+
+    /// The same half over TCP and UDP of the kernel.
+    pub const fn over_kernel(self) -> Self {
+        self.over(&[KERNEL_TCP, KERNEL_UDP])
     }
 
     fn description(self) -> HalfPath {

@@ -40,12 +40,12 @@ mod zcrx;
 mod zerocopy_send;
 
 pub use catalog::{CATALOG, PAIRS, Pair, find, has_vhost_worker, of_end, transport};
-pub use half::{DataPath, HalfPath, OpenRx, OpenTx, Wire};
+pub use half::{DataPath, HalfPath, OpenRx, OpenTx, Opened, Wire};
 pub use nic::{OwnQueues, header_split, splits_by_merging, spread_ports, steering};
 pub use tls::{encrypts, support as tls_support};
 pub use userspace::offloaded;
 
 use common::{
-    buffer, fits, message, needs_stream, reads_into_kernel_memory, refuse_if, set_lowat, tried,
-    waits_within_messages, witness_page,
+    Sum, buffer, fits, looked_for, message, needs_stream, reads_into_kernel_memory, refuse_if,
+    send_page, set_lowat, tried, waits_within_messages, witness_page,
 };

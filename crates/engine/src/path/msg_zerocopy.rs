@@ -7,10 +7,10 @@
 //! COPIED flag is not proof: with XDP on a local peer the kernel copies later. So the witness page decides.
 
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Account, Group, HalfConfig, Recorder, Tx};
-use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Support};
+use crate::workload::{Group, HalfConfig, Tx};
+use bytepath_record::{Fault, OptionKind, OptionSpec};
 use bytepath_sys::errqueue;
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp::{self, Ready};
@@ -21,7 +21,13 @@ pub(super) static PATH: DataPath = DataPath {
     name: "msg-zerocopy",
     summary: "send with MSG_ZEROCOPY: pages pinned, completions on the error queue",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    tx: Some(
+        HalfPath::tx(
+            |_, facts| facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory"),
+            open,
+        )
+        .with_options(OPTIONS),
+    ),
     ..DataPath::EMPTY
 };
 
@@ -35,20 +41,17 @@ const OPTIONS: &[OptionSpec] = &[
 /// What is tried on a host.
 const ATTEMPT: &str = "so-zerocopy";
 
-fn check(_: &HalfConfig, facts: &Facts) -> Support {
-    facts.require(ATTEMPT, "needs Linux 4.14 and some locked memory")
-}
-
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let message = super::message(job.message_size, job.options.flag("huge"))?;
     let reap = job.options.number("reap").map_or(16, |n| n as u32);
-    Ok(Box::new(Sender(ZerocopySender::new(connection.kernel()?, Message(message), reap)?)))
+    Ok(Box::new(ZerocopySender::new(connection.kernel()?, Message(message), reap)?))
 }
 
 /// The message in memory of ours.
 struct Message(Region);
 
 impl Payload for Message {
+    const CALLS: &'static [&'static str] = &["send", "recvmsg(errqueue)", "poll"];
     const CALL: &'static str = "send with MSG_ZEROCOPY";
     const REMEDY: &'static str = "raise sysctl net.core.optmem_max and the limit on locked memory \
                                   (ulimit -l), or choose a smaller message size";
@@ -61,30 +64,13 @@ impl Payload for Message {
     fn send(&self, flow: &Flow, at: usize, len: usize) -> io::Result<usize> {
         tcp::send(flow.fd(), &self.0[at..at + len], libc::MSG_ZEROCOPY)
     }
-}
 
-struct Sender(ZerocopySender<Message>);
-
-impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        &["send", "recvmsg(errqueue)", "poll"]
-    }
-
-    fn witness(&mut self) -> Result<(), Fault> {
+    fn witness(sender: &mut ZerocopySender<Message>) -> Result<(), Fault> {
         let mut page = super::witness_page()?;
-        self.0.send_aside(page.len(), |_, flow, at| {
+        sender.send_aside(page.len(), |_, flow, at| {
             tcp::send(flow.fd(), &page[at..], libc::MSG_ZEROCOPY)
         })?;
-        WitnessPage::settle(self.0.flow(), |after| page.copy_from_slice(after))
-    }
-
-    #[inline]
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.0.send(recorder)
-    }
-
-    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        self.0.account(recorder)
+        WitnessPage::settle(&sender.flow, |after| page.copy_from_slice(after))
     }
 }
 

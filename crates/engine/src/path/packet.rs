@@ -2,7 +2,7 @@
 //! copies each into a buffer of its own, and from there to the sink.
 
 use super::frames::ReceivedFrames;
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Support};
@@ -26,7 +26,7 @@ pub(super) static PATH: DataPath = DataPath {
 const OPTIONS: &[OptionSpec] = &[OptionSpec::new("bypass", OptionKind::Flag, "off")
     .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline")];
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
     let plan = frames::plan(job)?;
     let socket = packet::sender(at.device()?).map_err(|e| {
@@ -62,11 +62,6 @@ const TIMEOUT: Duration = Duration::from_millis(10);
 impl Tx for Generator {
     fn calls(&self) -> &'static [&'static str] {
         &["sendmmsg"]
-    }
-
-    #[inline]
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(self.burst.into(), recorder).map(drop)
     }
 
     #[inline]
@@ -107,7 +102,7 @@ const BATCH: usize = 64;
 /// Room for a frame that is larger than any of the generator's, which is another's.
 const ROOM: usize = 2048;
 
-fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let at = Attached::of(connection)?;
     let room = ROOM.max(frames::plan(job)?.largest() as usize);
     let (group, buffer) = (frames::group(job), job.options.number("buffer"));

@@ -2,7 +2,7 @@
 //! send(2) passes many; what is received is already in the ring.
 
 use super::frames::ReceivedFrames;
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Support};
@@ -38,7 +38,7 @@ fn slots(job: &HalfConfig) -> usize {
     job.options.number("slots").unwrap_or(0) as usize
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
     let plan = frames::plan(job)?;
     let ring = Sender::open(at.device()?, &plan.all(connection.index()), slots(job));
@@ -69,11 +69,6 @@ impl Tx for Generator {
     }
 
     #[inline]
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(self.burst, recorder).map(drop)
-    }
-
-    #[inline]
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         let most = most.min(self.burst) as usize;
         let (mut refused, mut bytes) = (false, 0);
@@ -97,7 +92,7 @@ impl Tx for Generator {
     }
 }
 
-fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let at = Attached::of(connection)?;
     let plan = frames::plan(job)?;
     let largest = plan.largest() as usize;

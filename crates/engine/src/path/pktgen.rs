@@ -1,12 +1,10 @@
 //! `pktgen`: the kernel's own packet generator, driven through its files. The frames are made
 //! by a kernel thread on each CPU and handed to the device past its queueing discipline.
 
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, Recorder, Tx, share};
-use bytepath_record::{
-    Attempt, Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Outcome, Support,
-};
+use bytepath_record::{Attempt, Facts, Fault, FaultKind, Hops, OptionKind, OptionSpec, Support};
 use bytepath_sys::pktgen::{self, Generator, Progress, Refused};
 use bytepath_sys::{boot, device, thread};
 use std::path::Path;
@@ -45,11 +43,8 @@ const TELL: Duration = Duration::from_millis(20);
 
 fn attempt(_: Option<&str>) -> Vec<Attempt> {
     let kept = || boot::module_file(boot::MODULES.as_ref(), ATTEMPT).is_some();
-    let outcome = match pktgen::is_there(Path::new(PROC)) || kept() {
-        true => Outcome::Works(String::new()),
-        false => Outcome::Missing("there is no /proc/net/pktgen".into()),
-    };
-    vec![Attempt { name: ATTEMPT.to_owned(), outcome }]
+    let is_there = pktgen::is_there(Path::new(PROC)) || kept();
+    vec![super::looked_for(ATTEMPT, is_there, "there is no /proc/net/pktgen")]
 }
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
@@ -58,11 +53,7 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
         .and(facts.require(ATTEMPT, REMEDY))
 }
 
-fn open(
-    job: &HalfConfig,
-    connection: &dyn Connection,
-    group: &Group,
-) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
     let plan = frames::plan(job)?;
     let all = group.share(|| Threads::new(job, plan, &at))?;
@@ -172,10 +163,6 @@ impl Tx for Flow {
     }
 
     /// The kernel's thread generates by itself, and by its own clock where it has a rate.
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(u64::MAX, recorder).map(drop)
-    }
-
     fn send_at_most(&mut self, _: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.at.check()?;
         self.all.start()?;
@@ -189,11 +176,8 @@ impl Tx for Flow {
         let Progress { sent, errors, .. } = self.seen;
         // What the device dropped was refused by it, and is among its drops.
         let hops = Hops { offered: sent + errors, refused: errors, ..Hops::default() };
-        let mut account = Account { hops, ..Account::default() };
         let source = "pktgen: frames made in the kernel";
-        account.ledger.enter(Manner::Unknown, sent * self.size, sent, source);
-        account.ledger.mode = "made in the kernel".into();
-        Ok(account)
+        Ok(frames::made_in_kernel(hops, sent * self.size, sent, source))
     }
 }
 

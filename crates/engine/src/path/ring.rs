@@ -61,11 +61,6 @@ pub(super) fn message_size(job: &HalfConfig) -> Result<usize, Fault> {
     Err(Fault::new(FaultKind::Usage, message).remedy("choose 1 byte to 2G minus a page"))
 }
 
-/// Memory that is there before it is timed.
-pub(super) fn memory(len: usize) -> Result<Region, Fault> {
-    Region::new(len, false).map_err(|e| Fault::system(format!("cannot get {len} bytes"), &e))
-}
-
 /// Sends the witness page of a flow through a ring of its own, and overwrites it
 /// when the peer's kernel has it. `make` sets the ring up around the page, `send`
 /// queues the one operation.
@@ -117,14 +112,10 @@ pub(super) fn attempts() -> Vec<Attempt> {
         Err(e) => return vec![attempt(SETUP, Err(e), "")],
     };
     let setup = if features.deferred { "deferred task work" } else { "cooperative task work" };
-    let no_iowait = if features.no_iowait {
-        Outcome::Works(String::new())
-    } else {
-        Outcome::Missing("io_uring waits count as iowait before Linux 6.15".into())
-    };
+    const COUNTED: &str = "io_uring waits count as iowait before Linux 6.15";
     vec![
         attempt(SETUP, Ok(()), setup),
-        Attempt { name: NO_IOWAIT.into(), outcome: no_iowait },
+        super::looked_for(NO_IOWAIT, features.no_iowait, COUNTED),
         attempt(BUFFER_RING, uring::try_buffer_ring(false), ""),
         attempt(INCREMENTAL, uring::try_buffer_ring(true), ""),
         attempt(RECV_MULTISHOT, uring::try_recv_multishot(false), ""),
@@ -135,11 +126,9 @@ pub(super) fn attempts() -> Vec<Attempt> {
 
 /// Kernels before the feature ignore the flag, so that an attempt proves nothing.
 fn bundle(name: &str, feature: bool, try_it: impl FnOnce() -> io::Result<()>) -> Attempt {
-    if feature {
-        attempt(name, try_it(), "")
-    } else {
-        let outcome = Outcome::Missing("bundles came with Linux 6.10".into());
-        Attempt { name: name.into(), outcome }
+    match feature {
+        true => attempt(name, try_it(), ""),
+        false => super::looked_for(name, false, "bundles came with Linux 6.10"),
     }
 }
 

@@ -5,30 +5,31 @@
 //! in `ethtool -k`; `tcp_sendmsg_locked`, net/ipv4/tcp.c), and nothing in the
 //! call shows it. The witness page does: it takes the same path.
 
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
-use bytepath_record::{Facts, Fault, FaultKind, Manner, Support};
+use bytepath_record::{Fault, FaultKind, Manner};
 use bytepath_sys::memory::MemoryFile;
 use bytepath_sys::tcp;
-use std::io::{self, ErrorKind};
+use std::io;
 
 pub(super) static PATH: DataPath = DataPath {
     name: "sendfile",
     summary: "sendfile from a file in memory: its pages are sent by reference",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    tx: Some(HalfPath::tx(check, open)),
+    tx: Some(HalfPath::tx(
+        |_, facts| {
+            facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
+        },
+        open,
+    )),
     ..DataPath::EMPTY
 };
 
 /// What is tried on a host.
 const ATTEMPT: &str = "memfd";
 
-fn check(_: &HalfConfig, facts: &Facts) -> Support {
-    facts.require(ATTEMPT, "allow memfd_create and sendfile (a seccomp filter may not)")
-}
-
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let (flow, size) = (connection.kernel()?, job.message_size);
     flow.reset_on_death()?;
     let file = file(size).map_err(|e| {
@@ -57,19 +58,14 @@ impl Tx for Sender {
     }
 
     fn witness(&mut self) -> Result<(), Fault> {
-        let failed = |e: io::Error| self.flow.fault("sendfile of the witness page", &e);
+        const CALL: &str = "sendfile of the witness page";
+        let failed = |e: io::Error| self.flow.fault(CALL, &e);
         let mut page = [0; WITNESS_LEN];
         WitnessPage::before(&mut page);
         let file = MemoryFile::new("bytepath-witness").map_err(failed)?;
         file.write_at(&page, 0).map_err(failed)?;
-        let mut sent = 0;
-        while sent < WITNESS_LEN {
-            match file.send(self.flow.fd(), sent as u64, WITNESS_LEN - sent) {
-                Ok(n) => sent += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(failed(e)),
-            }
-        }
+        let send = |at: usize| file.send(self.flow.fd(), at as u64, WITNESS_LEN - at);
+        super::send_page(&self.flow, CALL, send)?;
         let mut overwritten = Ok(());
         WitnessPage::settle(&self.flow, |after| overwritten = file.write_at(after, 0))?;
         overwritten.map_err(failed)
@@ -78,26 +74,22 @@ impl Tx for Sender {
     #[inline]
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let rest = (self.size - self.at) as usize;
-        match recorder.timed(SENDFILE, || self.file.send(self.flow.fd(), self.at, rest)) {
-            Ok(0) => return Err(Fault::new(FaultKind::System, "sendfile: the file has shrunk")),
-            Ok(n) => {
+        let sent = recorder.timed(SENDFILE, || self.file.send(self.flow.fd(), self.at, rest));
+        match self.flow.completed("sendfile", sent)? {
+            Some(0) => return Err(Fault::new(FaultKind::System, "sendfile: the file has shrunk")),
+            Some(n) => {
                 recorder.moved(n);
                 self.calls += 1;
                 self.at = if n == rest { 0 } else { self.at + n as u64 };
             }
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(self.flow.fault("sendfile", &e)),
+            None => {}
         }
         Ok(())
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::NotCopied,
-            recorder.total(),
-            self.calls,
-            "sendfile(2): references to page-cache pages of a memfd",
-        ))
+        let source = "sendfile(2): references to page-cache pages of a memfd";
+        Ok(Account::of(Manner::NotCopied, recorder.total(), self.calls, source))
     }
 }
 

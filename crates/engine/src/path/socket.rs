@@ -4,8 +4,8 @@
 mod tls;
 
 use super::common::{self, LOWAT, clamp};
-use super::{DataPath, HalfPath};
-use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WitnessPage};
+use super::{DataPath, HalfPath, Opened};
+use crate::connection::{Connection, Flow, WitnessPage};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
@@ -18,14 +18,8 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "socket",
     summary: "send and recv: copied from and to user memory",
-    tx: Some(
-        HalfPath::tx(check_tx, open_tx).with_options(SEND_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
-    ),
-    rx: Some(
-        HalfPath::rx(check_rx, open_rx)
-            .with_options(RECEIVE_OPTIONS)
-            .over(&[KERNEL_TCP, KERNEL_UDP]),
-    ),
+    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(SEND_OPTIONS).over_kernel()),
+    rx: Some(HalfPath::rx(check_rx, open_rx).with_options(RECEIVE_OPTIONS).over_kernel()),
     ..DataPath::EMPTY
 };
 
@@ -47,7 +41,7 @@ fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
     super::needs_stream(job, "notsent-lowat", job.options.number("notsent-lowat").is_some())
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let flow = connection.kernel()?;
     flow.reset_on_death()?;
     if let Some(bytes) = job.options.number("notsent-lowat") {
@@ -69,7 +63,7 @@ fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
         .and(super::waits_within_messages(job, lowat.max(waitall)))
 }
 
-fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let (flow, options) = (connection.kernel()?, &job.options);
     match options.number("busy-poll") {
         None | Some(0) => {}
@@ -116,39 +110,26 @@ impl Tx for Sender {
 
     fn witness(&mut self) -> Result<(), Fault> {
         let mut page = common::witness_page()?;
-        let mut sent = 0;
-        while sent < page.len() {
-            match tcp::send(self.flow.fd(), &page[sent..], 0) {
-                Ok(n) => sent += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.flow.fault("send of the witness page", &e)),
-            }
-        }
+        let send = |at: usize| tcp::send(self.flow.fd(), &page[at..], 0);
+        common::send_page(&self.flow, "send of the witness page", send)?;
         WitnessPage::settle(&self.flow, |after| page.copy_from_slice(after))
     }
 
     #[inline]
     fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let rest = &self.message[self.at..];
-        match recorder.timed(SEND, || tcp::send(self.flow.fd(), rest, 0)) {
-            Ok(n) => {
-                recorder.moved(n);
-                self.calls += 1;
-                self.at = if n == rest.len() { 0 } else { self.at + n };
-            }
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(self.flow.fault("send", &e)),
+        let sent = recorder.timed(SEND, || tcp::send(self.flow.fd(), rest, 0));
+        if let Some(n) = self.flow.completed("send", sent)? {
+            recorder.moved(n);
+            self.calls += 1;
+            self.at = if n == rest.len() { 0 } else { self.at + n };
         }
         Ok(())
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Copied,
-            recorder.total(),
-            self.calls,
-            "send(2): copied from user memory",
-        ))
+        let source = "send(2): copied from user memory";
+        Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
     }
 }
 
@@ -220,12 +201,8 @@ impl Rx for Receiver {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Copied,
-            recorder.total(),
-            self.calls,
-            "recv(2): copied to user memory",
-        ))
+        let source = "recv(2): copied to user memory";
+        Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
     }
 }
 

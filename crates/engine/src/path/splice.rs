@@ -22,22 +22,20 @@
 //! The kernel copies anyway if the device cannot gather, and nothing in
 //! the calls shows it; the witness page does.
 
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
-use bytepath_record::{
-    Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support, Tls, unit,
-};
+use bytepath_record::{Fault, FaultKind, Manner, OptionKind, OptionSpec, Tls, unit};
 use bytepath_sys::pipe::Pipe;
 use bytepath_sys::tcp;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::AsFd;
 
 pub(super) static PATH: DataPath = DataPath {
     name: "splice",
     summary: "tee and splice from pipes filled once: their pages are sent by reference",
     attempt: |_| vec![super::tried(ATTEMPT, attempt())],
-    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    tx: Some(HalfPath::tx(|_, facts| facts.require(ATTEMPT, REMEDY), open).with_options(OPTIONS)),
     ..DataPath::EMPTY
 };
 
@@ -57,11 +55,7 @@ const DEFAULT_PIPE: usize = 1 << 20;
 const REMEDY: &str = "choose a smaller pipe or fewer flows, or raise sysctl fs.pipe-max-size \
                       and fs.pipe-user-pages-soft";
 
-fn check(_: &HalfConfig, facts: &Facts) -> Support {
-    facts.require(ATTEMPT, REMEDY)
-}
-
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let flow = connection.kernel()?;
     flow.reset_on_death()?;
     let wanted = job.options.number("pipe").map_or(DEFAULT_PIPE, |n| n as usize);
@@ -164,18 +158,14 @@ impl Tx for Sender {
     /// write to a page that a pipe owns. From the pipe on it goes the way of
     /// the stream.
     fn witness(&mut self) -> Result<(), Fault> {
-        let failed = |e: io::Error| self.flow.fault("splice of the witness page", &e);
-        let mut page = super::buffer("the witness page", WITNESS_LEN as u64, false)?;
-        WitnessPage::before(&mut page);
+        const CALL: &str = "splice of the witness page";
+        let failed = |e: io::Error| self.flow.fault(CALL, &e);
+        let mut page = super::witness_page()?;
         let mut source = Pipe::new(WITNESS_LEN).map_err(failed)?;
         source.lend(&page).map_err(failed)?;
         let len = source.tee(&mut self.through, WITNESS_LEN).map_err(failed)?;
         while self.through.held() > 0 {
-            match self.through.splice(self.flow.fd(), len, false) {
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(failed(e)),
-            }
+            self.flow.completed(CALL, self.through.splice(self.flow.fd(), len, false))?;
         }
         WitnessPage::settle(&self.flow, |after| page.copy_from_slice(after))
     }
@@ -195,42 +185,36 @@ impl Tx for Sender {
             let (source, len) = self.sources.at(stand.at);
             stand.eor_pending = self.align && len > 1 && stand.record + len as u64 >= RECORD;
             let len = len - usize::from(stand.eor_pending);
-            match recorder.timed(TEE, || source.tee(&mut self.through, len)) {
-                Ok(n) if n == len => {
+            let teed = recorder.timed(TEE, || source.tee(&mut self.through, len));
+            match self.flow.completed("tee", teed)? {
+                Some(n) if n == len => {
                     stand.record += n as u64;
                     stand.at = self.sources.advance(stand.at, n);
                 }
-                Ok(n) => return Err(short_tee(n, len)),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {
+                Some(n) => return Err(short_tee(n, len)),
+                None => {
                     stand.eor_pending = false;
                     return Ok(());
                 }
-                Err(e) => return Err(self.flow.fault("tee", &e)),
             }
         }
         let (fd, held, more) = (self.flow.fd(), self.through.held(), self.bulk);
         if held > 0 {
-            match recorder.timed(SPLICE, || self.through.splice(fd, held, more)) {
-                Ok(n) => {
-                    recorder.moved(n);
-                    stand.splices += 1;
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.flow.fault("splice", &e)),
+            let spliced = recorder.timed(SPLICE, || self.through.splice(fd, held, more));
+            if let Some(n) = self.flow.completed("splice", spliced)? {
+                recorder.moved(n);
+                stand.splices += 1;
             }
             return Ok(());
         }
         let mut last = [0];
         self.pattern.fill(&mut last, stand.at);
-        match recorder.timed(SEND, || tcp::send(fd, &last, libc::MSG_EOR)) {
-            Ok(n) => {
-                recorder.moved(n);
-                stand.ends += 1;
-                stand.at = self.sources.advance(stand.at, n);
-                (stand.eor_pending, stand.record) = (false, 0);
-            }
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(self.flow.fault("send", &e)),
+        let sent = recorder.timed(SEND, || tcp::send(fd, &last, libc::MSG_EOR));
+        if let Some(n) = self.flow.completed("send", sent)? {
+            recorder.moved(n);
+            stand.ends += 1;
+            stand.at = self.sources.advance(stand.at, n);
+            (stand.eor_pending, stand.record) = (false, 0);
         }
         Ok(())
     }

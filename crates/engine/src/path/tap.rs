@@ -3,7 +3,7 @@
 //! request. The kernel copies each.
 
 use super::frames::ReceivedFrames;
-use super::{DataPath, HalfPath, frames, ring};
+use super::{DataPath, HalfPath, Opened, frames, ring};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FrameInspector, FramePlan, Group, HalfConfig, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support, TapSettings};
@@ -51,7 +51,7 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
     })
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let at = Attached::of(connection)?;
     let (plan, queue) = (frames::plan(job)?, at.queue()?);
     let TapSettings { vnet_header, uso, .. } = plan.tap.unwrap_or_default();

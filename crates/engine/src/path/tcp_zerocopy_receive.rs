@@ -8,7 +8,7 @@
 //! recv(2) before it tries again, so that a hopeless sender costs no more than
 //! the `socket` path; the ledger distinguishes the bytes.
 
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened, Sum};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support};
@@ -81,7 +81,7 @@ fn mappable(size: u64) -> Result<(), Fault> {
         .remedy(format!("choose a read size of {page} (one page) to {LARGEST_READ} bytes")))
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let (flow, size) = (connection.kernel()?, job.read_size);
     mappable(size)?;
     let mapping = Mapping::new(flow.fd(), size as usize)
@@ -117,12 +117,12 @@ struct Receiver {
     plain: usize,
 }
 
-/// What went which way: bytes and calls.
+/// What went which way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    mapped: (u64, u64),
-    leftover: (u64, u64),
-    by_recv: (u64, u64),
+    mapped: Sum,
+    leftover: Sum,
+    by_recv: Sum,
 }
 
 /// Slots of the calls.
@@ -208,8 +208,7 @@ impl Receiver {
                 self.toucher.take(bytes)?;
                 recorder.moved(bytes.len());
                 recorder.piece(bytes.len());
-                count.0 += bytes.len() as u64;
-                count.1 += 1;
+                count.enter(bytes.len());
             }
         }
         Ok(true)
@@ -226,8 +225,7 @@ impl Receiver {
                 self.toucher.take(&buffer[..n])?;
                 recorder.moved(n);
                 recorder.piece(n);
-                self.counts.by_recv.0 += n as u64;
-                self.counts.by_recv.1 += 1;
+                self.counts.by_recv.enter(n);
                 Ok(Read::Bytes(n))
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -242,21 +240,19 @@ impl Receiver {
     #[inline]
     fn await_bytes(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let fd = self.flow.fd();
-        match recorder.timed(POLL, || tcp::wait(fd, Ready::IN, None).map(|_| 0)) {
-            Err(e) if e.kind() != ErrorKind::Interrupted => Err(self.flow.fault("poll", &e)),
-            _ => Ok(()),
-        }
+        let waited = recorder.timed(POLL, || tcp::wait(fd, Ready::IN, None).map(|_| 0));
+        self.flow.completed("poll", waited).map(drop)
     }
 
     fn sums(&self) -> Account {
         let Counts { mapped, leftover, by_recv } = self.counts;
         let mut account = Account::default();
         let ledger = &mut account.ledger;
-        ledger.enter(Manner::NotCopied, mapped.0, mapped.1, "TCP_ZEROCOPY_RECEIVE mapped length");
+        mapped.report(ledger, Manner::NotCopied, "TCP_ZEROCOPY_RECEIVE mapped length");
         let source = "TCP_ZEROCOPY_RECEIVE copied length: pieces of pages";
-        ledger.enter(Manner::Copied, leftover.0, leftover.1, source);
+        leftover.report(ledger, Manner::Copied, source);
         let source = "recv(2): bytes that could not be mapped";
-        ledger.enter(Manner::Copied, by_recv.0, by_recv.1, source);
+        by_recv.report(ledger, Manner::Copied, source);
         let share = ledger.not_copied_share();
         if ledger.delivered > 0 && share < NEARLY_ALL {
             account.notes.push(format!(

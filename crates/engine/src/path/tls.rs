@@ -12,12 +12,12 @@ pub fn encrypts(cell: &Cell, facts: &Facts) -> Support {
     if who == Tls::None {
         return Support::Yes;
     }
-    if workload.protocol(cell) != Protocol::Tcp {
-        let reason = format!("{} carry no TLS", workload.protocol(cell));
+    if (workload.protocol)(cell) != Protocol::Tcp {
+        let reason = format!("{} carry no TLS", (workload.protocol)(cell));
         return Support::no(reason, "leave tls out");
     }
     // What no host can comes first.
-    let halves = Role::ALL.into_iter().flat_map(|role| workload.halves(role)).map(|direction| {
+    let halves = Role::ALL.into_iter().flat_map(workload.halves).map(|direction| {
         let half = cell.half(direction.role());
         half_can(&half.path, *direction, who, &half.options)
     });
@@ -125,10 +125,10 @@ mod tests {
                     _ => ["socket", "sendfile", "splice", "uring"].contains(&path.name),
                 };
                 let frames = path.tx.is_some_and(|half| {
-                    half.transports.iter().all(|t| t.protocol() == Protocol::Frames)
+                    half.transports.iter().all(|t| t.protocol == Protocol::Frames)
                 });
                 let sinks = path.rx.is_some_and(|half| {
-                    half.transports.iter().all(|t| t.protocol() == Protocol::Frames)
+                    half.transports.iter().all(|t| t.protocol == Protocol::Frames)
                 });
                 assert!(can == expected || frames || sinks, "{} {tls:?}", path.name);
             }

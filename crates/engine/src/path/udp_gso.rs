@@ -2,7 +2,7 @@
 //! many messages in each sendmmsg(2): frames that went through the network stack, and through
 //! most of it once for each message.
 
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, Recorder, Tx};
 use bytepath_record::{Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Support};
@@ -69,11 +69,7 @@ fn segments(job: &HalfConfig) -> Result<u64, Fault> {
         .remedy(format!("choose segments={} or less", LARGEST / size)))
 }
 
-fn open(
-    job: &HalfConfig,
-    connection: &dyn Connection,
-    group: &Group,
-) -> Result<Box<dyn Tx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
     let (plan, segments) = (frames::plan(job)?, segments(job)?);
     let size = plan.largest();
@@ -185,11 +181,6 @@ impl Tx for Generator {
         &["sendmmsg"]
     }
 
-    #[inline]
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(u64::MAX, recorder).map(drop)
-    }
-
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         let writable = packet::wait_writable(self.socket.as_fd(), TIMEOUT);
         if !writable.map_err(|e| self.at.fault("poll", &e))? {
@@ -217,10 +208,9 @@ impl Tx for Generator {
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        let mut account = Account { hops: self.hops, ..Account::default() };
         let bytes = self.hops.sent() * self.size;
         let source = "sendmmsg(2) with UDP_SEGMENT: copied from user memory";
-        account.ledger.enter(Manner::Copied, bytes, self.calls, source);
-        Ok(account)
+        let account = Account::of(Manner::Copied, bytes, self.calls, source);
+        Ok(Account { hops: self.hops, ..account })
     }
 }

@@ -4,11 +4,11 @@
 //! has arrived, into buffers picked by the kernel, without another request.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{DataPath, HalfPath};
-use crate::connection::{Connection, Flow, KERNEL_TCP, KERNEL_UDP, WITNESS_LEN};
-use crate::workload::{Account, Group, HalfConfig, Pattern, Recorder, Rx, Toucher, Tx};
+use super::{DataPath, HalfPath, Opened};
+use crate::connection::{Flow, WITNESS_LEN};
+use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{
-    Facts, Fault, FaultKind, Ledger, Manner, OptionKind, OptionSpec, Protocol, Support, Tls,
+    Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Protocol, Support, Tls,
 };
 use bytepath_sys::memory::Region;
 use bytepath_sys::uring::{self, Arrival, RecvRing, RecvShape, SendEvent, SendRing};
@@ -20,10 +20,14 @@ pub(super) static PATH: DataPath = DataPath {
     attempt: |_| ring::attempts(),
     uses_io_uring: true,
     tx: Some(
-        HalfPath::tx(check_tx, open_tx).with_options(TX_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
+        HalfPath::tx(check_tx, |job, connection, _| Sender::open(job, connection.kernel()?))
+            .with_options(TX_OPTIONS)
+            .over_kernel(),
     ),
     rx: Some(
-        HalfPath::rx(check_rx, open_rx).with_options(RX_OPTIONS).over(&[KERNEL_TCP, KERNEL_UDP]),
+        HalfPath::rx(check_rx, |job, connection, _| Receiver::open(job, connection.kernel()?))
+            .with_options(RX_OPTIONS)
+            .over_kernel(),
     ),
 };
 
@@ -51,10 +55,6 @@ fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(ring::message_size(job)).and(ring::support(job, facts))
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
-    Ok(Box::new(Sender::open(job, connection.kernel()?)?))
-}
-
 fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(shape(job))
         .and(super::needs_stream(job, "bundle", job.options.flag("bundle")))
@@ -62,10 +62,6 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
         .and(ring::support(job, facts))
         .and(ring::needs(facts, ring::BUFFER_RING, "rings of provided buffers", "5.19"))
         .and(ring::needs(facts, ring::RECV_MULTISHOT, "multishot receive", "6.0"))
-}
-
-fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
-    Ok(Box::new(Receiver::open(job, connection.kernel()?)?))
 }
 
 /// Kernels before 6.10 would take a bundle for an ordinary operation.
@@ -92,7 +88,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn open(job: &HalfConfig, flow: Flow) -> Result<Self, Fault> {
+    fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
         flow.reset_on_death()?;
         let message = ring::message_size(job)?;
         let bundle = job.options.word("mode") == "bundle";
@@ -101,13 +97,13 @@ impl Sender {
         }
         // Only sends that are whole or fail keep their order in a chain.
         let chain = if job.tls == Tls::Kernel { 1 } else { ring::chain(job) };
-        let mut memory = ring::memory(message)?;
-        Pattern::new(message as u64).fill(&mut memory, 0);
+        let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, bundle, job.tls)?;
         if ring::counts_iowait(job) {
             ring.count_iowait();
         }
-        Ok(Sender { flow, ring, message, chain, bundle, tls: job.tls, at: 0, completions: 0 })
+        let tls = job.tls;
+        Ok(Box::new(Sender { flow, ring, message, chain, bundle, tls, at: 0, completions: 0 }))
     }
 
     fn ring(
@@ -233,14 +229,11 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut ledger = Ledger::default();
-        let source = if self.bundle {
-            "IORING_OP_SEND with a bundle copies into socket buffers"
-        } else {
-            "IORING_OP_SEND copies into socket buffers"
+        let source = match self.bundle {
+            true => "IORING_OP_SEND with a bundle copies into socket buffers",
+            false => "IORING_OP_SEND copies into socket buffers",
         };
-        ledger.enter(Manner::Copied, recorder.total(), self.completions, source);
-        Ok(Account { ledger, ..Account::default() })
+        Ok(Account::of(Manner::Copied, recorder.total(), self.completions, source))
     }
 }
 
@@ -266,7 +259,7 @@ const BUFFER: u64 = 1 << 20;
 const MOST: u64 = 4 << 30;
 
 impl Receiver {
-    fn open(job: &HalfConfig, flow: Flow) -> Result<Self, Fault> {
+    fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Rx> {
         let shape = shape(job)?;
         if shape.bundle {
             require_bundles("bundle")?;
@@ -284,7 +277,7 @@ impl Receiver {
         }
         let toucher = Toucher::new(job.touch, job.message_size);
         let read_size = job.read_size as usize;
-        Ok(Receiver { flow, ring, read_size, toucher, fillings: 0 })
+        Ok(Box::new(Receiver { flow, ring, read_size, toucher, fillings: 0 }))
     }
 
     /// Enters the ring and takes all that has arrived. False at the end of the stream.
@@ -370,18 +363,16 @@ impl Rx for Receiver {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        let mut ledger = Ledger::default();
         let source = "IORING_OP_RECV copies into provided buffers";
-        ledger.enter(Manner::Copied, recorder.total(), self.fillings, source);
-        let mut notes = Vec::new();
+        let mut account = Account::of(Manner::Copied, recorder.total(), self.fillings, source);
         let (again, starved) = (self.ring.arms().saturating_sub(1), self.ring.starved());
         if again > 0 {
-            notes.push(format!(
+            account.notes.push(format!(
                 "restarts of the multishot receive: {again}, of which {starved} for lack of a free \
                  buffer (ENOBUFS)"
             ));
         }
-        Ok(Account { ledger, notes, ..Account::default() })
+        Ok(account)
     }
 }
 

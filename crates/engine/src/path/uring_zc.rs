@@ -3,9 +3,9 @@
 //! releases them, which also shows whether it copied after all.
 
 use super::ring::{self, CALLS, ENTER};
-use super::{DataPath, HalfPath};
-use crate::connection::{Connection, Flow, WITNESS_LEN};
-use crate::workload::{Account, Group, HalfConfig, Pattern, Recorder, Tx};
+use super::{DataPath, HalfPath, Opened, Sum};
+use crate::connection::{Flow, WITNESS_LEN};
+use crate::workload::{Account, HalfConfig, Recorder, Tx};
 use bytepath_record::{
     Attempt, COMPLETED_AS_COPIED, Facts, Fault, Ledger, Manner, OptionKind, OptionSpec, Support,
 };
@@ -18,7 +18,10 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: linked zero-copy sends from a registered buffer, usage reported",
     attempt,
     uses_io_uring: true,
-    tx: Some(HalfPath::tx(check, open).with_options(OPTIONS)),
+    tx: Some(
+        HalfPath::tx(check, |job, connection, _| Sender::open(job, connection.kernel()?))
+            .with_options(OPTIONS),
+    ),
     ..DataPath::EMPTY
 };
 
@@ -60,10 +63,6 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
     ))
 }
 
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
-    Ok(Box::new(Sender::open(job, connection.kernel()?)?))
-}
-
 /// The sending end of a flow.
 struct Sender {
     flow: Flow,
@@ -94,33 +93,18 @@ struct Slot {
     copied: Option<bool>,
 }
 
-/// Bytes and the notifications that referred to them.
-#[derive(Clone, Copy, Default)]
-struct Sum {
-    bytes: u64,
-    events: u64,
-}
-
-impl Sum {
-    fn enter(&mut self, bytes: u32) {
-        self.bytes += u64::from(bytes);
-        self.events += 1;
-    }
-}
-
 impl Sender {
-    fn open(job: &HalfConfig, flow: Flow) -> Result<Self, Fault> {
+    fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
         flow.reset_on_death()?;
         let message = ring::message_size(job)?;
         let (chain, fixed) = (ring::chain(job), job.options.flag("fixed"));
-        let mut memory = ring::memory(message)?;
-        Pattern::new(message as u64).fill(&mut memory, 0);
+        let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, fixed)?;
         if ring::counts_iowait(job) {
             ring.count_iowait();
         }
         let slots = OUTSTANDING + chain;
-        Ok(Sender {
+        Ok(Box::new(Sender {
             flow,
             ring,
             message,
@@ -134,7 +118,7 @@ impl Sender {
             unproven: 0,
             stalled: None,
             refused: 0,
-        })
+        }))
     }
 
     fn ring(flow: &Flow, memory: Region, chain: u32, fixed: bool) -> Result<SendRing, Fault> {
@@ -235,8 +219,8 @@ impl Sender {
         // A send that failed is notified too, and refers to nothing.
         if bytes > 0 {
             match known.copied {
-                Some(true) => self.copied.enter(bytes),
-                Some(false) => self.passed.enter(bytes),
+                Some(true) => self.copied.enter(bytes as usize),
+                Some(false) => self.passed.enter(bytes as usize),
                 None => self.unproven += 1,
             }
         }
@@ -293,14 +277,9 @@ impl Sender {
 
     fn sums(&self, total: u64) -> Account {
         let mut ledger = Ledger::default();
-        let (copied, passed) = (self.copied, self.passed);
-        ledger.enter(Manner::Copied, copied.bytes, copied.events, COMPLETED_AS_COPIED[1]);
-        ledger.enter(
-            Manner::NotCopied,
-            passed.bytes,
-            passed.events,
-            "IORING_OP_SEND_ZC notification without ZC_COPIED",
-        );
+        self.copied.report(&mut ledger, Manner::Copied, COMPLETED_AS_COPIED[1]);
+        let source = "IORING_OP_SEND_ZC notification without ZC_COPIED";
+        self.passed.report(&mut ledger, Manner::NotCopied, source);
         let silent = total.saturating_sub(ledger.delivered);
         let open =
             self.slots.iter().filter(|slot| slot.bytes.is_some_and(|b| b > 0)).count() as u64;

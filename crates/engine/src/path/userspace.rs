@@ -7,7 +7,7 @@ mod turns;
 
 pub use offload::offloaded;
 
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::userspace::{Hold, OPTIONS, Received};
 use crate::connection::{Connection, USERSPACE_TCP};
 use crate::copy;
@@ -39,7 +39,7 @@ const SENDING: [OptionSpec; OPTIONS.len() + offload::OPTIONS.len() + 1] = {
     all
 };
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     if offload::is_requested(job) {
         let (kind, options) = copy::engine(job.options.word("copy"))?;
         return offloaded(job, connection, (kind, &options));
@@ -58,7 +58,7 @@ fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<B
     }))
 }
 
-fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let (hold, spins) = (Hold::of(connection)?, spins(job));
     Ok(Box::new(Receiver {
         hold,

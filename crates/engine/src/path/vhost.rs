@@ -3,7 +3,7 @@
 //! feeds a guest's network device, without the guest and without qemu.
 
 use super::frames::ReceivedFrames;
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, Group, HalfConfig, QUIET, Recorder, Rx};
 use bytepath_record::{
@@ -44,32 +44,24 @@ const TURN: usize = 64;
 const BUFFER: u32 = 2048;
 
 fn check(job: &HalfConfig, facts: &Facts) -> Support {
-    frames::on_a_tap(job).and(frames::cut(job, PATH.name)).and(super::fits(ring(job))).and(
-        match facts.attempt(ATTEMPT) {
+    frames::on_a_tap(job)
+        .and(frames::cut(job, PATH.name))
+        .and(super::fits(frames::ring(job, 256)))
+        .and(match facts.attempt(ATTEMPT) {
             Some(Outcome::Errno(libc::ENOENT | libc::ENODEV)) => {
                 Support::no("this host has no vhost-net", REMEDY)
             }
             _ => facts.require(ATTEMPT, REMEDY),
-        },
-    )
+        })
 }
 
-/// Buffers of the queue.
-fn ring(job: &HalfConfig) -> Result<u16, Fault> {
-    let entries = job.options.number("ring").unwrap_or(256);
-    u16::try_from(entries).ok().filter(|entries| entries.is_power_of_two()).ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("a queue of {entries} buffers"))
-            .remedy("choose a power of two up to 32768")
-    })
-}
-
-fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
     let at = Attached::of(connection)?;
     // Frames of ours take one buffer each, so that they can be looked at as a whole.
     let plan = frames::plan(job)?;
     let buffer = (plan.largest() + HEADER as u32).max(BUFFER);
     let mergeable = job.options.flag("mergeable");
-    let shape = Shape { entries: ring(job)?, buffer, mergeable };
+    let shape = Shape { entries: frames::ring(job, 256)? as u16, buffer, mergeable };
     let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
     place(&vhost, plan.vhost)?;
     Ok(Box::new(Queue { at, vhost, received: ReceivedFrames::of(job, 0) }))

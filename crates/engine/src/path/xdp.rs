@@ -1,10 +1,10 @@
 //! Frames before the kernel makes a socket buffer of them (XDP): `xdp-drop` counts and drops
 //! those that arrive, `xdp-live` makes some and hands them to the device.
 
-use super::{DataPath, HalfPath, frames};
+use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
-use bytepath_record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
+use bytepath_record::{Fault, Hops, Manner, OptionKind, OptionSpec};
 use bytepath_sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,25 @@ use std::time::Duration;
 pub(super) static DROP: DataPath = DataPath {
     name: "xdp-drop",
     summary: "frames counted and dropped by an XDP program: no application sees them",
-    rx: Some(HalfPath::rx(check_rx, open_rx).with_options(DROP_OPTIONS).over(&[FRAMES])),
+    rx: Some(
+        HalfPath::rx(
+            |job, _| frames::on_a_device(job).and(frames::never_seen(job, DROP.name)),
+            open_rx,
+        )
+        .with_options(DROP_OPTIONS)
+        .over(&[FRAMES]),
+    ),
     ..DataPath::EMPTY
 };
 
 pub(super) static LIVE: DataPath = DataPath {
     name: "xdp-live",
     summary: "copies of a frame made in the kernel, without a socket buffer (XDP live frames)",
-    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(LIVE_OPTIONS).over(&[FRAMES])),
+    tx: Some(
+        HalfPath::tx(|job, _| frames::of_one_size(job, LIVE.name), open_tx)
+            .with_options(LIVE_OPTIONS)
+            .over(&[FRAMES]),
+    ),
     ..DataPath::EMPTY
 };
 
@@ -35,15 +46,7 @@ const LIVE_OPTIONS: &[OptionSpec] = &[
 /// How often the count of what was dropped is looked at.
 const LOOK: Duration = Duration::from_millis(1);
 
-fn check_rx(job: &HalfConfig, _: &Facts) -> Support {
-    frames::on_a_device(job).and(frames::never_seen(job, DROP.name))
-}
-
-fn open_rx(
-    job: &HalfConfig,
-    connection: &dyn Connection,
-    group: &Group,
-) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     let at = Attached::of(connection)?;
     let dropper = group.share(|| {
         Dropper::attach(at.device()?, FramePlan::MARK, frames::mode(job))
@@ -95,17 +98,12 @@ impl Rx for Dropping {
         let Count { frames, bytes } = self.seen;
         let dropped_as_asked = if self.in_driver { frames } else { 0 };
         let hops = Hops { received: frames, dropped_as_asked, ..Hops::default() };
-        let mut account = Account { hops, ..Account::default() };
-        account.ledger.enter(Manner::Discarded, bytes, frames, "dropped by an XDP program");
-        Ok(account)
+        let source = "dropped by an XDP program";
+        Ok(Account { hops, ..Account::of(Manner::Discarded, bytes, frames, source) })
     }
 }
 
-fn check_tx(job: &HalfConfig, _: &Facts) -> Support {
-    frames::of_one_size(job, LIVE.name)
-}
-
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
     let all = frames::plan(job)?.all(connection.index());
     let frame = all.first().map(Vec::as_slice).unwrap_or_default();
@@ -141,10 +139,6 @@ impl Tx for Generator {
         &["bpf"]
     }
 
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.send_at_most(self.repeat, recorder).map(drop)
-    }
-
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.at.check()?;
         let count = most.min(self.repeat);
@@ -168,10 +162,7 @@ impl Tx for Generator {
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         // Of what a tap does not take, it reports 16 times too few.
         let hops = Hops { offered: self.made, drops_untold: self.is_tap, ..Hops::default() };
-        let mut account = Account { hops, ..Account::default() };
-        let source = "XDP live frames: made in the kernel";
-        account.ledger.enter(Manner::Unknown, self.made * self.size, self.calls, source);
-        account.ledger.mode = "made in the kernel".into();
-        Ok(account)
+        let (bytes, source) = (self.made * self.size, "XDP live frames: made in the kernel");
+        Ok(frames::made_in_kernel(hops, bytes, self.calls, source))
     }
 }

@@ -2,8 +2,9 @@
 //! Documentation/networking/msg_zerocopy.rst): the loop, and the account of what
 //! is still lent. Where the bytes are is up to the path: [`Payload`].
 
+use super::Sum;
 use crate::connection::Flow;
-use crate::workload::{Account, Recorder};
+use crate::workload::{Account, Recorder, Tx};
 use bytepath_record::{COMPLETED_AS_COPIED, Fault, Ledger, Manner};
 use bytepath_sys::errqueue::{self, Completion};
 use bytepath_sys::tcp::{self, Ready};
@@ -21,7 +22,10 @@ const SMALLEST: usize = 4096;
 pub(super) const COMPLETIONS: Duration = Duration::from_secs(2);
 
 /// One message, in whichever memory.
-pub(super) trait Payload: Send {
+pub(super) trait Payload: Send + Sized {
+    /// Names of the calls, those of the engine after its own.
+    const CALLS: &'static [&'static str];
+
     /// Bytes of the message.
     fn len(&self) -> usize;
 
@@ -34,6 +38,14 @@ pub(super) trait Payload: Send {
 
     /// What helps when the kernel has no memory for even the smallest send.
     const REMEDY: &'static str;
+
+    /// See [`Tx::witness`].
+    fn witness(sender: &mut ZerocopySender<Self>) -> Result<(), Fault>;
+
+    /// Called before the first turn.
+    fn begin(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 /// Slots of the calls that the engine makes: [`Payload`]'s own first.
@@ -43,8 +55,8 @@ const POLL: usize = 2;
 
 /// Sends one message repeatedly.
 pub(super) struct ZerocopySender<P> {
-    flow: Flow,
-    payload: P,
+    pub flow: Flow,
+    pub payload: P,
     /// Most bytes of one send; less than the message once the kernel has
     /// refused to pin more.
     piece: usize,
@@ -77,14 +89,6 @@ impl<P: Payload> ZerocopySender<P> {
         })
     }
 
-    pub(super) fn flow(&self) -> &Flow {
-        &self.flow
-    }
-
-    pub(super) fn payload_mut(&mut self) -> &mut P {
-        &mut self.payload
-    }
-
     /// Sends a page that is not of the stream, by `send` from an offset on.
     pub(super) fn send_aside(
         &mut self,
@@ -107,39 +111,6 @@ impl<P: Payload> ZerocopySender<P> {
             }
         }
         Ok(())
-    }
-
-    /// One turn: sends what comes next of the message, after a look at the error queue
-    /// where that is due.
-    #[inline]
-    pub(super) fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        if self.unreaped >= self.reap || self.in_flight.is_full() {
-            self.reap(recorder)?;
-            self.unreaped = 0;
-            if self.in_flight.is_full() {
-                return self.await_completion(recorder);
-            }
-        }
-        let (at, end) = (self.at, self.payload.len().min(self.at + self.piece));
-        let (payload, flow) = (&self.payload, &self.flow);
-        match recorder.timed(SEND, || payload.send(flow, at, end - at)) {
-            Ok(n) => {
-                self.in_flight.sent(n as u64);
-                recorder.moved(n);
-                self.unreaped += 1;
-                self.at = if at + n == self.payload.len() { 0 } else { at + n };
-            }
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) if no_memory(&e) => self.make_room(recorder, &e)?,
-            Err(e) => return Err(self.flow.fault(P::CALL, &e)),
-        }
-        Ok(())
-    }
-
-    /// Waits for the kernel to give everything back.
-    pub(super) fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        self.await_all(recorder)?;
-        Ok(self.sums())
     }
 
     /// Takes all completions that are there.
@@ -190,12 +161,7 @@ impl<P: Payload> ZerocopySender<P> {
             ready = tcp::wait(fd, Ready::RDHUP, None)?;
             Ok(0)
         });
-        match polled {
-            Err(e) if e.kind() != ErrorKind::Interrupted => {
-                return Err(self.flow.fault("poll", &e));
-            }
-            _ => {}
-        }
+        self.flow.completed("poll", polled)?;
         let before = self.in_flight.len();
         self.reap(recorder)?;
         if self.in_flight.len() == before && ready.intersects(Ready::RDHUP | Ready::HUP) {
@@ -245,11 +211,58 @@ impl<P: Payload> ZerocopySender<P> {
     }
 }
 
+impl<P: Payload> Tx for ZerocopySender<P> {
+    fn calls(&self) -> &'static [&'static str] {
+        P::CALLS
+    }
+
+    fn witness(&mut self) -> Result<(), Fault> {
+        P::witness(self)
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.payload.begin()
+    }
+
+    /// Looks at the error queue first where that is due.
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        if self.unreaped >= self.reap || self.in_flight.is_full() {
+            self.reap(recorder)?;
+            self.unreaped = 0;
+            if self.in_flight.is_full() {
+                return self.await_completion(recorder);
+            }
+        }
+        let (at, end) = (self.at, self.payload.len().min(self.at + self.piece));
+        let (payload, flow) = (&self.payload, &self.flow);
+        match recorder.timed(SEND, || payload.send(flow, at, end - at)) {
+            Ok(n) => {
+                self.in_flight.sent(n as u64);
+                recorder.moved(n);
+                self.unreaped += 1;
+                self.at = if at + n == self.payload.len() { 0 } else { at + n };
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if no_memory(&e) => self.make_room(recorder, &e)?,
+            Err(e) => return Err(self.flow.fault(P::CALL, &e)),
+        }
+        Ok(())
+    }
+
+    /// Waits for the kernel to give everything back.
+    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
+        self.await_all(recorder)?;
+        Ok(self.sums())
+    }
+}
+
 fn no_memory(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
 /// Sends without completion, by number, and the sums of those with one.
+#[derive(Default)]
 struct InFlight {
     slots: Box<[Option<u64>]>,
     oldest: u32,
@@ -258,21 +271,9 @@ struct InFlight {
     not_copied: Sum,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    bytes: u64,
-    sends: u64,
-}
-
 impl InFlight {
     fn new() -> Self {
-        InFlight {
-            slots: vec![None; WINDOW].into_boxed_slice(),
-            oldest: 0,
-            next: 0,
-            copied: Sum::default(),
-            not_copied: Sum::default(),
-        }
+        InFlight { slots: vec![None; WINDOW].into(), ..InFlight::default() }
     }
 
     #[inline]
@@ -307,7 +308,7 @@ impl InFlight {
             let slot = self.oldest.wrapping_add(offset) as usize % WINDOW;
             if let Some(bytes) = self.slots[slot].take() {
                 sum.bytes += bytes;
-                sum.sends += u64::from(bytes > 0);
+                sum.events += u64::from(bytes > 0);
             }
         }
         while !self.is_empty() && self.slots[self.oldest as usize % WINDOW].is_none() {
@@ -316,11 +317,9 @@ impl InFlight {
     }
 
     fn enter(&self, ledger: &mut Ledger) {
-        let (copied, not_copied) = (self.copied, self.not_copied);
-        let [source, _] = COMPLETED_AS_COPIED;
-        ledger.enter(Manner::Copied, copied.bytes, copied.sends, source);
+        self.copied.report(ledger, Manner::Copied, COMPLETED_AS_COPIED[0]);
         let source = "MSG_ZEROCOPY completion without COPIED";
-        ledger.enter(Manner::NotCopied, not_copied.bytes, not_copied.sends, source);
+        self.not_copied.report(ledger, Manner::NotCopied, source);
         let lost = self.slots.iter().flatten().filter(|bytes| **bytes > 0);
         let (bytes, sends) = lost.fold((0, 0), |(b, n), bytes| (b + bytes, n + 1));
         ledger.enter(Manner::Unknown, bytes, sends, "MSG_ZEROCOPY without a completion");
@@ -342,13 +341,13 @@ mod tests {
             f.sent(bytes);
         }
         f.complete(done(0, 1, true));
-        assert_eq!((f.len(), f.copied), (3, Sum { bytes: 100, sends: 1 }));
+        assert_eq!((f.len(), f.copied), (3, Sum { bytes: 100, events: 1 }));
         // Out of order, repeated, and beyond what was sent.
         f.complete(done(3, 3, false));
         f.complete(done(3, 3, false));
         f.complete(done(0, 1, true));
         f.complete(done(7, 9, true));
-        assert_eq!((f.len(), f.not_copied), (3, Sum { bytes: 300, sends: 1 }));
+        assert_eq!((f.len(), f.not_copied), (3, Sum { bytes: 300, events: 1 }));
         f.complete(done(2, 2, true));
         assert_eq!(f.len(), 1);
         let mut ledger = Ledger::default();

@@ -1,8 +1,8 @@
 //! What a workload is, and an actor of it: one end of one flow.
 
-use super::mover::{Account, HalfConfig, Rx, Tx};
+use super::mover::{HalfConfig, Rx, Tx};
 use super::recorder::Recorder;
-use super::tally::TallyEnd;
+use super::tally::FlowEnd;
 use crate::connection::Connection;
 use bytepath_record::{
     Cell, Fault, FaultKind, Hops, OptionSpec, Protocol, Role, RoleRecord, Tls, Work,
@@ -10,88 +10,63 @@ use bytepath_record::{
 use std::sync::Arc;
 
 /// Something to do between two hosts.
-pub trait Workload: Sync {
+pub struct Workload {
     /// Name in the catalogue, as the user types it.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// One line: who does what.
-    fn summary(&self) -> &'static str;
-
+    pub summary: &'static str,
     /// What can be set of it.
-    fn options(&self) -> &'static [OptionSpec] {
-        &[]
-    }
-
+    pub options: &'static [OptionSpec],
     /// What is counted; its terms name the actors, too.
-    fn work(&self) -> Work;
-
+    pub work: Work,
     /// Which halves of the path an actor needs, open before anything moves.
-    fn halves(&self, role: Role) -> &'static [Direction];
-
+    pub halves: fn(Role) -> &'static [Direction],
     /// The job of one half at one actor.
-    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> HalfConfig;
-
+    pub job: fn(&Cell, Role, Direction) -> HalfConfig,
     /// What its connections have to speak.
-    fn protocol(&self, cell: &Cell) -> Protocol {
-        cell.stream.protocol
-    }
+    pub protocol: fn(&Cell) -> Protocol,
+    /// Whether the cells of a block may take turns in slices of a fraction of a second.
+    /// What one measures by single events needs whole trials.
+    pub suits_slices: bool,
+    /// Whether it ends once it has done a requested amount, and not when the study's
+    /// window does: that is its window then, without a warm-up.
+    pub ends_by_itself: fn(&Cell) -> bool,
+    /// Refuses a cell whose values do not fit together.
+    pub check: fn(&Cell) -> Result<(), Fault>,
+    /// Play the sender's and the receiver's actor of one flow, from the first byte until everything is accounted
+    /// for. The loops allocate nothing and lock nothing.
+    pub play: [fn(Actor) -> Result<FlowEnd, Fault>; 2],
+    /// What must agree at the end: the records of both roles, and the hops of frames, all ends
+    /// added up.
+    pub settle: fn([&RoleRecord; 2], Option<&Hops>) -> Result<(), Fault>,
+}
 
-    /// Whose count and window are the trial's.
-    fn counted_by(&self) -> Role {
-        self.work().counted_by()
-    }
-
+impl Workload {
     /// Whether the first flow's sender shows a witness page before anything else moves.
     /// Nothing acknowledges a datagram, and what the program encrypts is not the
     /// page.
-    fn has_witness(&self, cell: &Cell) -> bool {
-        self.protocol(cell) == Protocol::Tcp && cell.stream.tls != Tls::User
+    pub fn has_witness(&self, cell: &Cell) -> bool {
+        (self.protocol)(cell) == Protocol::Tcp && cell.stream.tls != Tls::User
     }
+}
 
-    /// Whether the cells of a block may take turns in slices of a fraction of a second.
-    /// What one measures by single events needs whole trials.
-    fn suits_slices(&self) -> bool {
-        true
+/// The halves of a workload whose sender only sends.
+pub(super) fn one_way(role: Role) -> &'static [Direction] {
+    match role {
+        Role::Sender => &[Direction::Send],
+        Role::Receiver => &[Direction::Receive],
     }
+}
 
-    /// Whether it ends once it has done a requested amount, and not when the study's
-    /// window does: that is its window then, without a warm-up.
-    fn ends_by_itself(&self, cell: &Cell) -> bool {
-        let _ = cell;
-        false
+/// Both ends have to report the same number of bytes.
+pub(super) fn same_bytes(work: Work, ends: [&RoleRecord; 2]) -> Result<(), Fault> {
+    let [sent, got] = ends.map(|end| end.total_bytes);
+    if sent == got {
+        return Ok(());
     }
-
-    /// Refuses a cell whose values do not fit together.
-    fn check(&self, cell: &Cell) -> Result<(), Fault> {
-        let _ = cell;
-        Ok(())
-    }
-
-    /// Plays an actor of one flow, from the first byte until everything is accounted
-    /// for. The loops allocate nothing and lock nothing.
-    fn play(&self, actor: Actor) -> Result<FlowEnd, Fault>;
-
-    /// What must agree at the end. `hops` are those of frames, all ends added up.
-    fn settle(
-        &self,
-        sender: &RoleRecord,
-        receiver: &RoleRecord,
-        hops: Option<&Hops>,
-    ) -> Result<(), Fault> {
-        let _ = hops;
-        if sender.total_bytes == receiver.total_bytes {
-            return Ok(());
-        }
-        let (sent, got) = (sender.total_bytes, receiver.total_bytes);
-        Err(Fault::new(
-            FaultKind::Corrupt,
-            format!(
-                "the {} moved {sent} bytes and the {} {got}",
-                self.work().actor(Role::Sender),
-                self.work().actor(Role::Receiver)
-            ),
-        ))
-    }
+    let [sender, receiver] = work.terms().actors;
+    let text = format!("the {sender} moved {sent} bytes and the {receiver} {got}");
+    Err(Fault::new(FaultKind::Corrupt, text))
 }
 
 /// Which way a half of a path moves bytes.
@@ -139,14 +114,4 @@ impl Actor {
 fn not_opened(direction: Direction) -> Fault {
     let text = format!("the half that has to {direction:?} is not open");
     Fault::new(FaultKind::System, text).remedy("report this as a bug")
-}
-
-/// What an actor knows at the end of its flow.
-#[derive(Clone, Debug)]
-pub struct FlowEnd {
-    /// The account of its movers.
-    pub account: Account,
-    /// Bytes that went through this end, either way.
-    pub bytes: u64,
-    pub tally: TallyEnd,
 }

@@ -5,14 +5,14 @@ use super::{packets, rr, stream};
 use bytepath_record::{Cell, Fault, FaultKind};
 
 /// Every workload; the first is meant where none is named.
-pub static CATALOG: &[&dyn Workload] = &[&stream::Stream, &rr::RequestResponse, &packets::Packets];
+pub static CATALOG: &[&Workload] = &[&stream::WORKLOAD, &rr::WORKLOAD, &packets::WORKLOAD];
 
 /// The workload of a cell.
-pub fn of(cell: &Cell) -> Result<&'static dyn Workload, Fault> {
+pub fn of(cell: &Cell) -> Result<&'static Workload, Fault> {
     let name = &cell.workload.name;
-    let known = CATALOG.iter().copied().find(|workload| workload.name() == name);
+    let known = CATALOG.iter().copied().find(|workload| workload.name == name);
     known.ok_or_else(|| {
-        let names: Vec<&str> = CATALOG.iter().map(|workload| workload.name()).collect();
+        let names: Vec<&str> = CATALOG.iter().map(|workload| workload.name).collect();
         Fault::new(FaultKind::Usage, format!("there is no workload '{name}'"))
             .remedy(format!("choose one of {}", names.join(", ")))
     })

@@ -4,8 +4,9 @@
 
 use super::{Gate, Phase};
 use crate::connection::Connection;
+use crate::connection::ports::unspecified;
 use bytepath_record::{Cell, Fault, Reading, Role, Scope, Unit};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -52,11 +53,7 @@ impl Load {
             .map_err(|fault| fault.remedy("receive by the kernel's TCP, or leave load at none"))?;
         let peer = kernel.peer()?;
         let failed = |e| Fault::system(format!("a UDP socket towards {}", peer.ip()), &e);
-        let any: IpAddr = match peer.ip() {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = UdpSocket::bind((any, 0)).map_err(failed)?;
+        let socket = UdpSocket::bind((unspecified(peer.ip()), 0)).map_err(failed)?;
         socket.connect(SocketAddr::new(peer.ip(), DISCARD)).map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();

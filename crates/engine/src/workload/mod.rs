@@ -4,9 +4,8 @@
 //! A workload owns the loop. It names which halves of a path each of its actors opens and with which
 //! job, and plays the actor of one flow, on a thread of its own in an agent: turn by turn it has the
 //! movers ([`Tx`], [`Rx`]) move bytes, which enter them in the [`Recorder`]. That reads the phase from
-//! the [`Gate`], by which the agent's control thread starts and ends the window, and counts in a
-//! [`Tally`]. At the end there is one [`FlowEnd`]: the movers' account of the whole stream and the
-//! tally of the window.
+//! the [`Gate`], by which the agent's control thread starts and ends the window. At the end there is one [`FlowEnd`]: the movers' account of the whole stream and the
+//! counts of the window.
 //!
 //! How the bytes move is up to the path, how the ends met to the connection, and where actors run to
 //! the testbed. The loops allocate nothing and take no lock.
@@ -25,7 +24,7 @@ mod rr;
 mod stream;
 mod tally;
 
-pub use actor::{Actor, Direction, FlowEnd, Workload};
+pub use actor::{Actor, Direction, Workload};
 pub use catalog::{CATALOG, of};
 pub use frames::{FrameInspector, FramePlan};
 pub use gate::{Gate, Phase, Progress};
@@ -34,7 +33,7 @@ pub use mover::{Account, Group, HalfConfig, Rx, Tx};
 pub use packets::{QUIET, share};
 pub use payload::{PATTERN_PERIOD, Pattern, Toucher};
 pub use recorder::{Detail, Recorder};
-pub use tally::{CallStats, Edge, Tally, TallyEnd, Window};
+pub use tally::{CallStats, Edge, FlowEnd, Window};
 
 // Files that tests run with loom's atomics and locks name these by `super::sync`.
 use std::sync;

@@ -34,10 +34,15 @@ pub trait Tx: Send {
     /// message, from its start again after its end, and never more than
     /// [`HalfConfig::batch`] messages. May return without having sent anything (an interrupted
     /// call, completions that had to be taken first).
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault>;
+    /// Each mover has this or [`Tx::send_at_most`], from which the other follows.
+    #[inline]
+    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
+        self.send_at_most(u64::MAX, recorder).map(drop)
+    }
 
     /// The same of at most this many units of what its recorder counts; a mover of bytes may
-    /// send more. Gives how many it tried to send.
+    /// send more. Returns how many it tried to send.
+    #[inline]
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         let (_, before) = (most, recorder.total());
         self.send(recorder)?;

@@ -1,6 +1,7 @@
 //! `packets`: a generator sends frames to a device, a sink receives them, and every
 //! frame must be accounted for: received, dropped at a named place, or queued.
 
+use super::actor::one_way;
 use super::{Actor, Direction, FlowEnd, FramePlan, HalfConfig, Phase, Recorder, Tx, Workload};
 use bytepath_record::{
     Cell, Fault, FaultKind, Hops, LinkSettings, OptionKind, OptionSpec, Protocol, Role, RoleRecord,
@@ -9,7 +10,20 @@ use bytepath_record::{
 use bytepath_sys::clock;
 use std::time::Duration;
 
-pub(super) struct Packets;
+pub(super) static WORKLOAD: Workload = Workload {
+    name: "packets",
+    summary: "a generator sends frames, a sink receives them: packets, losses by place, cost per packet",
+    options: OPTIONS,
+    work: Work::Packets,
+    halves: one_way,
+    job,
+    protocol: |_| Protocol::Frames,
+    suits_slices: false,
+    ends_by_itself: |cell| cell.workload.options.number("count").is_some(),
+    check,
+    play: [generate, take],
+    settle,
+};
 
 /// How long a sink waits for a frame before it reports that none came.
 pub const QUIET: Duration = Duration::from_millis(10);
@@ -36,81 +50,37 @@ const OPTIONS: &[OptionSpec] = &[
         .help("frames from all generators together after which the trial ends; auto: ends by time"),
 ];
 
-impl Workload for Packets {
-    fn name(&self) -> &'static str {
-        "packets"
+fn job(cell: &Cell, role: Role, _: Direction) -> HalfConfig {
+    // A cell with other frames is refused before the study.
+    let frames = plan(cell).ok();
+    let largest = frames.as_ref().map_or(0, FramePlan::largest).into();
+    HalfConfig {
+        message_size: largest,
+        read_size: largest,
+        read_memory: largest,
+        batch: frames.as_ref().map_or(1, |frames| frames.burst),
+        protocol: Protocol::Frames,
+        frames,
+        ..HalfConfig::stream(cell, role)
     }
+}
 
-    fn summary(&self) -> &'static str {
-        "a generator sends frames, a sink receives them: packets, losses by place, cost per packet"
+fn check(cell: &Cell) -> Result<(), Fault> {
+    let largest = plan(cell)?.largest();
+    let LinkSettings { mtu, .. } = cell.link;
+    if largest > mtu + 14 {
+        let text = format!("a frame of {largest} bytes does not fit an MTU of {mtu}");
+        let remedy = format!("choose frames of at most {} bytes, or a larger mtu", mtu + 14);
+        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
     }
+    Ok(())
+}
 
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn work(&self) -> Work {
-        Work::Packets
-    }
-
-    fn halves(&self, role: Role) -> &'static [Direction] {
-        match role {
-            Role::Sender => &[Direction::Send],
-            Role::Receiver => &[Direction::Receive],
-        }
-    }
-
-    fn job(&self, cell: &Cell, role: Role, _: Direction) -> HalfConfig {
-        // A cell with other frames is refused before the study.
-        let frames = plan(cell).ok();
-        let largest = frames.as_ref().map_or(0, FramePlan::largest).into();
-        HalfConfig {
-            message_size: largest,
-            read_size: largest,
-            read_memory: largest,
-            batch: frames.as_ref().map_or(1, |frames| frames.burst),
-            protocol: Protocol::Frames,
-            frames,
-            ..HalfConfig::stream(cell, role)
-        }
-    }
-
-    fn protocol(&self, _: &Cell) -> Protocol {
-        Protocol::Frames
-    }
-
-    fn suits_slices(&self) -> bool {
-        false
-    }
-
-    fn ends_by_itself(&self, cell: &Cell) -> bool {
-        cell.workload.options.number("count").is_some()
-    }
-
-    fn check(&self, cell: &Cell) -> Result<(), Fault> {
-        let largest = plan(cell)?.largest();
-        let LinkSettings { mtu, .. } = cell.link;
-        if largest > mtu + 14 {
-            let text = format!("a frame of {largest} bytes does not fit an MTU of {mtu}");
-            let remedy = format!("choose frames of at most {} bytes, or a larger mtu", mtu + 14);
-            return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
-        }
-        Ok(())
-    }
-
-    fn play(&self, actor: Actor) -> Result<FlowEnd, Fault> {
-        match actor.role {
-            Role::Sender => generate(actor),
-            Role::Receiver => take(actor),
-        }
-    }
-
-    /// Every frame has to be found again.
-    fn settle(&self, _: &RoleRecord, _: &RoleRecord, hops: Option<&Hops>) -> Result<(), Fault> {
-        match hops.copied().unwrap_or_default() {
-            hops if hops.unaccounted() == 0 => Ok(()),
-            hops => Err(does_not_close(&hops)),
-        }
+/// Every frame has to be found again.
+fn settle(_: [&RoleRecord; 2], hops: Option<&Hops>) -> Result<(), Fault> {
+    match hops.copied().unwrap_or_default() {
+        hops if hops.unaccounted() == 0 => Ok(()),
+        hops => Err(does_not_close(&hops)),
     }
 }
 
@@ -161,7 +131,7 @@ fn generate(mut actor: Actor) -> Result<FlowEnd, Fault> {
     }
     let account = tx.account(&mut recorder)?;
     let bytes = account.ledger.delivered;
-    Ok(FlowEnd { account, bytes, tally: recorder.finish(tx.calls()) })
+    Ok(FlowEnd { account, bytes, ..recorder.finish(tx.calls()) })
 }
 
 /// The part of a number that one of several flows has: all parts add up to it.
@@ -212,7 +182,7 @@ fn take(mut actor: Actor) -> Result<FlowEnd, Fault> {
     }
     let account = rx.account(&mut recorder)?;
     let bytes = account.ledger.delivered;
-    Ok(FlowEnd { account, bytes, tally: recorder.finish(rx.calls()) })
+    Ok(FlowEnd { account, bytes, ..recorder.finish(rx.calls()) })
 }
 
 #[cfg(test)]
@@ -230,11 +200,11 @@ mod tests {
 
     #[test]
     fn refuses_frames_larger_than_mtu() {
-        Packets.check(&cell("60-1514")).unwrap();
-        let fault = Packets.check(&cell("1515")).unwrap_err();
+        check(&cell("60-1514")).unwrap();
+        let fault = check(&cell("1515")).unwrap_err();
         assert!(fault.message.contains("does not fit an MTU of 1500"), "{fault}");
-        assert!(Packets.check(&cell("huge")).is_err());
-        let job = Packets.job(&cell("60-1514"), Role::Sender, Direction::Send);
+        assert!(check(&cell("huge")).is_err());
+        let job = job(&cell("60-1514"), Role::Sender, Direction::Send);
         assert!(job.message_size > 1400 && job.frames.is_some());
     }
 

@@ -1,9 +1,11 @@
-//! What a mover records its progress in: the tally, read against the clock and
-//! controlled by the gate.
+//! What a mover records its progress in, read against the clock and controlled by the gate. All
+//! memory is allocated before the stream starts.
 
-use super::tally::Edge;
-use super::{Gate, Phase, Progress, Tally, TallyEnd};
+use super::tally::{CallStats, Edge, FlowEnd, SIZES, SLOTS, Window, histogram};
+use super::{Gate, Phase, Progress};
+use bytepath_record::{FragmentCounts, Latency};
 use bytepath_sys::clock;
+use hdrhistogram::Histogram;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,26 +13,49 @@ use std::time::Duration;
 /// How long an engine that is done sleeps before it looks at the gate again.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A mover's view of its trial. Its methods take no lock and no memory.
+/// A mover's view of its trial, and what it counts. Its methods take no lock and no memory.
 #[derive(Debug)]
 pub struct Recorder {
     /// Whether this end sleeps while another cell has its turn.
     holds: bool,
     gate: Arc<Gate>,
     progress: Arc<Progress>,
-    tally: Tally,
+    /// The phase that this engine has noticed.
+    phase: Phase,
+    total: u64,
+    /// Where the window began, and the total at that moment.
+    begin: Option<(Edge, u64)>,
+    window: Window,
+    detail: Detail,
+    calls: [CallStats; SLOTS],
+    sizes: Histogram<u64>,
+    fragments: FragmentCounts,
+    latency: Option<Histogram<u64>>,
 }
 
 impl Recorder {
     /// A recorder of one end of one flow. `holds` is for ends that act of their own
-    /// accord, `detailed` switches the system-call table and the size distribution on.
-    pub fn new(holds: bool, gate: Arc<Gate>, progress: Arc<Progress>, detailed: Detail) -> Self {
-        Recorder { holds, gate, progress, tally: Tally::new(detailed) }
+    /// accord, `detail` switches the system-call table and the size distribution on.
+    pub fn new(holds: bool, gate: Arc<Gate>, progress: Arc<Progress>, detail: Detail) -> Self {
+        Recorder {
+            holds,
+            gate,
+            progress,
+            phase: Phase::WarmUp,
+            total: 0,
+            begin: None,
+            window: Window::default(),
+            detail,
+            calls: [CallStats::default(); SLOTS],
+            sizes: histogram(SIZES),
+            fragments: FragmentCounts::default(),
+            latency: None,
+        }
     }
 
     /// The same, which enters how long each exchange takes, too.
     pub fn with_latency(self) -> Self {
-        Recorder { tally: self.tally.with_latency(), ..self }
+        Recorder { latency: Some(histogram(Latency::BOUNDS)), ..self }
     }
 
     /// What steers it, for a thread that helps.
@@ -41,16 +66,15 @@ impl Recorder {
     /// Another recorder of the same flow, whose counts are not read before its end: for
     /// workloads that move bytes both ways and count something else.
     pub fn companion(&self) -> Recorder {
-        Recorder::new(false, self.gate.clone(), Arc::default(), self.tally.detail())
+        Recorder::new(false, self.gate.clone(), Arc::default(), self.detail)
     }
 
     /// The phase; to be checked once per turn of the loop. An end that holds sleeps in
-    /// here, and never sees [`Phase::Hold`]; the other continues with what is still under
-    /// way.
+    /// here, and never sees [`Phase::Hold`]; the other continues with what is still in flight.
     #[inline(always)]
     pub fn phase(&mut self) -> Phase {
         let phase = self.gate.phase();
-        if phase as u32 == self.tally.phase() as u32 {
+        if phase as u32 == self.phase as u32 {
             return phase;
         }
         self.turn(phase)
@@ -58,14 +82,34 @@ impl Recorder {
 
     #[cold]
     fn turn(&mut self, mut phase: Phase) -> Phase {
-        self.tally.turn(phase, Edge::now());
-        self.progress.notice(phase);
+        self.enter_phase(phase, Edge::now());
         if phase == Phase::Hold && self.holds {
             phase = self.gate.wait();
-            self.tally.turn(phase, Edge::now());
-            self.progress.notice(phase);
+            self.enter_phase(phase, Edge::now());
         }
         phase
+    }
+
+    /// The engine has noticed a new phase at this moment. A window that came and went
+    /// between two looks is not counted.
+    fn enter_phase(&mut self, phase: Phase, now: Edge) {
+        if let Some((edge, total)) = self.begin.take() {
+            self.window.count += self.total - total;
+            self.window.nanoseconds += now.nanoseconds.saturating_sub(edge.nanoseconds);
+            self.window.ticks += now.ticks.saturating_sub(edge.ticks);
+            self.window.run += now.run.saturating_sub(edge.run);
+        }
+        if phase == Phase::Window {
+            self.begin = Some((now, self.total));
+        }
+        self.phase = phase;
+        self.progress.notice(phase);
+    }
+
+    /// Whether the window is open.
+    #[inline(always)]
+    fn counting(&self) -> bool {
+        self.phase as u32 == Phase::Window as u32
     }
 
     /// Makes a system call and enters it under a slot of the mover's calls. The value
@@ -77,56 +121,63 @@ impl Recorder {
         slot: usize,
         call: impl FnOnce() -> io::Result<usize>,
     ) -> io::Result<usize> {
-        if !self.tally.timing() {
+        if !(self.detail.calls && self.counting()) {
             return call();
         }
         let begin = clock::now();
         let result = call();
         let moved = result.as_ref().ok().map(|n| *n as u64);
-        self.tally.call(slot, clock::now().saturating_sub(begin), moved);
+        self.calls[slot].enter(clock::now().saturating_sub(begin), moved);
         result
     }
 
     /// So much more was done: bytes through this end, or exchanges.
     #[inline(always)]
     pub fn moved(&mut self, count: usize) {
-        let total = self.tally.moved(count as u64);
-        self.progress.publish(total);
+        self.total += count as u64;
+        self.progress.publish(self.total);
     }
 
     /// The application was handed a piece of this size at once.
     #[inline(always)]
     pub fn piece(&mut self, bytes: usize) {
-        self.tally.piece(bytes as u64);
+        if self.detail.sizes && self.counting() {
+            self.sizes.saturating_record(bytes.max(1) as u64);
+        }
     }
 
     /// A receive brought this many fragments in device memory, after which `held`
     /// tokens were held; `freed` if they were returned at once.
     #[inline(always)]
     pub fn fragments(&mut self, fragments: u64, held: u64, freed: bool) {
-        self.tally.fragments(fragments, held, freed);
+        if self.detail.sizes && self.counting() {
+            self.fragments.enter(fragments, held, freed);
+        }
     }
 
     /// An exchange took this many nanoseconds.
     #[inline(always)]
     pub fn latency(&mut self, nanoseconds: u64) {
-        self.tally.latency(nanoseconds);
+        if self.counting()
+            && let Some(latency) = &mut self.latency
+        {
+            latency.saturating_record(nanoseconds.max(1));
+        }
     }
 
     /// The total so far.
     #[inline(always)]
     pub fn total(&self) -> u64 {
-        self.tally.total()
+        self.total
     }
 
     /// Closes the window, if it is open, where a workload ends by itself; the engine waits
     /// on, so that its thread can be looked at, until the control thread has noticed.
     pub fn close_window(&mut self) {
-        if self.tally.phase() != Phase::Window {
+        if self.phase != Phase::Window {
             return;
         }
-        self.tally.turn(Phase::Drain, Edge::now());
-        self.progress.notice(Phase::Drain);
+        self.enter_phase(Phase::Drain, Edge::now());
         while self.gate.phase() == Phase::Window {
             std::thread::sleep(NAP);
         }
@@ -134,13 +185,28 @@ impl Recorder {
 
     /// The sums, after the loop has ended; `calls` are the names of the slots. Notices a
     /// phase that changed after the last look.
-    pub fn finish(mut self, calls: &[&'static str]) -> TallyEnd {
+    pub fn finish(mut self, calls: &[&'static str]) -> FlowEnd {
         self.phase();
-        self.tally.end(calls)
+        self.end(calls)
+    }
+
+    fn end(self, calls: &[&'static str]) -> FlowEnd {
+        FlowEnd {
+            total: self.total,
+            window: self.window,
+            calls: calls.iter().copied().zip(self.calls).collect(),
+            sizes: self.sizes,
+            fragments: self.fragments,
+            latency: self.latency.map(|times| {
+                let recorded = times.iter_recorded();
+                Latency::of(recorded.map(|b| (b.value_iterated_to(), b.count_at_value())))
+            }),
+            ..FlowEnd::default()
+        }
     }
 }
 
-/// What is counted besides bytes, each at a price.
+/// Optional counters; each adds overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
     /// Each system call is timed.
@@ -151,4 +217,91 @@ pub struct Detail {
 
 impl Detail {
     pub const ALL: Detail = Detail { calls: true, sizes: true };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorder(detail: Detail) -> Recorder {
+        Recorder::new(false, Arc::default(), Arc::default(), detail)
+    }
+
+    /// A moment, with ticks of half a nanosecond, of a thread that runs a tenth of the time.
+    fn at(nanoseconds: u64) -> Edge {
+        Edge { nanoseconds, ticks: 2 * nanoseconds, run: nanoseconds / 10 }
+    }
+
+    fn window(count: u64, nanoseconds: u64) -> Window {
+        Window { count, nanoseconds, ticks: 2 * nanoseconds, run: nanoseconds / 10 }
+    }
+
+    #[test]
+    fn counts_only_the_window() {
+        let mut t = recorder(Detail::ALL);
+        t.moved(100);
+        t.piece(100);
+        t.enter_phase(Phase::Window, at(1000));
+        t.moved(50);
+        t.piece(50);
+        t.moved(30);
+        t.piece(30);
+        t.enter_phase(Phase::Drain, at(3000));
+        t.moved(7);
+        t.piece(7);
+        t.enter_phase(Phase::Stop, at(4000));
+        let end = t.end(&[]);
+        assert_eq!((end.total, end.window), (187, window(80, 2000)));
+        let sizes = end.size_distribution();
+        assert_eq!((sizes.count, sizes.min, sizes.max), (2, 30, 50));
+    }
+
+    #[test]
+    fn unnoticed_window_counts_nothing() {
+        let mut t = recorder(Detail::ALL);
+        t.moved(100);
+        t.enter_phase(Phase::Stop, at(4000));
+        let end = t.end(&[]);
+        assert_eq!(end.window, Window::default());
+    }
+
+    #[test]
+    fn windows_add_up() {
+        let mut t = recorder(Detail::ALL);
+        for (begin, bytes) in [(1000, 10), (5000, 20)] {
+            t.enter_phase(Phase::Window, at(begin));
+            t.moved(bytes);
+            t.enter_phase(Phase::Drain, at(begin + 100));
+            t.moved(1);
+            t.enter_phase(Phase::WarmUp, at(begin + 200));
+        }
+        let end = t.end(&[]);
+        assert_eq!((end.total, end.window), (32, window(30, 200)));
+    }
+
+    #[test]
+    fn calibrates_ticks_by_window() {
+        let mut t = recorder(Detail { calls: true, sizes: false });
+        t.enter_phase(Phase::Window, at(1000));
+        t.calls[0].enter(200, Some(1));
+        t.piece(1);
+        t.enter_phase(Phase::Drain, at(2000));
+        let end = t.end(&["recv"]);
+        let rows = end.rows();
+        assert_eq!((rows.len(), rows[0].name.as_str()), (1, "recv"));
+        assert!((rows[0].total - 100e-9).abs() < 1e-15, "{}", rows[0].total);
+        assert_eq!(end.size_distribution().count, 0, "sizes were not requested");
+    }
+
+    #[test]
+    fn records_latency_in_window() {
+        let mut t = recorder(Detail::default()).with_latency();
+        t.latency(5);
+        t.enter_phase(Phase::Window, at(0));
+        t.latency(1000);
+        t.enter_phase(Phase::Drain, at(10));
+        let latency = t.end(&[]).latency.unwrap();
+        assert_eq!(latency.count(), 1);
+        assert!((latency.max().unwrap() - 1e-6).abs() < 1e-12, "{latency:?}");
+    }
 }

@@ -6,6 +6,7 @@
 //! an exchange is timed from the moment at which it was due, so that a stall is seen by all
 //! requests it delays and not by one (no coordinated omission).
 
+use super::actor::same_bytes;
 use super::{Account, Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Rx, Tx, Workload};
 use bytepath_record::unit::bytes;
 use bytepath_record::{
@@ -16,7 +17,20 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
 
-pub(super) struct RequestResponse;
+pub(super) static WORKLOAD: Workload = Workload {
+    name: "rr",
+    summary: "a client sends requests, a server answers: exchanges, latency, cost per exchange",
+    options: OPTIONS,
+    work: Work::Exchanges,
+    halves: |_| &[Direction::Send, Direction::Receive],
+    job,
+    protocol: |cell| cell.stream.protocol,
+    suits_slices: false,
+    ends_by_itself: |_| false,
+    check,
+    play: [play, play],
+    settle: |ends, _| same_bytes(Work::Exchanges, ends),
+};
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("request", OptionKind::Size(1, 1 << 30), "64").help("bytes of a request"),
@@ -51,106 +65,74 @@ const ROOM: u64 = 4096;
 /// Largest, where many long answers may be in flight.
 const MOST_ROOM: u64 = 1 << 20;
 
-impl Workload for RequestResponse {
-    fn name(&self) -> &'static str {
-        "rr"
+fn job(cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
+    let plan = Plan::of(cell);
+    // A request is what the client sends and the server receives.
+    let is_request = (role == Role::Sender) == (direction == Direction::Send);
+    let message_size = if is_request { plan.request } else { plan.response };
+    let room = message_size.saturating_mul(plan.outstanding).clamp(ROOM, MOST_ROOM);
+    HalfConfig {
+        message_size,
+        read_size: room.max(message_size),
+        read_memory: cell.stream.read_memory.unwrap_or(0).max(room).max(message_size),
+        batch: 1,
+        options: cell.half(direction.role()).options.clone(),
+        ..HalfConfig::stream(cell, role)
     }
+}
 
-    fn summary(&self) -> &'static str {
-        "a client sends requests, a server answers: exchanges, latency, cost per exchange"
+/// The client sends a request before it looks for answers. Where so much may be under
+/// way that both ends block in sending, neither would ever read.
+fn check(cell: &Cell) -> Result<(), Fault> {
+    let plan = Plan::of(cell);
+    if cell.stream.protocol == Protocol::Udp {
+        fits_datagrams(cell, &plan)?;
     }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
+    let buffers = [cell.stream.receive_buffer, cell.stream.send_buffer];
+    let room: u64 = UNREAD.iter().zip(buffers).map(|(n, b)| b.unwrap_or(*n).min(*n)).sum();
+    let most = room / plan.request + room / plan.response + 1;
+    if plan.outstanding <= most {
+        return Ok(());
     }
+    let [request, response] = [plan.request, plan.response].map(bytes);
+    let text = format!(
+        "with {} requests of {request} and responses of {response} in flight, both ends \
+         may wait for each other to read",
+        plan.outstanding
+    );
+    let remedy = format!("choose at most outstanding={most}, or smaller messages in one direction");
+    Err(Fault::new(FaultKind::Usage, text).remedy(remedy))
+}
 
-    fn work(&self) -> Work {
-        Work::Exchanges
-    }
-
-    fn halves(&self, _: Role) -> &'static [Direction] {
-        &[Direction::Send, Direction::Receive]
-    }
-
-    fn job(&self, cell: &Cell, role: Role, direction: Direction) -> HalfConfig {
-        let plan = Plan::of(cell);
-        // A request is what the client sends and the server receives.
-        let is_request = (role == Role::Sender) == (direction == Direction::Send);
-        let message_size = if is_request { plan.request } else { plan.response };
-        let room = message_size.saturating_mul(plan.outstanding).clamp(ROOM, MOST_ROOM);
-        HalfConfig {
-            role,
-            flows: cell.stream.flows,
-            message_size,
-            read_size: room.max(message_size),
-            read_memory: cell.stream.read_memory.unwrap_or(0).max(room).max(message_size),
-            touch: cell.stream.touch,
-            batch: 1,
-            protocol: cell.stream.protocol,
-            tls: cell.stream.tls,
-            frames: None,
-            options: cell.half(direction.role()).options.clone(),
+fn play(mut actor: Actor) -> Result<FlowEnd, Fault> {
+    let (tx, rx) = (actor.tx()?, actor.rx()?);
+    let plan = Plan::of(&actor.cell);
+    let (sent, received) = (actor.recorder.companion(), actor.recorder.companion());
+    let exchanges = match actor.role {
+        Role::Sender => actor.recorder.with_latency(),
+        Role::Receiver => actor.recorder,
+    };
+    actor.connection.send_at_once()?;
+    let mut ends = Halves { tx, rx, sent, received, exchanges };
+    ends.tx.begin()?;
+    ends.rx.begin()?;
+    match (actor.role, plan.gap) {
+        (Role::Receiver, _) => serve(&mut ends, &plan)?,
+        (Role::Sender, None) => closed_loop(&mut ends, &plan)?,
+        (Role::Sender, Some(gap)) => {
+            let index = actor.connection.index();
+            // Connections with equal gaps take turns.
+            let after = gap * f64::from(index) / f64::from(actor.cell.stream.flows);
+            let arrivals = Arrivals::new(gap, plan.poisson, u64::from(index));
+            open_loop(&mut ends, &plan, clock::monotonic() + after as u64, arrivals)?;
         }
     }
-
-    fn suits_slices(&self) -> bool {
-        false
+    match actor.role {
+        Role::Sender => actor.connection.end_stream()?,
+        // The client has ended its stream after the last answer, and closes next.
+        Role::Receiver => actor.connection.wait_acknowledged(LAST_ANSWER)?,
     }
-
-    /// The client sends a request before it looks for answers. Where so much may be under
-    /// way that both ends block in sending, neither would ever read.
-    fn check(&self, cell: &Cell) -> Result<(), Fault> {
-        let plan = Plan::of(cell);
-        if cell.stream.protocol == Protocol::Udp {
-            fits_datagrams(cell, &plan)?;
-        }
-        let buffers = [cell.stream.receive_buffer, cell.stream.send_buffer];
-        let room: u64 = UNREAD.iter().zip(buffers).map(|(n, b)| b.unwrap_or(*n).min(*n)).sum();
-        let most = room / plan.request + room / plan.response + 1;
-        if plan.outstanding <= most {
-            return Ok(());
-        }
-        let [request, response] = [plan.request, plan.response].map(bytes);
-        let text = format!(
-            "with {} requests of {request} and responses of {response} in flight, both ends \
-             may wait for each other to read",
-            plan.outstanding
-        );
-        let remedy =
-            format!("choose at most outstanding={most}, or smaller messages in one direction");
-        Err(Fault::new(FaultKind::Usage, text).remedy(remedy))
-    }
-
-    fn play(&self, mut actor: Actor) -> Result<FlowEnd, Fault> {
-        let (tx, rx) = (actor.tx()?, actor.rx()?);
-        let plan = Plan::of(&actor.cell);
-        let (sent, received) = (actor.recorder.companion(), actor.recorder.companion());
-        let exchanges = match actor.role {
-            Role::Sender => actor.recorder.with_latency(),
-            Role::Receiver => actor.recorder,
-        };
-        actor.connection.send_at_once()?;
-        let mut ends = Halves { tx, rx, sent, received, exchanges };
-        ends.tx.begin()?;
-        ends.rx.begin()?;
-        match (actor.role, plan.gap) {
-            (Role::Receiver, _) => serve(&mut ends, &plan)?,
-            (Role::Sender, None) => closed_loop(&mut ends, &plan)?,
-            (Role::Sender, Some(gap)) => {
-                let index = actor.connection.index();
-                // Connections with equal gaps take turns.
-                let after = gap * f64::from(index) / f64::from(actor.cell.stream.flows);
-                let arrivals = Arrivals::new(gap, plan.poisson, u64::from(index));
-                open_loop(&mut ends, &plan, clock::monotonic() + after as u64, arrivals)?;
-            }
-        }
-        match actor.role {
-            Role::Sender => actor.connection.end_stream()?,
-            // The client has ended its stream after the last answer, and closes next.
-            Role::Receiver => actor.connection.wait_acknowledged(LAST_ANSWER)?,
-        }
-        ends.finish()
-    }
+    ends.finish()
 }
 
 /// What UDP cannot do is refused.
@@ -225,14 +207,14 @@ impl Halves {
     }
 
     fn finish(mut self) -> Result<FlowEnd, Fault> {
-        let mut account: Account = self.tx.account(&mut self.sent)?;
+        let mut account = self.tx.account(&mut self.sent)?;
         let received = self.rx.account(&mut self.received)?;
         account.add(Account { ledger: received.ledger.came_in(), ..received });
         let bytes = self.sent.total() + self.received.total();
-        let mut tally = self.exchanges.finish(&[]);
-        tally.join(self.sent.finish(self.tx.calls()));
-        tally.join(self.received.finish(self.rx.calls()));
-        Ok(FlowEnd { account, bytes, tally })
+        let mut end = FlowEnd { account, bytes, ..self.exchanges.finish(&[]) };
+        end.join(self.sent.finish(self.tx.calls()));
+        end.join(self.received.finish(self.rx.calls()));
+        Ok(end)
     }
 }
 
@@ -401,7 +383,7 @@ mod tests {
                 [("request", request), ("response", response), ("outstanding", outstanding)];
             let values = values.map(|(name, n)| (name.to_owned(), OptionValue::Number(n)));
             cell.workload.options.0.extend(values);
-            RequestResponse.check(&cell)
+            super::check(&cell)
         };
         for (request, response, outstanding) in
             [(1, 1, 1024), (16 << 10, 16 << 10, 8), (1 << 30, 1 << 30, 1), (1 << 20, 64, 64)]

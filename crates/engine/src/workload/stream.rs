@@ -1,55 +1,33 @@
 //! `stream`: one end sends as fast as it can, the other receives, and may load the sender with
 //! unsolicited packets.
 
+use super::actor::{one_way, same_bytes};
 use super::load::{self, Load};
-use super::{Actor, Direction, FlowEnd, HalfConfig, Workload};
-use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role, Work};
+use super::{Actor, FlowEnd, HalfConfig, Workload};
+use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Work};
 
-pub(super) struct Stream;
+pub(super) static WORKLOAD: Workload = Workload {
+    name: "stream",
+    summary: "one end sends as fast as it can, the other receives: bytes, rate, cost per byte",
+    options: OPTIONS,
+    work: Work::Bytes,
+    halves: one_way,
+    job: |cell, role, _| HalfConfig::stream(cell, role),
+    protocol: |cell| cell.stream.protocol,
+    suits_slices: true,
+    ends_by_itself: |_| false,
+    check,
+    play: [send, receive],
+    settle: |ends, _| same_bytes(Work::Bytes, ends),
+};
 
 const OPTIONS: &[OptionSpec] = &[OptionSpec::new("load", OptionKind::Choice(&["none", "trickle", "flood"]), "none").help("UDP datagrams from the receiver's host to the sender's end: 160 per second, or as many as possible")];
 
-impl Workload for Stream {
-    fn name(&self) -> &'static str {
-        "stream"
-    }
-
-    fn summary(&self) -> &'static str {
-        "one end sends as fast as it can, the other receives: bytes, rate, cost per byte"
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn work(&self) -> Work {
-        Work::Bytes
-    }
-
-    fn halves(&self, role: Role) -> &'static [Direction] {
-        match role {
-            Role::Sender => &[Direction::Send],
-            Role::Receiver => &[Direction::Receive],
-        }
-    }
-
-    fn job(&self, cell: &Cell, role: Role, _: Direction) -> HalfConfig {
-        HalfConfig::stream(cell, role)
-    }
-
-    fn check(&self, cell: &Cell) -> Result<(), Fault> {
-        match cell.stream.protocol {
-            Protocol::Tcp => Ok(()),
-            other => Err(Fault::new(FaultKind::Usage, format!("{other} carries no stream"))
-                .remedy("choose protocol=tcp, or a workload of messages: --workload rr")),
-        }
-    }
-
-    fn play(&self, actor: Actor) -> Result<FlowEnd, Fault> {
-        match actor.role {
-            Role::Sender => send(actor),
-            Role::Receiver => receive(actor),
-        }
+fn check(cell: &Cell) -> Result<(), Fault> {
+    match cell.stream.protocol {
+        Protocol::Tcp => Ok(()),
+        other => Err(Fault::new(FaultKind::Usage, format!("{other} carries no stream"))
+            .remedy("choose protocol=tcp, or a workload of messages: --workload rr")),
     }
 }
 
@@ -59,7 +37,7 @@ fn send(mut actor: Actor) -> Result<FlowEnd, Fault> {
     tx.send_until_stop(&mut recorder)?;
     actor.connection.end_stream()?;
     let account = tx.account(&mut recorder)?;
-    Ok(FlowEnd { account, bytes: recorder.total(), tally: recorder.finish(tx.calls()) })
+    Ok(FlowEnd { account, bytes: recorder.total(), ..recorder.finish(tx.calls()) })
 }
 
 fn receive(mut actor: Actor) -> Result<FlowEnd, Fault> {
@@ -70,5 +48,5 @@ fn receive(mut actor: Actor) -> Result<FlowEnd, Fault> {
     rx.receive_to_end(&mut recorder)?;
     let mut account = rx.account(&mut recorder)?;
     account.readings.extend(load.map(Load::end));
-    Ok(FlowEnd { account, bytes: recorder.total(), tally: recorder.finish(rx.calls()) })
+    Ok(FlowEnd { account, bytes: recorder.total(), ..recorder.finish(rx.calls()) })
 }

@@ -1,14 +1,12 @@
-//! What one engine counts: bytes, calls, sizes. All memory is allocated before
-//! the stream starts.
+//! What recorders count: windows, calls, sizes; and what they add up to.
 
-use super::gate::Phase;
-use super::recorder::Detail;
+use super::mover::Account;
 use bytepath_record::{CallRow, FragmentCounts, Latency, SizeDistribution};
 use bytepath_sys::clock;
 use hdrhistogram::Histogram;
 
 /// Maximum number of calls that an engine distinguishes.
-const SLOTS: usize = 8;
+pub(super) const SLOTS: usize = 8;
 
 /// Statistics of one kind of call, in clock ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -76,27 +74,6 @@ impl CallStats {
     }
 }
 
-/// What one engine counts while it runs.
-#[derive(Debug)]
-pub struct Tally {
-    phase: Phase,
-    total: u64,
-    begin: Option<Mark>,
-    window: Window,
-    detail: Detail,
-    calls: [CallStats; SLOTS],
-    sizes: Histogram<u64>,
-    fragments: FragmentCounts,
-    latency: Option<Histogram<u64>>,
-}
-
-/// The moment an engine noticed a change of phase.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    edge: Edge,
-    total: u64,
-}
-
 /// A moment by three clocks: the kernel's, which windows are measured by, the one that
 /// calls are timed by, whose ticks get their length from the first, and the CPU time of the
 /// engine's thread, which notices the moment.
@@ -142,10 +119,14 @@ impl Window {
     }
 }
 
-/// What a tally adds up to.
+/// What an actor reports at the end of its flow, or the flows of a role together.
 #[derive(Clone, Debug)]
-pub struct TallyEnd {
-    /// Bytes of the whole flow.
+pub struct FlowEnd {
+    /// The account of its movers.
+    pub account: Account,
+    /// Bytes that went through this end, either way.
+    pub bytes: u64,
+    /// What its recorders counted over the whole flow, in their units.
     pub total: u64,
     pub window: Window,
     /// Calls within the window, by name.
@@ -158,130 +139,10 @@ pub struct TallyEnd {
     pub latency: Option<Latency>,
 }
 
-impl Tally {
-    /// A tally at the start of warm-up.
-    pub fn new(detail: Detail) -> Self {
-        Tally {
-            phase: Phase::WarmUp,
-            total: 0,
-            begin: None,
-            window: Window::default(),
-            detail,
-            calls: [CallStats::default(); SLOTS],
-            sizes: histogram(SIZES),
-            fragments: FragmentCounts::default(),
-            latency: None,
-        }
-    }
-
-    /// The same for a workload of exchanges, each of which takes a time.
-    pub fn with_latency(self) -> Self {
-        Tally { latency: Some(histogram(Latency::BOUNDS)), ..self }
-    }
-
-    /// What is counted in detail.
-    pub fn detail(&self) -> Detail {
-        self.detail
-    }
-
-    /// The phase as this engine knows it.
-    #[inline(always)]
-    pub fn phase(&self) -> Phase {
-        self.phase
-    }
-
-    /// True within the window.
-    #[inline(always)]
-    fn counting(&self) -> bool {
-        self.phase as u32 == Phase::Window as u32
-    }
-
-    /// True while calls have to be timed.
-    #[inline(always)]
-    pub fn timing(&self) -> bool {
-        self.detail.calls && self.counting()
-    }
-
-    /// The engine has noticed a new phase at this moment. A window that came and went
-    /// between two looks is not counted.
-    pub fn turn(&mut self, phase: Phase, now: Edge) {
-        if let Some(Mark { edge, total }) = self.begin.take() {
-            self.window.count += self.total - total;
-            self.window.nanoseconds += now.nanoseconds.saturating_sub(edge.nanoseconds);
-            self.window.ticks += now.ticks.saturating_sub(edge.ticks);
-            self.window.run += now.run.saturating_sub(edge.run);
-        }
-        if phase == Phase::Window {
-            self.begin = Some(Mark { edge: now, total: self.total });
-        }
-        self.phase = phase;
-    }
-
-    /// Bytes were moved; returns the new total.
-    #[inline(always)]
-    pub fn moved(&mut self, bytes: u64) -> u64 {
-        self.total += bytes;
-        self.total
-    }
-
-    /// A call of a slot took `ticks` and moved bytes, or failed.
-    #[inline(always)]
-    pub fn call(&mut self, slot: usize, ticks: u64, moved: Option<u64>) {
-        self.calls[slot].enter(ticks, moved);
-    }
-
-    /// One call transferred a piece of this many bytes.
-    #[inline(always)]
-    pub fn piece(&mut self, bytes: u64) {
-        if self.detail.sizes && self.counting() {
-            self.sizes.saturating_record(bytes.max(1));
-        }
-    }
-
-    /// A receive brought this many fragments in device memory, after which `held`
-    /// tokens were held; `freed` if they were returned at once.
-    #[inline(always)]
-    pub fn fragments(&mut self, fragments: u64, held: u64, freed: bool) {
-        if self.detail.sizes && self.counting() {
-            self.fragments.enter(fragments, held, freed);
-        }
-    }
-
-    /// An exchange took so long.
-    #[inline(always)]
-    pub fn latency(&mut self, nanoseconds: u64) {
-        if self.counting()
-            && let Some(latency) = &mut self.latency
-        {
-            latency.saturating_record(nanoseconds.max(1));
-        }
-    }
-
-    /// Bytes moved so far.
-    pub fn total(&self) -> u64 {
-        self.total
-    }
-
-    /// The sums; `calls` are the names of the slots.
-    pub fn end(self, calls: &[&'static str]) -> TallyEnd {
-        TallyEnd {
-            total: self.total,
-            window: self.window,
-            calls: calls.iter().copied().zip(self.calls).collect(),
-            sizes: self.sizes,
-            fragments: self.fragments,
-            latency: self.latency.map(|times| {
-                let recorded = times.iter_recorded();
-                Latency::of(recorded.map(|b| (b.value_iterated_to(), b.count_at_value())))
-            }),
-        }
-    }
-}
-
-impl TallyEnd {
+impl FlowEnd {
     /// Adds another flow of the same role. The windows of flows lie side by
     /// side, so their counts and CPU times add up and the longest window counts for all.
-    pub fn add(&mut self, other: TallyEnd) {
+    pub fn add(&mut self, other: FlowEnd) {
         let longest = if other.window.nanoseconds > self.window.nanoseconds {
             other.window
         } else {
@@ -293,7 +154,9 @@ impl TallyEnd {
     }
 
     /// Adds what another recorder of the same flow saw, whose window is the same.
-    pub fn join(&mut self, other: TallyEnd) {
+    pub fn join(&mut self, other: FlowEnd) {
+        self.account.add(other.account);
+        self.bytes += other.bytes;
         self.total += other.total;
         for (name, theirs) in other.calls {
             match self.calls.iter_mut().find(|(known, _)| *known == name) {
@@ -335,9 +198,11 @@ impl TallyEnd {
 }
 
 /// What no flow has counted.
-impl Default for TallyEnd {
+impl Default for FlowEnd {
     fn default() -> Self {
-        TallyEnd {
+        FlowEnd {
+            account: Account::default(),
+            bytes: 0,
             total: 0,
             window: Window::default(),
             calls: Vec::new(),
@@ -349,68 +214,16 @@ impl Default for TallyEnd {
 }
 
 /// Sizes from 1 B to 4 GiB, with two significant digits.
-const SIZES: (u64, u64, u8) = (1, 4 << 30, 2);
+pub(super) const SIZES: (u64, u64, u8) = (1, 4 << 30, 2);
 
 /// Fixed bounds, so that nothing is allocated while the stream runs.
-fn histogram((low, high, digits): (u64, u64, u8)) -> Histogram<u64> {
+pub(super) fn histogram((low, high, digits): (u64, u64, u8)) -> Histogram<u64> {
     Histogram::new_with_bounds(low, high, digits).expect("constant bounds are valid")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A moment, with ticks of half a nanosecond, of a thread that runs a tenth of the time.
-    fn at(nanoseconds: u64) -> Edge {
-        Edge { nanoseconds, ticks: 2 * nanoseconds, run: nanoseconds / 10 }
-    }
-
-    fn window(count: u64, nanoseconds: u64) -> Window {
-        Window { count, nanoseconds, ticks: 2 * nanoseconds, run: nanoseconds / 10 }
-    }
-
-    #[test]
-    fn counts_only_the_window() {
-        let mut t = Tally::new(Detail::ALL);
-        t.moved(100);
-        t.piece(100);
-        t.turn(Phase::Window, at(1000));
-        t.moved(50);
-        t.piece(50);
-        t.moved(30);
-        t.piece(30);
-        t.turn(Phase::Drain, at(3000));
-        t.moved(7);
-        t.piece(7);
-        t.turn(Phase::Stop, at(4000));
-        let end = t.end(&[]);
-        assert_eq!((end.total, end.window), (187, window(80, 2000)));
-        let sizes = end.size_distribution();
-        assert_eq!((sizes.count, sizes.min, sizes.max), (2, 30, 50));
-    }
-
-    #[test]
-    fn unnoticed_window_counts_nothing() {
-        let mut t = Tally::new(Detail::ALL);
-        t.moved(100);
-        t.turn(Phase::Stop, at(4000));
-        let end = t.end(&[]);
-        assert_eq!(end.window, Window::default());
-    }
-
-    #[test]
-    fn windows_add_up() {
-        let mut t = Tally::new(Detail::ALL);
-        for (begin, bytes) in [(1000, 10), (5000, 20)] {
-            t.turn(Phase::Window, at(begin));
-            t.moved(bytes);
-            t.turn(Phase::Drain, at(begin + 100));
-            t.moved(1);
-            t.turn(Phase::WarmUp, at(begin + 200));
-        }
-        let end = t.end(&[]);
-        assert_eq!((end.total, end.window), (32, window(30, 200)));
-    }
 
     #[test]
     fn call_rows_have_the_moments_of_their_calls() {
@@ -425,32 +238,6 @@ mod tests {
         assert!((row.avg - 30e-9).abs() < 1e-15);
         // Sample deviation 15.81, of the mean 7.07, over 30: 23.57 %.
         assert!((row.stddev_percent - 23.570).abs() < 0.001, "{}", row.stddev_percent);
-    }
-
-    #[test]
-    fn calibrates_ticks_by_window() {
-        let mut t = Tally::new(Detail { calls: true, sizes: false });
-        t.turn(Phase::Window, at(1000));
-        t.call(0, 200, Some(1));
-        t.piece(1);
-        t.turn(Phase::Drain, at(2000));
-        let end = t.end(&["recv"]);
-        let rows = end.rows();
-        assert_eq!((rows.len(), rows[0].name.as_str()), (1, "recv"));
-        assert!((rows[0].total - 100e-9).abs() < 1e-15, "{}", rows[0].total);
-        assert_eq!(end.size_distribution().count, 0, "sizes were not requested");
-    }
-
-    #[test]
-    fn records_latency_in_window() {
-        let mut t = Tally::new(Detail::default()).with_latency();
-        t.latency(5);
-        t.turn(Phase::Window, at(0));
-        t.latency(1000);
-        t.turn(Phase::Drain, at(10));
-        let latency = t.end(&[]).latency.unwrap();
-        assert_eq!(latency.count(), 1);
-        assert!((latency.max().unwrap() - 1e-6).abs() < 1e-12, "{latency:?}");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) struct Assignment {
 /// The paths of both directions of a cell, and what is done with them.
 #[derive(Clone, Copy)]
 pub(super) struct Halves {
-    pub workload: &'static dyn Workload,
+    pub workload: &'static Workload,
     pub tx: &'static DataPath,
     pub rx: &'static DataPath,
 }
@@ -149,8 +149,8 @@ impl Open {
             })?;
         }
         let (mut open, connection) = (Open::default(), connection.as_ref());
-        for &direction in halves.workload.halves(*role) {
-            let job = halves.workload.job(cell, *role, direction);
+        for &direction in (halves.workload.halves)(*role) {
+            let job = (halves.workload.job)(cell, *role, direction);
             let group = &groups[direction as usize];
             match direction {
                 Direction::Send => {
@@ -179,7 +179,14 @@ impl Open {
         };
         let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);
         let Open { tx, rx } = self;
-        let end = halves.workload.play(Actor { role, cell, connection, tx, rx, recorder })?;
+        let end = halves.workload.play[role as usize](Actor {
+            role,
+            cell,
+            connection,
+            tx,
+            rx,
+            recorder,
+        })?;
         let (entered, moved) = (end.account.ledger.delivered, end.bytes);
         if entered != moved {
             return Err(Fault::failed(format!(

@@ -4,13 +4,13 @@ use super::encryption::Encryption;
 use super::engine::{Assignment, Engine, EngineResult, Event, Halves};
 use bytepath_engine::connection::{Connection, Listener, Terms, Transport};
 use bytepath_engine::path::{self, DataPath};
-use bytepath_engine::workload::{self, Detail, Direction, Gate, Group, Phase, Progress};
+use bytepath_engine::workload::{self, Account, Detail, Direction, Gate, Group, Phase, Progress};
 use bytepath_meter::{
     self as meter, Capture, Chosen, Context, Meter, Prepared, Running, ThreadTag,
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
 use bytepath_record::{
-    Cell, Fault, Hops, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
+    Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
 };
 use bytepath_stats::ENGINE_RUN;
 use bytepath_sys::{Roots, clock};
@@ -32,7 +32,7 @@ pub(super) struct Session {
     cell: Arc<Cell>,
     role: Role,
     halves: Halves,
-    listener: Option<(Box<dyn Listener>, Token)>,
+    listener: Option<(Listener, Token)>,
     secret: Option<Secret>,
     /// What is known of the kernel's TLS, if it has to encrypt.
     encryption: Option<Encryption>,
@@ -69,15 +69,14 @@ impl Session {
         let Listen { cell, address, device, token, ports, secret } = call;
         let mut session = Session::new(paths, *cell, Role::Receiver, device, secret)?;
         let terms = Terms { ports, queues, ..session.terms() };
-        let listener = session.transport()?.listen(address, &terms)?;
+        let listener = (session.transport()?.listen)(address, &terms)?;
         session.listener = Some((listener, token));
         Ok(session)
     }
 
     pub(super) fn address(&self) -> Result<SocketAddr, Fault> {
-        let (listener, _) =
-            self.listener.as_ref().ok_or_else(|| protocol_error("not listening"))?;
-        listener.address()
+        let listener = self.listener.as_ref().ok_or_else(|| protocol_error("not listening"))?;
+        Ok(listener.0.address)
     }
 
     /// Sender: connects all flows to a peer, opens the path, sends the witness page.
@@ -89,7 +88,7 @@ impl Session {
         let Connect { cell, peer, device, token, ports, secret } = call;
         let mut session = Session::new(paths, *cell, Role::Sender, device, secret)?;
         let (transport, terms) = (session.transport()?, Terms { ports, ..session.terms() });
-        let connect = |index| transport.connect(peer, &terms, &token, index);
+        let connect = |index| (transport.connect)(peer, &terms, &token, index);
         let connections = (0..terms.contract.flows).map(connect).collect::<Result<_, _>>()?;
         session.open(connections, events)?;
         Ok(session)
@@ -148,7 +147,7 @@ impl Session {
         })
     }
 
-    fn transport(&self) -> Result<&'static dyn Transport, Fault> {
+    fn transport(&self) -> Result<&'static Transport, Fault> {
         let Halves { workload, tx, rx } = self.halves;
         path::transport(workload, &self.cell, self.role, [tx, rx])
     }
@@ -325,34 +324,30 @@ impl Session {
 
     /// The record of this role, once all engines have returned.
     pub(super) fn finish(&mut self) -> Result<RoleEnd, Fault> {
-        let (mut ledger, mut tally) = (Ledger::default(), workload::TallyEnd::default());
-        let (mut total_bytes, mut hops) = (0, Hops::default());
-        let (mut readings, mut notes, mut witness) = (Vec::new(), Vec::new(), None);
+        let (mut all, mut witness) = (workload::FlowEnd::default(), None);
         for end in self.ends.iter_mut().map(Option::take) {
             let (end, page) = *end.ok_or_else(|| protocol_error("an engine still runs"))??;
-            ledger.add(&end.account.ledger);
-            notes.extend(end.account.notes);
-            readings.extend(end.account.readings);
             witness = witness.or(page);
-            total_bytes += end.bytes;
-            hops.add(&end.account.hops);
-            tally.add(end.tally);
+            all.add(end);
         }
+        let (calls, sizes) = (all.rows(), all.size_distribution());
+        let workload::FlowEnd { account, bytes, window, fragments, latency, .. } = all;
+        let Account { mut ledger, hops, notes, mut readings } = account;
         readings.extend(self.account_for_encryption(&mut ledger)?);
-        let run = Duration::from_nanos(tally.window.run).as_secs_f64();
+        let run = Duration::from_nanos(window.run).as_secs_f64();
         let scope = Scope::Role(self.role);
         readings.push(Reading::sum(ENGINE_RUN.to_owned(), Unit::Seconds, run, scope));
         let record = RoleRecord {
             role: self.role,
-            total_bytes,
-            count: tally.window.count,
-            window: tally.window.seconds(),
+            total_bytes: bytes,
+            count: window.count,
+            window: window.seconds(),
             ledger,
-            calls: tally.rows(),
-            sizes: tally.size_distribution(),
-            fragments: (tally.fragments.calls > 0).then_some(tally.fragments),
-            latency: tally.latency,
-            hops: (self.halves.workload.protocol(&self.cell) == Protocol::Frames).then_some(hops),
+            calls,
+            sizes,
+            fragments: (fragments.calls > 0).then_some(fragments),
+            latency,
+            hops: ((self.halves.workload.protocol)(&self.cell) == Protocol::Frames).then_some(hops),
             threads: Vec::new(),
             witness: None,
             notes,
@@ -362,7 +357,7 @@ impl Session {
 
     /// Enters in the ledger who encrypted; the readings are the kernel's counters.
     fn account_for_encryption(&self, ledger: &mut Ledger) -> Result<Vec<Reading>, Fault> {
-        let sends = self.halves.workload.halves(self.role).contains(&Direction::Send);
+        let sends = (self.halves.workload.halves)(self.role).contains(&Direction::Send);
         match (&self.encryption, self.cell.stream.tls) {
             (Some(encryption), _) => {
                 return encryption.ended(self.role, sends, self.connections.len(), ledger);
@@ -386,7 +381,7 @@ impl Session {
             role: self.role,
             threads: threads.collect(),
             flows: self.sockets.clone(),
-            work: self.halves.workload.work(),
+            work: self.halves.workload.work,
             moved: Arc::new(move |flow| progress.get(flow as usize).map_or(0, |p| p.total())),
             device: self.device.clone(),
             alone: self.alone,

@@ -168,7 +168,7 @@ fn splits(setting: &Setting) -> bool {
 }
 
 fn receives(cell: &Cell, role: Role) -> Result<bool, Fault> {
-    Ok(workload::of(cell)?.halves(role).contains(&Direction::Receive))
+    Ok((workload::of(cell)?.halves)(role).contains(&Direction::Receive))
 }
 
 /// Adds what makes a NIC split headers, or not, as the cell's link has it; where that says
@@ -232,8 +232,8 @@ pub(super) fn halves(
 ) -> Result<Vec<(HalfPath, HalfConfig)>, Fault> {
     let cell = &path::of_end(paths, cell, role);
     let workload = workload::of(cell)?;
-    workload.check(cell)?;
-    let protocol = workload.protocol(cell);
+    (workload.check)(cell)?;
+    let protocol = (workload.protocol)(cell);
     if cell.link.tap.is_some() && protocol != Protocol::Frames {
         let text = format!("a tap does not carry {protocol}: its other end is descriptors");
         let remedy = "choose another --link, or --workload packets";
@@ -241,16 +241,16 @@ pub(super) fn halves(
     }
     let find = |role: Role| path::find(paths, &cell.half(role).path);
     if let (Some(tx), Some(rx)) = (find(Role::Sender), find(Role::Receiver)) {
-        path::transport(workload, cell, role, [tx, rx])?.check(cell)?;
+        (path::transport(workload, cell, role, [tx, rx])?.check)(cell)?;
     }
-    let open = workload.halves(role).iter().map(|&direction| {
+    let open = (workload.halves)(role).iter().map(|&direction| {
         let name = &cell.half(direction.role()).path;
         let half = find(direction.role()).and_then(|path| path.half(direction.role()));
         let lacks = || {
             let text = format!("path '{name}' has no {} half", direction.role());
             Fault::usage(text).remedy("'bytepath paths' lists the halves")
         };
-        Ok((half.ok_or_else(lacks)?, workload.job(cell, role, direction)))
+        Ok((half.ok_or_else(lacks)?, (workload.job)(cell, role, direction)))
     });
     open.collect()
 }

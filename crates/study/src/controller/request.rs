@@ -166,7 +166,7 @@ fn choose_design(
     // trials show the same and strain the hosts less.
     let mut slices_suit = true;
     for cell in &experiment.cells {
-        slices_suit &= workload::of(cell)?.suits_slices();
+        slices_suit &= workload::of(cell)?.suits_slices;
     }
     let holds_several = testbed.properties().holds_several;
     let design = match requested {
@@ -195,7 +195,7 @@ fn refuse_flood(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
     let exists = testbed.properties().link_is_given || testbed.devices().is_some();
     let mut floods = false;
     for cell in cells {
-        floods |= workload::of(cell)?.protocol(cell) == Protocol::Frames;
+        floods |= (workload::of(cell)?.protocol)(cell) == Protocol::Frames;
     }
     if !exists || !floods {
         return Ok(());

@@ -31,7 +31,7 @@ pub(super) fn run(
     trial: &mut Trial,
 ) -> Result<(), Fault> {
     let stream = Stream::begin(remotes, cell, meters)?;
-    let result = match workload::of(cell)?.ends_by_itself(cell) {
+    let result = match (workload::of(cell)?.ends_by_itself)(cell) {
         true => run_to_completion(remotes)?,
         false => {
             start_senders(remotes)?;
@@ -90,7 +90,7 @@ impl Stream {
         meters: &[Chosen],
     ) -> Result<Stream, Fault> {
         connect(remotes, cell)?;
-        let frames = match workload::of(cell)?.protocol(cell) {
+        let frames = match (workload::of(cell)?.protocol)(cell) {
             Protocol::Frames => Some(frames::count(remotes, cell)?),
             _ => None,
         };
@@ -152,9 +152,9 @@ impl Stream {
         let witness = self.drain(remotes, cell, trial)?;
         let workload = workload::of(cell)?;
         reconcile(trial, workload, witness, remotes.properties.has_cable)?;
-        match workload.ends_by_itself(cell) {
+        match (workload.ends_by_itself)(cell) {
             true => take_sender_window(trial)?,
-            false => check_window(trial, workload.counted_by(), schedule)?,
+            false => check_window(trial, workload.work.counted_by(), schedule)?,
         }
         let mut threads = result.threads;
         for record in &mut trial.roles {
@@ -269,21 +269,21 @@ fn take_sender_window(trial: &mut Trial) -> Result<(), Fault> {
 /// page has the last word on the sender's ledger, unless it went by a wire.
 fn reconcile(
     trial: &mut Trial,
-    workload: &dyn Workload,
+    workload: &Workload,
     witness: Option<ProvenWitness>,
     has_cable: bool,
 ) -> Result<(), Fault> {
     let [sender, receiver] = trial.roles.as_mut_slice() else {
         return Err(Fault::failed("a role has no record"));
     };
-    workload.settle(sender, receiver, trial.hops.as_ref())?;
+    (workload.settle)([&*sender, &*receiver], trial.hops.as_ref())?;
     sender.witness = witness.filter(|_| !has_cable);
     sender.ledger = match has_cable {
         true => workload::untested(&sender.ledger),
         false => workload::after_witness(&sender.ledger, witness),
     };
     trial.label = workload::label(trial.work, &sender.ledger, &receiver.ledger);
-    let counts = match workload.counted_by() {
+    let counts = match workload.work.counted_by() {
         Role::Sender => &mut *sender,
         Role::Receiver => &mut *receiver,
     };

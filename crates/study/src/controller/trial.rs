@@ -116,7 +116,7 @@ pub(super) fn empty_trial(cell: &Cell, position: Position) -> Trial {
     Trial {
         started_ms: now_ms(),
         // A cell whose workload is not known never runs.
-        work: workload::of(cell).map_or(Work::Bytes, |workload| workload.work()),
+        work: workload::of(cell).map_or(Work::Bytes, |workload| workload.work),
         ..Trial::blank(cell.id.clone(), position.block, position.order)
     }
 }

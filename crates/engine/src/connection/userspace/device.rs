@@ -35,7 +35,7 @@ const ROOM: usize = HEADER + ETHERNET + PACKET + 64;
 /// Copies of an acknowledgement that have a segment sent again (RFC 5681).
 const DUPLICATES: u32 = 3;
 
-/// What went through the device.
+/// What a stack has done so far, and what went through its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames of TCP that were received.
@@ -56,14 +56,20 @@ pub struct Counts {
     pub no_room: u64,
     /// Times that something was taken for lost because nothing came for long.
     pub probes: u64,
+    /// Frames for which the socket had no room.
+    pub dropped: u64,
+    /// Frames that were lost or reordered on purpose.
+    pub injected: u64,
+    /// Times that the stack was polled.
+    pub polls: u64,
+    /// Those at which there was nothing to do.
+    pub empty_polls: u64,
 }
 
 pub(super) struct StackDevice {
     port: Port,
     input: Input,
     output: Output,
-    probe: Probe,
-    counts: Counts,
     failed: Option<io::Error>,
 }
 
@@ -72,29 +78,13 @@ impl StackDevice {
     pub(super) fn new(port: Port, mtu: u32, loss: LossConfig) -> StackDevice {
         let payload = |headers: u32| mtu.min(PACKET as u32).saturating_sub(headers) as u16;
         let own = [payload(40), payload(60)];
-        StackDevice {
-            port,
-            input: Input::new(loss),
-            output: Output::new(own, loss),
-            probe: Probe::new(),
-            counts: Counts::default(),
-            failed: None,
-        }
+        StackDevice { port, input: Input::new(loss), output: Output::new(own, loss), failed: None }
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// Frames that were lost or reordered on purpose.
-    pub(super) fn injected(&self) -> u64 {
-        let all = [&self.input.injector, &self.output.injector];
-        all.into_iter().flatten().map(LossInjector::count).sum()
-    }
-
-    /// Frames for which the socket had no room.
-    pub(super) fn dropped(&mut self) -> io::Result<u64> {
-        self.port.dropped()
+    pub(super) fn counts(&mut self) -> io::Result<Counts> {
+        let injectors = [&self.input.injector, &self.output.injector];
+        let injected = injectors.into_iter().flatten().map(LossInjector::count).sum();
+        Ok(Counts { dropped: self.port.dropped()?, injected, ..self.output.counts })
     }
 
     /// The error that the device has met: it can no longer be used.
@@ -114,7 +104,7 @@ impl StackDevice {
 
     /// Gets the next frame that smoltcp is to see into hand, if there is one.
     fn fetch(&mut self, now: Instant) -> io::Result<bool> {
-        let StackDevice { port, input, output, counts, probe, .. } = self;
+        let StackDevice { port, input, output, .. } = self;
         if input.repeats > 0 {
             input.repeats -= 1;
             return Ok(true);
@@ -129,13 +119,13 @@ impl StackDevice {
                     continue;
                 }
             } else if !input.next_overtaken(true) {
-                let made = probe.make(output.next, &mut input.frame[HEADER..], now);
+                let made = output.probe.make(output.next, &mut input.frame[HEADER..], now);
                 let Some(length) = made else { return Ok(false) };
                 (input.length, input.repeats) = (HEADER + length, DUPLICATES);
-                counts.probes += 1;
+                output.counts.probes += 1;
                 return Ok(true);
             }
-            if input.is_good(output, counts, probe, now) {
+            if input.is_good(output, now) {
                 return Ok(true);
             }
         }
@@ -149,6 +139,7 @@ impl AsFd for StackDevice {
     }
 }
 
+#[derive(Default)]
 struct Input {
     /// The frame in hand, after its header.
     frame: Box<[u8]>,
@@ -168,12 +159,8 @@ impl Input {
     fn new(loss: LossConfig) -> Input {
         Input {
             frame: vec![0; ROOM].into(),
-            length: 0,
-            repeats: 0,
-            acknowledged: 0,
-            duplicates: 0,
-            recovers_up_to: None,
             injector: LossInjector::new(loss, 1),
+            ..Input::default()
         }
     }
 
@@ -189,26 +176,20 @@ impl Input {
 
     /// Whether smoltcp is to see the frame in hand; records what it acknowledges.
     #[inline]
-    fn is_good(
-        &mut self,
-        output: &mut Output,
-        counts: &mut Counts,
-        probe: &mut Probe,
-        now: Instant,
-    ) -> bool {
+    fn is_good(&mut self, output: &mut Output, now: Instant) -> bool {
         let Some((header, frame)) = self.frame[..self.length].split_first_chunk() else {
             return false;
         };
         let Some(tcp) = Tcp::of(frame) else { return true };
         if !Offload::read(header).vouched {
-            counts.computed += 1;
+            output.counts.computed += 1;
             if !tcp.is_intact(frame) {
-                counts.damaged += 1;
+                output.counts.damaged += 1;
                 return false;
             }
         }
-        counts.frames_in += 1;
-        counts.bytes_in += tcp.length() as u64;
+        output.counts.frames_in += 1;
+        output.counts.bytes_in += tcp.length() as u64;
         if let (true, Some(size)) = (tcp.opens(), tcp.segment_size(frame)) {
             let family = usize::from(tcp.v6);
             output.segment[family] = output.own[family].min(size);
@@ -218,7 +199,7 @@ impl Input {
             // A late segment of a connection that is over has other numbers.
             return true;
         }
-        probe.came(&tcp, frame, now);
+        output.probe.came(&tcp, frame, now);
         if tcp.only_acknowledges() {
             let gap = tcp.shows_a_gap(frame);
             return self.acknowledge(tcp.acknowledged, gap, [output.next, output.ended]);
@@ -269,6 +250,9 @@ struct Output {
     ports: Option<[u16; 2]>,
     /// The sequence number of the FIN, once it was sent.
     ended: Option<u32>,
+    probe: Probe,
+    /// What went through the device, either way.
+    counts: Counts,
     injector: Option<LossInjector>,
 }
 
@@ -282,13 +266,15 @@ impl Output {
             next: None,
             ports: None,
             ended: None,
+            probe: Probe::new(),
+            counts: Counts::default(),
             injector: LossInjector::new(loss, 2),
         }
     }
 
     /// Fills in what smoltcp leaves to the device, for a frame of this many bytes.
     #[inline]
-    fn complete(&mut self, length: usize, counts: &mut Counts, probe: &mut Probe, now: Instant) {
+    fn complete(&mut self, length: usize, now: Instant) {
         let Some((header, frame)) = self.frame.split_first_chunk_mut::<HEADER>() else { return };
         let frame = &mut frame[..length];
         let mut offload = Offload::default();
@@ -304,8 +290,8 @@ impl Output {
                 headers: tcp.payload as u16,
                 v6: tcp.v6,
             });
-            counts.frames_out += 1;
-            counts.bytes_out += payload as u64;
+            self.counts.frames_out += 1;
+            self.counts.bytes_out += payload as u64;
             if tcp.opens() {
                 (self.ports, self.next, self.ended) = (Some(tcp.ports), None, None);
             }
@@ -315,8 +301,8 @@ impl Output {
                 let known = self.next.unwrap_or(tcp.sequence);
                 let again = is_before(tcp.sequence, known);
                 if payload > 0 {
-                    counts.frames_again += u64::from(again);
-                    probe.sent(end, again, now);
+                    self.counts.frames_again += u64::from(again);
+                    self.probe.sent(end, again, now);
                 }
                 self.next = Some(if is_before(known, end) { end } else { known });
                 self.ended = self.ended.or(tcp.ends().then_some(end));
@@ -328,13 +314,13 @@ impl Output {
 
     /// Hands the frame over that is pending, and one that it overtakes.
     #[inline]
-    fn hand_over(&mut self, port: &Port, counts: &mut Counts) -> io::Result<()> {
+    fn hand_over(&mut self, port: &Port) -> io::Result<()> {
         if self.pending == 0 {
             return Ok(());
         }
         match port.send(&self.frame[..self.pending])? {
             Sent::Whole => self.pending = 0,
-            Sent::NoRoom => counts.no_room += 1,
+            Sent::NoRoom => self.counts.no_room += 1,
         }
         Ok(())
     }
@@ -361,7 +347,7 @@ impl Device for StackDevice {
         if self.failed.is_some() {
             return None;
         }
-        let flushed = self.output.hand_over(&self.port, &mut self.counts);
+        let flushed = self.output.hand_over(&self.port);
         let flushed = flushed.and_then(|()| self.output.send_overtaken(true, &self.port));
         // Whatever is received may have to be answered, so there has to be room for it.
         match flushed.and_then(|()| Ok(self.output.pending == 0 && self.fetch(now)?)) {
@@ -372,21 +358,14 @@ impl Device for StackDevice {
                 return None;
             }
         }
-        let StackDevice { port, input, output, probe, counts, failed } = self;
+        let StackDevice { port, input, output, failed } = self;
         let frame = &input.frame[HEADER..input.length];
-        Some((Received(frame), ToSend { port, output, probe, counts, failed, now }))
+        Some((Received(frame), ToSend { port, output, failed, now }))
     }
 
     fn transmit(&mut self, now: Instant) -> Option<ToSend<'_>> {
-        let StackDevice { port, output, probe, counts, failed, .. } = self;
-        (output.pending == 0 && failed.is_none()).then_some(ToSend {
-            port,
-            output,
-            probe,
-            counts,
-            failed,
-            now,
-        })
+        let StackDevice { port, output, failed, .. } = self;
+        (output.pending == 0 && failed.is_none()).then_some(ToSend { port, output, failed, now })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -417,8 +396,6 @@ impl RxToken for Received<'_> {
 pub(super) struct ToSend<'a> {
     port: &'a Port,
     output: &'a mut Output,
-    probe: &'a mut Probe,
-    counts: &'a mut Counts,
     failed: &'a mut Option<io::Error>,
     now: Instant,
 }
@@ -426,9 +403,9 @@ pub(super) struct ToSend<'a> {
 impl TxToken for ToSend<'_> {
     #[inline]
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
-        let ToSend { port, output, probe, counts, failed, now } = self;
+        let ToSend { port, output, failed, now } = self;
         let result = f(&mut output.frame[HEADER..HEADER + length]);
-        output.complete(length, counts, probe, now);
+        output.complete(length, now);
         let passes = match &mut output.injector {
             Some(injector) => injector.passes(&output.frame[..output.pending]),
             None => true,
@@ -437,7 +414,7 @@ impl TxToken for ToSend<'_> {
             output.pending = 0;
             return result;
         }
-        let sent = output.hand_over(port, counts);
+        let sent = output.hand_over(port);
         if let Err(error) = sent.and_then(|()| output.send_overtaken(false, port)) {
             *failed = Some(error);
         }
@@ -486,14 +463,13 @@ mod tests {
     #[test]
     fn ignores_other_connections() {
         let mut output = Output::new([1460, 1440], LossConfig::default());
-        let (mut counts, mut probe) = (Counts::default(), Probe::new());
         let mut send = |control, port: u16, sequence: u32, payload: &[u8]| {
             let mut frame = frame("IPv4", control, false, payload);
             let at = Tcp::of(&frame).unwrap().header;
             frame[at..at + 2].copy_from_slice(&port.to_be_bytes());
             frame[at + 4..at + 8].copy_from_slice(&sequence.to_be_bytes());
             output.frame[HEADER..HEADER + frame.len()].copy_from_slice(&frame);
-            output.complete(frame.len(), &mut counts, &mut probe, Instant::ZERO);
+            output.complete(frame.len(), Instant::ZERO);
             (output.next, output.ended)
         };
         send(TcpControl::Syn, 5000, 99, b"");

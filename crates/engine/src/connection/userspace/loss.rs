@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 
 /// Of a thousand frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LossConfig {
+pub(super) struct LossConfig {
     /// This many are lost.
     pub loss: u64,
     /// This many are overtaken by the next.

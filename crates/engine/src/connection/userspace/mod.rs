@@ -15,9 +15,9 @@ mod stack;
 
 pub use device::Counts;
 pub use frame::Tcp;
-pub use stack::{Received, Stack, Statistics};
+pub use stack::{Received, Stack};
 
-use super::{Connection, Flow, Listener, Terms, Transport, hello};
+use super::{Connected, Connection, Flow, Listener, Terms, Transport, hello};
 use bytepath_record::wire::Token;
 use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol};
 use bytepath_sys::tcp::{self, Ready};
@@ -33,9 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub const USERSPACE_TCP: &dyn Transport = &UserspaceTcp;
-
-struct UserspaceTcp;
+pub const USERSPACE_TCP: &Transport =
+    &Transport { name: "the user-space TCP", protocol: Protocol::Tcp, check, listen, connect };
 
 /// What the halves that use it can set of it.
 pub const OPTIONS: &[OptionSpec] = &[
@@ -66,59 +65,54 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// net.ipv4.ip_local_port_range as it is by default.
 const OWN_PORTS: std::ops::Range<u16> = 61_000..65_535;
 
-impl Transport for UserspaceTcp {
-    fn name(&self) -> &'static str {
-        "the user-space TCP"
+fn check(cell: &Cell) -> Result<(), Fault> {
+    let (contract, link) = (&cell.stream, &cell.link);
+    let usage = |text: String, remedy: &str| Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    Congestion::of(contract)?;
+    if contract.flows > 1 {
+        let text = format!("the user-space TCP has one connection, not {}", contract.flows);
+        return usage(text, "choose flows=1");
     }
-
-    fn protocol(&self) -> Protocol {
-        Protocol::Tcp
-    }
-
-    fn check(&self, cell: &Cell) -> Result<(), Fault> {
-        let (contract, link) = (&cell.stream, &cell.link);
-        let usage =
-            |text: String, remedy: &str| Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
-        Congestion::of(contract)?;
-        if contract.flows > 1 {
-            let text = format!("the user-space TCP has one connection, not {}", contract.flows);
-            return usage(text, "choose flows=1");
+    match link.gso_max.max(link.gro_max) {
+        Some(bytes) if bytes > PACKET => {
+            let text = format!("the user-space TCP does not support packets of {bytes} bytes");
+            usage(text, "choose a link without BIG TCP, such as --link offload")
         }
-        match link.gso_max.max(link.gro_max) {
-            Some(bytes) if bytes > PACKET => {
-                let text = format!("the user-space TCP does not support packets of {bytes} bytes");
-                usage(text, "choose a link without BIG TCP, such as --link offload")
-            }
-            _ => Ok(()),
+        _ => Ok(()),
+    }
+}
+
+fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
+    let config = config(address, terms)?;
+    let port = terms.ports.map_or_else(any_port, |ports| ports.low);
+    let mut stack = open(&config)?;
+    stack.listen(port)?;
+    let connection = Arc::new(Userspace::keep(stack, 0)?);
+    Ok(Listener::new((config.place.address, port).into(), move |token, _| {
+        let connection = connection.clone();
+        connection.establish()?;
+        let mut shown = vec![0; hello::of(token, 0).len()];
+        connection.read_exact(&mut shown)?;
+        match hello::read(&shown, token) {
+            Some(0) => Ok(vec![connection]),
+            _ => Err(Fault::new(
+                FaultKind::PeerLost,
+                "the peer that connected did not send the token",
+            )),
         }
-    }
+    }))
+}
 
-    fn listen(&self, address: IpAddr, terms: &Terms) -> Result<Box<dyn Listener>, Fault> {
-        let config = config(address, terms)?;
-        let port = terms.ports.map_or_else(any_port, |ports| ports.low);
-        let mut stack = open(&config)?;
-        stack.listen(port)?;
-        let address = (config.address, port).into();
-        Ok(Box::new(Waiting { address, connection: Arc::new(Userspace::keep(stack, 0)?) }))
-    }
-
-    fn connect(
-        &self,
-        peer: SocketAddr,
-        terms: &Terms,
-        token: &Token,
-        index: u32,
-    ) -> Result<Arc<dyn Connection>, Fault> {
-        let config = config(address::towards(peer.ip(), terms.device)?, terms)?;
-        let port = terms.ports.map_or_else(any_port, |ports| ports.low);
-        let mut stack = open(&config)?;
-        stack.connect(peer, port)?;
-        let connection = Userspace::keep(stack, index)?;
-        let what = || format!("cannot connect to {peer} from {}", config.address);
-        connection.establish().map_err(|fault| fault.context(what()))?;
-        connection.write_all(&hello::of(token, index))?;
-        Ok(Arc::new(connection))
-    }
+fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connected {
+    let config = config(address::towards(peer.ip(), terms.device)?, terms)?;
+    let port = terms.ports.map_or_else(any_port, |ports| ports.low);
+    let mut stack = open(&config)?;
+    stack.connect(peer, port)?;
+    let connection = Userspace::keep(stack, index)?;
+    let what = || format!("cannot connect to {peer} from {}", config.place.address);
+    connection.establish().map_err(|fault| fault.context(what()))?;
+    connection.write_all(&hello::of(token, index))?;
+    Ok(Arc::new(connection))
 }
 
 fn any_port() -> u16 {
@@ -126,16 +120,11 @@ fn any_port() -> u16 {
 }
 
 fn config(host: IpAddr, terms: &Terms) -> Result<StackConfig, Fault> {
-    let address::StackAddress { device, mtu, address, prefix } =
-        address::of_stack(host, terms.device, terms.options.word("address"))?;
     let contract = terms.contract;
     let tuned = terms.link.wmem.map_or(BUFFER, u64::from);
     let number = |name| terms.options.number(name).unwrap_or(0);
     Ok(StackConfig {
-        device,
-        mtu,
-        address,
-        prefix,
+        place: address::of_stack(host, terms.device, terms.options.word("address"))?,
         send_buffer: contract.send_buffer.unwrap_or(tuned.min(BUFFER)) as usize,
         receive_buffer: contract.receive_buffer.unwrap_or(BUFFER) as usize,
         congestion: Congestion::of(contract)?,
@@ -150,46 +139,20 @@ fn open(config: &StackConfig) -> Result<Stack, Fault> {
     })
 }
 
-/// A stack that listens.
-struct Waiting {
-    address: SocketAddr,
-    connection: Arc<Userspace>,
-}
-
-impl Listener for Waiting {
-    fn address(&self) -> Result<SocketAddr, Fault> {
-        Ok(self.address)
-    }
-
-    fn accept(&self, token: &Token, _: u32) -> Result<Vec<Arc<dyn Connection>>, Fault> {
-        let connection = self.connection.clone();
-        connection.establish()?;
-        let mut shown = vec![0; hello::of(token, 0).len()];
-        connection.read_exact(&mut shown)?;
-        match hello::read(&shown, token) {
-            Some(0) => Ok(vec![connection]),
-            _ => Err(Fault::new(
-                FaultKind::PeerLost,
-                "the peer that connected did not send the token",
-            )),
-        }
-    }
-}
-
 /// A connection of a stack of its own.
 #[derive(Clone)]
 pub struct Userspace(Arc<OwnedStack>);
 
 /// A stack and the thread that keeps it alive, which ends with it.
 struct OwnedStack {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStack>,
     keeper: Option<JoinHandle<()>>,
 }
 
 impl std::ops::Deref for OwnedStack {
-    type Target = Shared;
+    type Target = SharedStack;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &SharedStack {
         &self.shared
     }
 }
@@ -206,7 +169,7 @@ impl Drop for OwnedStack {
 }
 
 /// The stack, and who has it.
-struct Shared {
+pub struct SharedStack {
     index: u32,
     stack: Mutex<Stack>,
     /// Readable when something has come.
@@ -226,7 +189,7 @@ impl Userspace {
         let stack = Mutex::new(stack);
         let attended = AtomicU32::new(0);
         let [reported, over] = [(); 2].map(|()| AtomicBool::new(false));
-        let shared = Arc::new(Shared { index, stack, came, attended, reported, over });
+        let shared = Arc::new(SharedStack { index, stack, came, attended, reported, over });
         let kept = shared.clone();
         let keeper = std::thread::Builder::new().name("userspace-tcp".into());
         let keeper = keeper.spawn(move || kept.keep_alive());
@@ -236,43 +199,43 @@ impl Userspace {
 
     /// Waits until the connection is established.
     fn establish(&self) -> Result<(), Fault> {
-        self.until(Some(hello::TIMEOUT), |stack| match stack.stage() {
-            Stage::Opening => Ok(None),
-            Stage::Open | Stage::Ended => Ok(Some(())),
-            Stage::Gone => Err(Fault::new(FaultKind::PeerLost, "the peer refused the connection")),
-        })
-        .and_then(|done| {
-            done.ok_or_else(|| Fault::new(FaultKind::PeerLost, "the peer did not connect in time"))
+        let lost = |text| Fault::new(FaultKind::PeerLost, text);
+        let late = || lost("the peer did not connect in time");
+        self.until(hello::TIMEOUT, late, |stack| match stack.stage() {
+            Stage::Opening => Ok(false),
+            Stage::Open | Stage::Ended => Ok(true),
+            Stage::Gone => Err(lost("the peer refused the connection")),
         })
     }
 
     /// Sends all of this.
     pub fn write_all(&self, mut bytes: &[u8]) -> Result<(), Fault> {
-        let written = self.until(Some(SILENCE), |stack| {
-            bytes = &bytes[stack.send(bytes).ok_or_else(|| self.0.cut_off())?..];
-            Ok(bytes.is_empty().then_some(()))
-        })?;
-        written.ok_or_else(|| self.0.cut_off())
+        let cut_off = || self.0.cut_off();
+        self.until(SILENCE, cut_off, |stack| {
+            bytes = &bytes[stack.send(bytes).ok_or_else(cut_off)?..];
+            Ok(bytes.is_empty())
+        })
     }
 
-    /// Polls the stack until `done` returns something, or `None` if that takes longer.
-    fn until<T>(
+    /// Polls the stack until something is done; the fault is `late` if that takes longer.
+    fn until(
         &self,
-        timeout: Option<Duration>,
-        mut done: impl FnMut(&mut Stack) -> Result<Option<T>, Fault>,
-    ) -> Result<Option<T>, Fault> {
+        timeout: Duration,
+        late: impl Fn() -> Fault,
+        mut done: impl FnMut(&mut Stack) -> Result<bool, Fault>,
+    ) -> Result<(), Fault> {
         let begun = Instant::now();
         loop {
             {
-                let mut stack = self.0.lock();
-                let found = done(&mut stack)?;
+                let mut stack = self.0.stack();
+                let is_done = done(&mut stack)?;
                 stack.poll().map_err(|e| self.0.fault(&e))?;
-                if found.is_some() {
-                    return Ok(found);
+                if is_done {
+                    return Ok(());
                 }
             }
-            if timeout.is_some_and(|timeout| begun.elapsed() > timeout) {
-                return Ok(None);
+            if begun.elapsed() > timeout {
+                return Err(late());
             }
             self.0.wait(NAP)?;
         }
@@ -285,10 +248,18 @@ pub struct Hold {
     attends: bool,
 }
 
+impl std::ops::Deref for Hold {
+    type Target = SharedStack;
+
+    fn deref(&self) -> &SharedStack {
+        &self.connection.0
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         if self.attends {
-            self.shared().attended.fetch_sub(1, Ordering::Relaxed);
+            self.attended.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -311,52 +282,17 @@ impl Hold {
     /// From now on as long as this lives, its owner polls the stack.
     pub fn attend(&mut self) {
         if !std::mem::replace(&mut self.attends, true) {
-            self.shared().attended.fetch_add(1, Ordering::Relaxed);
+            self.attended.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// The stack, for a turn. The lock is contended only while a connection begins or is cut.
-    #[inline]
-    pub fn stack(&self) -> MutexGuard<'_, Stack> {
-        self.shared().lock()
-    }
-
-    /// Sleeps until something has come, or there is room, at most so long, and never so long
-    /// that a cut goes unnoticed. The stack must not be held.
-    pub fn wait(&self, timeout: Duration) -> Result<bool, Fault> {
-        self.shared().wait(timeout.min(NAP))
-    }
-
-    /// The fault of a connection that was cut.
-    pub fn cut_off(&self) -> Fault {
-        self.shared().cut_off()
-    }
-
-    /// The fault of a poll. PeerLost: the device went down or was removed.
-    pub fn fault(&self, error: &io::Error) -> Fault {
-        self.shared().fault(error)
-    }
-
-    /// What the stack has done, for the first caller.
-    pub fn statistics(&self) -> Result<Option<Statistics>, Fault> {
-        if self.shared().reported.swap(true, Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let statistics = self.shared().lock().statistics();
-        statistics.map(Some).map_err(|e| self.fault(&e))
-    }
-
-    fn shared(&self) -> &Shared {
-        &self.connection.0
     }
 }
 
-impl Shared {
+impl SharedStack {
     /// Polls the stack while no mover attends to it, until its connection is dropped.
     fn keep_alive(&self) {
         while !self.over.load(Ordering::Relaxed) {
             let attended = self.attended.load(Ordering::Relaxed) > 0;
-            let polled = if attended { Ok(()) } else { self.lock().poll() };
+            let polled = if attended { Ok(()) } else { self.stack().poll() };
             // The next user of the connection gets the same fault.
             if attended || polled.is_err() || self.wait(NAP).is_err() {
                 std::thread::sleep(NAP);
@@ -364,18 +300,30 @@ impl Shared {
         }
     }
 
+    /// The stack, for a turn. The lock is contended only while a connection begins or is cut.
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, Stack> {
+    pub fn stack(&self) -> MutexGuard<'_, Stack> {
         self.stack.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True where something has come.
-    fn wait(&self, timeout: Duration) -> Result<bool, Fault> {
+    /// What the stack has done, for the first caller.
+    pub fn counts(&self) -> Result<Option<Counts>, Fault> {
+        if self.reported.swap(true, Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let counts = self.stack().counts();
+        counts.map(Some).map_err(|e| self.fault(&e))
+    }
+
+    /// Sleeps until something has come, or there is room, at most so long, and never so long
+    /// that a cut goes unnoticed. The stack must not be locked by the caller. True if something has
+    /// come.
+    pub fn wait(&self, timeout: Duration) -> Result<bool, Fault> {
         let (full, quiet) = {
-            let mut stack = self.lock();
+            let mut stack = self.stack();
             (stack.is_full(), stack.quiet_for())
         };
-        let timeout = quiet.map_or(timeout, |quiet| quiet.min(timeout));
+        let timeout = quiet.map_or(timeout, |quiet| quiet.min(timeout)).min(NAP);
         let wanted = if full { Ready::IN | Ready::OUT } else { Ready::IN };
         match tcp::wait(self.came.as_fd(), wanted, Some(timeout)) {
             Ok(ready) => Ok(!ready.is_empty()),
@@ -384,8 +332,8 @@ impl Shared {
         }
     }
 
-    /// A device that went down or was removed is a peer that was lost.
-    fn fault(&self, error: &io::Error) -> Fault {
+    /// The fault of a poll. A device that went down or was removed is a peer that was lost.
+    pub fn fault(&self, error: &io::Error) -> Fault {
         let what = format_args!("flow {}: the packet socket of the user-space TCP", self.index);
         let fault = Fault::system(what, error);
         match error.raw_os_error() {
@@ -397,7 +345,8 @@ impl Shared {
         }
     }
 
-    fn cut_off(&self) -> Fault {
+    /// The fault of a connection that was cut.
+    pub fn cut_off(&self) -> Fault {
         let text = format!("flow {}: the connection was cut in the middle", self.index);
         Fault::new(FaultKind::PeerLost, text)
     }
@@ -418,61 +367,61 @@ impl Connection for Userspace {
     }
 
     fn send_at_once(&self) -> Result<(), Fault> {
-        self.0.lock().send_at_once();
+        self.0.stack().send_at_once();
         Ok(())
     }
 
     fn end_stream(&self) -> Result<(), Fault> {
-        self.0.lock().end();
+        self.0.stack().end();
         let mut last = (usize::MAX, Instant::now());
-        let ended = self.until(None, |stack| {
+        let cut_off = || self.0.cut_off();
+        self.until(Duration::MAX, cut_off, |stack| {
             let left = stack.unacknowledged();
             if left < last.0 {
                 last = (left, Instant::now());
             }
             match stack.stage() {
-                Stage::Ended => Ok(Some(())),
-                Stage::Gone => Err(self.0.cut_off()),
-                _ if last.1.elapsed() > SILENCE => Err(self.0.cut_off()),
-                _ => Ok(None),
+                Stage::Ended => Ok(true),
+                Stage::Gone => Err(cut_off()),
+                _ if last.1.elapsed() > SILENCE => Err(cut_off()),
+                _ => Ok(false),
             }
-        })?;
-        ended.ok_or_else(|| self.0.cut_off())
+        })
     }
 
     fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault> {
-        let waited = self.until(Some(timeout), |stack| match stack.unacknowledged() {
-            0 => Ok(Some(())),
-            _ if stack.stage() == Stage::Gone => Err(self.0.cut_off()),
-            _ => Ok(None),
-        })?;
-        waited.ok_or_else(|| {
+        let late = || {
             let text = format!("flow {}: no acknowledgement within {timeout:?}", self.0.index);
             Fault::new(FaultKind::PeerLost, text)
+        };
+        self.until(timeout, late, |stack| match stack.unacknowledged() {
+            0 => Ok(true),
+            _ if stack.stage() == Stage::Gone => Err(self.0.cut_off()),
+            _ => Ok(false),
         })
     }
 
     fn read_exact(&self, buffer: &mut [u8]) -> Result<(), Fault> {
         let mut got = 0;
-        let filled = self.until(None, |stack| {
+        let cut_off = || self.0.cut_off();
+        self.until(Duration::MAX, cut_off, |stack| {
             match stack.receive(&mut buffer[got..]) {
                 Received::Bytes(bytes) => got += bytes,
-                Received::End | Received::Cut => return Err(self.0.cut_off()),
+                Received::End | Received::Cut => return Err(cut_off()),
             }
-            Ok((got == buffer.len()).then_some(()))
-        })?;
-        filled.ok_or_else(|| self.0.cut_off())
+            Ok(got == buffer.len())
+        })
     }
 
     fn cut(&self) {
-        let mut stack = self.0.lock();
+        let mut stack = self.0.stack();
         stack.abort();
         // A device that is gone carries no reset.
         let _ = stack.poll();
     }
 
     fn close(&self) {
-        let mut stack = self.0.lock();
+        let mut stack = self.0.stack();
         stack.end();
         let _ = stack.poll();
     }

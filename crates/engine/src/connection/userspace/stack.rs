@@ -1,6 +1,7 @@
 //! A TCP stack with one connection: smoltcp over a device. It knows no threads and no movers;
 //! its owner polls it, and it never waits.
 
+use super::address::StackAddress;
 use super::device::{Counts, StackDevice};
 use super::loss::LossConfig;
 use bytepath_record::{Fault, FaultKind, Stream};
@@ -24,15 +25,8 @@ const ANSWER: smoltcp::time::Duration = smoltcp::time::Duration::from_micros(500
 
 /// Where a stack is, and how it is configured.
 #[derive(Clone, Debug)]
-pub struct StackConfig {
-    /// Interface index of its device, and that device's MTU in bytes.
-    pub device: u32,
-    /// The device's MTU, bytes.
-    pub mtu: u32,
-    /// Its own address on the device's network.
-    pub address: IpAddr,
-    /// Length of the network's prefix in bits.
-    pub prefix: u8,
+pub(super) struct StackConfig {
+    pub place: StackAddress,
     /// Bytes that may wait to be sent or acknowledged, and to be received.
     pub send_buffer: usize,
     pub receive_buffer: usize,
@@ -43,14 +37,14 @@ pub struct StackConfig {
 
 /// Congestion controls that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Congestion {
+pub(super) enum Congestion {
     Cubic,
     Reno,
 }
 
 impl Congestion {
     /// That of a contract. Usage: there is no such one.
-    pub fn of(contract: &Stream) -> Result<Congestion, Fault> {
+    pub(super) fn of(contract: &Stream) -> Result<Congestion, Fault> {
         match contract.congestion.as_str() {
             "cubic" => Ok(Congestion::Cubic),
             "reno" => Ok(Congestion::Reno),
@@ -69,21 +63,6 @@ pub struct Stack {
     handle: SocketHandle,
     polls: u64,
     empty_polls: u64,
-}
-
-/// What a stack has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// What went through its device.
-    pub counts: Counts,
-    /// Times that it was polled.
-    pub polls: u64,
-    /// Those at which there was nothing to do.
-    pub empty_polls: u64,
-    /// Frames for which the socket device had no room.
-    pub dropped: u64,
-    /// Frames that were lost or reordered on purpose.
-    pub injected: u64,
 }
 
 /// How far a connection is.
@@ -113,17 +92,18 @@ pub enum Received {
 impl Stack {
     /// A stack at a config. System: the device is gone, or no packet socket may be
     /// opened.
-    pub fn open(config: &StackConfig) -> io::Result<Stack> {
-        let hardware = hardware_address(config.address);
+    pub(super) fn open(config: &StackConfig) -> io::Result<Stack> {
+        let StackAddress { device, mtu, address, prefix } = config.place;
+        let hardware = hardware_address(address);
         // What the peer may send at once waits there in the kernel's own buffers, which are
         // up to twice as large as the bytes in them.
         let room = 4 * config.receive_buffer.max(1 << 20);
-        let port = Port::open(config.device, hardware, room)?;
-        let mut device = StackDevice::new(port, config.mtu, config.loss);
+        let port = Port::open(device, hardware, room)?;
+        let mut device = StackDevice::new(port, mtu, config.loss);
         let mut identity = Config::new(HardwareAddress::Ethernet(EthernetAddress(hardware)));
         identity.random_seed = clock::monotonic();
         let mut interface = Interface::new(identity, &mut device, now());
-        let own = IpCidr::new(config.address.into(), config.prefix);
+        let own = IpCidr::new(address.into(), prefix);
         interface.update_ip_addrs(|all| {
             let _ = all.push(own);
         });
@@ -254,14 +234,9 @@ impl Stack {
     }
 
     /// What it has done so far.
-    pub fn statistics(&mut self) -> io::Result<Statistics> {
-        Ok(Statistics {
-            counts: self.device.counts(),
-            polls: self.polls,
-            empty_polls: self.empty_polls,
-            dropped: self.device.dropped()?,
-            injected: self.device.injected(),
-        })
+    pub fn counts(&mut self) -> io::Result<Counts> {
+        let counts = self.device.counts()?;
+        Ok(Counts { polls: self.polls, empty_polls: self.empty_polls, ..counts })
     }
 
     #[inline]

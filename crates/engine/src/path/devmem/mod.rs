@@ -9,11 +9,11 @@ mod send;
 mod support;
 
 use super::nic::{each_has_a_flow, own_queues};
-use super::{DataPath, HalfPath};
+use super::{DataPath, HalfPath, Opened};
 use crate::connection::Connection;
-use crate::workload::{Group, HalfConfig, Rx, Tx};
+use crate::workload::{Group, HalfConfig, Rx};
 use area::{AreaSpec, Areas};
-use bytepath_record::{Facts, Fault, Role, Support};
+use bytepath_record::{Facts, Role, Support};
 use options::{RECEIVER_OPTIONS, SENDER_OPTIONS, memory};
 use receive::{Live, Receiving};
 
@@ -21,7 +21,10 @@ pub(super) static PATH: DataPath = DataPath {
     name: "devmem",
     summary: "devmem TCP: the NIC moves payload from and to a dmabuf, by reference",
     attempt: support::attempts,
-    tx: Some(HalfPath::tx(check_tx, open_tx).with_options(SENDER_OPTIONS)),
+    tx: Some(
+        HalfPath::tx(check_tx, |job, connection, _| send::open(job, connection.kernel()?))
+            .with_options(SENDER_OPTIONS),
+    ),
     rx: Some(HalfPath {
         prepare: |options, wire| own_queues("devmem", options, wire),
         ..HalfPath::rx(check_rx, open_rx).with_options(RECEIVER_OPTIONS)
@@ -37,10 +40,6 @@ fn check_tx(job: &HalfConfig, facts: &Facts) -> Support {
     ))
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Result<Box<dyn Tx>, Fault> {
-    send::open(job, connection.kernel()?)
-}
-
 fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
     super::fits(area::page_size(&job.options))
         .and(each_has_a_flow(job))
@@ -48,11 +47,7 @@ fn check_rx(job: &HalfConfig, facts: &Facts) -> Support {
         .and(support::support(Role::Receiver, memory(&job.options), facts))
 }
 
-fn open_rx(
-    job: &HalfConfig,
-    connection: &dyn Connection,
-    group: &Group,
-) -> Result<Box<dyn Rx>, Fault> {
+fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     let flow = connection.kernel()?;
     let spec = AreaSpec::of(&job.options, &flow)?;
     let area = group.share(|| Ok(Areas::default()))?.of(&spec)?;
@@ -63,7 +58,7 @@ fn open_rx(
 mod tests {
     use super::*;
     use crate::path::Wire;
-    use bytepath_record::{OptionValue, Options};
+    use bytepath_record::{Fault, OptionValue, Options};
     use std::net::IpAddr;
 
     fn wire(driver: &'static str, queues: u32) -> Wire<'static> {

@@ -7,7 +7,7 @@
 
 use super::area::Area;
 use crate::connection::Flow;
-use crate::path::buffer;
+use crate::path::{Sum, buffer};
 use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Fault, FaultKind, Manner, Touch};
 use bytepath_sys::devmem::{self, Arrived, Control, Freer, Held, Lent, Received, TokenRange};
@@ -89,8 +89,7 @@ struct Inspection {
     toucher: Toucher,
     /// Where bytes are copied for verification, or `None` if the CPU can read the memory.
     window: Option<Region>,
-    /// Bytes and copies of it.
-    copied: (u64, u64),
+    copied: Sum,
 }
 
 impl Inspection {
@@ -121,19 +120,18 @@ impl Inspection {
                 .map_err(|e| Fault::system("copying bytes out of device memory", &e))?;
             self.toucher.take(part)?;
             done += part.len();
-            self.copied.0 += part.len() as u64;
-            self.copied.1 += 1;
+            self.copied.enter(part.len());
         }
         Ok(true)
     }
 }
 
-/// What came which way: bytes and pieces.
+/// What came which way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    device: (u64, u64),
-    linear: (u64, u64),
-    ordinary: (u64, u64),
+    device: Sum,
+    linear: Sum,
+    ordinary: Sum,
     /// Times that everything held went back because nothing arrived.
     starved: u64,
 }
@@ -158,7 +156,7 @@ impl<R: Receiver> Receiving<R> {
             inspection: Inspection {
                 toucher: Toucher::new(job.touch, job.message_size),
                 window: window.transpose()?,
-                copied: (0, 0),
+                copied: Sum::default(),
             },
             // Each call may bring a row of its own to every fragment.
             held: Held::with_room(most.saturating_add(batch as usize)),
@@ -193,7 +191,7 @@ impl<R: Receiver> Receiving<R> {
                     self.inspection.toucher.take(bytes)?;
                     copied = end;
                     described += u64::from(len);
-                    add(&mut self.counts.linear, len);
+                    self.counts.linear.enter(len as usize);
                 }
                 Arrived::Lent(lent) => {
                     if lent.dmabuf != self.area.dmabuf {
@@ -201,7 +199,7 @@ impl<R: Receiver> Receiving<R> {
                     }
                     pieces += 1;
                     described += u64::from(lent.len);
-                    add(&mut self.counts.device, lent.len);
+                    self.counts.device.enter(lent.len as usize);
                     if !self.inspection.look(self.area.memory.as_ref(), &lent)? {
                         return Err(beyond(&lent));
                     }
@@ -213,8 +211,7 @@ impl<R: Receiver> Receiving<R> {
             // By a queue without a dmabuf: an ordinary receive.
             let bytes = self.linear.get(..received.bytes).unwrap_or_default();
             self.inspection.toucher.take(bytes)?;
-            self.counts.ordinary.0 += received.bytes as u64;
-            self.counts.ordinary.1 += 1;
+            self.counts.ordinary.enter(received.bytes);
         } else if described != received.bytes as u64 {
             let text = format!(
                 "a receive brought {} bytes and described {described} of them",
@@ -272,32 +269,27 @@ impl<R: Receiver> Receiving<R> {
         let looked_at = self.inspection.copied;
         let mut account = Account::default();
         let ledger = &mut account.ledger;
-        ledger.enter(
-            Manner::NotCopied,
-            device.0,
-            device.1,
-            "fragments that the NIC put in a dmabuf",
-        );
+        device.report(ledger, Manner::NotCopied, "fragments that the NIC put in a dmabuf");
         let source = "SO_DEVMEM_LINEAR: the NIC did not split these from their headers";
-        ledger.enter(Manner::Copied, linear.0, linear.1, source);
+        linear.report(ledger, Manner::Copied, source);
         let source = "recvmsg without fragments: bytes of a queue without a dmabuf";
-        ledger.enter(Manner::Copied, ordinary.0, ordinary.1, source);
+        ordinary.report(ledger, Manner::Copied, source);
         let notes = &mut account.notes;
-        if linear.0 > 0 {
+        if linear.bytes > 0 {
             notes.push(format!(
                 "{} bytes in {} fragments were in host memory: the buffers ran out, or the NIC \
                  could not split the headers off",
-                linear.0, linear.1
+                linear.bytes, linear.events
             ));
         }
-        if device.0 == 0 && ordinary.0 > 0 {
+        if device.bytes == 0 && ordinary.bytes > 0 {
             notes.push("no byte arrived on the bound queue: the flow was not steered to it".into());
         }
-        if looked_at.1 > 0 {
+        if looked_at.events > 0 {
             notes.push(format!(
                 "{} bytes were copied out of device memory in {} copies for \
                  inspection; the ledger does not count these",
-                looked_at.0, looked_at.1
+                looked_at.bytes, looked_at.events
             ));
         }
         if starved > 0 {
@@ -355,12 +347,6 @@ impl<R: Receiver> Rx for Receiving<R> {
     }
 }
 
-#[inline]
-fn add(count: &mut (u64, u64), bytes: u32) {
-    count.0 += u64::from(bytes);
-    count.1 += 1;
-}
-
 /// The errors that mean something else here than elsewhere (tcp_recvmsg_dmabuf(),
 /// net/ipv4/tcp.c).
 fn receive_fault(receiver: &impl Receiver, error: &io::Error) -> Fault {
@@ -405,7 +391,7 @@ mod tests {
     use crate::connection::Flow;
     use crate::path::devmem::area::Area;
     use crate::workload::{
-        Account, Detail, Gate, HalfConfig, Pattern, Phase, Progress, Recorder, Rx, TallyEnd,
+        Account, Detail, FlowEnd, Gate, HalfConfig, Pattern, Phase, Progress, Recorder, Rx,
     };
     use bytepath_record::{Cell, Fault, FaultKind, Half, OptionValue, Role, Touch};
     use bytepath_sys::devmem::{Control, Fragment, Freer, Received, TokenRange, message};
@@ -577,7 +563,7 @@ mod tests {
     /// What a run came to.
     struct Run {
         result: Result<Account, Fault>,
-        tally: TallyEnd,
+        tally: FlowEnd,
         /// Tokens that were dealt out and not returned.
         leaked: usize,
         /// Fragments returned, call by call.

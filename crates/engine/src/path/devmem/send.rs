@@ -5,8 +5,9 @@
 use super::area::allocate;
 use super::options::{device, memory};
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
+use crate::path::Opened;
 use crate::path::zerocopy_send::{Payload, ZerocopySender};
-use crate::workload::{Account, HalfConfig, Pattern, Recorder, Tx};
+use crate::workload::{HalfConfig, Pattern, Tx};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding};
@@ -14,7 +15,7 @@ use bytepath_sys::dmabuf::Memory;
 use std::io;
 
 /// Prepares a sender: the message is written into the dmabuf once.
-pub(super) fn open(job: &HalfConfig, flow: Flow) -> Result<Box<dyn Tx>, Fault> {
+pub(super) fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
     let (options, size) = (&job.options, sendable(job)?);
     let device = device(options, &flow)?;
     let mut memory = allocate(memory(options), size)?;
@@ -33,8 +34,8 @@ pub(super) fn open(job: &HalfConfig, flow: Flow) -> Result<Box<dyn Tx>, Fault> {
         .keep_to(&device)
         .map_err(|e| flow.fault(&format!("keeping the connection to {device}"), &e))?;
     let reap = options.number("reap").map_or(16, |n| n as u32);
-    let payload = InDmabuf { binding, memory, size: size as usize };
-    Ok(Box::new(Sending { sender: ZerocopySender::new(flow, payload, reap)?, pattern }))
+    let payload = InDmabuf { binding, memory, size: size as usize, pattern };
+    Ok(Box::new(ZerocopySender::new(flow, payload, reap)?))
 }
 
 /// The message size of a job, if it has room for the witness page.
@@ -52,9 +53,11 @@ struct InDmabuf {
     binding: Binding,
     memory: Box<dyn Memory>,
     size: usize,
+    pattern: Pattern,
 }
 
 impl Payload for InDmabuf {
+    const CALLS: &'static [&'static str] = &["sendmsg(devmem)", "recvmsg(errqueue)", "poll"];
     const CALL: &'static str = "sendmsg out of a dmabuf";
     const REMEDY: &'static str = "raise sysctl net.core.optmem_max, or choose a smaller message";
 
@@ -66,30 +69,18 @@ impl Payload for InDmabuf {
     fn send(&self, flow: &Flow, at: usize, len: usize) -> io::Result<usize> {
         devmem::Socket(flow.fd()).send(self.binding.dmabuf, at, len)
     }
-}
-
-struct Sending {
-    sender: ZerocopySender<InDmabuf>,
-    pattern: Pattern,
-}
-
-impl Tx for Sending {
-    fn calls(&self) -> &'static [&'static str] {
-        &["sendmsg(devmem)", "recvmsg(errqueue)", "poll"]
-    }
 
     /// The page is the front of the message: memory at the limit of what can be
     /// bound has no room for another.
-    fn witness(&mut self) -> Result<(), Fault> {
+    fn witness(sender: &mut ZerocopySender<InDmabuf>) -> Result<(), Fault> {
         let mut page = [0; WITNESS_LEN];
         WitnessPage::before(&mut page);
-        self.overwrite(&page)?;
-        self.sender.send_aside(WITNESS_LEN, |payload, flow, at| {
+        sender.payload.overwrite(&page)?;
+        sender.send_aside(WITNESS_LEN, |payload, flow, at| {
             payload.send(flow, at, WITNESS_LEN - at)
         })?;
-        let mut after = page;
-        WitnessPage::settle(self.sender.flow(), |content| after = *content)?;
-        self.overwrite(&after)
+        WitnessPage::settle(&sender.flow, |after| page = *after)?;
+        sender.payload.overwrite(&page)
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
@@ -97,20 +88,11 @@ impl Tx for Sending {
         self.pattern.fill(&mut front, 0);
         self.overwrite(&front)
     }
-
-    #[inline]
-    fn send(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        self.sender.send(recorder)
-    }
-
-    fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        self.sender.account(recorder)
-    }
 }
 
-impl Sending {
+impl InDmabuf {
     fn overwrite(&mut self, page: &[u8; WITNESS_LEN]) -> Result<(), Fault> {
-        let written = self.sender.payload_mut().memory.write(0, page);
+        let written = self.memory.write(0, page);
         written.map_err(|e| Fault::system("writing the front of the dmabuf", &e))
     }
 }

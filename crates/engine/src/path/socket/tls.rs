@@ -10,7 +10,6 @@ use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Fault, FaultKind, Manner};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
-use std::io::ErrorKind;
 use std::time::Duration;
 
 /// Records that are made before they are sent: as many as stay in a core's own cache.
@@ -62,10 +61,9 @@ impl Tx for Sender {
         let mut sent = 0;
         while sent < end {
             let records = &self.records[sent..end];
-            match recorder.timed(CALL, || tcp::send(self.flow.fd(), records, 0)) {
-                Ok(n) => (sent, self.calls) = (sent + n, self.calls + 1),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.flow.fault("send", &e)),
+            let result = recorder.timed(CALL, || tcp::send(self.flow.fd(), records, 0));
+            if let Some(n) = self.flow.completed("send", result)? {
+                (sent, self.calls) = (sent + n, self.calls + 1);
             }
         }
         recorder.moved(plain.len());
@@ -74,12 +72,8 @@ impl Tx for Sender {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Copied,
-            recorder.total(),
-            self.calls,
-            "encrypted by the program into a buffer, which send(2) copied",
-        ))
+        let source = "encrypted by the program into a buffer, which send(2) copied";
+        Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
     }
 }
 
@@ -135,15 +129,15 @@ impl Rx for Receiver {
         let fd = self.flow.fd();
         let memory = &mut self.memory[self.base..self.base + self.stride];
         let room = &mut memory[self.filled..self.filled + self.read_size];
-        match recorder.timed(CALL, || tcp::recv(fd, room, 0)) {
-            Ok(0) if self.filled > 0 => {
+        let received = recorder.timed(CALL, || tcp::recv(fd, room, 0));
+        match self.flow.completed("recv", received)? {
+            Some(0) if self.filled > 0 => {
                 let text = format!("flow {}: the stream ended within a record", self.flow.index);
                 return Err(Fault::new(FaultKind::Corrupt, text));
             }
-            Ok(0) => return self.flow.confirm_end().map(|()| false),
-            Ok(n) => (self.filled, self.calls) = (self.filled + n, self.calls + 1),
-            Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(true),
-            Err(e) => return Err(self.flow.fault("recv", &e)),
+            Some(0) => return self.flow.confirm_end().map(|()| false),
+            Some(n) => (self.filled, self.calls) = (self.filled + n, self.calls + 1),
+            None => return Ok(true),
         }
         let mut taken = 0;
         while let Some((plain, len)) = self.opener.open(&mut memory[taken..self.filled])? {
@@ -163,11 +157,7 @@ impl Rx for Receiver {
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
-        Ok(Account::of(
-            Manner::Copied,
-            recorder.total(),
-            self.calls,
-            "recv(2): copied to user memory, and decrypted there by the program",
-        ))
+        let source = "recv(2): copied to user memory, and decrypted there by the program";
+        Ok(Account::of(Manner::Copied, recorder.total(), self.calls, source))
     }
 }

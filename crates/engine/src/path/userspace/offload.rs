@@ -7,10 +7,11 @@ use crate::connection::Connection;
 use crate::connection::userspace::{Hold, Stack};
 use crate::copy::fifo::{Counts, Reader, Sharing, Writer, fifo};
 use crate::copy::{self, EngineKind, Events, Memories, Memory, Place, Shape};
+use crate::path::Opened;
+use crate::path::common;
 use crate::workload::{Account, HalfConfig, PATTERN_PERIOD, Pattern, Phase, Recorder, Tx};
 use bytepath_record::{
-    Attempt, Facts, Fault, OptionKind, OptionSpec, Options, Outcome, Reading, Role, Scope, Support,
-    Unit,
+    Attempt, Facts, Fault, OptionKind, OptionSpec, Options, Reading, Role, Scope, Support, Unit,
 };
 use bytepath_sys::{Roots, clock};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,11 +38,7 @@ const DSA: &str = "dsa";
 /// Whether there is a work queue.
 pub(super) fn attempt(_: Option<&str>) -> Vec<Attempt> {
     let usable = copy::dsa::found(&Roots::real()).iter().any(|queue| queue.usable);
-    let outcome = match usable {
-        true => Outcome::Works(String::new()),
-        false => Outcome::Missing("there is no work queue that a program can open".into()),
-    };
-    vec![Attempt { name: DSA.into(), outcome }]
+    vec![common::looked_for(DSA, usable, "there is no work queue that a program can open")]
 }
 
 /// Whether bytes go through a FIFO.
@@ -67,7 +64,7 @@ pub(super) fn check(job: &HalfConfig, facts: &Facts) -> Support {
         return Support::no("copy-batch is larger than copy-depth", "raise copy-depth");
     }
     match copy::engine(engine) {
-        Err(fault) => Support::no(fault.message, fault.remedy.unwrap_or_default()),
+        Err(fault) => common::fits::<()>(Err(fault)),
         Ok((kind, _)) if kind.name == DSA => facts.require(
             DSA,
             "bytepath doctor lists what is missing; docs/reference/paths/copy.md describes the setup",
@@ -82,7 +79,7 @@ pub fn offloaded(
     job: &HalfConfig,
     connection: &dyn Connection,
     (kind, engine_options): (&EngineKind, &Options),
-) -> Result<Box<dyn Tx>, Fault> {
+) -> Opened<dyn Tx> {
     let (options, all) = (&job.options, rotation(job));
     let number = |name| options.number(name).unwrap_or(1) as usize;
     let map = |len: usize| {

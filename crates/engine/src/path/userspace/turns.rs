@@ -1,7 +1,7 @@
 //! What every mover over the user-space TCP does: turns of the stack, and its account.
 
 use crate::connection::WitnessPage;
-use crate::connection::userspace::{Hold, Stack, Statistics};
+use crate::connection::userspace::{Hold, Stack};
 use crate::path::common;
 use crate::workload::{Account, HalfConfig, Recorder};
 use bytepath_record::{Fault, Manner, Reading, Role, Scope, Unit};
@@ -56,12 +56,8 @@ pub(super) fn account(
     [bytes, turns]: [u64; 2],
     source: &str,
 ) -> Result<Account, Fault> {
-    let mut account = Account::default();
-    account.ledger.enter(Manner::Copied, bytes, turns, source);
-    let Some(Statistics { counts, polls, empty_polls, dropped, injected }) = hold.statistics()?
-    else {
-        return Ok(account);
-    };
+    let mut account = Account::of(Manner::Copied, bytes, turns, source);
+    let Some(counts) = hold.counts()? else { return Ok(account) };
     let mut read = |name: &str, unit, value: f64| {
         let name = format!("userspace.{name}");
         account.readings.push(Reading::sum(name, unit, value, Scope::Flow(role, flow)));
@@ -71,11 +67,11 @@ pub(super) fn account(
         ("frames-out", counts.frames_out),
         ("frames-again", counts.frames_again),
         ("checksums", counts.computed),
-        ("polls", polls),
-        ("empty-polls", empty_polls),
+        ("polls", counts.polls),
+        ("empty-polls", counts.empty_polls),
         ("probes", counts.probes),
         ("no-room", counts.no_room),
-        ("dropped", dropped),
+        ("dropped", counts.dropped),
     ] {
         read(name, Unit::Count, count as f64);
     }
@@ -83,9 +79,9 @@ pub(super) fn account(
         read(name, Unit::Bytes, bytes as f64);
     }
     for (count, what) in [
-        (injected, "were dropped or reordered on purpose"),
+        (counts.injected, "were dropped or reordered on purpose"),
         (counts.damaged, "had a wrong checksum"),
-        (dropped, "did not fit into the packet socket"),
+        (counts.dropped, "did not fit into the packet socket"),
     ] {
         if count > 0 {
             account.notes.push(format!("{count} frames of the user-space TCP {what}"));

@@ -13,7 +13,7 @@ mod setup;
 mod shared;
 
 use super::nic::{QUEUES, each_has_a_flow, own_queues};
-use super::{DataPath, HalfPath, Wire, ring};
+use super::{DataPath, HalfPath, Opened, Wire, ring};
 use crate::connection::Connection;
 use crate::workload::{Group, HalfConfig, Rx};
 use bytepath_record::{Facts, Fault, OptionKind, OptionSpec, Options, Setting, Support};
@@ -66,11 +66,7 @@ fn prepare(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
     own_queues("zcrx", options, wire)
 }
 
-fn open(
-    job: &HalfConfig,
-    connection: &dyn Connection,
-    group: &Group,
-) -> Result<Box<dyn Rx>, Fault> {
+fn open(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     Ok(Box::new(engine::Receiver::open(job, connection.kernel()?, group)?))
 }
 

@@ -1,7 +1,7 @@
 //! What is probed on a host, and whether zcrx can run there.
 
 use super::plan::Memory;
-use crate::path::ring;
+use crate::path::{looked_for, ring, tried};
 use crate::workload::HalfConfig;
 use bytepath_record::{Attempt, Facts, Outcome, Support};
 use bytepath_sys::device;
@@ -32,10 +32,10 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     }
     let abilities = zcrx::abilities();
     let known = abilities.as_ref().ok().copied();
-    attempts.push(crate::path::tried(QUERY, abilities.map(|can| words(&can))));
+    attempts.push(tried(QUERY, abilities.map(|can| words(&can))));
     attempts.push(match known.filter(|can| can.no_device) {
-        Some(can) => crate::path::tried(NO_DEVICE, no_device(can)),
-        None => missing(NO_DEVICE, "queues without a device came with Linux 7.1".into()),
+        Some(can) => tried(NO_DEVICE, no_device(can)),
+        None => looked_for(NO_DEVICE, false, "queues without a device came with Linux 7.1"),
     });
     attempts.extend(device.map(on_device));
     attempts
@@ -102,16 +102,15 @@ fn on_device(device: &str) -> Attempt {
 }
 
 fn nic(device: &str, driver: &str) -> Attempt {
-    if DRIVERS.contains(&driver) {
-        let text =
-            format!("driver {driver} of {device} supports it; registered when a trial begins");
-        return Attempt { name: REGISTER.into(), outcome: Outcome::Works(text) };
-    }
-    missing(REGISTER, format!("driver {driver} of {device} has no memory-provider queues"))
-}
-
-fn missing(name: &str, what: String) -> Attempt {
-    Attempt { name: name.into(), outcome: Outcome::Missing(what) }
+    let supports = DRIVERS.contains(&driver);
+    let driver = format!("driver {driver} of {device}");
+    tried(
+        REGISTER,
+        match supports {
+            true => Ok(format!("{driver} supports it; registered when a trial begins")),
+            false => Err(io::Error::other(format!("{driver} has no memory-provider queues"))),
+        },
+    )
 }
 
 /// What the kernel itself lacks.
