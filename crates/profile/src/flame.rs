@@ -9,6 +9,7 @@ use super::subsystem::{Classes, Rules, is_idle};
 use super::{FrameKind, Owner, Profile, Sample, StackId, Weight, normalise};
 use bytepath_record::steers;
 use hashbrown::{HashMap, HashSet};
+use indexmap::IndexSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -54,7 +55,7 @@ pub struct FlameBox {
     pub kernel: bool,
 }
 
-/// Which of two sides gives the boxes their width.
+/// Which of two sides gives the boxes their width; its number is that of the side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widths {
     /// The profile before the change: shows what vanished.
@@ -68,8 +69,7 @@ pub enum Widths {
 pub struct Flames {
     nodes: Vec<Node>,
     children: HashMap<(usize, u32), usize>,
-    names: Vec<String>,
-    ids: HashMap<String, u32>,
+    names: IndexSet<String>,
     unit: String,
 }
 
@@ -91,8 +91,7 @@ impl Flames {
         Flames {
             nodes: vec![root],
             children: HashMap::new(),
-            names: vec![String::new()],
-            ids: HashMap::new(),
+            names: [String::new()].into(),
             unit: unit.to_owned(),
         }
     }
@@ -115,40 +114,27 @@ impl Flames {
         stacks.sort_unstable_by_key(|(key, _)| *key);
         for ((root, stack), amount) in stacks {
             let mut at = 0;
-            self.count(at, side, amount);
+            self.nodes[at].all[side] += amount;
             if root != 0 {
                 at = self.child(at, root, false);
-                self.count(at, side, amount);
+                self.nodes[at].all[side] += amount;
             }
             for id in profile.stack(StackId(stack)).iter().rev().take(DEEPEST) {
                 let kernel = profile.frame(*id).kind == FrameKind::Kernel;
-                at = self.child(at, names.get(id.0 as usize).copied().unwrap_or(0), kernel);
-                self.count(at, side, amount);
+                at = self.child(at, names[id.0 as usize], kernel);
+                self.nodes[at].all[side] += amount;
             }
-            if let Some(amounts) = self.nodes.get_mut(at).and_then(|n| n.own.get_mut(side)) {
-                *amounts += amount;
-            }
+            self.nodes[at].own[side] += amount;
         }
     }
 
     fn name(&mut self, name: &str) -> u32 {
-        if let Some(id) = self.ids.get(name) {
-            return *id;
-        }
-        let id = self.names.len() as u32;
-        self.names.push(name.to_owned());
-        self.ids.insert(name.to_owned(), id);
-        id
+        let known = self.names.get_index_of(name);
+        known.unwrap_or_else(|| self.names.insert_full(name.to_owned()).0) as u32
     }
 
     fn named(&self, node: &Node) -> &str {
-        self.names.get(node.name as usize).map_or("", String::as_str)
-    }
-
-    fn count(&mut self, node: usize, side: usize, amount: f64) {
-        if let Some(all) = self.nodes.get_mut(node).and_then(|n| n.all.get_mut(side)) {
-            *all += amount;
-        }
+        &self.names[node.name as usize]
     }
 
     fn child(&mut self, parent: usize, name: u32, kernel: bool) -> usize {
@@ -163,7 +149,7 @@ impl Flames {
     /// The graph of one side, or of the difference to the other if both are
     /// there, in at most `most` boxes: the narrowest are left out.
     pub fn chart(&self, title: &str, widths: Widths, differential: bool, most: usize) -> Chart {
-        let side = index(widths);
+        let side = widths as usize;
         let total = self.nodes.first().map_or(0.0, |root| root.all[side]);
         let mut chart =
             Chart { title: title.to_owned(), unit: self.unit.clone(), total, ..Chart::default() };
@@ -244,7 +230,7 @@ impl Flames {
     /// are of. Fails where `out` does, or with [`io::ErrorKind::InvalidData`] if
     /// there is nothing to draw.
     pub fn svg(&self, title: &str, widths: Widths, out: impl io::Write) -> io::Result<()> {
-        let side = index(widths);
+        let side = widths as usize;
         let (unit, fine) = self.fine_unit();
         let mut lines = Vec::new();
         for node in 1..self.nodes.len() {
@@ -331,13 +317,6 @@ fn root(profile: &Profile, sample: &Sample) -> Option<String> {
     }
 }
 
-fn index(widths: Widths) -> usize {
-    match widths {
-        Widths::Without => 0,
-        Widths::With => 1,
-    }
-}
-
 /// A name that can be shown anywhere: signs that steer a terminal, break XML or
 /// change the direction of text become escapes.
 pub fn label(name: &str) -> String {
@@ -378,14 +357,10 @@ mod tests {
     }
 
     fn boxes(chart: &Chart) -> Vec<(&str, u32, f64, f64, Option<f64>)> {
-        let one = |b: &'_ FlameBox| (b.depth, b.start, b.amount, b.change);
         chart
             .boxes
             .iter()
-            .map(|b| {
-                let (d, s, a, c) = one(b);
-                (b.name.as_str(), d, s, a, c)
-            })
+            .map(|b| (b.name.as_str(), b.depth, b.start, b.amount, b.change))
             .collect()
     }
 

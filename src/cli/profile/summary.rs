@@ -86,7 +86,7 @@ fn owners(profile: &Profile, total: f64, out: &mut dyn Write) -> io::Result<()> 
         return Ok(());
     }
     writeln!(out, "\n   share  spent by")?;
-    for owner in Owner::ALL {
+    for owner in Owner::all() {
         if let Some(weight) = weights.get(&owner) {
             writeln!(out, "{}  {owner}", percent(*weight, total))?;
         }
@@ -126,9 +126,10 @@ fn by_whom(function: &Function) -> String {
     if function.own <= 0.0 {
         return String::new();
     }
-    let parts: Vec<String> = Owner::ALL
-        .iter()
-        .filter_map(|owner| function.owners.get(owner).map(|weight| (owner, weight / function.own)))
+    let parts: Vec<String> = Owner::all()
+        .filter_map(|owner| {
+            function.owners.get(&owner).map(|weight| (owner, weight / function.own))
+        })
         .filter(|(_, part)| *part >= 0.005)
         .map(|(owner, part)| format!("{owner} {:.0} %", part * 100.0))
         .collect();

@@ -6,6 +6,7 @@ use crate::symptom::Tally;
 use crate::{Frame, FrameKind, Owner, Profile, Sample, StackId, normalise};
 use bytepath_math::Moments;
 use hashbrown::HashMap;
+use indexmap::{IndexMap, IndexSet};
 
 /// A function, as it is known on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,9 +29,8 @@ pub(super) struct Ranking<'a> {
     /// Whether functions of user space are distinguished by the file they are in:
     /// only if both sides record it.
     modules: bool,
-    keys: HashMap<Key, u32>,
-    known: Vec<FunctionInfo>,
-    groups: HashMap<String, u32>,
+    functions: IndexMap<Key, FunctionInfo>,
+    groups: IndexSet<String>,
     /// What each function takes in every profile of a side that has it.
     amounts: HashMap<(u32, u32), [Moments; 2]>,
     /// All that is compared, without and with.
@@ -54,9 +54,8 @@ impl<'a> Ranking<'a> {
         Ranking {
             options,
             modules: sides.into_iter().all(|side| side.iter().all(tells)),
-            keys: HashMap::new(),
-            known: Vec::new(),
-            groups: HashMap::new(),
+            functions: IndexMap::new(),
+            groups: IndexSet::new(),
             amounts: HashMap::new(),
             busy: [Moments::default(); 2],
             idle: [Moments::default(); 2],
@@ -100,7 +99,7 @@ impl<'a> Ranking<'a> {
         let mut stacks: Vec<_> = stacks.into_iter().collect();
         stacks.sort_unstable_by_key(|(key, _)| *key);
         let mut amounts: HashMap<(u32, u32), f64> = HashMap::new();
-        let mut seen: Vec<usize> = vec![0; self.known.len()];
+        let mut last_turns: Vec<usize> = vec![0; self.functions.len()];
         for (turn, ((stack, group), weight)) in stacks.into_iter().enumerate() {
             let stack = profile.stack(StackId(stack));
             let deep = match self.options.measure {
@@ -109,11 +108,9 @@ impl<'a> Ranking<'a> {
             };
             for frame in stack.iter().take(deep) {
                 let Some(key) = keys.get(frame.0 as usize) else { continue };
-                match seen.get_mut(*key as usize) {
-                    // A function that calls itself.
-                    Some(last) if *last == turn + 1 => continue,
-                    Some(last) => *last = turn + 1,
-                    None => continue,
+                // A function that calls itself counts once.
+                if std::mem::replace(&mut last_turns[*key as usize], turn + 1) == turn + 1 {
+                    continue;
                 }
                 *amounts.entry((*key, group)).or_default() += weight;
             }
@@ -130,16 +127,16 @@ impl<'a> Ranking<'a> {
             function: normalise::of_frame(frame).into_owned(),
             module: if apart { file.to_owned() } else { String::new() },
         };
-        let next = self.known.len() as u32;
-        let id = *self.keys.entry(key).or_insert(next);
-        if id == next {
-            let subsystem = match class {
+        let entry = self.functions.entry(key);
+        let id = entry.index() as u32;
+        entry.or_insert_with(|| FunctionInfo {
+            module: file.to_owned(),
+            subsystem: match class {
                 Some(Class::Is(subsystem)) => Some(subsystem),
                 Some(Class::Caller) => None,
                 None => Some(Subsystem::Other),
-            };
-            self.known.push(FunctionInfo { module: file.to_owned(), subsystem });
-        }
+            },
+        });
         id
     }
 
@@ -167,31 +164,19 @@ impl<'a> Ranking<'a> {
     }
 
     fn intern(&mut self, group: &str) -> u32 {
-        if let Some(id) = self.groups.get(group) {
-            return *id;
-        }
-        let id = self.groups.len() as u32;
-        self.groups.insert(group.to_owned(), id);
-        id
+        let known = self.groups.get_index_of(group);
+        known.unwrap_or_else(|| self.groups.insert_full(group.to_owned()).0) as u32
     }
 
     /// Every row with its amounts computed by `pair`, in order.
     pub(super) fn rows(&self, pair: impl Fn([Moments; 2]) -> Pair) -> Vec<Row> {
-        let mut functions = vec![""; self.known.len()];
-        for (key, id) in &self.keys {
-            functions[*id as usize] = &key.function;
-        }
-        let mut groups = vec![""; self.groups.len()];
-        for (group, id) in &self.groups {
-            groups[*id as usize] = group;
-        }
         let row = |((key, group), amounts): (&(u32, u32), &[Moments; 2])| {
-            let known = self.known.get(*key as usize)?;
+            let (key, info) = self.functions.get_index(*key as usize)?;
             Some(Row {
-                function: (*functions.get(*key as usize)?).to_owned(),
-                module: known.module.clone(),
-                group: (*groups.get(*group as usize)?).to_owned(),
-                subsystem: known.subsystem,
+                function: key.function.clone(),
+                module: info.module.clone(),
+                group: self.groups.get_index(*group as usize)?.clone(),
+                subsystem: info.subsystem,
                 presence: match amounts.map(|side| side.sum()) {
                     [0.0, _] => Presence::Appeared,
                     [_, 0.0] => Presence::Vanished,

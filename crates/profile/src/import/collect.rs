@@ -3,33 +3,21 @@
 //! added up and their times go.
 
 use super::format::Times;
-use crate::{Builder, Owner, Profile, Sample, StackId, ThreadId};
+use crate::{Builder, Profile, Sample};
 
 /// Up to this many samples keep their times, which are worth more in a small profile
 /// and cost more in a large one.
 pub const TIMED: usize = 200_000;
-
-/// A sample as it is in a file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AcceptedSample {
-    pub(super) stack: StackId,
-    pub(super) thread: ThreadId,
-    pub(super) owner: Owner,
-    pub(super) cpu: Option<u32>,
-    /// Nanoseconds of the clock of the file.
-    pub(super) time: Option<u64>,
-    pub(super) count: u64,
-    pub(super) weight: f64,
-}
 
 /// Makes a profile of samples with times.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     /// Where functions, threads and stacks are kept.
     pub(super) builder: Builder,
-    timed: Vec<AcceptedSample>,
+    /// Samples without their times, and nanoseconds of the clock of the file.
+    timed: Vec<(Sample, u64)>,
     times: Times,
-    /// The samples have become too many for their times.
+    /// Whether the samples have become too many for their times.
     many: bool,
     first: Option<u64>,
     last: u64,
@@ -50,30 +38,28 @@ impl Collector {
         Collector { times, ..Collector::default() }
     }
 
-    pub(super) fn push(&mut self, taken: AcceptedSample) {
-        let each = taken.weight / taken.count.max(1) as f64;
+    /// Adds a sample; `time` in nanoseconds of the clock of the file.
+    pub(super) fn push(&mut self, sample: Sample, time: Option<u64>) {
+        let each = sample.weight / sample.count.max(1) as f64;
         self.period = match self.period {
             Period::None => Period::Same(each),
-            Period::Same(known) if known == each => self.period,
+            Period::Same(period) if period == each => self.period,
             _ => Period::Differs,
         };
-        if let Some(time) = taken.time {
+        if let Some(time) = time {
             self.first = Some(self.first.map_or(time, |first| first.min(time)));
             self.last = self.last.max(time);
         }
-        if self.many || self.times == Times::LeftOut || taken.time.is_none() {
-            add(&mut self.builder, taken, None);
-            return;
+        match time.filter(|_| !self.many && self.times == Times::Kept) {
+            Some(time) if self.timed.len() < TIMED => self.timed.push((sample, time)),
+            Some(_) => {
+                self.many = true;
+                let earlier = std::mem::take(&mut self.timed).into_iter();
+                earlier.for_each(|(earlier, _)| self.builder.add(earlier));
+                self.builder.add(sample);
+            }
+            None => self.builder.add(sample),
         }
-        if self.timed.len() < TIMED {
-            self.timed.push(taken);
-            return;
-        }
-        self.many = true;
-        for earlier in std::mem::take(&mut self.timed) {
-            add(&mut self.builder, earlier, None);
-        }
-        add(&mut self.builder, taken, None);
     }
 
     /// The weight that every sample had, if it was one and the same.
@@ -98,18 +84,13 @@ impl Collector {
                     "more than {TIMED} samples: their times were left out, equal ones added up"
                 ));
             }
-            for taken in std::mem::take(&mut self.timed) {
-                let time = taken.time.map(|time| seconds(time.saturating_sub(first)));
-                add(&mut self.builder, taken, time);
+            for (sample, time) in self.timed {
+                let time = Some(seconds(time.saturating_sub(first)));
+                self.builder.add(Sample { time, ..sample });
             }
         }
         self.builder.build()
     }
-}
-
-fn add(builder: &mut Builder, taken: AcceptedSample, time: Option<f64>) {
-    let AcceptedSample { stack, thread, owner, cpu, count, weight, .. } = taken;
-    builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
 }
 
 /// Nanoseconds as seconds.
@@ -127,17 +108,8 @@ mod tests {
         let thread = collector.builder.thread(Thread::default());
         let stack = collector.builder.stack(&[]);
         for n in 0..samples {
-            let time = Some(5_000_000_000 + n * 1000);
-            let owner = Owner::Unknown;
-            collector.push(AcceptedSample {
-                stack,
-                thread,
-                owner,
-                cpu: None,
-                time,
-                count: 1,
-                weight: 2.0,
-            });
+            let sample = Sample { stack, thread, count: 1, weight: 2.0, ..Sample::default() };
+            collector.push(sample, Some(5_000_000_000 + n * 1000));
         }
         assert_eq!(collector.period(), Some(2.0));
         collector.build()

@@ -6,8 +6,8 @@
 
 use super::lines::digits;
 
-/// What the line says.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What the line contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Head<'a> {
     pub(super) comm: &'a [u8],
     pub(super) pid: Option<u32>,
@@ -19,7 +19,7 @@ pub(super) struct Head<'a> {
     pub(super) event: Option<&'a [u8]>,
     /// What comes after: a frame, or what a tracepoint recorded.
     pub(super) rest: &'a [u8],
-    /// There is a time, a CPU or an event, which no line of other text has.
+    /// Whether there is a time, a CPU or an event, which no line of other text has.
     pub(super) certain: bool,
 }
 
@@ -174,13 +174,12 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
         comm: words.before(comm),
         pid,
         tid,
-        cpu: None,
-        time: None,
         period,
         event: words.get(event).and_then(|word| word.strip_suffix(b":")),
         rest: words.from(event + 1),
         // A line of any text may end with a colon.
         certain: tid.is_some() || words.is_address(event + 1),
+        ..Head::default()
     })
 }
 
@@ -241,17 +240,7 @@ fn named<'a>(words: &Words<'a>, stop: usize) -> Head<'a> {
     let ids = stop.checked_sub(1).and_then(|last| words.get(last)).and_then(ids);
     let comm = if ids.is_some() { stop - 1 } else { stop };
     let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
-    Head {
-        comm: words.before(comm),
-        pid,
-        tid,
-        cpu: None,
-        time: None,
-        period,
-        event: None,
-        rest,
-        certain,
-    }
+    Head { comm: words.before(comm), pid, tid, period, rest, certain, ..Head::default() }
 }
 
 /// `1811.125732:`, in nanoseconds.

@@ -16,11 +16,11 @@
 mod guard;
 mod space;
 
-use super::collect::{AcceptedSample, Collector};
+use super::collect::Collector;
 use super::format::{Importer, Times};
 use super::lines::unreadable;
 use crate::conventions;
-use crate::{Frame, FrameId, FrameKind, Profile, Thread, Weight};
+use crate::{Frame, FrameId, FrameKind, Profile, Sample, Thread, Weight};
 use bytepath_record::{Fault, FaultKind};
 use guard::Bytes;
 use linux_perf_data::linux_perf_event_reader::{
@@ -301,8 +301,9 @@ impl Reader {
         let builder = &mut self.collector.builder;
         let thread = builder.thread(Thread { name, pid: pid.unwrap_or(0), tid });
         let stack = builder.stack(&self.stack);
-        let (cpu, time) = (fields.cpu, fields.time);
-        self.collector.push(AcceptedSample { stack, thread, owner, cpu, time, count: 1, weight });
+        let cpu = fields.cpu;
+        let sample = Sample { stack, thread, owner, cpu, time: None, count: 1, weight };
+        self.collector.push(sample, fields.time);
         Ok(())
     }
 

@@ -10,13 +10,13 @@
 //!         ffffffff81a3c0de tcp_sendmsg+0x2e ([kernel.kallsyms])
 //! ```
 
-use super::collect::{AcceptedSample, Collector};
+use super::collect::Collector;
 use super::format::{Importer, Times};
 use super::header::{self, Head};
 use super::lines::{Lines, first_lines};
 use crate::conventions;
 use crate::text::quote;
-use crate::{Frame, FrameId, FrameKind, Profile, Thread, ThreadId, Weight};
+use crate::{Frame, FrameId, FrameKind, Profile, Sample, Thread, ThreadId, Weight};
 use bytepath_record::Fault;
 use hashbrown::HashMap;
 use std::io::BufRead;
@@ -69,6 +69,7 @@ fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, F
 }
 
 /// A frame's line: address, symbol and offset, module in parentheses.
+#[derive(Default)]
 struct Located<'a> {
     symbol: &'a [u8],
     module: Option<&'a [u8]>,
@@ -78,6 +79,7 @@ struct Located<'a> {
 }
 
 /// The sample whose lines are being read.
+#[derive(Default)]
 struct Open {
     thread: ThreadId,
     pid: Option<u32>,
@@ -258,15 +260,7 @@ impl Reader {
             None => {
                 let thread = self.collector.builder.thread(Thread::default());
                 self.weight.get_or_insert(Weight::Samples);
-                self.open = Some(Open {
-                    thread,
-                    pid: None,
-                    cpu: None,
-                    time: None,
-                    period: None,
-                    certain: true,
-                    skipped: false,
-                });
+                self.open = Some(Open { thread, certain: true, ..Open::default() });
             }
         }
         self.push_frame(&located);
@@ -280,16 +274,20 @@ impl Reader {
             self.inlined.push(0);
             return;
         }
-        let inlined = std::mem::take(&mut self.inlined);
-        for symbol in inlined.split(|byte| *byte == 0).filter(|symbol| !symbol.is_empty()) {
-            let outer = Located { symbol, inlined: true, ..*located };
-            let id = self.intern(&outer);
-            self.stack.push(id);
-        }
-        self.inlined = inlined;
-        self.inlined.clear();
+        self.push_inlined(located);
         let id = self.intern(located);
         self.stack.push(id);
+    }
+
+    /// The functions that were inlined into this one.
+    fn push_inlined(&mut self, outer: &Located<'_>) {
+        let mut inlined = std::mem::take(&mut self.inlined);
+        for symbol in inlined.split(|byte| *byte == 0).filter(|symbol| !symbol.is_empty()) {
+            let id = self.intern(&Located { symbol, inlined: true, ..*outer });
+            self.stack.push(id);
+        }
+        inlined.clear();
+        self.inlined = inlined;
     }
 
     fn intern(&mut self, located: &Located<'_>) -> FrameId {
@@ -326,16 +324,8 @@ impl Reader {
     /// The sample is complete.
     fn flush(&mut self) -> Result<(), String> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        if !self.inlined.is_empty() {
-            // The frame that they were inlined into is missing.
-            let inlined = std::mem::take(&mut self.inlined);
-            for symbol in inlined.split(|byte| *byte == 0).filter(|symbol| !symbol.is_empty()) {
-                let alone =
-                    Located { symbol, module: None, address: b"", addressed: false, inlined: true };
-                let id = self.intern(&alone);
-                self.stack.push(id);
-            }
-        }
+        // Where the frame that they were inlined into is missing.
+        self.push_inlined(&Located::default());
         if !open.certain && self.stack.is_empty() {
             return Err("the line before is not a sample of perf script".into());
         }
@@ -349,16 +339,9 @@ impl Reader {
                 Some(Weight::Samples) | None => 1.0,
                 Some(_) => open.period.map_or(1.0, |period| period as f64),
             };
-            let (cpu, time) = (open.cpu, open.time);
-            self.collector.push(AcceptedSample {
-                stack,
-                thread,
-                owner,
-                cpu,
-                time,
-                count: 1,
-                weight,
-            });
+            let cpu = open.cpu;
+            let sample = Sample { stack, thread, owner, cpu, time: None, count: 1, weight };
+            self.collector.push(sample, open.time);
         }
         self.stack.clear();
         Ok(())

@@ -294,27 +294,33 @@ impl Profile {
 }
 
 impl Owner {
-    /// Every owner there is, in the order in which tables show them.
-    pub const ALL: [Owner; 14] = [
-        Owner::Role(Role::Sender),
-        Owner::Softirq(Some(Role::Sender)),
-        Owner::Role(Role::Receiver),
-        Owner::Softirq(Some(Role::Receiver)),
-        Owner::Softirq(None),
-        Owner::Ksoftirqd,
-        Owner::Napi,
-        Owner::IoWq,
-        Owner::Vhost,
-        Owner::Pktgen,
-        Owner::Program,
-        Owner::Idle,
-        Owner::Foreign,
-        Owner::Unknown,
+    /// Every owner there is, in the order in which tables show them, with its name as profiles
+    /// on disk and tables spell it.
+    const NAMES: [(Owner, &str); 14] = [
+        (Owner::Role(Role::Sender), "sender"),
+        (Owner::Softirq(Some(Role::Sender)), "softirq for sender"),
+        (Owner::Role(Role::Receiver), "receiver"),
+        (Owner::Softirq(Some(Role::Receiver)), "softirq for receiver"),
+        (Owner::Softirq(None), "softirq"),
+        (Owner::Ksoftirqd, "ksoftirqd"),
+        (Owner::Napi, "napi thread"),
+        (Owner::IoWq, "io-wq"),
+        (Owner::Vhost, "vhost"),
+        (Owner::Pktgen, "pktgen"),
+        (Owner::Program, "program"),
+        (Owner::Idle, "idle"),
+        (Owner::Foreign, "foreign"),
+        (Owner::Unknown, "unknown"),
     ];
+
+    /// Every owner, in the order in which tables show them.
+    pub fn all() -> impl Iterator<Item = Owner> {
+        Owner::NAMES.into_iter().map(|(owner, _)| owner)
+    }
 
     /// The owner whose [`name`](Owner::name) this is.
     pub fn parse(text: &str) -> Option<Owner> {
-        Owner::ALL.into_iter().find(|owner| owner.name() == text)
+        Owner::NAMES.into_iter().find(|(_, name)| *name == text).map(|(owner, _)| owner)
     }
 
     /// The end of a study's stream that it worked for: pktgen is in the sender's place and
@@ -330,22 +336,8 @@ impl Owner {
 
     /// Its name, as profiles on disk and tables spell it.
     pub fn name(self) -> &'static str {
-        match self {
-            Owner::Role(Role::Sender) => "sender",
-            Owner::Role(Role::Receiver) => "receiver",
-            Owner::Softirq(Some(Role::Sender)) => "softirq for sender",
-            Owner::Softirq(Some(Role::Receiver)) => "softirq for receiver",
-            Owner::Softirq(None) => "softirq",
-            Owner::Ksoftirqd => "ksoftirqd",
-            Owner::Napi => "napi thread",
-            Owner::IoWq => "io-wq",
-            Owner::Vhost => "vhost",
-            Owner::Pktgen => "pktgen",
-            Owner::Program => "program",
-            Owner::Idle => "idle",
-            Owner::Foreign => "foreign",
-            Owner::Unknown => "unknown",
-        }
+        let known = Owner::NAMES.into_iter().find(|(owner, _)| *owner == self);
+        known.map_or("unknown", |(_, name)| name)
     }
 }
 
@@ -361,7 +353,7 @@ mod tests {
 
     #[test]
     fn owners_have_names_of_their_own() {
-        for owner in Owner::ALL {
+        for owner in Owner::all() {
             assert_eq!(Owner::parse(owner.name()), Some(owner));
         }
     }

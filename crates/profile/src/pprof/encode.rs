@@ -2,6 +2,7 @@
 
 use super::message::{self as pb, FORMAT, OURS, PPM};
 use crate::{Frame, FrameId, FrameKind, Profile, Sample, StackId, ThreadId, Weight};
+use indexmap::IndexSet;
 use prost::Message;
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,25 +18,17 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
         let message = encoder.sample(sample);
         encoder.message.sample.push(message);
     }
-    encoder.message.string_table = encoder.strings.list;
+    encoder.message.string_table = encoder.strings.0.into_iter().collect();
     encoder.message.encode_to_vec()
 }
 
 /// The table of strings; the first is empty.
-struct Strings {
-    list: Vec<String>,
-    known: HashMap<String, i64>,
-}
+struct Strings(IndexSet<String>);
 
 impl Strings {
     fn id(&mut self, text: &str) -> i64 {
-        if let Some(id) = self.known.get(text) {
-            return *id;
-        }
-        let id = self.list.len() as i64;
-        self.list.push(text.to_owned());
-        self.known.insert(text.to_owned(), id);
-        id
+        let known = self.0.get_index_of(text);
+        known.unwrap_or_else(|| self.0.insert_full(text.to_owned()).0) as i64
     }
 }
 
@@ -55,11 +48,10 @@ struct Encoder<'a> {
 
 impl<'a> Encoder<'a> {
     fn new(profile: &'a Profile) -> Self {
-        let known = [(String::new(), 0)].into();
         Encoder {
             profile,
             message: pb::Profile::default(),
-            strings: Strings { list: vec![String::new()], known },
+            strings: Strings([String::new()].into()),
             mappings: HashMap::new(),
             locations: HashMap::new(),
             stacks: Vec::new(),
@@ -141,13 +133,7 @@ impl<'a> Encoder<'a> {
             let name = self.strings.id(&frame.function);
             let filename = self.strings.id(&frame.file);
             let id = self.message.function.len() as u64 + 1;
-            self.message.function.push(pb::Function {
-                id,
-                name,
-                system_name: name,
-                filename,
-                start_line: 0,
-            });
+            self.message.function.push(pb::Function { id, name, system_name: name, filename });
             let key = mapping_key(frame);
             if !self.mappings.contains_key(&key) {
                 let id = self.message.mapping.len() as u64 + 1;
@@ -161,7 +147,6 @@ impl<'a> Encoder<'a> {
                     has_functions: true,
                     has_filenames: !frame.file.is_empty(),
                     has_inline_frames: true,
-                    ..pb::Mapping::default()
                 });
                 kinds.push(match frame.kind {
                     FrameKind::Kernel => 'k',
@@ -182,13 +167,11 @@ impl<'a> Encoder<'a> {
             let locations = self.stack(frames);
             self.stacks.push(locations);
             for id in frames {
-                if let Some(is_in_stack) = is_in_stack.get_mut(id.0 as usize) {
-                    *is_in_stack = true;
-                }
+                is_in_stack[id.0 as usize] = true;
             }
         }
         // A function gets its mapping from a location.
-        for (index, _) in is_in_stack.iter().enumerate().filter(|(_, is_in_stack)| !**is_in_stack) {
+        for index in (0..is_in_stack.len()).filter(|index| !is_in_stack[*index]) {
             let key = mapping_key(profile.frame(FrameId(index as u32)));
             let mapping_id = self.mappings.get(&key).copied().unwrap_or(0);
             let line = vec![pb::Line { function_id: index as u64 + 1, line: 0 }];
@@ -209,7 +192,7 @@ impl<'a> Encoder<'a> {
 
     fn push_location(&mut self, mapping_id: u64, line: Vec<pb::Line>) -> u64 {
         let id = self.message.location.len() as u64 + 1;
-        self.message.location.push(pb::Location { id, mapping_id, line, ..Default::default() });
+        self.message.location.push(pb::Location { id, mapping_id, line, address: 0 });
         id
     }
 
@@ -247,8 +230,8 @@ impl<'a> Encoder<'a> {
     /// another, they are listed.
     fn threads(&mut self) {
         let profile = self.profile;
-        let order = first_use(profile.samples().iter().map(|sample| sample.thread.0));
-        if in_order(&order, profile.threads().len()) {
+        let threads = profile.samples().iter().map(|sample| sample.thread.0);
+        if in_order(threads, profile.threads().len()) {
             return;
         }
         for thread in profile.threads() {
@@ -259,8 +242,8 @@ impl<'a> Encoder<'a> {
 
     /// The same for stacks.
     fn stacks(&mut self) {
-        let order = first_use(self.profile.samples().iter().map(|sample| sample.stack.0));
-        if in_order(&order, self.profile.stacks()) {
+        let stacks = self.profile.samples().iter().map(|sample| sample.stack.0);
+        if in_order(stacks, self.profile.stacks()) {
             return;
         }
         for index in 0..self.stacks.len() {
@@ -322,12 +305,8 @@ fn mapping_key(frame: &Frame) -> MappingKey<'_> {
     (&frame.module, &frame.build_id, frame.kind)
 }
 
-/// Numbers in the order in which they first come.
-fn first_use(ids: impl Iterator<Item = u32>) -> Vec<u32> {
-    let mut seen = std::collections::HashSet::new();
-    ids.filter(|id| seen.insert(*id)).collect()
-}
-
-fn in_order(order: &[u32], all: usize) -> bool {
-    order.len() == all && order.iter().enumerate().all(|(index, id)| *id as usize == index)
+/// Whether numbers come for the first time in their own order, and all of them come.
+fn in_order(ids: impl Iterator<Item = u32>, all: usize) -> bool {
+    let first_uses: IndexSet<u32> = ids.collect();
+    first_uses.into_iter().eq(0..all as u32)
 }

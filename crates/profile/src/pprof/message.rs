@@ -1,4 +1,5 @@
-//! The messages of profile.proto, field by field, and what the comments in them are.
+//! The messages of profile.proto, as far as their fields are read or written, and what the
+//! comments in them are.
 
 /// What comments of ours begin with.
 pub(super) const OURS: &str = "bytepath:";
@@ -24,12 +25,6 @@ pub(super) struct Profile {
     pub(super) function: Vec<Function>,
     #[prost(string, repeated, tag = "6")]
     pub(super) string_table: Vec<String>,
-    #[prost(int64, tag = "7")]
-    pub(super) drop_frames: i64,
-    #[prost(int64, tag = "8")]
-    pub(super) keep_frames: i64,
-    #[prost(int64, tag = "9")]
-    pub(super) time_nanos: i64,
     #[prost(int64, tag = "10")]
     pub(super) duration_nanos: i64,
     #[prost(message, optional, tag = "11")]
@@ -80,12 +75,6 @@ pub(super) struct Label {
 pub(super) struct Mapping {
     #[prost(uint64, tag = "1")]
     pub(super) id: u64,
-    #[prost(uint64, tag = "2")]
-    pub(super) memory_start: u64,
-    #[prost(uint64, tag = "3")]
-    pub(super) memory_limit: u64,
-    #[prost(uint64, tag = "4")]
-    pub(super) file_offset: u64,
     #[prost(int64, tag = "5")]
     pub(super) filename: i64,
     #[prost(int64, tag = "6")]
@@ -94,8 +83,6 @@ pub(super) struct Mapping {
     pub(super) has_functions: bool,
     #[prost(bool, tag = "8")]
     pub(super) has_filenames: bool,
-    #[prost(bool, tag = "9")]
-    pub(super) has_line_numbers: bool,
     #[prost(bool, tag = "10")]
     pub(super) has_inline_frames: bool,
 }
@@ -112,8 +99,6 @@ pub(super) struct Location {
     pub(super) address: u64,
     #[prost(message, repeated, tag = "4")]
     pub(super) line: Vec<Line>,
-    #[prost(bool, tag = "5")]
-    pub(super) is_folded: bool,
 }
 
 /// `message Line`.
@@ -136,6 +121,4 @@ pub(super) struct Function {
     pub(super) system_name: i64,
     #[prost(int64, tag = "4")]
     pub(super) filename: i64,
-    #[prost(int64, tag = "5")]
-    pub(super) start_line: i64,
 }

@@ -101,7 +101,7 @@ prop_compose! {
             builder.add(Sample {
                 stack: *stack.get(&stacks),
                 thread: *thread.get(&threads),
-                owner: *owner.get(&Owner::ALL),
+                owner: *owner.get(&Owner::all().collect::<Vec<_>>()),
                 cpu,
                 time,
                 // Equal samples are added up.
@@ -178,8 +178,8 @@ fn of_go() -> pb::Profile {
             pb::Location { id: 2, mapping_id: 1, address: 0x40, ..Default::default() },
         ],
         function: vec![
-            pb::Function { id: 1, name: 5, system_name: 5, filename: 8, start_line: 0 },
-            pb::Function { id: 2, name: 6, system_name: 6, filename: 8, start_line: 0 },
+            pb::Function { id: 1, name: 5, system_name: 5, filename: 8 },
+            pb::Function { id: 2, name: 6, system_name: 6, filename: 8 },
         ],
         string_table: table(&strings),
         duration_nanos: 1_500_000_000,

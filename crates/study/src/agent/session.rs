@@ -9,9 +9,7 @@ use bytepath_meter::{
     self as meter, Capture, Chosen, Context, Meter, Prepared, Running, ThreadTag,
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
-use bytepath_record::{
-    Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit,
-};
+use bytepath_record::{Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit};
 use bytepath_stats::ENGINE_RUN;
 use bytepath_sys::{Roots, clock};
 use serde_json::Value;

@@ -165,9 +165,9 @@ pub fn path_spec(paths: &[&'static DataPath], pairs: &[Pair]) -> PathSpec {
         rx: path.rx.map(|rx| rx.options),
     };
     let pair = |pair: &Pair| PairDeclaration { name: pair.name, tx: pair.tx, rx: pair.rx };
-    let workload = |workload: &&'static dyn Workload| WorkloadDeclaration {
-        name: workload.name(),
-        options: workload.options(),
+    let workload = |workload: &&'static Workload| WorkloadDeclaration {
+        name: workload.name,
+        options: workload.options,
     };
     PathSpec {
         workloads: workload::CATALOG.iter().map(workload).collect(),
