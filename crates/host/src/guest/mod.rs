@@ -2,13 +2,12 @@
 //! one. `docs/guide/guests.md` describes how, and what it proves.
 //!
 //! The host's side runs in the controller: `kernel` finds the image and the modules that a
-//! study names (`vmlinux`, `packed`, `modules`, `elf`), `boot` packs them with this program into
-//! a file system (`initramfs`, `cpio`), `qemu` and `network` start it, and `machine` is the guest
-//! that runs: its port, its console (`end`: how it ended, in words) and its sessions. `host` is
-//! an agent in it as a host of a deployment.
+//! study names (`vmlinux`, `modules`, `elf`), `initramfs` packs them with this program into a
+//! file system, `qemu` starts it, and `machine` is the guest that runs: its port, its console,
+//! how it ended, and its sessions. `host` is an agent in it as a host of a deployment.
 //!
-//! The guest's side is `init`, its first process, with `session`, `device` and `nics`. Between
-//! the two sides go the messages of `frame`: agents' pipes are carried over one serial port.
+//! The guest's side is `init`, its first process, with `session` and `nics`. Between the two
+//! sides go the messages of `frame`: agents' pipes are carried over one serial port.
 
 #[cfg(feature = "test-support")]
 mod command;

@@ -9,7 +9,7 @@
 //!
 //! It decides nothing and writes no file but the journal of settings. It holds nothing that
 //! outlives it, so it ends, and with it what it set up, when its pipe does. The two users
-//! outside are `bytepath observe`, which samples a program of its own (`observing`), and
+//! outside are `bytepath observe`, which samples a program of its own (`samples`), and
 //! whoever surveys this host or measures its copy ceiling without a testbed.
 
 mod ceiling;
