@@ -92,9 +92,9 @@ pub(super) fn read(
 /// A table of more functions than this is none: all kernels have fewer.
 const MOST: usize = 1 << 18;
 
-/// A line without the marks of those who quoted it.
+/// A line without the marks of those who quoted it. What it ends with is its own: `Vec<u8>`.
 pub(super) fn unquoted(line: &str) -> &str {
-    line.trim_matches(|c: char| c == '>' || c.is_ascii_whitespace())
+    line.trim_start_matches(|c: char| c == '>' || c.is_ascii_whitespace()).trim_ascii_end()
 }
 
 enum Row {
@@ -130,8 +130,8 @@ impl Heading {
         let count = "Event count (approx.):";
         if let Some(rest) = text.strip_prefix("Samples:") {
             let Some((samples, event)) = rest.split_once("of event") else { return Ok(false) };
-            let event = event.split_once(count).map_or(event, |(event, _)| event).trim();
-            self.event = event.trim_matches(['\'', '"', ',', ' ']).to_owned();
+            let event = event.split_once(count).map_or(event, |(event, _)| event);
+            self.event = super::perf_report::event(event)?;
             let samples = super::perf_report::rounded(samples.trim());
             self.samples = Some(samples.ok_or("a number of samples was expected")?);
         } else if !text.starts_with(count) {
@@ -235,6 +235,23 @@ That is a lot.
 > > 3,25% rx 0 [mod] [k] 0x0000000000001f70
 > > 0,50% app /usr/lib/libz.so.1 [.] void pack<int>(int const&)
 ";
+
+    #[test]
+    fn names_end_with_what_they_end_with() {
+        let text = "\
+> # Samples: 2K of event 'cycles:P'
+>  20.50%  app  /bin/app  [.] alpha<int>
+>  10.50%  app  /bin/app  [.] core::ptr::drop_in_place<alloc::vec::Vec<u8>>
+>   3.25%  app  /bin/app  0x13dc             B [.] Op::operator->
+";
+        let names: Vec<String> =
+            named(text, None).unwrap().into_iter().map(|(name, _)| name).collect();
+        let expected =
+            ["alpha<int>", "core::ptr::drop_in_place<alloc::vec::Vec<u8>>", "Op::operator->"];
+        assert_eq!(names, expected);
+        let profile = read("m", None, &mut text.as_bytes()).unwrap();
+        assert!(profile.frames().iter().all(|frame| frame.module == "/bin/app"));
+    }
 
     #[test]
     fn a_table_with_prose_around_is_read_and_the_prose_is_counted() {

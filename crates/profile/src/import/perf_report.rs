@@ -174,8 +174,7 @@ impl Reader {
         let said = text.trim_start_matches(['#', ' ']);
         if let Some(rest) = said.strip_prefix("Samples:") {
             let (count, event) = rest.split_once("of event").unwrap_or((rest, ""));
-            let event = event.split_whitespace().next().unwrap_or("");
-            let event = event.trim_matches(['\'', '"', ',']).to_owned();
+            let event = self::event(event)?;
             if self.samples.is_some() || !self.rows.is_empty() {
                 let note = format!("left out: the table of the event {event}");
                 self.more = true;
@@ -213,6 +212,13 @@ impl Reader {
             let name = self.heading.get(*begin..stop).unwrap_or_default();
             let name = String::from_utf8_lossy(name);
             let name = name.trim_matches(['#', ' ']);
+            if name.contains(" / ") {
+                return Err(format!(
+                    "{} is of perf report --hierarchy, in which each share is in several rows: \
+                     print it without --hierarchy",
+                    quote(&self.heading)
+                ));
+            }
             let known = COLUMNS.iter().find(|(heading, _)| *heading == name);
             columns.push((*begin, *end, known.map_or(Column::Other, |(_, column)| *column)));
         }
@@ -259,7 +265,7 @@ impl Reader {
                     row.thread = column.thread(cell);
                 }
                 Column::Object => object = Some(cell.to_owned()),
-                Column::Symbol => symbol = Some(cell.to_owned()),
+                Column::Symbol => symbol = Some(without_address(cell).to_owned()),
                 Column::Cpu => row.cpu = cell.parse().ok(),
                 Column::Other => {}
             }
@@ -318,6 +324,35 @@ impl Reader {
             self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
         }
         Ok(self.builder.build())
+    }
+}
+
+/// The event in a heading, after "of event": `s 'cpu-clock:u'`. The count above the table of a
+/// group is of all of its events together, so no share of it is known.
+pub(super) fn event(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix('s').unwrap_or(text).trim();
+    let name = match text.split(['\'', '"']).collect::<Vec<_>>()[..] {
+        [_, name, _, ..] => name,
+        _ => text.split_whitespace().next().unwrap_or_default().trim_matches([',', '\'', '"']),
+    };
+    if name.contains("group {") {
+        return Err(format!(
+            "the table is of a group of events ({name}): print one for each, by perf report \
+             --no-group"
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+/// A function without what `perf report -v` puts before its mark: `0x116d             B [.] f`.
+fn without_address(cell: &str) -> &str {
+    let rest = cell
+        .strip_prefix("0x")
+        .map(|cell| cell.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    let origin = rest.map(str::trim_start).and_then(|rest| rest.split_once(" ["));
+    match origin {
+        Some((letter, _)) if letter.len() == 1 => &cell[cell.find('[').unwrap_or(0)..],
+        _ => cell,
     }
 }
 
@@ -433,6 +468,38 @@ mod tests {
         let profile = read(&text).unwrap();
         assert_eq!(profile.header.weight, Weight::Percent);
         assert_eq!(rows(&profile)[0].1, 40.48);
+    }
+
+    #[test]
+    fn verbose_symbols_lose_their_addresses() {
+        let verbose = TABLE
+            .replace("[.] spin", "0x116d             B [.] (anonymous namespace)::f(int, char)")
+            .replace("[k] read zero", "0xffffffff821f5b65 k [k] read zero");
+        let rows = rows(&read(&verbose).unwrap());
+        assert_eq!(rows[0].0, "(anonymous namespace)::f(int, char)");
+        assert_eq!(rows[1].0, "read zero");
+        assert_eq!(without_address("[.] 0x0000 [x] y"), "[.] 0x0000 [x] y");
+    }
+
+    #[test]
+    fn tables_that_do_not_add_up_are_refused_with_what_does() {
+        let tree = TABLE
+            .replace(
+                "# Overhead  Command      Shared Object      Symbol",
+                "# Overhead  Command / Shared Object / Symbol",
+            )
+            .replace(
+                "# ........  ...........  .................  ...............",
+                "# ........  .................................",
+            );
+        assert!(read(&tree).unwrap_err().message.contains("print it without --hierarchy"));
+        let group =
+            TABLE.replace("event 'cycles:P'", "events 'anon group { cycles, page-faults }'");
+        assert!(read(&group).unwrap_err().message.contains("--no-group"));
+        let alone = TABLE.replace("of event 'cycles:P'", " of events 'cpu-clock/freq=499/u'");
+        let header = read(&alone).unwrap().header;
+        assert_eq!(header.event, "cpu-clock/freq=499/u");
+        assert_eq!(header.weight, Weight::Nanoseconds);
     }
 
     #[test]

@@ -104,6 +104,11 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
         return Ok(whole.then_some(Row { shares, words, symbol: String::new(), mark: false }));
     };
     let (words, symbol) = body.split_at(mark);
+    // The address and the origin of the name that `-v` shows.
+    let words = match words {
+        [before @ .., address, origin] if address.starts_with("0x") && origin.len() == 1 => before,
+        _ => words,
+    };
     let mut name = symbol.get(1..).unwrap_or_default();
     // Columns of cycles without a value, and the dots of what was cut off.
     while let Some((last, before)) = name.split_last()
