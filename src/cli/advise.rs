@@ -1,7 +1,7 @@
 //! `bytepath advise`: what an observed program would spend if it moved its bytes in other ways.
 
 use super::output_args::OutputArgs;
-use bytepath_record::{Fault, FaultKind, Observation, SCHEMA_VERSION};
+use bytepath_record::{Fault, Observation, SCHEMA_VERSION};
 use bytepath_report as report;
 use bytepath_study::load;
 use bytepath_sys::files;
@@ -43,16 +43,15 @@ pub(super) fn advise(arguments: &AdviseArgs) -> Result<(), Fault> {
 
 fn read(file: &Path) -> Result<Observation, Fault> {
     let name = file.display();
-    let bytes = files::read(file, MOST)
-        .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot read {name}: {e}")))?;
+    let bytes =
+        files::read(file, MOST).map_err(|e| Fault::storage(format!("cannot read {name}: {e}")))?;
     let observation: Observation = serde_json::from_slice(&bytes).map_err(|e| {
-        Fault::new(FaultKind::Storage, format!("{name} is not an observation: {e}"))
+        Fault::storage(format!("{name} is not an observation: {e}"))
             .remedy("make one with `bytepath observe --json --out FILE -- CMD`")
     })?;
     if observation.schema > SCHEMA_VERSION {
         let what = format!("{name} has schema {}, newer than {SCHEMA_VERSION}", observation.schema);
-        return Err(Fault::new(FaultKind::Unsupported, what)
-            .remedy("read it with the bytepath that made it"));
+        return Err(Fault::unsupported(what).remedy("read it with the bytepath that made it"));
     }
     Ok(observation)
 }

@@ -1,6 +1,6 @@
 //! Memory for what is read from files, which may be anyone's.
 
-use bytepath_record::{Fault, FaultKind, unit, visible};
+use bytepath_record::{Fault, unit, visible};
 use bytepath_spec::usage;
 use bytepath_sys::allowance::{Limit, limit};
 
@@ -30,10 +30,10 @@ pub(super) fn bounded() -> Result<Limit, Fault> {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let line: Vec<String> = words.collect();
     let line: String = line.join(" ").chars().take(QUOTED).collect();
-    let fault = Fault::new(
-        FaultKind::Storage,
-        format!("bytepath {line}: what it reads takes more than {} of memory", unit::bytes(most)),
-    )
+    let fault = Fault::storage(format!(
+        "bytepath {line}: what it reads takes more than {} of memory",
+        unit::bytes(most)
+    ))
     .remedy(format!("if it may take more: {VARIABLE}={}", unit::bytes(most.saturating_mul(4))));
     limit(most, format!("bytepath: {}\n", visible(&fault.to_string())), STORAGE)
         .map_err(|e| Fault::system("cannot limit memory", &e))

@@ -4,7 +4,7 @@
 
 use anstream::AutoStream;
 use anstream::stream::RawStream;
-use bytepath_record::{Fault, FaultKind, visible, visible_json};
+use bytepath_record::{Fault, visible, visible_json};
 use bytepath_spec::usage;
 use bytepath_sys::files::Folder;
 use clap::ColorChoice;
@@ -64,7 +64,7 @@ pub(super) fn write_file(file: &Path, content: &[u8]) -> Result<(), Fault> {
 
 /// A file that could not be read or written.
 pub(super) fn file_fault(verb: &str, file: &Path, error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", file.display()))
+    Fault::storage(format!("cannot {verb} {}: {error}", file.display()))
 }
 
 /// A file whose suffix implies no format, where an option could name it.
@@ -81,7 +81,7 @@ pub(super) fn unknown_suffix<'a>(
 /// A value as JSON, with nothing in it that would steer a terminal.
 pub(super) fn json(value: &impl Serialize) -> Result<String, Fault> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot encode: {e}")))?;
     Ok(visible_json(&text) + "\n")
 }
 
@@ -163,7 +163,6 @@ fn shortened(text: &str) -> Cow<'_, str> {
 pub(super) fn taken(what: &str, result: io::Result<()>) -> Result<(), Fault> {
     match result {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other
-            .map_err(|e| Fault::new(FaultKind::Storage, format!("cannot write to {what}: {e}"))),
+        other => other.map_err(|e| Fault::storage(format!("cannot write to {what}: {e}"))),
     }
 }

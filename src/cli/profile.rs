@@ -6,7 +6,7 @@ use super::output_args::Document;
 use bytepath_profile::import::{self, Content, ReadOptions, Times};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{Weight, export, summarise};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_spec::{suggest, usage};
 use clap::Args;
 use std::fs::File;
@@ -96,9 +96,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
     if file == "-" {
         return import::open("standard input", request, &mut std::io::stdin().lock());
     }
-    let unread = |e: &dyn std::fmt::Display| {
-        Fault::new(FaultKind::Storage, format!("cannot read {file}: {e}"))
-    };
+    let unread = |e: &dyn std::fmt::Display| Fault::storage(format!("cannot read {file}: {e}"));
     let opened = File::open(file).map_err(|e| unread(&e))?;
     if opened.metadata().is_ok_and(|m| m.is_dir()) {
         return Err(usage(format!("{file} is a folder"))

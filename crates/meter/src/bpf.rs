@@ -35,8 +35,7 @@ pub fn has_typed(btf: &Btf, name: &str) -> bool {
 
 /// A program by the name of what it is for.
 pub fn load(hook: Hook, name: &str, insns: Result<Vec<Insn>, AsmError>) -> Result<Program, Fault> {
-    let insns = insns
-        .map_err(|e| Fault::new(FaultKind::System, format!("the BPF program for {name}: {e}")))?;
+    let insns = insns.map_err(|e| Fault::failed(format!("the BPF program for {name}: {e}")))?;
     Program::load(hook, name, &insns).map_err(|refused| load_fault(name, &refused))
 }
 
@@ -54,7 +53,7 @@ fn load_fault(name: &str, refused: &Refused) -> Fault {
     let message = format!("the kernel refuses the BPF program for {name}: {refused}");
     match refused.error.raw_os_error() {
         Some(libc::EPERM) => with_remedy(Fault::new(FaultKind::Permission, message)),
-        _ => Fault::new(FaultKind::Unsupported, message),
+        _ => Fault::unsupported(message),
     }
 }
 
@@ -68,8 +67,7 @@ pub fn with_remedy(fault: Fault) -> Fault {
 
 /// What counting needs and this kernel does not have.
 pub fn too_old(message: String) -> Fault {
-    Fault::new(FaultKind::Unsupported, message)
-        .remedy("boot Linux 5.12 or later with CONFIG_DEBUG_INFO_BTF")
+    Fault::unsupported(message).remedy("boot Linux 5.12 or later with CONFIG_DEBUG_INFO_BTF")
 }
 
 /// Attaching rewrites kernel code that other CPUs are running. QEMU 7.2's emulation of
@@ -81,7 +79,7 @@ pub fn refuse_emulated(roots: &Roots) -> Result<(), Fault> {
         return Ok(());
     }
     let text = "an emulated processor (QEMU TCG) is not stable with programs at tracepoints";
-    Err(Fault::new(FaultKind::Unsupported, text))
+    Err(Fault::unsupported(text))
 }
 
 /// `R0` = the value in a map for the key at this place of the program's stack, or null.

@@ -1,6 +1,6 @@
 //! What a meter is given to measure with.
 
-use bytepath_record::{Fault, FaultKind, Role, Work};
+use bytepath_record::{Fault, Role, Work};
 use bytepath_sys::Roots;
 use bytepath_sys::cgroup::Throttling;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -51,7 +51,7 @@ impl Context {
     /// The options as the meter's own type; `None` if nothing was set.
     pub fn options<T: DeserializeOwned>(&self) -> Result<Option<T>, Fault> {
         Option::deserialize(&self.options).map_err(|e| {
-            Fault::new(FaultKind::Usage, format!("the options cannot be read: {e}"))
+            Fault::usage(format!("the options cannot be read: {e}"))
                 .remedy("`bytepath meters` lists the options of each meter")
         })
     }

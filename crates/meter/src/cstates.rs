@@ -13,7 +13,7 @@
 
 use super::shared_source::SharedSource;
 use super::{Context, Meter, Output, at_stop};
-use bytepath_record::{Facts, Fault, FaultKind, Scope, Support, Unit};
+use bytepath_record::{Facts, Fault, Scope, Support, Unit};
 use bytepath_sys::cpuidle::{self, Counts, State};
 use bytepath_sys::pmu::{self, Counter, Offered};
 use std::path::Path;
@@ -154,7 +154,7 @@ impl Snapshot {
                 clocks.find(|(clock, _)| clock.cpu == counter.cpu).ok_or_else(|| {
                     let text =
                         "cstates: perf's PMU msr has no tsc event to compare residencies with";
-                    Fault::new(FaultKind::Unsupported, text).remedy("disable this meter: --meters")
+                    Fault::unsupported(text).remedy("disable this meter: --meters")
                 })?;
             let (ticks, time) = (gained(before, counter)?, gained(clock_before, clock)?);
             if let Some((ticks, time)) = ticks.zip(time).filter(|(_, time)| *time > 0) {

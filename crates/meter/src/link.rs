@@ -1,7 +1,7 @@
 //! The counters of the link's device, in the agent's own network namespace.
 
 use super::{Context, Meter, Output, ProcFile, Reach, Running, at_stop};
-use bytepath_record::{Fault, FaultKind, RX_PACKETS, Role, Scope, Unit};
+use bytepath_record::{Fault, RX_PACKETS, Role, Scope, Unit};
 use bytepath_sys::procfs::{self, LinkCounts};
 
 /// Bytes, packets, errors and drops of the link's device. `rx_dropped` holds
@@ -54,7 +54,7 @@ fn read(file: &mut ProcFile, device: &str) -> Result<Counts, Fault> {
     });
     counts?.ok_or_else(|| {
         let text = format!("link: no device '{device}' in /proc/self/net/dev");
-        Fault::new(FaultKind::System, text).remedy("was it removed during the trial?")
+        Fault::failed(text).remedy("was it removed during the trial?")
     })
 }
 

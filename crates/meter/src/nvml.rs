@@ -6,7 +6,7 @@
 //! the GPU's own counter if it has one.
 
 use super::{Meter, Output, Running, TICK, at_stop};
-use bytepath_record::{Attempt, Fault, FaultKind, Outcome, Scope, Unit};
+use bytepath_record::{Attempt, Fault, Outcome, Scope, Unit};
 use bytepath_sys::nvml::{self, Snapshot};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -40,7 +40,7 @@ fn attempt() -> Outcome {
 }
 
 fn open() -> Result<Arc<nvml::Nvml>, Fault> {
-    let fault = |e| Fault::new(FaultKind::Unsupported, format!("nvml: {e}")).remedy(REMEDY);
+    let fault = |e| Fault::unsupported(format!("nvml: {e}")).remedy(REMEDY);
     nvml::open().map(Arc::new).map_err(fault)
 }
 
@@ -67,7 +67,7 @@ fn start(nvml: Arc<nvml::Nvml>) -> Result<Box<dyn Running>, Fault> {
         let seconds = begin.elapsed().as_secs_f64();
         ends.store(true, Relaxed);
         thread.thread().unpark();
-        let ended = |_| Fault::new(FaultKind::System, "nvml: the polling thread ended early");
+        let ended = |_| Fault::failed("nvml: the polling thread ended early");
         let mut output = Output::default();
         for (gpu, snapshots) in thread.join().map_err(ended)?.iter().enumerate() {
             let counted = before[gpu].zip(joules[gpu]).map(|(before, after)| after - before);

@@ -1,6 +1,6 @@
 //! Files of `/proc` that meters read several times.
 
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys::procfs::{Malformed, Source};
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ impl ProcFile {
     ) -> Result<T, Fault> {
         let text = self.source.read().map_err(|e| Fault::system(self.path.display(), &e))?;
         take(&text).map_err(|e| {
-            Fault::new(FaultKind::Unsupported, e.to_string())
+            Fault::unsupported(e.to_string())
                 .remedy("disable this meter, and please report the kernel version")
         })
     }

@@ -28,7 +28,7 @@ pub(crate) static METER: Meter = Meter {
     apart: true,
     probe,
     prepare,
-    start: |_| Err(Fault::new(FaultKind::System, "the options do not say what to sample")),
+    start: |_| Err(Fault::failed("the options do not say what to sample")),
     ..Meter::BASE
 };
 
@@ -124,7 +124,7 @@ pub fn price(event: Option<&str>, cpu: u32, roots: &Roots) -> Result<SamplePrice
 
 fn event(name: &str, roots: &Roots) -> Result<Event, Fault> {
     Event::parse(name, &roots.sys).map_err(|unknown| {
-        let fault = Fault::new(FaultKind::Usage, unknown.what);
+        let fault = Fault::usage(unknown.what);
         match unknown.instead {
             Some(instead) => fault.remedy(instead),
             None => fault,
@@ -288,9 +288,9 @@ impl Drainer {
         self.end();
         disabled.map_err(|e| Fault::system("cannot disable a perf event", &e))?;
         let ended = self.thread.take().map(JoinHandle::join);
-        ended.and_then(Result::ok).unwrap_or_else(|| {
-            Err(Fault::new(FaultKind::System, "the thread that reads the samples panicked"))
-        })
+        ended
+            .and_then(Result::ok)
+            .unwrap_or_else(|| Err(Fault::failed("the thread that reads the samples panicked")))
     }
 
     fn end(&self) {
@@ -316,7 +316,7 @@ fn drain(mut sampler: Sampler, mut store: Store, ended: &AtomicBool) -> Result<D
         let last = ended.load(Ordering::Acquire);
         sampler
             .drain(|ring, first, second| store.keep(ring, first, second))
-            .map_err(|e| Fault::new(FaultKind::System, e.to_string()))?;
+            .map_err(|e| Fault::failed(e.to_string()))?;
         if last {
             break;
         }

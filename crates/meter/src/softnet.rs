@@ -1,7 +1,7 @@
 //! Receive processing by CPU: `/proc/net/softnet_stat`.
 
 use super::{Context, Meter, Output, ProcFile, Running, at_stop};
-use bytepath_record::{Fault, FaultKind, Scope, Unit};
+use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::procfs::{self, SoftnetRow};
 use std::path::Path;
 
@@ -66,7 +66,7 @@ fn pair(
     let online = ProcFile::open(stat.to_owned())?.read(procfs::parse_stat)?;
     if online.len() != stop.len() || start.len() != stop.len() {
         let text = "softnet: CPUs came or went, and this kernel does not report which";
-        return Err(Fault::new(FaultKind::System, text));
+        return Err(Fault::failed(text));
     }
     let rows = start.iter().zip(stop);
     Ok(online.iter().zip(rows).map(|(cpu, (before, after))| (cpu.cpu, *before, *after)).collect())

@@ -3,7 +3,7 @@
 use super::absent::missing;
 use super::family;
 use super::kernel::{Counting, From};
-use bytepath_record::{Absent, Fault, FaultKind};
+use bytepath_record::{Absent, Fault};
 use bytepath_sys::Roots;
 use std::collections::HashSet;
 use std::io;
@@ -88,8 +88,7 @@ fn follow_all(counting: &Counting, process: u32, roots: &Roots) -> Result<(), Fa
             followed.insert(tid);
         }
     }
-    Err(Fault::new(
-        FaultKind::System,
-        format!("process {process} creates threads faster than they can be followed"),
-    ))
+    Err(Fault::failed(format!(
+        "process {process} creates threads faster than they can be followed"
+    )))
 }

@@ -112,13 +112,11 @@ impl Counting {
         if seen == moved {
             return Ok(());
         }
-        let text = format!(
+        Err(Fault::unsupported(format!(
             "of {} bytes sent and {} received as a test, {} and {} were seen being copied",
             moved[0], moved[1], seen[0], seen[1]
-        );
-        Err(Fault::new(FaultKind::Unsupported, text).remedy(
-            "boot a kernel with CONFIG_HARDENED_USERCOPY, and not with hardened_usercopy=off",
         ))
+        .remedy("boot a kernel with CONFIG_HARDENED_USERCOPY, and not with hardened_usercopy=off"))
     }
 
     /// Follows a thread, and what it will make: from now on, or from the moment
@@ -254,8 +252,7 @@ fn count_copies(
         });
         let Some((id, arguments)) = found else {
             if function.needed {
-                let text = format!("this kernel has no {}", function.name);
-                return Err(Fault::new(FaultKind::Unsupported, text).remedy(
+                return Err(Fault::unsupported(format!("this kernel has no {}", function.name)).remedy(
                     "a kernel with CONFIG_HARDENED_USERCOPY and CONFIG_SECURITY_NETWORK has them",
                 ));
             }

@@ -28,7 +28,7 @@ use absent::{missing, or_absent};
 use bytepath_meter::{self as meter, Context, Running};
 use bytepath_profile::Profile;
 use bytepath_record::{
-    Absent, CallRow, CopyCount, Counter, CpuSource, CpuTime, Ending, Fault, FaultKind, Observation,
+    Absent, CallRow, CopyCount, Counter, CpuSource, CpuTime, Ending, Fault, Observation,
     ObservedCall, ObservedThread, SCHEMA_VERSION, ThreadTime,
 };
 use bytepath_sys::cgroup::{self, Throttling};
@@ -142,9 +142,9 @@ fn command(
     signals: &Asked,
     sampler: Option<&mut dyn Sampler>,
 ) -> Result<Observed, Fault> {
-    let name = words.first().ok_or_else(|| Fault::new(FaultKind::Usage, "no program is named"))?;
+    let name = words.first().ok_or_else(|| Fault::usage("no program is named"))?;
     let cannot = |e: &std::io::Error| {
-        Fault::new(FaultKind::Usage, format!("cannot run '{}': {e}", name.to_string_lossy()))
+        Fault::usage(format!("cannot run '{}': {e}", name.to_string_lossy()))
             .remedy("use the program's name as in a shell")
     };
     let file = launch::find(name, std::env::var_os("PATH")).map_err(|e| cannot(&e))?;
@@ -442,7 +442,7 @@ const PROFILE: &str = "profile";
 /// The machine's own CPU time, by the meter that trials use too.
 fn machine(roots: &Roots) -> Result<Box<dyn Running>, Fault> {
     let cpu = meter::CATALOG.iter().find(|meter| meter.name == "cpu");
-    let cpu = cpu.ok_or_else(|| Fault::new(FaultKind::Unsupported, "there is no meter 'cpu'"))?;
+    let cpu = cpu.ok_or_else(|| Fault::unsupported("there is no meter 'cpu'"))?;
     (cpu.start)(&Context::idle(roots.clone()))
 }
 
@@ -502,7 +502,7 @@ fn command_line(proc: &Path, pid: u32) -> Vec<String> {
 /// A pidfd, which becomes readable when the process ends.
 fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
     let no_such = || {
-        Fault::new(FaultKind::Usage, format!("there is no process {pid}"))
+        Fault::usage(format!("there is no process {pid}"))
             .remedy("give the process id that ps prints")
     };
     let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(no_such)?;

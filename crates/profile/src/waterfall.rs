@@ -9,7 +9,7 @@ use super::subsystem::{Classes, Rules, Subsystem, is_idle};
 use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
 use bytepath_math::{Moments, holm};
 use bytepath_record::unit::GIB;
-use bytepath_record::{Fault, FaultKind, Role};
+use bytepath_record::{Fault, Role};
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -142,8 +142,7 @@ pub fn waterfall(
             "the profiles of {} and {} are of different kinds: {} and {}",
             before.cell, after.cell, costs[0].unit, costs[1].unit
         );
-        return Err(Fault::new(FaultKind::Usage, what)
-            .remedy("take the profiles of all cells with one event"));
+        return Err(Fault::usage(what).remedy("take the profiles of all cells with one event"));
     }
     let bar = |trials: &Trials, costs: &Costs| Bar {
         cell: trials.cell.to_owned(),
@@ -224,8 +223,7 @@ impl Costs {
         (per, end): (WorkUnit, Option<Role>),
     ) -> Result<Costs, Fault> {
         let Some(first) = trials.profiles.first() else {
-            let what = format!("there is no profile of {}", trials.cell);
-            return Err(Fault::new(FaultKind::Usage, what));
+            return Err(Fault::usage(format!("there is no profile of {}", trials.cell)));
         };
         let counts = first.header.weight;
         let mut costs = Costs {
@@ -237,7 +235,7 @@ impl Costs {
         for profile in trials.profiles {
             if profile.header.weight != counts || profile.header.event != first.header.event {
                 let what = format!("the profiles of {} are of different kinds", trials.cell);
-                return Err(Fault::new(FaultKind::Usage, what));
+                return Err(Fault::usage(what));
             }
             if profile.header.lost > 0 {
                 let (title, lost) = (&profile.header.title, profile.header.lost);
@@ -268,8 +266,7 @@ fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
         (Weight::Events, WorkUnit::Packet) => format!("{event}/packet"),
         (Weight::Samples | Weight::Percent, _) => {
             let what = format!("{}: its samples do not measure CPU time", header.title);
-            return Err(Fault::new(FaultKind::Usage, what)
-                .remedy("profile by time or by an event that is counted"));
+            return Err(Fault::usage(what).remedy("profile by time or by an event that is counted"));
         }
     })
 }
@@ -295,7 +292,7 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
     amount.map(|amount| unit / amount).ok_or_else(|| {
         let what =
             format!("{}: it does not record how many {what} it was taken over", header.title);
-        Fault::new(FaultKind::Usage, what).remedy(remedy)
+        Fault::usage(what).remedy(remedy)
     })
 }
 

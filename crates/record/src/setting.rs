@@ -19,7 +19,7 @@ pub use kinds::setting_forms;
 pub use names::{Cpus, DeviceName, SysctlName, Word};
 pub use outcome::{Restoration, RestorationRow, SettingRecord, SettingValue, WantedSetting};
 
-use super::{Fault, FaultKind};
+use super::Fault;
 use kinds::describe;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -378,10 +378,7 @@ impl Setting {
     pub fn checked(self) -> Result<Setting, Fault> {
         match describe(&self).flaw {
             None => Ok(self),
-            Some(flaw) => Err(Fault::new(
-                FaultKind::Usage,
-                format!("the setting '{self}' makes no sense: {flaw}"),
-            )),
+            Some(flaw) => Err(Fault::usage(format!("the setting '{self}' makes no sense: {flaw}"))),
         }
     }
 

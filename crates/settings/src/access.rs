@@ -1,7 +1,7 @@
 //! How one setting is read and changed: the form of an entry in the table of [`super::kinds`].
 
 use super::journal::Change;
-use bytepath_record::{DeviceName, Fault, FaultKind, Setting, SettingValue};
+use bytepath_record::{DeviceName, Fault, Setting, SettingValue};
 use bytepath_sys::Roots;
 use bytepath_sys::netlink::{Link, Netlink};
 use std::io;
@@ -116,7 +116,7 @@ impl<'s> Access<'s> {
 
     /// The fault if the setting cannot be read.
     pub(super) fn absent(&self) -> Fault {
-        let fault = Fault::new(FaultKind::Unsupported, &self.missing);
+        let fault = Fault::unsupported(&self.missing);
         if self.remedy.is_empty() { fault } else { fault.remedy(self.remedy) }
     }
 }
@@ -150,8 +150,7 @@ pub(super) fn parts_of(setting: &Setting) -> SettingValue {
 pub(super) fn query_fault(device: impl std::fmt::Display, error: &io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::Unsupported => {
-            let text = format!("the driver of {device} does not support this ({error})");
-            Fault::new(FaultKind::Unsupported, text)
+            Fault::unsupported(format!("the driver of {device} does not support this ({error})"))
         }
         _ => Fault::system(format!("cannot query {device}"), error),
     }

@@ -4,7 +4,7 @@ use super::access::{Access, Nic, parts_of};
 use super::files;
 use super::qdisc::{defaults, irreplaceable, root_text, set_root};
 use bytepath_record::{
-    DeviceName, Fault, FaultKind, FlowRule, PacketLimits, Setting, SettingValue, TapFlags, Word,
+    DeviceName, Fault, FlowRule, PacketLimits, Setting, SettingValue, TapFlags, Word,
 };
 use bytepath_sys::ethtool::{Channels, Coalescing, DataSplit, Rings};
 use bytepath_sys::flow_steering::{self as steering, Rule};
@@ -21,15 +21,16 @@ pub(super) fn feature<'s>(device: &'s DeviceName, feature: &'s Word, on: bool) -
         // What does not exist is not off.
         if !has(&features.known) {
             let text = format!("this kernel has no offload feature {feature}");
-            return Err(Fault::new(FaultKind::Unsupported, text).remedy(format!(
+            return Err(Fault::unsupported(text).remedy(format!(
                 "`ethtool -k {device}` lists the features; write tx-tcp-segmentation for tso, \
                  and so on"
             )));
         }
         if on && !is_on && !has(&features.changeable) {
             let text = format!("{device} has no {feature} that can be enabled");
-            return Err(Fault::new(FaultKind::Unsupported, text)
-                .remedy(format!("`ethtool -k {device}` shows what it has")));
+            return Err(
+                Fault::unsupported(text).remedy(format!("`ethtool -k {device}` shows what it has"))
+            );
         }
         Ok(SettingValue::one(feature.as_str(), flag(is_on)))
     };
@@ -180,7 +181,7 @@ pub(super) fn packet_limits<'s>(device: &'s DeviceName, limits: &'s PacketLimits
 pub(super) fn qdisc<'s>(device: &'s DeviceName, discipline: &'s Word) -> Access<'s> {
     let read = |nic: &mut Nic| Ok(SettingValue::one("root", nic.query(root_text)?));
     let goal = |before: &SettingValue| match irreplaceable(before.get("root").unwrap_or_default()) {
-        Some(why) => Err(Fault::new(FaultKind::Unsupported, why)),
+        Some(why) => Err(Fault::unsupported(why)),
         None => Ok(SettingValue::one("root", discipline.as_str())),
     };
     let write = |nic: &mut Nic, to: &SettingValue| {
@@ -204,9 +205,8 @@ pub(super) fn tap_flags<'s>(
 ) -> Access<'s> {
     let read = |nic: &mut Nic| {
         let bits = present_tap_flags(nic).filter(|bits| bits & tap::TAP != 0);
-        let bits = bits.ok_or_else(|| {
-            Fault::new(FaultKind::Unsupported, format!("{} is not a tap device", nic.name))
-        })?;
+        let bits =
+            bits.ok_or_else(|| Fault::unsupported(format!("{} is not a tap device", nic.name)))?;
         let each = TAP_FLAGS.iter();
         let texts = each.map(|(name, bit)| ((*name).to_owned(), flag(bits & bit != 0).into()));
         Ok(SettingValue(texts.collect()))
@@ -277,7 +277,7 @@ fn check_tap(flags: &TapFlags) -> Result<(), Fault> {
             tap::known_flags().map_err(|e| Fault::system("cannot open /dev/net/tun", &e))?;
         if known & tap::BACKPRESSURE == 0 {
             let text = "this kernel's tap devices have no back-pressure flag";
-            return Err(Fault::new(FaultKind::Unsupported, text).remedy("Linux 7.3 has it"));
+            return Err(Fault::unsupported(text).remedy("Linux 7.3 has it"));
         }
     }
     Ok(())

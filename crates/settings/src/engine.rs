@@ -142,7 +142,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         }
         if !self.holds(setting, &after, goal) {
             let text = format!("the kernel accepted it, but it reads {after} now");
-            return Err(Fault::new(FaultKind::Unsupported, text).remedy(access(setting).shortfall));
+            return Err(Fault::unsupported(text).remedy(access(setting).shortfall));
         }
         Ok(after)
     }
@@ -246,8 +246,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             self.machine.write(setting, &ours)?;
             let after = self.machine.read(setting)?.ok_or_else(|| access(setting).absent())?;
             if !self.holds(setting, &after, &ours) {
-                let text = format!("it was restored to {ours}, but reads {after}");
-                return Err(Fault::new(FaultKind::System, text));
+                return Err(Fault::failed(format!("it was restored to {ours}, but reads {after}")));
             }
         }
         if !gone.is_empty() {
@@ -321,6 +320,6 @@ fn cannot_set(setting: &Setting, fault: Fault) -> Fault {
 }
 
 fn cannot_note(error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot write the journal of settings: {error}"))
+    Fault::storage(format!("cannot write the journal of settings: {error}"))
         .remedy("free some space; nothing is set without a journal")
 }

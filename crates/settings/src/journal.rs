@@ -7,7 +7,7 @@
 //! skipped. Any other line whose sum is wrong is damage: it may contain a setting that
 //! is recorded nowhere else.
 
-use bytepath_record::{Fault, FaultKind, Setting, SettingValue};
+use bytepath_record::{Fault, Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -121,8 +121,7 @@ impl Entry {
     /// The entry as a line.
     pub fn line(&self) -> Result<Vec<u8>, Fault> {
         let json = serde_json::to_string(self);
-        let json =
-            json.map_err(|e| Fault::new(FaultKind::System, format!("cannot encode: {e}")))?;
+        let json = json.map_err(|e| Fault::failed(format!("cannot encode: {e}")))?;
         Ok(seal(json.as_bytes()))
     }
 
@@ -174,10 +173,10 @@ pub fn read(bytes: &[u8]) -> Result<JournalState, Fault> {
         }
         match entry {
             Some(Entry::Begin(begin)) if begin.schema > JOURNAL_SCHEMA => {
-                return Err(Fault::new(
-                    FaultKind::Unsupported,
-                    format!("the journal was written by bytepath {}", begin.bytepath),
-                )
+                return Err(Fault::unsupported(format!(
+                    "the journal was written by bytepath {}",
+                    begin.bytepath
+                ))
                 .remedy("restore with that version"));
             }
             Some(Entry::Begin(begin)) => chronicle.begin = Some(begin),
@@ -231,6 +230,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::FaultKind;
     use proptest::prelude::*;
 
     fn example() -> Vec<Entry> {

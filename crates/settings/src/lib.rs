@@ -78,9 +78,7 @@ pub use loan::{namespace_of, tune, tuning};
 pub use machine::{Identity, Machine, ThisMachine};
 pub use place::{JournalFile, Lock, STATE_VARIABLE, StateFolder};
 
-use bytepath_record::{
-    Fault, FaultKind, Restoration, RestorationRow, Setting, SettingRecord, WantedSetting,
-};
+use bytepath_record::{Fault, Restoration, RestorationRow, Setting, SettingRecord, WantedSetting};
 use engine::{Engine, JournalOrigin};
 use journal::{Change, Damage, JournalState, JournalStorage};
 use std::io::Write;
@@ -113,7 +111,7 @@ impl<M: Machine> Applied<M> {
         let (machine, rows) = replay_journal(place, &lock, machine)?;
         if let Some(row) = rows.iter().find(|row| row.is_pending()) {
             let text = format!("settings of an earlier run are still in force: {row}");
-            return Err(Fault::new(FaultKind::System, text).remedy(format!(
+            return Err(Fault::failed(text).remedy(format!(
                 "`bytepath restore --show` has details; removing {} forgets them",
                 place.journal().display()
             )));
@@ -232,7 +230,7 @@ fn replay_journal<M: Machine>(
     rows.iter().for_each(|row| text.push_str(&format!("; {row}")));
     let remedy = "what the damaged lines had set is unknown: compare the host \
                   with their text, then remove the journal";
-    Err(Fault::new(FaultKind::Storage, text).remedy(remedy))
+    Err(Fault::storage(text).remedy(remedy))
 }
 
 /// Returns the devices that are lent although no change of the journal lends them: it was

@@ -14,7 +14,7 @@ use super::access::no_device;
 use super::offloads::is_set_by_link;
 use super::place::StateFolder;
 use super::qdisc::{defaults, irreplaceable, root_text, set_root};
-use bytepath_record::{DeviceName, Fault, FaultKind, Setting, SettingValue};
+use bytepath_record::{DeviceName, Fault, Setting, SettingValue};
 use bytepath_sys::device as kernel;
 use bytepath_sys::lasting_namespace::{self as lasting, within};
 use bytepath_sys::netlink::{Limits, Netlink};
@@ -171,7 +171,7 @@ pub(super) fn read(
                 return Ok(None);
             }
             let text = format!("{device} is gone, and {} holds no namespace here", file.display());
-            return Err(Fault::new(FaultKind::System, text).remedy(
+            return Err(Fault::failed(text).remedy(
                 "`bytepath restore` where the study ran, in its mount namespace; if the device is \
                  no more, remove the file",
             ));
@@ -203,8 +203,7 @@ pub(super) fn goal(
     device: &DeviceName,
     before: &SettingValue,
 ) -> Result<SettingValue, Fault> {
-    let no =
-        |text: String, remedy: String| Err(Fault::new(FaultKind::Unsupported, text).remedy(remedy));
+    let no = |text: String, remedy: String| Err(Fault::unsupported(text).remedy(remedy));
     match before.get(PLACE) {
         Some(HERE) => {}
         Some(BETWEEN) => {
@@ -292,10 +291,8 @@ fn lend(netlink: &mut Netlink, device: &DeviceName) -> Result<(), Fault> {
     let file = file(device);
     lasting::make(&file).map_err(|e| fault("making a network namespace for", &e))?;
     let made = lasting::open(&file).map_err(|e| fault("opening the namespace for", &e))?;
-    let namespace = made.ok_or_else(|| {
-        let text = format!("the namespace for {device} is gone again");
-        Fault::new(FaultKind::System, text)
-    })?;
+    let namespace =
+        made.ok_or_else(|| Fault::failed(format!("the namespace for {device} is gone again")))?;
     // What TCP remembers of a peer would lead from one trial to the next.
     let forget = || fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
     within(namespace.as_fd(), forget)
@@ -444,7 +441,7 @@ fn file(device: &DeviceName) -> PathBuf {
 }
 
 fn absent(device: &DeviceName) -> Fault {
-    Fault::new(FaultKind::Unsupported, no_device(device))
+    Fault::unsupported(no_device(device))
 }
 
 fn asking(device: &DeviceName, error: &io::Error) -> Fault {

@@ -3,7 +3,7 @@
 use super::access::{Access, Knob, Means, Nic, query_fault};
 use super::kinds::access;
 use super::{files, loan};
-use bytepath_record::{Fault, FaultKind, Setting, SettingValue};
+use bytepath_record::{Fault, Setting, SettingValue};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::{Roots, lasting_namespace, procfs};
 use std::io;
@@ -89,13 +89,10 @@ impl ThisMachine {
         match (link, index) {
             (None, None) => Ok(false),
             (Some(link), Some(index)) if u64::from(link.index) == index && agree => Ok(true),
-            _ => {
-                let text = format!(
-                    "/sys shows the devices of another network namespace, not our {device}"
-                );
-                Err(Fault::new(FaultKind::Unsupported, text)
-                    .remedy("mount a new sysfs on /sys in this namespace, as `ip netns exec` does"))
-            }
+            _ => Err(Fault::unsupported(format!(
+                "/sys shows the devices of another network namespace, not our {device}"
+            ))
+            .remedy("mount a new sysfs on /sys in this namespace, as `ip netns exec` does")),
         }
     }
 
@@ -196,10 +193,7 @@ impl ThisMachine {
         let unknown = goal.0.keys().find(|name| before.get(name).is_none());
         match unknown {
             None => Ok(goal),
-            Some(name) => {
-                let text = format!("the driver does not know {name}");
-                Err(Fault::new(FaultKind::Unsupported, text))
-            }
+            Some(name) => Err(Fault::unsupported(format!("the driver does not know {name}"))),
         }
     }
 

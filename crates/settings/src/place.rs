@@ -1,7 +1,7 @@
 //! Where the journal is, and who may write it: one bytepath per host.
 
 use super::journal::{self, JournalState, JournalStorage};
-use bytepath_record::{DeviceName, Fault, FaultKind};
+use bytepath_record::{DeviceName, Fault};
 use bytepath_sys::file_lock;
 use bytepath_sys::files::{self, Folder};
 use bytepath_sys::procfs;
@@ -109,16 +109,15 @@ impl StateFolder {
             if let Some(pid) = holder.filter(|pid| lives(*pid)) {
                 let text =
                     format!("another bytepath (process {pid}) is changing settings on this host");
-                return Err(Fault::new(FaultKind::Storage, text)
+                return Err(Fault::storage(text)
                     .remedy("wait until it has ended; two would distort each other's results"));
             }
             if Instant::now() > deadline {
-                let text = format!(
+                return Err(Fault::storage(format!(
                     "{} is locked, though the process named in it is not running here",
                     path.display()
-                );
-                return Err(Fault::new(FaultKind::Storage, text)
-                    .remedy(format!("end what holds it; `fuser {}` names it", path.display())));
+                ))
+                .remedy(format!("end what holds it; `fuser {}` names it", path.display())));
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -246,7 +245,7 @@ fn own(file: File) -> io::Result<File> {
 }
 
 fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot {verb} {}: {error}", path.display()))
+    Fault::storage(format!("cannot {verb} {}: {error}", path.display()))
         .remedy(format!("nothing is set without a journal; {STATE_VARIABLE} names another folder"))
 }
 

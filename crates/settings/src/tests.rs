@@ -164,7 +164,7 @@ struct Mortal {
 }
 
 fn dead() -> Fault {
-    Fault::new(FaultKind::System, "killed")
+    Fault::failed("killed")
 }
 
 impl Machine for Mortal {

@@ -1,6 +1,6 @@
 //! The one grammar of typed options: `name:key=value,key=value`.
 
-use bytepath_record::{Fault, FaultKind, OptionSpec, Options};
+use bytepath_record::{Fault, OptionSpec, Options};
 
 /// A `key=value` as typed.
 pub(crate) type TypedOption = (String, String);
@@ -124,7 +124,7 @@ pub(super) fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str
 
 /// A request that makes no sense.
 pub fn usage(message: impl Into<String>) -> Fault {
-    Fault::new(FaultKind::Usage, message)
+    Fault::usage(message)
 }
 
 /// The beginning of a text, for an error that repeats it.

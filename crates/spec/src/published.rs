@@ -1,7 +1,7 @@
 //! Published works that ship with bytepath, as data: what `published:NAME` names.
 
 use super::{suggest, usage};
-use bytepath_record::{Fault, FaultKind, Published};
+use bytepath_record::{Fault, Published};
 
 /// The prefix of the name of a work in place of a study.
 pub const PUBLISHED: &str = "published:";
@@ -25,7 +25,7 @@ pub fn find_published(name: &str) -> Result<Published, Fault> {
         let fault = usage(format!("there is no published work '{name}'"));
         return Err(suggest(fault, name, &published_names()));
     };
-    toml::from_str(text).map_err(|e| Fault::new(FaultKind::System, format!("{name}: {e}")))
+    toml::from_str(text).map_err(|e| Fault::failed(format!("{name}: {e}")))
 }
 
 #[cfg(test)]

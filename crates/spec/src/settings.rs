@@ -3,7 +3,7 @@
 
 use super::options::{split, usage};
 use super::suggest;
-use bytepath_record::{DeviceName, Fault, FaultKind, Role, Setting, WantedSetting};
+use bytepath_record::{DeviceName, Fault, Role, Setting, WantedSetting};
 use serde::Deserialize;
 
 /// A named list of settings.
@@ -79,9 +79,8 @@ impl SettingProfile {
     }
 
     fn file(&self) -> Result<File, Fault> {
-        toml::from_str(self.text).map_err(|e| {
-            Fault::new(FaultKind::System, format!("profile {}: {}", self.name, e.message()))
-        })
+        toml::from_str(self.text)
+            .map_err(|e| Fault::failed(format!("profile {}: {}", self.name, e.message())))
     }
 }
 

@@ -160,13 +160,12 @@ impl Flow {
     fn cut_off(&self) -> Fault {
         if self.protocol == Protocol::Udp {
             let message = format!("flow {}: a datagram did not arrive", self.index);
-            return Fault::new(FaultKind::PeerLost, message).remedy(
+            return Fault::peer_lost(message).remedy(
                 "UDP does not retransmit: choose fewer or smaller messages in flight, \
                  a larger receive-buffer, or TCP",
             );
         }
-        let message = format!("flow {}: the connection was cut in the middle", self.index);
-        Fault::new(FaultKind::PeerLost, message)
+        Fault::peer_lost(format!("flow {}: the connection was cut in the middle", self.index))
     }
 }
 

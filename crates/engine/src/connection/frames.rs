@@ -66,7 +66,7 @@ impl Device {
 
 /// The fault of a device that is not there.
 fn gone(name: &str) -> Fault {
-    Fault::new(FaultKind::PeerLost, format!("there is no device {name}"))
+    Fault::peer_lost(format!("there is no device {name}"))
         .remedy("find out what removed it; a tap disappears when its reader closes it")
 }
 
@@ -91,15 +91,14 @@ impl Attached {
     pub fn of(connection: &dyn Connection) -> Result<Attached, Fault> {
         let any: &dyn std::any::Any = connection;
         any.downcast_ref().cloned().ok_or_else(|| {
-            Fault::new(FaultKind::System, "a frame path over another transport")
-                .remedy("report this as a bug")
+            Fault::failed("a frame path over another transport").remedy("report this as a bug")
         })
     }
 
     /// Interface index of its device, in this namespace.
     pub fn device(&self) -> Result<u32, Fault> {
         self.device.as_ref().map(|device| device.index).ok_or_else(|| {
-            Fault::new(FaultKind::Usage, "this end of the link has no device")
+            Fault::usage("this end of the link has no device")
                 .remedy("choose a link with a device at each end, such as --link offload")
         })
     }
@@ -107,8 +106,7 @@ impl Attached {
     /// Its queue of the tap.
     pub fn queue(&self) -> Result<Arc<OwnedFd>, Fault> {
         self.queue.clone().ok_or_else(|| {
-            Fault::new(FaultKind::Usage, "this end of the link is not a tap queue")
-                .remedy("choose --link tap")
+            Fault::usage("this end of the link is not a tap queue").remedy("choose --link tap")
         })
     }
 
@@ -116,10 +114,7 @@ impl Attached {
     pub fn check(&self) -> Result<(), Fault> {
         match self.cut.load(Ordering::Relaxed) {
             false => Ok(()),
-            true => Err(Fault::new(
-                FaultKind::PeerLost,
-                format!("flow {}: it was cut in the middle", self.index),
-            )),
+            true => Err(Fault::peer_lost(format!("flow {}: it was cut in the middle", self.index))),
         }
     }
 
@@ -148,7 +143,7 @@ impl Connection for Attached {
     }
 
     fn kernel(&self) -> Result<Flow, Fault> {
-        Err(Fault::new(FaultKind::Usage, "frames have no connected socket")
+        Err(Fault::usage("frames have no connected socket")
             .remedy("choose a frame path, such as packet+tap"))
     }
 

@@ -1,7 +1,7 @@
 //! What a flow sends first: the token's digits and its own index.
 
+use bytepath_record::Fault;
 use bytepath_record::wire::Token;
-use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::tcp;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub fn wait(socket: BorrowedFd, deadline: Instant) -> Result<(), Fault> {
     let left = deadline.saturating_duration_since(Instant::now());
     match tcp::wait_readable(socket, left) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(Fault::new(FaultKind::PeerLost, "the peer did not connect in time")),
+        Ok(false) => Err(Fault::peer_lost("the peer did not connect in time")),
         Err(e) => Err(Fault::system("cannot wait for the peer", &e)),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Connected, Flow, Listener, Terms, Transport, hello, ports, tls};
 use bytepath_record::wire::Token;
-use bytepath_record::{Fault, FaultKind, Protocol, Role, Stream};
+use bytepath_record::{Fault, Protocol, Role, Stream};
 use bytepath_sys::tcp::{self, FlowOptions};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -65,10 +65,10 @@ fn flow_options(contract: &Stream) -> FlowOptions {
 fn socket_fault(what: &str, contract: &Stream, error: &std::io::Error) -> Fault {
     let fault = ports::fault(format!("cannot {what}"), error);
     match error.raw_os_error() {
-        Some(libc::ENOENT) => Fault::new(
-            FaultKind::Unsupported,
-            format!("this kernel has no congestion control '{}'", contract.congestion),
-        )
+        Some(libc::ENOENT) => Fault::unsupported(format!(
+            "this kernel has no congestion control '{}'",
+            contract.congestion
+        ))
         .remedy("sysctl net.ipv4.tcp_available_congestion_control lists what it has"),
         Some(libc::EPERM) => fault.remedy("is it in net.ipv4.tcp_allowed_congestion_control?"),
         _ => fault,

@@ -1,6 +1,6 @@
 //! Which port an end listens on, or connects from.
 
-use bytepath_record::{Fault, FaultKind, Ports};
+use bytepath_record::{Fault, Ports};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -35,7 +35,7 @@ pub(super) fn of_flow(ports: Ports, flow: u32) -> Result<u16, Fault> {
     let port = u32::from(ports.low) + flow;
     u16::try_from(port).ok().filter(|port| *port <= ports.high).ok_or_else(|| {
         let text = format!("flow {flow} has no port in {} to {}", ports.low, ports.high);
-        Fault::new(FaultKind::Usage, text).remedy("choose fewer flows")
+        Fault::usage(text).remedy("choose fewer flows")
     })
 }
 

@@ -5,7 +5,7 @@
 
 use super::{hello, ports};
 use bytepath_record::wire::Token;
-use bytepath_record::{Contact, Fault, FaultKind, Met, Passage, Ports, Route};
+use bytepath_record::{Contact, Fault, Met, Passage, Ports, Route};
 use bytepath_sys::addressing::RouteTo;
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::tcp::{self, FlowOptions};
@@ -59,12 +59,10 @@ fn no_route(to: IpAddr, error: &io::Error) -> Fault {
         ErrorKind::InvalidInput => "a route of the kind blackhole",
         _ => "no route",
     };
-    Fault::new(FaultKind::Unsupported, format!("this host has {what} to {to}: {error}")).remedy(
-        format!(
-            "give a device of this host an address in the network of {to}, or add a route: \
+    Fault::unsupported(format!("this host has {what} to {to}: {error}")).remedy(format!(
+        "give a device of this host an address in the network of {to}, or add a route: \
                  `ip route get {to}` asks the kernel again"
-        ),
-    )
+    ))
 }
 
 /// The receiver's end: a peer that connects and sends the token gets data, or an answer to
@@ -113,7 +111,7 @@ impl Meeting {
         let text = std::fs::read_to_string(file)
             .map_err(|e| Fault::system(format!("cannot read {file}"), &e))?;
         let half_open = procfs::parse_half_open(&text, self.port())
-            .map_err(|e| Fault::new(FaultKind::System, e.to_string()))?;
+            .map_err(|e| Fault::failed(e.to_string()))?;
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Met { half_open: half_open > 0, ..met.clone() })
     }

@@ -56,7 +56,7 @@ pub(super) fn over(
     }
     let secret = secret.ok_or_else(|| {
         let text = format!("flow {}: there is no secret to encrypt with", flow.index);
-        Fault::new(FaultKind::System, text).remedy("report this as a bug")
+        Fault::failed(text).remedy("report this as a bug")
     })?;
     let keys = Keys::of(secret, flow.index, role);
     match tls {

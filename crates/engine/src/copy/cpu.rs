@@ -1,7 +1,7 @@
 //! The caller's own CPU: a copy is done when it is submitted.
 
 use super::{Copy, Engine, EngineKind};
-use bytepath_record::{Fault, FaultKind, OptionKind, OptionSpec};
+use bytepath_record::{Fault, OptionKind, OptionSpec};
 use bytepath_sys::clock;
 use bytepath_sys::copying::{Method, Piece};
 use bytepath_sys::idxd::Memories;
@@ -18,8 +18,7 @@ pub(super) static KIND: EngineKind = EngineKind {
             _ => Method::Memmove,
         };
         if !method.available() {
-            let what = format!("this processor has no way to copy by {word}");
-            return Err(Fault::new(FaultKind::Unsupported, what).remedy("choose method=memmove"));
+            return Err(Fault::unsupported(format!("this processor has no way to copy by {word}")).remedy("choose method=memmove"));
         }
         let memories = memories.clone();
         let trials = (word == "best").then(Box::default);

@@ -5,7 +5,7 @@
 pub mod status;
 
 use super::{Copy, Engine, EngineKind, Events, Shape};
-use bytepath_record::{Fault, FaultKind, OptionKind, OptionSpec, Options};
+use bytepath_record::{Fault, OptionKind, OptionSpec, Options};
 use bytepath_sys::Roots;
 use bytepath_sys::copying::{Method, Piece};
 use bytepath_sys::idxd::{BLOCK_ON_FAULT, Memories, Move, TO_CACHE, WorkQueue};
@@ -246,8 +246,7 @@ impl Dsa {
         }
         let seconds = self.timeout.as_secs_f64();
         let what = format!("the work queue has completed nothing for {seconds} s");
-        Err(Fault::new(FaultKind::System, what)
-            .remedy("see /sys/bus/dsa/devices/dsa*/errors, and the kernel log"))
+        Err(Fault::failed(what).remedy("see /sys/bus/dsa/devices/dsa*/errors, and the kernel log"))
     }
 }
 
@@ -259,7 +258,7 @@ impl Engine for Dsa {
         let longest = self.queues.iter().map(|queue| queue.longest).min().unwrap_or_default();
         if copy.len == 0 || copy.len > longest {
             let what = format!("a copy of {} bytes is outside 1 to {longest}", copy.len);
-            return Err(Fault::new(FaultKind::Usage, what)
+            return Err(Fault::usage(what)
                 .remedy("raise max_transfer_size of the work queue, or copy in parts"));
         }
         for place in [copy.from, copy.to] {
@@ -355,14 +354,14 @@ fn chosen(roots: &Roots, names: &str) -> Result<Vec<QueueFacts>, Fault> {
                     Some(_) => format!("the work queue {name} is not enabled for programs"),
                     None => format!("there is no work queue {name}"),
                 };
-                Err(Fault::new(FaultKind::Unsupported, what).remedy(remedy))
+                Err(Fault::unsupported(what).remedy(remedy))
             };
             names.split('+').map(one).collect::<Result<_, _>>()?
         }
     };
     if usable.is_empty() {
         let what = "no work queue of a DSA device is enabled for programs here";
-        return Err(Fault::new(FaultKind::Unsupported, what).remedy(remedy));
+        return Err(Fault::unsupported(what).remedy(remedy));
     }
     Ok(usable)
 }
@@ -378,8 +377,7 @@ impl QueueFacts {
         let path = PathBuf::from("/dev/dsa").join(&self.name);
         if shape.batch > self.batch.max(1) {
             let what = format!("batches of {} are larger than {} accepts", shape.batch, self.name);
-            return Err(Fault::new(FaultKind::Usage, what)
-                .remedy(format!("its max_batch_size is {}", self.batch)));
+            return Err(Fault::usage(what).remedy(format!("its max_batch_size is {}", self.batch)));
         }
         let setup = (memories.clone(), shape.depth, shape.batch, flags);
         let queue = WorkQueue::open(&path, self.shared, setup).map_err(|e| {

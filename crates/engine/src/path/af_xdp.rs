@@ -6,9 +6,7 @@ use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
-use bytepath_record::{
-    Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Unit,
-};
+use bytepath_record::{Fault, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Unit};
 use bytepath_sys::bpf::xdp::Redirector;
 use bytepath_sys::xsk::{Binding, FRAME, Receiver, Sender, Sent};
 use std::io;
@@ -61,7 +59,7 @@ fn ring(job: &HalfConfig) -> Result<u32, Fault> {
     if largest > most {
         let text = format!("a frame of {largest} bytes does not fit into AF_XDP's memory");
         let remedy = format!("choose frames of at most {most} bytes");
-        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        return Err(Fault::usage(text).remedy(remedy));
     }
     Ok(entries)
 }
@@ -140,14 +138,15 @@ impl Tx for Generator {
             self.turn(0, recorder)?;
             if begin.elapsed() > TIMEOUT {
                 let text = format!("{} frames were not sent", self.sender.under_way());
-                return Err(Fault::new(FaultKind::PeerLost, text)
-                    .remedy("see whether the device's queue is stopped"));
+                return Err(
+                    Fault::peer_lost(text).remedy("see whether the device's queue is stopped")
+                );
             }
         }
         let lost = self.sender.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
         if lost.invalid > 0 {
             let text = format!("the kernel did not send {} descriptors", lost.invalid);
-            return Err(Fault::new(FaultKind::System, text).remedy("report this as a bug"));
+            return Err(Fault::failed(text).remedy("report this as a bug"));
         }
         let (manner, source) = as_bound(self.sender.binding());
         let calls = self.sender.wakes();

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::connection::Transport;
 use crate::workload::{self, Direction, Workload};
-use bytepath_record::{Cell, Fault, FaultKind, Role};
+use bytepath_record::{Cell, Fault, Role};
 use serde::Serialize;
 
 /// Every data path, in the order in which tables show them.
@@ -99,7 +99,7 @@ pub fn transport(
     if let Some((name, _)) = opened.iter().find(|(_, all)| !all.iter().any(speaks)) {
         let text = format!("path '{name}' does not speak {protocol}");
         let remedy = "choose another path, or another transport";
-        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        return Err(Fault::usage(text).remedy(remedy));
     }
     let has = |all: &[&Transport], name: &str| all.iter().any(|t| t.name == name);
     let common = |t: &&'static Transport| opened.iter().all(|(_, all)| has(all, t.name));
@@ -107,7 +107,7 @@ pub fn transport(
     first.iter().copied().filter(speaks).find(common).ok_or_else(|| {
         let names: Vec<&str> = opened.iter().map(|(name, _)| *name).collect();
         let text = format!("one end cannot have both {}", names.join(" and "));
-        Fault::new(FaultKind::Usage, text).remedy("choose halves that use the same stack")
+        Fault::usage(text).remedy("choose halves that use the same stack")
     })
 }
 

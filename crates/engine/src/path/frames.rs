@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 /// The frames that are requested of a half.
 pub(super) fn plan(job: &HalfConfig) -> Result<&FramePlan, Fault> {
     job.frames.as_ref().ok_or_else(|| {
-        Fault::new(FaultKind::Usage, "this path carries only frames")
-            .remedy("choose --workload packets")
+        Fault::usage("this path carries only frames").remedy("choose --workload packets")
     })
 }
 
@@ -282,7 +281,7 @@ pub(super) fn ring(job: &HalfConfig, usual: u64) -> Result<u32, Fault> {
         return Ok(entries as u32);
     }
     let text = format!("ring={entries} is not a power of two up to 32768");
-    Err(Fault::new(FaultKind::Usage, text).remedy("choose a power of two, such as 256"))
+    Err(Fault::usage(text).remedy("choose a power of two, such as 256"))
 }
 
 /// Where a program is to run.

@@ -6,8 +6,8 @@
 use super::Wire;
 use crate::workload::HalfConfig;
 use bytepath_record::{
-    Channels, DeviceName, Fault, FaultKind, FlowRule, HW_GRO, OptionKind, OptionSpec, Options,
-    Ports, Rings, Setting, Split, Support, Word,
+    Channels, DeviceName, Fault, FlowRule, HW_GRO, OptionKind, OptionSpec, Options, Ports, Rings,
+    Setting, Split, Support, Word,
 };
 
 /// How many receive queues flows are spread over: flow i comes by the queue i modulo their number.
@@ -69,7 +69,7 @@ pub(super) fn own_queues(
         };
         let text =
             format!("{queues} of the {has} of {} cannot be dedicated to {path}", wire.device);
-        return Err(Fault::new(FaultKind::Usage, text).remedy(format!(
+        return Err(Fault::usage(text).remedy(format!(
             "choose a queue from 1 on (the others carry everything else), or give the device more: \
              ethtool -L {} combined N",
             wire.device

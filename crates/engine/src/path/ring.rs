@@ -58,7 +58,7 @@ pub(super) fn message_size(job: &HalfConfig) -> Result<usize, Fault> {
         return Ok(size as usize);
     }
     let message = format!("io_uring cannot send messages of {size} bytes");
-    Err(Fault::new(FaultKind::Usage, message).remedy("choose 1 byte to 2G minus a page"))
+    Err(Fault::usage(message).remedy("choose 1 byte to 2G minus a page"))
 }
 
 /// Sends the witness page of a flow through a ring of its own, and overwrites it
@@ -100,8 +100,7 @@ fn await_witness(ring: &mut SendRing) -> Result<(), Fault> {
     if sent == WITNESS_LEN {
         return Ok(());
     }
-    let message = format!("{sent} of the witness page's {WITNESS_LEN} bytes were sent");
-    Err(Fault::new(FaultKind::System, message))
+    Err(Fault::failed(format!("{sent} of the witness page's {WITNESS_LEN} bytes were sent")))
 }
 
 /// Tries what the io_uring paths need. What depends on a ring is not tried

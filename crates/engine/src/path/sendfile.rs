@@ -8,7 +8,7 @@
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
-use bytepath_record::{Fault, FaultKind, Manner};
+use bytepath_record::{Fault, Manner};
 use bytepath_sys::memory::MemoryFile;
 use bytepath_sys::tcp;
 use std::io;
@@ -76,7 +76,7 @@ impl Tx for Sender {
         let rest = (self.size - self.at) as usize;
         let sent = recorder.timed(SENDFILE, || self.file.send(self.flow.fd(), self.at, rest));
         match self.flow.completed("sendfile", sent)? {
-            Some(0) => return Err(Fault::new(FaultKind::System, "sendfile: the file has shrunk")),
+            Some(0) => return Err(Fault::failed("sendfile: the file has shrunk")),
             Some(n) => {
                 recorder.moved(n);
                 self.calls += 1;

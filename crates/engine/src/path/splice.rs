@@ -25,7 +25,7 @@
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
-use bytepath_record::{Fault, FaultKind, Manner, OptionKind, OptionSpec, Tls, unit};
+use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Tls, unit};
 use bytepath_sys::pipe::Pipe;
 use bytepath_sys::tcp;
 use std::io;
@@ -233,7 +233,7 @@ impl Tx for Sender {
 /// The kernel fills an empty pipe of the same size whole (`link_pipe`,
 /// fs/splice.c), and what it left out could not be reached any more.
 fn short_tee(got: usize, wanted: usize) -> Fault {
-    Fault::new(FaultKind::System, format!("tee: {got} of {wanted} bytes"))
+    Fault::failed(format!("tee: {got} of {wanted} bytes"))
 }
 
 /// Makes both pipes of the default size and sends a page over the loopback

@@ -11,7 +11,7 @@
 use super::{DataPath, HalfPath, Opened, Sum};
 use crate::connection::{Connection, Flow};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
-use bytepath_record::{Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Support};
+use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp::{self, Ready};
 use bytepath_sys::zerocopy::Mapping;
@@ -76,8 +76,7 @@ fn mappable(size: u64) -> Result<(), Fault> {
     if (page..=LARGEST_READ).contains(&size) {
         return Ok(());
     }
-    let message = format!("tcp-zerocopy-receive cannot map {size} bytes at once");
-    Err(Fault::new(FaultKind::Usage, message)
+    Err(Fault::usage(format!("tcp-zerocopy-receive cannot map {size} bytes at once"))
         .remedy(format!("choose a read size of {page} (one page) to {LARGEST_READ} bytes")))
 }
 

@@ -5,7 +5,7 @@
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, Recorder, Tx};
-use bytepath_record::{Facts, Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Support};
+use bytepath_record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::packet::{self, Frames};
 use bytepath_sys::tcp;
@@ -65,8 +65,7 @@ fn segments(job: &HalfConfig) -> Result<u64, Fault> {
         return Ok(segments);
     }
     let text = format!("{segments} datagrams of {size} bytes do not fit into one message");
-    Err(Fault::new(FaultKind::Usage, text)
-        .remedy(format!("choose segments={} or less", LARGEST / size)))
+    Err(Fault::usage(text).remedy(format!("choose segments={} or less", LARGEST / size)))
 }
 
 fn open(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Tx> {
@@ -137,7 +136,7 @@ impl SegmentationSetting {
             return Ok(cut);
         }
         let state = if on { "off" } else { "on" };
-        Err(Fault::new(FaultKind::Unsupported, format!("the device keeps {CUTS} {state}"))
+        Err(Fault::unsupported(format!("the device keeps {CUTS} {state}"))
             .remedy("choose another generator, or a link with uso=off"))
     }
 

@@ -7,9 +7,7 @@ use super::ring::{self, CALLS, ENTER};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Flow, WITNESS_LEN};
 use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher, Tx};
-use bytepath_record::{
-    Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Protocol, Support, Tls,
-};
+use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Protocol, Support, Tls};
 use bytepath_sys::memory::Region;
 use bytepath_sys::uring::{self, Arrival, RecvRing, RecvShape, SendEvent, SendRing};
 use std::time::Duration;
@@ -70,7 +68,7 @@ fn require_bundles(option: &str) -> Result<(), Fault> {
     if features.bundle {
         return Ok(());
     }
-    let fault = Fault::new(FaultKind::Unsupported, "this kernel's io_uring has no bundles");
+    let fault = Fault::unsupported("this kernel's io_uring has no bundles");
     Err(fault.remedy(format!("boot Linux 6.10 or later, or leave {option} at its default")))
 }
 
@@ -185,7 +183,7 @@ impl Sender {
         match failure {
             Some(e) => Err(ring::fault("cannot send", &e)),
             None if recorder.total() == before => {
-                Err(Fault::new(FaultKind::System, "io_uring sent nothing and reported no error"))
+                Err(Fault::failed("io_uring sent nothing and reported no error"))
             }
             None => Ok(()),
         }
@@ -310,7 +308,7 @@ impl Receiver {
 fn shape(job: &HalfConfig) -> Result<RecvShape, Fault> {
     let (options, read_size) = (&job.options, job.read_size);
     if read_size == 0 {
-        return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
+        return Err(Fault::usage("a read size of 0 bytes delivers nothing"));
     }
     let memory = job.read_memory.max(POOL);
     // Two or more: one is filled while another is looked at. A datagram has to fit in one.
@@ -324,16 +322,13 @@ fn shape(job: &HalfConfig) -> Result<RecvShape, Fault> {
         n => n,
     };
     if buffers > 1 << 15 || buffers * buffer_size > MOST {
-        return Err(Fault::new(
-            FaultKind::Usage,
-            format!("{buffers} buffers of {buffer_size} bytes are too many"),
-        )
-        .remedy("choose fewer or smaller ones: at most 32768, and at most 4G in total"));
+        return Err(Fault::usage(format!("{buffers} buffers of {buffer_size} bytes are too many"))
+            .remedy("choose fewer or smaller ones: at most 32768, and at most 4G in total"));
     }
     if job.protocol == Protocol::Udp && buffer_size < job.message_size {
         let text = format!("buffers of {buffer_size} bytes would cut datagrams short");
         let remedy = format!("choose a buffer-size of at least {}", job.message_size);
-        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        return Err(Fault::usage(text).remedy(remedy));
     }
     Ok(RecvShape {
         buffers: buffers as u16,

@@ -73,11 +73,9 @@ fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
     match (vhost.worker(), cpu) {
         (Some(worker), Some(cpu)) => thread::pin_other(worker, cpu).map_err(fault),
         (Some(worker), None) => thread::free_other(worker).map_err(fault),
-        (None, Some(_)) => {
-            Err(Fault::new(FaultKind::Unsupported, "the vhost worker is not visible").remedy(
-                "leave vhost out of the placement, or run where /proc shows the kernel's threads",
-            ))
-        }
+        (None, Some(_)) => Err(Fault::unsupported("the vhost worker is not visible").remedy(
+            "leave vhost out of the placement, or run where /proc shows the kernel's threads",
+        )),
         (None, None) => Ok(()),
     }
 }
@@ -153,10 +151,8 @@ impl Queue {
 fn trouble(trouble: Trouble) -> Fault {
     match trouble {
         Trouble::System(e) => Fault::system("the queue that vhost-net fills", &e),
-        Trouble::DeviceGone | Trouble::WorkerEnded(_) => {
-            Fault::new(FaultKind::PeerLost, trouble.to_string())
-                .remedy("find out what removed the device or ended the worker")
-        }
+        Trouble::DeviceGone | Trouble::WorkerEnded(_) => Fault::peer_lost(trouble.to_string())
+            .remedy("find out what removed the device or ended the worker"),
         Trouble::QueueBroken | Trouble::Malformed(_) => {
             Fault::new(FaultKind::Corrupt, trouble.to_string()).remedy("see the kernel's log")
         }

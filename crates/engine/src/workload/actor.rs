@@ -113,5 +113,5 @@ impl Actor {
 
 fn not_opened(direction: Direction) -> Fault {
     let text = format!("the half that has to {direction:?} is not open");
-    Fault::new(FaultKind::System, text).remedy("report this as a bug")
+    Fault::failed(text).remedy("report this as a bug")
 }

@@ -2,7 +2,7 @@
 
 use super::actor::Workload;
 use super::{packets, rr, stream};
-use bytepath_record::{Cell, Fault, FaultKind};
+use bytepath_record::{Cell, Fault};
 
 /// Every workload; the first is meant where none is named.
 pub static CATALOG: &[&Workload] = &[&stream::WORKLOAD, &rr::WORKLOAD, &packets::WORKLOAD];
@@ -13,7 +13,7 @@ pub fn of(cell: &Cell) -> Result<&'static Workload, Fault> {
     let known = CATALOG.iter().copied().find(|workload| workload.name == name);
     known.ok_or_else(|| {
         let names: Vec<&str> = CATALOG.iter().map(|workload| workload.name).collect();
-        Fault::new(FaultKind::Usage, format!("there is no workload '{name}'"))
+        Fault::usage(format!("there is no workload '{name}'"))
             .remedy(format!("choose one of {}", names.join(", ")))
     })
 }

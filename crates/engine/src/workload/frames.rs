@@ -71,8 +71,7 @@ impl FramePlan {
     /// Reads `60`, `60-1514` or `imix`.
     pub fn parse(sizes: &str, burst: u32) -> Result<FramePlan, Fault> {
         let wrong = || {
-            let text = format!("'{sizes}' is not a frame size");
-            Fault::new(FaultKind::Usage, text)
+            Fault::usage(format!("'{sizes}' is not a frame size"))
                 .remedy("choose bytes (frame=60), a range (frame=60-1514), or frame=imix")
         };
         let number = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong());
@@ -101,7 +100,7 @@ impl FramePlan {
         if smallest < SMALLEST || plan.largest() > 65_535 {
             let text = format!("frames of {smallest} to {} bytes", plan.largest());
             let remedy = format!("choose {SMALLEST} to 65535 bytes, without the check sequence");
-            return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+            return Err(Fault::usage(text).remedy(remedy));
         }
         Ok(plan)
     }

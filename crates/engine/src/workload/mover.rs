@@ -4,7 +4,7 @@
 
 use super::{FramePlan, Phase, Recorder};
 use bytepath_record::{
-    Cell, Fault, FaultKind, Hops, Ledger, Manner, Options, Protocol, Reading, Role, Tls, Touch,
+    Cell, Fault, Hops, Ledger, Manner, Options, Protocol, Reading, Role, Tls, Touch,
 };
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,8 +21,7 @@ pub trait Tx: Send {
     /// page. Called at most once, before [`Tx::begin`], and never of frames, which have no stream
     /// that could begin with a page.
     fn witness(&mut self) -> Result<(), Fault> {
-        Err(Fault::new(FaultKind::System, "a witness page was requested of frames")
-            .remedy("report this as a bug"))
+        Err(Fault::failed("a witness page was requested of frames").remedy("report this as a bug"))
     }
 
     /// Called once on the mover's thread, before the first turn.

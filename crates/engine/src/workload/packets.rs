@@ -71,7 +71,7 @@ fn check(cell: &Cell) -> Result<(), Fault> {
     if largest > mtu + 14 {
         let text = format!("a frame of {largest} bytes does not fit an MTU of {mtu}");
         let remedy = format!("choose frames of at most {} bytes, or a larger mtu", mtu + 14);
-        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        return Err(Fault::usage(text).remedy(remedy));
     }
     Ok(())
 }

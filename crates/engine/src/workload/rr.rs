@@ -9,9 +9,7 @@
 use super::actor::same_bytes;
 use super::{Account, Actor, Direction, FlowEnd, HalfConfig, Phase, Recorder, Rx, Tx, Workload};
 use bytepath_record::unit::bytes;
-use bytepath_record::{
-    Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role, Stream, Work,
-};
+use bytepath_record::{Cell, Fault, OptionKind, OptionSpec, Protocol, Role, Stream, Work};
 use bytepath_sys::clock;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -101,7 +99,7 @@ fn check(cell: &Cell) -> Result<(), Fault> {
         plan.outstanding
     );
     let remedy = format!("choose at most outstanding={most}, or smaller messages in one direction");
-    Err(Fault::new(FaultKind::Usage, text).remedy(remedy))
+    Err(Fault::usage(text).remedy(remedy))
 }
 
 fn play(mut actor: Actor) -> Result<FlowEnd, Fault> {
@@ -141,12 +139,12 @@ fn fits_datagrams(cell: &Cell, plan: &Plan) -> Result<(), Fault> {
     if largest > DATAGRAM {
         let text = format!("a message of {} does not fit into a datagram", bytes(largest));
         let remedy = format!("choose at most {DATAGRAM} bytes, or protocol=tcp");
-        return Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+        return Err(Fault::usage(text).remedy(remedy));
     }
     let congestion = &cell.stream.congestion;
     if *congestion != Stream::default().congestion {
         let text = format!("UDP has no congestion control, so it cannot be {congestion}");
-        return Err(Fault::new(FaultKind::Usage, text).remedy("leave congestion out"));
+        return Err(Fault::usage(text).remedy("leave congestion out"));
     }
     Ok(())
 }
@@ -269,7 +267,7 @@ impl InFlight {
     fn await_answer(&mut self, ends: &mut Halves, plan: &Plan) -> Result<u64, Fault> {
         if !ends.receive((self.answered + 1) * plan.response)? {
             let text = "the server closed the connection before it had answered";
-            return Err(Fault::new(FaultKind::PeerLost, text));
+            return Err(Fault::peer_lost(text));
         }
         let now = clock::monotonic();
         while ends.received.total() >= (self.answered + 1) * plan.response {
@@ -341,7 +339,7 @@ fn open_loop(
 
 fn cannot_wait() -> Fault {
     let text = "this receiving half cannot wait for a response and for the clock at once";
-    Fault::new(FaultKind::Usage, text).remedy("leave rate out, or choose outstanding=1")
+    Fault::usage(text).remedy("leave rate out, or choose outstanding=1")
 }
 
 /// The gaps between requests.

@@ -4,7 +4,7 @@
 use super::actor::{one_way, same_bytes};
 use super::load::{self, Load};
 use super::{Actor, FlowEnd, HalfConfig, Workload};
-use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Work};
+use bytepath_record::{Cell, Fault, OptionKind, OptionSpec, Protocol, Work};
 
 pub(super) static WORKLOAD: Workload = Workload {
     name: "stream",
@@ -26,7 +26,7 @@ const OPTIONS: &[OptionSpec] = &[OptionSpec::new("load", OptionKind::Choice(&["n
 fn check(cell: &Cell) -> Result<(), Fault> {
     match cell.stream.protocol {
         Protocol::Tcp => Ok(()),
-        other => Err(Fault::new(FaultKind::Usage, format!("{other} carries no stream"))
+        other => Err(Fault::usage(format!("{other} carries no stream"))
             .remedy("choose protocol=tcp, or a workload of messages: --workload rr")),
     }
 }

@@ -97,7 +97,7 @@ pub trait Testbed: Sync {
     fn begin_block(&self) {}
 
     /// Starts one agent per host. The link is not there yet: the agents set it
-    /// up when they are asked to (see [`Host::link_end`]).
+    /// up when they are asked to (see [`Host::attachment`]).
     fn raise(&self, site: &Site) -> Result<Deployment, Fault>;
 }
 

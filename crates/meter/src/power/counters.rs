@@ -2,7 +2,7 @@
 
 use super::domain::{Domain, Part};
 use super::gauge::{Gauge, Measured};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys::attribute::Number;
 use bytepath_sys::pmu::{self, Counter, Offered};
 use bytepath_sys::powercap::{self, Zone};
@@ -13,11 +13,9 @@ use std::time::{Duration, Instant};
 pub(super) fn rapl(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     let zones = powercap::zones(sys);
     if zones.is_empty() {
-        return Err(Fault::new(
-            FaultKind::Unsupported,
-            "power: no RAPL zone in /sys/class/powercap",
-        )
-        .remedy("modprobe intel_rapl_msr, on a processor with RAPL, outside a virtual machine"));
+        return Err(Fault::unsupported("power: no RAPL zone in /sys/class/powercap").remedy(
+            "modprobe intel_rapl_msr, on a processor with RAPL, outside a virtual machine",
+        ));
     }
     let mut counters = Vec::new();
     for zone in zones {
@@ -99,8 +97,7 @@ impl Gauge for Rapl {
 pub(super) fn perf(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     let offered = pmu::offered(sys, "power");
     if offered.is_empty() {
-        let text = "power: no PMU power in /sys/bus/event_source/devices";
-        return Err(Fault::new(FaultKind::Unsupported, text)
+        return Err(Fault::unsupported("power: no PMU power in /sys/bus/event_source/devices")
             .remedy("modprobe rapl, on a processor with RAPL, outside a virtual machine"));
     }
     let mut counters = Vec::new();

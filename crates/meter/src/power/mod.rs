@@ -16,7 +16,7 @@ pub use program::{dcmi_reading, printed_watts};
 
 use super::{Context, Meter, Output, Prepared, Running};
 use bytepath_record::{
-    Facts, Fault, FaultKind, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit,
+    Facts, Fault, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit,
 };
 use gauge::{Gauge, Measured};
 use serde_json::json;
@@ -118,7 +118,7 @@ pub fn at_rest(context: &Context, time: Duration) -> Result<f64, Fault> {
     let watts = |r: &&Reading| r.metric == "power.watts" && r.scope == Scope::Machine;
     output.readings.iter().find(watts).map(|r| r.value).ok_or_else(|| {
         let why = output.warnings.first().map_or("the source gave no figure", String::as_str);
-        Fault::new(FaultKind::Unsupported, format!("the idle power cannot be measured: {why}"))
+        Fault::unsupported(format!("the idle power cannot be measured: {why}"))
             .remedy("give it: --power SOURCE,rest=WATTS")
     })
 }

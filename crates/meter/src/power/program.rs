@@ -8,7 +8,7 @@
 
 use super::domain::{Domain, Part};
 use super::gauge::{Gauge, Measured, integrate};
-use bytepath_record::{Fault, FaultKind, PowerSource};
+use bytepath_record::{Fault, PowerSource};
 use bytepath_sys::process::spawn_tied;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -150,9 +150,9 @@ impl Shared {
 /// Starts a program in a process group of its own, so that what it starts can be ended
 /// with it.
 fn spawn(argv: &[String], shared: &Shared) -> Result<(Child, ChildStdout), Fault> {
-    let (program, arguments) = argv.split_first().ok_or_else(|| {
-        Fault::new(FaultKind::Usage, "power: there is no program to read watts from")
-    })?;
+    let (program, arguments) = argv
+        .split_first()
+        .ok_or_else(|| Fault::usage("power: there is no program to read watts from"))?;
     let mut state = shared.lock();
     let mut command = Command::new(program);
     command.args(arguments).process_group(0);
@@ -170,7 +170,7 @@ fn spawn(argv: &[String], shared: &Shared) -> Result<(Child, ChildStdout), Fault
     })?;
     state.child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let output = child.stdout.take();
-    let output = output.ok_or_else(|| Fault::new(FaultKind::System, "power: a pipe is missing"))?;
+    let output = output.ok_or_else(|| Fault::failed("power: a pipe is missing"))?;
     Ok((child, output))
 }
 

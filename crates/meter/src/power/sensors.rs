@@ -2,7 +2,7 @@
 
 use super::domain::{Domain, Part};
 use super::gauge::{Gauge, Measured, integrate};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys::attribute::Number;
 use bytepath_sys::hwmon::{self, Sensor, Shows};
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(super) fn hwmon(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
             false => format!(" (there are sensors of parts alone: {})", others.join(", ")),
         };
         let text = format!("power: no sensor of machine or sockets in /sys/class/hwmon{others}");
-        return Err(Fault::new(FaultKind::Unsupported, text).remedy(
+        return Err(Fault::unsupported(text).remedy(
             "modprobe acpi_power_meter or amd_energy, where the machine has such sensors",
         ));
     }

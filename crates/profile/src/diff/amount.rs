@@ -2,8 +2,8 @@
 //! the work that was done.
 
 use crate::{Profile, Weight};
+use bytepath_record::Fault;
 use bytepath_record::unit::GIB;
-use bytepath_record::{Fault, FaultKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -48,7 +48,7 @@ impl Side {
     /// All profiles of a side; a fault if they do not go together.
     pub fn of(name: &str, profiles: &[Profile]) -> Result<Side, Fault> {
         let Some(first) = profiles.first() else {
-            return Err(Fault::new(FaultKind::Usage, format!("there is no profile {name}")));
+            return Err(Fault::usage(format!("there is no profile {name}")));
         };
         let counts = first.header.weight;
         let mut side = Side {
@@ -69,8 +69,7 @@ impl Side {
                     kind(counts, &side.event),
                     kind(profile.header.weight, &profile.header.event)
                 );
-                return Err(Fault::new(FaultKind::Usage, what)
-                    .remedy("put only profiles of one event on a side"));
+                return Err(Fault::usage(what).remedy("put only profiles of one event on a side"));
             }
             side.samples = side.samples.saturating_add(profile.count());
             side.lost = side.lost.saturating_add(profile.header.lost);
@@ -78,7 +77,7 @@ impl Side {
         }
         if !side.weight.is_finite() || side.weight < 0.0 {
             let what = format!("the weights of the samples {name} cannot be added up");
-            return Err(Fault::new(FaultKind::Usage, what));
+            return Err(Fault::usage(what));
         }
         Ok(side)
     }
@@ -94,7 +93,7 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
     let header = &profile.header;
     let lacks = |what: &str| {
         let title = &header.title;
-        Fault::new(FaultKind::Usage, format!("{title}: the profile {name} {what}"))
+        Fault::usage(format!("{title}: the profile {name} {what}"))
             .remedy("compare with --per sample or --per none")
     };
     if header.weight == Weight::Percent && !matches!(per, Per::None | Per::Sample) {
@@ -137,7 +136,7 @@ pub(super) fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
         kind(a.counts, &a.event),
         kind(b.counts, &b.event)
     );
-    Err(Fault::new(FaultKind::Usage, what).remedy("compare their shares with --per sample"))
+    Err(Fault::usage(what).remedy("compare their shares with --per sample"))
 }
 
 /// The name of the unit in which amounts are shown.

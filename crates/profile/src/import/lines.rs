@@ -1,6 +1,6 @@
 //! Text, line by line, in memory that does not grow.
 
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use std::io::BufRead;
 
 /// How much of a file is shown to [`Importer::recognises`](super::Importer::recognises).
@@ -67,12 +67,12 @@ impl<'a> Lines<'a> {
 
     /// What is wrong with the line that was read last.
     pub(super) fn fault(&self, what: impl std::fmt::Display) -> Fault {
-        Fault::new(FaultKind::Storage, format!("{}, line {}: {what}", self.title, self.number))
+        Fault::storage(format!("{}, line {}: {what}", self.title, self.number))
     }
 
     /// What is wrong with the text as a whole.
     pub(super) fn whole(&self, what: impl std::fmt::Display) -> Fault {
-        Fault::new(FaultKind::Storage, format!("{}: {what}", self.title))
+        Fault::storage(format!("{}: {what}", self.title))
     }
 }
 
@@ -87,7 +87,7 @@ pub(super) fn first_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 pub(super) fn unreadable(title: &str, error: &std::io::Error) -> Fault {
-    Fault::new(FaultKind::Storage, format!("cannot read {title}: {error}"))
+    Fault::storage(format!("cannot read {title}: {error}"))
 }
 
 /// A decimal number of digits only.

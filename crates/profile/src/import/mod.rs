@@ -27,7 +27,7 @@ pub use lines::HEAD;
 
 use crate::Profile;
 use crate::counts::Counts;
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use format::{BUFFER, plain};
 use lines::unreadable;
 use std::io::{BufRead, BufReader, Read};
@@ -105,8 +105,7 @@ pub fn open(
                 let known = CATALOG.iter().map(|importer| importer.name);
                 let known: Vec<&str> = known.chain(COUNTS.iter().map(|it| it.name)).collect();
                 let what = format!("{title} is not a profile of a known format");
-                Err(Fault::new(FaultKind::Storage, what)
-                    .remedy(format!("known formats: {}", known.join(", "))))
+                Err(Fault::storage(what).remedy(format!("known formats: {}", known.join(", "))))
             }
         }
     })
@@ -119,8 +118,7 @@ impl Content {
             Content::Profile(profile) => Ok(profile),
             Content::Counts(Counts { title, .. }) => {
                 let what = format!("{title} holds counters, not functions");
-                Err(Fault::new(FaultKind::Storage, what)
-                    .remedy("bytepath diff compares two such texts"))
+                Err(Fault::storage(what).remedy("bytepath diff compares two such texts"))
             }
         }
     }

@@ -21,7 +21,7 @@ use super::format::{Importer, Times};
 use super::lines::unreadable;
 use crate::conventions;
 use crate::{Frame, FrameId, FrameKind, Profile, Sample, Thread, Weight};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use guard::Bytes;
 use linux_perf_data::linux_perf_event_reader::{
     Endianness, PerfEventType, RawEventRecord, ReadFormat, RecordType, SampleFormat,
@@ -52,7 +52,7 @@ fn recognises(head: &[u8]) -> bool {
 fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     let mut bytes = Vec::new();
     input.take(MOST).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
-    let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
+    let bad = |what: String| Fault::storage(format!("{title}: {what}"));
     if !input.fill_buf().map_err(|e| unreadable(title, &e))?.is_empty() {
         let fault = bad(format!("is larger than {} MiB", MOST.div_ceil(1 << 20)));
         return Err(fault.remedy("convert it with `perf script`, which has no limit"));

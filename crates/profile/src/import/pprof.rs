@@ -9,7 +9,7 @@
 use super::format::{Importer, Times};
 use super::lines::unreadable;
 use crate::{Profile, pprof};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use std::io::{BufRead, Read};
 
 /// Unpacked profiles of more bytes are refused: they are held in memory.
@@ -34,7 +34,7 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
         input.take(MOST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(title, &e))?;
         if bytes.len() as u64 > MOST {
             let what = format!("{title} is larger than {} MiB unpacked", MOST >> 20);
-            return Err(Fault::new(FaultKind::Storage, what));
+            return Err(Fault::storage(what));
         }
         pprof::decode(title, &bytes)
     })

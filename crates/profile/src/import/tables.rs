@@ -1,6 +1,6 @@
 //! Texts that may contain several tables, as mails do: before and after a change.
 
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 
 /// What is reported about lines that are not rows.
 pub(super) fn left_out(lines: u64) -> Option<String> {
@@ -10,7 +10,7 @@ pub(super) fn left_out(lines: u64) -> Option<String> {
 
 /// Which of the tables of a text, that begin in these lines, is meant.
 pub(super) fn chosen(title: &str, starts: &[u64], number: Option<usize>) -> Result<usize, Fault> {
-    let fault = |what: String| Fault::new(FaultKind::Storage, format!("{title} {what}"));
+    let fault = |what: String| Fault::storage(format!("{title} {what}"));
     let listed = || {
         let lines: Vec<String> = starts.iter().take(9).map(u64::to_string).collect();
         let more = if starts.len() > 9 { " and more" } else { "" };

@@ -7,7 +7,7 @@ use crate::{
     Builder, Frame, FrameId, FrameKind, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
     Track, Weight,
 };
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use prost::Message;
 use prost::encoding::decode_varint;
 use std::collections::{HashMap, HashSet};
@@ -52,7 +52,7 @@ pub fn recognises(head: &[u8]) -> bool {
 
 /// Reads a message that is not packed; `title` is what errors call it.
 pub fn decode(title: &str, bytes: &[u8]) -> Result<Profile, Fault> {
-    let bad = |what: String| Fault::new(FaultKind::Storage, format!("{title}: {what}"));
+    let bad = |what: String| Fault::storage(format!("{title}: {what}"));
     let message =
         pb::Profile::decode(bytes).map_err(|e| bad(format!("is not a complete pprof: {e}")))?;
     // A location can stand for many frames, and a stack can name it many times:

@@ -2,7 +2,7 @@
 
 use super::catalogue::Subsystem;
 use crate::{Frame, FrameKind, normalise};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use hashbrown::HashMap;
 use std::sync::OnceLock;
 
@@ -104,7 +104,7 @@ const KINDS: [&str; 5] = ["exact", "prefix", "module", "folder", "alone"];
 
 impl Layer {
     fn parse(title: &str, text: &str) -> Result<Layer, Fault> {
-        let fault = |what: String| Fault::new(FaultKind::Usage, format!("{title}: {what}"));
+        let fault = |what: String| Fault::usage(format!("{title}: {what}"));
         let table: toml::Table = text
             .parse()
             .map_err(|e: toml::de::Error| fault(e.to_string().trim_end().to_owned()))?;

@@ -2,7 +2,7 @@
 //! a message to the kernel, no matter who wrote it: the same check applies to typed
 //! text, files and journals.
 
-use crate::{Fault, FaultKind};
+use crate::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -292,7 +292,7 @@ pub(super) fn value_flaw(value: &str) -> Option<String> {
 }
 
 fn wrong(message: String) -> Fault {
-    Fault::new(FaultKind::Usage, message)
+    Fault::usage(message)
 }
 
 /// A text from anywhere, fit for an error message.

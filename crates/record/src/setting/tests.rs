@@ -1,4 +1,5 @@
 use super::*;
+use crate::FaultKind;
 
 /// One of each kind: as typed, and as a command of the usual tools.
 const EXAMPLES: &[(&str, &str)] = &[

@@ -3,7 +3,7 @@
 use super::kinds::{Parts, describe, typed_kinds};
 use super::names::tame;
 use super::{Cpus, DeviceName, Setting, Split, Word};
-use crate::{Fault, FaultKind, unit};
+use crate::{Fault, unit};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -180,5 +180,5 @@ pub(super) fn not_a_number(text: &str) -> Fault {
 }
 
 pub(super) fn wrong(message: impl Into<String>) -> Fault {
-    Fault::new(FaultKind::Usage, message)
+    Fault::usage(message)
 }

@@ -25,7 +25,7 @@ use crate::estimate::{Estimate, Interval};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{Comparison, Verdict};
-use bytepath_record::{CellId, Fault, FaultKind};
+use bytepath_record::{CellId, Fault};
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -92,9 +92,8 @@ impl Threshold {
     pub fn parse(text: &str) -> Result<Threshold, Fault> {
         const EXAMPLE: &str = "write CELL.rate slower 2%, CELL.cpu more 5%, CELL.instructions \
                                more 3% or CELL.p99 higher 10%";
-        let wrong = |why: String| {
-            Fault::new(FaultKind::Usage, format!("threshold '{text}': {why}")).remedy(EXAMPLE)
-        };
+        let wrong =
+            |why: String| Fault::usage(format!("threshold '{text}': {why}")).remedy(EXAMPLE);
         let mut parts = text.trim().rsplitn(3, ' ').map(str::trim);
         let (Some(amount), Some(word), Some(subject)) = (parts.next(), parts.next(), parts.next())
         else {
@@ -156,7 +155,7 @@ pub fn judge_thresholds(
             let compared = subjects.iter().filter(|s| s.question == threshold.question);
             let cells: Vec<&str> = compared.map(|s| s.cell.0.as_str()).collect();
             let what = format!("threshold '{}': no such cell is compared", threshold.text);
-            let fault = Fault::new(FaultKind::Usage, what);
+            let fault = Fault::usage(what);
             return Err(match cells.is_empty() {
                 true => fault.remedy("this metric was measured in no cell but the baseline"),
                 false => fault.remedy(format!("compared are: {}", cells.join(", "))),
@@ -211,6 +210,7 @@ pub fn subjects(analysis: &Analysis) -> Vec<Subject<'_>> {
 mod tests {
     use super::*;
     use bytepath_math::StandardError;
+    use bytepath_record::FaultKind;
 
     fn estimate(ratio: f64, error: f64) -> Option<Estimate> {
         let errors = vec![StandardError { size: error, freedom: 9.0 }];

@@ -222,7 +222,7 @@ fn percent(part: f64) -> String {
 mod tests {
     use super::*;
     use crate::tests::{SCHEDULE, cell, quiet, read, trial};
-    use bytepath_record::{Fault, FaultKind, Placement, ProfileRecord};
+    use bytepath_record::{Fault, Placement, ProfileRecord};
 
     fn events(t: &Trial) -> Vec<String> {
         judge_events(t, &cell("a"), &SCHEDULE, &[])
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(events(&slow), [""; 0]);
         let mut failed = quiet();
         read(&mut failed, "cpu.steal", Scope::Cpu(1), 3.0);
-        failed.status = TrialStatus::Failed { fault: Fault::new(FaultKind::System, "x") };
+        failed.status = TrialStatus::Failed { fault: Fault::failed("x") };
         assert_eq!(events(&failed), [""; 0]);
     }
 

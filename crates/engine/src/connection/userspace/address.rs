@@ -1,6 +1,6 @@
 //! Where a stack is: the device of its end, and an address there that is not the kernel's.
 
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys::device;
 use bytepath_sys::netlink::Netlink;
 use std::io;
@@ -36,7 +36,7 @@ pub(super) fn towards(peer: IpAddr, device: Option<&str>) -> Result<IpAddr, Faul
     };
     let found = all.iter().find(near).map(|(_, address, _)| *address);
     found.ok_or_else(|| {
-        Fault::new(FaultKind::Unsupported, format!("{peer} is not on the link of this host"))
+        Fault::unsupported(format!("{peer} is not on the link of this host"))
             .remedy("the user-space TCP has no routes: choose hosts on one network")
     })
 }
@@ -53,18 +53,18 @@ pub(super) fn of_stack(
         *address == host && device.is_none_or(|device| device == name)
     };
     let (name, _, prefix) = all.iter().find(has).ok_or_else(|| {
-        Fault::new(FaultKind::Unsupported, format!("no device of this host has {host}"))
+        Fault::unsupported(format!("no device of this host has {host}"))
             .remedy("choose a testbed whose link ends in devices, such as netns")
     })?;
     let link = Netlink::new().link(name).map_err(read)?;
-    let link = link.ok_or_else(|| Fault::new(FaultKind::PeerLost, format!("{name} went away")))?;
+    let link = link.ok_or_else(|| Fault::peer_lost(format!("{name} went away")))?;
     let address = stack_address(host, *prefix, wanted)?;
     Ok(StackAddress { device: link.index, mtu: link.mtu, address, prefix: *prefix })
 }
 
 /// The stack's address in the network of its host's.
 fn stack_address(host: IpAddr, prefix: u8, wanted: &str) -> Result<IpAddr, Fault> {
-    let usage = |text: String, remedy: &str| Fault::new(FaultKind::Usage, text).remedy(remedy);
+    let usage = |text: String, remedy: &str| Fault::usage(text).remedy(remedy);
     let address = match wanted {
         "auto" | "" if FOR_TESTS.iter().any(|(net, bits)| within(*net, host, *bits)) => {
             match host {

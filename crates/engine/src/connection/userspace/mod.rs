@@ -67,7 +67,7 @@ const OWN_PORTS: std::ops::Range<u16> = 61_000..65_535;
 
 fn check(cell: &Cell) -> Result<(), Fault> {
     let (contract, link) = (&cell.stream, &cell.link);
-    let usage = |text: String, remedy: &str| Err(Fault::new(FaultKind::Usage, text).remedy(remedy));
+    let usage = |text: String, remedy: &str| Err(Fault::usage(text).remedy(remedy));
     Congestion::of(contract)?;
     if contract.flows > 1 {
         let text = format!("the user-space TCP has one connection, not {}", contract.flows);
@@ -95,10 +95,7 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
         connection.read_exact(&mut shown)?;
         match hello::read(&shown, token) {
             Some(0) => Ok(vec![connection]),
-            _ => Err(Fault::new(
-                FaultKind::PeerLost,
-                "the peer that connected did not send the token",
-            )),
+            _ => Err(Fault::peer_lost("the peer that connected did not send the token")),
         }
     }))
 }
@@ -199,7 +196,7 @@ impl Userspace {
 
     /// Waits until the connection is established.
     fn establish(&self) -> Result<(), Fault> {
-        let lost = |text| Fault::new(FaultKind::PeerLost, text);
+        let lost = |text| Fault::peer_lost(text);
         let late = || lost("the peer did not connect in time");
         self.until(hello::TIMEOUT, late, |stack| match stack.stage() {
             Stage::Opening => Ok(false),
@@ -269,7 +266,7 @@ impl Hold {
     pub fn of(connection: &dyn Connection) -> Result<Hold, Fault> {
         let any: &dyn Any = connection;
         let connection = any.downcast_ref::<Userspace>().cloned().ok_or_else(|| {
-            Fault::new(FaultKind::System, "a path of the user-space TCP over another transport")
+            Fault::failed("a path of the user-space TCP over another transport")
                 .remedy("report this as a bug")
         })?;
         Ok(Hold { connection, attends: false })
@@ -347,8 +344,7 @@ impl SharedStack {
 
     /// The fault of a connection that was cut.
     pub fn cut_off(&self) -> Fault {
-        let text = format!("flow {}: the connection was cut in the middle", self.index);
-        Fault::new(FaultKind::PeerLost, text)
+        Fault::peer_lost(format!("flow {}: the connection was cut in the middle", self.index))
     }
 }
 
@@ -362,7 +358,7 @@ impl Connection for Userspace {
     }
 
     fn kernel(&self) -> Result<Flow, Fault> {
-        Err(Fault::new(FaultKind::Usage, "the user-space TCP has no kernel socket")
+        Err(Fault::usage("the user-space TCP has no kernel socket")
             .remedy("choose the path userspace at that end, or another one at both"))
     }
 
@@ -392,7 +388,7 @@ impl Connection for Userspace {
     fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault> {
         let late = || {
             let text = format!("flow {}: no acknowledgement within {timeout:?}", self.0.index);
-            Fault::new(FaultKind::PeerLost, text)
+            Fault::peer_lost(text)
         };
         self.until(timeout, late, |stack| match stack.unacknowledged() {
             0 => Ok(true),

@@ -4,7 +4,7 @@
 use super::address::StackAddress;
 use super::device::{Counts, StackDevice};
 use super::loss::LossConfig;
-use bytepath_record::{Fault, FaultKind, Stream};
+use bytepath_record::{Fault, Stream};
 use bytepath_sys::clock;
 use bytepath_sys::packet_vnet::Port;
 use smoltcp::iface::SocketSet;
@@ -50,7 +50,7 @@ impl Congestion {
             "reno" => Ok(Congestion::Reno),
             other => {
                 let text = format!("the user-space TCP has no congestion control '{other}'");
-                Err(Fault::new(FaultKind::Usage, text).remedy("choose congestion=cubic or reno"))
+                Err(Fault::usage(text).remedy("choose congestion=cubic or reno"))
             }
         }
     }
@@ -274,6 +274,5 @@ fn touched(bytes: usize) -> Vec<u8> {
 }
 
 fn refused(error: &dyn std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::System, format!("the user-space TCP refuses: {error}"))
-        .remedy("report this as a bug")
+    Fault::failed(format!("the user-space TCP refuses: {error}")).remedy("report this as a bug")
 }

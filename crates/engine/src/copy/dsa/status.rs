@@ -1,6 +1,6 @@
 //! The meaning of completion records (`enum dsa_completion_status`, include/uapi/linux/idxd.h).
 
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys::idxd::Record;
 use std::ops::Range;
 
@@ -96,6 +96,6 @@ fn refused(what: &str, record: &Record) -> Fault {
         (None, BATCH_FAILED | BATCH_PAGE_FAULT) => "a status that only batches have".to_owned(),
         (None, _) => "a status that the kernel's header does not name".to_owned(),
     };
-    Fault::new(FaultKind::System, format!("the device refused {what}: {why} ({code:#04x})"))
+    Fault::failed(format!("the device refused {what}: {why} ({code:#04x})"))
         .remedy("see /sys/bus/dsa/devices/dsa*/errors, and the limits of the work queue")
 }

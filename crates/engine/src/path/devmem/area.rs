@@ -3,7 +3,7 @@
 use super::options::{device, memory};
 use crate::connection::Flow;
 use crate::path::nic;
-use bytepath_record::{Fault, FaultKind, Options};
+use bytepath_record::{Fault, Options};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding};
 use bytepath_sys::dmabuf::{self, Memory};
@@ -65,7 +65,7 @@ pub(super) fn page_size(options: &Options) -> Result<Option<u32>, Fault> {
         None => Ok(page_size),
         Some(bytes) => {
             let message = format!("rx-page-size of {bytes} bytes is not a power of two");
-            Err(Fault::new(FaultKind::Usage, message).remedy("choose 4K, 8K, 16K ..., or auto"))
+            Err(Fault::usage(message).remedy("choose 4K, 8K, 16K ..., or auto"))
         }
     }
 }
@@ -96,9 +96,8 @@ impl Area {
 
 /// Memory of a provider, at least this many bytes.
 pub(super) fn allocate(name: &str, bytes: u64) -> Result<Box<dyn Memory>, Fault> {
-    let provider = dmabuf::provider(name).ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("there is no memory '{name}' for dmabufs"))
-    })?;
+    let provider = dmabuf::provider(name)
+        .ok_or_else(|| Fault::usage(format!("there is no memory '{name}' for dmabufs")))?;
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
     provider.allocate(len).map_err(|e| {
         let fault = Fault::system(format_args!("a dmabuf of {bytes} bytes of {name}"), &e);
@@ -118,10 +117,8 @@ fn receive_queues(device: &str) -> Result<u32, Fault> {
     let queues = sys::device::receive_queues(device)
         .map_err(|e| Fault::system(format!("receive queues of {device}"), &e));
     match queues? {
-        0 => {
-            let message = format!("{device} has no receive queues");
-            Err(Fault::new(FaultKind::Unsupported, message).remedy("name another: device=DEV"))
-        }
+        0 => Err(Fault::unsupported(format!("{device} has no receive queues"))
+            .remedy("name another: device=DEV")),
         queues => Ok(queues),
     }
 }
@@ -129,6 +126,7 @@ fn receive_queues(device: &str) -> Result<u32, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::FaultKind;
     use bytepath_testing::skip;
 
     #[test]

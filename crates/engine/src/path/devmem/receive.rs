@@ -9,7 +9,7 @@ use super::area::Area;
 use crate::connection::Flow;
 use crate::path::{Sum, buffer};
 use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher};
-use bytepath_record::{Fault, FaultKind, Manner, Touch};
+use bytepath_record::{Fault, Manner, Touch};
 use bytepath_sys::devmem::{self, Arrived, Control, Freer, Held, Lent, Received, TokenRange};
 use bytepath_sys::dmabuf::Memory;
 use bytepath_sys::memory::Region;
@@ -172,7 +172,7 @@ impl<R: Receiver> Receiving<R> {
         if received.truncated {
             let text = "the kernel truncated the control messages of a receive \
                         (MSG_CTRUNC), so fragments of the stream were lost";
-            return Err(Fault::new(FaultKind::System, text).remedy("choose a smaller read size"));
+            return Err(Fault::failed(text).remedy("choose a smaller read size"));
         }
         let looks = self.inspection.toucher.looks();
         if looks {
@@ -181,8 +181,7 @@ impl<R: Receiver> Receiving<R> {
         let (mut described, mut copied, mut pieces) = (0u64, 0usize, 0u64);
         let mut ordinary = true;
         for arrived in self.control.arrived() {
-            let arrived =
-                arrived.map_err(|e| Fault::new(FaultKind::System, format!("receiving: {e}")))?;
+            let arrived = arrived.map_err(|e| Fault::failed(format!("receiving: {e}")))?;
             ordinary = false;
             match arrived {
                 Arrived::Linear(len) => {
@@ -217,7 +216,7 @@ impl<R: Receiver> Receiving<R> {
                 "a receive brought {} bytes and described {described} of them",
                 received.bytes
             );
-            return Err(Fault::new(FaultKind::System, text).remedy("report this with the kernel"));
+            return Err(Fault::failed(text).remedy("report this with the kernel"));
         }
         if looks {
             self.sync(recorder, |memory| memory.end_read())?;
@@ -255,8 +254,7 @@ impl<R: Receiver> Receiving<R> {
                         "the kernel did not accept {} returned fragments (SO_DEVMEM_DONTNEED)",
                         self.held.len()
                     );
-                    return Err(Fault::new(FaultKind::System, text)
-                        .remedy("report this with the kernel version"));
+                    return Err(Fault::failed(text).remedy("report this with the kernel version"));
                 }
                 Err(e) => return Err(self.receiver.fault("SO_DEVMEM_DONTNEED", &e)),
             }
@@ -370,12 +368,12 @@ fn receive_fault(receiver: &impl Receiver, error: &io::Error) -> Fault {
 
 fn foreign(found: u32, ours: u32) -> Fault {
     let text = format!("a fragment is in dmabuf {found}, but the bound one is {ours}");
-    Fault::new(FaultKind::System, text).remedy("bind one dmabuf to the queue, and steer to it")
+    Fault::failed(text).remedy("bind one dmabuf to the queue, and steer to it")
 }
 
 fn beyond(fragment: &impl std::fmt::Debug) -> Fault {
     let text = format!("a fragment lies outside of its memory: {fragment:?}");
-    Fault::new(FaultKind::System, text).remedy("report this with the kernel version")
+    Fault::failed(text).remedy("report this with the kernel version")
 }
 
 fn sync_fault(error: &io::Error) -> Fault {

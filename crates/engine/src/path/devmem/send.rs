@@ -8,7 +8,7 @@ use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::path::Opened;
 use crate::path::zerocopy_send::{Payload, ZerocopySender};
 use crate::workload::{HalfConfig, Pattern, Tx};
-use bytepath_record::{Fault, FaultKind};
+use bytepath_record::Fault;
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding};
 use bytepath_sys::dmabuf::Memory;
@@ -44,7 +44,7 @@ pub(super) fn sendable(job: &HalfConfig) -> Result<u64, Fault> {
         return Ok(job.message_size);
     }
     let text = format!("devmem cannot send messages of {} bytes", job.message_size);
-    Err(Fault::new(FaultKind::Usage, text).remedy("choose at least a page (4K)"))
+    Err(Fault::usage(text).remedy("choose at least a page (4K)"))
 }
 
 /// The message in a dmabuf.

@@ -47,7 +47,7 @@ impl Tx for Sender {
 
     fn witness(&mut self) -> Result<(), Fault> {
         let text = "a page that the program encrypts cannot show whether the kernel copied it";
-        Err(Fault::new(FaultKind::System, text).remedy("report this as a bug"))
+        Err(Fault::failed(text).remedy("report this as a bug"))
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use crate::path::nic;
 use crate::workload::HalfConfig;
-use bytepath_record::{Fault, FaultKind, Options};
+use bytepath_record::{Fault, Options};
 use bytepath_sys::memory::HUGE_PAGE;
 
 /// How to make a receiver.
@@ -62,7 +62,7 @@ impl Plan {
     pub(super) fn of(job: &HalfConfig, page: u64) -> Result<Plan, Fault> {
         let (options, read_size) = (&job.options, job.read_size);
         if read_size == 0 {
-            return Err(Fault::new(FaultKind::Usage, "a read size of 0 bytes delivers nothing"));
+            return Err(Fault::usage("a read size of 0 bytes delivers nothing"));
         }
         let memory = Memory::of(options);
         let buffer = options.number("rx-buf-len").filter(|bytes| *bytes != page);
@@ -70,16 +70,14 @@ impl Plan {
             && (!bytes.is_power_of_two() || bytes < page)
         {
             let text = format!("rx-buf-len={bytes} is not a power of two of at least {page} bytes");
-            return Err(
-                Fault::new(FaultKind::Usage, text).remedy("choose 8K, 16K, 32K ..., or auto")
-            );
+            return Err(Fault::usage(text).remedy("choose 8K, 16K, 32K ..., or auto"));
         }
         let unit = if memory == Memory::Huge { HUGE_PAGE as u64 } else { page };
         let unit = unit.max(buffer.unwrap_or(page));
         let asked = options.number("area").unwrap_or(0).max(1);
         let area = asked.checked_next_multiple_of(unit).and_then(|area| usize::try_from(area).ok());
         let area = area.ok_or_else(|| {
-            Fault::new(FaultKind::Usage, format!("an area of {asked} bytes does not fit"))
+            Fault::usage(format!("an area of {asked} bytes does not fit"))
                 .remedy("choose a smaller one; 64M is usual for one queue")
         })?;
         let buffers = area as u64 / buffer.unwrap_or(page);
@@ -111,7 +109,7 @@ pub(super) fn queue_of(options: &Options, flow: u32, queues: u32) -> Result<u32,
         return Ok(queue);
     }
     let text = format!("the device has {queues} receive queues, and no queue {queue}");
-    Err(Fault::new(FaultKind::Usage, text).remedy("queues are counted from 0"))
+    Err(Fault::usage(text).remedy("queues are counted from 0"))
 }
 
 #[cfg(test)]

@@ -58,8 +58,7 @@ pub(super) fn register(
         unable = Some(name);
     }
     if !no_device {
-        let fault =
-            Fault::new(FaultKind::Unsupported, "this kernel has no queues without a device");
+        let fault = Fault::unsupported("this kernel has no queues without a device");
         return Err(fault.remedy("boot Linux 7.1 or later, or leave device=auto"));
     }
     for (asked, option, instead) in [
@@ -69,7 +68,7 @@ pub(super) fn register(
         if asked {
             let text =
                 format!("{option} requires a NIC: without a device (NODEV) the kernel copies");
-            return Err(Fault::new(FaultKind::Usage, text).remedy(format!("give {instead}")));
+            return Err(Fault::usage(text).remedy(format!("give {instead}")));
         }
     }
     let shape = shape(plan, abilities, None)?;
@@ -156,7 +155,7 @@ pub(super) fn export(
 ) -> Result<zcrx::Exported, Fault> {
     if !abilities.is_some_and(|can| can.import) {
         let text = "this kernel cannot share a zcrx queue between the rings of several flows";
-        let fault = Fault::new(FaultKind::Unsupported, text);
+        let fault = Fault::unsupported(text);
         return Err(fault.remedy("boot Linux 6.19 or later, or use one flow"));
     }
     ring.export().map_err(|e| ring::fault("cannot export the queue", &e))
