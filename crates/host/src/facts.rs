@@ -51,7 +51,7 @@ pub fn survey(roots: &Roots) -> Facts {
 
 /// What the control groups of this process permit it, where they permit less than all.
 fn limits(roots: &Roots) -> Vec<(String, String)> {
-    let Limits { cpus, memory, pids, cpuset: _ } = cgroup::limits(roots);
+    let Limits { cpus, memory, pids } = cgroup::limits(roots);
     let named = [
         ("cgroup.cpu", cpus.map(|cpus| format!("{cpus:.2} CPUs"))),
         ("cgroup.memory", memory.map(|bytes| bytes.to_string())),

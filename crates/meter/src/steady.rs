@@ -30,11 +30,19 @@ pub(crate) static METER: Meter = Meter {
 fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     let context = context.clone();
     let mut last = context.last_look.lock().unwrap_or_else(PoisonError::into_inner);
-    last.get_or_insert_with(|| Snapshot::take(&context));
+    last.get_or_insert_with(|| Snapshot {
+        // Found once: a window of a slice is short, and its end has a file a group to read.
+        quota: match sees_machine(&context) {
+            true => cgroup::throttling(&context.roots, "self"),
+            false => Throttling::new(),
+        },
+        ..Snapshot::take(&context, &Throttling::new())
+    });
     drop(last);
     at_stop(move || {
-        let now = Snapshot::take(&context);
         let mut last = context.last_look.lock().unwrap_or_else(PoisonError::into_inner);
+        let quota = last.as_ref().map(|before| before.quota.clone()).unwrap_or_default();
+        let now = Snapshot::take(&context, &quota);
         let output = last.as_ref().map(|before| before.compare(&now, &context));
         *last = Some(now);
         Ok(output.unwrap_or_default())
@@ -42,15 +50,12 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
 }
 
 impl Snapshot {
-    fn take(context: &Context) -> Snapshot {
+    fn take(context: &Context, quota: &Throttling) -> Snapshot {
         let machine = sees_machine(context);
         Snapshot {
             clock_source: machine.then(|| clock_source(&context.roots)).flatten(),
             throttled: if machine { throttled(&context.roots) } else { Vec::new() },
-            quota: match machine {
-                true => cgroup::throttling(&context.roots, "self"),
-                false => Throttling::new(),
-            },
+            quota: cgroup::throttling_again(quota),
             link: context.device.as_deref().and_then(link_settings).unwrap_or_default(),
         }
     }

@@ -25,8 +25,6 @@ pub struct Throttled {
 pub struct Limits {
     /// CPUs' worth of time that the quota permits.
     pub cpus: Option<f64>,
-    /// CPUs that it may run on (cpuset), as the kernel lists them.
-    pub cpuset: Option<String>,
     /// Bytes of memory.
     pub memory: Option<u64>,
     /// Processes and threads.
@@ -41,7 +39,7 @@ pub fn throttling(roots: &Roots, pid: &str) -> Throttling {
     read_stats(with_quota)
 }
 
-/// The same of the same groups now, also when the process has ended.
+/// The same of the same groups now, also when the process has ended. It reads one file a group.
 pub fn throttling_again(before: &Throttling) -> Throttling {
     read_stats(before.keys().cloned())
 }
@@ -67,24 +65,19 @@ pub fn most_throttled(before: &Throttling, after: &Throttling) -> Option<Throttl
 
 /// What limits this process.
 pub fn limits(roots: &Roots) -> Limits {
-    let all = |controller| folders(roots, "self", controller);
-    let number = |folder: &PathBuf, names: [&str; 2]| -> Option<u64> {
+    let number = |folder: &PathBuf, names: &[&str]| -> Option<u64> {
         let text = names.iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
         // Version 1 has the largest number of pages where version 2 has "max".
         text.trim().parse().ok().filter(|limit| *limit < 1 << 62)
     };
-    let least = |controller, names: [&str; 2]| {
-        all(controller).iter().filter_map(|folder| number(folder, names)).min()
+    let least = |controller, names: &[&str]| {
+        folders(roots, "self", controller).iter().filter_map(|folder| number(folder, names)).min()
     };
-    let cpuset = all("cpuset").first().and_then(|folder| {
-        let names = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
-        names.iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())
-    });
+    let quotas = folders(roots, "self", "cpu");
     Limits {
-        cpus: all("cpu").iter().filter_map(|folder| quota(folder)).min_by(f64::total_cmp),
-        cpuset: cpuset.map(|list| list.trim().to_owned()).filter(|list| !list.is_empty()),
-        memory: least("memory", ["memory.max", "memory.limit_in_bytes"]),
-        pids: least("pids", ["pids.max", "pids.max"]),
+        cpus: quotas.iter().filter_map(|folder| quota(folder)).min_by(f64::total_cmp),
+        memory: least("memory", &["memory.max", "memory.limit_in_bytes"]),
+        pids: least("pids", &["pids.max"]),
     }
 }
 
@@ -231,7 +224,6 @@ mod tests {
                 "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
             ),
             ("sys/fs/cgroup/user.slice/job/memory.max", "536870912\n"),
-            ("sys/fs/cgroup/user.slice/job/cpuset.cpus.effective", "2-3\n"),
             ("sys/fs/cgroup/user.slice/job/pids.max", "64\n"),
         ])
     }
@@ -255,19 +247,14 @@ mod tests {
     #[test]
     fn the_tightest_limits_count() {
         let limits = limits(&v2().roots());
-        let expected = Limits {
-            cpus: Some(1.5),
-            cpuset: Some("2-3".into()),
-            memory: Some(512 << 20),
-            pids: Some(64),
-        };
+        let expected = Limits { cpus: Some(1.5), memory: Some(512 << 20), pids: Some(64) };
         assert_eq!(limits, expected);
     }
 
     #[test]
     fn version_1_has_a_hierarchy_for_each_controller() {
         let tree = Tree::new(&[
-            ("proc/self/cgroup", "4:memory:/m\n3:cpuset:/\n1:cpu,cpuacct:/docker/x\n0::/\n"),
+            ("proc/self/cgroup", "4:memory:/m\n1:cpu,cpuacct:/docker/x\n0::/\n"),
             (
                 "proc/self/mountinfo",
                 "40 3 0:3 /docker/x /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\

@@ -39,8 +39,12 @@ const DROP_OPTIONS: &[OptionSpec] =
         .help("where the program runs: in the driver, or in the stack")];
 
 const LIVE_OPTIONS: &[OptionSpec] = &[
-    OptionSpec::new("repeat", OptionKind::Count(1, 1 << 24), "262144").help("frames per system call; a call takes some 20 ms of preparation and cannot notice an edge of the window"),
-    OptionSpec::new("batch", OptionKind::Count(1, 256), "64").help("frames handed to the device at once"),
+    OptionSpec::new("repeat", OptionKind::Count(1, 1 << 24), "262144").help(
+        "frames per system call; a call takes some 20 ms of preparation and cannot notice an edge \
+         of the window",
+    ),
+    OptionSpec::new("batch", OptionKind::Count(1, 256), "64")
+        .help("frames handed to the device at once"),
 ];
 
 /// How often the count of what was dropped is looked at.

@@ -33,8 +33,8 @@ pub struct Workload {
     pub ends_by_itself: fn(&Cell) -> bool,
     /// Refuses a cell whose values do not fit together.
     pub check: fn(&Cell) -> Result<(), Fault>,
-    /// Play the sender's and the receiver's actor of one flow, from the first byte until everything is accounted
-    /// for. The loops allocate nothing and lock nothing.
+    /// Play the sender's and the receiver's actor of one flow, from the first byte until everything
+    /// is accounted for. The loops allocate nothing and lock nothing.
     pub play: [fn(Actor) -> Result<FlowEnd, Fault>; 2],
     /// What must agree at the end: the records of both roles, and the hops of frames, all ends
     /// added up.

@@ -4,8 +4,8 @@
 //! A workload owns the loop. It names which halves of a path each of its actors opens and with which
 //! job, and plays the actor of one flow, on a thread of its own in an agent: turn by turn it has the
 //! movers ([`Tx`], [`Rx`]) move bytes, which enter them in the [`Recorder`]. That reads the phase from
-//! the [`Gate`], by which the agent's control thread starts and ends the window. At the end there is one [`FlowEnd`]: the movers' account of the whole stream and the
-//! counts of the window.
+//! the [`Gate`], by which the agent's control thread starts and ends the window. At the end there is
+//! one [`FlowEnd`]: the movers' account of the whole stream and the counts of the window.
 //!
 //! How the bytes move is up to the path, how the ends met to the connection, and where actors run to
 //! the testbed. The loops allocate nothing and take no lock.

@@ -201,18 +201,11 @@ fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
     let ids = left.checked_sub(1).and_then(|index| words.get(index)).and_then(ids);
     let comm = if ids.is_some() { left - 1 } else { left };
     let mut next = anchor + 1;
-    let period = words.get(next).and_then(digits);
-    if period.is_some() {
-        next += 1;
-    }
-    let event = words.get(next).filter(|word| is_event(word));
+    let number = words.get(next).and_then(digits);
+    let event = words.get(next + usize::from(number.is_some())).filter(|word| is_event(word));
     // Without an event the number may be an address.
-    let period = period.filter(|_| event.is_some() || words.is_period(next - 1));
-    match (event, period, words.get(anchor + 1).and_then(digits)) {
-        (Some(_), ..) => next += 1,
-        (None, None, Some(_)) => next -= 1,
-        _ => {}
-    }
+    let period = number.filter(|_| event.is_some() || words.is_period(next));
+    next += usize::from(period.is_some()) + usize::from(event.is_some());
     let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
     Head {
         comm: words.before(comm),
