@@ -6,8 +6,9 @@
 //! by BENCH_ROUNDS, BENCH_WINDOW. Trials that other programs disturbed count, too: both
 //! builds meet them alike, and the builds judge them by different rules.
 //!
-//! Last come streams in a guest whose clock counts instructions, if one can be booted: what a
-//! byte takes there is the same in every boot, and on a busy machine too.
+//! Last come streams in a guest whose clock counts instructions, if one can be booted. Other programs
+//! do not change what a byte takes there; how packets and reads meet still does, by some per cent
+//! from boot to boot.
 
 use anyhow::{Context, Result, bail};
 use bytepath::math::Moments;
