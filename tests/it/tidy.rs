@@ -116,10 +116,10 @@ fn a_test_does_not_end_early_without_a_skip() {
 fn every_dependency_is_named_with_its_reason() {
     let manifest: toml::Table =
         fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
-    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let text = fs::read_to_string(root().join("docs/dependencies.md")).unwrap();
     let dependencies = manifest["workspace"]["dependencies"].as_table().unwrap().keys();
     for name in dependencies.filter(|name| !name.starts_with("bytepath-")) {
-        assert!(text.contains(&format!("`{name}`")), "docs/architecture.md lacks `{name}`");
+        assert!(text.contains(&format!("`{name}`")), "docs/dependencies.md lacks `{name}`");
     }
 }
 

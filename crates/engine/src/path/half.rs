@@ -73,7 +73,7 @@ pub struct HalfPath<Open = ()> {
     pub check: fn(&HalfConfig, &Facts) -> Support,
     /// What has to be set on a NIC before this half with these options can be opened over it, in
     /// this order. Pure; nothing is set here, and nothing is requested on a virtual device.
-    pub prepare: fn(&Options, &Wire) -> Result<Vec<Setting>, Fault>,
+    pub nic_settings: fn(&Options, &Wire) -> Result<Vec<Setting>, Fault>,
     /// Opens it for one flow: all memory is taken and touched here.
     pub open: Open,
 }
@@ -100,8 +100,8 @@ impl HalfPath<OpenRx> {
 
 impl<Open: Copy> HalfPath<Open> {
     const fn new(check: fn(&HalfConfig, &Facts) -> Support, open: Open) -> Self {
-        let prepare = |_: &Options, _: &Wire| Ok(Vec::new());
-        HalfPath { options: &[], transports: &[KERNEL_TCP], check, prepare, open }
+        let nic_settings = |_: &Options, _: &Wire| Ok(Vec::new());
+        HalfPath { options: &[], transports: &[KERNEL_TCP], check, nic_settings, open }
     }
 
     pub const fn with_options(self, options: &'static [OptionSpec]) -> Self {
@@ -119,12 +119,12 @@ impl<Open: Copy> HalfPath<Open> {
     }
 
     fn description(self) -> HalfPath {
-        let HalfPath { options, transports, check, prepare, .. } = self;
-        HalfPath { options, transports, check, prepare, open: () }
+        let HalfPath { options, transports, check, nic_settings, .. } = self;
+        HalfPath { options, transports, check, nic_settings, open: () }
     }
 }
 
-/// The NIC that flows come by, for [`HalfPath::prepare`].
+/// The NIC that flows come by, for [`HalfPath::nic_settings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire<'a> {
     /// Name of the device.

@@ -9,7 +9,7 @@
 //! On its way out a byte is in the half's message, and the mover hands it to the kernel, a ring, a
 //! device or the user-space TCP; on its way in the mover takes it from there and shows it to the
 //! workload's `Toucher`. `attempt` runs on an agent's control thread and movers each on the thread of
-//! their flow; `check` and `prepare` are pure and run in the controller.
+//! their flow; `check` and `nic_settings` are pure and run in the controller.
 
 mod af_xdp;
 mod catalog;

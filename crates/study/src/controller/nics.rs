@@ -105,7 +105,7 @@ impl Nics {
             };
             let mut settings = Vec::new();
             for (half, job) in halves(paths, cell, role)? {
-                settings.extend((half.prepare)(&job.options, &wire)?);
+                settings.extend((half.nic_settings)(&job.options, &wire)?);
             }
             split_headers(cell, role, common.splits, &wire, &mut settings)?;
             let meant = cell.link.hw_gro && cell.link.is_asked("hw-gro");

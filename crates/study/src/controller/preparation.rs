@@ -145,7 +145,7 @@ pub fn nic_settings(
     };
     let wire =
         Wire { device: &name, driver: &driver, queues, own, peer, port, flows: 1, connects: false };
-    let settings = (half.prepare)(&options, &wire)?;
+    let settings = (half.nic_settings)(&options, &wire)?;
     let wanted = settings.into_iter().map(WantedSetting::from).collect();
     Ok(NicSettings { device: name, wanted })
 }

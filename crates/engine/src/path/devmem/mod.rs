@@ -26,7 +26,7 @@ pub(super) static PATH: DataPath = DataPath {
             .with_options(SENDER_OPTIONS),
     ),
     rx: Some(HalfPath {
-        prepare: |options, wire| own_queues("devmem", options, wire),
+        nic_settings: |options, wire| own_queues("devmem", options, wire),
         ..HalfPath::rx(check_rx, open_rx).with_options(RECEIVER_OPTIONS)
     }),
     ..DataPath::EMPTY
@@ -78,7 +78,7 @@ mod tests {
         let mut options = Options::default();
         let queue = queue.map(OptionValue::Number);
         options.0.extend(queue.map(|queue| ("queue".to_owned(), queue)));
-        let settings = (PATH.rx.unwrap().prepare)(&options, wire)?;
+        let settings = (PATH.rx.unwrap().nic_settings)(&options, wire)?;
         Ok(settings.iter().map(ToString::to_string).collect())
     }
 

@@ -23,7 +23,7 @@ pub(super) static PATH: DataPath = DataPath {
     summary: "io_uring: zero-copy receive, the NIC writes into application memory",
     attempt: probe::attempts,
     uses_io_uring: true,
-    rx: Some(HalfPath { prepare, ..HalfPath::rx(check, open).with_options(OPTIONS) }),
+    rx: Some(HalfPath { nic_settings, ..HalfPath::rx(check, open).with_options(OPTIONS) }),
     ..DataPath::EMPTY
 };
 
@@ -59,7 +59,7 @@ fn check(job: &HalfConfig, facts: &Facts) -> Support {
         .and(probe::support(job, facts))
 }
 
-fn prepare(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+fn nic_settings(options: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
     if options.word("device") == "none" {
         return Ok(Vec::new());
     }
@@ -104,7 +104,7 @@ mod tests {
             flows: 4,
             connects: false,
         };
-        let settings = prepare(&options(set), &wire)?;
+        let settings = nic_settings(&options(set), &wire)?;
         Ok(settings.iter().map(Setting::command).collect())
     }
 
