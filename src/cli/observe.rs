@@ -187,9 +187,10 @@ fn complete(observed: &mut Observed) {
     observed.observation.profile = Some(profile::summarise(&program, Rules::built_in()));
     observed.profile = Some(program);
     // Without a measured bandwidth there is no estimate, and the report says so.
-    if let Ok(ceiling) = copy_ceiling(None, COPIED_AT_ONCE, &AtomicBool::new(false)) {
-        observed.estimate_copies((ceiling.memory / COLD, ceiling.workload));
-    }
+    observed.estimate_copies(|| {
+        let ceiling = copy_ceiling(None, COPIED_AT_ONCE, &AtomicBool::new(false)).ok()?;
+        Some((ceiling.memory / COLD, ceiling.workload))
+    });
 }
 
 /// Bytes that a program copies at a time, for the upper end of the estimate.

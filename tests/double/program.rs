@@ -12,6 +12,7 @@ mod moves;
 #[allow(dead_code, unused_imports, reason = "without its tests only the sender is left")]
 mod paths;
 mod steering;
+mod uncommon;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -33,6 +34,12 @@ fn main() {
         ["endless"] => calls::endless(),
         ["copied", bytes] => moves::copied(bytes.parse().unwrap()),
         ["reference", bytes] => moves::reference(bytes.parse().unwrap()),
+        ["uncommon", "positioned"] => uncommon::positioned(),
+        ["uncommon", "fast-open"] => uncommon::fast_open(),
+        ["uncommon", "multipath"] => uncommon::multipath(),
+        ["uncommon", "left-behind"] => uncommon::left_behind(),
+        ["uncommon", "ring"] => uncommon::ring(),
+        ["uncommon", "compat"] => uncommon::compat(),
         ["truncated", bytes] => moves::truncated(bytes.parse().unwrap()),
         _ => panic!("there is no part {words:?}"),
     }

@@ -26,6 +26,7 @@ mod live;
 mod lost;
 mod observe;
 mod observe_tcp;
+mod observe_uncommon;
 mod offload;
 mod packets;
 mod pairs;

@@ -363,7 +363,7 @@ pub fn works() -> bool {
 }
 
 /// Runs a program under observation. The report comes as JSON in a file.
-fn watched(options: &[&str], words: &[String]) -> (Observation, Output) {
+pub fn watched(options: &[&str], words: &[String]) -> (Observation, Output) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("observation.json");
     let output = bytepath(&["observe", "--json", "--out", out.to_str().unwrap()])
@@ -377,7 +377,7 @@ fn watched(options: &[&str], words: &[String]) -> (Observation, Output) {
 }
 
 /// The double's command line in this part.
-fn double(part: &str) -> Vec<String> {
+pub fn double(part: &str) -> Vec<String> {
     vec![bytepath_testing::double().to_str().unwrap().to_owned(), part.to_owned()]
 }
 

@@ -207,7 +207,7 @@ struct Asking(&'static str);
 static PATHS: &[&DataPath] = made_up![Asking: "plain", "wanting", "refused", "unwilling", "placed"];
 
 impl MadeUp for Asking {
-    fn prepare(&self, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
+    fn nic_settings(&self, _: &Options, wire: &Wire) -> Result<Vec<Setting>, Fault> {
         // Only the receiver has a NIC.
         assert_eq!((wire.device, wire.driver, wire.queues), ("eth0", "paper", 4));
         let lines: &[&str] = match self.0 {

@@ -52,7 +52,7 @@ fn a_sampler_begins_before_the_program_and_ends_after_it() {
     assert_eq!(seen.observation.ending, Ending::Code(8));
     assert!(seen.profile.is_some());
     // One second of copying, and nothing that went through a socket.
-    seen.estimate_copies((10e9, 20e9));
+    seen.estimate_copies(|| Some((10e9, 20e9)));
     assert!(matches!(seen.observation.copies, CopyCount::Estimated { .. }));
     assert!(seen.observation.disagreement.unwrap().contains("at least"));
 

@@ -44,7 +44,7 @@ pub trait MadeUp {
     fn check(&self, _: &HalfConfig, _: &Facts) -> Support {
         Support::Yes
     }
-    fn prepare(&self, _: &Options, _: &Wire) -> Result<Vec<Setting>, Fault> {
+    fn nic_settings(&self, _: &Options, _: &Wire) -> Result<Vec<Setting>, Fault> {
         Ok(Vec::new())
     }
     fn open_tx(
@@ -78,7 +78,7 @@ macro_rules! made_up {
             options: &[],
             transports: <$half as $crate::threads::MadeUp>::TRANSPORTS,
             check: |job, facts| $half($name).check(job, facts),
-            prepare: |options, wire| $half($name).prepare(options, wire),
+            nic_settings: |options, wire| $half($name).nic_settings(options, wire),
             open: |job, connection, group| $half($name).$open(job, connection, group),
         }
     };

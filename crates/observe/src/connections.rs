@@ -43,6 +43,8 @@ pub(crate) struct Connections {
     held: HashSet<u64>,
     next: Instant,
     lost: u64,
+    /// Those whose figures are of the last look before they ended, by inode number.
+    stale: HashSet<u64>,
     absent: Option<Absent>,
 }
 
@@ -51,8 +53,10 @@ struct Space {
     counters: Option<TcpCounters>,
     /// Figures of the sockets that were there when watching began, by cookie.
     before: HashMap<u64, TcpInfo>,
-    /// Inode number and congestion control by cookie: a freed socket has neither any more.
-    known: HashMap<u64, (u64, String)>,
+    /// Sockets as they last were, by cookie, and whether the last look did not find them: a freed
+    /// socket has no inode number and no congestion control any more, and of what MPTCP accepted
+    /// the kernel has reset all figures by then.
+    known: HashMap<u64, (TcpSocket, bool)>,
     /// Those that were there at the last look.
     live: Vec<TcpSocket>,
     freed: Vec<TcpSocket>,
@@ -69,6 +73,7 @@ impl Connections {
             held: HashSet::new(),
             next: Instant::now(),
             lost: 0,
+            stale: HashSet::new(),
             absent: None,
         };
         connections.look();
@@ -108,7 +113,7 @@ impl Connections {
             match space.sockets.read() {
                 Ok(live) => {
                     let known = live.iter().filter(|socket| socket.inode != 0);
-                    let known = known.map(|s| (s.cookie, (s.inode, s.congestion.clone())));
+                    let known = known.map(|s| (s.cookie, (s.clone(), false)));
                     space.known.extend(known);
                     space.live = live;
                 }
@@ -116,10 +121,12 @@ impl Connections {
             }
         }
         self.take_freed();
-        // A socket that is no longer live was freed, and the kernel's report of it was lost.
+        // A socket that is no longer live was freed, and if the kernel has not reported it by the
+        // next look, the report was lost.
         for space in self.spaces.values_mut() {
             let live: HashSet<u64> = space.live.iter().map(|socket| socket.cookie).collect();
-            space.known.retain(|cookie, _| live.contains(cookie));
+            let known = &mut space.known;
+            known.retain(|id, (_, missed)| live.contains(id) || !std::mem::replace(missed, true));
         }
         self.absent = self.absent.take().or(failed.map(|fault| missing(WHAT, fault)));
         self.next = Instant::now() + EVERY.max(begun.elapsed() * SHARE);
@@ -131,7 +138,8 @@ impl Connections {
         mut self,
         sockets: &[ObservedSocket],
     ) -> (Option<ObservedTcp>, Option<Absent>, Vec<String>) {
-        let sockets: Vec<&ObservedSocket> = sockets.iter().filter(|s| s.kind == "tcp").collect();
+        let has_tcp = |socket: &&ObservedSocket| matches!(socket.kind.as_str(), "tcp" | "mptcp");
+        let sockets: Vec<&ObservedSocket> = sockets.iter().filter(has_tcp).collect();
         let begun = Instant::now();
         let connections = loop {
             self.take_freed();
@@ -151,6 +159,16 @@ impl Connections {
             warnings.push(format!(
                 "{} closed TCP sockets were not kept: too many were closed at once",
                 self.lost
+            ));
+        }
+        let is_stale = |connection: &&Connection| {
+            connection.inode.is_some_and(|inode| self.stale.contains(&inode))
+        };
+        let stale = connections.iter().filter(is_stale).count();
+        if stale > 0 {
+            warnings.push(format!(
+                "the TCP figures of {stale} connections are from shortly before their end: the \
+                 kernel had reset them by then (of what MPTCP accepts)"
             ));
         }
         if self.spaces.is_empty() {
@@ -194,8 +212,15 @@ impl Connections {
             let Ok((freed, complete)) = space.sockets.freed() else { continue };
             self.lost += u64::from(!complete);
             for mut socket in freed {
-                if let Some(known) = space.known.remove(&socket.cookie) {
-                    (socket.inode, socket.congestion) = known;
+                if let Some((known, _)) = space.known.remove(&socket.cookie) {
+                    let (now, last) = (&socket.info, &known.info);
+                    let is_reset = now.bytes_sent < last.bytes_sent;
+                    if is_reset || now.bytes_received < last.bytes_received {
+                        self.stale.insert(known.inode);
+                        socket = known;
+                    } else {
+                        (socket.inode, socket.congestion) = (known.inode, known.congestion);
+                    }
                 }
                 if space.freed.len() < MOST {
                     space.freed.push(socket);
@@ -219,7 +244,7 @@ impl Connections {
             let freed = space.freed.iter().map(|socket| (socket, true));
             for (socket, closed) in freed.chain(live.map(|socket| (socket, false))) {
                 let known = match socket.inode {
-                    0 => space.known.get(&socket.cookie).map(|(inode, _)| *inode),
+                    0 => space.known.get(&socket.cookie).map(|(known, _)| known.inode),
                     inode => Some(inode),
                 };
                 let inode = match known {

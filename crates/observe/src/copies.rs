@@ -41,12 +41,12 @@ const AGREE: f64 = 0.05;
 
 /// An estimate from the time in copy functions, for the processes given.
 /// `bandwidth` is how fast one core copies, bytes per second: at least (from
-/// memory) and at most (within its caches). None if the profile does not count
-/// time, or caught no copying.
+/// memory) and at most (within its caches). `None` if the profile does not count
+/// time, or caught no copying, or if the bandwidth is not known.
 pub(crate) fn estimate(
     profile: &Profile,
     pids: &[u32],
-    bandwidth: (f64, f64),
+    bandwidth: impl FnOnce() -> Option<(f64, f64)>,
 ) -> Option<CopyCount> {
     if profile.header.weight != Weight::Nanoseconds {
         return None;
@@ -66,15 +66,16 @@ pub(crate) fn estimate(
     if samples == 0 {
         return None;
     }
+    let (least, most) = bandwidth()?;
     // Samples come in as rare events do: two standard deviations of their number.
     let spread = 2.0 / (samples as f64).sqrt();
     Some(CopyCount::Estimated {
-        low: seconds * bandwidth.0 * (1.0 - spread).max(0.0),
-        high: seconds * bandwidth.1 * (1.0 + spread),
+        low: seconds * least * (1.0 - spread).max(0.0),
+        high: seconds * most * (1.0 + spread),
         basis: format!(
             "estimate: {seconds:.3} s in copy functions ({samples} samples) at {:.1} to {:.1} GB/s",
-            bandwidth.0 / 1e9,
-            bandwidth.1 / 1e9
+            least / 1e9,
+            most / 1e9
         ),
     })
 }
@@ -172,7 +173,8 @@ mod tests {
 
     #[test]
     fn an_estimate_is_time_times_speed() {
-        let estimate = estimate(&profile(Weight::Nanoseconds), &[1], (10e9, 20e9)).unwrap();
+        let bandwidth = || Some((10e9, 20e9));
+        let estimate = estimate(&profile(Weight::Nanoseconds), &[1], bandwidth).unwrap();
         let CopyCount::Estimated { low, high, basis } = estimate else { panic!("{estimate:?}") };
         // One second, give or take a fifth by 100 samples.
         assert!((low - 8e9).abs() < 1.0 && (high - 24e9).abs() < 1.0, "{low} {high}");
@@ -181,8 +183,10 @@ mod tests {
 
     #[test]
     fn estimates_nothing_without_time_or_samples() {
-        assert_eq!(estimate(&profile(Weight::Events), &[1], (1.0, 1.0)), None);
-        assert_eq!(estimate(&profile(Weight::Nanoseconds), &[3], (1.0, 1.0)), None);
+        let measure = || panic!("nothing to estimate, so nothing is measured");
+        assert_eq!(estimate(&profile(Weight::Events), &[1], measure), None);
+        assert_eq!(estimate(&profile(Weight::Nanoseconds), &[3], measure), None);
+        assert_eq!(estimate(&profile(Weight::Nanoseconds), &[1], || None), None);
     }
 
     #[test]

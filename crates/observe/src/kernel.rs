@@ -6,9 +6,9 @@ use super::observations::{Observations, Row, Socket, Thread};
 use super::program::{Maps, Members, Slots, copy, end, enter, exit, fork};
 use bytepath_meter::bpf;
 use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::Roots;
 use bytepath_sys::bpf::{Link, Map, MapKind, Update, open_thread};
 use bytepath_sys::btf::{Btf, Kind};
-use bytepath_sys::{Roots, calls};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -222,7 +222,7 @@ fn maps() -> io::Result<Maps> {
         zero: array("bytepath_zero", row::SIZE, 1)?,
         threads: Map::new(MapKind::Hash, "bytepath_thread", 4, thread::SIZE, THREADS)?,
         sockets: Map::new(MapKind::Hash, "bytepath_socket", 8, socket::SIZE, SOCKETS)?,
-        kinds: array("bytepath_kinds", 4, calls::LIMIT)?,
+        kinds: array("bytepath_kinds", 4, layout::kinds().len() as u32)?,
         lost: array("bytepath_lost", 8, lost::COUNT)?,
         copies: array("bytepath_copies", 8, copies::COUNT)?,
         slots: Slots {

@@ -30,9 +30,12 @@ pub(crate) mod state {
     pub(crate) const SLOT: i16 = 64;
     /// Not 0 from when on a call that sends copies its data, 32 bits.
     pub(crate) const DATA: i16 = 68;
+    /// The file of the socket used last, an address in the kernel, if this thread was the first
+    /// that used it and has not moved bytes through it since; otherwise 0.
+    pub(crate) const FRESH: i16 = 72;
     /// Index of this thread's row for each call, 16 bits each, by the call's number;
     /// 0 if it has none.
-    pub(crate) const ROWS: i16 = 72;
+    pub(crate) const ROWS: i16 = 80;
     /// Size of the whole.
     pub(crate) const SIZE: usize = ROWS as usize + 2 * bytepath_sys::calls::LIMIT as usize;
 }
@@ -119,8 +122,10 @@ pub(crate) mod socket {
     pub(crate) const PROCESS: i16 = 48;
     /// Index of its counts, 32 bits; 0 if they are here.
     pub(crate) const SLOT: i16 = 52;
+    /// Not 0 if the program has mapped it, 32 bits.
+    pub(crate) const MAPPED: i16 = 56;
     /// Bytes, by [`Way`](super::Way).
-    pub(crate) const BYTES: i16 = 56;
+    pub(crate) const BYTES: i16 = 64;
     /// Calls, by way.
     pub(crate) const CALLS: i16 = BYTES + 8 * super::WAYS as i16;
     /// Size of the whole.
@@ -200,7 +205,43 @@ pub(crate) mod kind {
     pub(crate) const OPTION: u32 = 1 << 9;
     /// The second argument is a vector of messages, and the result their number.
     pub(crate) const MESSAGES: u32 = 1 << 10;
+    /// The fifth argument is a descriptor that is mapped.
+    pub(crate) const MAPS: u32 = 1 << 11;
 }
+
+/// Calls of 32-bit programs have the kernel's numbers plus this.
+pub(crate) const COMPAT: u32 = 1 << 16;
+
+/// Index of what is known of the first call of 32-bit programs.
+pub(crate) const COMPAT_KINDS: u32 = calls::LIMIT;
+
+/// The same of what socketcall(2) does, by its first argument.
+pub(crate) const SOCKETCALL_KINDS: u32 = 2 * calls::LIMIT;
+
+/// The calls that socketcall(2) stands for: linux/net.h, from 1 on.
+pub(crate) const SOCKETCALLS: &[&str] = &[
+    "",
+    "socket",
+    "bind",
+    "connect",
+    "listen",
+    "accept",
+    "getsockname",
+    "getpeername",
+    "socketpair",
+    "send",
+    "recv",
+    "sendto",
+    "recvfrom",
+    "shutdown",
+    "setsockopt",
+    "getsockopt",
+    "sendmsg",
+    "recvmsg",
+    "accept4",
+    "recvmmsg",
+    "sendmmsg",
+];
 
 /// The system calls that move bytes.
 const KINDS: &[(&str, Way, u32)] = {
@@ -213,38 +254,63 @@ const KINDS: &[(&str, Way, u32)] = {
         ("recvfrom", Way::Received, BYTES | DESCRIPTOR | FLAGS_FOURTH),
         ("recvmsg", Way::Received, BYTES | DESCRIPTOR | FLAGS_THIRD),
         ("recvmmsg", Way::Received, MESSAGES | DESCRIPTOR | FLAGS_FOURTH),
+        ("recvmmsg_time64", Way::Received, MESSAGES | DESCRIPTOR | FLAGS_FOURTH),
+        ("recv", Way::Received, BYTES | DESCRIPTOR | FLAGS_FOURTH),
+        ("send", Way::Sent, BYTES | DESCRIPTOR | FLAGS_FOURTH),
         ("sendto", Way::Sent, BYTES | DESCRIPTOR | FLAGS_FOURTH),
         ("sendmsg", Way::Sent, BYTES | DESCRIPTOR | FLAGS_THIRD),
         ("sendmmsg", Way::Sent, MESSAGES | DESCRIPTOR | FLAGS_FOURTH),
         ("sendfile", Way::Into, BYTES | DESCRIPTOR),
+        ("sendfile64", Way::Into, BYTES | DESCRIPTOR),
         ("splice", Way::OutOf, BYTES | DESCRIPTOR | SPLICE),
         ("getsockopt", Way::Mapped, OPTION | DESCRIPTOR),
+        // Their offset may be -1: the file's own position, and a socket has no other.
+        ("preadv2", Way::Received, BYTES | DESCRIPTOR),
+        ("pwritev2", Way::Sent, BYTES | DESCRIPTOR),
+        // Rings of packet(7) and AF_XDP are mapped; what goes through them takes no call.
+        ("mmap", Way::Received, MAPS | DESCRIPTOR),
+        ("mmap2", Way::Received, MAPS | DESCRIPTOR),
         // These move bytes, but never through a socket.
         ("pread64", Way::Received, BYTES),
         ("preadv", Way::Received, BYTES),
-        ("preadv2", Way::Received, BYTES),
         ("pwrite64", Way::Sent, BYTES),
         ("pwritev", Way::Sent, BYTES),
-        ("pwritev2", Way::Sent, BYTES),
         ("copy_file_range", Way::Into, BYTES),
         ("tee", Way::Into, BYTES),
         ("vmsplice", Way::Into, BYTES),
         ("process_vm_readv", Way::Received, BYTES),
         ("process_vm_writev", Way::Sent, BYTES),
         ("getrandom", Way::Received, BYTES),
+        ("msgrcv", Way::Received, BYTES),
+        ("mq_timedreceive", Way::Received, BYTES),
     ]
 };
 
-/// What is known of every system call, by number; most are 0: nothing.
+/// What is known of every system call, by number, then of those of 32-bit programs, then of those
+/// within socketcall(2); most are 0: nothing.
 pub(crate) fn kinds() -> Vec<u32> {
-    let mut kinds = vec![0; calls::LIMIT as usize];
+    let mut kinds = vec![0; SOCKETCALL_KINDS as usize + SOCKETCALLS.len()];
     for (name, way, bits) in KINDS {
-        let slot = calls::number(name).and_then(|number| kinds.get_mut(number as usize));
-        if let Some(slot) = slot {
-            *slot = *way as u32 | bits;
+        let socketcall = SOCKETCALLS.iter().position(|call| call == name);
+        for index in [
+            calls::number(name),
+            calls::compat_number(name).map(|number| COMPAT_KINDS + number),
+            socketcall.map(|call| SOCKETCALL_KINDS + call as u32),
+        ] {
+            if let Some(kind) = index.and_then(|index| kinds.get_mut(index as usize)) {
+                *kind = *way as u32 | bits;
+            }
         }
     }
     kinds
+}
+
+/// The name of a call by its number in a row, and whether it was of a 32-bit program.
+pub(crate) fn call_name(number: u32) -> (Option<&'static str>, bool) {
+    match number.checked_sub(COMPAT) {
+        Some(number) => (calls::compat_name(number), true),
+        None => (calls::name(number), false),
+    }
 }
 
 /// A number of 64 bits in a value of a map; 0 where the value is too short.
@@ -274,11 +340,17 @@ mod tests {
 
     #[test]
     fn every_call_that_moves_bytes_is_known_here() {
+        let kinds = kinds();
         for (name, way, bits) in KINDS {
-            let number = calls::number(name).unwrap_or_else(|| panic!("no call {name}"));
-            assert_eq!(kinds()[number as usize], *way as u32 | bits, "{name}");
+            let native = calls::number(name);
+            let compat = calls::compat_number(name).map(|number| COMPAT_KINDS + number);
+            let within = SOCKETCALLS.contains(name);
+            assert!(native.or(compat).is_some() || within, "no call {name}");
+            for number in native.into_iter().chain(compat) {
+                assert_eq!(kinds[number as usize], *way as u32 | bits, "{name}");
+            }
         }
-        assert_eq!(kinds().iter().filter(|kind| **kind != 0).count(), KINDS.len());
+        assert_eq!(call_name(COMPAT + 4), (calls::compat_name(4), true));
     }
 
     #[test]

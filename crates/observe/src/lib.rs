@@ -31,9 +31,9 @@ use bytepath_record::{
     Absent, CallRow, CopyCount, Counter, CpuSource, CpuTime, Ending, Fault, Observation,
     ObservedCall, ObservedThread, SCHEMA_VERSION, ThreadTime,
 };
+use bytepath_sys::Roots;
 use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::launch::{self, ExitStatus, How, PausedProgram};
-use bytepath_sys::{Roots, calls};
 use connections::Connections;
 use copies::{disagreement, estimate};
 use counter::Start;
@@ -42,7 +42,7 @@ use kernel::Counting;
 use observations::{Observations, Row, Used};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -102,9 +102,9 @@ pub trait Sampler {
 
 impl Observed {
     /// Estimates the copies from the profile, where they could not be counted:
-    /// `bandwidth` is how fast one core copies, bytes per second, at least (from
-    /// memory) and at most (in cache).
-    pub fn estimate_copies(&mut self, bandwidth: (f64, f64)) {
+    /// `bandwidth` measures how fast one core copies, bytes per second, at least (from
+    /// memory) and at most (in cache); it is called only if there is something to estimate.
+    pub fn estimate_copies(&mut self, bandwidth: impl FnOnce() -> Option<(f64, f64)>) {
         let observation = &mut self.observation;
         let Some(profile) =
             self.profile.as_ref().filter(|_| observation.copies == CopyCount::Unknown)
@@ -208,6 +208,22 @@ fn quota_used_up(before: &Throttling) -> Option<String> {
     })
 }
 
+/// Which descendants of a program that has ended have not.
+fn still_running(pid: u32, threads: &[ObservedThread]) -> Option<String> {
+    let running = threads.iter().filter(|thread| !thread.ended && ![0, pid].contains(&thread.pid));
+    let running: BTreeSet<u32> = running.map(|thread| thread.pid).collect();
+    let first = running.first()?;
+    let pids: Vec<String> = running.iter().take(8).map(u32::to_string).collect();
+    let more = if running.len() > pids.len() { ", ..." } else { "" };
+    Some(format!(
+        "{} of its descendants still run{} (process {}{more}): what they do from now on is not \
+         counted; to observe one: bytepath observe --pid {first}",
+        running.len(),
+        if running.len() == 1 { "s" } else { "" },
+        pids.join(", ")
+    ))
+}
+
 /// A watch that has not ended.
 struct Watch<'a> {
     pid: u32,
@@ -296,6 +312,7 @@ impl<'a> Watch<'a> {
         let copies = self.copies(&counts);
         self.warn(&counts, machine.warnings);
         self.warnings.extend(quota_used_up(&self.quota));
+        self.warnings.extend(ended.and_then(|_| still_running(self.pid, &threads)));
         let sockets = traffic::sockets(&counts);
         let (tcp, absent, warnings) = self.connections.finish(&sockets);
         self.absent.extend(absent);
@@ -431,7 +448,7 @@ impl<'a> Watch<'a> {
                 self.warnings.push(format!("{count} {what}"));
             }
         }
-        self.warnings.extend(traffic::doubts(counts, calls::name));
+        self.warnings.extend(traffic::doubts(counts));
         self.warnings.extend(machine);
     }
 }
@@ -456,8 +473,11 @@ fn table(rows: &[Row]) -> Vec<ObservedCall> {
             tid: row.tid,
             number: row.number,
             row: CallRow {
-                name: calls::name(row.number)
-                    .map_or_else(|| format!("call {}", row.number), str::to_owned),
+                name: match layout::call_name(row.number) {
+                    (Some(name), false) => name.to_owned(),
+                    (Some(name), true) => format!("{name} (32-bit)"),
+                    (None, _) => format!("call {}", row.number),
+                },
                 calls: row.calls,
                 errors: row.errors,
                 bytes: row.bytes,

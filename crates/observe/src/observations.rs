@@ -90,6 +90,8 @@ pub(crate) struct Socket {
     pub calls: [u64; WAYS],
     /// Index of further counts; 0 if there are none.
     pub slot: u32,
+    /// Whether the program has mapped it.
+    pub mapped: bool,
 }
 
 impl Row {
@@ -239,6 +241,7 @@ impl Socket {
             bytes: counts(socket::BYTES),
             calls: counts(socket::CALLS),
             slot: word(value, socket::SLOT),
+            mapped: word(value, socket::MAPPED) != 0,
         }
     }
 

@@ -2,7 +2,7 @@
 //! ledgers. Its calls are the only evidence, so a method that may have
 //! avoided a copy is "unknown", whatever its name.
 
-use super::layout::Way;
+use super::layout::{Way, call_name};
 use super::observations::{Observations, Socket};
 use bytepath_record::{self as record, Ledger, Manner, ObservedSocket, Traffic};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,7 +14,10 @@ const NEARLY_ALL: f64 = 0.95;
 
 /// Calls that move bytes past the ones that are counted: their arguments are in
 /// memory that the kernel shares with the program.
-const BEYOND: &[&str] = &["io_uring_enter", "io_submit"];
+const BEYOND: &[&str] = &["io_uring_setup", "io_uring_enter", "io_submit"];
+
+/// Set in the number of a call of x32 code (arch/x86/include/uapi/asm/unistd.h).
+const X32: u32 = 1 << 30;
 
 /// The ledgers of both directions: sent, received.
 pub(crate) fn traffic(counts: &Observations) -> (Traffic, Traffic) {
@@ -38,10 +41,10 @@ pub(crate) fn traffic(counts: &Observations) -> (Traffic, Traffic) {
 /// Bytes over TCP by the path that makes the same calls, those with the most first.
 fn ways(counts: &Observations, wanted: Direction) -> Vec<record::Way> {
     let by = |name: &str| -> u64 {
-        let number = bytepath_sys::calls::number(name);
-        counts.rows.iter().filter(|row| Some(row.number) == number).map(|row| row.bytes).sum()
+        counts.rows.iter().filter(|row| is_call(row.number, name)).map(|row| row.bytes).sum()
     };
-    let into = if by("sendfile") >= by("splice") { "sendfile" } else { "splice" };
+    let sendfile = by("sendfile").saturating_add(by("sendfile64"));
+    let into = if sendfile >= by("splice") { "sendfile" } else { "splice" };
     let is_tcp = |socket: &&Socket| kind(socket.family, socket.protocol) == "tcp";
     let mut ways: Vec<record::Way> = Vec::new();
     for socket in counts.sockets.iter().filter(is_tcp) {
@@ -80,17 +83,28 @@ pub(crate) fn sockets(counts: &Observations) -> Vec<ObservedSocket> {
 }
 
 /// What the ledgers do not cover of this program, in sentences.
-pub(crate) fn doubts(
-    counts: &Observations,
-    name: impl Fn(u32) -> Option<&'static str>,
-) -> Vec<String> {
+pub(crate) fn doubts(counts: &Observations) -> Vec<String> {
     let mut doubts = Vec::new();
-    for beyond in BEYOND {
-        if counts.rows.iter().any(|row| name(row.number) == Some(beyond)) {
-            doubts.push(format!(
-                "the program uses {beyond}: bytes that it moves that way are in no ledger"
-            ));
-        }
+    let uses = |call: &&&str| counts.rows.iter().any(|row| is_call(row.number, call));
+    if let Some(beyond) = BEYOND.iter().find(uses) {
+        doubts.push(format!(
+            "the program uses {beyond}: bytes that it moves that way are in no ledger"
+        ));
+    }
+    let x32: u64 =
+        counts.rows.iter().filter(|row| row.number & X32 != 0).map(|row| row.calls).sum();
+    if x32 > 0 {
+        doubts.push(format!("{x32} calls of x32 code: bytes that they moved are in no ledger"));
+    }
+    let rings = |socket: &&Socket| {
+        socket.mapped && matches!(i32::from(socket.family), libc::AF_PACKET | libc::AF_XDP)
+    };
+    let rings = counts.sockets.iter().filter(rings).count();
+    if rings > 0 {
+        doubts.push(format!(
+            "the program maps rings of {rings} packet or XDP sockets, and what goes through them \
+             is in no ledger"
+        ));
     }
     let peeked = peeked(counts);
     if peeked > 0 {
@@ -99,6 +113,10 @@ pub(crate) fn doubts(
         ));
     }
     doubts
+}
+
+fn is_call(number: u32, name: &str) -> bool {
+    call_name(number).0 == Some(name)
 }
 
 /// Bytes that were read with `MSG_PEEK`: copied, and received later.
@@ -188,17 +206,40 @@ fn observed(socket: &Socket) -> ObservedSocket {
     }
 }
 
+/// What a socket is called: its family, or its protocol if that is the Internet's.
 fn kind(family: u16, protocol: u16) -> String {
-    match (i32::from(family), i32::from(protocol)) {
-        (libc::AF_UNIX, _) => "unix".into(),
-        (libc::AF_NETLINK, _) => "netlink".into(),
-        (libc::AF_PACKET, _) => "packet".into(),
-        (libc::AF_VSOCK, _) => "vsock".into(),
-        (libc::AF_INET | libc::AF_INET6, libc::IPPROTO_TCP) => "tcp".into(),
-        (libc::AF_INET | libc::AF_INET6, libc::IPPROTO_UDP) => "udp".into(),
-        (libc::AF_INET | libc::AF_INET6, other) => format!("ip protocol {other}"),
-        (other, _) => format!("family {other}"),
-    }
+    const FAMILIES: &[(i32, &str)] = &[
+        (libc::AF_UNIX, "unix"),
+        (libc::AF_NETLINK, "netlink"),
+        (libc::AF_PACKET, "packet"),
+        (libc::AF_VSOCK, "vsock"),
+        (libc::AF_XDP, "xdp"),
+        (libc::AF_ALG, "alg"),
+        (libc::AF_KEY, "key"),
+        (libc::AF_CAN, "can"),
+        (libc::AF_BLUETOOTH, "bluetooth"),
+        (libc::AF_TIPC, "tipc"),
+        (libc::AF_RDS, "rds"),
+        (43, "smc"),
+        (libc::AF_PPPOX, "pppox"),
+    ];
+    const PROTOCOLS: &[(i32, &str)] = &[
+        (libc::IPPROTO_TCP, "tcp"),
+        (libc::IPPROTO_UDP, "udp"),
+        (libc::IPPROTO_MPTCP, "mptcp"),
+        (libc::IPPROTO_SCTP, "sctp"),
+        (libc::IPPROTO_DCCP, "dccp"),
+        (libc::IPPROTO_UDPLITE, "udplite"),
+        (libc::IPPROTO_ICMP, "icmp"),
+        (libc::IPPROTO_ICMPV6, "icmp"),
+    ];
+    let (family, protocol) = (i32::from(family), i32::from(protocol));
+    let (names, number, other) = match family {
+        libc::AF_INET | libc::AF_INET6 => (PROTOCOLS, protocol, "ip protocol"),
+        _ => (FAMILIES, family, "family"),
+    };
+    let name = names.iter().find(|(known, _)| *known == number);
+    name.map_or_else(|| format!("{other} {number}"), |(_, name)| (*name).to_owned())
 }
 
 fn address(family: u16, (bytes, port): ([u8; 16], u16)) -> Option<String> {
@@ -228,6 +269,7 @@ mod tests {
             bytes,
             calls: bytes.map(|bytes| bytes.div_ceil(10)),
             slot: 0,
+            mapped: false,
         }
     }
 

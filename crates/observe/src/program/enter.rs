@@ -1,24 +1,32 @@
 //! At the start of a system call: notes which one it is, which socket it
 //! concerns and in which direction bytes will go, and reads the clock last.
 
-use super::super::layout::{Way, kind, lost, socket, state, used};
+use super::super::layout::{
+    COMPAT, COMPAT_KINDS, SOCKETCALL_KINDS, SOCKETCALLS, WAYS, Way, kind, lost, socket, state, used,
+};
 use super::{
-    ARGUMENTS, Maps, Members, SocketMembers, argument, count_lost, find_state, leave, lookup,
-    read_kernel, take_slot,
+    ARGUMENTS, COMPAT_BIT, Maps, Members, SocketMembers, argument_offset, compat_argument_offset,
+    count_lost, find_state, leave, lookup, read_addresses, read_kernel, take_slot,
 };
 use Reg::*;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
+use bytepath_sys::calls;
 use std::os::fd::AsFd;
 
 // Places on the stack, from its end. What lies below -4 stays over calls.
 const NUMBER: i16 = -8;
 const SCRATCH: i16 = -16;
-const DESCRIPTOR: i16 = -24;
 const FILE: i16 = -32;
 const INODE: i16 = -40;
 const KEY: i16 = -48;
 const TASK: i16 = -56;
-const VALUE: i16 = -64 - socket::SIZE as i16;
+/// The arguments of the call, 64 bits each, and those of socketcall(2), 32 bits each.
+const ARGUMENT: i16 = TASK - 8 * ARGUMENT_COUNT as i16;
+const WORDS: i16 = ARGUMENT - 24;
+const VALUE: i16 = WORDS - socket::SIZE as i16;
+
+/// Arguments that are looked at.
+const ARGUMENT_COUNT: usize = 5;
 
 /// Flags of the calls on sockets, linux/socket.h.
 const MSG_PEEK: i32 = libc::MSG_PEEK;
@@ -38,12 +46,12 @@ const MSG_ZEROCOPY: i32 = libc::MSG_ZEROCOPY;
 ///                         return 0;
 ///                 s->until_exec = 0;
 ///         }
-///         s->number = id;
+///         s->number = is_compat() ? COMPAT + id : id;
 ///         s->kind = 0;
 ///         s->socket = 0;
-///         kind = find_kind(s, id);
-///         if (kind && find_way(s, kind, regs))
-///                 find_socket(s, kind, regs);
+///         kind = find_kind(s, id, regs);
+///         if (kind && find_way(s, kind))
+///                 find_socket(s, kind);
 ///         /* Last, so that the time of this program is not the call's. */
 ///         s->start = bpf_ktime_get_ns();
 ///         return 0;
@@ -64,7 +72,7 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     a.store(Size::Word, R9, state::KIND, 0);
     a.store(Size::Double, R9, state::SOCKET, 0);
     if ARGUMENTS {
-        find_kind(a, maps);
+        find_kind(a, members, maps);
         find_way(a);
         find_socket(a, &members.sockets, maps);
     }
@@ -78,39 +86,103 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     asm.finish()
 }
 
-/// R8 = the kind of the call; continues at `started` if it moves no bytes. R7 = its arguments.
+/// R8 = the kind of the call, whose arguments are on the stack from here on; continues at
+/// `started` if it moves no bytes.
 ///
 /// ```c
-/// u32 find_kind(struct state *s, u32 number)
+/// u32 find_kind(struct state *s, u32 id, struct pt_regs *regs)
 /// {
-///         u32 *kind = bpf_map_lookup_elem(&kinds, &number);
+///         bool compat = current->thread_info.status & TS_COMPAT;
+///         u32 index = id, words[6], *kind;
 ///
+///         if (id >= LIMIT)
+///                 return 0;
+///         if (compat) {
+///                 s->number = COMPAT + id;
+///                 read_arguments(regs, I386);
+///                 index += COMPAT_KINDS;
+///                 if (id == I386_socketcall) {
+///                         if (argument(0) >= ARRAY_SIZE(SOCKETCALLS)
+///                             || bpf_probe_read_user(words, sizeof(words), argument(1)))
+///                                 return 0;
+///                         index = SOCKETCALL_KINDS + argument(0);
+///                         read_words(words);
+///                 }
+///         }
+///         kind = bpf_map_lookup_elem(&kinds, &index);
 ///         if (!kind || !*kind)
 ///                 return 0;
+///         if (!compat)
+///                 read_arguments(regs, X86_64);
 ///         s->kind = *kind;
 ///         s->data = 0;
 ///         s->way = *kind & (WAYS - 1);
 ///         return *kind;
 /// }
 /// ```
-fn find_kind(a: &mut Assembler, maps: &Maps) {
+fn find_kind(a: &mut Assembler, members: &Members, maps: &Maps) {
     a.load(Size::Double, R7, R6, 0);
-    a.store(Size::Word, R10, NUMBER, R8);
+    if let Some(compat) = members.compat {
+        a.load(Size::Double, R1, R10, TASK).load(Size::Word, R1, R1, compat);
+        a.alu(Alu::And, R1, COMPAT_BIT).jump_if(If::Ne, R1, 0, "32-bit");
+    }
+    a.jump_if(If::Ge, R8, calls::LIMIT as i32, "started").jump("kind");
+    if members.compat.is_some() {
+        a.label("32-bit").mov(R1, R8).add(R1, COMPAT as i32);
+        a.store(Size::Word, R9, state::NUMBER, R1);
+        a.jump_if(If::Ge, R8, calls::LIMIT as i32, "started").add(R8, COMPAT_KINDS as i32);
+        for n in 0..ARGUMENT_COUNT {
+            a.load(Size::Word, R1, R7, compat_argument_offset(n));
+            a.store(Size::Double, R10, ARGUMENT + 8 * n as i16, R1);
+        }
+        // No registers: the arguments have been read.
+        a.mov(R7, 0);
+        if let Some(number) = calls::compat_number("socketcall") {
+            socketcall(a, COMPAT_KINDS + number);
+        }
+    }
+    a.label("kind").store(Size::Word, R10, NUMBER, R8);
     lookup(a, &maps.kinds, NUMBER);
     a.jump_if(If::Eq, R0, 0, "started");
     a.load(Size::Word, R8, R0, 0);
     a.jump_if(If::Eq, R8, 0, "started");
     a.store(Size::Word, R9, state::KIND, R8);
     a.store(Size::Word, R9, state::DATA, 0);
-    a.mov(R1, R8).alu(Alu::And, R1, super::super::layout::WAYS as i32 - 1);
+    a.mov(R1, R8).alu(Alu::And, R1, WAYS as i32 - 1);
     a.store(Size::Double, R9, state::WAY, R1);
+    a.jump_if(If::Eq, R7, 0, "arguments");
+    for n in 0..ARGUMENT_COUNT {
+        a.load(Size::Double, R1, R7, argument_offset(n));
+        a.store(Size::Double, R10, ARGUMENT + 8 * n as i16, R1);
+    }
+    a.label("arguments");
+}
+
+/// The part of `find_kind` about socketcall(2), which has the number `index` here.
+fn socketcall(a: &mut Assembler, index: u32) {
+    a.jump_if(If::Ne, R8, index as i32, "kind");
+    argument(a, Size::Double, R8, 0);
+    a.jump_if(If::Ge, R8, SOCKETCALLS.len() as i32, "started").add(R8, SOCKETCALL_KINDS as i32);
+    argument(a, Size::Double, R3, 1);
+    a.mov(R1, R10).add(R1, i32::from(WORDS)).mov(R2, 24).call(Helper::ProbeReadUser);
+    a.jump_if(If::Ne, R0, 0, "started");
+    for n in 0..ARGUMENT_COUNT as i16 {
+        a.load(Size::Word, R1, R10, WORDS + 4 * n);
+        a.store(Size::Double, R10, ARGUMENT + 8 * n, R1);
+    }
+}
+
+/// `dst` = the low 32 bits of argument `n`, or all 64.
+fn argument(a: &mut Assembler, size: Size, dst: Reg, n: i16) {
+    let low = if cfg!(target_endian = "big") && matches!(size, Size::Word) { 4 } else { 0 };
+    a.load(size, dst, R10, ARGUMENT + 8 * n + low);
 }
 
 /// Reads the flags and options that decide what happens to the bytes; goes to `started` if
-/// getsockopt(2) moves none. `argument(n)` is from `regs`.
+/// getsockopt(2) moves none.
 ///
 /// ```c
-/// bool find_way(struct state *s, u32 kind, struct pt_regs *regs)
+/// bool find_way(struct state *s, u32 kind)
 /// {
 ///         u32 flags = 0;
 ///
@@ -140,8 +212,8 @@ fn find_kind(a: &mut Assembler, maps: &Maps) {
 /// }
 /// ```
 fn find_way(a: &mut Assembler) {
-    let argument32 = |a: &mut Assembler, dst, n| argument(a, Size::Word, dst, n, R7);
-    let argument64 = |a: &mut Assembler, dst, n| argument(a, Size::Double, dst, n, R7);
+    let argument32 = |a: &mut Assembler, dst, n| argument(a, Size::Word, dst, n);
+    let argument64 = |a: &mut Assembler, dst, n| argument(a, Size::Double, dst, n);
     let way = |a: &mut Assembler, way: Way| _ = a.store(Size::Double, R9, state::WAY, way as i32);
 
     a.jump_if(If::Set, R8, kind::OPTION as i32, "option");
@@ -194,7 +266,7 @@ fn find_way(a: &mut Assembler) {
 /// Finds the socket of the call, if it concerns one.
 ///
 /// ```c
-/// void find_socket(struct state *s, u32 kind, struct pt_regs *regs)
+/// void find_socket(struct state *s, u32 kind)
 /// {
 ///         u64 inode = 0;
 ///
@@ -203,37 +275,42 @@ fn find_way(a: &mut Assembler) {
 ///         /* splice(from, ., to, ...): into a socket, or out of one. */
 ///         if (kind & SPLICE && (inode = socket_of(argument(2))))
 ///                 s->way = INTO;
-///         if (!inode && !(inode = socket_of(argument(0))))
+///         if (!inode && !(inode = socket_of(argument(kind & MAPS ? 4 : 0))))
 ///                 return;
 ///         s->socket = inode;
 ///         /* A thread that keeps using the same socket needs no further look-up. */
-///         if (s->last == inode)
+///         if (s->last == inode && !(kind & MAPS))
 ///                 return;
+///         if (s->last != inode)
+///                 s->fresh = NULL;
 ///         s->last = inode;
 ///         s->slot = 0;
-///         describe(s, inode);
+///         describe(s, kind, inode);
 /// }
 /// ```
 fn find_socket(a: &mut Assembler, members: &SocketMembers, maps: &Maps) {
-    a.label("descriptor");
+    a.label("descriptor").jump_if(If::Set, R8, kind::MAPS as i32, "maps");
     a.mov(R1, R8).alu(Alu::And, R1, kind::DESCRIPTOR as i32);
     a.jump_if(If::Eq, R1, 0, "started");
-    // Both descriptors now, because R7 is needed below.
-    argument(a, Size::Word, R1, 0, R7);
-    a.store(Size::Double, R10, DESCRIPTOR, R1);
     a.mov(R1, R8).alu(Alu::And, R1, kind::SPLICE as i32);
     a.jump_if(If::Eq, R1, 0, "first");
-    argument(a, Size::Word, R7, 2, R7);
+    argument(a, Size::Word, R7, 2);
     socket_of(a, members, "into", "first");
     a.store(Size::Double, R9, state::WAY, Way::Into as i32).jump("found");
-    a.label("first").load(Size::Double, R7, R10, DESCRIPTOR);
+    a.label("maps");
+    argument(a, Size::Word, R7, 4);
+    a.jump("of");
+    a.label("first");
+    argument(a, Size::Word, R7, 0);
+    a.label("of");
     socket_of(a, members, "of", "started");
     a.label("found");
     a.load(Size::Double, R7, R10, KEY);
     a.store(Size::Double, R9, state::SOCKET, R7);
     a.load(Size::Double, R1, R9, state::LAST);
-    a.jump_if(If::Eq, R1, R7, "started");
-    a.store(Size::Double, R9, state::LAST, R7);
+    a.jump_if(If::Ne, R1, R7, "another").jump_if(If::Set, R8, kind::MAPS as i32, "describe");
+    a.jump("started").label("another").store(Size::Double, R9, state::FRESH, 0);
+    a.label("describe").store(Size::Double, R9, state::LAST, R7);
     a.store(Size::Word, R9, state::SLOT, 0);
     describe(a, members, maps);
 }
@@ -296,23 +373,15 @@ fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
 /// its counts.
 ///
 /// ```c
-/// void describe(struct state *s, u64 inode)
+/// void describe(struct state *s, u32 kind, u64 inode)
 /// {
 ///         struct socket *known = bpf_map_lookup_elem(&sockets, &inode), new = {};
-///         struct sock *sk;
 ///
 ///         if (!known) {
 ///                 new.process = bpf_get_current_pid_tgid() >> 32;
 ///                 new.slot = take_slot(SOCKETS);
-///                 sk = ((struct socket *)file->private_data)->sk;
-///                 new.family = sk->__sk_common.skc_family;
-///                 new.protocol = sk->sk_protocol;
-///                 new.local_port = sk->__sk_common.skc_num;
-///                 new.remote_port = sk->__sk_common.skc_dport;
-///                 new.local = sk->__sk_common.skc_rcv_saddr;
-///                 new.remote = sk->__sk_common.skc_daddr;
-///                 new.local6 = sk->__sk_common.skc_v6_rcv_saddr; /* CONFIG_IPV6 */
-///                 new.remote6 = sk->__sk_common.skc_v6_daddr;
+///                 read_addresses(&new, file);
+///                 s->fresh = file;
 ///                 /* If another thread was quicker, its index counts. */
 ///                 if (bpf_map_update_elem(&sockets, &inode, &new, BPF_NOEXIST) == -E2BIG) {
 ///                         count_lost(SOCKETS);
@@ -323,6 +392,8 @@ fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
 ///                         return;
 ///         }
 ///         s->slot = known->slot;
+///         if (kind & MAPS)
+///                 known->mapped = 1;
 /// }
 /// ```
 fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
@@ -335,23 +406,8 @@ fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
     a.store(Size::Word, R10, VALUE + socket::PROCESS, R0);
     take_slot(a, &maps.slots, used::SOCKETS, R1, "no slot");
     a.store(Size::Word, R10, VALUE + socket::SLOT, R1).label("no slot");
-    a.load(Size::Double, R1, R10, FILE);
-    read_kernel(a, SCRATCH, 8, R1, m.file_private);
-    a.load(Size::Double, R1, R10, SCRATCH);
-    read_kernel(a, SCRATCH, 8, R1, m.socket_sk);
-    // R7 is the kernel's struct sock; it begins with its sock_common.
-    a.load(Size::Double, R7, R10, SCRATCH);
-    let mut field = |to: i16, size: i32, from: i16| read_kernel(a, VALUE + to, size, R7, from);
-    field(socket::FAMILY, 2, m.sk_family);
-    field(socket::PROTOCOL, 2, m.sk_protocol);
-    field(socket::LOCAL_PORT, 2, m.sk_local_port);
-    field(socket::REMOTE_PORT, 2, m.sk_remote_port);
-    field(socket::LOCAL, 4, m.sk_local);
-    field(socket::REMOTE, 4, m.sk_remote);
-    if let (Some(local), Some(remote)) = (m.sk_local6, m.sk_remote6) {
-        field(socket::LOCAL6, 16, local);
-        field(socket::REMOTE6, 16, remote);
-    }
+    read_addresses(a, m, (R10, VALUE), FILE, SCRATCH);
+    a.load(Size::Double, R1, R10, FILE).store(Size::Double, R9, state::FRESH, R1);
     a.map(R1, maps.sockets.as_fd());
     a.mov(R2, R10).add(R2, i32::from(KEY)).mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 1);
     a.call(Helper::MapUpdate).jump_if(If::Eq, R0, -libc::E2BIG, "full");
@@ -359,4 +415,6 @@ fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
     a.jump_if(If::Eq, R0, 0, "started");
     a.label("described").load(Size::Word, R1, R0, socket::SLOT);
     a.store(Size::Word, R9, state::SLOT, R1);
+    a.alu(Alu::And, R8, kind::MAPS as i32).jump_if(If::Eq, R8, 0, "started");
+    a.store(Size::Word, R0, socket::MAPPED, 1);
 }

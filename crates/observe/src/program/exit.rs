@@ -1,8 +1,11 @@
 //! At the end of a system call: adds it to the table, and its bytes to their
 //! socket.
 
-use super::super::layout::{WAYS, Way, kind, lost, row, socket, state, used};
-use super::{Maps, Members, Slots, count_lost, find_state, leave, lookup, take_slot};
+use super::super::layout::{COMPAT, WAYS, Way, kind, lost, row, socket, state, used};
+use super::{
+    ARGUMENTS, Maps, Members, Slots, SocketMembers, count_lost, find_state, leave, lookup,
+    read_addresses, read_kernel, take_slot,
+};
 use Reg::*;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use bytepath_sys::calls;
@@ -13,13 +16,15 @@ const KEY: i16 = -16;
 const SCRATCH: i16 = -24;
 const SUM: i16 = -32;
 const SOCKET_KEY: i16 = -40;
+const FILE: i16 = -48;
 
 /// Most messages of one call that are added up; the kernel takes no more at
 /// once (`UIO_MAXIOV`).
 const MESSAGES: i32 = 1024;
-/// Size of `struct mmsghdr`, and where the length of its message is.
-const MESSAGE_SHIFT: i32 = 6;
-const MESSAGE_LENGTH: i32 = 56;
+/// Size of `struct mmsghdr` as a power of two, and where the length of its message is.
+const MESSAGE: (i32, i32) = (6, 56);
+/// The same in 32-bit programs.
+const COMPAT_MESSAGE: (i32, i32) = (5, 28);
 /// Members of `struct tcp_zerocopy_receive`, uapi/linux/tcp.h.
 const ZEROCOPY_LENGTH: i32 = 8;
 const ZEROCOPY_COPIED: i32 = 32;
@@ -37,7 +42,7 @@ const ZEROCOPY_COPIED: i32 = 32;
 ///         start = s->start;
 ///         s->start = 0;
 ///         took = bpf_ktime_get_ns() - start;
-///         if (result == 0 && (s->number == __NR_execve || s->number == __NR_execveat))
+///         if (result == 0 && is_execve(s->number))
 ///                 memset(s->rows, 0, sizeof(s->rows));
 ///         row = find_row(s);
 ///         if (!row)
@@ -57,6 +62,7 @@ const ZEROCOPY_COPIED: i32 = 32;
 ///                 return 0;
 ///         row->bytes += result;
 ///         to_socket(s, s->way, result);
+///         read_late_addresses(s);
 ///         return 0;
 /// }
 /// ```
@@ -85,6 +91,9 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     a.store(Size::Double, R6, row::BYTES, R1);
     a.load(Size::Double, R8, R9, state::WAY);
     to_socket(a, maps, "amount's");
+    if ARGUMENTS {
+        read_late_addresses(a, &members.sockets, maps);
+    }
     leave(a);
     a.label("error").load(Size::Double, R1, R6, row::ERRORS).add(R1, 1);
     a.store(Size::Double, R6, row::ERRORS, R1).jump("out");
@@ -100,9 +109,13 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
 /// its process (`de_thread`, fs/exec.c). So its rows restart.
 fn another_program(a: &mut Assembler) {
     a.load(Size::Word, R1, R9, state::NUMBER);
-    a.jump_if(If::Eq, R1, libc::SYS_execve as i32, "executed");
-    a.jump_if(If::Ne, R1, libc::SYS_execveat as i32, "same program");
-    a.label("executed").jump_if(If::Ne, R7, 0, "same program");
+    for name in ["execve", "execveat"] {
+        let compat = calls::compat_number(name).map(|number| COMPAT + number);
+        for number in calls::number(name).into_iter().chain(compat) {
+            a.jump_if(If::Eq, R1, number as i32, "executed");
+        }
+    }
+    a.jump("same program").label("executed").jump_if(If::Ne, R7, 0, "same program");
     for at in (state::ROWS..state::SIZE as i16).step_by(8) {
         a.store(Size::Double, R9, at, 0);
     }
@@ -305,6 +318,39 @@ fn to_socket(a: &mut Assembler, maps: &Maps, tag: &str) {
     a.label(end);
 }
 
+/// A connection that the first call on a socket made has addresses only after it: TCP Fast
+/// Open. So they are read again where there was no peer.
+///
+/// ```c
+/// void read_late_addresses(struct state *s)
+/// {
+///         struct file *file = s->fresh;
+///         struct socket *socket;
+///
+///         s->fresh = NULL;
+///         if (!file || !s->socket)
+///                 return;
+///         socket = bpf_map_lookup_elem(&sockets, &s->socket);
+///         /* Another thread may have closed the file since. */
+///         if (socket && !socket->remote_port && file->f_inode->i_ino == s->socket)
+///                 read_addresses(socket, file);
+/// }
+/// ```
+fn read_late_addresses(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
+    a.load(Size::Double, R7, R9, state::FRESH).jump_if(If::Eq, R7, 0, "out");
+    a.store(Size::Double, R9, state::FRESH, 0).store(Size::Double, R10, FILE, R7);
+    a.load(Size::Double, R8, R9, state::SOCKET).jump_if(If::Eq, R8, 0, "out");
+    a.store(Size::Double, R10, SOCKET_KEY, R8);
+    lookup(a, &maps.sockets, SOCKET_KEY);
+    a.jump_if(If::Eq, R0, 0, "out").mov(R6, R0);
+    a.load(Size::Half, R1, R6, socket::REMOTE_PORT).jump_if(If::Ne, R1, 0, "out");
+    read_kernel(a, SCRATCH, 8, R7, m.file_inode);
+    a.load(Size::Double, R1, R10, SCRATCH);
+    read_kernel(a, SCRATCH, 8, R1, m.inode_number);
+    a.load(Size::Double, R1, R10, SCRATCH).jump_if(If::Ne, R1, R8, "out");
+    read_addresses(a, m, (R6, 0), FILE, SCRATCH);
+}
+
 /// recvmmsg and sendmmsg: the kernel has written the length of each message
 /// into the program's vector. R7 is the number of messages, then of bytes.
 ///
@@ -326,8 +372,11 @@ fn to_socket(a: &mut Assembler, maps: &Maps, tag: &str) {
 fn messages(a: &mut Assembler) {
     a.label("messages").store(Size::Double, R10, SUM, 0).mov(R8, 0);
     a.label("message").jump_if(If::Ge, R8, R7, "messages end");
-    a.mov(R1, R8).alu(Alu::Lsh, R1, MESSAGE_SHIFT);
-    a.load(Size::Double, R3, R9, state::POINTER).add(R3, R1).add(R3, MESSAGE_LENGTH);
+    a.mov(R1, R8).load(Size::Word, R2, R9, state::NUMBER);
+    a.jump_if(If::Ge, R2, COMPAT as i32, "short message");
+    a.alu(Alu::Lsh, R1, MESSAGE.0).add(R1, MESSAGE.1).jump("length");
+    a.label("short message").alu(Alu::Lsh, R1, COMPAT_MESSAGE.0).add(R1, COMPAT_MESSAGE.1);
+    a.label("length").load(Size::Double, R3, R9, state::POINTER).add(R3, R1);
     a.mov(R1, R10).add(R1, i32::from(SCRATCH)).mov(R2, 4).call(Helper::ProbeReadUser);
     a.jump_if(If::Ne, R0, 0, "messages end");
     a.load(Size::Word, R1, R10, SCRATCH).load(Size::Double, R2, R10, SUM).add(R2, R1);

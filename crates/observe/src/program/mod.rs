@@ -20,7 +20,7 @@ pub(crate) mod enter;
 pub(crate) mod exit;
 pub(crate) mod fork;
 
-use super::layout::used;
+use super::layout::{socket, used};
 use Reg::*;
 use bytepath_sys::bpf::Map;
 use bytepath_sys::bpf::asm::{Assembler, Helper, If, Reg, Size};
@@ -86,6 +86,8 @@ pub(crate) struct Members {
     pub wait: Option<i16>,
     pub nvcsw: i16,
     pub nivcsw: i16,
+    /// Where a bit of [`COMPAT_BIT`] tells calls of 32-bit code; `None` where there are none.
+    pub compat: Option<i16>,
     /// What leads from a descriptor to a socket.
     pub sockets: SocketMembers,
 }
@@ -156,6 +158,7 @@ impl Members {
             wait: at("task_struct", "sched_info.run_delay").ok(),
             nvcsw: at("task_struct", "nvcsw")?,
             nivcsw: at("task_struct", "nivcsw")?,
+            compat: at("task_struct", COMPAT_MEMBER).ok(),
             sockets: socket_members(&at, Cast::of(btf))?,
         })
     }
@@ -196,6 +199,17 @@ fn argument_offset(n: usize) -> i16 {
     const X86_64: [i16; 6] = [112, 104, 96, 56, 72, 64];
     if cfg!(target_arch = "x86_64") { X86_64[n] } else { 8 * n as i16 }
 }
+
+/// The same for 32-bit code (arch/x86/include/asm/syscall_wrapper.h).
+fn compat_argument_offset(n: usize) -> i16 {
+    const I386: [i16; 6] = [40, 88, 96, 104, 112, 32];
+    if cfg!(target_arch = "x86_64") { I386[n] } else { 8 * n as i16 }
+}
+
+/// `TS_COMPAT` of arch/x86/include/asm/thread_info.h; `TIF_32BIT` of arm64's.
+const COMPAT_MEMBER: &str =
+    if cfg!(target_arch = "x86_64") { "thread_info.status" } else { "thread_info.flags" };
+const COMPAT_BIT: i32 = if cfg!(target_arch = "x86_64") { 1 << 1 } else { 1 << 22 };
 
 /// `R0` = the state of this thread; goes to `out` if it is not followed.
 /// Changes R1 to R5. The stack has the task at `task`, if a place is given.
@@ -276,14 +290,53 @@ fn count_lost(asm: &mut Assembler, maps: &Maps, which: i32, out: &str) {
 /// Reads `size` bytes of the kernel's memory at `base + offset` to the stack.
 /// Memory that is not there reads as zeros. Changes R0 to R5.
 fn read_kernel(asm: &mut Assembler, to: i16, size: i32, base: Reg, offset: i16) {
-    asm.mov(R3, base).add(R3, i32::from(offset));
-    asm.mov(R1, R10).add(R1, i32::from(to)).mov(R2, size).call(Helper::ProbeReadKernel);
+    read_kernel_to(asm, (R10, to), size, (base, offset));
 }
 
-/// `dst` = the low 32 bits of argument `n`, or all 64. `registers` holds the
-/// first argument of the tracepoint.
-fn argument(asm: &mut Assembler, size: Size, dst: Reg, n: usize, registers: Reg) {
-    asm.load(size, dst, registers, argument_offset(n));
+/// The same to where a register points, plus an offset.
+fn read_kernel_to(asm: &mut Assembler, to: (Reg, i16), size: i32, from: (Reg, i16)) {
+    asm.mov(R3, from.0).add(R3, i32::from(from.1));
+    asm.mov(R1, to.0).add(R1, i32::from(to.1)).mov(R2, size).call(Helper::ProbeReadKernel);
+}
+
+/// Fills in a socket's family, protocol and addresses as they are now, at `to`, from its file at
+/// `FILE` on the stack. Changes R0 to R5 and R7.
+///
+/// ```c
+/// void read_addresses(struct socket *to, struct file *file)
+/// {
+///         struct sock *sk = ((struct socket *)file->private_data)->sk;
+///
+///         to->family = sk->__sk_common.skc_family;
+///         to->protocol = sk->sk_protocol;
+///         to->local_port = sk->__sk_common.skc_num;
+///         to->remote_port = sk->__sk_common.skc_dport;
+///         to->local = sk->__sk_common.skc_rcv_saddr;
+///         to->remote = sk->__sk_common.skc_daddr;
+///         to->local6 = sk->__sk_common.skc_v6_rcv_saddr; /* CONFIG_IPV6 */
+///         to->remote6 = sk->__sk_common.skc_v6_daddr;
+/// }
+/// ```
+fn read_addresses(a: &mut Assembler, m: &SocketMembers, to: (Reg, i16), file: i16, scratch: i16) {
+    a.load(Size::Double, R1, R10, file);
+    read_kernel(a, scratch, 8, R1, m.file_private);
+    a.load(Size::Double, R1, R10, scratch);
+    read_kernel(a, scratch, 8, R1, m.socket_sk);
+    // R7 is the kernel's struct sock; it begins with its sock_common.
+    a.load(Size::Double, R7, R10, scratch);
+    let mut field = |member: i16, size: i32, from: i16| {
+        read_kernel_to(a, (to.0, to.1 + member), size, (R7, from));
+    };
+    field(socket::FAMILY, 2, m.sk_family);
+    field(socket::PROTOCOL, 2, m.sk_protocol);
+    field(socket::LOCAL_PORT, 2, m.sk_local_port);
+    field(socket::REMOTE_PORT, 2, m.sk_remote_port);
+    field(socket::LOCAL, 4, m.sk_local);
+    field(socket::REMOTE, 4, m.sk_remote);
+    if let (Some(local), Some(remote)) = (m.sk_local6, m.sk_remote6) {
+        field(socket::LOCAL6, 16, local);
+        field(socket::REMOTE6, 16, remote);
+    }
 }
 
 /// Ends a program. What a tracing program returns does not matter.

@@ -3,13 +3,15 @@
 
 use bytepath_record::{CopyCeiling, Fault};
 use bytepath_sys::memory::Region;
-use bytepath_sys::thread;
+use bytepath_sys::{Roots, cgroup, thread};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Size of the buffers that no cache holds, bytes.
+/// Size of the buffers that no cache holds, bytes, and the share of a control group's memory that
+/// each of the two may take.
 const MEMORY_SIZE: u64 = 256 << 20;
+const MEMORY_SHARE: u64 = 8;
 
 /// How long each of the two sizes is copied. The best of [`ROUNDS`] such
 /// rounds counts: a ceiling is what can be reached, and what disturbs it on a
@@ -24,12 +26,15 @@ pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<Cop
         if let Some(cpu) = cpu {
             thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
         }
-        let workload_size = size.clamp(64, MEMORY_SIZE);
+        let allowed = cgroup::limits(&Roots::real()).memory;
+        let memory_size =
+            allowed.map_or(MEMORY_SIZE, |bytes| MEMORY_SIZE.min(bytes / MEMORY_SHARE));
+        let workload_size = size.min(memory_size).max(64);
         Ok(CopyCeiling {
             workload: bandwidth(workload_size as usize, unwanted)?,
             workload_size,
-            memory: bandwidth(MEMORY_SIZE as usize, unwanted)?,
-            memory_size: MEMORY_SIZE,
+            memory: bandwidth(memory_size.max(64) as usize, unwanted)?,
+            memory_size,
         })
     };
     // A thread of its own, so that the pinning does not outlive it.
