@@ -70,7 +70,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
             (driver(trial, "rx_to_iovs_bytes"), driver(trial, "rx_to_pages_bytes"));
         let count = trial.count as f64;
         // A stream that stood still for most of the window read what had come before it.
-        let proven = placed + BUFFERED > 0.8 * count && copied < 0.01 * count;
+        let proven = placed + BUFFERED > 0.8 * count && copied <= 0.01 * count;
         assert!(
             proven,
             "{}: {placed} and {copied} of {count}: {:?}: {text}",
