@@ -62,8 +62,7 @@ fn log_ratio(laboratory: &Laboratory, design: Design, window: f64, seed: u64) ->
     let (mut cells, baseline) = common::cells(&["socket", "sendfile"], "", "wire")?;
     cells.retain(|cell| cell.null || cell.id == baseline);
     let folder = tempfile::tempdir()?;
-    let schedule =
-        Schedule { blocks: 1, warm_up: 0.3, window, seed, design, stopping: None, budget: None };
+    let schedule = Schedule { blocks: 1, seed, design, ..Schedule::trials(1, 0.3, window) };
     let plan = Plan::bare(cells, baseline, schedule, folder.path().join("study"));
     let (study, result) = run_study(laboratory, &plan, &mut common::Silent);
     result?;

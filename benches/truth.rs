@@ -70,15 +70,9 @@ fn main() -> Result<()> {
         }
         eprintln!("study {}, {} s left", number + 1, left.as_secs());
         let at = number % DESIGNS.len();
-        let schedule = Schedule {
-            blocks,
-            warm_up: 0.3,
-            window,
-            seed: number as u64,
-            design: DESIGNS[at].1,
-            stopping: None,
-            budget: None,
-        };
+        let design = DESIGNS[at].1;
+        let seed = number as u64;
+        let schedule = Schedule { seed, design, ..Schedule::trials(blocks, 0.3, window) };
         let started = Instant::now();
         let study = measure(&laboratory, &cells, schedule)?;
         longest = longest.max(started.elapsed());

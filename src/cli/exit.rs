@@ -7,6 +7,9 @@ use std::process::ExitCode;
 /// The exit code of a run whose report holds a failed trial.
 pub(super) const TRIAL_FAILED: u8 = 5;
 
+/// The exit code of a run of whose trials none counts, because each was rejected.
+pub(super) const NOTHING_MEASURED: u8 = 8;
+
 /// The exit code of a comparison that fails a threshold of `--fail-if`.
 pub(super) const THRESHOLD_FAILED: u8 = 7;
 

@@ -142,6 +142,7 @@ Exit codes:
   0 success   1 the kernel refused something   2 usage error   3 not supported here
   4 not permitted   5 a trial failed   6 a file could not be read or written
   7 a limit of --fail-if was exceeded   125 a limit of --fail-if is undecided
+  8 no trial counts: each was rejected
   130 interrupted by the user (what was measured is kept)";
 
 /// Reads the command line; prints help, the version or a usage error and exits by itself.

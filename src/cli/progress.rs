@@ -205,6 +205,17 @@ impl Observer for Progress {
     fn host_changed(&mut self, remark: &str) {
         self.say(remark);
     }
+
+    fn busy(&mut self, programs: &str) {
+        self.remark(&format!("{programs}; trials that this disturbs are marked with ~"));
+    }
+
+    fn waits(&mut self, programs: &str, left: Duration) {
+        match &self.bar {
+            Some(_) => self.show(&format!("waiting, at most {}: {programs}", clock(left))),
+            None => self.line(&format!("waiting, at most {}: {programs}", clock(left))),
+        }
+    }
 }
 
 /// Prints which pair of hosts ran what.
@@ -271,7 +282,11 @@ fn outcome(trial: &Trial) -> String {
         (TrialStatus::Failed { fault }, _) => format!("failed: {fault}"),
         (_, Some(rate)) => {
             let terms = trial.work.terms();
-            format!("{:.1} {}", rate * terms.rate_scale, terms.rate_unit)
+            let rate = format!("{:.1} {}", rate * terms.rate_scale, terms.rate_unit);
+            match trial.disturbances.is_empty() {
+                true => rate,
+                false => format!("{rate} ~ {}", trial.disturbances.join("; ")),
+            }
         }
         _ => "unavailable".to_owned(),
     }

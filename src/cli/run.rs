@@ -1,7 +1,7 @@
 //! `bytepath run` and `bytepath resume`: arguments become a request, the request a plan, the plan
 //! a study, and the study a report.
 
-use super::exit::TRIAL_FAILED;
+use super::exit::{NOTHING_MEASURED, TRIAL_FAILED};
 use super::help::list;
 use super::memory;
 use super::output::say;
@@ -15,6 +15,7 @@ use bytepath_engine::workload;
 use bytepath_host::testbed;
 use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, TrialStatus};
 use bytepath_spec::{self as spec, usage};
+use bytepath_stats::FOREIGN_LIMIT;
 use bytepath_study::{
     Deployment, ExperimentRequest, Laboratory, PairedStudy, PathsRequest, RunRequest, is_begun,
     load, resume_study, run_study,
@@ -111,6 +112,17 @@ pub(super) struct RunArgs {
     /// The default with a file is the file's. A first pass over all cells, then further blocks of the comparisons that matter.
     #[arg(long, value_name = "TIME", value_parser = spec::parse_budget)]
     budget: Option<Duration>,
+    /// Count only trials in which others used at most 10% of a role's CPU
+    ///
+    /// Without it trials on a busy machine count, marked with ~. Short for --max-interference 10%.
+    #[arg(long, conflicts_with = "max_interference")]
+    strict: bool,
+    /// Reject trials in which others used more than this share of a role's CPU, as in 30%
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", value_parser = spec::parse_interference)]
+    max_interference: Option<f64>,
+    /// Wait until other programs use less than 10% of a CPU, at most so long [default: 5m]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = spec::parse_budget)]
+    wait_idle: Option<Duration>,
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: Option<u64>,
@@ -165,6 +177,8 @@ impl RunArgs {
             window: self.window,
             design: self.design,
             budget: self.budget,
+            wait_idle: self.wait_idle,
+            max_interference: self.strict.then_some(FOREIGN_LIMIT).or(self.max_interference),
             seed: self.seed,
             meters: self.meters.as_deref().map(words),
             profiling: self.profile.as_deref().map(spec::parse_profile).transpose()?,
@@ -300,9 +314,15 @@ fn watch(
         say(format!("resume with: bytepath resume {}", folder.display()));
     }
     result.and(printed)?;
-    let mut trials = study.iter().flat_map(|study| &study.trials);
-    let failed = trials.any(|trial| matches!(trial.status, TrialStatus::Failed { .. }));
-    Ok(if failed { ExitCode::from(TRIAL_FAILED) } else { ExitCode::SUCCESS })
+    let statuses = || study.iter().flat_map(|study| &study.trials).map(|trial| &trial.status);
+    let failed = statuses().any(|status| matches!(status, TrialStatus::Failed { .. }));
+    let ran = statuses().any(|status| matches!(status, TrialStatus::Rejected { .. }));
+    let measured = statuses().any(|status| *status == TrialStatus::Measured);
+    Ok(match (failed, measured) {
+        (true, _) => ExitCode::from(TRIAL_FAILED),
+        (_, false) if ran => ExitCode::from(NOTHING_MEASURED),
+        _ => ExitCode::SUCCESS,
+    })
 }
 
 /// Runs a study over pairs of hosts and prints the report of the merged study.

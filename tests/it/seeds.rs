@@ -469,6 +469,7 @@ fn trials() -> Vec<Trial> {
             readings: readings(),
             series: series(),
             warnings: vec!["a warning".into()],
+            disturbances: vec!["other processes used 61% of CPU 0".into()],
             prepared: vec![record()],
             profile: None,
             pair: None,

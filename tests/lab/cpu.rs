@@ -1,7 +1,7 @@
 //! The kernel's account of each CPU's time, over real streams.
 
 use bytepath::meter::{self, Meter};
-use bytepath::record::{Cell, Design, Fault, Role, Schedule, Scope, Trial};
+use bytepath::record::{Cell, Fault, Role, Schedule, Scope, Trial};
 use bytepath::spec::{self, CellRequest};
 use bytepath::stats::{judge_events, role_cpu};
 use bytepath::study::{Laboratory, OpenTestbed, path_spec};
@@ -70,21 +70,13 @@ fn a_burner_is_foreign_and_spoils_a_trial_on_the_streams_cpu_alone() {
         // It shares with the stream, and with whatever else there is on this machine.
         assert!(foreign > 0.2, "{foreign} of CPU {burning}");
         let events = judge_events(&trial, &cell, &SCHEDULE, &[]);
-        let blamed = |cpu| events.iter().any(|e| e.contains(&format!("of CPU {cpu} (limit")));
+        let blamed = |cpu| events.disturbing.iter().any(|e| e.ends_with(&format!("of CPU {cpu}")));
         assert!(burning != own || blamed(own), "{events:?}");
         assert!(burning == own || !blamed(burning), "{events:?}");
     }
 }
 
-const SCHEDULE: Schedule = Schedule {
-    blocks: 1,
-    warm_up: 0.1,
-    window: 1.0,
-    seed: 0,
-    design: Design::Trials,
-    stopping: None,
-    budget: None,
-};
+const SCHEDULE: Schedule = Schedule::trials(1, 0.1, 1.0);
 
 /// One trial with the meters of CPU time; none, and said, where the kernel keeps no account.
 fn run(cell: &Cell) -> Option<Trial> {

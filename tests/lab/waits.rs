@@ -3,7 +3,7 @@
 
 use crate::cpu::{cell, trial};
 use bytepath::meter::{self, Context, Meter, Output};
-use bytepath::record::{Cell, Design, FaultKind, Reading, Role, Schedule, Scope, Trial};
+use bytepath::record::{Cell, FaultKind, Reading, Role, Schedule, Scope, Trial};
 use bytepath::sys::{self, Roots};
 use bytepath_testing::{alone, shared, skip};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -198,12 +198,4 @@ fn run(name: &str, cell: &Cell) -> Option<Trial> {
     Some(trial(cell, &["cpu", "link", name], &SCHEDULE))
 }
 
-const SCHEDULE: Schedule = Schedule {
-    blocks: 1,
-    warm_up: 0.1,
-    window: 0.5,
-    seed: 0,
-    design: Design::Trials,
-    stopping: None,
-    budget: None,
-};
+const SCHEDULE: Schedule = Schedule::trials(1, 0.1, 0.5);

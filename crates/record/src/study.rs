@@ -119,13 +119,18 @@ pub struct Schedule {
     /// The time that the study was to take; `None` if it takes what it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
+    /// Share of a role's CPU that others may use before a trial is rejected for it; `None` counts
+    /// such trials, marked ([`Trial::disturbances`](crate::Trial)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_interference: Option<f64>,
 }
 
 impl Schedule {
     /// That many whole trials of each cell, with this many seconds of warm-up and window.
-    pub fn trials(blocks: u32, warm_up: f64, window: f64) -> Schedule {
+    pub const fn trials(blocks: u32, warm_up: f64, window: f64) -> Schedule {
         let (seed, design) = (0, Design::Trials);
-        Schedule { blocks, warm_up, window, seed, design, stopping: None, budget: None }
+        let (stopping, budget, max_interference) = (None, None, None);
+        Schedule { blocks, warm_up, window, seed, design, stopping, budget, max_interference }
     }
 
     /// Blocks of the first of two passes, which a budget requests; `None` if all cells have all

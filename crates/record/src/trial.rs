@@ -58,6 +58,10 @@ pub struct Trial {
     pub series: Vec<Series>,
     /// What the reader should know; none of it makes the trial invalid.
     pub warnings: Vec<String>,
+    /// What others did on its CPUs while it ran, each in words; it counts, as a trial of a busy
+    /// machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbances: Vec<String>,
     /// What was set on the cards for this trial, at its paths' request, and restored after
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -266,6 +270,7 @@ impl Trial {
             readings: Vec::new(),
             series: Vec::new(),
             warnings: Vec::new(),
+            disturbances: Vec::new(),
             prepared: Vec::new(),
             profile: None,
             pair: None,

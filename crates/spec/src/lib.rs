@@ -32,7 +32,7 @@ pub use cells::{
 pub use experiment::{
     Catalogues, Experiment, Layout, MOST_BLOCKS, MOST_CELLS, OWN_FACTORS, check_design,
     check_lanes, check_stopping, default_design, experiment_schema, factor_names, parse_budget,
-    parse_design, parse_experiment, parse_warm_up, parse_window,
+    parse_design, parse_experiment, parse_interference, parse_warm_up, parse_window,
 };
 pub use inventory::{Chosen, Inventory};
 pub use kernel::parse_kernel;

@@ -75,15 +75,8 @@ pub(crate) fn study(within: f64, rows: &[[u64; 3]]) -> Study {
     Study { header, trials: trials.collect(), profiles: Vec::new(), remarks: Vec::new() }
 }
 
-pub(crate) const SCHEDULE: Schedule = Schedule {
-    blocks: 1,
-    warm_up: 1.0,
-    window: 3.0,
-    seed: 0,
-    design: Design::Trials,
-    stopping: None,
-    budget: None,
-};
+pub(crate) const SCHEDULE: Schedule =
+    Schedule { max_interference: Some(0.10), ..Schedule::trials(1, 1.0, 3.0) };
 
 /// Three seconds in which both CPUs were busy with their role's thread for
 /// 2.7 s, 0.3 s of it under softirqs, and for 0.2 s with softirqs alone.

@@ -220,6 +220,8 @@ pub struct TaskStat<'a> {
     pub comm: &'a str,
     /// R, S, D, T, ..., Z for one that has ended and was not waited for (proc_pid_stat(5)).
     pub state: char,
+    /// Id of the parent process.
+    pub parent: u32,
     /// User time, ticks of [`user_hz`].
     pub user: u64,
     /// System time, ticks of [`user_hz`].
@@ -240,11 +242,13 @@ pub fn parse_task_stat(text: &str) -> Result<TaskStat<'_>, Malformed> {
         // The tail begins with field 3.
         let mut fields = tail.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
-        let user = fields.nth(14 - 4)?.parse().ok()?;
+        let parent = fields.next()?.parse().ok()?;
+        let user = fields.nth(14 - 5)?.parse().ok()?;
         let system = fields.next()?.parse().ok()?;
         let started = fields.nth(22 - 16)?.parse().ok()?;
         let cpu = fields.nth(39 - 23).and_then(|cpu| cpu.parse().ok());
-        Some(TaskStat { id: id.trim().parse().ok()?, comm, state, user, system, started, cpu })
+        let id = id.trim().parse().ok()?;
+        Some(TaskStat { id, comm, state, parent, user, system, started, cpu })
     };
     parse().ok_or_else(|| Malformed::new("task stat", first_line(text)))
 }
@@ -429,8 +433,16 @@ mod tests {
         let text = "7 (a) S 1 (b) c) R 1 1 1 0 -1 64 5 0 0 0 42 43 3 2 20 0 4 0 999 1 1\n";
         let stat = parse_task_stat(text).unwrap();
         let comm = "a) S 1 (b) c";
-        let expected =
-            TaskStat { id: 7, comm, state: 'R', user: 42, system: 43, started: 999, cpu: None };
+        let expected = TaskStat {
+            id: 7,
+            comm,
+            state: 'R',
+            parent: 1,
+            user: 42,
+            system: 43,
+            started: 999,
+            cpu: None,
+        };
         assert_eq!(stat, expected);
         // Fields 25 to 38, then the CPU.
         let long = format!("{} {} 3 0 0\n", text.trim_end(), "9 ".repeat(14).trim_end());

@@ -344,14 +344,14 @@ fn others(facts: &Facts, moment: &Moment, all: &mut Findings) {
     if let Some(load) = moment.load.filter(|load| *load > 0.2 * cpus) {
         all.distorts(
             format!("the machine is busy: load average {load:.1} on {cpus} CPUs"),
-            "trials that lose 10% of a CPU to other processes are rejected",
+            "trials that lose 10% of a CPU to other processes are marked with ~",
             "stop them, or wait",
         );
     }
     if let Some(steal) = moment.steal.filter(|steal| *steal > 0.01) {
         all.distorts(
             format!("the hypervisor has taken {:.1}% of the CPUs since boot", steal * 100.0),
-            "trials that lose 10% of a CPU to it are rejected",
+            "trials that lose 10% of a CPU to it are marked with ~",
             "use a dedicated machine, or another time",
         );
     }

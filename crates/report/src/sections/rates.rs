@@ -89,7 +89,8 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
         let cells = [
             Cell::path(row),
             row.status.measured.to_string().into(),
-            Cell::from(rate_of(work, mean(&row.rate))).strong_if(row.baseline),
+            Cell::from(disturbed_mark(row) + &rate_of(work, mean(&row.rate)))
+                .strong_if(row.baseline),
             percent(row.rate.and_then(|t| t.relative_stddev())).into(),
             percent(row.ceiling_share).into(),
             not_copied(&row.sender).into(),
@@ -104,6 +105,11 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
         line.media = if *is_null { Media::PAGE } else { Media::ALL };
     }
     table
+}
+
+/// What stands before a figure that was measured while others used its CPUs.
+fn disturbed_mark(row: &Row) -> String {
+    if row.status.disturbed.is_empty() { String::new() } else { "~".to_owned() }
 }
 
 /// An axis that holds every trial, and every interval that is not much wider than
@@ -161,6 +167,8 @@ fn tip(trial: &Trial, rate: f64) -> String {
     let mut text = format!("{figure} {unit}, block {block}, trial {order} of the study");
     if let TrialStatus::Rejected { events } = &trial.status {
         text += &format!(", rejected: {}", events.join("; "));
+    } else if !trial.disturbances.is_empty() {
+        text += &format!(", disturbed: {}", trial.disturbances.join("; "));
     }
     text
 }

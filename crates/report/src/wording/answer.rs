@@ -24,6 +24,7 @@ pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> 
     let mut paragraphs = vec![recommendation(analysis, &choices)];
     paragraphs.extend(why(analysis, choices.first(), explanation).or_else(|| why_not(analysis)));
     paragraphs.extend(undecided(analysis, &choices));
+    paragraphs.extend(text::busy(analysis).map(|text| ("Busy", text)));
     paragraphs
 }
 

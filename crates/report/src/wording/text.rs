@@ -2,7 +2,7 @@
 //! warnings.
 
 use super::figures::{
-    NONE, amount, bytes, figure, number, percent, plural, ratio, ratio_text, unit,
+    self, NONE, amount, bytes, figure, number, percent, plural, ratio, ratio_text, unit,
 };
 use super::verdicts::superlative;
 use bytepath_record::{Evidence, Manner, Percentile, Role};
@@ -92,10 +92,24 @@ pub(crate) fn nothing(analysis: &Analysis) -> String {
     text.push('.');
     if !rejected.is_empty() {
         text += " A trial is rejected for what disturbs it from outside: run it again while \
-                 nothing else uses these CPUs; `bytepath doctor` lists what else disturbs \
-                 measurements on this host.";
+                 nothing else uses these CPUs, or without --strict, which counts such trials with a \
+                 mark; `bytepath doctor` lists what else disturbs measurements on this host.";
     }
     text
+}
+
+/// How busy the machine was while trials ran that count; `None` if nothing disturbed them.
+pub(crate) fn busy(analysis: &Analysis) -> Option<String> {
+    let disturbed: Vec<&String> = all(analysis).flat_map(|row| &row.status.disturbed).collect();
+    let measured: u32 = all(analysis).map(|row| row.status.measured).sum();
+    let first = disturbed.first()?;
+    Some(format!(
+        "~ {} of {} were disturbed, the first: {first}. These figures are of a busy machine, and an \
+         idle one may order the cells differently; --wait-idle waits for one, --strict counts only \
+         what nothing disturbed.",
+        disturbed.len(),
+        plural(measured.into(), "trial")
+    ))
 }
 
 /// What a study that measured no speed does show; `None` if it did.
@@ -285,7 +299,14 @@ pub(crate) fn not_counted(analysis: &Analysis) -> Vec<Unmeasured<'_>> {
             (row, reason, fault.remedy.as_deref().unwrap_or(""))
         });
         let rejected = rejections(&row.status.rejected, of as usize).into_iter();
-        failed.chain(rejected.map(move |reason| (row, reason, "")))
+        let ran = row.status.rejected_rate.map_or_else(String::new, |rate| {
+            format!(
+                "; they ran at {} {}",
+                figures::rate(row.work, rate),
+                row.work.terms().rate_unit
+            )
+        });
+        failed.chain(rejected.map(move |reason| (row, reason + &ran, "")))
     });
     trials.collect()
 }

@@ -140,8 +140,10 @@ pub(crate) fn rule(analysis: &Analysis) -> String {
 /// What rejects a trial.
 pub(crate) fn events_rule() -> String {
     format!(
-        "A trial is rejected for what happened to it, never for its value: the hypervisor took \
-         more than {} of a role's CPU, other work more than {}, or a meter missed part of the window.",
+        "A trial is rejected for what happened to it, never for its value: settings changed, a CPU \
+         was throttled, or a meter missed part of the window. Where the hypervisor took more than {} \
+         of a role's CPU, or other work more than {}, it is marked with ~, or rejected if the \
+         study limits that.",
         level(STEAL_LIMIT),
         level(FOREIGN_LIMIT),
     )

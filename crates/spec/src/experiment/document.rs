@@ -55,6 +55,8 @@ pub(super) struct Document {
     pub stop: Option<Placed<Stop>>,
     /// Time that the study may take: "2h"
     pub budget: Option<Placed<Time>>,
+    /// Share of a role's CPU that others may use before a trial is rejected: "10%"; without it, such trials count, marked
+    pub max_interference: Option<Placed<Share>>,
     /// A meter, "default", "all" or "none", or a list of them
     #[schemars(with = "Option<Value>")]
     pub meters: Option<Placed<Item>>,

@@ -19,7 +19,7 @@ pub use document::{MOST_BLOCKS, experiment_schema};
 pub use factors::MOST_CELLS;
 pub use schedule::{
     Layout, check_design, check_lanes, check_stopping, default_design, parse_budget, parse_design,
-    parse_warm_up, parse_window,
+    parse_interference, parse_warm_up, parse_window,
 };
 
 use super::cells::activity;

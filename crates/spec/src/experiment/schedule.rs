@@ -34,6 +34,8 @@ pub struct Layout {
     pub stopping: Option<Stopping>,
     /// The time that the study may take.
     pub budget: Option<Duration>,
+    /// Share of a role's CPU that others may use before a trial is rejected for it.
+    pub max_interference: Option<f64>,
 }
 
 impl Default for Layout {
@@ -46,6 +48,7 @@ impl Default for Layout {
             design: None,
             stopping: None,
             budget: None,
+            max_interference: None,
         }
     }
 }
@@ -62,7 +65,10 @@ pub(super) fn layout(text: Text, document: &Document) -> Result<Layout, Fault> {
     })?;
     let stopping = document.stop.as_ref().map(|stop| stopping(text, stop, blocks)).transpose()?;
     let budget = time(text, document.budget.as_ref(), parse_budget)?;
-    Ok(Layout { blocks, warm_up, window, seed, design, stopping, budget })
+    let max_interference = document.max_interference.as_ref();
+    let max_interference =
+        max_interference.map(|value| share(text, value, 1.0..=100.0)).transpose()?;
+    Ok(Layout { blocks, warm_up, window, seed, design, stopping, budget, max_interference })
 }
 
 fn time(
@@ -109,6 +115,15 @@ fn share(text: Text, value: &Placed<Share>, percent: RangeInclusive<f64>) -> Res
 
 /// The longest time that a part of a trial may last.
 const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Reads the most that others may use of a role's CPU, in percent: `10%`.
+pub fn parse_interference(text: &str) -> Result<f64, String> {
+    let percent = text.trim().strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok());
+    let percent = percent.filter(|percent| (1.0..=100.0).contains(percent));
+    percent
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| format!("'{text}' is not a share from 1% to 100%"))
+}
 
 /// Reads a measured window: [`unit::parse_duration`] within 100 ms, the
 /// shortest that a tick-based CPU figure means anything for, and one hour.

@@ -239,6 +239,12 @@ pub struct Status {
     pub failed: Vec<Failure>,
     /// Trials that an event invalidated: the events of each.
     pub rejected: Vec<String>,
+    /// Mean rate of those; of no use for a comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected_rate: Option<f64>,
+    /// What others did while trials ran that count: the disturbances of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub disturbed: Vec<String>,
     /// Why it cannot run here, if so: (reason, remedy).
     pub unavailable: Option<(String, String)>,
 }

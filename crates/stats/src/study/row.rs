@@ -72,7 +72,12 @@ fn status(trials: &[&Trial]) -> Status {
     let mut status = Status::default();
     for trial in trials {
         match &trial.status {
-            TrialStatus::Measured => status.measured += 1,
+            TrialStatus::Measured => {
+                status.measured += 1;
+                let disturbances = &trial.disturbances;
+                let disturbed = (!disturbances.is_empty()).then(|| disturbances.join("; "));
+                status.disturbed.extend(disturbed);
+            }
             TrialStatus::Unavailable { reason, remedy } => {
                 status.unavailable.get_or_insert_with(|| (reason.clone(), remedy.clone()));
             }
@@ -85,6 +90,8 @@ fn status(trials: &[&Trial]) -> Status {
             }
         }
     }
+    let rejected = trials.iter().filter(|t| matches!(t.status, TrialStatus::Rejected { .. }));
+    status.rejected_rate = Summary::of(rejected.filter_map(|t| t.ran_at())).map(|s| s.mean);
     status
 }
 

@@ -6,9 +6,9 @@
 //!
 //! | event | limit | why there |
 //! |---|---|---|
-//! | steal | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
-//! | foreign CPU | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; `interference.rs` explains how it is found |
-//! | foreign CPU, a role left to the scheduler | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
+//! | steal (*) | [`STEAL_LIMIT`] of a role's CPU | what the hypervisor takes, the stream loses; but on rented machines a few percent are always gone, and meet all cells of a block alike, so only what one block alone may suffer counts |
+//! | foreign CPU (*) | [`FOREIGN_LIMIT`] of a role's CPU | work of others on a CPU the role has for itself; `interference.rs` explains how it is found |
+//! | foreign CPU, a role left to the scheduler (*) | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
 //! | windows of hosts apart out of step | 5 % and 50 ms, and what their clocks may be off | one end's cost is divided by what the other one counted: what happened while the window of one alone was open is in one of the two only. The part is half of that for meters, because it comes on top; the seconds are the same, because who opens a window may wake late |
 //! | threads or flows lost | any | a role's figures then lack a part of it |
@@ -19,6 +19,11 @@
 //! | settings of the link changed | any | the rest of the trial ran over another link |
 //! | settings of the host changed | any, by someone else | the rest of the trial ran on another host |
 //! | samples lost | any | a profile trial's own: what is missing is not missing at random |
+//!
+//! (*) These disturb a trial, and it counts, marked, unless the study limits them
+//! (`Schedule::max_interference`): others who come and go meet the cells of a block, which take turns in
+//! random order, alike. They are noise, which widens intervals; what they are not is the same machine
+//! as an idle one, so every report of such a study says so.
 //!
 //! Packets dropped on the link and retransmits are results of the path, and no
 //! events. `/proc/stat` gives every time here to within 10 ms, at both ends of a
@@ -48,26 +53,44 @@ const TICK: f64 = 0.01;
 /// How far the meters' window may be from the stream's: a part of it, and seconds.
 const OUT_OF_STEP: (f64, f64) = (0.1, 0.05);
 
-/// The events that invalidate a trial, each in words; empty if it counts. Only a
-/// measured trial has any. What no meter saw cannot spoil it. `earlier` are the trials of
-/// the same cell that were measured before.
-pub fn judge_events(
-    trial: &Trial,
-    cell: &Cell,
-    schedule: &Schedule,
-    earlier: &[&Trial],
-) -> Vec<String> {
-    if trial.status != TrialStatus::Measured {
-        return Vec::new();
+/// What happened to a trial, each in words.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Events {
+    /// What invalidates it.
+    pub invalidating: Vec<String>,
+    /// What others did on its CPUs, which does not.
+    pub disturbing: Vec<String>,
+    limit: Option<f64>,
+}
+
+impl Events {
+    fn invalidate(&mut self, events: impl IntoIterator<Item = String>) {
+        self.invalidating.extend(events);
     }
-    let mut events = Vec::new();
+
+    /// Others took this share of a CPU.
+    fn disturb(&mut self, share: f64, what: String) {
+        match self.limit.filter(|limit| share > *limit) {
+            Some(limit) => self.invalidate([format!("{what} (limit {})", percent(limit))]),
+            None => self.disturbing.push(what),
+        }
+    }
+}
+
+/// The events of a trial. Only a measured trial has any. What no meter saw cannot spoil it.
+/// `earlier` are the trials of the same cell that were measured, undisturbed, before.
+pub fn judge_events(trial: &Trial, cell: &Cell, schedule: &Schedule, earlier: &[&Trial]) -> Events {
+    let mut events = Events { limit: schedule.max_interference, ..Events::default() };
+    if trial.status != TrialStatus::Measured {
+        return events;
+    }
     if let Some(wall) = trial.reading("cpu.wall", &Scope::Machine).filter(|w| *w > 0.0) {
         let expected = if trial.window > 0.0 { trial.window } else { schedule.window };
         let (part, seconds) = OUT_OF_STEP;
         if (wall - expected).abs() > part * expected + seconds {
-            events.push(format!(
+            events.invalidate([format!(
                 "meters and stream measured different times: {wall:.2} s and {expected:.2} s"
-            ));
+            )]);
         }
         let tick = match schedule.design {
             Design::Slices { slice } if slice > 0.0 => TICK * (wall / slice).max(1.0).sqrt(),
@@ -75,22 +98,22 @@ pub fn judge_events(
         };
         let cpus: BTreeSet<u32> = Role::ALL.iter().filter_map(|r| cell.placement.cpu(*r)).collect();
         for cpu in cpus {
-            events.extend(of_cpu(trial, cell, cpu, (wall, tick), earlier));
+            of_cpu(trial, cell, cpu, (wall, tick), earlier, &mut events);
         }
         if Role::ALL.iter().any(|role| cell.placement.cpu(*role).is_none()) {
-            events.extend(stolen_anywhere(trial, (wall, tick)));
+            stolen_anywhere(trial, (wall, tick), &mut events);
             let share = interference::anywhere(trial, tick, earlier);
-            events.extend(foreign_event(share, "the machine's CPUs"));
+            foreign(share, "the machine's CPUs", &mut events);
         }
     }
-    events.extend(out_of_step(trial));
+    events.invalidate(out_of_step(trial));
     for role in Role::ALL {
-        events.extend(lost(trial, cell, role));
+        events.invalidate(lost(trial, cell, role));
     }
-    events.extend(unsteady(trial, cell));
+    events.invalidate(unsteady(trial, cell));
     if let Some(profile) = trial.profile.as_ref().filter(|profile| profile.lost > 0) {
         let all = profile.samples.saturating_add(profile.lost);
-        events.push(format!("{} of {all} samples were lost", profile.lost));
+        events.invalidate([format!("{} of {all} samples were lost", profile.lost)]);
     }
     events
 }
@@ -161,34 +184,35 @@ fn of_cpu(
     cpu: u32,
     (wall, tick): (f64, f64),
     earlier: &[&Trial],
-) -> Vec<String> {
+    events: &mut Events,
+) {
     let read = |metric: &str| trial.reading(metric, &Scope::Cpu(cpu));
     if read("cpu.busy").is_none() {
-        return vec![format!("CPU {cpu} was not online throughout")];
+        return events.invalidate([format!("CPU {cpu} was not online throughout")]);
     }
     let steal = read("cpu.steal").filter(|steal| *steal > STEAL_LIMIT * wall + tick);
-    let steal = steal.map(|steal| {
-        let (share, limit) = (percent(steal / wall), percent(STEAL_LIMIT));
-        format!("CPU {cpu} lost {share} to the hypervisor (limit {limit})")
-    });
+    if let Some(share) = steal.map(|steal| steal / wall) {
+        events.disturb(share, format!("CPU {cpu} lost {} to the hypervisor", percent(share)));
+    }
     let share = interference::of_cpu(trial, cell, cpu, tick, earlier);
-    steal.into_iter().chain(foreign_event(share, &format!("CPU {cpu}"))).collect()
+    foreign(share, &format!("CPU {cpu}"), events);
 }
 
-fn foreign_event(share: Option<f64>, of: &str) -> Option<String> {
-    let share = percent(share.filter(|share| *share > FOREIGN_LIMIT)?);
-    Some(format!("other processes used {share} of {of} (limit {})", percent(FOREIGN_LIMIT)))
+fn foreign(share: Option<f64>, of: &str, events: &mut Events) {
+    if let Some(share) = share.filter(|share| *share > FOREIGN_LIMIT) {
+        events.disturb(share, format!("other processes used {} of {of}", percent(share)));
+    }
 }
 
 /// Steal where a role is left to the scheduler, which may put it on any CPU.
-fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64)) -> Option<String> {
+fn stolen_anywhere(trial: &Trial, (wall, tick): (f64, f64), events: &mut Events) {
     let of_cpu = |r: &&Reading| r.metric == "cpu.steal" && matches!(r.scope, Scope::Cpu(_));
     let steal: Vec<f64> = trial.readings.iter().filter(of_cpu).map(|r| r.value).collect();
     let share = steal.iter().sum::<f64>() / (wall * steal.len() as f64);
-    (share > STEAL_LIMIT + tick / wall).then(|| {
-        let (share, limit) = (percent(share), percent(STEAL_LIMIT));
-        format!("the machine lost {share} of its CPU time to the hypervisor (limit {limit})")
-    })
+    if share > STEAL_LIMIT + tick / wall {
+        let lost = percent(share);
+        events.disturb(share, format!("the machine lost {lost} of its CPU time to the hypervisor"));
+    }
 }
 
 /// What a meter should have seen of a role and did not.
@@ -225,7 +249,7 @@ mod tests {
     use bytepath_record::{Fault, Placement, ProfileRecord};
 
     fn events(t: &Trial) -> Vec<String> {
-        judge_events(t, &cell("a"), &SCHEDULE, &[])
+        judge_events(t, &cell("a"), &SCHEDULE, &[]).invalidating
     }
 
     #[test]
@@ -243,9 +267,9 @@ mod tests {
         assert_eq!(events(&t), ["CPU 1 lost 11% to the hypervisor (limit 10%)"]);
         // Thirty slices of 0.1 s: 55 ms of it may be rounding.
         let sliced = Schedule { design: Design::Slices { slice: 0.1 }, ..SCHEDULE };
-        assert_eq!(judge_events(&t, &cell("a"), &sliced, &[]), [""; 0]);
+        assert_eq!(judge_events(&t, &cell("a"), &sliced, &[]).invalidating, [""; 0]);
         read(&mut t, "cpu.steal", Scope::Cpu(1), 0.4);
-        assert_eq!(judge_events(&t, &cell("a"), &sliced, &[]).len(), 1);
+        assert_eq!(judge_events(&t, &cell("a"), &sliced, &[]).invalidating.len(), 1);
         // On a CPU that no role uses it is nothing to us.
         let mut t = quiet();
         read(&mut t, "cpu.steal", Scope::Cpu(5), 3.0);
@@ -256,9 +280,27 @@ mod tests {
         let mut free = cell("a");
         free.placement = Placement::default();
         assert_eq!(
-            judge_events(&t, &free, &SCHEDULE, &[]),
+            judge_events(&t, &free, &SCHEDULE, &[]).invalidating,
             ["the machine lost 33.3% of its CPU time to the hypervisor (limit 10%)"]
         );
+    }
+
+    #[test]
+    fn others_disturb_and_do_not_invalidate_unless_limited() {
+        let mut t = quiet();
+        read(&mut t, "cpu.steal", Scope::Cpu(1), 0.9);
+        read(&mut t, "cpu.foreign", Scope::Cpu(0), 1.5);
+        let judge = |max_interference| {
+            let schedule = Schedule { max_interference, ..SCHEDULE };
+            let events = judge_events(&t, &cell("a"), &schedule, &[]);
+            (events.invalidating, events.disturbing)
+        };
+        let both = ["other processes used 50% of CPU 0", "CPU 1 lost 30% to the hypervisor"]
+            .map(String::from);
+        assert_eq!(judge(None), (vec![], both.to_vec()));
+        let limited = vec![format!("{} (limit 40%)", both[0])];
+        assert_eq!(judge(Some(0.4)), (limited, vec![both[1].clone()]));
+        assert_eq!(judge(Some(0.1)).0.len(), 2);
     }
 
     #[test]
@@ -288,7 +330,7 @@ mod tests {
         two.stream.flows = 2;
         read(&mut t, "tcp.retransmits", Scope::Flow(Role::Sender, 0), 0.0);
         assert_eq!(
-            judge_events(&t, &two, &SCHEDULE, &[]),
+            judge_events(&t, &two, &SCHEDULE, &[]).invalidating,
             [
                 "only 1 of 2 threads of the sender were seen",
                 "tcp.retransmits is missing for 1 of 2 flows of the sender",
@@ -376,7 +418,11 @@ mod tests {
             ]
         );
         let free = bytepath_record::Cell { placement: Placement::default(), ..cell("a") };
-        assert_eq!(judge_events(&t, &free, &SCHEDULE, &[]).len(), 4, "a role may be anywhere");
+        assert_eq!(
+            judge_events(&t, &free, &SCHEDULE, &[]).invalidating.len(),
+            4,
+            "a role may be anywhere"
+        );
         let mut t = quiet();
         read(&mut t, "host.changes", Scope::Machine, 1.0);
         t.warnings.push("host: irq.24.cpus was 0-1 and is 1".into());

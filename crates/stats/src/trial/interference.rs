@@ -133,7 +133,7 @@ mod tests {
     use bytepath_record::{Placement, Scope, Trial};
 
     fn judge(t: &Trial, earlier: &[&Trial]) -> Vec<String> {
-        judge_events(t, &cell("a"), &SCHEDULE, earlier)
+        judge_events(t, &cell("a"), &SCHEDULE, earlier).invalidating
     }
 
     fn events(t: &Trial) -> Vec<String> {
@@ -156,10 +156,10 @@ mod tests {
         let mut free = cell("a");
         free.placement = Placement::default();
         let mut t = exact(0.8);
-        assert_eq!(judge_events(&t, &free, &SCHEDULE, &[]), [""; 0]);
+        assert_eq!(judge_events(&t, &free, &SCHEDULE, &[]).invalidating, [""; 0]);
         read(&mut t, "cpu.foreign", Scope::Cpu(1), 0.1);
         assert_eq!(
-            judge_events(&t, &free, &SCHEDULE, &[]),
+            judge_events(&t, &free, &SCHEDULE, &[]).invalidating,
             ["other processes used 15% of the machine's CPUs (limit 10%)"]
         );
     }
@@ -231,7 +231,9 @@ mod tests {
     fn foreign_work_with_roles_left_to_the_scheduler() {
         let mut free = cell("a");
         free.placement = Placement::default();
-        let judge = |t: &Trial| judge_events(t, &free, &SCHEDULE, &[&quiet(), &quiet(), &quiet()]);
+        let judge = |t: &Trial| {
+            judge_events(t, &free, &SCHEDULE, &[&quiet(), &quiet(), &quiet()]).invalidating
+        };
         let mut t = quiet();
         assert_eq!(judge(&t), [""; 0], "two CPUs, each busy with a role");
         // Another process used 0.8 of the 6 seconds.
@@ -272,7 +274,8 @@ mod tests {
             record.threads = vec![thread("engine", 1.3, 0.05, 1.1)];
         }
         let usual = t.clone();
-        let judge = |t: &Trial| judge_events(t, &shared, &SCHEDULE, &[&usual, &usual, &usual]);
+        let judge =
+            |t: &Trial| judge_events(t, &shared, &SCHEDULE, &[&usual, &usual, &usual]).invalidating;
         assert_eq!(judge(&t), [""; 0]);
         t.roles[1].threads = vec![thread("engine", 0.3, 0.05, 0.2)];
         assert_eq!(judge(&t), ["other processes used 25.7% of CPU 0 (limit 10%)"]);

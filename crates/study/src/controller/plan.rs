@@ -49,6 +49,8 @@ pub struct Plan {
     /// The blocks that are left for this study and those of other pairs of hosts, if it
     /// shares them; else all of its own.
     pub shared: Option<Arc<Blocks>>,
+    /// How long to wait for other programs to leave the CPUs alone.
+    pub wait_idle: Option<Duration>,
 }
 
 /// Blocks that several pairs of hosts share: each takes the next when it has ended one.
@@ -89,6 +91,7 @@ impl Plan {
             testbed: testbed::CATALOG[0].name().to_owned(),
             folder: folder.into(),
             shared: None,
+            wait_idle: None,
         }
     }
 }
@@ -100,6 +103,10 @@ pub trait Observer {
     fn settings(&mut self, _records: &[SettingRecord], _left_behind: &[RestorationRow]) {}
     /// The host's settings were restored, the last one first.
     fn put_back(&mut self, _rows: &[RestorationRow]) {}
+    /// Other programs use the CPUs, and the study begins nevertheless.
+    fn busy(&mut self, _programs: &str) {}
+    /// Other programs use the CPUs; the study waits for them, at most so long.
+    fn waits(&mut self, _programs: &str, _left: Duration) {}
     /// Someone else changed settings of the host while trials ran.
     fn host_changed(&mut self, _remark: &str) {}
     /// The hosts are known; `trials` will be run.

@@ -30,6 +30,10 @@ pub struct RunRequest {
     pub window: Option<Duration>,
     pub design: Option<Design>,
     pub budget: Option<Duration>,
+    /// Share of a role's CPU that others may use before a trial is rejected.
+    pub max_interference: Option<f64>,
+    /// How long to wait for other programs to leave the CPUs alone.
+    pub wait_idle: Option<Duration>,
     pub seed: Option<u64>,
     /// Names of meters, `default`, `all` or `none`.
     pub meters: Option<Vec<String>>,
@@ -119,6 +123,7 @@ impl RunRequest {
             profiling,
             testbed: experiment.testbed.text,
             folder: self.folder.clone(),
+            wait_idle: self.wait_idle,
             shared: None,
         };
         Ok((plan, deployment))
@@ -142,6 +147,7 @@ impl RunRequest {
             design: spec::check_design(design, window)?,
             stopping: layout.stopping,
             budget: None,
+            max_interference: self.max_interference.or(layout.max_interference),
         };
         spec::check_lanes(cells, design)?;
         let schedule = match self.budget.or(layout.budget) {

@@ -6,12 +6,14 @@ use super::plan::{Blocks, Laboratory, Observer};
 use super::preflight::Feasibility;
 use super::trial::{Position, TrialRunner, fail};
 use crate::store::{HostsAfter, StudyWriter};
+use bytepath_host::CpuTimes;
 use bytepath_meter::Chosen;
 use bytepath_record::{
     Cell, Facts, Fault, FaultKind, Restoration, RestorationRow, Role, SCHEMA_VERSION, Schedule,
     Study, Trial, TrialStatus, unit,
 };
 use bytepath_stats as stats;
+use bytepath_sys::Roots;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -26,6 +28,9 @@ pub(super) struct Run<'r, 'a> {
     pub feasibility: Feasibility,
     /// The blocks that it shares with others, if it does.
     pub shared: Option<Arc<Blocks>>,
+    /// What programs had used when the last trials were stored; `None` where the hosts are other
+    /// machines.
+    pub cpu_times: Option<CpuTimes>,
 }
 
 impl<'a> Run<'_, 'a> {
@@ -95,10 +100,26 @@ impl<'a> Run<'_, 'a> {
             }
             None => trial,
         };
-        let trials: Vec<Trial> = trials.into_iter().map(judge).collect();
+        let mut trials: Vec<Trial> = trials.into_iter().map(judge).collect();
+        self.name_disturbers(&mut trials);
         self.writer.append(&trials)?;
         self.study.trials.extend(trials);
         Ok(())
+    }
+
+    /// Notes in trials that were disturbed which programs used the CPUs meanwhile.
+    fn name_disturbers(&mut self, trials: &mut [Trial]) {
+        let Some(before) = &self.cpu_times else { return };
+        let now = CpuTimes::read(&Roots::real().proc);
+        let programs = now.since(before, std::process::id());
+        let busiest = programs.iter().filter(|program| program.cpus > 0.02).take(3);
+        let busiest: Vec<String> = busiest.map(ToString::to_string).collect();
+        self.cpu_times = Some(now);
+        for trial in trials.iter_mut().filter(|trial| !trial.disturbances.is_empty()) {
+            if !busiest.is_empty() {
+                trial.disturbances.push(format!("mostly {}", busiest.join(", ")));
+            }
+        }
     }
 
     /// The host as the run leaves it: what it was set to at the end, and what
@@ -126,7 +147,7 @@ impl<'a> Run<'_, 'a> {
     }
 }
 
-/// A trial that an event invalidated is marked regardless of its value.
+/// A trial that an event invalidated or disturbed is marked regardless of its value.
 /// Where no speed is measured, events invalidate nothing and are only reported. `before` are the
 /// study's trials of its kind up to now, of all cells.
 pub(super) fn judged(
@@ -136,17 +157,21 @@ pub(super) fn judged(
     functional: bool,
     before: &[Trial],
 ) -> Trial {
-    let of_cell = |t: &&Trial| t.cell == cell.id && t.status == TrialStatus::Measured;
+    let of_cell = |t: &&Trial| {
+        t.cell == cell.id && t.status == TrialStatus::Measured && t.disturbances.is_empty()
+    };
     let earlier: Vec<&Trial> = before.iter().filter(of_cell).collect();
-    let events = stats::judge_events(&trial, cell, schedule, &earlier);
+    let stats::Events { invalidating: events, disturbing, .. } =
+        stats::judge_events(&trial, cell, schedule, &earlier);
     if functional {
         trial.warnings.extend(events);
         return trial;
     }
-    if events.is_empty() {
-        return trial;
+    trial.disturbances = disturbing;
+    match events.is_empty() {
+        true => trial,
+        false => Trial { status: TrialStatus::Rejected { events }, ..trial },
     }
-    Trial { status: TrialStatus::Rejected { events }, ..trial }
 }
 
 /// How long the rest will take, by what is done.

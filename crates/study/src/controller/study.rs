@@ -8,11 +8,15 @@ use super::run::{Run, host_difference};
 use super::trial::now_ms;
 use super::{metering, power, profiles};
 use crate::store::StudyWriter;
-use bytepath_host::{VERSION, differences};
+use bytepath_host::{self as host, CpuTimes, VERSION, differences};
 use bytepath_record::{
-    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting,
+    Cell, Fault, FaultKind, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting,
 };
+use bytepath_stats as stats;
+use bytepath_sys::Roots;
 use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Runs a study. On error or cancellation, returns the trials completed so far (already on disk)
 /// with the fault.
@@ -67,9 +71,11 @@ fn begin<'r, 'a>(
 ) -> Result<Run<'r, 'a>, Fault> {
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline = baseline.ok_or_else(|| Fault::usage("there is nothing to run"))?;
+    let busy = look_for_programs(laboratory, plan.wait_idle, observer)?;
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
     observer.settings(&guard.records, &left_behind);
-    let (surveyed, header, remarks) = header(laboratory, plan, baseline, &guard)?;
+    let (surveyed, header, mut remarks) = header(laboratory, plan, baseline, &guard)?;
+    remarks.extend(busy);
     let mut feasibility = Feasibility::of(surveyed, baseline);
     guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
     // What is requested by name must run, and so must the baseline.
@@ -84,7 +90,55 @@ fn begin<'r, 'a>(
     }
     let study = Study { header, trials: Vec::new(), profiles: Vec::new(), remarks };
     let shared = plan.shared.clone();
-    Ok(Run { laboratory, observer, study, writer, guard, feasibility, shared })
+    let cpu_times = cpu_times(laboratory);
+    Ok(Run { laboratory, observer, study, writer, guard, feasibility, shared, cpu_times })
+}
+
+/// CPU time of all programs so far, where those of this machine run beside the study's hosts.
+fn cpu_times(laboratory: &Laboratory) -> Option<CpuTimes> {
+    let apart = laboratory.testbed.properties().hosts_apart;
+    (!apart).then(|| CpuTimes::read(&Roots::real().proc))
+}
+
+/// CPUs' worth of time of other programs from which on this machine is busy.
+const BUSY: f64 = stats::FOREIGN_LIMIT;
+
+/// How long programs are watched for that.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// What other programs do on this machine, if that will disturb the study. Waits until it is idle,
+/// for as long as was requested.
+fn look_for_programs(
+    laboratory: &Laboratory,
+    wait: Option<Duration>,
+    observer: &mut dyn Observer,
+) -> Result<Option<String>, Fault> {
+    if laboratory.testbed.properties().hosts_apart || laboratory.testbed.emulation().is_some() {
+        return Ok(None);
+    }
+    let begun = Instant::now();
+    loop {
+        let programs = host::busy_programs(&Roots::real().proc, MOMENT);
+        let all: f64 = programs.iter().map(|program| program.cpus).sum();
+        let busiest: Vec<String> = programs.iter().take(3).map(ToString::to_string).collect();
+        if laboratory.stop.load(Ordering::Relaxed) {
+            return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
+        }
+        if all < BUSY {
+            return Ok(None);
+        }
+        let text = format!(
+            "other programs keep {all:.1} CPUs of this machine busy: {}",
+            busiest.join(", ")
+        );
+        match wait.map(|wait| wait.saturating_sub(begun.elapsed())) {
+            Some(left) if !left.is_zero() => observer.waits(&text, left),
+            _ => {
+                observer.busy(&text);
+                return Ok(Some(text));
+            }
+        }
+    }
 }
 
 /// The header of a study, with the survey of its hosts that it is based on, and remarks.
@@ -157,7 +211,8 @@ fn reopen<'r, 'a>(
         writer.remark(&remark)?;
         study.remarks.push(remark);
     }
-    Ok(Run { laboratory, observer, study, writer, guard, feasibility, shared: None })
+    let cpu_times = cpu_times(laboratory);
+    Ok(Run { laboratory, observer, study, writer, guard, feasibility, shared: None, cpu_times })
 }
 
 fn refuse_complete(folder: &Path, study: &Study, writer: &mut StudyWriter) -> Result<(), Fault> {
