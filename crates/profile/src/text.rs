@@ -1,4 +1,4 @@
-//! Text of files as errors quote it.
+//! Bytes as text.
 
 use bytepath_record::steers;
 
@@ -14,4 +14,9 @@ pub(crate) fn quote(line: impl AsRef<[u8]>) -> String {
         quoted.push_str("...");
     }
     format!("'{quoted}'")
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -24,8 +24,8 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         }
     }
     let scaling = Scaling::new(per, [without.len(), with.len()], ranking.busy);
-    for (side, scales) in scales.iter_mut().enumerate() {
-        scales.iter_mut().for_each(|scale| *scale *= scaling.factor(side));
+    for (scales, factor) in scales.iter_mut().zip(scaling.sums) {
+        scales.iter_mut().for_each(|scale| *scale *= factor);
     }
     let pair = |amounts: [Moments; 2]| scaling.pair(amounts);
     let rows = ranking.rows(pair);
@@ -73,11 +73,6 @@ impl Scaling {
             Per::Sample => Scaling { means: None, sums: busy.map(|busy| share(busy.sum())) },
             Per::None => Scaling { means: None, sums: [1.0; 2] },
         }
-    }
-
-    /// By what the weight of one profile counts in the amount of its side.
-    fn factor(&self, side: usize) -> f64 {
-        self.sums[side]
     }
 
     fn pair(&self, amounts: [Moments; 2]) -> Pair {

@@ -195,7 +195,7 @@ impl Table {
         builder.header().notes.extend(left_out(skipped));
         if ticks.is_empty() {
             let rows = perf_rows::assign_columns(shares, &layout)?;
-            return Reader::of(builder, samples, total, rows).finish();
+            return Reader { builder, samples, total, rows, ..Reader::default() }.finish();
         }
         let thread = builder.thread(Thread::default());
         let sum = ticks.iter().try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));

@@ -100,7 +100,9 @@ pub fn open(
             (None, Some(_)) if table.is_some() => {
                 mail::read(title, table, &mut input).map(Content::Profile)
             }
-            (None, Some(importer)) => importer.read(title, times, &mut input).map(Content::Profile),
+            (None, Some(importer)) => {
+                (importer.read)(title, times, &mut input).map(Content::Profile)
+            }
             (None, None) => {
                 let known = CATALOG.iter().map(|importer| importer.name);
                 let known: Vec<&str> = known.chain(COUNTS.iter().map(|it| it.name)).collect();

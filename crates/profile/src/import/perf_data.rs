@@ -20,6 +20,7 @@ use super::collect::Collector;
 use super::format::{Importer, Times};
 use super::lines::unreadable;
 use crate::conventions;
+use crate::text::hexadecimal;
 use crate::{Frame, FrameId, FrameKind, Profile, Sample, Thread, Weight};
 use bytepath_record::Fault;
 use guard::Bytes;
@@ -164,42 +165,37 @@ impl Reader {
     fn record(&mut self, attribute: usize, record: &RawEventRecord<'_>) -> Result<(), String> {
         let data = record.data.as_slice();
         let mut bytes = Bytes::new(&data, self.endian);
-        // What is too short is a torn record; it says nothing, and the rest may be whole.
-        let torn = match record.record_type {
-            RecordType::SAMPLE => self.sample(attribute, record, bytes),
-            RecordType::COMM => self.comm(bytes).map_or_else(torn, Ok),
-            RecordType::FORK => match fork(&mut bytes) {
-                Some((pid, parent, tid, parent_tid)) => {
-                    if pid != parent {
-                        self.spaces.fork(pid, parent);
-                    }
-                    if let Some(name) = self.comms.get(&parent_tid) {
-                        self.comms.insert(tid, name.clone());
-                    }
-                    Ok(())
-                }
-                None => torn(),
-            },
+        let read = match record.record_type {
+            RecordType::SAMPLE => self.sample(attribute, record, bytes).map(Ok),
+            RecordType::COMM => self.comm(bytes).map(Ok),
+            RecordType::FORK => self.fork(bytes).map(Ok),
             RecordType::MMAP => self.map(bytes, record.misc, false),
             RecordType::MMAP2 => self.map(bytes, record.misc, true),
-            RecordType::LOST => {
-                let lost = bytes.u64().and_then(|_| bytes.u64());
-                self.lost(lost.unwrap_or(0));
-                Ok(())
+            kind => {
+                let lost = match kind {
+                    RecordType::LOST => bytes.u64().and_then(|_| bytes.u64()),
+                    RecordType::LOST_SAMPLES => bytes.u64(),
+                    _ => None,
+                };
+                let header = self.collector.builder.header();
+                header.lost = header.lost.saturating_add(lost.unwrap_or(0));
+                Some(Ok(()))
             }
-            RecordType::LOST_SAMPLES => {
-                let lost = bytes.u64();
-                self.lost(lost.unwrap_or(0));
-                Ok(())
-            }
-            _ => Ok(()),
         };
-        torn.map_err(|what| format!("{} record: {what}", name_of(record.record_type)))
+        let read = read.unwrap_or_else(|| Err("shorter than its fields".into()));
+        read.map_err(|what| format!("{} record: {what}", name_of(record.record_type)))
     }
 
-    fn lost(&mut self, lost: u64) {
-        let header = self.collector.builder.header();
-        header.lost = header.lost.saturating_add(lost);
+    fn fork(&mut self, mut bytes: Bytes<'_>) -> Option<()> {
+        let mut id = || bytes.u32().map(|id| id as i32);
+        let (pid, parent, tid, parent_tid) = (id()?, id()?, id()?, id()?);
+        if pid != parent {
+            self.spaces.fork(pid, parent);
+        }
+        if let Some(name) = self.comms.get(&parent_tid) {
+            self.comms.insert(tid, name.clone());
+        }
+        Some(())
     }
 
     fn comm(&mut self, mut bytes: Bytes<'_>) -> Option<()> {
@@ -210,41 +206,37 @@ impl Reader {
     }
 
     /// A mapping: of an executable file, or of the kernel and its modules.
-    fn map(&mut self, mut bytes: Bytes<'_>, misc: u16, second: bool) -> Result<(), String> {
+    fn map(&mut self, mut bytes: Bytes<'_>, misc: u16, second: bool) -> Option<Result<(), String>> {
         const DATA: u16 = 1 << 13;
         const BUILD_ID: u16 = 1 << 14;
-        let fields = (|| {
-            let (pid, _) = (bytes.u32()? as i32, bytes.u32()?);
-            let (start, length, offset) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
-            let mut build_id = None;
-            if second {
-                let id = bytes.take(24)?;
-                if misc & BUILD_ID != 0 {
-                    let size = usize::from(*id.first()?).min(20);
-                    build_id = Some(hexadecimal(id.get(4..4 + size)?));
-                }
-                bytes.take(8)?;
+        let (pid, _) = (bytes.u32()? as i32, bytes.u32()?);
+        let (start, length, offset) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+        let mut build_id = None;
+        if second {
+            let id = bytes.take(24)?;
+            if misc & BUILD_ID != 0 {
+                let size = usize::from(*id.first()?).min(20);
+                build_id = Some(hexadecimal(id.get(4..4 + size)?));
             }
-            Some((pid, start, length, offset, build_id, bytes.text().to_vec()))
-        })();
-        let Some((pid, start, length, offset, build_id, path)) = fields else { return torn() };
-        if !second && misc & DATA != 0 {
-            return Ok(());
+            bytes.take(8)?;
+        } else if misc & DATA != 0 {
+            return Some(Ok(()));
         }
+        let path = bytes.text();
         let mode = linux_perf_data::linux_perf_event_reader::CpuMode::from_misc(misc);
-        let known =
-            || DsoKey::detect(&path, mode).and_then(|key| self.build_ids.get(&key).cloned());
+        let known = || DsoKey::detect(path, mode).and_then(|key| self.build_ids.get(&key).cloned());
         let build_id = build_id.or_else(known).unwrap_or_default();
         let kernel = misc & 7 == 1;
-        let text = String::from_utf8_lossy(&path);
-        let (name, kind) = match conventions::module(&text) {
-            (name, FrameKind::Unknown) if kernel => (name, FrameKind::Kernel),
+        let text = String::from_utf8_lossy(path);
+        let (module, kind) = match conventions::module(&text) {
+            (module, FrameKind::Unknown) if kernel => (module, FrameKind::Kernel),
             // Memory of a program that is in no file.
             _ if text.starts_with("//anon") => (String::new(), FrameKind::User),
             known => known,
         };
         let owner = if kernel { None } else { Some(pid) };
-        self.spaces.map(owner, start, length, offset, space::Module { name, build_id, kind })
+        let module = Frame { module, build_id, kind, ..Frame::default() };
+        Some(self.spaces.map(owner, start, length, offset, module))
     }
 
     fn sample(
@@ -252,14 +244,12 @@ impl Reader {
         attribute: usize,
         record: &RawEventRecord<'_>,
         bytes: Bytes<'_>,
-    ) -> Result<(), String> {
+    ) -> Option<()> {
         let info = &record.parse_info;
-        let Some(fields) = fields(bytes, info.sample_format, info.read_format) else {
-            return torn();
-        };
+        let fields = fields(bytes, info.sample_format, info.read_format)?;
         if attribute != self.event {
             *self.others.entry(attribute).or_default() += 1;
-            return Ok(());
+            return Some(());
         }
         self.samples += 1;
         self.stack.clear();
@@ -304,7 +294,7 @@ impl Reader {
         let cpu = fields.cpu;
         let sample = Sample { stack, thread, owner, cpu, time: None, count: 1, weight };
         self.collector.push(sample, fields.time);
-        Ok(())
+        Some(())
     }
 
     fn frame(&mut self, pid: i32, address: u64, kind: FrameKind) -> FrameId {
@@ -312,7 +302,7 @@ impl Reader {
         let found = found.or_else(|| self.spaces.find(None, address));
         let (module, place) = match found {
             Some((id, offset)) => match self.spaces.module(id) {
-                Some(module) if module.kind == FrameKind::User && !module.name.is_empty() => {
+                Some(file) if file.kind == FrameKind::User && !file.module.is_empty() => {
                     (Some(id), offset)
                 }
                 _ => (Some(id), address),
@@ -326,10 +316,8 @@ impl Reader {
         let known = module.and_then(|id| self.spaces.module(id)).cloned().unwrap_or_default();
         let frame = self.collector.builder.frame(Frame {
             function: format!("{place:#x}"),
-            module: known.name,
-            build_id: known.build_id,
             kind: if known.kind == FrameKind::Unknown { kind } else { known.kind },
-            ..Frame::default()
+            ..known
         });
         self.frames.insert(key, frame);
         frame
@@ -418,15 +406,6 @@ fn fields(mut bytes: Bytes<'_>, format: SampleFormat, read: ReadFormat) -> Optio
     Some(fields)
 }
 
-fn fork(bytes: &mut Bytes<'_>) -> Option<(i32, i32, i32, i32)> {
-    let (pid, parent) = (bytes.u32()? as i32, bytes.u32()? as i32);
-    Some((pid, parent, bytes.u32()? as i32, bytes.u32()? as i32))
-}
-
-fn torn() -> Result<(), String> {
-    Err("shorter than its fields".into())
-}
-
 fn name_of(record: RecordType) -> &'static str {
     match record {
         RecordType::SAMPLE => "a sample's",
@@ -435,8 +414,4 @@ fn name_of(record: RecordType) -> &'static str {
         RecordType::MMAP | RecordType::MMAP2 => "an mmap",
         _ => "a",
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,7 +3,7 @@
 //! without one the rows themselves have to.
 
 use super::number::{decimal, whole};
-use super::perf_report::{COLUMNS, Column, Row as Parsed, frame};
+use super::perf_report::{COLUMNS, Column, Row as Parsed};
 use crate::text::quote;
 
 /// What a line holds.
@@ -212,13 +212,13 @@ fn guessed(rows: &[Row]) -> Vec<Column> {
 /// which takes what is left.
 fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
     let Row { shares, words, symbol, .. } = row;
-    let mut parsed = Parsed { share: shares.last().copied(), ..Parsed::default() };
+    let mut parsed = Parsed::default();
+    parsed.share = shares.last().copied();
     let bad =
         |what: &str| format!("the row {} {what}", quote(format!("{} {symbol}", words.join(" "))));
     let named = columns.iter().position(|column| column.is_command());
     let right = columns.len() - named.map_or(columns.len(), |at| at + 1);
     let mut left = words.as_slice();
-    let mut object = None;
     for column in columns {
         let size = match column.is_command() {
             true => left.len().checked_sub(right + joined(left)),
@@ -229,23 +229,14 @@ fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
         let (own, rest) = left.split_at(size.ok_or_else(|| bad("has too few words"))?);
         let cell = own.join(" ");
         left = rest;
-        match column {
-            Column::Samples => {
-                parsed.samples = Some(whole(&cell).ok_or_else(|| bad("has no number of samples"))?)
-            }
-            Column::Period => {
-                parsed.period = Some(whole(&cell).ok_or_else(|| bad("has no period"))?)
-            }
-            Column::Object => object = Some(cell),
-            Column::Cpu => parsed.cpu = cell.parse().ok(),
-            column => parsed.thread = column.thread(&cell),
-        }
+        let is_samples = *column == Column::Samples;
+        let lacks = if is_samples { "has no number of samples" } else { "has no period" };
+        parsed.enter(*column, &cell).ok_or_else(|| bad(lacks))?;
     }
     if !left.is_empty() {
         return Err(bad("has more words than columns"));
     }
-    let symbol = Some(symbol.as_str()).filter(|symbol| !symbol.is_empty());
-    parsed.frame = frame(symbol, object.as_deref());
+    parsed.symbol = Some(symbol).filter(|symbol| !symbol.is_empty());
     Ok(parsed)
 }
 

@@ -1,6 +1,7 @@
 //! Functions of the kernel, from `/proc/kallsyms` and `/proc/modules`.
 
-use super::names::{hexadecimal, unnamed};
+use super::names::unnamed;
+use crate::text::hexadecimal;
 use crate::{Frame, FrameKind};
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 //! unpacked or demangled, no other file is looked for, and whatever the file says, the time that it
 //! takes grows with its size alone.
 
-use super::names::hexadecimal;
+use crate::text::hexadecimal;
 use object::Endianness;
 use object::elf::{
     ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, PT_NOTE, ProgramHeader64, SHN_UNDEF,

@@ -1,7 +1,8 @@
 //! Names of addresses of programs, by what each process has mapped and the files' own symbols.
 
 use super::binary::Binary;
-use super::names::{hexadecimal, unnamed};
+use super::names::unnamed;
+use crate::text::hexadecimal;
 use crate::{Frame, FrameKind};
 use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source};
