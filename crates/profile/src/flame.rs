@@ -6,6 +6,7 @@
 
 use super::diff::Diff;
 use super::subsystem::{Classes, Rules, is_idle};
+use super::text::intern;
 use super::{FrameKind, Owner, Profile, Sample, StackId, Weight, normalise};
 use bytepath_record::steers;
 use hashbrown::{HashMap, HashSet};
@@ -100,14 +101,15 @@ impl Flames {
     /// without, 1 with), each weight multiplied by `scale`.
     pub fn add(&mut self, side: usize, profile: &Profile, scale: f64, rules: &Rules) {
         let classes = Classes::of(profile, rules);
+        let mut name = |name: &str| intern(&mut self.names, name) as u32;
         let names: Vec<u32> =
-            profile.frames().iter().map(|f| self.name(&label(&normalise::of_frame(f)))).collect();
+            profile.frames().iter().map(|f| name(&label(&normalise::of_frame(f)))).collect();
         let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
         for sample in profile.samples() {
             if sample.owner == Owner::Foreign || is_idle(profile, &classes, sample) {
                 continue;
             }
-            let root = root(profile, sample).map_or(0, |root| self.name(&root));
+            let root = root(profile, sample).map_or(0, |root| name(&root));
             *stacks.entry((root, sample.stack.0)).or_default() += sample.weight * scale;
         }
         let mut stacks: Vec<_> = stacks.into_iter().collect();
@@ -126,11 +128,6 @@ impl Flames {
             }
             self.nodes[at].own[side] += amount;
         }
-    }
-
-    fn name(&mut self, name: &str) -> u32 {
-        let known = self.names.get_index_of(name);
-        known.unwrap_or_else(|| self.names.insert_full(name.to_owned()).0) as u32
     }
 
     fn named(&self, node: &Node) -> &str {

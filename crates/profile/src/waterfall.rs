@@ -298,9 +298,12 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
 
 /// Bytes of a packet, on average over the trials; `None` unless all record it.
 fn packet(profiles: &[Profile]) -> Option<f64> {
-    let sizes = profiles.iter().map(|profile| profile.header.work.bytes_per_packet());
-    let sizes: Vec<f64> = sizes.collect::<Option<_>>()?;
-    (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
+    let size = |profile: &Profile| {
+        let mean = profile.header.work.bytes? / profile.header.work.packets?;
+        (mean.is_finite() && mean > 0.0).then_some(mean)
+    };
+    let sum: f64 = profiles.iter().map(size).sum::<Option<f64>>()?;
+    (!profiles.is_empty()).then(|| sum / profiles.len() as f64)
 }
 
 fn cost(profile: &Profile, rules: &Rules, per: WorkUnit, end: Option<Role>) -> Result<Cost, Fault> {

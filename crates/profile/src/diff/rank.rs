@@ -3,6 +3,7 @@
 use super::types::{GroupBy, Measure, Options, Pair, Presence, Row};
 use crate::subsystem::{Class, Classes, Coverage, Subsystem, is_idle};
 use crate::symptom::Tally;
+use crate::text::intern;
 use crate::{Frame, FrameKind, Owner, Profile, Sample, StackId, normalise};
 use bytepath_math::Moments;
 use hashbrown::HashMap;
@@ -155,17 +156,13 @@ impl<'a> Ranking<'a> {
                 if let Some(group) = threads.get(&sample.thread.0) {
                     return *group;
                 }
-                let group = self.intern(&normalise::thread(&profile.thread(sample.thread).name));
+                let name = normalise::thread(&profile.thread(sample.thread).name);
+                let group = intern(&mut self.groups, &name) as u32;
                 threads.insert(sample.thread.0, group);
                 return group;
             }
         };
-        self.intern(name)
-    }
-
-    fn intern(&mut self, group: &str) -> u32 {
-        let known = self.groups.get_index_of(group);
-        known.unwrap_or_else(|| self.groups.insert_full(group.to_owned()).0) as u32
+        intern(&mut self.groups, name) as u32
     }
 
     /// Every row with its amounts computed by `pair`, in order.

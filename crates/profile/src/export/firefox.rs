@@ -7,11 +7,11 @@
 //! wide: they are numbers of samples where every sample weighs the same, else
 //! weights, divided by a power of ten if one is too large.
 
-use super::format::Exporter;
+use super::Exporter;
 use crate::{Frame, FrameKind, Header, Profile, Sample, Thread, Track, Weight};
 use fxprof_processed_profile as fx;
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 /// See the module's text.
@@ -19,13 +19,9 @@ pub(super) static FORMAT: Exporter = Exporter {
     name: "firefox",
     summary: "JSON for profiler.firefox.com: threads over time, with counter tracks",
     extension: "json",
-    write,
+    write: |profile, out| serde_json::to_writer(out, &convert(profile)).map_err(io::Error::other),
     binary: false,
 };
-
-fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer(out, &convert(profile)).map_err(io::Error::other)
-}
 
 fn convert(profile: &Profile) -> fx::Profile {
     let header = &profile.header;

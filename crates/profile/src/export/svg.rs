@@ -1,7 +1,7 @@
 //! A flame graph, as inferno draws it: a picture that a browser zooms and searches.
 
+use super::Exporter;
 use super::folded::fold;
-use super::format::Exporter;
 use crate::{Profile, Weight};
 use inferno::flamegraph::{self, Options, Palette, color::MultiPalette};
 use std::io::{self, Write};

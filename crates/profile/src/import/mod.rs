@@ -84,7 +84,8 @@ pub fn open(
 ) -> Result<Content, Fault> {
     let ReadOptions { format, table, times } = wanted;
     plain(title, input, &mut |input| {
-        let head = peek(title, input)?;
+        let mut head = Vec::new();
+        input.take(HEAD as u64).read_to_end(&mut head).map_err(|e| unreadable(title, &e))?;
         let is = |name: &str, recognises: fn(&[u8]) -> bool| {
             format.map_or_else(|| recognises(&head), |format| format == name)
         };
@@ -124,11 +125,4 @@ impl Content {
             }
         }
     }
-}
-
-/// The first [`HEAD`] bytes.
-fn peek(title: &str, input: &mut dyn BufRead) -> Result<Vec<u8>, Fault> {
-    let mut head = Vec::new();
-    input.take(HEAD as u64).read_to_end(&mut head).map_err(|e| unreadable(title, &e))?;
-    Ok(head)
 }

@@ -42,13 +42,9 @@ pub(super) static FORMAT: Importer = Importer {
     name: "perf.data",
     summary: "what `perf record` writes; functions are addresses, for symbols use `perf script`",
     binary: true,
-    recognises,
+    recognises: |head| head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP"),
     read,
 };
-
-fn recognises(head: &[u8]) -> bool {
-    head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP")
-}
 
 fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     let mut bytes = Vec::new();
@@ -132,15 +128,9 @@ impl Reader {
         let mut collector = Collector::new(times);
         let header = collector.builder.header();
         title.clone_into(&mut header.title);
-        let texts = [
-            ("hostname", file.hostname().ok().flatten().map(str::to_owned)),
-            ("os release", file.os_release().ok().flatten().map(str::to_owned)),
-            ("cpudesc", file.cpu_desc().ok().flatten().map(str::to_owned)),
-        ];
-        for (key, text) in texts {
-            if let Some(text) = text {
-                header.notes.push(format!("{key}: {text}"));
-            }
+        let texts = [file.hostname(), file.os_release(), file.cpu_desc()];
+        for (key, text) in ["hostname", "os release", "cpudesc"].into_iter().zip(texts) {
+            header.notes.extend(text.ok().flatten().map(|text| format!("{key}: {text}")));
         }
         header.cpus = file.nr_cpus().ok().flatten().map(|cpus| cpus.nr_cpus_online);
         let build_ids = file.build_ids().unwrap_or_default();
@@ -362,30 +352,24 @@ impl Reader {
 /// A sample's fields, in the order of `PERF_RECORD_SAMPLE` in perf_event_open(2).
 fn fields(mut bytes: Bytes<'_>, format: SampleFormat, read: ReadFormat) -> Option<Fields> {
     let mut fields = Fields::default();
-    if format.contains(SampleFormat::IDENTIFIER) {
-        bytes.u64()?;
-    }
-    if format.contains(SampleFormat::IP) {
-        fields.ip = Some(bytes.u64()?);
-    }
+    let word = |bytes: &mut Bytes<'_>, field| match format.contains(field) {
+        true => bytes.u64().map(Some),
+        false => Some(None),
+    };
+    word(&mut bytes, SampleFormat::IDENTIFIER)?;
+    fields.ip = word(&mut bytes, SampleFormat::IP)?;
     if format.contains(SampleFormat::TID) {
         (fields.pid, fields.tid) = (bytes.u32()? as i32, bytes.u32()? as i32);
     }
-    if format.contains(SampleFormat::TIME) {
-        fields.time = Some(bytes.u64()?);
-    }
+    fields.time = word(&mut bytes, SampleFormat::TIME)?;
     for unused in [SampleFormat::ADDR, SampleFormat::ID, SampleFormat::STREAM_ID] {
-        if format.contains(unused) {
-            bytes.u64()?;
-        }
+        word(&mut bytes, unused)?;
     }
     if format.contains(SampleFormat::CPU) {
         fields.cpu = Some(bytes.u32()?);
         bytes.u32()?;
     }
-    if format.contains(SampleFormat::PERIOD) {
-        fields.period = Some(bytes.u64()?);
-    }
+    fields.period = word(&mut bytes, SampleFormat::PERIOD)?;
     if format.contains(SampleFormat::READ) {
         // PERF_FORMAT_LOST (1 << 4) is newer than the crate's names.
         let each = 1 + u64::from(read.contains(ReadFormat::ID)) + (read.bits() >> 4 & 1);

@@ -17,13 +17,6 @@ pub(super) enum LineItem {
     Prose,
 }
 
-impl LineItem {
-    /// Whether it is a row that nothing else looks like.
-    pub(super) fn is_marked(&self) -> bool {
-        matches!(self, LineItem::Row(row) if row.mark)
-    }
-}
-
 /// The columns that a heading names, in their order; empty without a heading.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout(Vec<Column>);
@@ -31,21 +24,15 @@ pub(super) struct Layout(Vec<Column>);
 /// A row before it is known what its words are.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// One, or the share with and the share without all that was called.
-    shares: Vec<f64>,
+    /// One, or the share with and the share without all that was called. By the first of them
+    /// perf sorts.
+    pub(super) shares: Vec<f64>,
     /// The text between the shares and the function.
     words: Vec<String>,
     /// The function with its mark; empty where there is no such column.
     symbol: String,
-    /// A mark, `[k]`, says where the function begins.
-    mark: bool,
-}
-
-impl Row {
-    /// The share by which perf sorts.
-    pub(super) fn sorted_by(&self) -> f64 {
-        self.shares.first().copied().unwrap_or_default()
-    }
+    /// Whether a mark, `[k]`, shows where the function begins. Nothing but a row has one.
+    pub(super) mark: bool,
 }
 
 const MARKS: [&str; 5] = ["[k]", "[.]", "[g]", "[u]", "[H]"];

@@ -283,7 +283,8 @@ impl<'a> Decoder<'a> {
             if message.duration_nanos > 0 {
                 header.seconds = Some(message.duration_nanos as f64 / 1e9);
             }
-            if message.period > 0 && types_agree(message, weight) {
+            let kind = message.sample_type.get(weight);
+            if message.period > 0 && message.period_type.is_some_and(|of| Some(&of) == kind) {
                 header.period = Some(message.period as f64 * scale);
             }
             for (index, (other, unit)) in types.iter().enumerate() {
@@ -399,11 +400,6 @@ fn kind_of_letter(letter: Option<&char>) -> FrameKind {
         Some('u') => FrameKind::User,
         _ => FrameKind::Unknown,
     }
-}
-
-/// Whether the period is of the values that are read.
-fn types_agree(message: &pb::Profile, weight: usize) -> bool {
-    message.period_type.is_some() && message.period_type == message.sample_type.get(weight).copied()
 }
 
 fn track(text: &str) -> Result<Track, String> {

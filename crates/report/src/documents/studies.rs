@@ -159,17 +159,13 @@ pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
         let text = format!(
             "FAILED: the whole interval lies beyond the limit; UNDECIDED: it contains \
              the limit. Intervals are {} each, for {} together.",
-            percent_of_confidence(i.confidence),
+            // With enough digits to distinguish it from 100 %.
+            level((i.confidence * 1e4).floor() / 1e4),
             plural(results.len() as u64, "check"),
         );
         section.text("  ", text);
     }
     section
-}
-
-/// A confidence, with enough digits to distinguish it from 100 %.
-fn percent_of_confidence(confidence: f64) -> String {
-    level((confidence * 1e4).floor() / 1e4)
 }
 
 /// A limit in three decimals: 0.98 of a threshold at 2 % is exact.

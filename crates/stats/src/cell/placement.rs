@@ -53,7 +53,7 @@ impl ReceiveWork {
                 let here = move |reading: &&Reading| {
                     reading.metric == metric
                         && reading.scope.is_on_host_of(role)
-                        && sound(reading.value)
+                        && (0.0..=f64::MAX).contains(&reading.value)
                 };
                 let all = trial.readings.iter().filter(here);
                 all.filter_map(|reading| Some((reading.scope.cpu()?, reading.value)))
@@ -117,10 +117,6 @@ const ENDS: [(&str, &str); 2] = [("sender", "sender-softirq"), ("receiver", "sof
 fn pairs<T: Copy>(all: &[T]) -> impl Iterator<Item = (T, T)> {
     let rest = |(at, one): (usize, &T)| all[at + 1..].iter().map(|other| (*one, *other)).collect();
     all.iter().enumerate().flat_map(move |pair| -> Vec<(T, T)> { rest(pair) })
-}
-
-fn sound(value: f64) -> bool {
-    value.is_finite() && value >= 0.0
 }
 
 /// Parts of a cell's work that were put in each other's way, each in words: on one CPU,
