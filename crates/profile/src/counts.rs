@@ -1,6 +1,7 @@
 //! Counters without functions: what `perf stat` and `perf trace -s` print, and two of them side
 //! by side.
 
+use indexmap::IndexSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -79,13 +80,8 @@ pub struct ComparedRow {
 /// Lays two tables side by side. Rows of one group and name add up: the threads of a name. With
 /// `work`, units that were done on both sides, there is each counter per unit, too.
 pub fn compare(tables: [&Counts; 2], work: Option<[f64; 2]>) -> Compared {
-    let mut keys: Vec<[&str; 3]> = Vec::new();
-    for row in tables.iter().flat_map(|table| &table.rows) {
-        let key = row.key();
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
+    let keys: IndexSet<[&str; 3]> =
+        tables.iter().flat_map(|table| &table.rows).map(Count::key).collect();
     let mut rows = Vec::new();
     for key in &keys {
         rows.push(row(*key, tables.map(|table| table.sum(*key)), false));

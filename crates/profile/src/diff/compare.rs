@@ -9,9 +9,6 @@ use bytepath_math::Moments;
 use bytepath_record::Fault;
 use hashbrown::HashSet;
 
-/// Confidence of the intervals.
-pub const CONFIDENCE: f64 = 0.95;
-
 pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<Diff, Fault> {
     let sides = [Side::of("without", without)?, Side::of("with", with)?];
     let per = options.per.unwrap_or_else(|| amount::natural([&sides[0], &sides[1]]));
@@ -79,7 +76,7 @@ impl Scaling {
         let [without, with] = [0, 1].map(|side| amounts[side].sum() * self.sums[side]);
         let half_width = self.means.and_then(|profiles| {
             let [without, with] = [0, 1].map(|side| amounts[side].among(profiles[side]));
-            Change::between(without, with, CONFIDENCE).half_width
+            Change::between(without, with).half_width
         });
         Pair { half_width, ..Pair::new(without, with) }
     }

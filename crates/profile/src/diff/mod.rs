@@ -14,6 +14,6 @@ mod tests;
 mod types;
 
 pub use amount::{Per, Side};
-pub use compare::{CONFIDENCE, diff};
+pub use compare::diff;
 pub use places::{Placed, RankingLine, places};
 pub use types::{Diff, GroupBy, LeftOut, Measure, Options, Pair, Presence, Row};

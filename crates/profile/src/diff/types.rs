@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How two profiles are compared.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options<'a> {
     /// What of a function counts.
     pub measure: Measure,
@@ -22,19 +22,6 @@ pub struct Options<'a> {
     pub foreign: bool,
     /// Which subsystem a function belongs to.
     pub rules: &'a Rules,
-}
-
-impl Default for Options<'_> {
-    fn default() -> Self {
-        Options {
-            measure: Measure::SelfOnly,
-            per: None,
-            by: GroupBy::None,
-            idle: false,
-            foreign: false,
-            rules: Rules::built_in(),
-        }
-    }
 }
 
 /// What of a function counts.

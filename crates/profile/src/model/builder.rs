@@ -56,8 +56,8 @@ impl Builder {
     }
 
     /// A function that was given an id here.
-    pub fn function(&self, frame: FrameId) -> Option<&Frame> {
-        self.profile.frames.get(frame.0 as usize)
+    pub fn function(&self, frame: FrameId) -> &Frame {
+        self.profile.frame(frame)
     }
 
     /// Name of a thread that was given an id here; empty for any other.
@@ -247,7 +247,7 @@ mod tests {
             let id = builder.frame_of(other);
             assert_ne!(id, f, "{other:?}");
             assert_eq!(builder.frame_of(other), id);
-            assert_eq!(builder.function(id).map(Frame::borrowed), Some(other));
+            assert_eq!(builder.function(id).borrowed(), other);
         }
     }
 

@@ -118,15 +118,10 @@ impl Verdict {
 
     /// Whether the word means better than the baseline, or worse; `None` if neither.
     pub fn better(&self) -> Option<bool> {
+        use Verdict::*;
         match self {
-            Verdict::Faster
-            | Verdict::LessCpu
-            | Verdict::FewerInstructions
-            | Verdict::LowerLatency => Some(true),
-            Verdict::Slower
-            | Verdict::MoreCpu
-            | Verdict::MoreInstructions
-            | Verdict::HigherLatency => Some(false),
+            Faster | LessCpu | FewerInstructions | LowerLatency => Some(true),
+            Slower | MoreCpu | MoreInstructions | HigherLatency => Some(false),
             _ => None,
         }
     }
