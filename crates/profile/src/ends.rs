@@ -45,10 +45,8 @@ pub struct EndPart {
 impl Ends {
     /// Of the cells, the baseline first, per unit of work. What no end was known of is in none.
     pub fn of(all: &[Trials], rules: &Rules, unit: WorkUnit) -> Result<Ends, Fault> {
-        let mut ends = Ends::default();
-        for trials in all {
-            ends.cells.push(CellEnds::of(trials, rules, unit)?);
-        }
+        let cells = all.iter().map(|trials| CellEnds::of(trials, rules, unit));
+        let mut ends = Ends { cells: cells.collect::<Result<_, _>>()?, steps: Vec::new() };
         let Some((baseline, others)) = all.split_first() else { return Ok(ends) };
         for other in others {
             let [sender, receiver] =

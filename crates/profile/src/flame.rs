@@ -74,7 +74,7 @@ pub struct Flames {
     unit: String,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Node {
     name: u32,
     kernel: bool,
@@ -88,9 +88,8 @@ struct Node {
 impl Flames {
     /// No stack yet; amounts are in this unit.
     pub fn new(unit: &str) -> Flames {
-        let root = Node { name: 0, kernel: false, parent: 0, own: [0.0; 2], all: [0.0; 2] };
         Flames {
-            nodes: vec![root],
+            nodes: vec![Node::default()],
             children: HashMap::new(),
             names: [String::new()].into(),
             unit: unit.to_owned(),
@@ -138,7 +137,7 @@ impl Flames {
         let next = self.nodes.len();
         let at = *self.children.entry((parent, name)).or_insert(next);
         if at == next {
-            self.nodes.push(Node { name, kernel, parent, own: [0.0; 2], all: [0.0; 2] });
+            self.nodes.push(Node { name, kernel, parent, ..Node::default() });
         }
         at
     }
@@ -158,7 +157,7 @@ impl Flames {
         order.sort_by(|a, b| self.nodes[*b].all[side].total_cmp(&self.nodes[*a].all[side]));
         order.retain(|node| self.nodes[*node].all[side] >= total / 1000.0);
         // Of boxes as wide as the first that has no room any more, none is drawn:
-        // which of them would stay says nothing.
+        // which of them would stay is arbitrary.
         if let Some(first) = order.get(most) {
             let bound = self.nodes[*first].all[side];
             order.retain(|node| self.nodes[*node].all[side] > bound);

@@ -28,7 +28,7 @@ pub struct Trials<'a> {
     pub cell: &'a str,
     /// One profile a trial, each with the bytes that were delivered.
     pub profiles: &'a [Profile],
-    /// What the CPU meter said in each of these trials, in the unit that the steps are
+    /// What the CPU meter measured in each of these trials, in the unit that the steps are
     /// requested in; empty unless it is known of all.
     pub metered: &'a [f64],
 }

@@ -139,7 +139,7 @@ pub struct Diff {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
     pub rows: usize,
-    /// Their amounts together. Of [`Measure::Total`] this says little, for one
+    /// Their amounts together. Of [`Measure::Total`] this means little, for one
     /// function's total holds that of another.
     #[serde(flatten)]
     pub amount: Pair,

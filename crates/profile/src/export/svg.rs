@@ -17,7 +17,7 @@ pub(super) static FORMAT: Exporter = Exporter {
 
 fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let stacks = fold(profile);
-    // The picture counts in whole numbers; what it says is in the profile's.
+    // The picture counts in whole numbers; its labels are in the unit of the profile.
     let largest = stacks.iter().map(|(_, weight)| weight.abs()).fold(0.0, f64::max);
     let whole = stacks.iter().all(|(_, weight)| weight.fract() == 0.0);
     let scale = if whole && largest >= 1.0 || largest == 0.0 { 1.0 } else { FINE / largest };

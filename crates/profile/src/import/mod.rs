@@ -32,7 +32,7 @@ use format::{BUFFER, plain};
 use lines::unreadable;
 use std::io::{BufRead, BufReader, Read};
 
-/// Every format, the most telling beginnings first.
+/// Every format, the most distinctive beginnings first.
 pub static CATALOG: &[&Importer] = &[
     &perf_data::FORMAT,
     &pprof::FORMAT,

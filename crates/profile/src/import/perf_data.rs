@@ -77,13 +77,13 @@ fn pass(
     event: Option<usize>,
 ) -> Result<Reader, String> {
     let cursor = Cursor::new(bytes);
-    let said = |e: linux_perf_data::Error| format!("is not perf.data: {e}");
+    let wrong = |e: linux_perf_data::Error| format!("is not perf.data: {e}");
     let PerfFileReader { mut perf_file, mut record_iter } = match shape {
-        guard::Shape::File => PerfFileReader::parse_file(cursor).map_err(said)?,
-        guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(said)?,
+        guard::Shape::File => PerfFileReader::parse_file(cursor).map_err(wrong)?,
+        guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(wrong)?,
     };
     let mut reader = Reader::new(title, times, &perf_file, event.unwrap_or(0));
-    while let Some(record) = record_iter.next_record(&mut perf_file).map_err(said)? {
+    while let Some(record) = record_iter.next_record(&mut perf_file).map_err(wrong)? {
         if let PerfFileRecord::EventRecord { attr_index, record } = record {
             reader.record(attr_index, &record)?;
         }
@@ -118,7 +118,7 @@ struct Fields {
     chain: Vec<u64>,
 }
 
-/// Entries of a call chain from here on say on which side those after them are.
+/// Entries of a call chain from here on show on which side those after them are.
 const CONTEXT: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;

@@ -1,6 +1,6 @@
 //! What `perf report --stdio` prints: a table of functions with their shares.
 //! Its columns are under a ruler of dots (`tools/perf/ui/stdio/hist.c`), so
-//! they are read by place; their headings say what they are, in any order. Where a mail has
+//! they are read by place; their headings name them, in any order. Where a mail has
 //! collapsed the columns, [`super::mail`] reads the rows.
 //!
 //! ```text
@@ -181,8 +181,8 @@ impl Reader {
 
     fn comment(&mut self, line: &[u8]) -> Result<(), String> {
         let text = String::from_utf8_lossy(line);
-        let said = text.trim_start_matches(['#', ' ']);
-        if let Some(rest) = said.strip_prefix("Samples:") {
+        let comment = text.trim_start_matches(['#', ' ']);
+        if let Some(rest) = comment.strip_prefix("Samples:") {
             let (count, event) = rest.split_once("of event").unwrap_or((rest, ""));
             let event = self::event(event)?;
             if self.samples.is_some() || !self.rows.is_empty() {
@@ -200,15 +200,15 @@ impl Reader {
             self.builder.header().event = event;
         } else if self.more {
             return Ok(());
-        } else if let Some(rest) = said.strip_prefix("Event count (approx.):") {
+        } else if let Some(rest) = comment.strip_prefix("Event count (approx.):") {
             let total = whole(rest.trim());
             self.total = Some(total.ok_or_else(|| format!("{} has no event count", quote(line)))?);
-        } else if let Some(rest) = said.strip_prefix("Total Lost Samples:") {
+        } else if let Some(rest) = comment.strip_prefix("Total Lost Samples:") {
             self.builder.header().lost = digits(rest.trim().as_bytes()).unwrap_or(0);
         } else if let (true, Some(places)) = (self.columns.is_empty(), ruler(line)) {
             self.columns = self.headed(&places)?;
         } else {
-            conventions::header_line(said, self.builder.header());
+            conventions::header_line(comment, self.builder.header());
         }
         self.heading = line.to_vec();
         Ok(())

@@ -1,5 +1,5 @@
 //! Rows of `perf report` and `perf top` by tokens, where nothing is left of their columns:
-//! `5.97% vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading says which columns there are;
+//! `5.97% vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading names the columns;
 //! without one the rows themselves have to.
 
 use super::number::{decimal, whole};
@@ -59,8 +59,8 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<LineItem>, St
             let (body, next) = body.split_at(end.unwrap_or(body.len()));
             // The mark that opens or closes a callee precedes the next share.
             let body = body.strip_suffix(&["+"]).or(body.strip_suffix(&["-"])).unwrap_or(body);
-            let said = rest.get(..shares.len() + body.len()).unwrap_or_default().join(" ");
-            let wrong = |what: String| format!("{} {what}", quote(&said));
+            let whole_row = rest.get(..shares.len() + body.len()).unwrap_or_default().join(" ");
+            let wrong = |what: String| format!("{} {what}", quote(&whole_row));
             rest = next;
             match row(shares, body, layout).map_err(wrong)? {
                 Some(row) => found.push(LineItem::Row(row)),
@@ -83,7 +83,7 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<LineItem>, St
     Ok(found)
 }
 
-/// A row of these shares, or none if nothing says where its function begins.
+/// A row of these shares, or none if nothing shows where its function begins.
 fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, String> {
     let Some(mark) = body.iter().position(|token| MARKS.contains(token)) else {
         let whole = !layout.0.is_empty() && !layout.0.contains(&Column::Symbol);
@@ -106,8 +106,8 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
     }
     let (first, more) = name.split_first().ok_or("has no function")?;
     let signs = if body.get(mark) == Some(&"[.]") { "(<:[~" } else { "<:" };
-    let spoken = |c: char| c.is_control() || "'\"`;!?".contains(c);
-    if more.is_empty() && first.contains(spoken) && !first.contains("::") {
+    let is_prose = |c: char| c.is_control() || "'\"`;!?".contains(c);
+    if more.is_empty() && first.contains(is_prose) && !first.contains("::") {
         return Err(format!("ends in {}, which is not a function name", quote(first)));
     }
     // Names of C++ and Rust have blanks, but none without one of these signs.

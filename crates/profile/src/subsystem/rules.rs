@@ -54,7 +54,7 @@ impl Rules {
         Ok(Rules { layers })
     }
 
-    /// What the rules say of a function; `None` if no rule fits. Functions of
+    /// The class of a function; `None` if no rule fits. Functions of
     /// user space are in no subsystem of the kernel.
     pub fn class(&self, frame: &Frame) -> Option<Class> {
         if frame.kind == FrameKind::User {

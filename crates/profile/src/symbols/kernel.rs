@@ -37,7 +37,7 @@ impl KernelSymbols {
     /// Reads the text of `/proc/kallsyms`: `ADDRESS TYPE NAME [MODULE]` a line.
     /// Other lines are skipped. Addresses that are all zero, as
     /// they are for users from whom `kernel.kptr_restrict` hides them, give no
-    /// symbols, and [`hidden`](KernelSymbols::hidden) says so.
+    /// symbols, and [`hidden`](KernelSymbols::hidden) reports that.
     pub fn parse(text: String) -> KernelSymbols {
         // Places are 32 bits wide; no kernel's table is nearly that long.
         let end = text.len().min(u32::MAX as usize);

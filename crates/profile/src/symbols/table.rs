@@ -1,5 +1,5 @@
 //! The symbols of a program that anyone may have written, and no more than those. Nothing is
-//! unpacked or demangled, no other file is looked for, and whatever the file says, the time that it
+//! unpacked or demangled, no other file is looked for, and whatever the file contains, the time that it
 //! takes grows with its size alone.
 
 use super::names::build_id;
@@ -110,7 +110,7 @@ fn functions<'data>(
 mod tests {
     use super::*;
 
-    /// Each of its 60,000 program headers says that all of the file is notes.
+    /// Each of its 60,000 program headers states that all of the file is notes.
     #[test]
     fn headers_that_repeat_the_file_take_no_more_time() {
         const HEADERS: u16 = 60_000;

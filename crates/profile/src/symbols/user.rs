@@ -157,7 +157,7 @@ impl UserSymbols {
                 };
                 functions.into_iter().map(frame).collect()
             }
-            // An address of one run says nothing in another; the offset does.
+            // An address of one run has no meaning in another; the offset has.
             None => vec![Frame {
                 build_id: file.build_id.clone(),
                 ..unnamed(offset, &module, FrameKind::User)

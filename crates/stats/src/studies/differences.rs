@@ -25,7 +25,7 @@ pub struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
-    /// Another machine: its numbers say nothing of what changed in software.
+    /// Another machine: its numbers do not show what changed in software.
     Machine,
     /// The same machine in another state: it may be the cause, or the subject.
     State,
