@@ -13,7 +13,7 @@ pub fn check(data: &[u8]) {
     let counter = choice.checked_sub(profiles.len()).and_then(|at| counters.get(at));
     let read = match (profiles.get(choice), counter) {
         (Some(importer), _) => {
-            importer.read("fuzz", import::Times::Kept, &mut rest).map(Content::Profile)
+            (importer.read)("fuzz", import::Times::Kept, &mut rest).map(Content::Profile)
         }
         (_, Some(importer)) => (importer.read)("fuzz", None, &mut rest).map(Content::Counts),
         (None, None) => import::open("fuzz", ReadOptions::default(), &mut rest),

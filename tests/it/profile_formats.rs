@@ -457,10 +457,8 @@ fn a_compressed_perf_data_is_refused_with_the_way_out() {
     assert!(error.remedy.unwrap().contains("perf script"));
     for cut in [3, 12, 60, 300, 5000, 11_000] {
         let cut = &bytes("chains.perf.data")[..cut];
-        let error = import::find("perf.data")
-            .unwrap()
-            .read("p", import::Times::Kept, &mut &cut[..])
-            .unwrap_err();
+        let importer = import::find("perf.data").unwrap();
+        let error = (importer.read)("p", import::Times::Kept, &mut &cut[..]).unwrap_err();
         assert!(error.message.starts_with("p: "), "{error}");
     }
 }

@@ -260,7 +260,7 @@ fn a_profile_knows_the_kernel_s_threads() {
 fn read(file: &Path) -> Profile {
     let name = file.display().to_string();
     let mut file = BufReader::new(File::open(file).unwrap());
-    PPROF.read(&name, Times::Kept, &mut file).unwrap()
+    (PPROF.read)(&name, Times::Kept, &mut file).unwrap()
 }
 
 /// Stops a study after this many profiles.

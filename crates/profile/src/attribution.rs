@@ -54,7 +54,9 @@ pub fn owner<'a>(
     if let Some(owner @ (Owner::Ksoftirqd | Owner::Napi)) = named {
         return owner;
     }
-    if functions.any(is_softirq) {
+    // The compiler splits functions: do_softirq.part.0.
+    let plain = |function: &'a str| function.split('.').next().unwrap_or(function);
+    if functions.any(|function| SOFTIRQ.contains(&plain(function))) {
         return Owner::Softirq(role_of_softirq(stream, cpu));
     }
     if let Some(owner) = named {
@@ -79,12 +81,6 @@ pub fn owner<'a>(
 /// What a kernel thread does, as far as its name alone shows.
 pub fn kernel_thread(name: &str) -> Option<Owner> {
     KERNEL_THREADS.iter().find(|(start, _)| name.starts_with(start)).map(|(_, owner)| *owner)
-}
-
-fn is_softirq(function: &str) -> bool {
-    // The compiler splits functions: do_softirq.part.0.
-    let plain = function.split('.').next().unwrap_or(function);
-    SOFTIRQ.contains(&plain)
 }
 
 fn role_of_softirq(stream: &Stream, cpu: Option<u32>) -> Option<Role> {

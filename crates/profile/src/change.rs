@@ -4,6 +4,9 @@ use bytepath_math::{Moments, StandardError, tails, welch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Confidence of all intervals.
+pub const CONFIDENCE: f64 = 0.95;
+
 /// A difference, after - before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
@@ -20,7 +23,7 @@ impl Change {
     /// The difference of two groups of trials. Trials are independent of each other
     /// and each group has its own variance, so the interval is Welch's (B. L. Welch,
     /// Biometrika 34, 1947).
-    pub fn between(before: Moments, after: Moments, confidence: f64) -> Change {
+    pub fn between(before: Moments, after: Moments) -> Change {
         let errors = before.error().zip(after.error());
         let error = errors.map(|(a, b)| welch(&[a, b]));
         let mean = after.mean() - before.mean();
@@ -29,7 +32,7 @@ impl Change {
             0.0 => f64::from(u8::from(mean == 0.0)),
             size => tails(mean / size, error.freedom),
         };
-        let half_width = error.and_then(|error| error.half_width(confidence));
+        let half_width = error.and_then(|error| error.half_width(CONFIDENCE));
         Change { mean, half_width, p: error.map(p) }
     }
 
@@ -55,9 +58,9 @@ mod tests {
 
     #[test]
     fn intervals_of_one_trial_and_of_equal_trials() {
-        let one = Change::between(values(&[1.0]), values(&[3.0, 4.0]), 0.95);
+        let one = Change::between(values(&[1.0]), values(&[3.0, 4.0]));
         assert_eq!((one.mean, one.half_width, one.resolved()), (2.5, None, false));
-        let equal = Change::between(values(&[1.0, 1.0]), values(&[3.0, 3.0]), 0.95);
+        let equal = Change::between(values(&[1.0, 1.0]), values(&[3.0, 3.0]));
         assert_eq!((equal.half_width, equal.p, equal.resolved()), (Some(0.0), Some(0.0), true));
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn owner(comm: &str, pid: Option<u32>) -> Owner {
     }
 }
 
-/// Takes down where a profile is from, as the comments say that `perf script` and
+/// Notes where a profile is from, by the comments that `perf script` and
 /// `perf report` print with `--header`.
 pub(crate) fn header_line(text: &str, header: &mut Header) {
     let Some((key, value)) = text.trim_start_matches(['#', ' ']).split_once(" : ") else { return };

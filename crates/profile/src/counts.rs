@@ -1,6 +1,7 @@
 //! Counters without functions: what `perf stat` and `perf trace -s` print, and two of them side
 //! by side.
 
+use indexmap::IndexSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -79,21 +80,16 @@ pub struct ComparedRow {
 /// Lays two tables side by side. Rows of one group and name add up: the threads of a name. With
 /// `work`, units that were done on both sides, there is each counter per unit, too.
 pub fn compare(tables: [&Counts; 2], work: Option<[f64; 2]>) -> Compared {
-    let mut keys: Vec<[&str; 3]> = Vec::new();
-    for row in tables.iter().flat_map(|table| &table.rows) {
-        let key = row.key();
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
+    let keys: IndexSet<[&str; 3]> =
+        tables.iter().flat_map(|table| &table.rows).map(Count::key).collect();
     let mut rows = Vec::new();
     for key in &keys {
         rows.push(row(*key, tables.map(|table| table.sum(*key)), false));
     }
-    for Derived { name, unit, of, .. } in DERIVED {
-        let values = tables.map(of);
+    for derived in DERIVED {
+        let values = tables.map(|table| derived.of(table));
         if values.iter().any(Option::is_some) {
-            rows.push(row(["", name, unit], values, true));
+            rows.push(row(["", derived.name, derived.unit], values, true));
         }
     }
     if let Some(work) = work {
@@ -139,23 +135,25 @@ impl Counts {
         rows.map(|row| row.value).sum()
     }
 
-    /// The value of the first of these names that is there.
-    fn value(&self, names: &[&str]) -> Option<f64> {
-        names.iter().find_map(|name| {
+    /// The value of an event, by its own name or its other one.
+    fn value(&self, event: &str) -> Option<f64> {
+        let other = OTHER_NAMES.iter().find(|(name, _)| *name == event).map(|(_, other)| *other);
+        std::iter::once(event).chain(other).find_map(|name| {
             // `cycles:u`: a counter of one side only is the same counter.
             let row = self.rows.iter().find(|row| row.name.split(':').next() == Some(name));
             row.and_then(|row| row.value)
         })
     }
-
-    fn ratio(&self, of: &[&str], by: &[&str], scale: f64) -> Option<f64> {
-        Some(self.value(of)? / self.value(by)? * scale).filter(|ratio| ratio.is_finite())
-    }
 }
 
-const CYCLES: &[&str] = &["cycles", "cpu-cycles"];
-const BRANCHES: &[&str] = &["branches", "branch-instructions"];
-const CLOCK: &[&str] = &["task-clock", "cpu-clock"];
+/// Other names that perf has for events.
+const OTHER_NAMES: [(&str, &str); 5] = [
+    ("task-clock", "cpu-clock"),
+    ("cycles", "cpu-cycles"),
+    ("branches", "branch-instructions"),
+    ("context-switches", "cs"),
+    ("cpu-migrations", "migrations"),
+];
 
 /// A figure that follows from counters.
 #[derive(Clone, Copy, Debug)]
@@ -165,43 +163,40 @@ pub struct Derived {
     pub name: &'static str,
     /// Its unit; may be empty.
     pub unit: &'static str,
-    /// How it follows from a table, whose clocks are in ms; `None` if something it takes was
-    /// not counted.
-    pub of: fn(&Counts) -> Option<f64>,
+    /// What the event is divided by.
+    by: &'static str,
+    scale: f64,
+}
+
+impl Derived {
+    /// Its value by a table whose clocks are in ms; `None` if a counter of it is missing.
+    pub fn of(&self, table: &Counts) -> Option<f64> {
+        let ratio = table.value(self.event)? / table.value(self.by)? * self.scale;
+        Some(ratio).filter(|ratio| ratio.is_finite())
+    }
 }
 
 /// Everything that follows from counters.
 pub const DERIVED: [Derived; 9] = [
-    derived("task-clock", "CPUs used", "", |t| t.ratio(CLOCK, &[ELAPSED], 1e-3)),
-    derived("cycles", "clock rate", "GHz", |t| t.ratio(CYCLES, CLOCK, 1e-6)),
-    derived("instructions", "instructions per cycle", "", |t| {
-        t.ratio(&["instructions"], CYCLES, 1.0)
-    }),
-    derived("branch-misses", "branch-miss rate", "%", |t| {
-        t.ratio(&["branch-misses"], BRANCHES, 100.0)
-    }),
-    derived("branches", "branches", "M/s", |t| t.ratio(BRANCHES, CLOCK, 1e-3)),
-    derived("stalled-cycles-frontend", "front end idle", "% of cycles", |t| {
-        t.ratio(&["stalled-cycles-frontend"], CYCLES, 100.0)
-    }),
-    derived("stalled-cycles-backend", "back end idle", "% of cycles", |t| {
-        t.ratio(&["stalled-cycles-backend"], CYCLES, 100.0)
-    }),
-    derived("context-switches", "context switches", "/s", |t| {
-        t.ratio(&["context-switches", "cs"], CLOCK, 1e3)
-    }),
-    derived("cpu-migrations", "CPU migrations", "/s", |t| {
-        t.ratio(&["cpu-migrations", "migrations"], CLOCK, 1e3)
-    }),
+    derived("task-clock", "CPUs used", "", ELAPSED, 1e-3),
+    derived("cycles", "clock rate", "GHz", "task-clock", 1e-6),
+    derived("instructions", "instructions per cycle", "", "cycles", 1.0),
+    derived("branch-misses", "branch-miss rate", "%", "branches", 100.0),
+    derived("branches", "branches", "M/s", "task-clock", 1e-3),
+    derived("stalled-cycles-frontend", "front end idle", "% of cycles", "cycles", 100.0),
+    derived("stalled-cycles-backend", "back end idle", "% of cycles", "cycles", 100.0),
+    derived("context-switches", "context switches", "/s", "task-clock", 1e3),
+    derived("cpu-migrations", "CPU migrations", "/s", "task-clock", 1e3),
 ];
 
 const fn derived(
     event: &'static str,
     name: &'static str,
     unit: &'static str,
-    of: fn(&Counts) -> Option<f64>,
+    by: &'static str,
+    scale: f64,
 ) -> Derived {
-    Derived { event, name, unit, of }
+    Derived { event, name, unit, by, scale }
 }
 
 #[cfg(test)]

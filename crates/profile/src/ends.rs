@@ -2,7 +2,6 @@
 //! kernel threads that work for them.
 
 use super::WorkUnit;
-use super::diff::CONFIDENCE;
 use super::subsystem::{Rules, Subsystem};
 use super::waterfall::{Cost, Costs, Metered, Trials, Waterfall, waterfall};
 use bytepath_record::{Fault, Role};
@@ -46,14 +45,12 @@ pub struct EndPart {
 impl Ends {
     /// Of the cells, the baseline first, per unit of work. What no end was known of is in none.
     pub fn of(all: &[Trials], rules: &Rules, unit: WorkUnit) -> Result<Ends, Fault> {
-        let mut ends = Ends::default();
-        for trials in all {
-            ends.cells.push(CellEnds::of(trials, rules, unit)?);
-        }
+        let cells = all.iter().map(|trials| CellEnds::of(trials, rules, unit));
+        let mut ends = Ends { cells: cells.collect::<Result<_, _>>()?, steps: Vec::new() };
         let Some((baseline, others)) = all.split_first() else { return Ok(ends) };
         for other in others {
-            let [sender, receiver] = Role::ALL
-                .map(|role| waterfall(baseline, other, rules, (unit, Some(role)), CONFIDENCE));
+            let [sender, receiver] =
+                Role::ALL.map(|role| waterfall(baseline, other, rules, (unit, Some(role))));
             ends.steps.push([sender?, receiver?]);
         }
         Ok(ends)
@@ -73,9 +70,9 @@ impl CellEnds {
             .iter()
             .map(|subsystem| EndPart {
                 subsystem: *subsystem,
-                amounts: [0, 1].map(|end: usize| {
-                    let of = costs[end].trials.iter().map(|cost| cost.by.get(subsystem));
-                    Metered::of(of.map(|part| part.copied().unwrap_or(0.0)), CONFIDENCE)
+                amounts: costs.each_ref().map(|costs| {
+                    let of = costs.trials.iter().map(|cost| cost.by.get(subsystem));
+                    Metered::of(of.map(|part| part.copied().unwrap_or(0.0)))
                 }),
             })
             .filter(|part| part.amounts.iter().any(|amount| amount.mean > 0.0))
@@ -86,11 +83,9 @@ impl CellEnds {
             cell: trials.cell.to_owned(),
             unit: costs[0].unit.clone(),
             trials: trials.profiles.len(),
-            total: [0, 1].map(|end: usize| {
-                Metered::of(costs[end].trials.iter().map(Cost::total), CONFIDENCE)
-            }),
+            total: costs.each_ref().map(|costs| Metered::of(costs.trials.iter().map(Cost::total))),
             parts,
-            functions: [0, 1].map(|end: usize| functions(&costs[end])),
+            functions: costs.each_ref().map(functions),
         })
     }
 }

@@ -3,7 +3,7 @@
 //! rendered in any format.
 
 use super::WorkUnit;
-use super::diff::{self, CONFIDENCE, LeftOut, Options, Pair, Per, RankingLine, Row};
+use super::diff::{self, Diff, LeftOut, Options, Pair, Per, RankingLine, Row};
 use super::ends::Ends;
 use super::flame::{BOXES, Chart, flames};
 use super::subsystem::{Classes, Coverage, Rules};
@@ -98,7 +98,7 @@ pub fn explain(
     let all: Vec<Trials> = std::iter::once(*baseline).chain(others.iter().copied()).collect();
     let (symptoms, coverage) = symptoms(&all, rules);
     for (i, other) in others.iter().enumerate() {
-        explanation.waterfalls.push(waterfall(baseline, other, rules, (unit, None), CONFIDENCE)?);
+        explanation.waterfalls.push(waterfall(baseline, other, rules, (unit, None))?);
         let mut found = diff::diff(baseline.profiles, other.profiles, &options)?;
         let flames = flames(baseline.profiles, other.profiles, &found, rules);
         // The baseline's own comes once.
@@ -106,15 +106,9 @@ pub fn explain(
         explanation.charts.extend(charts.skip(usize::from(i > 0)));
         let places = diff::places(&found.rows, RANKED);
         found.keep(Some(RANKED), 0.0);
-        explanation.ranked.push(Ranked {
-            without: baseline.cell.to_owned(),
-            with: other.cell.to_owned(),
-            unit: found.unit,
-            total: found.total,
-            rows: found.rows,
-            left_out: found.left_out,
-            places,
-        });
+        let [without, with] = [baseline.cell, other.cell].map(str::to_owned);
+        let Diff { unit, total, rows, left_out, .. } = found;
+        explanation.ranked.push(Ranked { without, with, unit, total, rows, left_out, places });
     }
     explanation.charts.retain(|chart| !chart.boxes.is_empty());
     explanation.classified = coverage.share();

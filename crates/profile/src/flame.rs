@@ -6,6 +6,7 @@
 
 use super::diff::Diff;
 use super::subsystem::{Classes, Rules, is_idle};
+use super::text::intern;
 use super::{FrameKind, Owner, Profile, Sample, StackId, Weight, normalise};
 use bytepath_record::steers;
 use hashbrown::{HashMap, HashSet};
@@ -73,7 +74,7 @@ pub struct Flames {
     unit: String,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Node {
     name: u32,
     kernel: bool,
@@ -87,9 +88,8 @@ struct Node {
 impl Flames {
     /// No stack yet; amounts are in this unit.
     pub fn new(unit: &str) -> Flames {
-        let root = Node { name: 0, kernel: false, parent: 0, own: [0.0; 2], all: [0.0; 2] };
         Flames {
-            nodes: vec![root],
+            nodes: vec![Node::default()],
             children: HashMap::new(),
             names: [String::new()].into(),
             unit: unit.to_owned(),
@@ -100,14 +100,15 @@ impl Flames {
     /// without, 1 with), each weight multiplied by `scale`.
     pub fn add(&mut self, side: usize, profile: &Profile, scale: f64, rules: &Rules) {
         let classes = Classes::of(profile, rules);
+        let mut name = |name: &str| intern(&mut self.names, name) as u32;
         let names: Vec<u32> =
-            profile.frames().iter().map(|f| self.name(&label(&normalise::of_frame(f)))).collect();
+            profile.frames().iter().map(|f| name(&label(&normalise::of_frame(f)))).collect();
         let mut stacks: HashMap<(u32, u32), f64> = HashMap::new();
         for sample in profile.samples() {
             if sample.owner == Owner::Foreign || is_idle(profile, &classes, sample) {
                 continue;
             }
-            let root = root(profile, sample).map_or(0, |root| self.name(&root));
+            let root = root(profile, sample).map_or(0, |root| name(&root));
             *stacks.entry((root, sample.stack.0)).or_default() += sample.weight * scale;
         }
         let mut stacks: Vec<_> = stacks.into_iter().collect();
@@ -128,11 +129,6 @@ impl Flames {
         }
     }
 
-    fn name(&mut self, name: &str) -> u32 {
-        let known = self.names.get_index_of(name);
-        known.unwrap_or_else(|| self.names.insert_full(name.to_owned()).0) as u32
-    }
-
     fn named(&self, node: &Node) -> &str {
         &self.names[node.name as usize]
     }
@@ -141,7 +137,7 @@ impl Flames {
         let next = self.nodes.len();
         let at = *self.children.entry((parent, name)).or_insert(next);
         if at == next {
-            self.nodes.push(Node { name, kernel, parent, own: [0.0; 2], all: [0.0; 2] });
+            self.nodes.push(Node { name, kernel, parent, ..Node::default() });
         }
         at
     }
@@ -161,7 +157,7 @@ impl Flames {
         order.sort_by(|a, b| self.nodes[*b].all[side].total_cmp(&self.nodes[*a].all[side]));
         order.retain(|node| self.nodes[*node].all[side] >= total / 1000.0);
         // Of boxes as wide as the first that has no room any more, none is drawn:
-        // which of them would stay says nothing.
+        // which of them would stay is arbitrary.
         if let Some(first) = order.get(most) {
             let bound = self.nodes[*first].all[side];
             order.retain(|node| self.nodes[*node].all[side] > bound);

@@ -49,6 +49,7 @@ pub fn functions(profile: &Profile) -> Vec<Function<'_>> {
 /// What a record keeps of a profile: all of its functions, without stacks.
 pub fn summarise(profile: &Profile, rules: &Rules) -> ProfileSummary {
     let header = &profile.header;
+    let named = |(owner, weight): (&Owner, &f64)| (owner.name().to_owned(), *weight);
     let record = |function: Function| {
         let Frame { function: name, module, kind, inlined, .. } = function.frame;
         ProfiledFunction {
@@ -66,11 +67,7 @@ pub fn summarise(profile: &Profile, rules: &Rules) -> ProfileSummary {
             },
             own: function.own,
             total: function.total,
-            owners: function
-                .owners
-                .iter()
-                .map(|(owner, weight)| (owner.name().to_owned(), *weight))
-                .collect(),
+            owners: function.owners.iter().map(named).collect(),
         }
     };
     ProfileSummary {

@@ -24,7 +24,4 @@ pub mod waterfall;
 pub use ends::{CellEnds, EndPart, Ends};
 pub use explanation::{Explanation, Ranked, Symptoms, explain, symptoms};
 pub use functions::{Function, functions, summarise};
-pub use model::{
-    Builder, Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread,
-    ThreadId, Track, Weight, Work, WorkUnit,
-};
+pub use model::*;

@@ -1,6 +1,7 @@
-//! Text of files as errors quote it.
+//! Bytes as text, and tables of texts.
 
 use bytepath_record::steers;
+use indexmap::IndexSet;
 
 /// A line as an error quotes it: not all of it if it is long, and nothing in it
 /// that a terminal would obey.
@@ -14,4 +15,15 @@ pub(crate) fn quote(line: impl AsRef<[u8]>) -> String {
         quoted.push_str("...");
     }
     format!("'{quoted}'")
+}
+
+/// The place of a text among others, to which it is added if it is new.
+pub(crate) fn intern(texts: &mut IndexSet<String>, text: &str) -> usize {
+    let known = texts.get_index_of(text);
+    known.unwrap_or_else(|| texts.insert_full(text.to_owned()).0)
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

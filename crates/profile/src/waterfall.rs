@@ -4,7 +4,7 @@
 //!
 //! CPU time is that of all samples but idle and foreign ones.
 
-use super::change::Change;
+use super::change::{CONFIDENCE, Change};
 use super::subsystem::{Classes, Rules, Subsystem, is_idle};
 use super::{Header, Owner, Profile, Weight, WorkUnit, normalise};
 use bytepath_math::{Moments, holm};
@@ -28,7 +28,7 @@ pub struct Trials<'a> {
     pub cell: &'a str,
     /// One profile a trial, each with the bytes that were delivered.
     pub profiles: &'a [Profile],
-    /// What the CPU meter said in each of these trials, in the unit that the steps are
+    /// What the CPU meter measured in each of these trials, in the unit that the steps are
     /// requested in; empty unless it is known of all.
     pub metered: &'a [f64],
 }
@@ -129,7 +129,6 @@ pub fn waterfall(
     after: &Trials,
     rules: &Rules,
     (unit, end): (WorkUnit, Option<Role>),
-    confidence: f64,
 ) -> Result<Waterfall, Fault> {
     let [before, after] = [before, after].map(|trials| match end {
         Some(_) => Trials { metered: &[], ..*trials },
@@ -149,7 +148,7 @@ pub fn waterfall(
         trials: trials.profiles.len(),
         sampled: costs.total(),
         metered: (costs.time && !trials.metered.is_empty())
-            .then(|| Metered::of(trials.metered.iter().copied(), confidence)),
+            .then(|| Metered::of(trials.metered.iter().copied())),
         packet: packet(trials.profiles),
     };
     let [first, last] = [bar(&before, &costs[0]), bar(&after, &costs[1])];
@@ -157,40 +156,38 @@ pub fn waterfall(
         check: first
             .metered
             .and(last.metered)
-            .map(|_| check([before.metered, after.metered], &costs, [&first, &last], confidence)),
+            .map(|_| check([before.metered, after.metered], &costs, [&first, &last])),
         before: first,
         after: last,
         unit: costs[0].unit.clone(),
-        confidence,
-        parts: parts(&costs, confidence),
-        sampled: change(&costs, confidence, Cost::total),
+        confidence: CONFIDENCE,
+        parts: parts(&costs),
+        sampled: change(&costs, Cost::total),
         notes: costs.iter().flat_map(|costs| costs.notes.iter().cloned()).collect(),
     })
 }
 
-fn change(costs: &[Costs; 2], confidence: f64, of: impl Fn(&Cost) -> f64) -> Change {
+fn change(costs: &[Costs; 2], of: impl Fn(&Cost) -> f64) -> Change {
     let values = |costs: &Costs| costs.trials.iter().map(&of).collect::<Moments>();
-    Change::between(values(&costs[0]), values(&costs[1]), confidence)
+    Change::between(values(&costs[0]), values(&costs[1]))
 }
 
 /// The step of each subsystem that takes anything, the largest first.
-fn parts(costs: &[Costs; 2], confidence: f64) -> Vec<Part> {
+fn parts(costs: &[Costs; 2]) -> Vec<Part> {
     let part = |subsystem| {
         let [before, after] = [0, 1].map(|side: usize| costs[side].mean(subsystem));
         ([before, after] != [0.0; 2]).then(|| Part {
             subsystem,
             before,
             after,
-            change: change(costs, confidence, |cost| {
-                cost.by.get(&subsystem).copied().unwrap_or(0.0)
-            }),
+            change: change(costs, |cost| cost.by.get(&subsystem).copied().unwrap_or(0.0)),
             resolved: false,
             functions: functions(costs, subsystem),
         })
     };
     let mut parts: Vec<Part> = Subsystem::ALL.iter().copied().filter_map(part).collect();
     parts.sort_by(|a, b| b.change.mean.abs().total_cmp(&a.change.mean.abs()));
-    resolve(&mut parts, confidence);
+    resolve(&mut parts);
     parts
 }
 
@@ -298,9 +295,12 @@ fn scale(header: &Header, per: WorkUnit) -> Result<f64, Fault> {
 
 /// Bytes of a packet, on average over the trials; `None` unless all record it.
 fn packet(profiles: &[Profile]) -> Option<f64> {
-    let sizes = profiles.iter().map(|profile| profile.header.work.bytes_per_packet());
-    let sizes: Vec<f64> = sizes.collect::<Option<_>>()?;
-    (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
+    let size = |profile: &Profile| {
+        let mean = profile.header.work.bytes? / profile.header.work.packets?;
+        (mean.is_finite() && mean > 0.0).then_some(mean)
+    };
+    let sum: f64 = profiles.iter().map(size).sum::<Option<f64>>()?;
+    (!profiles.is_empty()).then(|| sum / profiles.len() as f64)
 }
 
 fn cost(profile: &Profile, rules: &Rules, per: WorkUnit, end: Option<Role>) -> Result<Cost, Fault> {
@@ -346,23 +346,23 @@ fn functions(costs: &[Costs; 2], subsystem: Subsystem) -> Vec<Function> {
 }
 
 impl Metered {
-    pub(crate) fn of(values: impl Iterator<Item = f64>, confidence: f64) -> Metered {
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Metered {
         let moments: Moments = values.collect();
-        let half_width = moments.error().and_then(|error| error.half_width(confidence));
+        let half_width = moments.error().and_then(|error| error.half_width(CONFIDENCE));
         Metered { mean: moments.mean(), half_width }
     }
 }
 
 /// Says of which steps there is no doubt, all of them taken together.
-fn resolve(parts: &mut [Part], confidence: f64) {
+fn resolve(parts: &mut [Part]) {
     let ps: Vec<f64> = parts.iter().filter_map(|part| part.change.p).collect();
     let known = parts.iter_mut().filter(|part| part.change.p.is_some());
-    for (part, adjusted) in known.zip(holm(&ps, confidence)) {
-        part.resolved = adjusted.adjusted <= 1.0 - confidence;
+    for (part, adjusted) in known.zip(holm(&ps, CONFIDENCE)) {
+        part.resolved = adjusted.adjusted <= 1.0 - CONFIDENCE;
     }
 }
 
-fn check(metered: [&[f64]; 2], costs: &[Costs; 2], bars: [&Bar; 2], confidence: f64) -> Check {
+fn check(metered: [&[f64]; 2], costs: &[Costs; 2], bars: [&Bar; 2]) -> Check {
     let moments = |values: &[f64]| values.iter().copied().collect::<Moments>();
     // What the samples leave over, trial by trial.
     let rests = [0, 1].map(|side: usize| {
@@ -370,11 +370,11 @@ fn check(metered: [&[f64]; 2], costs: &[Costs; 2], bars: [&Bar; 2], confidence: 
         trials.map(|(cost, metered)| metered - cost.total()).collect::<Moments>()
     });
     let [before, after] = rests;
-    let rest = Change::between(before, after, confidence);
+    let rest = Change::between(before, after);
     let least = TOLERANCE * bars[0].cost().max(bars[1].cost());
     let tolerance = rest.half_width.unwrap_or(0.0).max(least);
     Check {
-        metered: Change::between(moments(metered[0]), moments(metered[1]), confidence),
+        metered: Change::between(moments(metered[0]), moments(metered[1])),
         rest: rest.mean,
         tolerance,
         holds: rest.mean.abs() <= tolerance,
@@ -417,7 +417,6 @@ pub(crate) mod tests {
             &Trials { cell: "b", profiles: after, metered: meters[1] },
             Rules::built_in(),
             (WorkUnit::Gib, None),
-            0.95,
         )
         .unwrap()
     }
@@ -502,7 +501,7 @@ pub(crate) mod tests {
                 Trials { cell: "a", profiles: &good, metered: &[] },
                 Trials { cell: "b", profiles, metered: &[] },
             );
-            waterfall(&first, &second, Rules::built_in(), (WorkUnit::Gib, None), 0.95)
+            waterfall(&first, &second, Rules::built_in(), (WorkUnit::Gib, None))
         };
         for (profiles, expected) in [
             (&idle[..], "how many bytes"),
@@ -515,9 +514,9 @@ pub(crate) mod tests {
         }
         // Cycles are compared with each other, but not with a meter of seconds.
         let both = Trials { cell: "a", profiles: &cycles, metered: &[1.0] };
-        let w = waterfall(&both, &both, Rules::built_in(), (WorkUnit::Gib, None), 0.95).unwrap();
+        let w = waterfall(&both, &both, Rules::built_in(), (WorkUnit::Gib, None)).unwrap();
         assert_eq!((w.check, w.before.metered, w.unit.as_str()), (None, None, "10^9 cycles/GiB"));
-        let w = waterfall(&both, &both, Rules::built_in(), (WorkUnit::Packet, None), 0.95).unwrap();
+        let w = waterfall(&both, &both, Rules::built_in(), (WorkUnit::Packet, None)).unwrap();
         // 0.1 * 2e9 events over a million packets.
         assert_eq!(w.unit, "cycles/packet");
         assert!(near(w.before.sampled, 200.0), "{}", w.before.sampled);
@@ -536,7 +535,7 @@ pub(crate) mod tests {
         let first = Trials { cell: "a", profiles: &a, metered: &[209.0, 211.0] };
         let second = Trials { cell: "b", profiles: &b, metered: &[51.0, 53.0] };
         let rules = Rules::built_in();
-        let w = waterfall(&first, &second, rules, (WorkUnit::Packet, None), 0.95).unwrap();
+        let w = waterfall(&first, &second, rules, (WorkUnit::Packet, None)).unwrap();
         assert_eq!(w.unit, "CPU-ns/packet");
         assert!(near(w.before.sampled, 200.0) && near(w.after.sampled, 50.0), "{w:?}");
         assert!(near(w.parts[0].change.mean, -150.0) && near(w.check.unwrap().rest, -8.0));
@@ -547,9 +546,9 @@ pub(crate) mod tests {
         bare.header.work.packets = None;
         let bare = [bare];
         let third = Trials { cell: "c", profiles: &bare, metered: &[] };
-        let fault = waterfall(&first, &third, rules, (WorkUnit::Packet, None), 0.95).unwrap_err();
+        let fault = waterfall(&first, &third, rules, (WorkUnit::Packet, None)).unwrap_err();
         assert!(fault.message.contains("how many packets"), "{fault}");
-        let per_gib = waterfall(&first, &third, rules, (WorkUnit::Gib, None), 0.95).unwrap();
+        let per_gib = waterfall(&first, &third, rules, (WorkUnit::Gib, None)).unwrap();
         assert_eq!(per_gib.after.packet, None);
     }
 }

@@ -39,14 +39,10 @@ mod verdict;
 pub use cell::*;
 pub use estimate::*;
 pub use metric::{BetterDirection, Metric};
-pub use offload::{
-    Benefit, BreakEven, CopyAt, CopyCell, CopyComparison, CopyRow, CopyTrial, offload,
-};
+pub use offload::*;
 pub use planning::*;
 pub use rules::{DEFAULT_MARGIN, Rules};
-pub use sizing::{
-    DONTNEED, Goal, LARGEST_RING, POLL_WEIGHT, Shortage, Sizing, Traffic, shortages, traffic,
-};
+pub use sizing::*;
 pub use studies::*;
 pub use study::*;
 pub use trial::*;

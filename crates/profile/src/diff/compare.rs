@@ -9,9 +9,6 @@ use bytepath_math::Moments;
 use bytepath_record::Fault;
 use hashbrown::HashSet;
 
-/// Confidence of the intervals.
-pub const CONFIDENCE: f64 = 0.95;
-
 pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<Diff, Fault> {
     let sides = [Side::of("without", without)?, Side::of("with", with)?];
     let per = options.per.unwrap_or_else(|| amount::natural([&sides[0], &sides[1]]));
@@ -24,8 +21,8 @@ pub fn diff(without: &[Profile], with: &[Profile], options: &Options) -> Result<
         }
     }
     let scaling = Scaling::new(per, [without.len(), with.len()], ranking.busy);
-    for (side, scales) in scales.iter_mut().enumerate() {
-        scales.iter_mut().for_each(|scale| *scale *= scaling.factor(side));
+    for (scales, factor) in scales.iter_mut().zip(scaling.sums) {
+        scales.iter_mut().for_each(|scale| *scale *= factor);
     }
     let pair = |amounts: [Moments; 2]| scaling.pair(amounts);
     let rows = ranking.rows(pair);
@@ -75,16 +72,11 @@ impl Scaling {
         }
     }
 
-    /// By what the weight of one profile counts in the amount of its side.
-    fn factor(&self, side: usize) -> f64 {
-        self.sums[side]
-    }
-
     fn pair(&self, amounts: [Moments; 2]) -> Pair {
         let [without, with] = [0, 1].map(|side| amounts[side].sum() * self.sums[side]);
         let half_width = self.means.and_then(|profiles| {
             let [without, with] = [0, 1].map(|side| amounts[side].among(profiles[side]));
-            Change::between(without, with, CONFIDENCE).half_width
+            Change::between(without, with).half_width
         });
         Pair { half_width, ..Pair::new(without, with) }
     }

@@ -3,7 +3,7 @@
 //!
 //! `without` is the profile before a change, `with` the one after it, and saved =
 //! without - with, so that a positive number is a gain. Each side may be several
-//! profiles, repeated trials say, which are added up.
+//! profiles, for example repeated trials, which are added up.
 
 mod amount;
 mod compare;
@@ -14,6 +14,6 @@ mod tests;
 mod types;
 
 pub use amount::{Per, Side};
-pub use compare::{CONFIDENCE, diff};
+pub use compare::diff;
 pub use places::{Placed, RankingLine, places};
 pub use types::{Diff, GroupBy, LeftOut, Measure, Options, Pair, Presence, Row};

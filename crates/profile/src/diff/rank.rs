@@ -3,6 +3,7 @@
 use super::types::{GroupBy, Measure, Options, Pair, Presence, Row};
 use crate::subsystem::{Class, Classes, Coverage, Subsystem, is_idle};
 use crate::symptom::Tally;
+use crate::text::intern;
 use crate::{Frame, FrameKind, Owner, Profile, Sample, StackId, normalise};
 use bytepath_math::Moments;
 use hashbrown::HashMap;
@@ -47,13 +48,13 @@ pub(super) struct Ranking<'a> {
 
 impl<'a> Ranking<'a> {
     pub(super) fn new(options: &'a Options<'a>, sides: [&[Profile]; 2]) -> Self {
-        let tells = |profile: &Profile| {
+        let names_files = |profile: &Profile| {
             let mut user = profile.frames().iter().filter(|f| f.kind == FrameKind::User);
             user.any(|f| !f.module.is_empty())
         };
         Ranking {
             options,
-            modules: sides.into_iter().all(|side| side.iter().all(tells)),
+            modules: sides.into_iter().all(|side| side.iter().all(names_files)),
             functions: IndexMap::new(),
             groups: IndexSet::new(),
             amounts: HashMap::new(),
@@ -90,11 +91,9 @@ impl<'a> Ranking<'a> {
             let group = self.group(profile, &classes, sample, &mut threads);
             *stacks.entry((sample.stack.0, group)).or_default() += sample.weight;
         }
-        for (all, weight) in
-            [(&mut self.busy, busy), (&mut self.idle, idle), (&mut self.foreign, foreign)]
-        {
-            all[side].add(weight * scale);
-        }
+        self.busy[side].add(busy * scale);
+        self.idle[side].add(idle * scale);
+        self.foreign[side].add(foreign * scale);
         // Sums do not depend on the order of a hash map.
         let mut stacks: Vec<_> = stacks.into_iter().collect();
         stacks.sort_unstable_by_key(|(key, _)| *key);
@@ -155,17 +154,13 @@ impl<'a> Ranking<'a> {
                 if let Some(group) = threads.get(&sample.thread.0) {
                     return *group;
                 }
-                let group = self.intern(&normalise::thread(&profile.thread(sample.thread).name));
+                let name = normalise::thread(&profile.thread(sample.thread).name);
+                let group = intern(&mut self.groups, &name) as u32;
                 threads.insert(sample.thread.0, group);
                 return group;
             }
         };
-        self.intern(name)
-    }
-
-    fn intern(&mut self, group: &str) -> u32 {
-        let known = self.groups.get_index_of(group);
-        known.unwrap_or_else(|| self.groups.insert_full(group.to_owned()).0) as u32
+        intern(&mut self.groups, name) as u32
     }
 
     /// Every row with its amounts computed by `pair`, in order.

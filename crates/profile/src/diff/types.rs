@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How two profiles are compared.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options<'a> {
     /// What of a function counts.
     pub measure: Measure,
@@ -22,19 +22,6 @@ pub struct Options<'a> {
     pub foreign: bool,
     /// Which subsystem a function belongs to.
     pub rules: &'a Rules,
-}
-
-impl Default for Options<'_> {
-    fn default() -> Self {
-        Options {
-            measure: Measure::SelfOnly,
-            per: None,
-            by: GroupBy::None,
-            idle: false,
-            foreign: false,
-            rules: Rules::built_in(),
-        }
-    }
 }
 
 /// What of a function counts.
@@ -152,7 +139,7 @@ pub struct Diff {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
     pub rows: usize,
-    /// Their amounts together. Of [`Measure::Total`] this says little, for one
+    /// Their amounts together. Of [`Measure::Total`] this means little, for one
     /// function's total holds that of another.
     #[serde(flatten)]
     pub amount: Pair,

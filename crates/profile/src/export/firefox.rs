@@ -7,11 +7,11 @@
 //! wide: they are numbers of samples where every sample weighs the same, else
 //! weights, divided by a power of ten if one is too large.
 
-use super::format::Exporter;
+use super::Exporter;
 use crate::{Frame, FrameKind, Header, Profile, Sample, Thread, Track, Weight};
 use fxprof_processed_profile as fx;
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 /// See the module's text.
@@ -19,21 +19,9 @@ pub(super) static FORMAT: Exporter = Exporter {
     name: "firefox",
     summary: "JSON for profiler.firefox.com: threads over time, with counter tracks",
     extension: "json",
-    write,
+    write: |profile, out| serde_json::to_writer(out, &convert(profile)).map_err(io::Error::other),
     binary: false,
 };
-
-fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer(out, &convert(profile)).map_err(io::Error::other)
-}
-
-/// What a weight becomes.
-enum Weights {
-    /// Every sample weighs the same: their number.
-    Counts,
-    /// The weight over this.
-    Over(f64),
-}
 
 fn convert(profile: &Profile) -> fx::Profile {
     let header = &profile.header;
@@ -48,7 +36,7 @@ fn convert(profile: &Profile) -> fx::Profile {
     made.set_symbolicated(true);
     let frames = add_frames(&mut made, profile);
     let threads = add_threads(&mut made, profile);
-    let weights = weights(profile);
+    let unit = weight_unit(profile);
     let mut stacks = HashMap::new();
     for (sample, time) in timed(profile) {
         let Some((_, thread)) = threads.get(sample.thread.0 as usize).copied() else { continue };
@@ -61,10 +49,7 @@ fn convert(profile: &Profile) -> fx::Profile {
             Weight::Nanoseconds => fx::CpuDelta::from_nanos(sample.weight.max(0.0) as u64),
             _ => fx::CpuDelta::ZERO,
         };
-        let weight = match weights {
-            Weights::Counts => sample.count as f64,
-            Weights::Over(unit) => (sample.weight / unit).round(),
-        };
+        let weight = unit.map_or(sample.count as f64, |unit| (sample.weight / unit).round());
         made.add_sample(thread, stamp(time), stack, delta, weight as i32);
     }
     if !header.tracks.is_empty() {
@@ -161,17 +146,19 @@ fn timed(profile: &Profile) -> Vec<(&Sample, f64)> {
     timed
 }
 
-fn weights(profile: &Profile) -> Weights {
+/// By what weights are divided; `None` if every sample weighs the same, so that its number is
+/// written instead.
+fn weight_unit(profile: &Profile) -> Option<f64> {
     let Header { weight, period, .. } = profile.header;
     if weight == Weight::Samples || period.is_some() {
-        return Weights::Counts;
+        return None;
     }
     let largest = profile.samples().iter().map(|s| s.weight.abs()).fold(0.0, f64::max);
     let wide = f64::from(i32::MAX);
     // Percentages have two decimal digits.
     let unit = if weight == Weight::Percent { 0.01 } else { 1.0 };
     let scale = (largest / unit / wide).max(1.0).log10().ceil();
-    Weights::Over(unit * 10_f64.powf(scale))
+    Some(unit * 10_f64.powf(scale))
 }
 
 /// A track as a counter. The profiler draws what came between two points over

@@ -1,7 +1,7 @@
 //! Folded stacks: `thread;outermost;...;leaf weight`, in the form of
 //! `stackcollapse-perf.pl --kernel --inline`.
 
-use super::format::Exporter;
+use super::Exporter;
 use crate::{Frame, FrameKind, Profile, StackId, ThreadId};
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! pprof, packed by gzip: nothing is lost; see [`crate::pprof`].
 
-use super::format::Exporter;
+use super::Exporter;
 use crate::{Profile, pprof};
 use flate2::{Compression, GzBuilder};
 use std::io::{self, Write};

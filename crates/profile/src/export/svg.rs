@@ -1,7 +1,7 @@
 //! A flame graph, as inferno draws it: a picture that a browser zooms and searches.
 
+use super::Exporter;
 use super::folded::fold;
-use super::format::Exporter;
 use crate::{Profile, Weight};
 use inferno::flamegraph::{self, Options, Palette, color::MultiPalette};
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ pub(super) static FORMAT: Exporter = Exporter {
 
 fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let stacks = fold(profile);
-    // The picture counts in whole numbers; what it says is in the profile's.
+    // The picture counts in whole numbers; its labels are in the unit of the profile.
     let largest = stacks.iter().map(|(_, weight)| weight.abs()).fold(0.0, f64::max);
     let whole = stacks.iter().all(|(_, weight)| weight.fract() == 0.0);
     let scale = if whole && largest >= 1.0 || largest == 0.0 { 1.0 } else { FINE / largest };

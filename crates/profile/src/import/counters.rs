@@ -67,8 +67,8 @@ pub(super) fn recognises(head: &[u8], is_row: impl Fn(&str) -> bool) -> bool {
 }
 
 /// Reads the only table of a text, or the one of this number. `row` is given each line
-/// without the marks of a quotation, and its number; what it returns as an error is said of
-/// that line, with the advice to correct it if it is `what`.
+/// without the marks of a quotation, and its number; its error is reported with that
+/// line, and with the advice to correct it if it is `what`.
 pub(super) fn read(
     (title, table): (&str, Option<usize>),
     input: &mut dyn BufRead,

@@ -51,7 +51,8 @@ fn recognises(head: &[u8]) -> bool {
 fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     let mut lines = Lines::new(title, input);
     let mut line = Vec::with_capacity(4096);
-    let mut reader = Reader::new(title);
+    let builder = Builder::new(Header { title: title.to_owned(), ..Header::default() });
+    let mut reader = Reader { builder, ..Reader::default() };
     let mut any = false;
     while lines.next(&mut line)? {
         let text = line.trim_ascii();
@@ -67,6 +68,7 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
     Ok(reader.finish())
 }
 
+#[derive(Default)]
 struct Reader {
     builder: Builder,
     threads: HashMap<String, (ThreadId, Owner)>,
@@ -78,8 +80,8 @@ struct Reader {
     /// For whom its thread works, and which it is.
     thread: (ThreadId, Owner),
     stack: Vec<FrameId>,
-    /// Every weight so far could be a number of samples.
-    whole: bool,
+    /// Whether a weight has a fraction, so that it is no number of samples.
+    fractions: bool,
 }
 
 /// A name of a line.
@@ -92,24 +94,12 @@ struct Name {
 }
 
 impl Reader {
-    fn new(title: &str) -> Reader {
-        Reader {
-            builder: Builder::new(Header { title: title.to_owned(), ..Header::default() }),
-            threads: HashMap::new(),
-            before: Vec::new(),
-            names: Vec::new(),
-            thread: (ThreadId(0), Owner::Unknown),
-            stack: Vec::new(),
-            whole: true,
-        }
-    }
-
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let bad = || format!("{} is not a stack and its weight", quote(line));
         let text = String::from_utf8_lossy(line);
         let (stack, weight) = text.rsplit_once(' ').ok_or_else(bad)?;
         let weight = number(weight).ok_or_else(bad)?;
-        self.whole &= weight.fract() == 0.0 && weight < 9e15;
+        self.fractions |= weight.fract() != 0.0 || weight >= 9e15;
         self.names(stack.trim_ascii());
         self.stack.clear();
         self.stack.extend(self.names.iter().skip(1).rev().map(|name| name.frame));
@@ -185,25 +175,16 @@ impl Reader {
     /// which its own mark does not show.
     fn settle_inlined(&mut self) {
         for index in (0..self.stack.len().saturating_sub(1)).rev() {
-            let (Some(own), Some(outer)) = (self.stack.get(index), self.stack.get(index + 1))
-            else {
-                continue;
-            };
-            let (own, outer) = (self.builder.function(*own), self.builder.function(*outer));
-            let (Some(own), Some(outer)) = (own, outer) else { continue };
+            let [own, outer] = [index, index + 1].map(|at| self.builder.function(self.stack[at]));
             if own.inlined && own.kind == FrameKind::Unknown && outer.kind != FrameKind::Unknown {
                 let settled = Frame { kind: outer.kind, ..own.clone() };
-                let id = self.builder.frame(settled);
-                if let Some(place) = self.stack.get_mut(index) {
-                    *place = id;
-                }
+                self.stack[index] = self.builder.frame(settled);
             }
         }
     }
 
     fn finish(mut self) -> Profile {
-        // Weights with fractions are not samples.
-        if !self.whole {
+        if self.fractions {
             self.builder.header().weight = Weight::Events;
         }
         self.builder.build()

@@ -18,20 +18,8 @@ pub struct Importer {
     pub binary: bool,
     /// Whether the beginning of a file (up to `HEAD` bytes) looks like it.
     pub recognises: fn(head: &[u8]) -> bool,
-    pub(super) read:
-        fn(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault>,
-}
-
-impl Importer {
     /// Reads all of it. An error names `title` and, for text, the line.
-    pub fn read(
-        &self,
-        title: &str,
-        times: Times,
-        input: &mut dyn BufRead,
-    ) -> Result<Profile, Fault> {
-        (self.read)(title, times, input)
-    }
+    pub read: fn(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault>,
 }
 
 /// What becomes of the moments at which samples were taken. Only one sample in

@@ -56,30 +56,16 @@ struct Words<'a> {
 impl<'a> Words<'a> {
     fn of(line: &'a [u8]) -> Words<'a> {
         let mut words = Words { line, places: [(0, 0); WORDS], count: 0 };
-        let mut begin = None;
-        for (at, byte) in line.iter().enumerate() {
-            match (byte.is_ascii_whitespace(), begin) {
-                (false, None) => begin = Some(at),
-                (true, Some(from)) => {
-                    begin = None;
-                    if !words.push(from, at) {
-                        return words;
-                    }
-                }
-                _ => {}
+        let mut at = 0;
+        for word in line.split(u8::is_ascii_whitespace) {
+            if !word.is_empty() {
+                let Some(place) = words.places.get_mut(words.count) else { break };
+                *place = (at, at + word.len());
+                words.count += 1;
             }
-        }
-        if let Some(from) = begin {
-            words.push(from, line.len());
+            at += word.len() + 1;
         }
         words
-    }
-
-    fn push(&mut self, from: usize, to: usize) -> bool {
-        let Some(place) = self.places.get_mut(self.count) else { return false };
-        *place = (from, to);
-        self.count += 1;
-        true
     }
 
     fn get(&self, index: usize) -> Option<&'a [u8]> {
@@ -186,18 +172,13 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
 /// A line with a time or a CPU.
 fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
     let time = words.get(anchor).and_then(time);
-    let mut left = anchor;
-    let mut on = (time.is_none()).then(|| words.get(anchor).and_then(cpu)).flatten();
-    if time.is_some() {
+    let cpu_at = |index: usize| Some((words.get(index).and_then(cpu)?, index));
+    let on = match time {
         // Between CPU and time there may be flags: `d..1.` of the interrupt state.
-        for back in 1..=2 {
-            let Some(index) = anchor.checked_sub(back) else { break };
-            if let Some(found) = words.get(index).and_then(cpu) {
-                (on, left) = (Some(found), index);
-                break;
-            }
-        }
-    }
+        Some(_) => (1..=2).find_map(|back| cpu_at(anchor.checked_sub(back)?)),
+        None => cpu_at(anchor),
+    };
+    let left = on.map_or(anchor, |(_, index)| index);
     let ids = left.checked_sub(1).and_then(|index| words.get(index)).and_then(ids);
     let comm = if ids.is_some() { left - 1 } else { left };
     let mut next = anchor + 1;
@@ -211,7 +192,7 @@ fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
         comm: words.before(comm),
         pid,
         tid,
-        cpu: on,
+        cpu: on.map(|(cpu, _)| cpu),
         time,
         period,
         event: event.and_then(|word| word.strip_suffix(b":")),

@@ -15,7 +15,7 @@ use super::perf_report::Reader;
 use super::perf_rows::{self, Layout, LineItem};
 use super::readprofile;
 use super::tables::{chosen, left_out};
-use crate::{Builder, Header, Profile, Thread, Weight};
+use crate::{Builder, Header, Profile, Thread};
 use bytepath_record::Fault;
 use std::io::BufRead;
 
@@ -35,7 +35,7 @@ pub(super) fn recognises(head: &[u8]) -> bool {
         let text = unquoted(&text);
         readprofile::addressed(text).is_some()
             || match perf_rows::parse(text, &mut layout) {
-                Ok(found) => found.iter().any(LineItem::is_marked),
+                Ok(found) => found.iter().any(|it| matches!(it, LineItem::Row(row) if row.mark)),
                 // Something that begins as a row: why it cannot be read is worth more.
                 Err(_) => true,
             }
@@ -106,7 +106,7 @@ impl Row {
     /// By what tables are sorted, largest first; lists of ticks aside.
     fn measure(&self) -> f64 {
         match self {
-            Row::Share(row) => row.sorted_by(),
+            Row::Share(row) => row.shares.first().copied().unwrap_or_default(),
             Row::Ticks(_, ticks) => *ticks as f64,
         }
     }
@@ -186,16 +186,12 @@ impl Table {
                 Row::Ticks(symbol, count) => ticks.push((symbol, count)),
             }
         }
-        let mut builder = Builder::new(Header {
-            title: title.to_owned(),
-            weight: Weight::Samples,
-            event,
-            ..Header::default()
-        });
-        builder.header().notes.extend(left_out(skipped));
+        let notes = left_out(skipped).into_iter().collect();
+        let header = Header { title: title.to_owned(), event, notes, ..Header::default() };
+        let mut builder = Builder::new(header);
         if ticks.is_empty() {
             let rows = perf_rows::assign_columns(shares, &layout)?;
-            return Reader::of(builder, samples, total, rows).finish();
+            return Reader { builder, samples, total, rows, ..Reader::default() }.finish();
         }
         let thread = builder.thread(Thread::default());
         let sum = ticks.iter().try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));

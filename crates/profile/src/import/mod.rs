@@ -32,7 +32,7 @@ use format::{BUFFER, plain};
 use lines::unreadable;
 use std::io::{BufRead, BufReader, Read};
 
-/// Every format, the most telling beginnings first.
+/// Every format, the most distinctive beginnings first.
 pub static CATALOG: &[&Importer] = &[
     &perf_data::FORMAT,
     &pprof::FORMAT,
@@ -84,7 +84,8 @@ pub fn open(
 ) -> Result<Content, Fault> {
     let ReadOptions { format, table, times } = wanted;
     plain(title, input, &mut |input| {
-        let head = peek(title, input)?;
+        let mut head = Vec::new();
+        input.take(HEAD as u64).read_to_end(&mut head).map_err(|e| unreadable(title, &e))?;
         let is = |name: &str, recognises: fn(&[u8]) -> bool| {
             format.map_or_else(|| recognises(&head), |format| format == name)
         };
@@ -100,7 +101,9 @@ pub fn open(
             (None, Some(_)) if table.is_some() => {
                 mail::read(title, table, &mut input).map(Content::Profile)
             }
-            (None, Some(importer)) => importer.read(title, times, &mut input).map(Content::Profile),
+            (None, Some(importer)) => {
+                (importer.read)(title, times, &mut input).map(Content::Profile)
+            }
             (None, None) => {
                 let known = CATALOG.iter().map(|importer| importer.name);
                 let known: Vec<&str> = known.chain(COUNTS.iter().map(|it| it.name)).collect();
@@ -122,11 +125,4 @@ impl Content {
             }
         }
     }
-}
-
-/// The first [`HEAD`] bytes.
-fn peek(title: &str, input: &mut dyn BufRead) -> Result<Vec<u8>, Fault> {
-    let mut head = Vec::new();
-    input.take(HEAD as u64).read_to_end(&mut head).map_err(|e| unreadable(title, &e))?;
-    Ok(head)
 }

@@ -20,6 +20,7 @@ use super::collect::Collector;
 use super::format::{Importer, Times};
 use super::lines::unreadable;
 use crate::conventions;
+use crate::text::hexadecimal;
 use crate::{Frame, FrameId, FrameKind, Profile, Sample, Thread, Weight};
 use bytepath_record::Fault;
 use guard::Bytes;
@@ -41,13 +42,9 @@ pub(super) static FORMAT: Importer = Importer {
     name: "perf.data",
     summary: "what `perf record` writes; functions are addresses, for symbols use `perf script`",
     binary: true,
-    recognises,
+    recognises: |head| head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP"),
     read,
 };
-
-fn recognises(head: &[u8]) -> bool {
-    head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP")
-}
 
 fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     let mut bytes = Vec::new();
@@ -80,13 +77,13 @@ fn pass(
     event: Option<usize>,
 ) -> Result<Reader, String> {
     let cursor = Cursor::new(bytes);
-    let said = |e: linux_perf_data::Error| format!("is not perf.data: {e}");
+    let wrong = |e: linux_perf_data::Error| format!("is not perf.data: {e}");
     let PerfFileReader { mut perf_file, mut record_iter } = match shape {
-        guard::Shape::File => PerfFileReader::parse_file(cursor).map_err(said)?,
-        guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(said)?,
+        guard::Shape::File => PerfFileReader::parse_file(cursor).map_err(wrong)?,
+        guard::Shape::Pipe => PerfFileReader::parse_pipe(cursor).map_err(wrong)?,
     };
     let mut reader = Reader::new(title, times, &perf_file, event.unwrap_or(0));
-    while let Some(record) = record_iter.next_record(&mut perf_file).map_err(said)? {
+    while let Some(record) = record_iter.next_record(&mut perf_file).map_err(wrong)? {
         if let PerfFileRecord::EventRecord { attr_index, record } = record {
             reader.record(attr_index, &record)?;
         }
@@ -121,7 +118,7 @@ struct Fields {
     chain: Vec<u64>,
 }
 
-/// Entries of a call chain from here on say on which side those after them are.
+/// Entries of a call chain from here on show on which side those after them are.
 const CONTEXT: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
@@ -131,15 +128,9 @@ impl Reader {
         let mut collector = Collector::new(times);
         let header = collector.builder.header();
         title.clone_into(&mut header.title);
-        let texts = [
-            ("hostname", file.hostname().ok().flatten().map(str::to_owned)),
-            ("os release", file.os_release().ok().flatten().map(str::to_owned)),
-            ("cpudesc", file.cpu_desc().ok().flatten().map(str::to_owned)),
-        ];
-        for (key, text) in texts {
-            if let Some(text) = text {
-                header.notes.push(format!("{key}: {text}"));
-            }
+        let texts = [file.hostname(), file.os_release(), file.cpu_desc()];
+        for (key, text) in ["hostname", "os release", "cpudesc"].into_iter().zip(texts) {
+            header.notes.extend(text.ok().flatten().map(|text| format!("{key}: {text}")));
         }
         header.cpus = file.nr_cpus().ok().flatten().map(|cpus| cpus.nr_cpus_online);
         let build_ids = file.build_ids().unwrap_or_default();
@@ -164,42 +155,37 @@ impl Reader {
     fn record(&mut self, attribute: usize, record: &RawEventRecord<'_>) -> Result<(), String> {
         let data = record.data.as_slice();
         let mut bytes = Bytes::new(&data, self.endian);
-        // What is too short is a torn record; it says nothing, and the rest may be whole.
-        let torn = match record.record_type {
-            RecordType::SAMPLE => self.sample(attribute, record, bytes),
-            RecordType::COMM => self.comm(bytes).map_or_else(torn, Ok),
-            RecordType::FORK => match fork(&mut bytes) {
-                Some((pid, parent, tid, parent_tid)) => {
-                    if pid != parent {
-                        self.spaces.fork(pid, parent);
-                    }
-                    if let Some(name) = self.comms.get(&parent_tid) {
-                        self.comms.insert(tid, name.clone());
-                    }
-                    Ok(())
-                }
-                None => torn(),
-            },
+        let read = match record.record_type {
+            RecordType::SAMPLE => self.sample(attribute, record, bytes).map(Ok),
+            RecordType::COMM => self.comm(bytes).map(Ok),
+            RecordType::FORK => self.fork(bytes).map(Ok),
             RecordType::MMAP => self.map(bytes, record.misc, false),
             RecordType::MMAP2 => self.map(bytes, record.misc, true),
-            RecordType::LOST => {
-                let lost = bytes.u64().and_then(|_| bytes.u64());
-                self.lost(lost.unwrap_or(0));
-                Ok(())
+            kind => {
+                let lost = match kind {
+                    RecordType::LOST => bytes.u64().and_then(|_| bytes.u64()),
+                    RecordType::LOST_SAMPLES => bytes.u64(),
+                    _ => None,
+                };
+                let header = self.collector.builder.header();
+                header.lost = header.lost.saturating_add(lost.unwrap_or(0));
+                Some(Ok(()))
             }
-            RecordType::LOST_SAMPLES => {
-                let lost = bytes.u64();
-                self.lost(lost.unwrap_or(0));
-                Ok(())
-            }
-            _ => Ok(()),
         };
-        torn.map_err(|what| format!("{} record: {what}", name_of(record.record_type)))
+        let read = read.unwrap_or_else(|| Err("shorter than its fields".into()));
+        read.map_err(|what| format!("{} record: {what}", name_of(record.record_type)))
     }
 
-    fn lost(&mut self, lost: u64) {
-        let header = self.collector.builder.header();
-        header.lost = header.lost.saturating_add(lost);
+    fn fork(&mut self, mut bytes: Bytes<'_>) -> Option<()> {
+        let mut id = || bytes.u32().map(|id| id as i32);
+        let (pid, parent, tid, parent_tid) = (id()?, id()?, id()?, id()?);
+        if pid != parent {
+            self.spaces.fork(pid, parent);
+        }
+        if let Some(name) = self.comms.get(&parent_tid) {
+            self.comms.insert(tid, name.clone());
+        }
+        Some(())
     }
 
     fn comm(&mut self, mut bytes: Bytes<'_>) -> Option<()> {
@@ -210,41 +196,37 @@ impl Reader {
     }
 
     /// A mapping: of an executable file, or of the kernel and its modules.
-    fn map(&mut self, mut bytes: Bytes<'_>, misc: u16, second: bool) -> Result<(), String> {
+    fn map(&mut self, mut bytes: Bytes<'_>, misc: u16, second: bool) -> Option<Result<(), String>> {
         const DATA: u16 = 1 << 13;
         const BUILD_ID: u16 = 1 << 14;
-        let fields = (|| {
-            let (pid, _) = (bytes.u32()? as i32, bytes.u32()?);
-            let (start, length, offset) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
-            let mut build_id = None;
-            if second {
-                let id = bytes.take(24)?;
-                if misc & BUILD_ID != 0 {
-                    let size = usize::from(*id.first()?).min(20);
-                    build_id = Some(hexadecimal(id.get(4..4 + size)?));
-                }
-                bytes.take(8)?;
+        let (pid, _) = (bytes.u32()? as i32, bytes.u32()?);
+        let (start, length, offset) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+        let mut build_id = None;
+        if second {
+            let id = bytes.take(24)?;
+            if misc & BUILD_ID != 0 {
+                let size = usize::from(*id.first()?).min(20);
+                build_id = Some(hexadecimal(id.get(4..4 + size)?));
             }
-            Some((pid, start, length, offset, build_id, bytes.text().to_vec()))
-        })();
-        let Some((pid, start, length, offset, build_id, path)) = fields else { return torn() };
-        if !second && misc & DATA != 0 {
-            return Ok(());
+            bytes.take(8)?;
+        } else if misc & DATA != 0 {
+            return Some(Ok(()));
         }
+        let path = bytes.text();
         let mode = linux_perf_data::linux_perf_event_reader::CpuMode::from_misc(misc);
-        let known =
-            || DsoKey::detect(&path, mode).and_then(|key| self.build_ids.get(&key).cloned());
+        let known = || DsoKey::detect(path, mode).and_then(|key| self.build_ids.get(&key).cloned());
         let build_id = build_id.or_else(known).unwrap_or_default();
         let kernel = misc & 7 == 1;
-        let text = String::from_utf8_lossy(&path);
-        let (name, kind) = match conventions::module(&text) {
-            (name, FrameKind::Unknown) if kernel => (name, FrameKind::Kernel),
+        let text = String::from_utf8_lossy(path);
+        let (module, kind) = match conventions::module(&text) {
+            (module, FrameKind::Unknown) if kernel => (module, FrameKind::Kernel),
             // Memory of a program that is in no file.
             _ if text.starts_with("//anon") => (String::new(), FrameKind::User),
             known => known,
         };
         let owner = if kernel { None } else { Some(pid) };
-        self.spaces.map(owner, start, length, offset, space::Module { name, build_id, kind })
+        let module = Frame { module, build_id, kind, ..Frame::default() };
+        Some(self.spaces.map(owner, start, length, offset, module))
     }
 
     fn sample(
@@ -252,14 +234,12 @@ impl Reader {
         attribute: usize,
         record: &RawEventRecord<'_>,
         bytes: Bytes<'_>,
-    ) -> Result<(), String> {
+    ) -> Option<()> {
         let info = &record.parse_info;
-        let Some(fields) = fields(bytes, info.sample_format, info.read_format) else {
-            return torn();
-        };
+        let fields = fields(bytes, info.sample_format, info.read_format)?;
         if attribute != self.event {
             *self.others.entry(attribute).or_default() += 1;
-            return Ok(());
+            return Some(());
         }
         self.samples += 1;
         self.stack.clear();
@@ -304,7 +284,7 @@ impl Reader {
         let cpu = fields.cpu;
         let sample = Sample { stack, thread, owner, cpu, time: None, count: 1, weight };
         self.collector.push(sample, fields.time);
-        Ok(())
+        Some(())
     }
 
     fn frame(&mut self, pid: i32, address: u64, kind: FrameKind) -> FrameId {
@@ -312,7 +292,7 @@ impl Reader {
         let found = found.or_else(|| self.spaces.find(None, address));
         let (module, place) = match found {
             Some((id, offset)) => match self.spaces.module(id) {
-                Some(module) if module.kind == FrameKind::User && !module.name.is_empty() => {
+                Some(file) if file.kind == FrameKind::User && !file.module.is_empty() => {
                     (Some(id), offset)
                 }
                 _ => (Some(id), address),
@@ -326,10 +306,8 @@ impl Reader {
         let known = module.and_then(|id| self.spaces.module(id)).cloned().unwrap_or_default();
         let frame = self.collector.builder.frame(Frame {
             function: format!("{place:#x}"),
-            module: known.name,
-            build_id: known.build_id,
             kind: if known.kind == FrameKind::Unknown { kind } else { known.kind },
-            ..Frame::default()
+            ..known
         });
         self.frames.insert(key, frame);
         frame
@@ -374,30 +352,24 @@ impl Reader {
 /// A sample's fields, in the order of `PERF_RECORD_SAMPLE` in perf_event_open(2).
 fn fields(mut bytes: Bytes<'_>, format: SampleFormat, read: ReadFormat) -> Option<Fields> {
     let mut fields = Fields::default();
-    if format.contains(SampleFormat::IDENTIFIER) {
-        bytes.u64()?;
-    }
-    if format.contains(SampleFormat::IP) {
-        fields.ip = Some(bytes.u64()?);
-    }
+    let word = |bytes: &mut Bytes<'_>, field| match format.contains(field) {
+        true => bytes.u64().map(Some),
+        false => Some(None),
+    };
+    word(&mut bytes, SampleFormat::IDENTIFIER)?;
+    fields.ip = word(&mut bytes, SampleFormat::IP)?;
     if format.contains(SampleFormat::TID) {
         (fields.pid, fields.tid) = (bytes.u32()? as i32, bytes.u32()? as i32);
     }
-    if format.contains(SampleFormat::TIME) {
-        fields.time = Some(bytes.u64()?);
-    }
+    fields.time = word(&mut bytes, SampleFormat::TIME)?;
     for unused in [SampleFormat::ADDR, SampleFormat::ID, SampleFormat::STREAM_ID] {
-        if format.contains(unused) {
-            bytes.u64()?;
-        }
+        word(&mut bytes, unused)?;
     }
     if format.contains(SampleFormat::CPU) {
         fields.cpu = Some(bytes.u32()?);
         bytes.u32()?;
     }
-    if format.contains(SampleFormat::PERIOD) {
-        fields.period = Some(bytes.u64()?);
-    }
+    fields.period = word(&mut bytes, SampleFormat::PERIOD)?;
     if format.contains(SampleFormat::READ) {
         // PERF_FORMAT_LOST (1 << 4) is newer than the crate's names.
         let each = 1 + u64::from(read.contains(ReadFormat::ID)) + (read.bits() >> 4 & 1);
@@ -418,15 +390,6 @@ fn fields(mut bytes: Bytes<'_>, format: SampleFormat, read: ReadFormat) -> Optio
     Some(fields)
 }
 
-fn fork(bytes: &mut Bytes<'_>) -> Option<(i32, i32, i32, i32)> {
-    let (pid, parent) = (bytes.u32()? as i32, bytes.u32()? as i32);
-    Some((pid, parent, bytes.u32()? as i32, bytes.u32()? as i32))
-}
-
-fn torn() -> Result<(), String> {
-    Err("shorter than its fields".into())
-}
-
 fn name_of(record: RecordType) -> &'static str {
     match record {
         RecordType::SAMPLE => "a sample's",
@@ -435,8 +398,4 @@ fn name_of(record: RecordType) -> &'static str {
         RecordType::MMAP | RecordType::MMAP2 => "an mmap",
         _ => "a",
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

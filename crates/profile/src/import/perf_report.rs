@@ -1,6 +1,6 @@
 //! What `perf report --stdio` prints: a table of functions with their shares.
 //! Its columns are under a ruler of dots (`tools/perf/ui/stdio/hist.c`), so
-//! they are read by place; their headings say what they are, in any order. Where a mail has
+//! they are read by place; their headings name them, in any order. Where a mail has
 //! collapsed the columns, [`super::mail`] reads the rows.
 //!
 //! ```text
@@ -48,7 +48,7 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
     let mut lines = Lines::new(title, input);
     let mut line = Vec::with_capacity(1024);
     let builder = Builder::new(Header { title: title.to_owned(), ..Header::default() });
-    let mut reader = Reader::of(builder, None, None, Vec::new());
+    let mut reader = Reader { builder, ..Reader::default() };
     while lines.next(&mut line)? {
         reader.line(&line).map_err(|what| lines.fault(what))?;
         if reader.rows.len() > MOST {
@@ -94,6 +94,7 @@ pub(super) const COLUMNS: &[(&str, Column)] = &[
 ];
 
 impl Column {
+    /// Whether a cell of it is what a function takes.
     fn measures(self) -> bool {
         matches!(self, Column::Share | Column::Samples | Column::Period)
     }
@@ -103,7 +104,7 @@ impl Column {
     }
 
     /// The thread that a cell of a column of commands names.
-    pub(super) fn thread(self, cell: &str) -> Thread {
+    fn thread(self, cell: &str) -> Thread {
         let (id, name) = match self {
             Column::PidCommand | Column::TidCommand => cell.split_once(':').unwrap_or(("", cell)),
             _ => ("", cell),
@@ -120,36 +121,46 @@ pub(super) struct Row {
     pub(super) share: Option<f64>,
     pub(super) samples: Option<u64>,
     pub(super) period: Option<u64>,
-    pub(super) thread: Thread,
-    pub(super) cpu: Option<u32>,
-    pub(super) frame: Frame,
+    thread: Thread,
+    cpu: Option<u32>,
+    object: String,
+    /// The function with its mark; `None` if there is no such column.
+    pub(super) symbol: Option<String>,
 }
 
+impl Row {
+    /// Enters a cell; `None` if it has no number where the column is one of numbers.
+    pub(super) fn enter(&mut self, column: Column, cell: &str) -> Option<()> {
+        match column {
+            Column::Share => self.share = Some(cell.strip_suffix('%').and_then(decimal)?),
+            Column::Samples => self.samples = Some(whole(cell)?),
+            Column::Period => self.period = Some(whole(cell)?),
+            Column::Object => self.object = cell.to_owned(),
+            Column::Symbol => self.symbol = Some(without_address(cell).to_owned()),
+            Column::Cpu => self.cpu = cell.parse().ok(),
+            Column::Other => {}
+            command => self.thread = command.thread(cell),
+        }
+        Some(())
+    }
+}
+
+/// What was read of a report so far.
+#[derive(Default)]
 pub(super) struct Reader {
-    builder: Builder,
+    pub(super) builder: Builder,
     /// Where each column starts and ends, and what it holds.
-    columns: Vec<(usize, usize, Column)>,
+    pub(super) columns: Vec<(usize, usize, Column)>,
     /// The comment before, which is the heading if the ruler follows.
-    heading: Vec<u8>,
-    samples: Option<u64>,
-    total: Option<u64>,
-    rows: Vec<Row>,
+    pub(super) heading: Vec<u8>,
+    pub(super) samples: Option<u64>,
+    pub(super) total: Option<u64>,
+    pub(super) rows: Vec<Row>,
     /// The table of the first event is complete.
-    more: bool,
+    pub(super) more: bool,
 }
 
 impl Reader {
-    /// A reader that knows these rows already, and what stood above them.
-    pub(super) fn of(
-        builder: Builder,
-        samples: Option<u64>,
-        total: Option<u64>,
-        rows: Vec<Row>,
-    ) -> Reader {
-        let (columns, heading) = (Vec::new(), Vec::new());
-        Reader { builder, columns, heading, samples, total, rows, more: false }
-    }
-
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         if line.starts_with(b"#") {
             return self.comment(line);
@@ -163,16 +174,15 @@ impl Reader {
         if line.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             return Err(format!("{} is not a row of perf report", quote(line)));
         }
-        if let Some(row) = self.row(line)? {
-            self.rows.push(row);
-        }
+        let row = self.row(line);
+        self.rows.extend(row);
         Ok(())
     }
 
     fn comment(&mut self, line: &[u8]) -> Result<(), String> {
         let text = String::from_utf8_lossy(line);
-        let said = text.trim_start_matches(['#', ' ']);
-        if let Some(rest) = said.strip_prefix("Samples:") {
+        let comment = text.trim_start_matches(['#', ' ']);
+        if let Some(rest) = comment.strip_prefix("Samples:") {
             let (count, event) = rest.split_once("of event").unwrap_or((rest, ""));
             let event = self::event(event)?;
             if self.samples.is_some() || !self.rows.is_empty() {
@@ -190,15 +200,15 @@ impl Reader {
             self.builder.header().event = event;
         } else if self.more {
             return Ok(());
-        } else if let Some(rest) = said.strip_prefix("Event count (approx.):") {
+        } else if let Some(rest) = comment.strip_prefix("Event count (approx.):") {
             let total = whole(rest.trim());
             self.total = Some(total.ok_or_else(|| format!("{} has no event count", quote(line)))?);
-        } else if let Some(rest) = said.strip_prefix("Total Lost Samples:") {
+        } else if let Some(rest) = comment.strip_prefix("Total Lost Samples:") {
             self.builder.header().lost = digits(rest.trim().as_bytes()).unwrap_or(0);
         } else if let (true, Some(places)) = (self.columns.is_empty(), ruler(line)) {
             self.columns = self.headed(&places)?;
         } else {
-            conventions::header_line(said, self.builder.header());
+            conventions::header_line(comment, self.builder.header());
         }
         self.heading = line.to_vec();
         Ok(())
@@ -233,48 +243,15 @@ impl Reader {
     }
 
     /// A row, or none for a line of a call graph.
-    fn row(&mut self, line: &[u8]) -> Result<Option<Row>, String> {
+    fn row(&self, line: &[u8]) -> Option<Row> {
         let mut row = Row::default();
-        let mut measured = false;
-        let mut object = None;
-        let mut symbol = None;
         let last = self.columns.len().saturating_sub(1);
         for (index, (begin, end, column)) in self.columns.iter().enumerate() {
             let end = if index == last { line.len() } else { (*end).min(line.len()) };
-            let cell = line.get(*begin..end).unwrap_or_default();
-            let cell = String::from_utf8_lossy(cell);
-            let cell = cell.trim();
-            match column {
-                Column::Share => {
-                    let Some(share) = cell.strip_suffix('%').and_then(decimal) else {
-                        return Ok(None);
-                    };
-                    row.share = Some(share);
-                    measured = true;
-                }
-                Column::Samples | Column::Period => {
-                    let Some(number) = whole(cell) else { return Ok(None) };
-                    let place = match column {
-                        Column::Samples => &mut row.samples,
-                        _ => &mut row.period,
-                    };
-                    *place = Some(number);
-                    measured = true;
-                }
-                Column::Command | Column::PidCommand | Column::TidCommand => {
-                    row.thread = column.thread(cell);
-                }
-                Column::Object => object = Some(cell.to_owned()),
-                Column::Symbol => symbol = Some(without_address(cell).to_owned()),
-                Column::Cpu => row.cpu = cell.parse().ok(),
-                Column::Other => {}
-            }
+            let cell = String::from_utf8_lossy(line.get(*begin..end).unwrap_or_default());
+            row.enter(*column, cell.trim())?;
         }
-        if !measured {
-            return Ok(None);
-        }
-        row.frame = frame(symbol.as_deref(), object.as_deref());
-        Ok(Some(row))
+        Some(row)
     }
 
     pub(super) fn finish(mut self) -> Result<Profile, String> {
@@ -316,7 +293,7 @@ impl Reader {
             if weight == 0.0 && count == 0 {
                 continue;
             }
-            let frame = self.builder.frame(row.frame);
+            let frame = self.builder.frame(frame(row.symbol.as_deref(), &row.object));
             let stack = self.builder.stack(&[frame]);
             let owner = conventions::owner(&row.thread.name, None);
             let thread = self.builder.thread(row.thread);
@@ -391,8 +368,8 @@ pub(super) fn rounded(text: &str) -> Option<u64> {
 }
 
 /// The function of a row: `[k] tcp_recvmsg`, perhaps with its module in a column.
-pub(super) fn frame(symbol: Option<&str>, object: Option<&str>) -> Frame {
-    let (module, side) = conventions::module(object.unwrap_or(""));
+fn frame(symbol: Option<&str>, object: &str) -> Frame {
+    let (module, side) = conventions::module(object);
     let symbol = symbol.unwrap_or("[unknown]");
     let (mark, function) = match symbol.split_once(' ') {
         Some((mark @ ("[k]" | "[.]" | "[g]" | "[u]" | "[H]"), rest)) => (mark, rest.trim()),

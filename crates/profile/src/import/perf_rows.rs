@@ -1,9 +1,9 @@
 //! Rows of `perf report` and `perf top` by tokens, where nothing is left of their columns:
-//! `5.97% vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading says which columns there are;
+//! `5.97% vhost-4874 [kernel.kallsyms] [k] memcpy`. A heading names the columns;
 //! without one the rows themselves have to.
 
 use super::number::{decimal, whole};
-use super::perf_report::{COLUMNS, Column, Row as Parsed, frame};
+use super::perf_report::{COLUMNS, Column, Row as Parsed};
 use crate::text::quote;
 
 /// What a line holds.
@@ -17,13 +17,6 @@ pub(super) enum LineItem {
     Prose,
 }
 
-impl LineItem {
-    /// Whether it is a row that nothing else looks like.
-    pub(super) fn is_marked(&self) -> bool {
-        matches!(self, LineItem::Row(row) if row.mark)
-    }
-}
-
 /// The columns that a heading names, in their order; empty without a heading.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout(Vec<Column>);
@@ -31,21 +24,15 @@ pub(super) struct Layout(Vec<Column>);
 /// A row before it is known what its words are.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// One, or the share with and the share without all that was called.
-    shares: Vec<f64>,
+    /// One, or the share with and the share without all that was called. By the first of them
+    /// perf sorts.
+    pub(super) shares: Vec<f64>,
     /// The text between the shares and the function.
     words: Vec<String>,
     /// The function with its mark; empty where there is no such column.
     symbol: String,
-    /// A mark, `[k]`, says where the function begins.
-    mark: bool,
-}
-
-impl Row {
-    /// The share by which perf sorts.
-    pub(super) fn sorted_by(&self) -> f64 {
-        self.shares.first().copied().unwrap_or_default()
-    }
+    /// Whether a mark, `[k]`, shows where the function begins. Nothing but a row has one.
+    pub(super) mark: bool,
 }
 
 const MARKS: [&str; 5] = ["[k]", "[.]", "[g]", "[u]", "[H]"];
@@ -72,8 +59,8 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<LineItem>, St
             let (body, next) = body.split_at(end.unwrap_or(body.len()));
             // The mark that opens or closes a callee precedes the next share.
             let body = body.strip_suffix(&["+"]).or(body.strip_suffix(&["-"])).unwrap_or(body);
-            let said = rest.get(..shares.len() + body.len()).unwrap_or_default().join(" ");
-            let wrong = |what: String| format!("{} {what}", quote(&said));
+            let whole_row = rest.get(..shares.len() + body.len()).unwrap_or_default().join(" ");
+            let wrong = |what: String| format!("{} {what}", quote(&whole_row));
             rest = next;
             match row(shares, body, layout).map_err(wrong)? {
                 Some(row) => found.push(LineItem::Row(row)),
@@ -96,7 +83,7 @@ pub(super) fn parse(text: &str, layout: &mut Layout) -> Result<Vec<LineItem>, St
     Ok(found)
 }
 
-/// A row of these shares, or none if nothing says where its function begins.
+/// A row of these shares, or none if nothing shows where its function begins.
 fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, String> {
     let Some(mark) = body.iter().position(|token| MARKS.contains(token)) else {
         let whole = !layout.0.is_empty() && !layout.0.contains(&Column::Symbol);
@@ -119,8 +106,8 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
     }
     let (first, more) = name.split_first().ok_or("has no function")?;
     let signs = if body.get(mark) == Some(&"[.]") { "(<:[~" } else { "<:" };
-    let spoken = |c: char| c.is_control() || "'\"`;!?".contains(c);
-    if more.is_empty() && first.contains(spoken) && !first.contains("::") {
+    let is_prose = |c: char| c.is_control() || "'\"`;!?".contains(c);
+    if more.is_empty() && first.contains(is_prose) && !first.contains("::") {
         return Err(format!("ends in {}, which is not a function name", quote(first)));
     }
     // Names of C++ and Rust have blanks, but none without one of these signs.
@@ -212,13 +199,13 @@ fn guessed(rows: &[Row]) -> Vec<Column> {
 /// which takes what is left.
 fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
     let Row { shares, words, symbol, .. } = row;
-    let mut parsed = Parsed { share: shares.last().copied(), ..Parsed::default() };
+    let mut parsed = Parsed::default();
+    parsed.share = shares.last().copied();
     let bad =
         |what: &str| format!("the row {} {what}", quote(format!("{} {symbol}", words.join(" "))));
     let named = columns.iter().position(|column| column.is_command());
     let right = columns.len() - named.map_or(columns.len(), |at| at + 1);
     let mut left = words.as_slice();
-    let mut object = None;
     for column in columns {
         let size = match column.is_command() {
             true => left.len().checked_sub(right + joined(left)),
@@ -229,23 +216,14 @@ fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
         let (own, rest) = left.split_at(size.ok_or_else(|| bad("has too few words"))?);
         let cell = own.join(" ");
         left = rest;
-        match column {
-            Column::Samples => {
-                parsed.samples = Some(whole(&cell).ok_or_else(|| bad("has no number of samples"))?)
-            }
-            Column::Period => {
-                parsed.period = Some(whole(&cell).ok_or_else(|| bad("has no period"))?)
-            }
-            Column::Object => object = Some(cell),
-            Column::Cpu => parsed.cpu = cell.parse().ok(),
-            column => parsed.thread = column.thread(&cell),
-        }
+        let is_samples = *column == Column::Samples;
+        let lacks = if is_samples { "has no number of samples" } else { "has no period" };
+        parsed.enter(*column, &cell).ok_or_else(|| bad(lacks))?;
     }
     if !left.is_empty() {
         return Err(bad("has more words than columns"));
     }
-    let symbol = Some(symbol.as_str()).filter(|symbol| !symbol.is_empty());
-    parsed.frame = frame(symbol, object.as_deref());
+    parsed.symbol = Some(symbol).filter(|symbol| !symbol.is_empty());
     Ok(parsed)
 }
 

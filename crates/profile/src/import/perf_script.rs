@@ -86,7 +86,7 @@ struct Open {
     cpu: Option<u32>,
     time: Option<u64>,
     period: Option<u64>,
-    /// Its first line says more than what any line of text could.
+    /// Its first line has more than any line of other text.
     certain: bool,
     /// It is of another event than the first, and is left out.
     skipped: bool,
@@ -269,7 +269,7 @@ impl Reader {
 
     fn push_frame(&mut self, located: &Located<'_>) {
         if located.inlined {
-            // Where it is from only the frame that it was inlined into says.
+            // Only the frame that it was inlined into shows where it is from.
             self.inlined.extend_from_slice(located.symbol);
             self.inlined.push(0);
             return;

@@ -83,9 +83,9 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
         };
         let Some(mut row) = read else {
             if !outside {
-                let said =
+                let text =
                     words.iter().take(4).fold(token.to_string(), |all, word| all + " " + word);
-                return Err(format!("has {}, which is not a counter", quote(said)));
+                return Err(format!("has {}, which is not a counter", quote(text)));
             }
             (prose, rest) = (true, after);
             continue;
@@ -112,7 +112,7 @@ fn parse(text: &str) -> Result<Vec<Count>, String> {
     Ok(rows)
 }
 
-/// A counter of this value; none if it is prose. `annotated` says that a metric or a parenthesis
+/// A counter of this value; none if it is prose. `annotated`: a metric or a parenthesis
 /// follows, which prose does not have.
 fn counter(value: &str, words: &[&str], annotated: bool) -> Result<Option<Count>, String> {
     let (name, unit) = match words {

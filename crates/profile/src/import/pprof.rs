@@ -20,13 +20,9 @@ pub static FORMAT: Importer = Importer {
     name: "pprof",
     summary: "protocol buffer of bytepath, Go and others, gzipped or not",
     binary: true,
-    recognises,
+    recognises: pprof::recognises,
     read,
 };
-
-fn recognises(head: &[u8]) -> bool {
-    pprof::recognises(head)
-}
 
 fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     super::format::plain(title, input, &mut |input| {

@@ -11,7 +11,7 @@ use super::format::{Importer, Times};
 use super::lines::{Lines, first_lines};
 use super::number::whole;
 use crate::text::quote;
-use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, ThreadId, Weight};
+use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, ThreadId};
 use bytepath_record::Fault;
 use std::io::BufRead;
 
@@ -34,11 +34,7 @@ fn recognises(head: &[u8]) -> bool {
 }
 
 fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
-    let mut builder = Builder::new(Header {
-        title: title.to_owned(),
-        weight: Weight::Samples,
-        ..Header::default()
-    });
+    let mut builder = Builder::new(Header { title: title.to_owned(), ..Header::default() });
     let thread = builder.thread(Thread::default());
     let mut lines = Lines::new(title, input);
     let mut line = Vec::new();

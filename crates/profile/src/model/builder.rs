@@ -34,49 +34,30 @@ impl Builder {
 
     /// The id of a function.
     pub fn frame(&mut self, frame: Frame) -> FrameId {
-        self.known_frame(frame.borrowed()).unwrap_or_else(|| self.new_frame(frame))
+        self.frame_of(frame.borrowed())
     }
 
     /// The id of a function whose texts are lent: they are copied only if it is new.
     pub fn frame_of(&mut self, frame: FrameRef) -> FrameId {
-        self.known_frame(frame).unwrap_or_else(|| self.new_frame(frame.to_frame()))
-    }
-
-    fn known_frame(&self, frame: FrameRef) -> Option<FrameId> {
-        let known = &self.profile.frames;
-        let same = |id: &u32| known.get(*id as usize).is_some_and(|k| k.borrowed() == frame);
-        self.frames.find(self.hashes.hash_one(frame), same).copied().map(FrameId)
-    }
-
-    fn new_frame(&mut self, frame: Frame) -> FrameId {
-        let id = self.profile.frames.len() as u32;
-        let hash = self.hashes.hash_one(frame.borrowed());
-        self.profile.frames.push(frame);
-        let (known, hashes) = (&self.profile.frames, &self.hashes);
-        let hash_of =
-            |id: &u32| known.get(*id as usize).map_or(0, |k| hashes.hash_one(k.borrowed()));
-        self.frames.insert_unique(hash, id, hash_of);
-        FrameId(id)
+        let (frames, hashes) = (&mut self.profile.frames, &self.hashes);
+        let same = |known: &Frame| known.borrowed() == frame;
+        let hash_of = |known: &Frame| hashes.hash_one(known.borrowed());
+        let hash = hashes.hash_one(frame);
+        FrameId(place(&mut self.frames, frames, hash, same, hash_of, || frame.to_frame()))
     }
 
     /// The id of a thread.
     pub fn thread(&mut self, thread: Thread) -> ThreadId {
-        let (known, hashes) = (&mut self.profile.threads, &self.hashes);
-        let hash = hashes.hash_one(&thread);
-        let same = |id: &u32| known.get(*id as usize) == Some(&thread);
-        if let Some(id) = self.threads.find(hash, same) {
-            return ThreadId(*id);
-        }
-        let id = known.len() as u32;
-        known.push(thread);
-        let hash_of = |id: &u32| known.get(*id as usize).map_or(0, |k| hashes.hash_one(k));
-        self.threads.insert_unique(hash, id, hash_of);
-        ThreadId(id)
+        let (threads, hashes) = (&mut self.profile.threads, &self.hashes);
+        let same = |known: &Thread| *known == thread;
+        let hash_of = |known: &Thread| hashes.hash_one(known);
+        let hash = hash_of(&thread);
+        ThreadId(place(&mut self.threads, threads, hash, same, hash_of, || thread.clone()))
     }
 
     /// A function that was given an id here.
-    pub fn function(&self, frame: FrameId) -> Option<&Frame> {
-        self.profile.frames.get(frame.0 as usize)
+    pub fn function(&self, frame: FrameId) -> &Frame {
+        self.profile.frame(frame)
     }
 
     /// Name of a thread that was given an id here; empty for any other.
@@ -87,18 +68,15 @@ impl Builder {
     /// The id of a stack, given leaf first.
     pub fn stack(&mut self, frames: &[FrameId]) -> StackId {
         let Builder { profile, hashes, stacks, .. } = self;
-        let hash = hash_of_stack(hashes, frames);
-        let known = |id: &u32| profile.known_stack(*id) == Some(frames);
-        if let Some(id) = stacks.find(hash, known) {
-            return StackId(*id);
-        }
-        let id = profile.ends.len() as u32;
-        profile.links.extend_from_slice(frames);
-        profile.ends.push(profile.links.len());
-        let hash_of =
-            |id: &u32| profile.known_stack(*id).map_or(0, |known| hash_of_stack(hashes, known));
-        stacks.insert_unique(hash, id, hash_of);
-        StackId(id)
+        let same = |id: &u32| profile.stack(StackId(*id)) == frames;
+        let hash_of = |id: &u32| hash_of_stack(hashes, profile.stack(StackId(*id)));
+        let known = stacks.entry(hash_of_stack(hashes, frames), same, hash_of);
+        let new = || {
+            profile.links.extend_from_slice(frames);
+            profile.ends.push(profile.links.len());
+            profile.ends.len() as u32 - 1
+        };
+        StackId(*known.or_insert_with(new).get())
     }
 
     /// Adds a sample. One without a time is added up with its like, so that the
@@ -110,21 +88,13 @@ impl Builder {
             return;
         }
         let key = |s: &Sample| (s.stack, s.thread, s.owner, s.cpu);
-        let hash = hashes.hash_one(key(&sample));
-        let same = |at: &u32| samples.get(*at as usize).is_some_and(|s| key(s) == key(&sample));
-        let found = self.merged.find(hash, same).copied();
-        match found.and_then(|at| samples.get_mut(at as usize)) {
-            Some(known) => {
-                known.count = known.count.saturating_add(sample.count);
-                known.weight += sample.weight;
-            }
-            None => {
-                let at = samples.len() as u32;
-                samples.push(sample);
-                let hash_of =
-                    |at: &u32| samples.get(*at as usize).map_or(0, |s| hashes.hash_one(key(s)));
-                self.merged.insert_unique(hash, at, hash_of);
-            }
+        let same = |known: &Sample| key(known) == key(&sample);
+        let hash_of = |known: &Sample| hashes.hash_one(key(known));
+        let next = samples.len();
+        let at = place(&mut self.merged, samples, hash_of(&sample), same, hash_of, || sample);
+        if let Some(known) = samples[..next].get_mut(at as usize) {
+            known.count = known.count.saturating_add(sample.count);
+            known.weight += sample.weight;
         }
     }
 
@@ -164,16 +134,24 @@ impl Profile {
         }
         builder.build()
     }
+}
 
-    /// The frames of a stack that may not be there.
-    fn known_stack(&self, id: u32) -> Option<&[FrameId]> {
-        let index = id as usize;
-        let begin = match index.checked_sub(1) {
-            Some(before) => *self.ends.get(before)?,
-            None => 0,
-        };
-        self.links.get(begin..*self.ends.get(index)?)
-    }
+/// The place of something in a list, to whose end it is added if it is new.
+fn place<T>(
+    places: &mut HashTable<u32>,
+    list: &mut Vec<T>,
+    hash: u64,
+    same: impl Fn(&T) -> bool,
+    hash_of: impl Fn(&T) -> u64,
+    new: impl FnOnce() -> T,
+) -> u32 {
+    let same = |at: &u32| same(&list[*at as usize]);
+    let known = places.entry(hash, same, |at| hash_of(&list[*at as usize]));
+    let new = || {
+        list.push(new());
+        list.len() as u32 - 1
+    };
+    *known.or_insert_with(new).get()
 }
 
 fn hash_of_stack(hashes: &DefaultHashBuilder, frames: &[FrameId]) -> u64 {
@@ -269,7 +247,7 @@ mod tests {
             let id = builder.frame_of(other);
             assert_ne!(id, f, "{other:?}");
             assert_eq!(builder.frame_of(other), id);
-            assert_eq!(builder.function(id).map(Frame::borrowed), Some(other));
+            assert_eq!(builder.function(id).borrowed(), other);
         }
     }
 

@@ -4,7 +4,4 @@ mod builder;
 mod profile;
 
 pub use builder::Builder;
-pub use profile::{
-    Frame, FrameId, FrameKind, FrameRef, Header, Owner, Profile, Sample, StackId, Thread, ThreadId,
-    Track, Weight, Work, WorkUnit,
-};
+pub use profile::*;

@@ -90,14 +90,6 @@ pub enum WorkUnit {
     Packet,
 }
 
-impl Work {
-    /// Bytes of a packet, on average; `None` unless both are known.
-    pub fn bytes_per_packet(&self) -> Option<f64> {
-        let mean = self.bytes? / self.packets?;
-        (mean.is_finite() && mean > 0.0).then_some(mean)
-    }
-}
-
 /// A function, as one line of a call stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {

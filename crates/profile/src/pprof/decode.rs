@@ -66,20 +66,13 @@ struct Decoder<'a> {
     message: &'a pb::Profile,
     builder: Builder,
     own: Vec<(&'a str, &'a str)>,
-    mappings: HashMap<u64, MappingInfo>,
+    /// What all frames of each mapping have in common.
+    mappings: HashMap<u64, Frame>,
     functions: HashMap<u64, &'a pb::Function>,
     /// Frames of each location, leaf first.
     locations: HashMap<u64, Vec<FrameId>>,
     /// How many more frames all stacks together may have.
     room: usize,
-}
-
-/// What all frames of a mapping have in common.
-#[derive(Clone, Default)]
-struct MappingInfo {
-    module: String,
-    build_id: String,
-    kind: FrameKind,
 }
 
 /// Which of a sample's values are read, and what they mean.
@@ -169,8 +162,8 @@ impl<'a> Decoder<'a> {
                 None => conventions::module(filename),
             };
             let build_id = self.text(mapping.build_id)?.to_owned();
-            let info = MappingInfo { module, build_id, kind };
-            self.mappings.insert(mapping.id, info);
+            let frame = Frame { module, build_id, kind, ..Frame::default() };
+            self.mappings.insert(mapping.id, frame);
         }
         Ok(())
     }
@@ -216,44 +209,32 @@ impl<'a> Decoder<'a> {
                 frames.push(self.builder.frame(frame));
             }
             if frames.is_empty() {
-                let place = self.mapping(location.mapping_id)?.clone();
-                frames.push(self.builder.frame(Frame {
-                    function: format!("{:#x}", location.address),
-                    module: place.module,
-                    build_id: place.build_id,
-                    kind: place.kind,
-                    ..Frame::default()
-                }));
+                let function = format!("{:#x}", location.address);
+                let frame = Frame { function, ..self.mapping(location.mapping_id)? };
+                frames.push(self.builder.frame(frame));
             }
             self.locations.insert(location.id, frames);
         }
         Ok(())
     }
 
-    fn mapping(&self, mapping: u64) -> Result<&MappingInfo, String> {
-        static NOWHERE: MappingInfo = MappingInfo {
-            module: String::new(),
-            build_id: String::new(),
-            kind: FrameKind::Unknown,
-        };
+    fn mapping(&self, mapping: u64) -> Result<Frame, String> {
         match self.mappings.get(&mapping) {
-            Some(place) => Ok(place),
-            None if mapping == 0 => Ok(&NOWHERE),
+            Some(frame) => Ok(frame.clone()),
+            None if mapping == 0 => Ok(Frame::default()),
             None => Err(format!("mapping {mapping} does not exist")),
         }
     }
 
     fn frame(&self, function: &pb::Function, mapping: u64, inlined: bool) -> Result<Frame, String> {
-        let place = self.mapping(mapping)?.clone();
+        let place = self.mapping(mapping)?;
         let name = self.text(function.name)?;
         let name = if name.is_empty() { self.text(function.system_name)? } else { name };
         Ok(Frame {
             function: name.to_owned(),
-            module: place.module,
-            build_id: place.build_id,
             file: self.text(function.filename)?.to_owned(),
-            kind: place.kind,
             inlined,
+            ..place
         })
     }
 
@@ -302,7 +283,8 @@ impl<'a> Decoder<'a> {
             if message.duration_nanos > 0 {
                 header.seconds = Some(message.duration_nanos as f64 / 1e9);
             }
-            if message.period > 0 && types_agree(message, weight) {
+            let kind = message.sample_type.get(weight);
+            if message.period > 0 && message.period_type.is_some_and(|of| Some(&of) == kind) {
                 header.period = Some(message.period as f64 * scale);
             }
             for (index, (other, unit)) in types.iter().enumerate() {
@@ -418,11 +400,6 @@ fn kind_of_letter(letter: Option<&char>) -> FrameKind {
         Some('u') => FrameKind::User,
         _ => FrameKind::Unknown,
     }
-}
-
-/// Whether the period is of the values that are read.
-fn types_agree(message: &pb::Profile, weight: usize) -> bool {
-    message.period_type.is_some() && message.period_type == message.sample_type.get(weight).copied()
 }
 
 fn track(text: &str) -> Result<Track, String> {

@@ -1,6 +1,7 @@
 //! A profile as a message.
 
 use super::message::{self as pb, FORMAT, OURS, PPM};
+use crate::text::intern;
 use crate::{Frame, FrameId, FrameKind, Profile, Sample, StackId, ThreadId, Weight};
 use indexmap::IndexSet;
 use prost::Message;
@@ -27,8 +28,7 @@ struct Strings(IndexSet<String>);
 
 impl Strings {
     fn id(&mut self, text: &str) -> i64 {
-        let known = self.0.get_index_of(text);
-        known.unwrap_or_else(|| self.0.insert_full(text.to_owned()).0) as i64
+        intern(&mut self.0, text) as i64
     }
 }
 

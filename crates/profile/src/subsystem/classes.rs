@@ -43,7 +43,7 @@ impl Classes {
         Classes { frames, stacks }
     }
 
-    /// What the rules say of every function, in the order of the profile.
+    /// The class of every function, in the order of the profile.
     pub fn frames(&self) -> &[Option<Class>] {
         &self.frames
     }
@@ -93,7 +93,7 @@ impl Coverage {
     }
 }
 
-/// Whether a sample is of a CPU that had nothing to do: the idle task says so, or
+/// Whether a sample is of a CPU that had nothing to do: its owner shows that, or
 /// its thread is the idle task and the function one that waits. Softirqs that ran
 /// on top of the idle task are work.
 pub fn is_idle(profile: &Profile, classes: &Classes, sample: &Sample) -> bool {

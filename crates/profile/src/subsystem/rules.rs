@@ -30,6 +30,13 @@ pub struct Rules {
     layers: Vec<Layer>,
 }
 
+impl Default for &Rules {
+    /// The built-in rules.
+    fn default() -> Self {
+        Rules::built_in()
+    }
+}
+
 impl Rules {
     /// The built-in rules.
     pub fn built_in() -> &'static Rules {
@@ -47,7 +54,7 @@ impl Rules {
         Ok(Rules { layers })
     }
 
-    /// What the rules say of a function; `None` if no rule fits. Functions of
+    /// The class of a function; `None` if no rule fits. Functions of
     /// user space are in no subsystem of the kernel.
     pub fn class(&self, frame: &Frame) -> Option<Class> {
         if frame.kind == FrameKind::User {
@@ -156,25 +163,15 @@ impl Layer {
     /// Adds a rule; `None` if its kind is unknown or it already exists.
     fn add(&mut self, kind: &str, pattern: &str, class: Class) -> Option<()> {
         let owned = pattern.to_owned();
-        let known = match kind {
-            "exact" => self.exact.insert(owned, class).is_some(),
-            "module" => self.module.insert(owned, class).is_some(),
-            "prefix" => {
-                self.prefix.push(Prefix { text: owned, class, shorter: None });
-                false
-            }
-            "folder" => {
-                self.folder.push((owned, class));
-                false
-            }
-            "alone" => {
-                let Class::Is(subsystem) = class else { return None };
-                self.alone.push((owned, subsystem));
-                false
-            }
+        match (kind, class) {
+            ("exact", _) => return self.exact.insert(owned, class).is_none().then_some(()),
+            ("module", _) => return self.module.insert(owned, class).is_none().then_some(()),
+            ("prefix", _) => self.prefix.push(Prefix { text: owned, class, shorter: None }),
+            ("folder", _) => self.folder.push((owned, class)),
+            ("alone", Class::Is(subsystem)) => self.alone.push((owned, subsystem)),
             _ => return None,
-        };
-        (!known).then_some(())
+        }
+        Some(())
     }
 
     fn class(&self, name: &str, frame: &Frame) -> Option<Class> {

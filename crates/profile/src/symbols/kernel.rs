@@ -1,7 +1,9 @@
 //! Functions of the kernel, from `/proc/kallsyms` and `/proc/modules`.
 
-use super::names::{hexadecimal, unnamed};
+use super::names::{build_id, unnamed};
 use crate::{Frame, FrameKind};
+use object::Endianness;
+use object::read::elf::NoteIterator;
 use std::ops::Range;
 
 /// Module of a function that is in the kernel itself.
@@ -35,7 +37,7 @@ impl KernelSymbols {
     /// Reads the text of `/proc/kallsyms`: `ADDRESS TYPE NAME [MODULE]` a line.
     /// Other lines are skipped. Addresses that are all zero, as
     /// they are for users from whom `kernel.kptr_restrict` hides them, give no
-    /// symbols, and [`hidden`](KernelSymbols::hidden) says so.
+    /// symbols, and [`hidden`](KernelSymbols::hidden) reports that.
     pub fn parse(text: String) -> KernelSymbols {
         // Places are 32 bits wide; no kernel's table is nearly that long.
         let end = text.len().min(u32::MAX as usize);
@@ -177,26 +179,10 @@ fn preference(text: &str, symbol: &Symbol) -> (bool, bool, i32, usize) {
     (symbol.code, !mark, -(underscores as i32), name.len())
 }
 
-/// The build id in the bytes of `/sys/kernel/notes`, an ELF note section:
-/// name size, descriptor size, type, then both, each filled up to four bytes.
+/// The build id in the bytes of `/sys/kernel/notes`, an ELF note section.
 pub fn kernel_build_id(notes: &[u8]) -> Option<String> {
-    const NT_GNU_BUILD_ID: u32 = 3;
-    let mut rest = notes;
-    while let Some((head, behind)) = rest.split_at_checked(12) {
-        let word = |at: usize| -> Option<u32> {
-            Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?))
-        };
-        let (name, descriptor) = (word(0)? as usize, word(4)? as usize);
-        let (name_room, descriptor_room) =
-            (name.checked_next_multiple_of(4)?, descriptor.checked_next_multiple_of(4)?);
-        let owner = behind.get(..name)?;
-        let found = behind.get(name_room..name_room.checked_add(descriptor)?)?;
-        if word(8)? == NT_GNU_BUILD_ID && owner == b"GNU\0" {
-            return Some(hexadecimal(found));
-        }
-        rest = behind.get(name_room.checked_add(descriptor_room)?..)?;
-    }
-    None
+    let endian = Endianness::default();
+    build_id(endian, NoteIterator::new(endian, 4, notes).ok()?)
 }
 
 #[cfg(test)]

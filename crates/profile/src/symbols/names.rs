@@ -1,16 +1,21 @@
-//! Addresses and bytes as names.
+//! Names of addresses without a symbol, and of files.
 
+use crate::text::hexadecimal;
 use crate::{Frame, FrameKind};
-use std::fmt::Write;
+use object::Endianness;
+use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
+use object::read::elf::{Note, NoteIterator};
+
+type Header = FileHeader64<Endianness>;
 
 pub(super) fn unnamed(address: u64, module: &str, kind: FrameKind) -> Frame {
     Frame { function: format!("{address:#x}"), module: module.to_owned(), kind, ..Frame::default() }
 }
 
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a text cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// The build id among the notes of a file, hexadecimal.
+pub(super) fn build_id(endian: Endianness, mut notes: NoteIterator<Header>) -> Option<String> {
+    let mut notes = std::iter::from_fn(|| notes.next().ok()?);
+    let is_id =
+        |note: &Note<Header>| note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID;
+    notes.find(is_id).map(|note| hexadecimal(note.desc()))
 }

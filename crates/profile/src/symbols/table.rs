@@ -1,14 +1,14 @@
 //! The symbols of a program that anyone may have written, and no more than those. Nothing is
-//! unpacked or demangled, no other file is looked for, and whatever the file says, the time that it
+//! unpacked or demangled, no other file is looked for, and whatever the file contains, the time that it
 //! takes grows with its size alone.
 
-use super::names::hexadecimal;
+use super::names::build_id;
 use object::Endianness;
 use object::elf::{
-    ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, PT_NOTE, ProgramHeader64, SHN_UNDEF,
-    SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, SectionType, Sym64,
+    FileHeader64, PT_LOAD, PT_NOTE, ProgramHeader64, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC,
+    SectionType, Sym64,
 };
-use object::read::elf::{FileHeader, Note, ProgramHeader, SectionHeader, SectionTable, Sym};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
 
 /// Longest name that is shown, bytes.
 const LONGEST_NAME: usize = 1024;
@@ -56,14 +56,7 @@ impl Table {
         let segments = of_kind(PT_LOAD).map(place).collect();
         let notes = of_kind(PT_NOTE).filter(|notes| notes.p_filesz(endian) <= LARGEST_NOTES);
         let mut notes = notes.filter_map(|segment| segment.notes(endian, data).ok()?);
-        let build_id = notes.find_map(|mut notes| {
-            let mut notes = std::iter::from_fn(|| notes.next().ok()?);
-            let is_id = |note: &Note<_>| {
-                note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID
-            };
-            notes.find(is_id).map(|note| hexadecimal(note.desc()))
-        });
-        let build_id = build_id.unwrap_or_default();
+        let build_id = notes.find_map(|notes| build_id(endian, notes)).unwrap_or_default();
         let sections = header.sections(endian, data)?;
         let kinds = [SHT_SYMTAB, SHT_DYNSYM].into_iter();
         let mut functions: Vec<Function> =
@@ -117,7 +110,7 @@ fn functions<'data>(
 mod tests {
     use super::*;
 
-    /// Each of its 60,000 program headers says that all of the file is notes.
+    /// Each of its 60,000 program headers states that all of the file is notes.
     #[test]
     fn headers_that_repeat_the_file_take_no_more_time() {
         const HEADERS: u16 = 60_000;

@@ -1,7 +1,8 @@
 //! Names of addresses of programs, by what each process has mapped and the files' own symbols.
 
 use super::binary::Binary;
-use super::names::{hexadecimal, unnamed};
+use super::names::unnamed;
+use crate::text::hexadecimal;
 use crate::{Frame, FrameKind};
 use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source};
@@ -156,7 +157,7 @@ impl UserSymbols {
                 };
                 functions.into_iter().map(frame).collect()
             }
-            // An address of one run says nothing in another; the offset does.
+            // An address of one run has no meaning in another; the offset has.
             None => vec![Frame {
                 build_id: file.build_id.clone(),
                 ..unnamed(offset, &module, FrameKind::User)

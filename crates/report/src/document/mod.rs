@@ -97,7 +97,7 @@ pub(crate) enum Drawing {
 }
 
 /// A small plot: of a cell or not, marks, and a text below.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Panel {
     pub title: String,
     pub of_cell: bool,

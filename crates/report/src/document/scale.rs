@@ -15,7 +15,8 @@ const FINEST: f64 = 1e-12;
 /// its end, and one that is not a number at its beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scale {
-    low: f64,
+    /// The value at which the axis begins.
+    pub low: f64,
     high: f64,
     kind: Kind,
 }
@@ -57,11 +58,6 @@ impl Scale {
         let low = low.max(SIZES.0).log2().floor();
         let high = high.max(SIZES.0).log2().ceil().max(low + 1.0);
         Scale { low: low.exp2(), high: high.exp2(), kind: Kind::Sizes }
-    }
-
-    /// The value at which the axis begins.
-    pub(crate) fn low(&self) -> f64 {
-        self.low
     }
 
     /// Whether this value lies on the axis.

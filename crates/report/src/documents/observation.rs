@@ -44,14 +44,9 @@ fn heading(page: &mut Document, observed: &Observation) {
         None => "not counted",
     };
     let threads = plural(observed.threads.len() as u64, "thread");
-    page.text(
-        "  ",
-        format!(
-            "process {}, {} s, {ending}; {threads}; system calls {counter}",
-            observed.pid,
-            number(observed.seconds, 2)
-        ),
-    );
+    let (pid, seconds) = (observed.pid, number(observed.seconds, 2));
+    let text = format!("process {pid}, {seconds} s, {ending}; {threads}; system calls {counter}");
+    page.text("  ", text);
 }
 
 fn connections(page: &mut Document, observed: &Observation, details: bool) {

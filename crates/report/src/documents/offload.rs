@@ -19,15 +19,13 @@ pub fn offload(rows: &[CopyRow], break_even: &[BreakEven], notes: &[String]) -> 
         page.push([Section::new("", title).with(table(rows).flush())]);
     }
     page.gap();
-    page.text(
-        "",
-        format!(
-            "caller: its time for a copy, in submissions and successful polls; \
-             empty polls count as time for other work. latency: from submission to \
-             the poll that found the copy done. Ratios are to {first}, block by block, \
-             with individual intervals."
-        ),
+    let rule = format!(
+        "caller: its time for a copy, in submissions and successful polls; \
+         empty polls count as time for other work. latency: from submission to \
+         the poll that found the copy done. Ratios are to {first}, block by block, \
+         with individual intervals."
     );
+    page.text("", rule);
     notes.iter().for_each(|note| page.text("- ", note));
     page
 }

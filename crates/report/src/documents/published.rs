@@ -37,10 +37,9 @@ pub fn published_comparison(
     let [agree, disagree, not] = comparison.counts();
     if agree + disagree + not > 0 {
         let all = plural((agree + disagree + not) as u64, "published ratio");
-        page.text(
-            "",
-            format!("Of {all} {agree} agree, {disagree} disagree, {not} are not measured here."),
-        );
+        let text =
+            format!("Of {all} {agree} agree, {disagree} disagree, {not} are not measured here.");
+        page.text("", text);
         disagreements(comparison).for_each(|line| page.text("  - ", line));
         page.text(
             "",

@@ -53,19 +53,15 @@ pub fn between(names: [&str; 2], studies: [&Study; 2], between: &StudyComparison
                     second over first. What changed for all cells of a study cancels out.";
         page.text("", text);
     }
-    page.text(
-        "",
-        format!(
-            "Rule: intervals are {} by Welch's t over the logarithms of all trials, \
-             individually; verdicts hold at {} for all cells of a table together (Holm; the \
-             second p); EQUIVALENT requires an interval within {}. Trials of the two studies are \
-             not paired and there is no A-against-A between them, so anything else that changed \
-             between the studies is in the ratio and not in the interval.",
-            level(rules.confidence),
-            level(rules.confidence),
-            level(rules.margin),
-        ),
+    let (confidence, margin) = (level(rules.confidence), level(rules.margin));
+    let rule = format!(
+        "Rule: intervals are {confidence} by Welch's t over the logarithms of all trials, \
+         individually; verdicts hold at {confidence} for all cells of a table together (Holm; \
+         the second p); EQUIVALENT requires an interval within {margin}. Trials of the two \
+         studies are not paired and there is no A-against-A between them, so anything else that \
+         changed between the studies is in the ratio and not in the interval."
     );
+    page.text("", rule);
     document
 }
 
@@ -159,17 +155,13 @@ pub(crate) fn threshold_section(results: &[ThresholdResult]) -> Section {
         let text = format!(
             "FAILED: the whole interval lies beyond the limit; UNDECIDED: it contains \
              the limit. Intervals are {} each, for {} together.",
-            percent_of_confidence(i.confidence),
+            // With enough digits to distinguish it from 100 %.
+            level((i.confidence * 1e4).floor() / 1e4),
             plural(results.len() as u64, "check"),
         );
         section.text("  ", text);
     }
     section
-}
-
-/// A confidence, with enough digits to distinguish it from 100 %.
-fn percent_of_confidence(confidence: f64) -> String {
-    level((confidence * 1e4).floor() / 1e4)
 }
 
 /// A limit in three decimals: 0.98 of a threshold at 2 % is exact.
@@ -206,18 +198,16 @@ pub fn history(history: &History) -> Document {
         ],
     ));
     page.gap();
-    let text = match history.shifts.len() {
+    let found = match history.shifts.len() {
         0 => "No change was found".to_owned(),
         n => format!("{} found", plural(n as u64, "change")),
     };
-    page.text(
-        "",
-        format!(
-            "{text}: e-divisive (energy distance, random orders) at {}. A change can \
-             be found from ten studies on, with at least two on either side of it.",
-            level(CHANGE_LEVEL)
-        ),
+    let level = level(CHANGE_LEVEL);
+    let text = format!(
+        "{found}: e-divisive (energy distance, random orders) at {level}. A change can \
+         be found from ten studies on, with at least two on either side of it."
     );
+    page.text("", text);
     page
 }
 

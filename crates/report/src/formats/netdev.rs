@@ -43,13 +43,16 @@ fn opening(page: &mut Document, view: &View) {
         page.gap();
     }
     let varied = if differ_in_path_alone(study) { "data path" } else { "configuration" };
+    let kernel = header.facts.first().map_or("(version unknown)", |facts| &facts.kernel_release);
+    // Those that really have a trial.
+    let blocks: BTreeSet<u32> = study.trials.iter().map(|trial| trial.block).collect();
     let text = format!(
         "{} for {}, measured against {} on Linux {} over {} in random order.",
         plural(view.rows.len() as u64, varied),
         analysis.work().terms().load,
         analysis.baseline,
-        kernel(study),
-        plural(blocks(study), "block"),
+        kernel,
+        plural(blocks.len() as u64, "block"),
     );
     page.text("", text);
 }
@@ -59,15 +62,6 @@ fn differ_in_path_alone(study: &Study) -> bool {
     setup::common(&cells, |c| &c.link).is_some()
         && setup::common(&cells, |c| &c.stream).is_some()
         && setup::common(&cells, |c| &c.placement).is_some()
-}
-
-fn kernel(study: &Study) -> &str {
-    study.header.facts.first().map_or("(version unknown)", |f| f.kernel_release.as_str())
-}
-
-/// Blocks that really have a trial.
-fn blocks(study: &Study) -> u64 {
-    study.trials.iter().map(|t| t.block).collect::<BTreeSet<_>>().len() as u64
 }
 
 /// How to run it again.

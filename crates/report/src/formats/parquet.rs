@@ -3,7 +3,7 @@
 //! would save little and cost a dependency.
 
 use super::rows::{COLUMNS, Column, Kind, Row, Value, rows};
-use crate::report::{Report, Style, Subject};
+use crate::report::Report;
 use ::parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use ::parquet::errors::ParquetError;
@@ -11,7 +11,7 @@ use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::types::{Type, TypePtr};
 use bytepath_record::Study;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 
 /// Rows are written in groups of about this many, so that memory stays bounded.
@@ -24,15 +24,10 @@ pub(crate) static FORMAT: Report = Report {
     extension: "parquet",
     binary: true,
     short_names: false,
-    render,
+    // The format's writer has to be sent between threads, which `out` cannot promise; a table of
+    // this kind fits into memory.
+    render: |subject, _, out| out.write_all(&encode(subject.study).map_err(io::Error::other)?),
 };
-
-fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-    // The format's writer wants to be sent between threads, which `out`
-    // cannot promise; a table of this kind fits into memory.
-    let file = encode(subject.study).map_err(cause)?;
-    out.write_all(&file)
-}
 
 fn encode(study: &Study) -> Result<Vec<u8>, ParquetError> {
     let properties = WriterProperties::builder()
@@ -117,8 +112,4 @@ fn write_column<T: DataType>(
     let mut writer = group.next_column()?.ok_or_else(missing)?;
     writer.typed::<T>().write_batch(&values, Some(&levels), None)?;
     writer.close()
-}
-
-fn cause(error: ParquetError) -> io::Error {
-    io::Error::other(error)
 }

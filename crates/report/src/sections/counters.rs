@@ -7,7 +7,7 @@ use crate::document::{Column, Media, Section, Table};
 use crate::order::distinct;
 use crate::wording::ascii::wrap;
 use crate::wording::figures::{NONE, amount, percent, plural, three};
-use bytepath_profile::counts::{Count, Counts, DERIVED, Derived, ELAPSED, EVENTS};
+use bytepath_profile::counts::{Count, Counts, DERIVED, ELAPSED, EVENTS};
 use bytepath_record::{CellId, Role, Scope, Trial, TrialStatus, Work};
 use bytepath_stats::Row;
 
@@ -129,19 +129,14 @@ pub(crate) fn section(view: &View) -> Section {
     let groups = groups(view);
     let Some(unit) = groups.first().map(|group| group.unit) else { return section };
     let mut columns = vec![Column::path(), Column::words("threads of", 0, Some(14))];
-    let title = |derived: &Derived| {
-        let long = || format!("{} {}", derived.name, derived.unit).trim().to_owned();
-        SHORT.iter().find(|(name, _)| *name == derived.name).map_or_else(long, |s| s.1.to_owned())
-    };
-    let titles = DERIVED.iter().map(|derived| ("", title(derived)));
-    let units = ["us", "instr.", "faults"].map(|what| ("per unit", what.to_owned()));
-    let titles = [("", "number".to_owned())].into_iter().chain(titles).chain(units);
-    for (rank, (group, title)) in (0u8..).zip(titles.chain([("", "counted".to_owned())])) {
-        columns.push(Column::number(group, &title, rank.saturating_sub(FIRST)));
+    let titles = ["number"].into_iter().chain(SHORT).map(|title| ("", title));
+    let units = ["us", "instr.", "faults"].map(|what| ("per unit", what));
+    for (rank, (group, title)) in (0u8..).zip(titles.chain(units).chain([("", "counted")])) {
+        columns.push(Column::number(group, title, rank.saturating_sub(FIRST)));
     }
     let texts = |group: &Group| {
         let mut texts = vec![group.cell.to_string(), group.title.clone(), amount(group.threads)];
-        texts.extend(DERIVED.iter().map(|derived| figure((derived.of)(&group.counts))));
+        texts.extend(DERIVED.iter().map(|derived| figure(derived.of(&group.counts))));
         texts.push(figure(group.each("task-clock").map(|ms| ms * 1e3)));
         texts.extend(["instructions", "page-faults"].map(|event| figure(group.each(event))));
         texts.push(percent(group.counted()));
@@ -155,17 +150,17 @@ pub(crate) fn section(view: &View) -> Section {
     ))
 }
 
-/// Heads that are no wider than their figures.
-const SHORT: [(&str, &str); 9] = [
-    ("CPUs used", "CPUs"),
-    ("clock rate", "GHz"),
-    ("instructions per cycle", "IPC"),
-    ("branch-miss rate", "miss %"),
-    ("branches", "M branches/s"),
-    ("front end idle", "front idle %"),
-    ("back end idle", "back idle %"),
-    ("context switches", "switches/s"),
-    ("CPU migrations", "migrations/s"),
+/// Headings of [`DERIVED`] that are no wider than their figures.
+const SHORT: [&str; DERIVED.len()] = [
+    "CPUs",
+    "GHz",
+    "IPC",
+    "miss %",
+    "M branches/s",
+    "front idle %",
+    "back idle %",
+    "switches/s",
+    "migrations/s",
 ];
 
 fn figure(value: Option<f64>) -> String {
@@ -196,7 +191,7 @@ fn block(group: &Group) -> Vec<String> {
         let decimals = if row.unit.is_empty() { 0 } else { 2 };
         let derived = DERIVED.iter().find(|derived| derived.event == row.name);
         let derived = derived.and_then(|derived| {
-            let value = (derived.of)(&group.counts)?;
+            let value = derived.of(&group.counts)?;
             let name = if derived.unit.is_empty() { derived.name } else { derived.unit };
             // As perf stat has it derived the instructions.
             let name = name.trim_start_matches("instructions ");

@@ -7,7 +7,7 @@ use crate::wording::figures::{bytes, effect_text, level};
 use crate::wording::offload::name;
 use crate::wording::setup::pairs;
 use bytepath_record::Levels;
-use bytepath_stats::{CopyComparison, Effect, Offloading};
+use bytepath_stats::{CopyComparison, Effect};
 
 type Point = CopyComparison<Levels>;
 
@@ -37,25 +37,14 @@ pub(crate) fn section(view: &View) -> Section {
             (Column::number("", &cost, 0), |point| effect_text(point.dearer.as_ref())),
         ],
     );
-    let panel = |points: Vec<&Point>| Panel {
-        title: title(points[0]),
-        of_cell: false,
-        marks: curve(&points, &across),
-        text: String::new(),
+    let panel = |(title, mut points): (String, Vec<&Point>)| {
+        points.sort_by_key(|point| point.cell.size);
+        Panel { title, marks: curve(&points, &across), ..Panel::default() }
     };
-    let panels = curves(offloading).into_iter().map(panel).collect();
+    let curves = grouped(offloading.points.iter().map(|point| (title(point), point)));
+    let panels = curves.into_iter().map(panel).collect();
     let drawing = Drawing::Panels { across: across.clone(), up, panels };
     section.with(Figure { caption, key: Vec::new(), drawing, table })
-}
-
-/// The points of each engine, one size after the other.
-fn curves<'a>(offloading: &'a Offloading) -> Vec<Vec<&'a Point>> {
-    let curves = grouped(offloading.points.iter().map(|point| (title(point), point))).into_iter();
-    let sorted = |(_, mut curve): (String, Vec<&'a Point>)| {
-        curve.sort_by_key(|point| point.cell.size);
-        curve
-    };
-    curves.map(sorted).collect()
 }
 
 fn title(point: &Point) -> String {
@@ -70,7 +59,7 @@ fn title(point: &Point) -> String {
 fn curve(points: &[&Point], across: &Scale) -> Vec<Mark> {
     let compared = points.iter().filter_map(|p| Some((p.cell.size as f64, p.faster.as_ref()?)));
     let compared: Vec<(f64, &Effect)> = compared.collect();
-    let alike = Mark::line("mean", (across.low(), 1.0), (f64::MAX, 1.0));
+    let alike = Mark::line("mean", (across.low, 1.0), (f64::MAX, 1.0));
     let spans = compared.iter().map(|(size, effect)| {
         let (low, high) = bounds(effect);
         Mark::line("span", (*size, low), (*size, high)).tip(effect_text(Some(effect)))

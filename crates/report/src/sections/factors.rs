@@ -4,6 +4,7 @@
 use super::view::{View, mean};
 use crate::document::{Block, Table, Tone};
 use crate::document::{Cell, Column, Figure, List, Mark, Media, Scale, Section};
+use crate::order::grouped;
 use crate::wording::figures::{NONE, effect_text, level, plural, probability, rate};
 use crate::wording::text::labels;
 use crate::wording::verdicts::subject;
@@ -144,42 +145,20 @@ fn effects(view: &FactorView, analysis: &Analysis) -> Table {
         columns.push(Column::number("", title, *rank).interval(2 + rank));
         columns.push(Column::words("verdict", *rank, None));
     }
-    let cells = |line: Line| {
-        let against = Cell::from(line.against).tone(Tone::Faint);
-        let mut cells = vec![Cell::from(line.level), against];
-        for (at, _) in &shown {
-            let of = line.effects[usize::from(*at)];
+    let asked = view.effects.iter().filter(|effect| questions.contains(&effect.question));
+    // `hw-gro=true`, in the order of the factors.
+    let lines = grouped(asked.map(|of| ((format!("{}={}", of.factor, of.level), &of.against), of)));
+    let cells = |((level, against), effects): ((String, &String), Vec<&LevelEffect>)| {
+        let against = Cell::from(against.as_str()).tone(Tone::Faint);
+        let mut cells = vec![Cell::from(level), against];
+        for (_, (question, _)) in &shown {
+            let of = effects.iter().find(|of| of.question == *question);
             cells.push(Cell::factor(of.map(|of| &of.effect)));
             cells.push(of.map_or("".into(), |of| Cell::verdict(&of.verdict)));
         }
         cells
     };
-    Table::rows(columns, lines(view, questions).into_iter().map(cells))
-}
-
-/// A line of the table.
-struct Line<'a> {
-    /// The factor and its level: `hw-gro=true`.
-    level: String,
-    /// What it is compared with.
-    against: &'a str,
-    /// The effects on the rate and on the cost.
-    effects: [Option<&'a LevelEffect>; 2],
-}
-
-/// The levels in the order of the factors.
-fn lines(view: &FactorView, questions: [Metric; 2]) -> Vec<Line<'_>> {
-    let mut lines: Vec<Line> = Vec::new();
-    for effect in &view.effects {
-        let Some(at) = questions.iter().position(|q| *q == effect.question) else { continue };
-        let level = format!("{}={}", effect.factor, effect.level);
-        let at_line = lines.iter().position(|line| line.level == level).unwrap_or_else(|| {
-            lines.push(Line { level, against: &effect.against, effects: [None; 2] });
-            lines.len() - 1
-        });
-        lines[at_line].effects[at] = Some(effect);
-    }
-    lines
+    Table::rows(columns, lines.into_iter().map(cells))
 }
 
 /// How to read the table.

@@ -98,7 +98,7 @@ fn is_speed(what: &FactKind) -> bool {
     )
 }
 
-/// Whether there is enough of it on either side to be spoken of.
+/// Whether there is enough of it on either side to be worth a sentence.
 fn is_large_enough(step: &FactStep) -> bool {
     let least = match step.what {
         FactKind::Rate => 0.0,

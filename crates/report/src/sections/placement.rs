@@ -17,8 +17,8 @@ pub(crate) fn section(view: &View) -> Section {
 fn lines(analysis: &Analysis) -> Vec<(String, String)> {
     let rows = analysis.rows.iter();
     let rows = rows.filter(|row| row.receive_work.is_some() || !row.collisions.is_empty());
-    let groups =
-        grouped(rows.map(|row| ((requested_cpu(row), &row.collisions, placement(row)), row)));
+    let requested = |row: &Row| row.receive_work.as_ref().map(|work| work.asked);
+    let groups = grouped(rows.map(|row| ((requested(row), &row.collisions, placement(row)), row)));
     let alone = groups.len() == 1;
     groups.iter().map(|(_, group)| placed(group, alone)).collect()
 }
@@ -56,10 +56,6 @@ fn placed(group: &[&Row], alone: bool) -> (String, String) {
 
 /// The first of the works, and the parts of all by CPU.
 type Works<'a> = (&'a ReceiveWork, Vec<(u32, f64)>);
-
-fn requested_cpu(row: &Row) -> Option<Option<u32>> {
-    row.receive_work.as_ref().map(|work| work.asked)
-}
 
 /// The part of a cell's id that names its placement.
 fn placement(row: &Row) -> Option<&str> {

@@ -56,7 +56,7 @@ fn figure(view: &View, work: Work, rows: &[&Row]) -> Figure {
         work.actor(work.counted_by()),
         terms.rate_unit,
         percent(analysis.rules.confidence),
-        if scale.low() > 0.0 { "The axis does not start at zero. " } else { "" },
+        if scale.low > 0.0 { "The axis does not start at zero. " } else { "" },
         if is_cut { "An interval that reaches an end of the axis extends beyond it." } else { "" },
         base = analysis.baseline,
     );

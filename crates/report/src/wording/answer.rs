@@ -52,7 +52,7 @@ fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph 
     ("Use", text)
 }
 
-/// A cell, and the path of each end where the cell's name does not say it.
+/// A cell, and the path of each end where the cell's name does not contain it.
 fn ends(row: &Row) -> String {
     let Row { cell, tx, rx, .. } = row;
     let words = || cell.0.split(|c: char| !c.is_alphanumeric() && c != '-');

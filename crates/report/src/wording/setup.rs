@@ -214,7 +214,10 @@ fn workload(cells: &[&Cell]) -> Vec<(&'static str, String)> {
     let stream = |c: &Cell| c.workload.name == Activity::default().name;
     let frames = |c: &Cell| c.workload.name == "packets";
     let contract = |all| match common(cells, |c| &c.stream) {
-        Some(s) if cells.iter().all(|c| frames(c)) => generators(s),
+        // Frames have no connections.
+        Some(s) if cells.iter().all(|c| frames(c)) => {
+            format!("{}, {}", plural(s.flows.into(), "generating thread"), touch(s.touch))
+        }
         Some(s) => connections(s, all),
         None => varies(),
     };
@@ -273,11 +276,6 @@ fn touch(touch: Touch) -> &'static str {
         Touch::Read => "every byte read",
         Touch::Verify => "every byte verified",
     }
-}
-
-/// The contract of a workload of frames, which has no connections.
-fn generators(s: &Stream) -> String {
-    format!("{}, {}", plural(s.flows.into(), "generating thread"), touch(s.touch))
 }
 
 fn placement(p: &Placement) -> String {

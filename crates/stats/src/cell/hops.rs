@@ -8,7 +8,7 @@ use serde::Serialize;
 /// A thread that runs for this part of its window does nothing else than its work.
 const FULL: f64 = 0.97;
 
-/// Losses below this part of what was generated say nothing of a limit.
+/// Losses below this part of what was generated indicate no limit.
 const FEW: f64 = 0.01;
 
 /// Frames of a cell: rates are per second, of all threads together.

@@ -53,7 +53,7 @@ impl ReceiveWork {
                 let here = move |reading: &&Reading| {
                     reading.metric == metric
                         && reading.scope.is_on_host_of(role)
-                        && sound(reading.value)
+                        && (0.0..=f64::MAX).contains(&reading.value)
                 };
                 let all = trial.readings.iter().filter(here);
                 all.filter_map(|reading| Some((reading.scope.cpu()?, reading.value)))
@@ -114,15 +114,6 @@ impl ReceiveWork {
 /// An end's threads and the softirqs of its device.
 const ENDS: [(&str, &str); 2] = [("sender", "sender-softirq"), ("receiver", "softirq")];
 
-fn pairs<T: Copy>(all: &[T]) -> impl Iterator<Item = (T, T)> {
-    let rest = |(at, one): (usize, &T)| all[at + 1..].iter().map(|other| (*one, *other)).collect();
-    all.iter().enumerate().flat_map(move |pair| -> Vec<(T, T)> { rest(pair) })
-}
-
-fn sound(value: f64) -> bool {
-    value.is_finite() && value >= 0.0
-}
-
 /// Parts of a cell's work that were put in each other's way, each in words: on one CPU,
 /// or on two that are threads of one core. What the link does by itself (its polling
 /// thread on the receiver's CPU), and an end whose softirqs were placed with its threads,
@@ -136,7 +127,11 @@ pub fn collisions(cell: &Cell, facts: &[Facts], apart: bool) -> Vec<String> {
             false => cell.placement.named().collect(),
         };
         let siblings = facts.get(role as usize).map_or(&[][..], |facts| &facts.siblings);
-        collisions.extend(pairs(&named).filter_map(|((part, cpu), (other, at_cpu))| {
+        let pairs = named
+            .iter()
+            .enumerate()
+            .flat_map(|(at, one)| named[at + 1..].iter().map(move |other| (*one, *other)));
+        collisions.extend(pairs.filter_map(|((part, cpu), (other, at_cpu))| {
             let same_core =
                 siblings.iter().any(|core| core.contains(&cpu) && core.contains(&at_cpu));
             if cpu == at_cpu {

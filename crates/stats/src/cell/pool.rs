@@ -148,49 +148,30 @@ fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
 /// means: calls of one connection depend on each other, so that their own spread over
 /// the root of their number would promise far too much. Zero for a single trial.
 pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<CallRow> {
-    let mut pooled: Vec<Pool> = Vec::new();
+    let mut pooled: Vec<(CallRow, Moments)> = Vec::new();
     for row in tables.into_iter().flatten().filter(|row| row.calls > 0) {
-        match pooled.iter_mut().find(|p| p.row.name == row.name) {
-            Some(pool) => pool.add(row),
-            None => pooled.push(Pool::new(row)),
+        match pooled.iter_mut().find(|(sum, _)| sum.name == row.name) {
+            Some((sum, means)) => {
+                sum.calls = sum.calls.saturating_add(row.calls);
+                sum.errors = sum.errors.saturating_add(row.errors);
+                sum.bytes = sum.bytes.saturating_add(row.bytes);
+                sum.total += row.total;
+                sum.min = sum.min.min(row.min);
+                sum.max = sum.max.max(row.max);
+                means.add(row.avg);
+            }
+            None => pooled.push((row.clone(), [row.avg].into_iter().collect())),
         }
     }
-    pooled.into_iter().map(Pool::end).collect()
-}
-
-struct Pool {
-    row: CallRow,
-    means: Moments,
-}
-
-impl Pool {
-    fn new(row: &CallRow) -> Pool {
-        Pool { row: row.clone(), means: [row.avg].into_iter().collect() }
-    }
-
-    fn add(&mut self, row: &CallRow) {
-        let sum = &mut self.row;
-        sum.calls = sum.calls.saturating_add(row.calls);
-        sum.errors = sum.errors.saturating_add(row.errors);
-        sum.bytes = sum.bytes.saturating_add(row.bytes);
-        sum.total += row.total;
-        sum.min = sum.min.min(row.min);
-        sum.max = sum.max.max(row.max);
-        self.means.add(row.avg);
-    }
-
-    fn end(self) -> CallRow {
-        let CallRow { calls, total, min, max, .. } = self.row;
-        let stddev = self.means.stddev().map_or(0.0, |sd| 100.0 * sd / self.means.mean());
-        CallRow {
-            total: finite(total),
-            min: finite(min),
-            avg: finite(total / calls as f64),
-            max: finite(max),
-            stddev_percent: finite(stddev),
-            ..self.row
-        }
-    }
+    let pool = |(row, means): (CallRow, Moments)| CallRow {
+        total: finite(row.total),
+        min: finite(row.min),
+        avg: finite(row.total / row.calls as f64),
+        max: finite(row.max),
+        stddev_percent: finite(means.stddev().map_or(0.0, |sd| 100.0 * sd / means.mean())),
+        ..row
+    };
+    pooled.into_iter().map(pool).collect()
 }
 
 /// A number that every format can carry: zero where there is none (the spread of

@@ -1,10 +1,8 @@
 //! Which column of a log has the active power, and in which unit. What a heading does not name
 //! is not guessed: a log with two columns that could be meant is refused.
 
-use std::fmt;
-
 /// The columns of time and power of a log.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Columns {
     /// Whether the first line names them.
     pub has_heading: bool,
@@ -61,15 +59,7 @@ impl Columns {
             format!("it has no heading, so --column is a number from 1 to {count}")
         })?;
         let name = format!("column {number}");
-        Ok(Columns {
-            has_heading: false,
-            time: 0,
-            time_unit: None,
-            power: number - 1,
-            power_unit: None,
-            count,
-            name,
-        })
+        Ok(Columns { power: number - 1, count, name, ..Columns::default() })
     }
 }
 
@@ -113,11 +103,11 @@ fn active_power(cells: &[&str], time: usize) -> Result<usize, String> {
         (_, [one]) => Ok(**one),
         ([], _) => Err(format!(
             "none of its columns is active power ({}): name it with --column",
-            Quoted(cells)
+            quoted(cells)
         )),
         (several, _) => {
             let names: Vec<&str> = several.iter().map(|at| cells[*at]).collect();
-            Err(format!("several of its columns are power: choose --column {}", Quoted(&names)))
+            Err(format!("several of its columns are power: choose --column {}", quoted(&names)))
         }
     }
 }
@@ -129,7 +119,7 @@ fn chosen(cells: &[&str], choice: &str) -> Result<usize, String> {
     match (&named[..], number) {
         ([one], _) => Ok(*one),
         ([], Some(number)) => Ok(number - 1),
-        ([], None) => Err(format!("it has no column '{choice}', but {}", Quoted(cells))),
+        ([], None) => Err(format!("it has no column '{choice}', but {}", quoted(cells))),
         _ => Err(format!("several of its columns are called '{choice}': give its number")),
     }
 }
@@ -207,18 +197,14 @@ fn words(heading: &str) -> Vec<&str> {
 
 /// `PkgWatt` in two, `powerKW` in two.
 fn humps(piece: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let mut rest = piece;
-    let chars: Vec<(usize, char)> = piece.char_indices().collect();
-    let mut begin = 0;
-    for pair in chars.windows(2) {
-        let ((_, before), (at, after)) = (pair[0], pair[1]);
-        if before.is_lowercase() && after.is_uppercase() {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    for (at, letter) in piece.char_indices() {
+        if letter.is_uppercase() && piece[..at].ends_with(char::is_lowercase) {
             parts.push(&piece[begin..at]);
-            (begin, rest) = (at, &piece[at..]);
+            begin = at;
         }
     }
-    parts.push(rest);
+    parts.push(&piece[begin..]);
     parts
 }
 
@@ -251,13 +237,8 @@ fn unit_of(word: &str) -> Option<Quantity> {
 }
 
 /// Names in quotes.
-struct Quoted<'a>(&'a [&'a str]);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.0.iter().map(|name| format!("'{name}'")).collect();
-        f.write_str(&names.join(", "))
-    }
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -43,7 +43,9 @@ impl Log {
         for row in readings() {
             let row = row?;
             row.check_length(&columns)?;
-            let time = Some(row.cell(columns.time)).filter(|cell| is_numeric(cell));
+            // A number, and not a date.
+            let is_numeric = |b: u8| b.is_ascii_digit() || b"+-.,eE".contains(&b);
+            let time = Some(row.cell(columns.time)).filter(|cell| cell.bytes().all(is_numeric));
             let (power, _) = row.power(&columns)?;
             time.into_iter().chain([power]).for_each(|cell| evidence.add(cell));
         }
@@ -209,11 +211,6 @@ fn rows(text: &str, delimiter: u8) -> impl Iterator<Item = Result<Row, String>> 
         let line = record.position().map_or(0, csv::Position::line);
         Ok(Row { record, line })
     })
-}
-
-/// Whether a time is a number and not a date.
-fn is_numeric(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_digit() || b"+-.,eE".contains(&b))
 }
 
 /// Seconds of a time as a log writes it; `unit` is that of its heading.

@@ -28,7 +28,7 @@ impl Evidence {
 
     /// The locale of all cells. The error names one that could be read in two ways, or in none.
     pub(super) fn locale(&self) -> Result<Locale, String> {
-        let Some(first) = &self.first else { return Ok(Locale::POINT) };
+        let Some(first) = &self.first else { return Ok(Locale { decimal: '.' }) };
         match (self.no_point, self.no_comma) {
             (false, true) => Ok(Locale { decimal: '.' }),
             (true, false) => Ok(Locale { decimal: ',' }),
@@ -44,8 +44,6 @@ impl Evidence {
 }
 
 impl Locale {
-    pub(super) const POINT: Locale = Locale { decimal: '.' };
-
     /// A number; `None` if it is not one in this locale.
     pub(super) fn number(self, text: &str) -> Option<f64> {
         let thousands = if self.decimal == '.' { ',' } else { '.' };

@@ -1,6 +1,6 @@
 //! Differences between the hosts and the methods of two studies.
 
-use bytepath_record::{Facts, Role, StudyHeader, Work, unit};
+use bytepath_record::{Facts, StudyHeader, Work, unit};
 use serde::Serialize;
 
 /// Copy bandwidths that differ by more than this part are worth a word: then the
@@ -25,7 +25,7 @@ pub struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
-    /// Another machine: its numbers say nothing of what changed in software.
+    /// Another machine: its numbers do not show what changed in software.
     Machine,
     /// The same machine in another state: it may be the cause, or the subject.
     State,
@@ -37,11 +37,8 @@ pub enum Weight {
 pub fn differences(first: &StudyHeader, second: &StudyHeader) -> Vec<Difference> {
     let mut all = Differences::default();
     all.check(Weight::Machine, "testbed", &first.testbed, &second.testbed);
-    for role in Role::ALL {
-        let of = |header: &'_ StudyHeader| header.facts.get(role as usize).cloned();
-        if let (Some(a), Some(b)) = (of(first), of(second)) {
-            all.hosts(&a, &b);
-        }
+    for (a, b) in first.facts.iter().zip(&second.facts) {
+        all.hosts(a, b);
     }
     let (a, b) = (&first.schedule, &second.schedule);
     let seconds = |s: f64| format!("{s} s");

@@ -11,7 +11,4 @@ pub use between::{CellComparison, StudyComparison, between};
 pub use change::{Change, changes};
 pub use differences::{Difference, Weight, differences, host_differences};
 pub use history::{CHANGE_LEVEL, Entry, History, Point, Shift, StudyPoints, history, points};
-pub use published::{
-    Agreement, FigureComparison, NumberComparison, PUBLISHED_FACTORS, PublishedComparison,
-    RowComparison, compare_published,
-};
+pub use published::*;

@@ -96,7 +96,7 @@ pub enum Agreement {
     /// It is in the study's interval.
     Agrees,
     Disagrees,
-    /// The study does not say, and why.
+    /// The study does not show it, and why.
     NotMeasured(String),
 }
 

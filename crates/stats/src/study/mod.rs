@@ -13,10 +13,7 @@ mod recommendation;
 mod row;
 mod threshold;
 
-pub use analysis::{
-    ANALYSIS_VERSION, Analysis, CpuCost, End, Failure, LatencyRow, Pace, PercentileRow, Row,
-    Status, StoppingNote, Witness,
-};
+pub use analysis::*;
 pub use build::analyse;
 pub(crate) use cell_trials::{CellTrials, cell_trials, counted};
 pub(crate) use factors::by_block;

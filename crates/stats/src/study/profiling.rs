@@ -40,27 +40,26 @@ pub struct SamplingCost {
 /// Notes on the profiles of a study; `None` if it has none.
 pub(crate) fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNote> {
     let first = study.profiles.iter().find_map(|trial| trial.profile.as_ref())?;
-    let mut note = ProfilingNote {
-        event: first.event.clone(),
-        rate: first.rate,
-        cells: Vec::new(),
-        trials: 0,
-        spoiled: Vec::new(),
-        cost: None,
-    };
-    for trial in &study.profiles {
-        if trial.rate().is_some() {
-            note.trials += 1;
-            if !note.cells.contains(&trial.cell) {
-                note.cells.push(trial.cell.clone());
-            }
-        } else {
-            let why = why_not_measured(trial).unwrap_or("it has no window".into());
-            note.spoiled.push(format!("{}: {why}", trial.cell));
+    let (counted, spoiled): (Vec<&Trial>, Vec<&Trial>) =
+        study.profiles.iter().partition(|trial| trial.rate().is_some());
+    let mut cells: Vec<CellId> = Vec::new();
+    for trial in &counted {
+        if !cells.contains(&trial.cell) {
+            cells.push(trial.cell.clone());
         }
     }
-    note.cost = cost(study, &note.cells, rules.confidence);
-    Some(note)
+    let why = |trial: &Trial| {
+        let why = why_not_measured(trial).unwrap_or("it has no window".into());
+        format!("{}: {why}", trial.cell)
+    };
+    Some(ProfilingNote {
+        event: first.event.clone(),
+        rate: first.rate,
+        trials: counted.len() as u32,
+        spoiled: spoiled.into_iter().map(why).collect(),
+        cost: cost(study, &cells, rules.confidence),
+        cells,
+    })
 }
 
 /// The mean over the cells of log(sampled) - log(not sampled), each a difference of

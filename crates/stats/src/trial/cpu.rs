@@ -13,7 +13,7 @@
 //! **Otherwise**: a role's time is the run time of its own threads (exact, from
 //! schedstat), split into user and system by ticks. A softirq that ran on top
 //! of a thread is inside its system time, one that ran on an idle CPU is not
-//! seen; a report has to say so. Threads are read before the window begins and after it
+//! seen; a report has to mention that. Threads are read before the window begins and after it
 //! ends, and the reader may take the CPU from them meanwhile. The engine's own threads know
 //! what they ran between the edges themselves ([`ENGINE_RUN`]); all others are taken to have
 //! worked in the same proportion.

@@ -46,7 +46,7 @@ pub fn softirq_cpus(cell: &Cell, trial: &Trial, role: Role) -> Vec<u32> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DeviceWork {
     /// On a CPU whose busy time includes it.
-    CountedText,
+    Counted,
     /// By a polling thread on another CPU than the role's, that ran for so long, in cores.
     Thread { cpu: u32, run: f64 },
     /// By softirqs on CPUs that belong to no role, and whether one was reserved for them.
@@ -70,13 +70,13 @@ impl DeviceWork {
     pub(crate) fn of(cell: &Cell, trial: &Trial, role: Role) -> DeviceWork {
         let run = Threads::of(trial, role).polling;
         match cell.softirq_cpu(role) {
-            Some(cpu) if cell.placement.cpu(role) == Some(cpu) => DeviceWork::CountedText,
+            Some(cpu) if cell.placement.cpu(role) == Some(cpu) => DeviceWork::Counted,
             Some(cpu) if run > 0.0 => DeviceWork::Thread { cpu, run },
             None if run > 0.0 && cell.placement.softirq(role) == SoftirqCpu::Free => {
                 DeviceWork::Anywhere
             }
             _ => match softirq_cpus(cell, trial, role) {
-                cpus if cpus.is_empty() => DeviceWork::CountedText,
+                cpus if cpus.is_empty() => DeviceWork::Counted,
                 cpus => DeviceWork::Softirqs { cpus, named: cell.softirq_cpu(role).is_some() },
             },
         }

@@ -73,10 +73,10 @@ pub enum Verdict {
         /// The noise floor, as a part of one.
         floor: f64,
     },
-    /// Both reach the same ceiling, so their rates say nothing of them.
+    /// Both reach the same ceiling, so their rates do not distinguish them.
     Saturated { ceiling: Ceiling },
     /// Something happened, or they were not asked the same; the comparison's
-    /// `reasons` say what.
+    /// `reasons` explain it.
     NotComparable,
     /// The study shows that things work, and not how fast.
     Functional,
@@ -118,15 +118,10 @@ impl Verdict {
 
     /// Whether the word means better than the baseline, or worse; `None` if neither.
     pub fn better(&self) -> Option<bool> {
+        use Verdict::*;
         match self {
-            Verdict::Faster
-            | Verdict::LessCpu
-            | Verdict::FewerInstructions
-            | Verdict::LowerLatency => Some(true),
-            Verdict::Slower
-            | Verdict::MoreCpu
-            | Verdict::MoreInstructions
-            | Verdict::HigherLatency => Some(false),
+            Faster | LessCpu | FewerInstructions | LowerLatency => Some(true),
+            Slower | MoreCpu | MoreInstructions | HigherLatency => Some(false),
             _ => None,
         }
     }
@@ -217,7 +212,7 @@ pub(crate) struct Findings<'a> {
     pub log_floor: f64,
 }
 
-/// Puts a word to a comparison that nothing speaks against. The margin is a
+/// The verdict of two cells that can be compared. The margin is a
 /// part of one; as a ratio it reaches from 1 / (1 + margin) to 1 + margin.
 pub(crate) fn judge(findings: &Findings, rules: &Rules) -> Verdict {
     let Some((estimate, test)) = findings.estimate else {

@@ -283,7 +283,7 @@ fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8
     if parts.len() == 1 {
         return Ok(parts.swap_remove(0));
     }
-    let read = |packed: &Vec<u8>| PPROF.read("a profile", Times::LeftOut, &mut packed.as_slice());
+    let read = |packed: &Vec<u8>| (PPROF.read)("a profile", Times::LeftOut, &mut packed.as_slice());
     let parts = parts.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let mut packed = Vec::new();
     export::PPROF

@@ -164,7 +164,7 @@ fn profile(folder: &Path, trial: &Trial) -> Result<Profile, Fault> {
     let record = record.ok_or_else(|| Fault::storage("it has no file"))?;
     let file = open_profile(folder, &record.file)?;
     let title = folder.join(&record.file).display().to_string();
-    let mut profile = PPROF.read(&title, Times::LeftOut, &mut BufReader::new(file))?;
+    let mut profile = (PPROF.read)(&title, Times::LeftOut, &mut BufReader::new(file))?;
     // A profile that was taken before packets were recorded has them in its trial.
     let packets = &mut profile.header.work.packets;
     *packets = packets.or_else(|| trial.packets());

@@ -79,7 +79,7 @@ const COMPRESSED2: u32 = 83;
 /// Sizes of the first published `perf_event_attr`, and of more than any later one.
 const ATTRIBUTE: std::ops::RangeInclusive<u64> = 64..=4096;
 
-/// Checks every size; says what is wrong.
+/// Checks every size; an error is what is wrong.
 pub(super) fn check(file: &[u8]) -> Result<Shape, String> {
     let endian = match file.get(..8) {
         Some(b"PERFILE2") => Endianness::LittleEndian,
@@ -138,7 +138,7 @@ pub(super) fn check(file: &[u8]) -> Result<Shape, String> {
 fn slice(file: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let begin = usize::try_from(offset).ok()?;
     let end = begin.checked_add(usize::try_from(size).ok()?)?;
-    // An empty section may say any place.
+    // An empty section may have any place.
     if size == 0 { Some(&[]) } else { file.get(begin..end) }
 }
 

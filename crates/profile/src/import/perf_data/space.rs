@@ -1,16 +1,8 @@
 //! What is mapped where, in the kernel and in each process.
 
-use crate::FrameKind;
+use crate::Frame;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-
-/// A file that was mapped.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Module {
-    pub(super) name: String,
-    pub(super) build_id: String,
-    pub(super) kind: FrameKind,
-}
 
 /// Index of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,8 +13,9 @@ pub(super) struct ModuleId(u32);
 pub(super) struct Spaces {
     kernel: Rc<Space>,
     processes: HashMap<i32, Rc<Space>>,
-    modules: Vec<Module>,
-    known: HashMap<Module, ModuleId>,
+    /// What all frames of each module have in common.
+    modules: Vec<Frame>,
+    known: HashMap<Frame, ModuleId>,
     copied: usize,
 }
 
@@ -51,7 +44,7 @@ impl Spaces {
         start: u64,
         length: u64,
         offset: u64,
-        module: Module,
+        module: Frame,
     ) -> Result<(), String> {
         let end = start.saturating_add(length);
         if end <= start {
@@ -102,7 +95,7 @@ impl Spaces {
     }
 
     /// A module by its index.
-    pub(super) fn module(&self, id: ModuleId) -> Option<&Module> {
+    pub(super) fn module(&self, id: ModuleId) -> Option<&Frame> {
         self.modules.get(id.0 as usize)
     }
 }
@@ -113,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_last_mapping_counts_and_children_have_their_own() {
-        let module = |name: &str| Module { name: name.into(), ..Module::default() };
+        let module = |name: &str| Frame { module: name.into(), ..Frame::default() };
         let mut spaces = Spaces::default();
         spaces.map(Some(1), 0x1000, 0x1000, 0x500, module("a")).unwrap();
         spaces.fork(2, 1);
@@ -122,7 +115,7 @@ mod tests {
         spaces.map(Some(2), 5, 0, 0, module("none")).unwrap();
         let name = |pid, address| {
             let (id, offset) = spaces.find(Some(pid), address)?;
-            Some((spaces.module(id)?.name.clone(), offset))
+            Some((spaces.module(id)?.module.clone(), offset))
         };
         assert_eq!(name(1, 0x1010), Some(("a".into(), 0x510)));
         assert_eq!(name(2, 0x1010), Some(("b".into(), 0x810)));

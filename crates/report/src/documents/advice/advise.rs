@@ -192,7 +192,7 @@ fn direction(
         Role::Receiver => &observed.received,
     };
     let [moved, larger] = [moved(traffic), moved(&observed.sent).max(moved(&observed.received))];
-    // Requests, say, where it is the answers that count.
+    // For example requests, where the answers count.
     if (moved as f64) < BESIDES * larger as f64 || moved == 0 {
         return Ok(None);
     }

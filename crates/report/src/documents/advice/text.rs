@@ -18,15 +18,10 @@ pub fn advice(advice: &Advice) -> Document {
             bytes(direction.bytes_per_call.round()),
             plural(direction.flows as u64, "flow"),
         ));
-        page.text(
-            "  in the study: ",
-            format!(
-                "cell '{}', {} a call, {}",
-                direction.cell,
-                bytes(direction.cell_bytes_per_call.round()),
-                plural(direction.cell_flows.into(), "flow")
-            ),
-        );
+        let each = bytes(direction.cell_bytes_per_call.round());
+        let flows = plural(direction.cell_flows.into(), "flow");
+        let text = format!("cell '{}', {each} a call, {flows}", direction.cell);
+        page.text("  in the study: ", text);
         for option in &direction.options {
             page.text(&format!("  '{}': ", option.cell), sentence(option));
             page.text("      ", &option.basis);

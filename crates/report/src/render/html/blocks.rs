@@ -146,16 +146,13 @@ fn class(column: &Column) -> Option<&'static str> {
     (column.align == Align::Right).then_some("n")
 }
 
-/// Class of a head, by which the page's filter finds the columns of a cell.
-fn head_class(column: &Column) -> Option<&'static str> {
-    if column.of_cell { Some("n cell") } else { class(column) }
-}
-
 fn head(table: &Table, scale: Option<&Scale>) -> Markup {
+    // By its class the page's filter finds the columns of a cell.
+    let class = |column: &Column| if column.of_cell { Some("n cell") } else { class(column) };
     html! {
         thead { tr {
             @for (at, column) in table.columns.iter().enumerate() {
-                th class=[head_class(column)] { (name(&title(column))) }
+                th class=[class(column)] { (name(&title(column))) }
                 @if at == 0 { @if let Some(scale) = scale { th class="g" { (plot::head(scale)) } } }
             }
         } }

@@ -62,7 +62,9 @@ pub(crate) fn data(charts: &[Chart]) -> Value {
     let mut drawn: Vec<Vec<u64>> = Vec::new();
     let mut graphs = Vec::new();
     for chart in charts {
-        let boxes = nested(&chart.boxes);
+        // Callers before what they called, from left to right.
+        let mut boxes: Vec<&FlameBox> = chart.boxes.iter().collect();
+        boxes.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.depth.cmp(&b.depth)));
         let part = |amount: f64| (amount * PARTS / chart.total).round() as i64;
         let mut list = Vec::new();
         for one in &boxes {
@@ -84,11 +86,4 @@ pub(crate) fn data(charts: &[Chart]) -> Value {
         drawn.push(if same.is_some() { Vec::new() } else { list });
     }
     json!({ "names": names, "parts": PARTS, "graphs": graphs })
-}
-
-/// Callers before what they called, from left to right.
-fn nested(boxes: &[FlameBox]) -> Vec<&FlameBox> {
-    let mut order: Vec<&FlameBox> = boxes.iter().collect();
-    order.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.depth.cmp(&b.depth)));
-    order
 }

@@ -7,19 +7,17 @@ use crate::wording::figures::{level, plural};
 pub(crate) fn section(view: &View) -> Section {
     let rules = &view.analysis.rules;
     let mut section = Section::new("method", "How to read this");
-    section.text(
-        "",
-        format!(
-            "Every cell does the same work under the same contract. The cells run in {}, each cell \
+    let text = format!(
+        "Every cell does the same work under the same contract. The cells run in {}, each cell \
          once a block in random order, so that slow drift of the machine affects all of them. A \
          cell is compared with the baseline block by block: the effect is the mean of the \
          logarithms of the ratios, its interval is by Student\u{2019}s t over the blocks. Figures \
          show the {} interval of each comparison by itself; the verdicts rest on wider ones, so \
          that they hold for all comparisons together.",
-            plural(view.study.header.schedule.blocks.into(), "block"),
-            level(rules.confidence)
-        ),
+        plural(view.study.header.schedule.blocks.into(), "block"),
+        level(rules.confidence)
     );
+    section.text("", text);
     let mut sided = match view.analysis.instructions_per_second {
         Some(_) => "FEWER INSTRUCTIONS, MORE INSTRUCTIONS".to_owned(),
         None => "FASTER, SLOWER, LESS CPU, MORE CPU".to_owned(),

@@ -99,7 +99,7 @@ fn ratios(what: &str, pairings: &[&CellComparison]) -> Figure {
     let caption = format!(
         "{what}. The second study as a multiple of the first, with intervals; the dashed line is \
          no change. {}",
-        if scale.low() > 0.0 { "The axis does not start at zero." } else { "" }
+        if scale.low > 0.0 { "The axis does not start at zero." } else { "" }
     );
     Figure::rows(caption, table, (scale, HEIGHT), pairings.iter().map(|p| marks(p)))
 }
@@ -150,8 +150,7 @@ fn course(history: &History, what: &str) -> Figure {
     let across = Scale::over([0.0, history.entries.len() as f64 + 1.0]);
     let before = |at: usize| at as f64 + 0.5;
     let changes = history.shifts.iter().map(|shift| {
-        let line =
-            Mark::line("baseline", (before(shift.at), up.low()), (before(shift.at), f64::MAX));
+        let line = Mark::line("baseline", (before(shift.at), up.low), (before(shift.at), f64::MAX));
         line.tip(format!("change: {}", ratio(shift.ratio)))
     });
     let path = entries.clone().map(|(at, entry)| (at, entry.mean * shown)).collect();
@@ -170,7 +169,7 @@ fn course(history: &History, what: &str) -> Figure {
         "{what}. {}, the studies in order of time; the thin line is one standard deviation of the \
          trials to either side, a dashed one a change. {}",
         unit(question, work),
-        if up.low() > 0.0 { "The axis does not start at zero." } else { "" }
+        if up.low > 0.0 { "The axis does not start at zero." } else { "" }
     );
     Figure::plot(caption, [across, up], marks)
 }

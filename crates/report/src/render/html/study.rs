@@ -3,7 +3,7 @@
 use super::shell::{titled, write};
 use super::{blocks, filter, flame, frontier, method, pages};
 use crate::document::{Block, Media};
-use crate::report::{Report, Style, Subject};
+use crate::report::{Report, Subject};
 use crate::sections::frames::RateDifference;
 use crate::sections::{self, View, frames, waterfall};
 use crate::wording::figures::NONE;
@@ -18,14 +18,10 @@ pub(crate) static FORMAT: Report = Report {
     name: "html",
     summary: "one self-contained page with figures, for a browser or a printer",
     extension: "html",
-    render,
+    render: |subject, _, out| study(subject, &[], out),
     binary: false,
     short_names: true,
 };
-
-fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
-    study(subject, &[], out)
-}
 
 /// Writes the page of a study, with the outcome of thresholds.
 pub fn study(
