@@ -4,6 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::time::Duration;
+use strum::IntoStaticStr;
 
 /// Longest time that is distinguished, in nanoseconds; a longer one counts as this.
 const LONGEST: u64 = 100_000_000_000;
@@ -25,22 +26,23 @@ const ABOVE: f64 = 10.0;
 pub struct Latency(Vec<(u64, u64)>);
 
 /// A percentile that reports give and verdicts compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, IntoStaticStr)]
+#[serde(into = "&'static str")]
 pub enum Percentile {
     /// The median.
-    #[serde(rename = "p50")]
+    #[strum(serialize = "p50")]
     P50,
     /// 9 of 10 are faster.
-    #[serde(rename = "p90")]
+    #[strum(serialize = "p90")]
     P90,
     /// 99 of 100 are faster.
-    #[serde(rename = "p99")]
+    #[strum(serialize = "p99")]
     P99,
     /// 999 of 1000 are faster.
-    #[serde(rename = "p99.9")]
+    #[strum(serialize = "p99.9")]
     P999,
     /// 9999 of 10000 are faster.
-    #[serde(rename = "p99.99")]
+    #[strum(serialize = "p99.99")]
     P9999,
 }
 
@@ -51,24 +53,12 @@ impl Percentile {
 
     /// As tables and thresholds name it: "p99.9".
     pub fn name(self) -> &'static str {
-        match self {
-            Percentile::P50 => "p50",
-            Percentile::P90 => "p90",
-            Percentile::P99 => "p99",
-            Percentile::P999 => "p99.9",
-            Percentile::P9999 => "p99.99",
-        }
+        self.into()
     }
 
     /// Part of the exchanges at or below it, 0 to 1.
     pub fn part(self) -> f64 {
-        match self {
-            Percentile::P50 => 0.5,
-            Percentile::P90 => 0.9,
-            Percentile::P99 => 0.99,
-            Percentile::P999 => 0.999,
-            Percentile::P9999 => 0.9999,
-        }
+        [0.5, 0.9, 0.99, 0.999, 0.9999][self as usize]
     }
 }
 

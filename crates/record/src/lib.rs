@@ -63,8 +63,8 @@ pub use reach::{Contact, Met, Passage, Ports, Route};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, PacketLimits,
-    Restoration, RestorationRow, Rings, Setting, SettingRecord, SettingValue, Split, SysctlName,
-    TapFlags, WantedSetting, Word, setting_forms,
+    Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split,
+    SysctlName, TapFlags, WantedSetting, Word,
 };
 pub use study::{
     Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,

@@ -37,6 +37,8 @@ impl Power {
 /// Where readings of power come from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
+#[derive(strum::Display, strum::EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PowerSource {
     /// The best that the host has and that needs no other program; none if it has none.
     #[default]
