@@ -49,11 +49,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     /// too, and the caller undoes what was done before it.
     pub(crate) fn apply(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
         self.all_feasible(wanted)?;
-        let mut records = Vec::new();
-        for want in wanted {
-            records.push(self.apply_one(want)?);
-        }
-        Ok(records)
+        wanted.iter().map(|want| self.apply_one(want)).collect()
     }
 
     /// Whether every mandatory setting can be made, as far as can be seen without trying.
@@ -161,32 +157,28 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     /// Restores the changes from this one on, the last first, and continues with the
     /// journal. Asked again, it tries those again that could not be restored.
     pub(crate) fn undo_from(&mut self, first: usize, origin: JournalOrigin) -> Vec<RestorationRow> {
-        let mut rows = Vec::new();
-        for at in (first..self.changes.len()).rev() {
-            if !self.changes[at].undone {
-                rows.push(self.undo_one(at, origin));
-            }
-        }
-        rows
+        let pending: Vec<usize> =
+            (first..self.changes.len()).rev().filter(|at| !self.changes[*at].undone).collect();
+        pending.into_iter().map(|at| self.undo_one(at, origin)).collect()
     }
 
     fn undo_one(&mut self, at: usize, origin: JournalOrigin) -> RestorationRow {
         let change = self.changes[at].clone();
-        let (outcome, note) = if origin == JournalOrigin::OtherNamespace
-            && change.setting.is_of_namespace()
-        {
-            (Restoration::Elsewhere, "it belongs to another network namespace".to_owned())
-        } else if origin == JournalOrigin::LostNamespace && change.setting.is_of_namespace() {
-            (Restoration::Gone, "its network namespace is gone, and the device with it".to_owned())
-        } else {
-            match self.put_back(&change, origin) {
-                Ok(result) => result,
+        let of_namespace = change.setting.is_of_namespace();
+        let (outcome, note) = match origin {
+            JournalOrigin::OtherNamespace if of_namespace => {
+                (Restoration::Elsewhere, "it belongs to another network namespace".to_owned())
+            }
+            JournalOrigin::LostNamespace if of_namespace => {
+                (Restoration::Gone, "its network namespace is gone, and the device with it".into())
+            }
+            _ => self.put_back(&change, origin).unwrap_or_else(|fault| match origin {
                 // Nothing that was set before a boot is in force after it.
-                Err(fault) if origin == JournalOrigin::Rebooted => {
+                JournalOrigin::Rebooted => {
                     (Restoration::Gone, format!("the machine was rebooted since; {fault}"))
                 }
-                Err(fault) => (Restoration::Failed, fault.to_string()),
-            }
+                _ => (Restoration::Failed, fault.to_string()),
+            }),
         };
         if !matches!(outcome, Restoration::Failed | Restoration::Elsewhere) {
             // A full disk must not keep the rest from being restored. Whoever
@@ -194,14 +186,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             let _ = self.note(&Entry::Undone { number: change.number });
             self.changes[at].undone = true;
         }
-        RestorationRow {
-            setting: change.setting,
-            before: change.before,
-            set: change.set,
-            outcome,
-            note,
-            host: None,
-        }
+        let Change { setting, before, set, .. } = change;
+        RestorationRow { setting, before, set, outcome, note, host: None }
     }
 
     /// Puts the parts of one change back that still say what we set, and tells

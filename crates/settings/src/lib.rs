@@ -132,24 +132,14 @@ impl<M: Machine> Applied<M> {
                 self.lasting = self.engine.changes.len();
                 Ok(())
             }
-            Err(mut fault) => {
-                for row in self.put_back().iter().filter(|row| row.is_pending()) {
-                    fault.message.push_str(&format!("; {row}"));
-                }
-                Err(fault)
-            }
+            Err(fault) => Err(with_pending(fault, &self.put_back())),
         }
     }
 
     /// Sets more for a while, until [`Applied::unprepare`]. On a fault these alone are
     /// restored, and what was set before stays.
     pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        self.engine.apply(wanted).map_err(|mut fault| {
-            for row in self.unprepare().iter().filter(|row| row.is_pending()) {
-                fault.message.push_str(&format!("; {row}"));
-            }
-            fault
-        })
+        self.engine.apply(wanted).map_err(|fault| with_pending(fault, &self.unprepare()))
     }
 
     /// Restores what was prepared, the last first. What cannot be restored yet is tried
@@ -173,6 +163,14 @@ impl<M: Machine> Applied<M> {
         // A journal that cannot be removed lists what is restored already.
         self.engine.undo(JournalOrigin::Here).unwrap_or_default()
     }
+}
+
+/// The fault, and what could not be restored after it.
+fn with_pending(mut fault: Fault, rows: &[RestorationRow]) -> Fault {
+    for row in rows.iter().filter(|row| row.is_pending()) {
+        fault.message.push_str(&format!("; {row}"));
+    }
+    fault
 }
 
 impl<M: Machine> Drop for Applied<M> {
