@@ -3,11 +3,12 @@
 use super::help::list;
 use super::output::{file_fault, json, print, replace, style, unknown_suffix, write_file};
 use super::output_args::Document;
+use bytepath_profile::export::{self, Exporter};
 use bytepath_profile::import::{self, Content, ReadOptions, Times};
 use bytepath_profile::subsystem::Rules;
-use bytepath_profile::{Weight, export, summarise};
+use bytepath_profile::{Profile, Weight, summarise};
 use bytepath_record::Fault;
-use bytepath_spec::{suggest, usage};
+use bytepath_spec::{find, usage};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal};
@@ -59,19 +60,20 @@ pub(super) fn profile(arguments: &ProfileArgs) -> Result<(), Fault> {
     }
     let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
     match (format, &arguments.out) {
-        (Some(format), Some(file)) => {
-            let mut content = Vec::new();
-            format
-                .write(&profile, &mut content)
-                .and_then(|()| replace(file, &content))
-                .map_err(|e| file_fault("write", file, &e))?;
-        }
+        (Some(format), Some(file)) => write(format, &profile, file)?,
         (Some(format), None) => print(|out| format.write(&profile, out))?,
         (None, _) => {
             print(|out| summary::write(&profile, arguments.top.unwrap_or(TOP), &style(false), out))?
         }
     }
     Ok(())
+}
+
+/// Writes a profile to a file in this format.
+pub(super) fn write(format: &Exporter, profile: &Profile, file: &Path) -> Result<(), Fault> {
+    let mut content = Vec::new();
+    let written = format.write(profile, &mut content).and_then(|()| replace(file, &content));
+    written.map_err(|e| file_fault("write", file, &e))
 }
 
 /// Prints the summary of a profile as JSON.
@@ -106,7 +108,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
 }
 
 /// What to write instead of printing, if anything.
-fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static export::Exporter>, Fault> {
+fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static Exporter>, Fault> {
     if let Some(name) = arguments.to {
         return Ok(export::find(name));
     }
@@ -132,10 +134,7 @@ fn target(text: &str) -> Result<&'static str, String> {
 }
 
 fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
-    if let Some(name) = names.iter().find(|name| **name == text) {
-        return Ok(name);
-    }
-    Err(suggest(usage(format!("there is no format '{text}'")), text, names).to_string())
+    find("format", text, names, |name| name).copied().map_err(|fault| fault.to_string())
 }
 
 /// Every format with what it is, and examples.
