@@ -61,36 +61,39 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     }
 
     fn apply_one(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
-        let setting = &want.setting;
-        let record = SettingRecord::from(want);
-        if record.skipped.is_some() {
-            return Ok(record);
-        }
-        let skipped =
-            |fault: Fault| SettingRecord { skipped: Some(fault.message), ..record.clone() };
-        let (before, goal) = match self.feasible(setting) {
-            Ok(feasible) => feasible,
-            Err(fault) if want.optional => return Ok(skipped(fault)),
-            Err(fault) => return Err(cannot_set(setting, fault)),
+        let skipped = |fault| SettingRecord { skipped: Some(fault), ..SettingRecord::from(want) };
+        let record = match self.preview(want) {
+            Ok(record) if record.before == record.after => return Ok(record),
+            Ok(record) => record,
+            Err(fault) if want.optional => return Ok(skipped(fault.message)),
+            Err(fault) => return Err(cannot_set(&want.setting, fault)),
         };
-        if self.holds(setting, &before, &goal) {
-            return Ok(SettingRecord { after: before.clone(), before, ..record });
-        }
-        match self.change(setting, &before, &goal) {
-            Ok(after) => Ok(SettingRecord { before, after, ..record }),
+        match self.change(&want.setting, &record.before, &record.after) {
+            Ok(after) => Ok(SettingRecord { after, ..record }),
             Err(fault) if want.optional && fault.kind != FaultKind::Storage => {
                 // What a half-made change left behind is restored at once.
                 if let Some(last) = self.changes.len().checked_sub(1) {
                     self.undo_one(last, JournalOrigin::Here);
                 }
-                Ok(skipped(fault))
+                Ok(skipped(fault.message))
             }
-            Err(fault) => Err(cannot_set(setting, fault)),
+            Err(fault) => Err(cannot_set(&want.setting, fault)),
         }
     }
 
+    /// What a setting is, and what it would become; the fault is why it cannot be made.
+    pub(crate) fn preview(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
+        let record = SettingRecord::from(want);
+        if record.skipped.is_some() {
+            return Ok(record);
+        }
+        let (before, goal) = self.feasible(&want.setting)?;
+        let after = if self.holds(&want.setting, &before, &goal) { before.clone() } else { goal };
+        Ok(SettingRecord { before, after, ..record })
+    }
+
     /// The current and required value of a setting, or why it cannot be made.
-    pub(crate) fn feasible(&mut self, setting: &Setting) -> Feasible {
+    fn feasible(&mut self, setting: &Setting) -> Feasible {
         let before = self.machine.read(setting)?;
         let before = before.ok_or_else(|| access(setting).absent())?;
         let goal = self.machine.goal(setting, &before)?;
@@ -98,7 +101,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     }
 
     /// Whether all parts of a goal say what they are to say.
-    pub(crate) fn holds(&self, setting: &Setting, now: &SettingValue, goal: &SettingValue) -> bool {
+    fn holds(&self, setting: &Setting, now: &SettingValue, goal: &SettingValue) -> bool {
         let as_wanted = |(name, text): (&String, &String)| {
             now.get(name).is_some_and(|now| self.machine.same(setting, now, text))
         };

@@ -186,15 +186,12 @@ pub fn read(bytes: &[u8]) -> Result<JournalState, Fault> {
                 found.insert(number, change);
             }
             Some(Entry::Done { number, value }) => {
-                if let Some(change) = found.get_mut(&number) {
-                    change.set = value;
-                    change.verified = true;
-                }
+                found
+                    .entry(number)
+                    .and_modify(|change| (change.set, change.verified) = (value, true));
             }
             Some(Entry::Undone { number }) => {
-                if let Some(change) = found.get_mut(&number) {
-                    change.undone = true;
-                }
+                found.entry(number).and_modify(|change| change.undone = true);
             }
             Some(Entry::End) => chronicle.ended = true,
             None => chronicle.damaged.push(Damage { line: number, text: beginning(line) }),

@@ -274,17 +274,8 @@ pub fn feasible(machine: impl Machine, wanted: &[WantedSetting]) -> Result<(), F
 pub fn preview(machine: impl Machine, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
     let mut engine = Engine::inherit(machine, Nowhere, Vec::new());
     let mut look = |want: &WantedSetting| {
-        let record = SettingRecord::from(want);
-        if record.skipped.is_some() {
-            return record;
-        }
-        match engine.feasible(&want.setting) {
-            Err(fault) => SettingRecord { skipped: Some(fault.message), ..record },
-            Ok((before, goal)) if engine.holds(&want.setting, &before, &goal) => {
-                SettingRecord { after: before.clone(), before, ..record }
-            }
-            Ok((before, goal)) => SettingRecord { before, after: goal, ..record },
-        }
+        let skipped = |fault: Fault| SettingRecord { skipped: Some(fault.message), ..want.into() };
+        engine.preview(want).unwrap_or_else(skipped)
     };
     wanted.iter().map(&mut look).collect()
 }
