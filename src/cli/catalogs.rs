@@ -6,7 +6,6 @@ use super::output_args::{Document, OutputArgs};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_meter as meter;
 use bytepath_record::{Fault, OptionSpec, Role, Support, Tls};
-use bytepath_study::HostFacts;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -51,10 +50,17 @@ const ENCRYPTION: [(Tls, &str, &str); 2] = [
 /// Lists the data paths.
 pub(super) fn paths(arguments: &CatalogArgs) -> Result<(), Fault> {
     let facts = arguments.deployment.resolve()?.survey(false)?;
-    let mut entries = Vec::new();
-    for path in path::CATALOG {
-        entries.extend(Role::ALL.into_iter().filter_map(|role| path_entry(path, role, &facts)));
-    }
+    let halves = path::CATALOG.iter().flat_map(|path| Role::ALL.map(|role| (path, role)));
+    let entry = |(path, role): (&&'static DataPath, Role)| {
+        Some(Entry {
+            name: path.name,
+            summary: path.summary,
+            role: Some(role),
+            options: path.half(role)?.options,
+            support: facts.supports_half(path, role)?,
+        })
+    };
+    let entries: Vec<Entry> = halves.filter_map(entry).collect();
     let tls = ENCRYPTION.map(|(tls, name, summary)| {
         let support = facts.supports_tls(tls);
         Entry { name, summary, role: None, options: &[], support }
@@ -84,16 +90,6 @@ pub(super) fn meters(arguments: &CatalogArgs) -> Result<(), Fault> {
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
     let document = Document::of("bytepath-meters", "meters", &entries);
     arguments.output.print_plain(&document, |out| write(&entries, out))
-}
-
-fn path_entry(path: &DataPath, role: Role, facts: &HostFacts) -> Option<Entry> {
-    Some(Entry {
-        name: path.name,
-        summary: path.summary,
-        role: Some(role),
-        options: path.half(role)?.options,
-        support: facts.supports_half(path, role)?,
-    })
 }
 
 fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {

@@ -194,14 +194,11 @@ fn names(study: &Study) -> Vec<&str> {
 
 /// Numbers of two machines say nothing of what changed in software.
 fn refuse_other_machines(arguments: &CompareArgs, between: &StudyComparison) -> Result<(), Fault> {
-    if arguments.different_hosts {
-        return Ok(());
-    }
     let named: Vec<String> = between
         .other_machine()
         .map(|d| format!("{} ({} and {})", d.what, d.first, d.second))
         .collect();
-    if named.is_empty() {
+    if named.is_empty() || arguments.different_hosts {
         return Ok(());
     }
     let what = format!("the studies are of different machines: {}", named.join(", "));

@@ -97,6 +97,10 @@ impl DiffArgs {
         let style = style(false);
         Style { width: self.width.unwrap_or(style.width), ..style }
     }
+
+    fn format(&self) -> FormatName {
+        if self.json { FormatName::Json } else { self.format }
+    }
 }
 
 const AFTER_HELP: &str = "\
@@ -237,7 +241,7 @@ fn print_difference(
     [without, with]: [&Side; 2],
     rules: &Rules,
 ) -> Result<(), Fault> {
-    let format = if arguments.json { FormatName::Json } else { arguments.format };
+    let format = arguments.format();
     let top = arguments.top.or((format == FormatName::Text).then_some(TOP));
     difference.keep(top, arguments.threshold / 100.0);
     match format {
@@ -262,19 +266,16 @@ fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
         let what = "counters have no functions to explain or to draw";
         return Err(usage(what).remedy("leave out --explain and --svg"));
     }
-    if arguments.format == FormatName::Html {
-        let what = "counters have no functions to draw on a page";
-        return Err(usage(what).remedy("choose --format text, tsv or json"));
+    let comparison = || counts::compare(sides, arguments.work);
+    match arguments.format() {
+        FormatName::Html => Err(usage("counters have no functions to draw on a page")
+            .remedy("choose --format text, tsv or json")),
+        FormatName::Json => print_json(&Document::new("bytepath-counters", &comparison())),
+        FormatName::Tsv => print(|out| report::counters_tsv(&comparison(), out)),
+        FormatName::Text => {
+            print(|out| report::counters(&comparison()).write(&arguments.style(), out))
+        }
     }
-    let comparison = counts::compare(sides, arguments.work);
-    if arguments.json || arguments.format == FormatName::Json {
-        print_json(&Document::new("bytepath-counters", &comparison))?;
-    } else if arguments.format == FormatName::Tsv {
-        print(|out| report::counters_tsv(&comparison, out))?;
-    } else {
-        print(|out| report::counters(&comparison).write(&arguments.style(), out))?;
-    }
-    Ok(())
 }
 
 /// Prints the steps from one side's cost to the other's.
@@ -373,9 +374,8 @@ impl Side {
     /// The side as one of a waterfall, without a name.
     fn trials(&self, unit: WorkUnit) -> Trials<'_> {
         match self {
-            Side::Files(profiles) => Trials { cell: "", profiles, metered: &[] },
-            Side::Counts(_) => Trials { cell: "", profiles: &[], metered: &[] },
             Side::Cell(cell) => cell.trials(unit),
+            _ => Trials { cell: "", profiles: self.profiles(), metered: &[] },
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `bytepath observe`: any program under the same meters.
 
-use super::exit::{exit_code, explain};
+use super::exit::exit_code;
 use super::help::{Choice, choices, one_of};
 use super::memory::bounded_while;
-use super::output::{self, PAGE_WIDTH, json, taken, write_file};
+use super::output::{self, PAGE_WIDTH, explain, json, taken, write_file};
 use super::output_args::{Format, OutputArgs};
 use super::profile::{summary, write as write_profile};
 use bytepath_host::survey;

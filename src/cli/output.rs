@@ -115,9 +115,9 @@ pub(super) fn say(line: impl Display) {
     let _ = io::stderr().write_all(format!("{}\n", visible(&line)).as_bytes());
 }
 
-/// Prints what failed on standard error.
-pub(super) fn fail(line: impl Display) {
-    led("bytepath:", AnsiColor::Red, &line.to_string());
+/// Prints thing, cause and remedy on standard error.
+pub fn explain(fault: &Fault) {
+    led("bytepath:", AnsiColor::Red, &fault.to_string());
 }
 
 /// Prints on standard error what needs attention and is not a failure.

@@ -120,7 +120,7 @@ fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static Exporter>, Fault>
 }
 
 /// A format that can be read.
-pub(super) fn source(text: &str) -> Result<&'static str, String> {
+pub(super) fn source(text: &str) -> Result<&'static str, Fault> {
     let profiles = import::CATALOG.iter().map(|importer| importer.name);
     let names: Vec<&'static str> =
         profiles.chain(import::COUNTS.iter().map(|importer| importer.name)).collect();
@@ -128,13 +128,13 @@ pub(super) fn source(text: &str) -> Result<&'static str, String> {
 }
 
 /// A format that can be written.
-fn target(text: &str) -> Result<&'static str, String> {
+fn target(text: &str) -> Result<&'static str, Fault> {
     let names: Vec<&'static str> = export::CATALOG.iter().map(|exporter| exporter.name).collect();
     pick(text, &names)
 }
 
-fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
-    find("format", text, names, |name| name).copied().map_err(|fault| fault.to_string())
+fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, Fault> {
+    find("format", text, names, |name| name).copied()
 }
 
 /// Every format with what it is, and examples.

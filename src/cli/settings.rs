@@ -1,8 +1,7 @@
 //! `bytepath settings` and `bytepath restore`: what can be set on a host, and what
 //! an earlier run left changed.
 
-use super::exit::explain;
-use super::output::{print_text, warn};
+use super::output::{explain, print_text, warn};
 use super::output_args::{Document, OutputArgs};
 use super::testbed_args::TestbedArgs;
 use bytepath_record::{Fault, RestorationRow, Role, SETTING_FORMS, SettingRecord, WantedSetting};

@@ -141,9 +141,8 @@ impl ReportArgs {
 }
 
 /// A name of the catalogue.
-fn format(text: &str) -> Result<&'static str, String> {
-    let found = find("format", text, CATALOG, |report| report.name);
-    found.map(|report| report.name).map_err(|fault| fault.to_string())
+fn format(text: &str) -> Result<&'static str, Fault> {
+    find("format", text, CATALOG, |report| report.name).map(|report| report.name)
 }
 
 /// Every format with its purpose.

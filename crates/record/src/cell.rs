@@ -128,7 +128,7 @@ impl Default for Activity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
     /// What the two ends speak; records of earlier versions are of TCP.
-    #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub protocol: Protocol,
     /// Number of connections, each with a thread of its own at both ends.
     pub flows: u32,
@@ -150,7 +150,7 @@ pub struct Stream {
     /// What the receiver does with each byte.
     pub touch: Touch,
     /// Who encrypts, if anyone does.
-    #[serde(default, skip_serializing_if = "Tls::is_none")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub tls: Tls,
 }
 
@@ -201,12 +201,6 @@ pub enum Protocol {
     Frames,
 }
 
-impl Protocol {
-    fn is_tcp(&self) -> bool {
-        *self == Protocol::Tcp
-    }
-}
-
 /// What the receiving application does with the bytes it was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -235,12 +229,6 @@ pub enum Tls {
     User,
     /// The kernel, or a card on its behalf (Documentation/networking/tls.rst).
     Kernel,
-}
-
-impl Tls {
-    fn is_none(&self) -> bool {
-        *self == Tls::None
-    }
 }
 
 /// Settings of the testbed's link, the same at both ends unless said.

@@ -67,11 +67,6 @@ impl Latency {
     /// with the same buckets.
     pub const BOUNDS: (u64, u64, u8) = (1, LONGEST, 3);
 
-    /// Nothing recorded yet.
-    pub fn new() -> Latency {
-        Latency::default()
-    }
-
     /// Of times in nanoseconds, with how many exchanges took each.
     pub fn of(times: impl IntoIterator<Item = (u64, u64)>) -> Latency {
         let of_some = times.into_iter().filter(|(_, count)| *count > 0);
@@ -188,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn of(microseconds: impl IntoIterator<Item = u64>) -> Latency {
-        let mut latency = Latency::new();
+        let mut latency = Latency::default();
         microseconds.into_iter().for_each(|us| latency.record(Duration::from_micros(us)));
         latency
     }
@@ -209,7 +204,7 @@ mod tests {
         assert_eq!(latency.percentile(Percentile::P9999), None, "one exchange lies above");
         assert!(near(latency.max(), 0.01) && near(latency.mean(), 5.0005e-3));
         assert_eq!(latency.count(), 10_000);
-        let none = Latency::new();
+        let none = Latency::default();
         assert_eq!((none.max(), none.mean(), none.percentile(Percentile::P50)), (None, None, None));
     }
 

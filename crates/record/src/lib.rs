@@ -82,3 +82,8 @@ pub use work::{Cost, Terms, Work};
 /// 2: a trial has `work` and `count` in place of `window_bytes`, may have `latency`;
 /// a reading has `aggregation`; a ledger may have `discarded`.
 pub const SCHEMA_VERSION: u32 = 2;
+
+/// Whether a field need not be written.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

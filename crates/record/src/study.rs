@@ -61,7 +61,7 @@ pub struct StudyHeader {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiling: Option<Profiling>,
     /// How power is measured.
-    #[serde(default, skip_serializing_if = "Power::is_default")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub power: Power,
     /// Facts of the sender's and of the receiver's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -7,7 +7,7 @@ use super::placement::PlacementSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
 use bytepath_record::{
-    Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role,
+    Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role, SoftirqCpu,
 };
 
 /// A path of the catalogue, as far as a request needs it.
@@ -169,7 +169,7 @@ pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String)
 /// Link and placement may both name the CPU of the kernel's receive work.
 fn agree(link: &LinkSettings, cores: &PlacementSpec) -> Result<(), Fault> {
     let (Some(rps), softirq) = (link.rps, cores.placement.softirq) else { return Ok(()) };
-    if softirq.is_link() || softirq.cpu() == Some(rps) {
+    if softirq == SoftirqCpu::Link || softirq.cpu() == Some(rps) {
         return Ok(());
     }
     let text = format!("the link's rps={rps} and the placement's softirq contradict each other");

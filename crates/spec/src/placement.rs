@@ -56,19 +56,12 @@ impl Cpus {
         }
     }
 
-    /// The CPU of a role's threads.
-    fn thread(&self, role: Role) -> Option<u32> {
+    /// The CPU of a role's threads (0), or one for the softirqs of its device that runs none of
+    /// the threads (1).
+    fn nth(&self, at: usize, role: Role) -> Option<u32> {
         match self {
-            Cpus::Shared(cpus) => nth(cpus, role as usize),
-            Cpus::Apart(cpus) => nth(&cpus[role as usize], 0),
-        }
-    }
-
-    /// A CPU for the softirqs of a role's device that runs none of the threads.
-    fn networking(&self, role: Role) -> Option<u32> {
-        match self {
-            Cpus::Shared(cpus) => nth(cpus, 2 + role as usize),
-            Cpus::Apart(cpus) => nth(&cpus[role as usize], 1),
+            Cpus::Shared(cpus) => nth(cpus, 2 * at + role as usize),
+            Cpus::Apart(cpus) => nth(&cpus[role as usize], at),
         }
     }
 }
@@ -154,7 +147,7 @@ pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, Fa
 }
 
 fn place(text: &str, cpus: &Cpus) -> Result<PlacementSpec, Fault> {
-    let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.thread(role)) else {
+    let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.nth(0, role)) else {
         return Err(usage("this process may use no CPU at all"));
     };
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
@@ -174,7 +167,7 @@ fn place(text: &str, cpus: &Cpus) -> Result<PlacementSpec, Fault> {
         (Some("one"), [_, parts @ ..]) => (Placement::pinned(sender, sender), parts),
         (Some("together"), [_, parts @ ..]) => (softirqs([Some(sender), Some(receiver)]), parts),
         (Some("apart"), [_, parts @ ..]) => {
-            (softirqs(Role::ALL.map(|role| cpus.networking(role))), parts)
+            (softirqs(Role::ALL.map(|role| cpus.nth(1, role))), parts)
         }
         (Some(_), [_, parts @ ..]) => (Placement::default(), parts),
         (None, [word, ..]) if word.contains('=') => (Placement::default(), &words[..]),

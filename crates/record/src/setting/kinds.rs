@@ -190,8 +190,8 @@ impl Setting {
             Setting::IrqAffinity { irq, cpus } => {
                 format!("echo {cpus} > /proc/irq/{irq}/smp_affinity_list")
             }
-            Setting::Rps { device, queue, cpus } => steer(device, "rx", *queue, "rps", cpus),
-            Setting::Xps { device, queue, cpus } => steer(device, "tx", *queue, "xps", cpus),
+            Setting::Rps { device, queue, cpus } => steer(device, "rps", *queue, cpus),
+            Setting::Xps { device, queue, cpus } => steer(device, "xps", *queue, cpus),
             Setting::Governor { cpus, governor } => {
                 format!("cpupower -c {} frequency-set -g {governor}", list_or_all(cpus))
             }
@@ -375,13 +375,8 @@ impl fmt::Display for FlowRule {
     }
 }
 
-fn steer(
-    device: &DeviceName,
-    direction: &str,
-    queue: Option<u32>,
-    kind: &str,
-    cpus: &Cpus,
-) -> String {
+fn steer(device: &DeviceName, kind: &str, queue: Option<u32>, cpus: &Cpus) -> String {
+    let direction = if kind == "rps" { "rx" } else { "tx" };
     let (queue, into) = match queue {
         Some(queue) => (queue.to_string(), ">"),
         None => ("*".into(), "| tee"),
