@@ -146,18 +146,12 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
         Ending::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         Ending::Running | Ending::Gone => 0,
     };
-    match write(arguments, &observed, advice.as_ref()) {
-        Err(fault) if code == 0 => {
-            explain(&fault);
-            Ok(exit_code(&fault))
-        }
-        // The program's own failure is the one that its caller expects.
-        Err(fault) => {
-            explain(&fault);
-            Ok(ExitCode::from(code))
-        }
-        Ok(()) => Ok(ExitCode::from(code)),
-    }
+    let Err(fault) = write(arguments, &observed, advice.as_ref()) else {
+        return Ok(ExitCode::from(code));
+    };
+    explain(&fault);
+    // The program's own failure is the one that its caller expects.
+    Ok(if code == 0 { exit_code(&fault) } else { ExitCode::from(code) })
 }
 
 /// What follows from the profile: the copies, as far as they can be estimated,
@@ -214,17 +208,16 @@ fn write(
     let style = Style { width, colour, details: arguments.details };
     let mut text = Vec::new();
     let fault = |e: std::io::Error| Fault::system("cannot write the report", &e);
+    let observation = &observed.observation;
     let format = arguments.output.format();
     if format == Format::Json {
-        text = json(&observed.observation)?.into_bytes();
+        text = json(observation)?.into_bytes();
     } else if format == Format::Html {
         let profiles = observed.profile.iter();
         let charts: Vec<Chart> =
             profiles.map(|profile| flame::chart(profile, Rules::built_in())).collect();
-        report::observation_page(&observed.observation, &charts, advice, &mut text)
-            .map_err(fault)?;
+        report::observation_page(observation, &charts, advice, &mut text).map_err(fault)?;
     } else {
-        let observation = &observed.observation;
         report::observation(observation, style.details).write(&style, &mut text).map_err(fault)?;
         if let Some(profile) = &observed.profile {
             text.extend_from_slice(b"\nProfile of the program\n");

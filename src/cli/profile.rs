@@ -60,13 +60,13 @@ pub(super) fn profile(arguments: &ProfileArgs) -> Result<(), Fault> {
     }
     let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
     match (format, &arguments.out) {
-        (Some(format), Some(file)) => write(format, &profile, file)?,
-        (Some(format), None) => print(|out| format.write(&profile, out))?,
+        (Some(format), Some(file)) => write(format, &profile, file),
+        (Some(format), None) => print(|out| format.write(&profile, out)),
         (None, _) => {
-            print(|out| summary::write(&profile, arguments.top.unwrap_or(TOP), &style(false), out))?
+            let top = arguments.top.unwrap_or(TOP);
+            print(|out| summary::write(&profile, top, &style(false), out))
         }
     }
-    Ok(())
 }
 
 /// Writes a profile to a file in this format.
@@ -83,10 +83,9 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
     summary.functions.truncate(arguments.top.unwrap_or(usize::MAX));
     let document = json(&Document::new("bytepath-profile-summary", summary))?;
     match &arguments.out {
-        Some(file) => write_file(file, document.as_bytes())?,
-        None => print(|out| out.write_all(document.as_bytes()))?,
+        Some(file) => write_file(file, document.as_bytes()),
+        None => print(|out| out.write_all(document.as_bytes())),
     }
-    Ok(())
 }
 
 /// Reads a file, a table of a mail (`FILE@N`), or standard input (`-`).

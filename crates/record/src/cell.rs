@@ -127,7 +127,7 @@ impl Default for Activity {
 /// Connections and what flows over them. The contract is the same for every path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
-    /// What the two ends speak; records of earlier versions are of TCP.
+    /// The protocol of the two ends; records of earlier versions are of TCP.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub protocol: Protocol,
     /// Number of connections, each with a thread of its own at both ends.
@@ -185,7 +185,7 @@ impl Stream {
     }
 }
 
-/// What two ends speak.
+/// The protocol between two ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::Display, strum::EnumString)]
@@ -231,7 +231,7 @@ pub enum Tls {
     Kernel,
 }
 
-/// Settings of the testbed's link, the same at both ends unless said.
+/// Settings of the testbed's link, the same at both ends unless noted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkSettings {
     /// Name of the preset these settings started from.

@@ -60,8 +60,8 @@ impl Facts {
         self.attempts.iter().find(|a| a.name == name).map(|a| &a.outcome)
     }
 
-    /// `Yes` if the attempt worked; otherwise a refusal that carries what the
-    /// kernel said, with the given remedy.
+    /// `Yes` if the attempt worked; otherwise a refusal with the kernel's
+    /// error and the given remedy.
     pub fn require(&self, name: &str, remedy: &str) -> Support {
         let error = |errno: &i32| std::io::Error::from_raw_os_error(*errno);
         let reason = match self.attempt(name) {
@@ -95,7 +95,7 @@ pub struct Privileges {
     pub capabilities: Vec<String>,
 }
 
-/// Something that was tried once, and what the kernel said.
+/// Something that was tried once, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// Dotted name of what was tried: "io_uring.setup".
@@ -112,7 +112,7 @@ pub enum Outcome {
     Works(String),
     /// The kernel refused with this error number.
     Errno(i32),
-    /// The kernel refused with this error number, and said why.
+    /// The kernel refused with this error number and a reason.
     Refused {
         /// The error number.
         errno: i32,

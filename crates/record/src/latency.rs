@@ -122,12 +122,12 @@ impl Latency {
         found.or(self.0.last()).map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
-    /// Longest, seconds; none without any.
+    /// Longest, seconds; `None` without any.
     pub fn max(&self) -> Option<f64> {
         self.0.last().map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
-    /// Mean, seconds; none without any.
+    /// Mean, seconds; `None` without any.
     pub fn mean(&self) -> Option<f64> {
         let all = self.count() as f64;
         // The middle of a bucket stands for what is in it.

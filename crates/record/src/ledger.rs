@@ -44,7 +44,7 @@ pub struct Evidence {
     pub manner: Manner,
     /// Bytes it refers to.
     pub bytes: u64,
-    /// Events (completions, calls, mappings) that said so.
+    /// Events (completions, calls, mappings) that showed it.
     pub events: u64,
     /// The source, in words: "MSG_ZEROCOPY completion without COPIED".
     pub source: String,

@@ -75,7 +75,7 @@ pub enum OptionValue {
 pub struct Options(pub BTreeMap<String, OptionValue>);
 
 impl Options {
-    /// A number, or none where the value is a word or not declared.
+    /// A number; `None` if the value is a word or not declared.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.0.get(name) {
             Some(OptionValue::Number(n)) => Some(*n),
@@ -137,8 +137,7 @@ impl OptionKind {
                 "off" | "false" | "no" | "0" => Ok(OptionValue::Flag(false)),
                 _ => Err(format!("'{text}' is neither on nor off")),
             },
-            OptionKind::Choice(words) if words.contains(&text) => word(),
-            OptionKind::Choice(words) => {
+            OptionKind::Choice(words) if !words.contains(&text) => {
                 Err(format!("'{text}' is not one of {}", words.join(", ")))
             }
             OptionKind::Text if !is_line(text) => {
@@ -147,7 +146,7 @@ impl OptionKind {
             OptionKind::Name if !is_name(text) => {
                 Err(format!("'{text}' is not a name (letters, digits, - and _)"))
             }
-            OptionKind::Text | OptionKind::Name => word(),
+            OptionKind::Choice(_) | OptionKind::Text | OptionKind::Name => word(),
         }
     }
 

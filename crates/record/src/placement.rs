@@ -55,7 +55,7 @@ impl SoftirqCpu {
 }
 
 impl Placement {
-    /// Each role on a CPU, and nothing else said.
+    /// Each role on a CPU, and nothing else requested.
     pub const fn pinned(sender: u32, receiver: u32) -> Placement {
         Placement {
             sender: Some(sender),

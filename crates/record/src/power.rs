@@ -1,4 +1,4 @@
-//! How power is measured, and what an external meter said of a study.
+//! How power is measured, and what an external meter recorded during a study.
 
 use super::Role;
 use schemars::JsonSchema;
@@ -127,7 +127,7 @@ pub struct PowerLog {
     pub remarks: Vec<String>,
 }
 
-/// What a log says of one trial.
+/// The part of a log that covers one trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoggedTrial {
     /// `Trial::order` of the trial.

@@ -16,7 +16,7 @@ pub struct Study {
     /// among the others; here they are apart, because no figure may rest on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Trial>,
-    /// What the reader of the folder should know: a torn last line, say.
+    /// What the reader of the folder should know: of a torn last line, for example.
     #[serde(default)]
     pub remarks: Vec<String>,
 }
@@ -35,7 +35,7 @@ pub struct StudyHeader {
     pub started_ms: u64,
     /// The testbed as one would type it: "netns", "vm:cpus=4".
     pub testbed: String,
-    /// Why this study says nothing of speed (its hosts were emulated, say): it
+    /// Why this study measures no speed (because its hosts were emulated, for example): it
     /// shows that things work, and no verdict is given. `None` if it measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
@@ -54,7 +54,7 @@ pub struct StudyHeader {
     pub judgement: Judgement,
     /// Names of the meters in use.
     pub meters: Vec<String>,
-    /// The experiment file it was run from; none if flags said everything.
+    /// The experiment file it was run from; `None` if it was requested by flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// Which profiles are taken; none if none are.
@@ -95,7 +95,7 @@ impl StudyHeader {
 pub struct Source {
     /// Its name, without folders.
     pub name: String,
-    /// What it says.
+    /// Its content.
     pub text: String,
 }
 

@@ -244,7 +244,7 @@ impl Trial {
         Trial { schema: SCHEMA_VERSION, cell, block, order, status, ..Trial::default() }
     }
 
-    /// Units of work (bytes, exchanges, packets) per second; none unless measured.
+    /// Units of work (bytes, exchanges, packets) per second; `None` unless measured.
     pub fn rate(&self) -> Option<f64> {
         self.ran_at().filter(|_| self.status == TrialStatus::Measured)
     }
@@ -268,18 +268,18 @@ impl Trial {
         self.roles.iter().find(|r| r.role == role)
     }
 
-    /// Whether each host has a machine of its own, by its clock or by what meters said.
+    /// Whether each host has a machine of its own, by its clock or by the scopes of readings.
     pub fn has_hosts_apart(&self) -> bool {
         let of_one = |r: &Reading| matches!(r.scope, Scope::MachineOf(_));
         self.clocks.is_some() || self.readings.iter().any(of_one)
     }
 
-    /// What a meter said of the machine that a role's host runs on.
+    /// The value of a metric of the machine that a role's host runs on.
     pub fn of_machine(&self, metric: &str, role: Role) -> Option<f64> {
         self.value(metric, |scope| scope.is_machine() && scope.is_on_host_of(role))
     }
 
-    /// What a meter said of a CPU of that machine.
+    /// The value of a metric of a CPU of that machine.
     pub fn of_cpu(&self, metric: &str, role: Role, cpu: u32) -> Option<f64> {
         self.value(metric, |scope| scope.cpu() == Some(cpu) && scope.is_on_host_of(role))
     }

@@ -98,7 +98,7 @@ impl<'s> Access<'s> {
     }
 
     /// A setting that is read by this call, written by that one, and should be what its parts
-    /// say.
+    /// set.
     pub(super) fn parts(
         setting: &'s Setting,
         device: &'s DeviceName,

@@ -100,7 +100,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         Ok((before, goal))
     }
 
-    /// Whether all parts of a goal say what they are to say.
+    /// Whether all parts of a goal have the texts that they should have.
     fn holds(&self, setting: &Setting, now: &SettingValue, goal: &SettingValue) -> bool {
         let as_wanted = |(name, text): (&String, &String)| {
             now.get(name).is_some_and(|now| self.machine.same(setting, now, text))
@@ -193,8 +193,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         RestorationRow { setting, before, set, outcome, note, host: None }
     }
 
-    /// Puts the parts of one change back that still say what we set, and tells
-    /// what it did with the others.
+    /// Restores the parts of one change that are still as we set them; the note lists
+    /// the others.
     fn put_back(
         &mut self,
         change: &Change,

@@ -258,7 +258,7 @@ fn return_strays(
     rows
 }
 
-/// What a run that has died left behind, if any did; none while one is at work.
+/// What a run that has died left behind; `None` while one is at work.
 pub fn left_behind(place: &StateFolder) -> Option<JournalState> {
     // One that cannot be read is reported by the next attempt to set something.
     place.read().ok().flatten().filter(|_| !place.is_locked())

@@ -131,7 +131,7 @@ impl Faults {
         self.0.extend(result.err());
     }
 
-    /// The first fault, with the messages of the others; none if there was none.
+    /// The first fault, with the messages of the others.
     fn first(self) -> Result<(), Fault> {
         let mut faults = self.0.into_iter();
         let Some(mut first) = faults.next() else { return Ok(()) };
@@ -140,7 +140,7 @@ impl Faults {
     }
 }
 
-/// The state of a device; none if it does not exist. A namespace that has lost
+/// The state of a device; `None` if it does not exist. A namespace that has lost
 /// its device is useless and is released.
 pub(super) fn read(
     netlink: &mut Netlink,
@@ -341,7 +341,7 @@ pub(super) fn returned() -> SettingValue {
     SettingValue::one(PLACE, HERE)
 }
 
-/// What a device is in use for, and the remedy; none if it is idle.
+/// What a device is in use for, and the remedy; `None` if it is idle.
 fn in_use(
     device: &DeviceName,
     addresses: &[(IpAddr, u8)],
@@ -389,7 +389,7 @@ fn sysctls(device: &DeviceName) -> Vec<String> {
     lines
 }
 
-/// The file and the text of such a line. None: no device has such a sysctl.
+/// The file and the text of such a line; `None` if no device has such a sysctl.
 fn sysctl<'a>(device: &DeviceName, line: &'a str) -> Option<(PathBuf, &'a str)> {
     let (folder, rest) = line.split_once(' ')?;
     let (name, text) = rest.split_once('=')?;

@@ -10,15 +10,15 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Reads and writes settings. The engine speaks to nothing else, so that tests
+/// Reads and writes settings. The engine uses nothing else, so that tests
 /// can put a machine in its place that dies at any step.
 pub trait Machine {
-    /// What a setting's parts say now; none if what it is about is not there.
+    /// The texts of a setting's parts now; `None` if what it is about is not there.
     /// More parts than the setting names may be reported: those that it changes
     /// beside itself.
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault>;
 
-    /// What those parts are to say that the setting is about. The fault shows why
+    /// The texts that the parts of the setting should have. The fault shows why
     /// this cannot be, or why what is there could not be restored.
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault>;
 
@@ -44,7 +44,7 @@ pub struct Identity {
     pub namespace: String,
 }
 
-/// The machine below these roots. Netlink speaks to the kernel that runs.
+/// The machine below these roots. Netlink is that of the running kernel.
 pub struct ThisMachine {
     roots: Roots,
     netlink: Netlink,

@@ -131,7 +131,7 @@ impl StateFolder {
         Ok(Lock { file })
     }
 
-    /// What the journal of an earlier run records; none if there is none, or if it
+    /// What the journal of an earlier run records; `None` if there is none, or if it
     /// has nothing to restore. Without the lock, that run may still be going on.
     pub fn read(&self) -> Result<Option<JournalState>, Fault> {
         let path = self.journal();

@@ -164,7 +164,7 @@ impl Cpus {
         text
     }
 
-    /// Reads such a mask. None: the text is not a mask.
+    /// Reads such a mask; `None` if the text is not a mask.
     pub fn from_mask(text: &str) -> Option<Self> {
         let mut cpus = BTreeSet::new();
         let words: Vec<&str> = text.trim().split(',').collect();
@@ -273,7 +273,7 @@ impl From<Cpus> for String {
     }
 }
 
-/// What is wrong with the value of a sysctl; none if nothing is.
+/// What is wrong with the value of a sysctl; `None` if nothing is.
 pub(super) fn value_flaw(value: &str) -> Option<String> {
     let sound = |c: char| c.is_ascii_graphic() || matches!(c, ' ' | '\t');
     if value.trim().is_empty() {

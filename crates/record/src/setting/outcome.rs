@@ -18,7 +18,7 @@ pub struct WantedSetting {
     /// True: where it cannot be made it is a row with its reason, and no error.
     #[serde(default)]
     pub optional: bool,
-    /// Why it is not even tried: a profile's device was not named, say.
+    /// Why it is not even tried: because a profile's device was not named, for example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
     /// The role on whose host it is made; none means every host.
@@ -149,7 +149,7 @@ impl std::fmt::Display for RestorationRow {
         let what = match outcome {
             Restoration::Restored => format!("restored: {before} (was set to {set})"),
             Restoration::AlreadyBack => format!("already restored: {before}"),
-            // The note says it all.
+            // The note has everything.
             Restoration::LeftAlone => String::new(),
             Restoration::Gone => "gone".into(),
             Restoration::Elsewhere => "still set".into(),
@@ -194,7 +194,7 @@ impl SettingValue {
             Some(name) if self.0.len() > 1 && after.0.len() == 1 => format!(" {name}"),
             _ => String::new(),
         };
-        // Where nothing differs, what there is says more than nothing.
+        // Where nothing differs, both are shown as they are.
         if before.is_empty() { (part, self.clone(), later.clone()) } else { (part, before, after) }
     }
 
@@ -209,7 +209,7 @@ impl SettingValue {
 const LONGEST: usize = 72;
 
 /// For people: the text alone where there is one, else every name with its text;
-/// names with one text (CPUs, say) are put together.
+/// names with one text (such as CPUs) are put together.
 impl std::fmt::Display for SettingValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The options of a queueing discipline are in the kernel's own encoding.
