@@ -100,7 +100,7 @@ pub struct Source {
 }
 
 /// How the trials are laid out in time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Schedule {
     /// Passes over all cells.
     pub blocks: u32,
@@ -124,8 +124,7 @@ pub struct Schedule {
 impl Schedule {
     /// That many whole trials of each cell, with this many seconds of warm-up and window.
     pub fn trials(blocks: u32, warm_up: f64, window: f64) -> Schedule {
-        let (seed, design) = (0, Design::Trials);
-        Schedule { blocks, warm_up, window, seed, design, stopping: None, budget: None }
+        Schedule { blocks, warm_up, window, ..Schedule::default() }
     }
 
     /// Blocks of the first of two passes, which a budget requests; `None` if all cells have all

@@ -18,9 +18,6 @@ pub(super) struct Engine<M, J> {
     next: u32,
 }
 
-/// A setting that can be made, or why not.
-type Feasible = Result<(SettingValue, SettingValue), Fault>;
-
 impl<M: Machine, J: JournalStorage> Engine<M, J> {
     /// Begins a journal. When this returns, its first line is on disk.
     pub(crate) fn begin(machine: M, journal: J, started_ms: u64) -> Result<Self, Fault> {
@@ -93,7 +90,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     }
 
     /// The current and required value of a setting, or why it cannot be made.
-    fn feasible(&mut self, setting: &Setting) -> Feasible {
+    fn feasible(&mut self, setting: &Setting) -> Result<(SettingValue, SettingValue), Fault> {
         let before = self.machine.read(setting)?;
         let before = before.ok_or_else(|| access(setting).absent())?;
         let goal = self.machine.goal(setting, &before)?;

@@ -66,9 +66,11 @@ pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
             let (name, on) = words.last_pair("it names no feature")?;
             Setting::Feature { device, feature: Word::new(name)?, on: flag(on)? }
         }
-        "rings" => Setting::Rings { device: words.device()?, rings: words.parts()? },
-        "channels" => Setting::Channels { device: words.device()?, channels: words.parts()? },
-        "coalescing" => Setting::Coalescing { device: words.device()?, coalescing: words.parts()? },
+        "rings" => Setting::Rings { device: words.device()?, rings: Parts::parse(words)? },
+        "channels" => Setting::Channels { device: words.device()?, channels: Parts::parse(words)? },
+        "coalescing" => {
+            Setting::Coalescing { device: words.device()?, coalescing: Parts::parse(words)? }
+        }
         "spread" => Setting::Spread { device: words.device()?, queues: words.required("queues")? },
         "flow" => Setting::Flow { device: words.device()?, rule: FlowRule::parse(words)? },
         "mtu" => {
@@ -78,7 +80,7 @@ pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
             Setting::Mtu { device, bytes }
         }
         "packet-limits" => {
-            Setting::PacketLimits { device: words.device()?, limits: words.parts()? }
+            Setting::PacketLimits { device: words.device()?, limits: Parts::parse(words)? }
         }
         "qdisc" => Setting::Qdisc { device: words.device()?, discipline: words.word()? },
         "irq" => {
@@ -109,7 +111,7 @@ pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
             let (attribute, value) = words.last_pair("it sets no attribute")?;
             Setting::Dsa { part, attribute: Word::new(attribute)?, value: Word::new(value)? }
         }
-        "tap" => Setting::TapFlags { device: words.device()?, flags: words.parts()? },
+        "tap" => Setting::TapFlags { device: words.device()?, flags: Parts::parse(words)? },
         _ => return Err(wrong("only a testbed requests it")),
     })
 }

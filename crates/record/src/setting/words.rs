@@ -2,7 +2,6 @@
 
 use super::kinds::{SETTING_FORMS, parse};
 use super::names::tame;
-use super::parts::Parts;
 use super::{Cpus, DeviceName, IdleChoice, Setting, Split, Word};
 use crate::{Fault, unit};
 use std::net::IpAddr;
@@ -63,10 +62,6 @@ impl<'t> Words<'t> {
 
     pub(super) fn device(&mut self) -> Result<DeviceName, Fault> {
         DeviceName::new(self.next("the device")?)
-    }
-
-    pub(super) fn parts<P: Parts>(&mut self) -> Result<P, Fault> {
-        P::parse(self)
     }
 
     pub(super) fn cpus_or_all(&mut self) -> Result<Option<Cpus>, Fault> {
