@@ -6,7 +6,6 @@ use super::output_args::{Document, OutputArgs};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_meter as meter;
 use bytepath_record::{Fault, OptionSpec, Role, Support, Tls};
-use bytepath_study::HostFacts;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -33,21 +32,13 @@ struct Paths<'a> {
 /// One half of a path, or a meter, and whether it works here.
 #[derive(Serialize)]
 struct Entry {
-    name: String,
-    summary: String,
+    name: &'static str,
+    summary: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<Role>,
     #[serde(flatten)]
     support: Support,
-    options: Vec<OptionEntry>,
-}
-
-#[derive(Serialize)]
-struct OptionEntry {
-    name: &'static str,
-    takes: String,
-    default: &'static str,
-    help: &'static str,
+    options: &'static [OptionSpec],
 }
 
 /// Who can encrypt a stream.
@@ -59,16 +50,20 @@ const ENCRYPTION: [(Tls, &str, &str); 2] = [
 /// Lists the data paths.
 pub(super) fn paths(arguments: &CatalogArgs) -> Result<(), Fault> {
     let facts = arguments.deployment.resolve()?.survey(false)?;
-    let mut entries = Vec::new();
-    for path in path::CATALOG {
-        entries.extend(Role::ALL.into_iter().filter_map(|role| path_entry(path, role, &facts)));
-    }
-    let tls = ENCRYPTION.map(|(tls, name, summary)| Entry {
-        name: name.to_owned(),
-        summary: summary.to_owned(),
-        role: None,
-        options: Vec::new(),
-        support: facts.supports_tls(tls),
+    let halves = path::CATALOG.iter().flat_map(|path| Role::ALL.map(|role| (path, role)));
+    let entry = |(path, role): (&&'static DataPath, Role)| {
+        Some(Entry {
+            name: path.name,
+            summary: path.summary,
+            role: Some(role),
+            options: path.half(role)?.options,
+            support: facts.supports_half(path, role)?,
+        })
+    };
+    let entries: Vec<Entry> = halves.filter_map(entry).collect();
+    let tls = ENCRYPTION.map(|(tls, name, summary)| {
+        let support = facts.supports_tls(tls);
+        Entry { name, summary, role: None, options: &[], support }
     });
     let list = Paths { paths: &entries, pairs: path::PAIRS, tls: &tls };
     arguments.output.print_plain(&Document::new("bytepath-paths", list), |out| {
@@ -86,34 +81,15 @@ pub(super) fn paths(arguments: &CatalogArgs) -> Result<(), Fault> {
 pub(super) fn meters(arguments: &CatalogArgs) -> Result<(), Fault> {
     let facts = arguments.deployment.resolve()?.survey(true)?;
     let entry = |meter: &&meter::Meter| Entry {
-        name: meter.name.to_owned(),
-        summary: meter.summary.to_owned(),
+        name: meter.name,
+        summary: meter.summary,
         role: None,
         support: facts.supports_meter(meter),
-        options: meter.options.iter().map(option).collect(),
+        options: meter.options,
     };
     let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
     let document = Document::of("bytepath-meters", "meters", &entries);
     arguments.output.print_plain(&document, |out| write(&entries, out))
-}
-
-fn path_entry(path: &DataPath, role: Role, facts: &HostFacts) -> Option<Entry> {
-    Some(Entry {
-        name: path.name.to_owned(),
-        summary: path.summary.to_owned(),
-        role: Some(role),
-        options: path.half(role)?.options.iter().map(option).collect(),
-        support: facts.supports_half(path, role)?,
-    })
-}
-
-fn option(spec: &OptionSpec) -> OptionEntry {
-    OptionEntry {
-        name: spec.name,
-        takes: spec.kind.to_string(),
-        default: spec.default,
-        help: spec.help,
-    }
 }
 
 fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {
@@ -127,8 +103,8 @@ fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {
                 writeln!(out, "       remedy:  {remedy}")?;
             }
         }
-        for option in &entry.options {
-            let typed = format!("{}={}", option.name, option.takes);
+        for option in entry.options {
+            let typed = format!("{}={}", option.name, option.kind);
             writeln!(out, "       {typed:<34} {} [{}]", option.help, option.default)?;
         }
     }

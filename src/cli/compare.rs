@@ -2,15 +2,16 @@
 //! other, and the thresholds of a build server.
 
 use super::exit::{THRESHOLD_FAILED, UNDECIDED};
-use super::output_args::OutputArgs;
+use super::help::one_of;
+use super::output_args::{Document, OutputArgs};
 use super::published::published;
-use super::show::{WorkName, explained};
-use bytepath_profile::Explanation;
+use super::show::{PER, explained};
+use bytepath_profile::{Explanation, WorkUnit};
 use bytepath_record::{CellId, Fault, Study};
 use bytepath_report as report;
 use bytepath_spec::{PUBLISHED, suggest, usage};
 use bytepath_stats::{
-    self as stats, Analysis, Outcome, Rules, StudyComparison, Subject, Threshold, ThresholdResult,
+    self as stats, Analysis, Outcome, Rules, StudyComparison, Threshold, ThresholdResult,
 };
 use bytepath_study::load;
 use clap::Args;
@@ -56,8 +57,8 @@ pub(super) struct CompareArgs {
     /// Unit of work for CPU time: gib or packet (one study) [default: gib]
     ///
     /// It is that of the explanation.
-    #[arg(long, hide_possible_values = true, value_name = "UNIT", conflicts_with = "other")]
-    per: Option<WorkName>,
+    #[arg(long, hide_possible_values = true, value_name = "UNIT", value_parser = one_of(PER), conflicts_with = "other")]
+    per: Option<WorkUnit>,
 }
 
 const AFTER_HELP: &str = "\
@@ -72,9 +73,7 @@ Limits (--fail-if):
 
 /// What `--json` prints.
 #[derive(Default, Serialize)]
-struct Document<'a> {
-    format: &'static str,
-    schema: u32,
+struct Comparison<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     analysis: Option<&'a Analysis>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,13 +85,7 @@ struct Document<'a> {
     failed: bool,
 }
 
-impl<'a> Document<'a> {
-    /// One that has only thresholds.
-    fn new(thresholds: &'a [ThresholdResult], failed: bool) -> Document<'a> {
-        let format = "bytepath-comparison";
-        Document { format, schema: 1, thresholds, failed, ..Document::default() }
-    }
-}
+const FORMAT: &str = "bytepath-comparison";
 
 /// Prints a comparison and checks the thresholds.
 pub(super) fn compare(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
@@ -134,12 +127,13 @@ fn within(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
     }
     let analysis = stats::analyse(&study, &Rules::of(&study.header));
     let subjects = stats::subjects(&analysis);
-    let results = check(arguments, &subjects, &analysis.rules)?;
-    let failed = failed(arguments, &results);
+    let results = stats::judge_thresholds(&arguments.fail_if, &subjects, &analysis.rules)?;
+    let code = exit_code(arguments, &results);
     let explanation = explained(&arguments.study, &study, &analysis, arguments.per)?;
     let explanation = explanation.as_ref();
-    let document =
-        Document { analysis: Some(&analysis), explanation, ..Document::new(&results, failed) };
+    let (analysed, failed) = (Some(&analysis), code == THRESHOLD_FAILED);
+    let content =
+        Comparison { analysis: analysed, explanation, between: None, thresholds: &results, failed };
     let subject = report::Subject::of(&study, &analysis, explanation);
     let text = |style: &report::Style, out: &mut dyn Write| {
         let style = report::Style { details: arguments.details, ..*style };
@@ -147,8 +141,8 @@ fn within(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
         print_results(&results, &style, out)
     };
     let page = |out: &mut dyn Write| report::study_page(&subject, &results, out);
-    arguments.output.print_any(&document, text, page)?;
-    Ok(exit(failed, &results))
+    arguments.output.print_any(&Document::new(FORMAT, content), text, page)?;
+    Ok(ExitCode::from(code))
 }
 
 /// Two studies with the same cells.
@@ -160,9 +154,12 @@ fn across(arguments: &CompareArgs, other: &Path) -> Result<ExitCode, Fault> {
         let what = "the two studies have no cell in common";
         return Err(usage(what).remedy(format!("STUDY has {}", names(&first).join(", "))));
     }
-    let results = check(arguments, &between.subjects(), &between.rules)?;
-    let failed = failed(arguments, &results);
-    let document = Document { between: Some(&between), ..Document::new(&results, failed) };
+    let subjects = between.subjects();
+    let results = stats::judge_thresholds(&arguments.fail_if, &subjects, &between.rules)?;
+    let code = exit_code(arguments, &results);
+    let (thresholds, failed) = (&results[..], code == THRESHOLD_FAILED);
+    let content =
+        Comparison { between: Some(&between), thresholds, failed, ..Comparison::default() };
     let paths = [&arguments.study, other].map(|path| path.display().to_string());
     let (names, studies) = ([paths[0].as_str(), paths[1].as_str()], [&first, &second]);
     let text = |style: &report::Style, out: &mut dyn Write| {
@@ -170,8 +167,8 @@ fn across(arguments: &CompareArgs, other: &Path) -> Result<ExitCode, Fault> {
         print_results(&results, style, out)
     };
     let page = |out: &mut dyn Write| report::between_page(names, studies, &between, &results, out);
-    arguments.output.print_any(&document, text, page)?;
-    Ok(exit(failed, &results))
+    arguments.output.print_any(&Document::new(FORMAT, content), text, page)?;
+    Ok(ExitCode::from(code))
 }
 
 /// Makes another cell the baseline. The report says that it was not the declared one.
@@ -197,38 +194,24 @@ fn names(study: &Study) -> Vec<&str> {
 
 /// Numbers of two machines say nothing of what changed in software.
 fn refuse_other_machines(arguments: &CompareArgs, between: &StudyComparison) -> Result<(), Fault> {
-    if arguments.different_hosts {
-        return Ok(());
-    }
     let named: Vec<String> = between
         .other_machine()
         .map(|d| format!("{} ({} and {})", d.what, d.first, d.second))
         .collect();
-    if named.is_empty() {
+    if named.is_empty() || arguments.different_hosts {
         return Ok(());
     }
     let what = format!("the studies are of different machines: {}", named.join(", "));
     Err(usage(what).remedy("compare them anyway with --different-hosts"))
 }
 
-fn check(
-    arguments: &CompareArgs,
-    subjects: &[Subject],
-    rules: &Rules,
-) -> Result<Vec<ThresholdResult>, Fault> {
-    stats::judge_thresholds(&arguments.fail_if, subjects, rules)
-}
-
-fn failed(arguments: &CompareArgs, results: &[ThresholdResult]) -> bool {
+fn exit_code(arguments: &CompareArgs, results: &[ThresholdResult]) -> u8 {
     let any = |outcome| results.iter().any(|r| r.outcome == outcome);
-    any(Outcome::Failed) || (arguments.strict && any(Outcome::Undecided))
-}
-
-fn exit(failed: bool, results: &[ThresholdResult]) -> ExitCode {
-    match results.iter().any(|r| r.outcome == Outcome::Undecided) {
-        _ if failed => ExitCode::from(THRESHOLD_FAILED),
-        true => ExitCode::from(UNDECIDED),
-        false => ExitCode::SUCCESS,
+    match any(Outcome::Undecided) {
+        _ if any(Outcome::Failed) => THRESHOLD_FAILED,
+        true if arguments.strict => THRESHOLD_FAILED,
+        true => UNDECIDED,
+        false => 0,
     }
 }
 

@@ -113,16 +113,13 @@ pub(super) fn copy(arguments: &CopyArgs) -> Result<(), Fault> {
 fn loads(arguments: &CopyArgs) -> Vec<Load> {
     let mut all = Vec::new();
     for memory in &arguments.memory {
-        for (depth, batch) in arguments
-            .depth
-            .iter()
-            .flat_map(|depth| arguments.batch.iter().map(move |batch| (*depth, *batch)))
-            .filter(|(depth, batch)| batch <= depth)
-        {
-            let shape = Shape { depth: depth.into(), batch: batch.into() };
-            let rotate = memory == "cold";
-            let load = |size: &u32| Load { size: *size, shape, rotate, time: arguments.time };
-            all.extend(arguments.size.iter().map(load));
+        for depth in &arguments.depth {
+            for batch in arguments.batch.iter().filter(|batch| *batch <= depth) {
+                let shape = Shape { depth: (*depth).into(), batch: (*batch).into() };
+                let rotate = memory == "cold";
+                let load = |size: &u32| Load { size: *size, shape, rotate, time: arguments.time };
+                all.extend(arguments.size.iter().map(load));
+            }
         }
     }
     all

@@ -1,6 +1,6 @@
 //! `bytepath diff`: the difference between two profiles.
 
-use super::help::values;
+use super::help::{Choice, choices, one_of, values};
 use super::output::{file_fault, print, print_json, replace, style};
 use super::output_args::Document;
 use super::profile::{open, source};
@@ -45,11 +45,11 @@ pub(super) struct DiffArgs {
     /// Divide by: gib, packet, second, sample or none
     ///
     /// The default is gib if both profiles record it, else none.
-    #[arg(long, hide_possible_values = true, value_name = "UNIT")]
-    per: Option<PerName>,
+    #[arg(long, hide_possible_values = true, value_name = "UNIT", value_parser = one_of(PER))]
+    per: Option<Per>,
     /// Group rows by: none, thread, role or subsystem
-    #[arg(long, hide_possible_values = true, value_name = "WHAT", default_value = "none")]
-    by: ByName,
+    #[arg(long, hide_possible_values = true, value_name = "WHAT", default_value = "none", value_parser = one_of(BY))]
+    by: GroupBy,
     /// Show the functions that differ most [default: 30 for text, else all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
@@ -97,6 +97,10 @@ impl DiffArgs {
         let style = style(false);
         Style { width: self.width.unwrap_or(style.width), ..style }
     }
+
+    fn format(&self) -> FormatName {
+        if self.json { FormatName::Json } else { self.format }
+    }
 }
 
 const AFTER_HELP: &str = "\
@@ -117,8 +121,8 @@ docs/guide/profiles.md describes the formats, how functions are matched, and the
 fn after_help() -> String {
     [
         AFTER_HELP.to_owned(),
-        values::<PerName>("Units of work (--per):"),
-        values::<ByName>("Groups (--by):"),
+        choices("Units of work (--per):", PER),
+        choices("Groups (--by):", BY),
         values::<FormatName>("Formats (--format):"),
         values::<ExplainName>("Explanations (--explain):"),
     ]
@@ -128,32 +132,21 @@ fn after_help() -> String {
 /// Functions that text shows by default.
 const TOP: usize = 30;
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PerName {
-    /// GiB delivered
-    Gib,
-    /// Packet delivered
-    Packet,
-    /// Second of wall time
-    Second,
-    /// Sample: shares of the whole
-    Sample,
-    /// Weights as they are
-    None,
-}
+const PER: &[Choice<Per>] = &[
+    ("gib", "GiB delivered", Per::Gib),
+    ("packet", "Packet delivered", Per::Packet),
+    ("second", "Second of wall time", Per::Second),
+    ("sample", "Sample: shares of the whole", Per::Sample),
+    ("none", "Weights as they are", Per::None),
+];
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ByName {
-    /// One row for a function
-    None,
-    /// By name of the thread
-    Thread,
-    /// By the owner of the time
-    #[value(alias = "owner")]
-    Role,
-    /// By subsystem of the sample
-    Subsystem,
-}
+const BY: &[Choice<GroupBy>] = &[
+    ("none", "One row for a function", GroupBy::None),
+    ("thread", "By name of the thread", GroupBy::Thread),
+    ("role", "By the owner of the time", GroupBy::Role),
+    ("owner", "", GroupBy::Role),
+    ("subsystem", "By subsystem of the sample", GroupBy::Subsystem),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FormatName {
@@ -208,8 +201,8 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     }
     let options = Options {
         measure: if arguments.total { Measure::Total } else { Measure::SelfOnly },
-        per: arguments.per.map(Per::from),
-        by: arguments.by.into(),
+        per: arguments.per,
+        by: arguments.by,
         idle: arguments.idle,
         foreign: arguments.foreign,
         rules: &rules,
@@ -248,7 +241,7 @@ fn print_difference(
     [without, with]: [&Side; 2],
     rules: &Rules,
 ) -> Result<(), Fault> {
-    let format = if arguments.json { FormatName::Json } else { arguments.format };
+    let format = arguments.format();
     let top = arguments.top.or((format == FormatName::Text).then_some(TOP));
     difference.keep(top, arguments.threshold / 100.0);
     match format {
@@ -273,19 +266,16 @@ fn counters(arguments: &DiffArgs, sides: [&Counts; 2]) -> Result<(), Fault> {
         let what = "counters have no functions to explain or to draw";
         return Err(usage(what).remedy("leave out --explain and --svg"));
     }
-    if arguments.format == FormatName::Html {
-        let what = "counters have no functions to draw on a page";
-        return Err(usage(what).remedy("choose --format text, tsv or json"));
+    let comparison = || counts::compare(sides, arguments.work);
+    match arguments.format() {
+        FormatName::Html => Err(usage("counters have no functions to draw on a page")
+            .remedy("choose --format text, tsv or json")),
+        FormatName::Json => print_json(&Document::new("bytepath-counters", &comparison())),
+        FormatName::Tsv => print(|out| report::counters_tsv(&comparison(), out)),
+        FormatName::Text => {
+            print(|out| report::counters(&comparison()).write(&arguments.style(), out))
+        }
     }
-    let comparison = counts::compare(sides, arguments.work);
-    if arguments.json || arguments.format == FormatName::Json {
-        print_json(&Document::new("bytepath-counters", &comparison))?;
-    } else if arguments.format == FormatName::Tsv {
-        print(|out| report::counters_tsv(&comparison, out))?;
-    } else {
-        print(|out| report::counters(&comparison).write(&arguments.style(), out))?;
-    }
-    Ok(())
 }
 
 /// Prints the steps from one side's cost to the other's.
@@ -302,8 +292,8 @@ fn explain(
     let frames = cells.filter(|cells| cells.iter().all(|cell| cell.row.hops.is_some()));
     let unit = match arguments.per {
         None if frames.is_some() => WorkUnit::Packet,
-        None | Some(PerName::Gib) => WorkUnit::Gib,
-        Some(PerName::Packet) => WorkUnit::Packet,
+        None | Some(Per::Gib) => WorkUnit::Gib,
+        Some(Per::Packet) => WorkUnit::Packet,
         Some(_) => {
             let what = "the steps of --explain are costs of work";
             return Err(
@@ -384,9 +374,8 @@ impl Side {
     /// The side as one of a waterfall, without a name.
     fn trials(&self, unit: WorkUnit) -> Trials<'_> {
         match self {
-            Side::Files(profiles) => Trials { cell: "", profiles, metered: &[] },
-            Side::Counts(_) => Trials { cell: "", profiles: &[], metered: &[] },
             Side::Cell(cell) => cell.trials(unit),
+            _ => Trials { cell: "", profiles: self.profiles(), metered: &[] },
         }
     }
 }
@@ -521,29 +510,6 @@ fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
         _ => Err(format!("'{text}' is not a percentage from 0 to 100")),
-    }
-}
-
-impl From<PerName> for Per {
-    fn from(name: PerName) -> Per {
-        match name {
-            PerName::Gib => Per::Gib,
-            PerName::Packet => Per::Packet,
-            PerName::Second => Per::Second,
-            PerName::Sample => Per::Sample,
-            PerName::None => Per::None,
-        }
-    }
-}
-
-impl From<ByName> for GroupBy {
-    fn from(name: ByName) -> GroupBy {
-        match name {
-            ByName::None => GroupBy::None,
-            ByName::Thread => GroupBy::Thread,
-            ByName::Role => GroupBy::Role,
-            ByName::Subsystem => GroupBy::Subsystem,
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::deployment_args::DeploymentArgs;
 use super::exit::UNSUPPORTED;
 use super::output_args::{Document, OutputArgs};
 use super::testbed_args::TestbedArgs;
-use bytepath_engine::path;
+use bytepath_engine::path::{self, DataPath};
 use bytepath_host::testbed;
 use bytepath_meter as meter;
 use bytepath_record::{Fault, Finding, Role, Severity, Support, Tls};
@@ -86,13 +86,10 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
             (facts, findings)
         }
     };
-    let mut paths = Vec::new();
-    for path in path::CATALOG {
-        let halves = Role::ALL.map(|role| (role, facts.supports_half(path, role)));
-        paths.extend(halves.into_iter().filter_map(|(role, support)| {
-            Some(Item::new(format!("{} ({role})", path.name), support?))
-        }));
-    }
+    let halves = path::CATALOG.iter().flat_map(|path| Role::ALL.map(|role| (path, role)));
+    let half = |(path, role): (&&DataPath, Role)| {
+        Some(Item::new(format!("{} ({role})", path.name), facts.supports_half(path, role)?))
+    };
     let cells = experiment.map(|(experiment, deployment)| -> Result<Vec<Item>, Fault> {
         let unable = hosts.unable(&deployment, &experiment.cells, &facts)?;
         Ok(unable.into_iter().map(|(cell, support)| Item::new(cell.0, support)).collect())
@@ -100,7 +97,7 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
     let meters = meter::CATALOG.iter();
     let examination = Examination {
         testbeds: testbed::CATALOG.iter().map(|bed| Item::new(bed.name(), bed.probe())).collect(),
-        paths,
+        paths: halves.filter_map(half).collect(),
         streams: [("tls=kernel", Tls::Kernel), ("tls=user", Tls::User)]
             .map(|(name, tls)| Item::new(name, facts.supports_tls(tls)))
             .into(),

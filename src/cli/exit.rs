@@ -1,6 +1,5 @@
-//! Exit codes and the one line that explains a failure.
+//! Exit codes.
 
-use super::output::fail;
 use bytepath_record::{Fault, FaultKind};
 use std::process::ExitCode;
 
@@ -31,9 +30,4 @@ pub fn exit_code(fault: &Fault) -> ExitCode {
         FaultKind::Storage => 6,
         FaultKind::Interrupted => 130,
     })
-}
-
-/// Prints thing, cause and remedy to standard error.
-pub fn explain(fault: &Fault) {
-    fail(fault);
 }

@@ -3,7 +3,7 @@
 use super::output::{PAGE_WIDTH, size};
 use bytepath_report::wrap;
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 /// Columns of help: the terminal's, at most 100.
 pub(super) fn width() -> usize {
@@ -30,6 +30,27 @@ pub(super) fn values<T: ValueEnum>(heading: &str) -> String {
         (value.get_name().to_owned(), what)
     };
     list(heading, values.map(row))
+}
+
+/// A value that an option can have: what is typed, what it means (nothing for an old name), and
+/// the value.
+pub(super) type Choice<T> = (&'static str, &'static str, T);
+
+/// Reads what is typed for one of these values.
+pub(super) fn one_of<T: Copy + Send + Sync>(
+    choices: &'static [Choice<T>],
+) -> impl TypedValueParser<Value = T> {
+    let value =
+        |(typed, what, _): &Choice<T>| PossibleValue::new(*typed).help(*what).hide(what.is_empty());
+    let names = PossibleValuesParser::new(choices.iter().map(value));
+    names
+        .map(|name| choices.iter().find(|(typed, ..)| *typed == name).expect("it is one of them").2)
+}
+
+/// A list of these values.
+pub(super) fn choices<T>(heading: &str, choices: &[Choice<T>]) -> String {
+    let shown = choices.iter().filter(|(_, what, _)| !what.is_empty());
+    list(heading, shown.map(|(typed, what, _)| (typed, what)))
 }
 
 fn in_columns<T: AsRef<str>, W: AsRef<str>>(

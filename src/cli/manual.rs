@@ -161,22 +161,19 @@ Debian package installs in /usr/share/doc/bytepath.";
 
 /// The commands, each with the name of its page.
 fn subcommands(roff: &mut Roff, command: &Command) {
-    let shown: Vec<(String, String)> = command
-        .get_subcommands()
-        .filter(|c| !c.is_hide_set())
-        .map(|c| {
-            let about = c.get_about().map(ToString::to_string).unwrap_or_default();
-            (format!("{}(1)", name(c)), about)
-        })
-        .collect();
+    let shown: Vec<&Command> = command.get_subcommands().filter(|c| !c.is_hide_set()).collect();
     if !shown.is_empty() {
-        items(roff, "COMMANDS", &shown);
+        roff.control("SH", ["COMMANDS"]);
+    }
+    for command in shown {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        item(roff, &format!("{}(1)", name(command)), &about);
     }
 }
 
-fn items<T: AsRef<str>>(roff: &mut Roff, heading: &str, items: &[(T, T)]) {
+fn items(roff: &mut Roff, heading: &str, items: &[(&str, &str)]) {
     roff.control("SH", [heading]);
-    items.iter().for_each(|(tag, text)| item(roff, tag.as_ref(), text.as_ref()));
+    items.iter().for_each(|(tag, text)| item(roff, tag, text));
 }
 
 fn item(roff: &mut Roff, tag: &str, text: &str) {

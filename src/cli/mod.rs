@@ -39,7 +39,8 @@ mod sizing;
 mod testbed_args;
 mod version;
 
-pub use exit::{exit_code, explain};
+pub use exit::exit_code;
+pub use output::explain;
 
 use bytepath_engine::path;
 use bytepath_meter as meter;

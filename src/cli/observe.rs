@@ -1,21 +1,21 @@
 //! `bytepath observe`: any program under the same meters.
 
-use super::exit::{exit_code, explain};
-use super::help::values;
+use super::exit::exit_code;
+use super::help::{Choice, choices, one_of};
 use super::memory::bounded_while;
-use super::output::{self, PAGE_WIDTH, file_fault, json, replace, taken, write_file};
+use super::output::{self, PAGE_WIDTH, explain, json, taken, write_file};
 use super::output_args::{Format, OutputArgs};
-use super::profile::summary;
+use super::profile::{summary, write as write_profile};
 use bytepath_host::survey;
 use bytepath_observe::{self as observe, Asked, Method, Observed, Request, Target};
 use bytepath_profile::flame::{self, Chart};
 use bytepath_profile::subsystem::Rules;
-use bytepath_profile::{self as profile, Profile, export};
+use bytepath_profile::{self as profile, export};
 use bytepath_record::{Ending, Fault, unit};
 use bytepath_report::{self as report, Advice, Style};
 use bytepath_study::{ProgramSampler, copy_ceiling, load, of_program};
 use bytepath_sys::Roots;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_long_help = format!("{EXAMPLES}\n{}", values::<Count>("How calls are counted (--count):")))]
+#[command(after_long_help = format!("{EXAMPLES}\n{}", choices("How calls are counted (--count):", COUNT)))]
 pub(super) struct ObserveArgs {
     /// Observe a running process until it ends or Ctrl-C
     ///
@@ -47,8 +47,8 @@ pub(super) struct ObserveArgs {
     #[arg(long)]
     details: bool,
     /// How calls are counted: auto, task-storage or none
-    #[arg(long, value_enum, hide_possible_values = true, default_value_t = Count::Auto)]
-    count: Count,
+    #[arg(long, hide_possible_values = true, default_value = "auto", value_parser = one_of(COUNT))]
+    count: Method,
     /// Samples per second and CPU: a rate in Hz, auto or none
     #[arg(long, value_name = "HZ", default_value = "auto", value_parser = sampling)]
     sample: Sampling,
@@ -63,23 +63,15 @@ pub(super) struct ObserveArgs {
     command: Vec<OsString>,
 }
 
-/// Whether a profile is taken.
-#[derive(Clone, Copy, Debug)]
-enum Sampling {
-    /// As often as is cheap.
-    Auto,
-    /// This often.
-    Hz(u64),
-    /// Not at all.
-    None,
-}
+/// Samples per second and CPU: `Some(None)` is as often as is cheap, `None` not at all.
+type Sampling = Option<Option<u64>>;
 
 fn sampling(text: &str) -> Result<Sampling, String> {
     match text {
-        "auto" => Ok(Sampling::Auto),
-        "none" => Ok(Sampling::None),
+        "auto" => Ok(Some(None)),
+        "none" => Ok(None),
         rate => match rate.parse() {
-            Ok(rate @ 1..=20_000) => Ok(Sampling::Hz(rate)),
+            Ok(rate @ 1..=20_000) => Ok(Some(Some(rate))),
             _ => {
                 Err(format!("'{rate}' is not a sampling rate (write auto, none, or 1 to 20000 Hz)"))
             }
@@ -101,15 +93,15 @@ fn profile_file(text: &str) -> Result<PathBuf, String> {
 }
 
 /// How system calls are counted.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Count {
-    /// By BPF at typed tracepoints; if that does not work, the report says why
-    Auto,
-    /// The same; if that does not work, nothing is run
-    TaskStorage,
-    /// Not at all
-    None,
-}
+const COUNT: &[Choice<Method>] = &[
+    (
+        "auto",
+        "By BPF at typed tracepoints; if that does not work, the report says why",
+        Method::Auto,
+    ),
+    ("task-storage", "The same; if that does not work, nothing is run", Method::TaskStorage),
+    ("none", "Not at all", Method::None),
+];
 
 const EXAMPLES: &str = "\
 The program keeps standard input, output and error; the report goes to standard
@@ -138,20 +130,11 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
         Some(pid) => Target::Process(pid),
         None => Target::Command(arguments.command.clone()),
     };
-    let method = match arguments.count {
-        Count::Auto => Method::Auto,
-        Count::TaskStorage => Method::TaskStorage,
-        Count::None => Method::None,
-    };
     let signals = Asked::default();
     catch_signals(&signals, arguments.pid.is_some())
         .map_err(|e| Fault::system("cannot install a signal handler", &e))?;
-    let request = Request { target, method, limit: arguments.limit };
-    let mut sampler = match arguments.sample {
-        Sampling::Auto => Some(ProgramSampler::new(None)),
-        Sampling::Hz(rate) => Some(ProgramSampler::new(Some(rate))),
-        Sampling::None => None,
-    };
+    let request = Request { target, method: arguments.count, limit: arguments.limit };
+    let mut sampler = arguments.sample.map(ProgramSampler::new);
     let sampler = sampler.as_mut().map(|sampler| sampler as &mut dyn observe::Sampler);
     let mut observed = observe::observe(&request, &signals, sampler)?;
     complete(&mut observed);
@@ -163,18 +146,12 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
         Ending::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         Ending::Running | Ending::Gone => 0,
     };
-    match write(arguments, &observed, advice.as_ref()) {
-        Err(fault) if code == 0 => {
-            explain(&fault);
-            Ok(exit_code(&fault))
-        }
-        // The program's own failure is the one that its caller expects.
-        Err(fault) => {
-            explain(&fault);
-            Ok(ExitCode::from(code))
-        }
-        Ok(()) => Ok(ExitCode::from(code)),
-    }
+    let Err(fault) = write(arguments, &observed, advice.as_ref()) else {
+        return Ok(ExitCode::from(code));
+    };
+    explain(&fault);
+    // The program's own failure is the one that its caller expects.
+    Ok(if code == 0 { exit_code(&fault) } else { ExitCode::from(code) })
 }
 
 /// What follows from the profile: the copies, as far as they can be estimated,
@@ -232,17 +209,16 @@ fn write(
     let style = Style { width, colour, details: arguments.details };
     let mut text = Vec::new();
     let fault = |e: std::io::Error| Fault::system("cannot write the report", &e);
+    let observation = &observed.observation;
     let format = arguments.output.format();
     if format == Format::Json {
-        text = json(&observed.observation)?.into_bytes();
+        text = json(observation)?.into_bytes();
     } else if format == Format::Html {
         let profiles = observed.profile.iter();
         let charts: Vec<Chart> =
             profiles.map(|profile| flame::chart(profile, Rules::built_in())).collect();
-        report::observation_page(&observed.observation, &charts, advice, &mut text)
-            .map_err(fault)?;
+        report::observation_page(observation, &charts, advice, &mut text).map_err(fault)?;
     } else {
-        let observation = &observed.observation;
         report::observation(observation, style.details).write(&style, &mut text).map_err(fault)?;
         if let Some(profile) = &observed.profile {
             text.extend_from_slice(b"\nProfile of the program\n");
@@ -253,21 +229,13 @@ fn write(
             advice.write(&style, &mut text).map_err(fault)?;
         }
     }
-    if let (Some(file), Some(profile)) = (&arguments.profile_out, &observed.profile) {
-        keep_profile(profile, file)?;
+    if let (Some(file), Some(profile)) = (&arguments.profile_out, &observed.profile)
+        && let Some(format) = export::find_by_file_name(&file.to_string_lossy())
+    {
+        write_profile(format, profile, file)?;
     }
     match &arguments.output.out {
         Some(file) => write_file(file, &text),
         None => taken("standard error", std::io::stderr().lock().write_all(&text)),
     }
-}
-
-/// Writes the profile in the format that the file's name implies.
-fn keep_profile(profile: &Profile, file: &Path) -> Result<(), Fault> {
-    let Some(format) = export::find_by_file_name(&file.to_string_lossy()) else { return Ok(()) };
-    let mut content = Vec::new();
-    format
-        .write(profile, &mut content)
-        .and_then(|()| replace(file, &content))
-        .map_err(|e| file_fault("write", file, &e))
 }

@@ -95,11 +95,17 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Fault> {
 pub(super) fn print_text(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Fault> {
+    print(|out| write_plain(out, write))
+}
+
+/// Writes lines of text without terminal control characters.
+pub(super) fn write_plain(
+    out: &mut dyn Write,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     let mut text = Vec::new();
-    print(|out| {
-        write(&mut text)?;
-        out.write_all(visible(&String::from_utf8_lossy(&text)).as_bytes())
-    })
+    write(&mut text)?;
+    out.write_all(visible(&String::from_utf8_lossy(&text)).as_bytes())
 }
 
 /// Prints what is written, as it is: colours, and binary data.
@@ -115,9 +121,9 @@ pub(super) fn say(line: impl Display) {
     let _ = io::stderr().write_all(format!("{}\n", visible(&line)).as_bytes());
 }
 
-/// Prints what failed on standard error.
-pub(super) fn fail(line: impl Display) {
-    led("bytepath:", AnsiColor::Red, &line.to_string());
+/// Prints thing, cause and remedy on standard error.
+pub fn explain(fault: &Fault) {
+    led("bytepath:", AnsiColor::Red, &fault.to_string());
 }
 
 /// Prints on standard error what needs attention and is not a failure.

@@ -1,8 +1,8 @@
 //! The options of every command that prints a result: as text, JSON and perhaps a page, to
 //! standard output or into a file.
 
-use super::output::{PAGE_WIDTH, json, print, style, write_file};
-use bytepath_record::{Fault, visible};
+use super::output::{PAGE_WIDTH, json, print, style, write_file, write_plain};
+use bytepath_record::Fault;
 use bytepath_report::Style;
 use bytepath_spec::usage;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -147,10 +147,6 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
         document: &impl Serialize,
         text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Fault> {
-        self.print(document, |_, out| {
-            let mut plain = Vec::new();
-            text(&mut plain)?;
-            out.write_all(visible(&String::from_utf8_lossy(&plain)).as_bytes())
-        })
+        self.print(document, |_, out| write_plain(out, text))
     }
 }

@@ -33,8 +33,7 @@ pub(super) struct AttachArgs {
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    let role = Role::ALL.into_iter().find(|role| role.to_string() == text);
-    role.ok_or_else(|| "write sender or receiver".to_owned())
+    text.parse().map_err(|_| "write sender or receiver".to_owned())
 }
 
 const AFTER_HELP: &str = "\

@@ -3,11 +3,12 @@
 use super::help::list;
 use super::output::{file_fault, json, print, replace, style, unknown_suffix, write_file};
 use super::output_args::Document;
+use bytepath_profile::export::{self, Exporter};
 use bytepath_profile::import::{self, Content, ReadOptions, Times};
 use bytepath_profile::subsystem::Rules;
-use bytepath_profile::{Weight, export, summarise};
+use bytepath_profile::{Profile, Weight, summarise};
 use bytepath_record::Fault;
-use bytepath_spec::{suggest, usage};
+use bytepath_spec::{find, usage};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal};
@@ -59,19 +60,20 @@ pub(super) fn profile(arguments: &ProfileArgs) -> Result<(), Fault> {
     }
     let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
     match (format, &arguments.out) {
-        (Some(format), Some(file)) => {
-            let mut content = Vec::new();
-            format
-                .write(&profile, &mut content)
-                .and_then(|()| replace(file, &content))
-                .map_err(|e| file_fault("write", file, &e))?;
-        }
-        (Some(format), None) => print(|out| format.write(&profile, out))?,
+        (Some(format), Some(file)) => write(format, &profile, file),
+        (Some(format), None) => print(|out| format.write(&profile, out)),
         (None, _) => {
-            print(|out| summary::write(&profile, arguments.top.unwrap_or(TOP), &style(false), out))?
+            let top = arguments.top.unwrap_or(TOP);
+            print(|out| summary::write(&profile, top, &style(false), out))
         }
     }
-    Ok(())
+}
+
+/// Writes a profile to a file in this format.
+pub(super) fn write(format: &Exporter, profile: &Profile, file: &Path) -> Result<(), Fault> {
+    let mut content = Vec::new();
+    let written = format.write(profile, &mut content).and_then(|()| replace(file, &content));
+    written.map_err(|e| file_fault("write", file, &e))
 }
 
 /// Prints the summary of a profile as JSON.
@@ -81,10 +83,9 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
     summary.functions.truncate(arguments.top.unwrap_or(usize::MAX));
     let document = json(&Document::new("bytepath-profile-summary", summary))?;
     match &arguments.out {
-        Some(file) => write_file(file, document.as_bytes())?,
-        None => print(|out| out.write_all(document.as_bytes()))?,
+        Some(file) => write_file(file, document.as_bytes()),
+        None => print(|out| out.write_all(document.as_bytes())),
     }
-    Ok(())
 }
 
 /// Reads a file, a table of a mail (`FILE@N`), or standard input (`-`).
@@ -106,7 +107,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
 }
 
 /// What to write instead of printing, if anything.
-fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static export::Exporter>, Fault> {
+fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static Exporter>, Fault> {
     if let Some(name) = arguments.to {
         return Ok(export::find(name));
     }
@@ -118,7 +119,7 @@ fn exporter(arguments: &ProfileArgs) -> Result<Option<&'static export::Exporter>
 }
 
 /// A format that can be read.
-pub(super) fn source(text: &str) -> Result<&'static str, String> {
+pub(super) fn source(text: &str) -> Result<&'static str, Fault> {
     let profiles = import::CATALOG.iter().map(|importer| importer.name);
     let names: Vec<&'static str> =
         profiles.chain(import::COUNTS.iter().map(|importer| importer.name)).collect();
@@ -126,16 +127,13 @@ pub(super) fn source(text: &str) -> Result<&'static str, String> {
 }
 
 /// A format that can be written.
-fn target(text: &str) -> Result<&'static str, String> {
+fn target(text: &str) -> Result<&'static str, Fault> {
     let names: Vec<&'static str> = export::CATALOG.iter().map(|exporter| exporter.name).collect();
     pick(text, &names)
 }
 
-fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
-    if let Some(name) = names.iter().find(|name| **name == text) {
-        return Ok(name);
-    }
-    Err(suggest(usage(format!("there is no format '{text}'")), text, names).to_string())
+fn pick(text: &str, names: &[&'static str]) -> Result<&'static str, Fault> {
+    find("format", text, names, |name| name).copied()
 }
 
 /// Every format with what it is, and examples.

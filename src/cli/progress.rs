@@ -28,9 +28,9 @@ pub(super) struct ProgressArgs {
 }
 
 /// Shows the progress of a study.
-#[derive(Default)]
 pub(super) struct Progress {
-    bar: Option<ProgressBar>,
+    /// Hidden if there is no terminal, or if the run is quiet.
+    bar: ProgressBar,
     quiet: bool,
     /// Whether each trial has a line.
     lines: bool,
@@ -39,20 +39,19 @@ pub(super) struct Progress {
     blocks: u32,
     /// Whether the cells of a block take turns in slices.
     interleaved: bool,
-    /// Time that is left; `None` if it is not known yet.
-    left: Option<String>,
+    /// Time that is left, before what goes on; empty if it is not known yet.
+    left: String,
 }
 
 impl Progress {
     pub(super) fn new(arguments: &ProgressArgs) -> Self {
         let quiet = arguments.quiet;
-        let bar = (!quiet && io::stderr().is_terminal()).then(|| {
-            let bar = ProgressBar::new(0);
-            bar.set_style(style(BAR));
-            bar
-        });
-        let lines = !quiet && (arguments.verbose || bar.is_none());
-        Progress { bar, quiet, lines, ..Progress::default() }
+        let is_shown = !quiet && io::stderr().is_terminal();
+        let bar = if is_shown { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        bar.set_style(style(BAR));
+        let lines = !quiet && (arguments.verbose || !is_shown);
+        let (interleaved, left) = (false, String::new());
+        Progress { bar, quiet, lines, trials: 0, profiles: 0, blocks: 0, interleaved, left }
     }
 
     /// One line that a quiet run leaves out.
@@ -71,34 +70,24 @@ impl Progress {
 
     /// One line, above the bar if there is one.
     fn say(&self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(visible(line)),
-            None => say(line),
-        }
+        if self.bar.is_hidden() { say(line) } else { self.bar.println(visible(line)) }
     }
 
     /// Shows what goes on, next to the bar.
     fn show(&self, what: &str) {
-        if let Some(bar) = &self.bar {
-            let left = self.left.as_ref().map(|left| format!("{left} left  "));
-            bar.set_message(visible(&(left.unwrap_or_default() + what)).into_owned());
-        }
+        self.bar.set_message(visible(&format!("{}{what}", self.left)).into_owned());
     }
 
     /// One more has ended, this way.
     fn advance(&mut self, left: &str, outcome: &str) {
-        self.left = Some(left.to_owned());
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-        }
+        self.left = format!("{left} left  ");
+        self.bar.inc(1);
         self.show(outcome);
     }
 
     /// Removes the bar.
     pub(super) fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 }
 
@@ -109,10 +98,8 @@ impl Observer for Progress {
         self.interleaved = matches!(header.schedule.design, Design::Slices { .. });
         let each = Duration::from_secs_f64(time_of_trial(&header.schedule));
         let left = clock(each * trials as u32);
-        if let Some(bar) = &self.bar {
-            bar.set_position(0);
-            bar.set_length(trials as u64);
-        }
+        self.bar.set_position(0);
+        self.bar.set_length(trials as u64);
         self.line(&format!("{trials} trials, about {left}"));
     }
 
@@ -132,26 +119,22 @@ impl Observer for Progress {
     }
 
     fn block_ends(&mut self, study: &Study) {
-        if let Some(bar) = &self.bar
+        if !self.bar.is_hidden()
             && let Some(text) = estimates(study)
         {
-            bar.set_style(style(BAR_AND_ESTIMATES));
-            bar.set_prefix(text);
+            self.bar.set_style(style(BAR_AND_ESTIMATES));
+            self.bar.set_prefix(text);
         }
     }
 
     fn profiles_begin(&mut self, trials: usize, each: Duration) {
         self.profiles = trials;
-        if let Some(bar) = &self.bar {
-            bar.inc_length(trials as u64);
-        }
+        self.bar.inc_length(trials as u64);
         self.line(&format!("{trials} profiles, about {}", clock(each * trials as u32)));
     }
 
     fn profile_begins(&mut self, number: usize, total: usize, cell: &CellId) {
-        if let Some(bar) = &self.bar {
-            bar.inc_length(total.saturating_sub(self.profiles) as u64);
-        }
+        self.bar.inc_length(total.saturating_sub(self.profiles) as u64);
         self.profiles = total;
         self.show(&format!("profile {number} of {}: {cell}", self.profiles));
     }

@@ -49,12 +49,12 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "WORKLOAD")]
     workload: Option<String>,
     /// Connections, each with a thread at both ends [default: 1]
-    #[arg(short = 'P', long, value_name = "N", value_parser = flows)]
+    #[arg(short = 'P', long, value_name = "N", value_parser = |text: &str| spec::stream_value("flows", text))]
     flows: Option<OptionValue>,
     /// Size of a message: bytes, or with K, M or G [default: 1M]
     ///
     /// K, M and G are powers of 1024, as in all sizes. The sender's buffer is as large.
-    #[arg(short = 'l', long, value_name = "SIZE", value_parser = message_size)]
+    #[arg(short = 'l', long, value_name = "SIZE", value_parser = |text: &str| spec::stream_value("message-size", text))]
     message_size: Option<OptionValue>,
     /// Further parameters of the connections, the same for all paths: key=value,...
     #[arg(
@@ -105,7 +105,7 @@ pub(super) struct RunArgs {
     #[arg(short = 't', long, value_name = "TIME", value_parser = spec::parse_window)]
     window: Option<Duration>,
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
-    #[arg(long, hide_short_help = true, value_name = "DESIGN", value_parser = design)]
+    #[arg(long, hide_short_help = true, value_name = "DESIGN", value_parser = spec::parse_design)]
     design: Option<Design>,
     /// Time limit for the study, as in 2h [default: none]
     ///
@@ -230,18 +230,6 @@ fn default_folder() -> PathBuf {
     let others = (2..).map(|number| folder.with_file_name(format!("{name}-{number}")));
     let mut candidates = std::iter::once(folder.clone()).chain(others);
     candidates.find(|folder| !folder.exists()).unwrap_or(folder)
-}
-
-fn flows(text: &str) -> Result<OptionValue, String> {
-    spec::stream_value("flows", text)
-}
-
-fn message_size(text: &str) -> Result<OptionValue, String> {
-    spec::stream_value("message-size", text)
-}
-
-fn design(text: &str) -> Result<Design, String> {
-    spec::parse_design(text).map_err(|fault| fault.to_string())
 }
 
 /// Runs a study and prints its report.

@@ -1,11 +1,10 @@
 //! `bytepath settings` and `bytepath restore`: what can be set on a host, and what
 //! an earlier run left changed.
 
-use super::exit::explain;
-use super::output::{print_text, warn};
+use super::output::{explain, print_text, warn};
 use super::output_args::{Document, OutputArgs};
 use super::testbed_args::TestbedArgs;
-use bytepath_record::{Fault, RestorationRow, Role, SettingRecord, WantedSetting, setting_forms};
+use bytepath_record::{Fault, RestorationRow, Role, SETTING_FORMS, SettingRecord, WantedSetting};
 use bytepath_settings::journal::{Change, Damage, JournalState};
 use bytepath_settings::{self as engine, StateFolder, ThisMachine};
 use bytepath_spec::{SETTING_PROFILES, find_setting_profile};
@@ -56,8 +55,7 @@ struct PathArgs {
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    let role = Role::ALL.into_iter().find(|role| role.to_string() == text);
-    role.ok_or_else(|| format!("'{text}' is not a role (receiver or sender)"))
+    text.parse().map_err(|_| format!("'{text}' is not a role (receiver or sender)"))
 }
 
 const SETTINGS_HELP: &str = "\
@@ -211,10 +209,10 @@ fn list(output: &OutputArgs) -> Result<(), Fault> {
     let profiles: Vec<(&str, String)> =
         SETTING_PROFILES.iter().map(|profile| (profile.name, profile.summary())).collect();
     let profile = |(name, summary): &(&str, String)| json!({ "name": name, "summary": summary });
-    let form = |(form, example): (&str, &str)| json!({ "form": form, "example": example });
+    let form = |(form, example): &(&str, &str)| json!({ "form": form, "example": example });
     let names = json!({
         "profiles": profiles.iter().map(profile).collect::<Vec<_>>(),
-        "forms": setting_forms().map(form).collect::<Vec<_>>(),
+        "forms": SETTING_FORMS.iter().map(form).collect::<Vec<_>>(),
     });
     print(output, &Document::new("bytepath-setting-names", names), || {
         let mut text = "profiles, for --settings:\n".to_owned();
@@ -222,7 +220,7 @@ fn list(output: &OutputArgs) -> Result<(), Fault> {
             let _ = writeln!(text, "  {name:<14} {summary}");
         }
         text.push_str("\nsettings, for --set:\n");
-        for (form, example) in setting_forms() {
+        for (form, example) in SETTING_FORMS {
             let _ = writeln!(text, "  {form}\n      {example}");
         }
         text

@@ -1,14 +1,14 @@
 //! `bytepath show`: the report of a study, now or long after, in any format.
 
-use super::help::list;
+use super::help::{Choice, list, one_of};
 use super::output::{self, PAGE_WIDTH, file_fault, style, unknown_suffix, write_file};
 use bytepath_profile::{Explanation, WorkUnit};
 use bytepath_record::{Fault, Study, Work};
 use bytepath_report::{self as report, CATALOG, Report, Style, Subject};
-use bytepath_spec::{suggest, usage};
+use bytepath_spec::{find, usage};
 use bytepath_stats::{self as stats, Analysis};
 use bytepath_study::{explanation, load};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,8 @@ pub(super) struct ShowArgs {
     /// Unit of work for CPU time: gib or packet [default: gib]
     ///
     /// It is that of the explanation.
-    #[arg(long, hide_possible_values = true, value_name = "UNIT")]
-    per: Option<WorkName>,
+    #[arg(long, hide_possible_values = true, value_name = "UNIT", value_parser = one_of(PER))]
+    per: Option<WorkUnit>,
     /// Write to this file; its suffix gives the format unless --format does
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -44,14 +44,11 @@ pub(super) struct ReportArgs {
     details: bool,
 }
 
-/// What the CPU time of an explanation is divided by.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum WorkName {
-    /// GiB delivered, as by default
-    Gib,
-    /// Packet, as the receiver's device counts them
-    Packet,
-}
+/// Units of work by which the CPU time of an explanation is divided.
+pub(super) const PER: &[Choice<WorkUnit>] = &[
+    ("gib", "GiB delivered, as by default", WorkUnit::Gib),
+    ("packet", "Packet, as the receiver's device counts them", WorkUnit::Packet),
+];
 
 /// Writes the report of a study folder to the requested place.
 pub(super) fn show(arguments: &ShowArgs) -> Result<(), Fault> {
@@ -77,7 +74,7 @@ pub(super) fn print(
     folder: &Path,
     study: &Study,
     arguments: &ReportArgs,
-    per: Option<WorkName>,
+    per: Option<WorkUnit>,
 ) -> Result<(), Fault> {
     let format = arguments.named().unwrap_or(CATALOG[0]);
     if format.binary && std::io::stdout().is_terminal() {
@@ -96,7 +93,7 @@ fn render(
     folder: &Path,
     study: &Study,
     format: &Report,
-    per: Option<WorkName>,
+    per: Option<WorkUnit>,
     write: impl FnOnce(&Subject) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let named = format.named(study);
@@ -113,14 +110,11 @@ pub(super) fn explained(
     folder: &Path,
     study: &Study,
     analysis: &Analysis,
-    per: Option<WorkName>,
+    per: Option<WorkUnit>,
 ) -> Result<Option<Explanation>, Fault> {
-    let unit = match per {
-        // Exchanges are not bytes: their cost is compared by packets.
-        None if analysis.work() != Work::Bytes => WorkUnit::Packet,
-        None | Some(WorkName::Gib) => WorkUnit::Gib,
-        Some(WorkName::Packet) => WorkUnit::Packet,
-    };
+    // Exchanges are not bytes: their cost is compared by packets.
+    let is_bytes = analysis.work() == Work::Bytes;
+    let unit = per.unwrap_or(if is_bytes { WorkUnit::Gib } else { WorkUnit::Packet });
     let explanation = explanation(folder, study, analysis, unit);
     if per.is_some() && explanation.as_ref().is_none_or(|e| e.waterfalls.is_empty()) {
         let why = explanation
@@ -147,12 +141,8 @@ impl ReportArgs {
 }
 
 /// A name of the catalogue.
-fn format(text: &str) -> Result<&'static str, String> {
-    report::find(text).map(|report| report.name).ok_or_else(|| {
-        let names: Vec<&str> = CATALOG.iter().map(|r| r.name).collect();
-        let fault = usage(format!("there is no format '{text}'"));
-        suggest(fault, text, &names).to_string()
-    })
+fn format(text: &str) -> Result<&'static str, Fault> {
+    find("format", text, CATALOG, |report| report.name).map(|report| report.name)
 }
 
 /// Every format with its purpose.

@@ -306,7 +306,7 @@ fn fragments() -> FragmentCounts {
 }
 
 fn latency() -> Latency {
-    let mut latency = Latency::new();
+    let mut latency = Latency::default();
     (0..24).for_each(|n| latency.record(Duration::from_nanos(900 << n)));
     latency
 }

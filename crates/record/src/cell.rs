@@ -8,7 +8,7 @@ use std::fmt;
 
 /// One combination of levels. Everything an agent needs to play its role is
 /// in here; nothing is read from anywhere else.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
     /// Stable across runs and machines: the same levels give the same id.
     pub id: CellId,
@@ -45,19 +45,7 @@ pub struct Cell {
 impl Cell {
     /// A cell that sets only the paths.
     pub fn new(id: impl Into<String>, tx: Half, rx: Half) -> Cell {
-        Cell {
-            id: CellId(id.into()),
-            workload: Activity::default(),
-            stream: Stream::default(),
-            tx,
-            rx,
-            link: LinkSettings::default(),
-            placement: Placement::default(),
-            kernel: None,
-            settings: Vec::new(),
-            levels: BTreeMap::new(),
-            null: false,
-        }
+        Cell { id: CellId(id.into()), tx, rx, ..Cell::default() }
     }
 
     /// Flows at a role's host, each with a thread: those of the contract, and at the end of a
@@ -80,7 +68,7 @@ impl Cell {
 
 /// Name of a cell: the path, then every level that differs from its default.
 #[derive(
-    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
 pub struct CellId(pub String);
@@ -93,7 +81,7 @@ impl fmt::Display for CellId {
 
 /// One end of a path: an entry of the path catalogue and its options, all of
 /// them resolved (defaults filled in).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Half {
     /// Name in the path catalogue.
     pub path: String,
@@ -139,8 +127,8 @@ impl Default for Activity {
 /// Connections and what flows over them. The contract is the same for every path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
-    /// What the two ends speak; records of earlier versions are of TCP.
-    #[serde(default, skip_serializing_if = "Protocol::is_tcp")]
+    /// The protocol of the two ends; records of earlier versions are of TCP.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub protocol: Protocol,
     /// Number of connections, each with a thread of its own at both ends.
     pub flows: u32,
@@ -162,7 +150,7 @@ pub struct Stream {
     /// What the receiver does with each byte.
     pub touch: Touch,
     /// Who encrypts, if anyone does.
-    #[serde(default, skip_serializing_if = "Tls::is_none")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub tls: Tls,
 }
 
@@ -197,9 +185,11 @@ impl Stream {
     }
 }
 
-/// What two ends speak.
+/// The protocol between two ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::EnumString)]
+#[strum(serialize_all = "UPPERCASE", ascii_case_insensitive)]
 pub enum Protocol {
     /// A stream: all bytes, in order.
     #[default]
@@ -207,28 +197,15 @@ pub enum Protocol {
     /// Messages, each whole or lost.
     Udp,
     /// Frames of a link, each whole or lost; no peer has to be there.
+    #[strum(serialize = "frames")]
     Frames,
-}
-
-impl Protocol {
-    fn is_tcp(&self) -> bool {
-        *self == Protocol::Tcp
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Protocol::Tcp => "TCP",
-            Protocol::Udp => "UDP",
-            Protocol::Frames => "frames",
-        })
-    }
 }
 
 /// What the receiving application does with the bytes it was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Touch {
     /// Nothing: the bytes are delivered and forgotten.
     #[default]
@@ -242,6 +219,8 @@ pub enum Touch {
 /// Who makes TLS records of the bytes of a connection, and bytes of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Tls {
     /// No one: the bytes go in the clear.
     #[default]
@@ -252,13 +231,7 @@ pub enum Tls {
     Kernel,
 }
 
-impl Tls {
-    fn is_none(&self) -> bool {
-        *self == Tls::None
-    }
-}
-
-/// Settings of the testbed's link, the same at both ends unless said.
+/// Settings of the testbed's link, the same at both ends unless noted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkSettings {
     /// Name of the preset these settings started from.

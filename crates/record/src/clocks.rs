@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The clocks of both hosts, and what they say of the ends' windows.
+/// The clocks of both hosts, and by how much the ends' windows differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Clocks {
     /// The sender's.

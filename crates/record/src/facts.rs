@@ -55,6 +55,25 @@ impl Facts {
         Some((self.settings.get(LINK_DEVICE)?.as_str(), self.node(LINK_NODE)?))
     }
 
+    /// The outcome of an attempt, if it was made.
+    pub fn attempt(&self, name: &str) -> Option<&Outcome> {
+        self.attempts.iter().find(|a| a.name == name).map(|a| &a.outcome)
+    }
+
+    /// `Yes` if the attempt worked; otherwise a refusal with the kernel's
+    /// error and the given remedy.
+    pub fn require(&self, name: &str, remedy: &str) -> Support {
+        let error = |errno: &i32| std::io::Error::from_raw_os_error(*errno);
+        let reason = match self.attempt(name) {
+            Some(Outcome::Works(_)) => return Support::Yes,
+            Some(Outcome::Errno(errno)) => format!("{name}: {}", error(errno)),
+            Some(Outcome::Refused { errno, words }) => format!("{name}: {}: {words}", error(errno)),
+            Some(Outcome::Missing(what)) => format!("{name}: {what}"),
+            None => format!("{name} was not tried on this host"),
+        };
+        Support::no(reason, remedy)
+    }
+
     fn node(&self, setting: &str) -> Option<&[u32]> {
         self.nodes.get(&self.settings.get(setting)?.parse().ok()?).map(Vec::as_slice)
     }
@@ -76,7 +95,7 @@ pub struct Privileges {
     pub capabilities: Vec<String>,
 }
 
-/// Something that was tried once, and what the kernel said.
+/// Something that was tried once, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// Dotted name of what was tried: "io_uring.setup".
@@ -93,7 +112,7 @@ pub enum Outcome {
     Works(String),
     /// The kernel refused with this error number.
     Errno(i32),
-    /// The kernel refused with this error number, and said why.
+    /// The kernel refused with this error number and a reason.
     Refused {
         /// The error number.
         errno: i32,
@@ -157,30 +176,5 @@ impl Support {
 impl From<Fault> for Support {
     fn from(fault: Fault) -> Support {
         Support::no(fault.message, fault.remedy.unwrap_or_default())
-    }
-}
-
-impl Facts {
-    /// The outcome of an attempt, if it was made.
-    pub fn attempt(&self, name: &str) -> Option<&Outcome> {
-        self.attempts.iter().find(|a| a.name == name).map(|a| &a.outcome)
-    }
-
-    /// `Yes` if the attempt worked; otherwise a refusal that carries what the
-    /// kernel said, with the given remedy.
-    pub fn require(&self, name: &str, remedy: &str) -> Support {
-        match self.attempt(name) {
-            Some(Outcome::Works(_)) => Support::Yes,
-            Some(Outcome::Errno(errno)) => {
-                let error = std::io::Error::from_raw_os_error(*errno);
-                Support::no(format!("{name}: {error}"), remedy)
-            }
-            Some(Outcome::Refused { errno, words }) => {
-                let error = std::io::Error::from_raw_os_error(*errno);
-                Support::no(format!("{name}: {error}: {words}"), remedy)
-            }
-            Some(Outcome::Missing(what)) => Support::no(format!("{name}: {what}"), remedy),
-            None => Support::no(format!("{name} was not tried on this host"), remedy),
-        }
     }
 }

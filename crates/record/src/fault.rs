@@ -87,7 +87,7 @@ impl Fault {
         Fault::new(kind, format!("{what}: {error}"))
     }
 
-    /// Adds what the kernel itself said of it, where it did.
+    /// Adds the kernel's own message, if there is one.
     pub fn words(mut self, words: Option<&str>) -> Self {
         if let Some(words) = words {
             self.message = format!("{}: {words}", self.message);

@@ -77,7 +77,7 @@ impl FragmentCounts {
         }
     }
 
-    /// Fragments per call; none without a call.
+    /// Fragments per call; `None` without a call.
     pub fn average(&self) -> Option<f64> {
         share(self.fragments, self.calls)
     }

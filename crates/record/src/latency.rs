@@ -4,6 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::time::Duration;
+use strum::IntoStaticStr;
 
 /// Longest time that is distinguished, in nanoseconds; a longer one counts as this.
 const LONGEST: u64 = 100_000_000_000;
@@ -25,22 +26,23 @@ const ABOVE: f64 = 10.0;
 pub struct Latency(Vec<(u64, u64)>);
 
 /// A percentile that reports give and verdicts compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, IntoStaticStr)]
+#[serde(into = "&'static str")]
 pub enum Percentile {
     /// The median.
-    #[serde(rename = "p50")]
+    #[strum(serialize = "p50")]
     P50,
     /// 9 of 10 are faster.
-    #[serde(rename = "p90")]
+    #[strum(serialize = "p90")]
     P90,
     /// 99 of 100 are faster.
-    #[serde(rename = "p99")]
+    #[strum(serialize = "p99")]
     P99,
     /// 999 of 1000 are faster.
-    #[serde(rename = "p99.9")]
+    #[strum(serialize = "p99.9")]
     P999,
     /// 9999 of 10000 are faster.
-    #[serde(rename = "p99.99")]
+    #[strum(serialize = "p99.99")]
     P9999,
 }
 
@@ -51,24 +53,12 @@ impl Percentile {
 
     /// As tables and thresholds name it: "p99.9".
     pub fn name(self) -> &'static str {
-        match self {
-            Percentile::P50 => "p50",
-            Percentile::P90 => "p90",
-            Percentile::P99 => "p99",
-            Percentile::P999 => "p99.9",
-            Percentile::P9999 => "p99.99",
-        }
+        self.into()
     }
 
     /// Part of the exchanges at or below it, 0 to 1.
     pub fn part(self) -> f64 {
-        match self {
-            Percentile::P50 => 0.5,
-            Percentile::P90 => 0.9,
-            Percentile::P99 => 0.99,
-            Percentile::P999 => 0.999,
-            Percentile::P9999 => 0.9999,
-        }
+        [0.5, 0.9, 0.99, 0.999, 0.9999][self as usize]
     }
 }
 
@@ -76,11 +66,6 @@ impl Latency {
     /// Shortest and longest time in nanoseconds, and significant digits, of an HdrHistogram
     /// with the same buckets.
     pub const BOUNDS: (u64, u64, u8) = (1, LONGEST, 3);
-
-    /// Nothing recorded yet.
-    pub fn new() -> Latency {
-        Latency::default()
-    }
 
     /// Of times in nanoseconds, with how many exchanges took each.
     pub fn of(times: impl IntoIterator<Item = (u64, u64)>) -> Latency {
@@ -137,12 +122,12 @@ impl Latency {
         found.or(self.0.last()).map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
-    /// Longest, seconds; none without any.
+    /// Longest, seconds; `None` without any.
     pub fn max(&self) -> Option<f64> {
         self.0.last().map(|(nanoseconds, _)| seconds(*nanoseconds))
     }
 
-    /// Mean, seconds; none without any.
+    /// Mean, seconds; `None` without any.
     pub fn mean(&self) -> Option<f64> {
         let all = self.count() as f64;
         // The middle of a bucket stands for what is in it.
@@ -198,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn of(microseconds: impl IntoIterator<Item = u64>) -> Latency {
-        let mut latency = Latency::new();
+        let mut latency = Latency::default();
         microseconds.into_iter().for_each(|us| latency.record(Duration::from_micros(us)));
         latency
     }
@@ -219,7 +204,7 @@ mod tests {
         assert_eq!(latency.percentile(Percentile::P9999), None, "one exchange lies above");
         assert!(near(latency.max(), 0.01) && near(latency.mean(), 5.0005e-3));
         assert_eq!(latency.count(), 10_000);
-        let none = Latency::new();
+        let none = Latency::default();
         assert_eq!((none.max(), none.mean(), none.percentile(Percentile::P50)), (None, None, None));
     }
 

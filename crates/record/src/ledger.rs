@@ -25,7 +25,7 @@ pub struct Ledger {
     pub not_copied: u64,
     /// Bytes that were discarded in the kernel: no application saw them, so
     /// they are neither copied nor passed without a copy.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub discarded: u64,
     /// Bytes without proof either way.
     pub unknown: u64,
@@ -44,7 +44,7 @@ pub struct Evidence {
     pub manner: Manner,
     /// Bytes it refers to.
     pub bytes: u64,
-    /// Events (completions, calls, mappings) that said so.
+    /// Events (completions, calls, mappings) that showed it.
     pub events: u64,
     /// The source, in words: "MSG_ZEROCOPY completion without COPIED".
     pub source: String,
@@ -177,10 +177,6 @@ impl Ledger {
     pub fn discards(&self) -> bool {
         self.discarded_share() > 0.5
     }
-}
-
-fn is_zero(bytes: &u64) -> bool {
-    *bytes == 0
 }
 
 fn share(part: u64, whole: u64) -> f64 {

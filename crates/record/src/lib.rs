@@ -63,8 +63,8 @@ pub use reach::{Contact, Met, Passage, Ports, Route};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, PacketLimits,
-    Restoration, RestorationRow, Rings, Setting, SettingRecord, SettingValue, Split, SysctlName,
-    TapFlags, WantedSetting, Word, setting_forms,
+    Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split,
+    SysctlName, TapFlags, WantedSetting, Word,
 };
 pub use study::{
     Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,
@@ -82,3 +82,8 @@ pub use work::{Cost, Terms, Work};
 /// 2: a trial has `work` and `count` in place of `window_bytes`, may have `latency`;
 /// a reading has `aggregation`; a ledger may have `discarded`.
 pub const SCHEMA_VERSION: u32 = 2;
+
+/// Whether a field need not be written.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

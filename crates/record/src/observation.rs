@@ -40,7 +40,7 @@ pub struct Observation {
     /// What TCP knew of its connections; none if the kernel could not be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<ObservedTcp>,
-    /// What TCP says the program waited for, in sentences, the most important first.
+    /// What the program waited for by TCP's account, in sentences, the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
     /// CPU time of the program.
@@ -216,7 +216,7 @@ pub struct Connection {
 pub struct Traffic {
     /// Bytes and how they went. One ledger over all sockets, TCP and others.
     pub ledger: Ledger,
-    /// What may be said of it in a word or two.
+    /// Its label, in a word or two.
     pub label: String,
     /// Bytes over TCP, by the kind of call that moved them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -280,7 +280,7 @@ pub enum CopyCount {
     Unknown,
 }
 
-/// What a profile says of functions. Stacks are in the profile itself.
+/// The functions of a profile. Stacks are in the profile itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProfileSummary {
     /// The event that was sampled.

@@ -1,18 +1,19 @@
 //! Typed options: how a catalogue entry declares what can be set, so that
 //! parsing, help text and errors are written once.
 
-use super::unit;
+use super::unit::{self, bytes};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Declaration of one option of a path, a link preset or a workload.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct OptionSpec {
     /// Name as the user types it.
     pub name: &'static str,
     /// Type and range.
+    #[serde(rename = "takes")]
     pub kind: OptionKind,
     /// Default, as the user would type it.
     pub default: &'static str,
@@ -74,7 +75,7 @@ pub enum OptionValue {
 pub struct Options(pub BTreeMap<String, OptionValue>);
 
 impl Options {
-    /// A number, or none where the value is a word or not declared.
+    /// A number; `None` if the value is a word or not declared.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.0.get(name) {
             Some(OptionValue::Number(n)) => Some(*n),
@@ -117,30 +118,26 @@ impl OptionKind {
             OptionKind::MaybeCount(..) if text == "none" => word(),
             OptionKind::WordCount(special, ..) if text == special => word(),
             OptionKind::Size(min, max) | OptionKind::AutoSize(min, max) => {
-                let n = unit::parse_bytes(text)?;
-                let outside = || outside(&format!("'{text}'"), unit::bytes(min), unit::bytes(max));
-                number_within(n, min, max).ok_or_else(outside)
+                within(unit::parse_bytes(text)?, [min, max], &format!("'{text}'"), bytes)
             }
             OptionKind::Count(min, max)
             | OptionKind::MaybeCount(min, max)
             | OptionKind::AutoCount(min, max)
             | OptionKind::WordCount(_, min, max) => {
-                let n = text.parse().map_err(|_| format!("'{text}' is not a whole number"))?;
-                number_within(n, min, max).ok_or_else(|| outside(&n.to_string(), min, max))
+                let n: u64 = text.parse().map_err(|_| format!("'{text}' is not a whole number"))?;
+                within(n, [min, max], &n.to_string(), |n| n.to_string())
             }
             OptionKind::Time(min, max) => {
-                let ms = u64::try_from(unit::parse_duration(text)?.as_millis()).ok();
-                ms.and_then(|ms| number_within(ms, min, max)).ok_or_else(|| {
-                    outside(&format!("'{text}'"), milliseconds(min), milliseconds(max))
-                })
+                let ms = unit::parse_duration(text)?.as_millis();
+                let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+                within(ms, [min, max], &format!("'{text}'"), milliseconds)
             }
             OptionKind::Flag => match text {
                 "on" | "true" | "yes" | "1" => Ok(OptionValue::Flag(true)),
                 "off" | "false" | "no" | "0" => Ok(OptionValue::Flag(false)),
                 _ => Err(format!("'{text}' is neither on nor off")),
             },
-            OptionKind::Choice(words) if words.contains(&text) => word(),
-            OptionKind::Choice(words) => {
+            OptionKind::Choice(words) if !words.contains(&text) => {
                 Err(format!("'{text}' is not one of {}", words.join(", ")))
             }
             OptionKind::Text if !is_line(text) => {
@@ -149,7 +146,7 @@ impl OptionKind {
             OptionKind::Name if !is_name(text) => {
                 Err(format!("'{text}' is not a name (letters, digits, - and _)"))
             }
-            OptionKind::Text | OptionKind::Name => word(),
+            OptionKind::Choice(_) | OptionKind::Text | OptionKind::Name => word(),
         }
     }
 
@@ -157,25 +154,25 @@ impl OptionKind {
     /// is written in digits, because a count of `9K` is nothing one can type.
     pub fn print(&self, value: &OptionValue) -> String {
         match (self, value) {
-            (
-                OptionKind::Count(..)
-                | OptionKind::MaybeCount(..)
-                | OptionKind::AutoCount(..)
-                | OptionKind::WordCount(..),
-                OptionValue::Number(n),
-            ) => n.to_string(),
+            (OptionKind::Size(..) | OptionKind::AutoSize(..), _) => value.to_string(),
             (OptionKind::Time(..), OptionValue::Number(ms)) => milliseconds(*ms),
+            (_, OptionValue::Number(n)) => n.to_string(),
             _ => value.to_string(),
         }
     }
 }
 
-fn number_within(n: u64, min: u64, max: u64) -> Option<OptionValue> {
-    (min..=max).contains(&n).then_some(OptionValue::Number(n))
-}
-
-fn outside(what: &str, min: impl fmt::Display, max: impl fmt::Display) -> String {
-    format!("{what} is outside {min} to {max}")
+/// The number, within these bounds.
+fn within(
+    n: u64,
+    [min, max]: [u64; 2],
+    typed: &str,
+    print: fn(u64) -> String,
+) -> Result<OptionValue, String> {
+    match (min..=max).contains(&n) {
+        true => Ok(OptionValue::Number(n)),
+        false => Err(format!("{typed} is outside {} to {}", print(min), print(max))),
+    }
 }
 
 fn is_line(text: &str) -> bool {
@@ -197,12 +194,8 @@ fn milliseconds(ms: u64) -> String {
 impl fmt::Display for OptionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OptionKind::Size(min, max) => {
-                write!(f, "{}..{}", unit::bytes(*min), unit::bytes(*max))
-            }
-            OptionKind::AutoSize(min, max) => {
-                write!(f, "auto|{}..{}", unit::bytes(*min), unit::bytes(*max))
-            }
+            OptionKind::Size(min, max) => write!(f, "{}..{}", bytes(*min), bytes(*max)),
+            OptionKind::AutoSize(min, max) => write!(f, "auto|{}..{}", bytes(*min), bytes(*max)),
             OptionKind::Count(min, max) => write!(f, "{min}..{max}"),
             OptionKind::MaybeCount(min, max) => write!(f, "none|{min}..{max}"),
             OptionKind::AutoCount(min, max) => write!(f, "auto|{min}..{max}"),
@@ -218,12 +211,18 @@ impl fmt::Display for OptionKind {
     }
 }
 
+impl Serialize for OptionKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl fmt::Display for OptionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OptionValue::Flag(true) => f.write_str("on"),
             OptionValue::Flag(false) => f.write_str("off"),
-            OptionValue::Number(n) => f.write_str(&unit::bytes(*n)),
+            OptionValue::Number(n) => f.write_str(&bytes(*n)),
             OptionValue::Word(w) => f.write_str(w),
         }
     }

@@ -14,10 +14,10 @@ pub struct Placement {
     pub receiver: Option<u32>,
     /// CPU of the kernel's work for the sender's device: acknowledgements that come, the
     /// end of transmissions.
-    #[serde(default, rename = "sender-softirq", skip_serializing_if = "SoftirqCpu::is_link")]
+    #[serde(default, rename = "sender-softirq", skip_serializing_if = "crate::is_default")]
     pub sender_softirq: SoftirqCpu,
     /// CPU of the receive work of the kernel.
-    #[serde(default, skip_serializing_if = "SoftirqCpu::is_link")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub softirq: SoftirqCpu,
     /// CPU of io_uring's worker threads at both ends (`IORING_REGISTER_IOWQ_AFF`).
     #[serde(default, rename = "io-wq", skip_serializing_if = "Option::is_none")]
@@ -45,11 +45,6 @@ pub enum SoftirqCpu {
 }
 
 impl SoftirqCpu {
-    /// Whether nothing was said of it.
-    pub fn is_link(&self) -> bool {
-        *self == SoftirqCpu::Link
-    }
-
     /// The CPU that was requested by its number.
     pub fn cpu(self) -> Option<u32> {
         match self {
@@ -60,7 +55,7 @@ impl SoftirqCpu {
 }
 
 impl Placement {
-    /// Each role on a CPU, and nothing else said.
+    /// Each role on a CPU, and nothing else requested.
     pub const fn pinned(sender: u32, receiver: u32) -> Placement {
         Placement {
             sender: Some(sender),

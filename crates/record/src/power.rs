@@ -1,4 +1,4 @@
-//! How power is measured, and what an external meter said of a study.
+//! How power is measured, and what an external meter recorded during a study.
 
 use super::Role;
 use schemars::JsonSchema;
@@ -37,6 +37,8 @@ impl Power {
 /// Where readings of power come from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
+#[derive(strum::Display, strum::EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PowerSource {
     /// The best that the host has and that needs no other program; none if it has none.
     #[default]
@@ -125,7 +127,7 @@ pub struct PowerLog {
     pub remarks: Vec<String>,
 }
 
-/// What a log says of one trial.
+/// The part of a log that covers one trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoggedTrial {
     /// `Trial::order` of the trial.

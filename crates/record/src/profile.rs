@@ -29,6 +29,8 @@ pub struct Profiling {
 /// Cells of which profiles are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ProfiledCells {
     /// The baseline and the cell that the study recommends; where it recommends none, the
     /// same as `Largest`.

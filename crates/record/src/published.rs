@@ -15,7 +15,7 @@ pub struct Published {
     pub title: String,
     /// Who made it.
     pub by: String,
-    /// When it was published, where it says so.
+    /// When it was published; `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub year: Option<u16>,
     /// What the figures were read from.

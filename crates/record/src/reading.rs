@@ -50,7 +50,7 @@ impl Reading {
     }
 }
 
-/// A reading as a record holds it: those of version 1 do not say how they add up.
+/// A reading as a record holds it: those of version 1 lack how they add up.
 #[derive(Deserialize, JsonSchema)]
 #[schemars(rename = "Reading")]
 struct OnDisk {
@@ -74,7 +74,7 @@ impl From<OnDisk> for Reading {
     }
 }
 
-/// How readings of version 1 added up, which their records do not say.
+/// How readings of version 1 added up, which their records lack.
 fn of_version_1(metric: &str, unit: Unit) -> Aggregation {
     const LEVELS: [&str; 11] = [
         "tcp.cwnd",
@@ -145,8 +145,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The same of a host with a machine of its own. What a meter says of a machine,
-    /// it says of its own.
+    /// The same of a host with a machine of its own: a meter measures the machine it
+    /// runs on.
     pub fn at_host(self, role: Role) -> Scope {
         match self {
             Scope::Machine => Scope::MachineOf(role),

@@ -13,17 +13,19 @@
 mod kinds;
 mod names;
 mod outcome;
+mod parts;
 mod words;
 
-pub use kinds::setting_forms;
+pub use kinds::SETTING_FORMS;
 pub use names::{Cpus, DeviceName, SysctlName, Word};
 pub use outcome::{Restoration, RestorationRow, SettingRecord, SettingValue, WantedSetting};
+pub use parts::{Channels, Coalescing, PacketLimits, Rings, TapFlags};
 
 use super::Fault;
-use kinds::describe;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use strum::{Display, EnumString};
 
 /// One thing that is set on a host. All of them are gone after a reboot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::EnumCount)]
@@ -209,39 +211,9 @@ pub const GRO: &str = "rx-gro";
 /// The feature by which the device merges them.
 pub const HW_GRO: &str = "rx-gro-hw";
 
-/// What [`Setting::Rings`] sets; none leaves it alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct Rings {
-    /// Descriptors of each receive ring.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rx: Option<u32>,
-    /// Descriptors of each transmit ring.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tx: Option<u32>,
-    /// Bytes of each receive buffer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rx_buf_len: Option<u32>,
-    /// Whether headers go into buffers of their own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tcp_data_split: Option<Split>,
-    /// Packets up to this many bytes are not split.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hds_thresh: Option<u32>,
-}
-
 /// Header split (`ethtool -g`, "TCP data split").
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    strum::Display,
-    strum::EnumString,
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display, EnumString,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -252,63 +224,6 @@ pub enum Split {
     On,
     /// As the driver likes.
     Auto,
-}
-
-/// What [`Setting::Channels`] sets; none leaves it alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct Channels {
-    /// Queues that only receive.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rx: Option<u32>,
-    /// Queues that only send.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tx: Option<u32>,
-    /// Pairs of queues with one interrupt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub combined: Option<u32>,
-}
-
-/// What [`Setting::Coalescing`] sets; none leaves it alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct Coalescing {
-    /// Most microseconds between a received packet and its interrupt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rx_usecs: Option<u32>,
-    /// Most received packets before an interrupt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rx_frames: Option<u32>,
-    /// Most microseconds between a sent packet and its interrupt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tx_usecs: Option<u32>,
-    /// Most sent packets before an interrupt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tx_frames: Option<u32>,
-    /// The driver follows the rate of received packets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adaptive_rx: Option<bool>,
-    /// The driver follows the rate of sent packets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adaptive_tx: Option<bool>,
-}
-
-/// What [`Setting::PacketLimits`] sets, in bytes; none leaves it alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct PacketLimits {
-    /// Sent, IPv6. Up to 65536 it sets the one of IPv4, too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gso: Option<u32>,
-    /// Received, IPv6. Up to 65536 it sets the one of IPv4, too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gro: Option<u32>,
-    /// Sent, IPv4.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gso_ipv4: Option<u32>,
-    /// Received, IPv4.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gro_ipv4: Option<u32>,
 }
 
 /// Flows of TCP and the queue they go to. What is not given may be anything; at
@@ -345,52 +260,14 @@ pub enum IdleChoice {
     Named(Word),
 }
 
-/// What [`Setting::TapFlags`] sets; none leaves it alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct TapFlags {
-    /// Packets carry a `struct virtio_net_hdr` (IFF_VNET_HDR).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vnet_hdr: Option<bool>,
-    /// The reader polls with NAPI (IFF_NAPI).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub napi: Option<bool>,
-    /// A full ring stops the queue instead of dropping (IFF_BACKPRESSURE,
-    /// Linux 7.3).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backpressure: Option<bool>,
-}
-
 impl Setting {
-    /// What it is about, without its value: `mtu eth0`.
-    pub fn subject(&self) -> String {
-        describe(self).subject
-    }
-
-    /// What a person would type to do it by hand. It is printed and never run. Where no tool
-    /// does it (flags of a tap device) the call is described after a `#`.
-    pub fn command(&self) -> String {
-        describe(self).command
-    }
-
     /// A setting that was built and not typed, checked as if it had been typed:
     /// ranges, and that it sets anything at all.
     pub fn checked(self) -> Result<Setting, Fault> {
-        match describe(&self).flaw {
+        match self.flaw() {
             None => Ok(self),
             Some(flaw) => Err(Fault::usage(format!("the setting '{self}' makes no sense: {flaw}"))),
         }
-    }
-
-    /// Name and value of each part that is set, in the order in which they are written, if
-    /// it is a setting of several parts.
-    pub fn parts(&self) -> Vec<(&'static str, String)> {
-        describe(self).parts
-    }
-
-    /// The network device it is for; `None` for those of CPUs, memory and sysctls.
-    pub fn device(&self) -> Option<&DeviceName> {
-        describe(self).device
     }
 
     /// Whether it belongs to a network namespace and not to the machine.

@@ -16,7 +16,7 @@ pub struct Study {
     /// among the others; here they are apart, because no figure may rest on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Trial>,
-    /// What the reader of the folder should know: a torn last line, say.
+    /// What the reader of the folder should know: of a torn last line, for example.
     #[serde(default)]
     pub remarks: Vec<String>,
 }
@@ -35,7 +35,7 @@ pub struct StudyHeader {
     pub started_ms: u64,
     /// The testbed as one would type it: "netns", "vm:cpus=4".
     pub testbed: String,
-    /// Why this study says nothing of speed (its hosts were emulated, say): it
+    /// Why this study measures no speed (because its hosts were emulated, for example): it
     /// shows that things work, and no verdict is given. `None` if it measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functional: Option<String>,
@@ -54,14 +54,14 @@ pub struct StudyHeader {
     pub judgement: Judgement,
     /// Names of the meters in use.
     pub meters: Vec<String>,
-    /// The experiment file it was run from; none if flags said everything.
+    /// The experiment file it was run from; `None` if it was requested by flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// Which profiles are taken; none if none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiling: Option<Profiling>,
     /// How power is measured.
-    #[serde(default, skip_serializing_if = "Power::is_default")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub power: Power,
     /// Facts of the sender's and of the receiver's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -95,12 +95,12 @@ impl StudyHeader {
 pub struct Source {
     /// Its name, without folders.
     pub name: String,
-    /// What it says.
+    /// Its content.
     pub text: String,
 }
 
 /// How the trials are laid out in time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Schedule {
     /// Passes over all cells.
     pub blocks: u32,

@@ -2,17 +2,16 @@
 
 use super::{
     CellId, Clocks, Fault, FaultKind, FragmentCounts, Hops, Latency, Ledger, ProfileRecord,
-    Reading, SCHEMA_VERSION, Series, SettingRecord, TimeSpan, Work,
+    Reading, SCHEMA_VERSION, Scope, Series, SettingRecord, TimeSpan, Work,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Metric of the packets that a role's network device took in within the window.
 pub const RX_PACKETS: &str = "link.rx_packets";
 
 /// One cell, run once. A line of `trials.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
     /// Version of this record.
     pub schema: u32,
@@ -76,10 +75,11 @@ pub struct Trial {
 }
 
 /// The outcome of a trial.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum TrialStatus {
     /// It ran and counts.
+    #[default]
     Measured,
     /// It ran, but an event invalidates it; a value never does.
     Rejected {
@@ -105,6 +105,8 @@ pub enum TrialStatus {
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Role {
     /// Sends the stream.
     Sender,
@@ -122,15 +124,6 @@ impl Role {
             Role::Sender => Role::Receiver,
             Role::Receiver => Role::Sender,
         }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Role::Sender => "sender",
-            Role::Receiver => "receiver",
-        })
     }
 }
 
@@ -251,33 +244,11 @@ impl Trial {
     /// A trial of which nothing is known yet.
     pub fn blank(cell: CellId, block: u32, order: u32) -> Trial {
         let fault = Fault::new(FaultKind::Interrupted, "the trial has not ended");
-        Trial {
-            schema: SCHEMA_VERSION,
-            cell,
-            block,
-            order,
-            started_ms: 0,
-            status: TrialStatus::Failed { fault },
-            work: Work::default(),
-            window: 0.0,
-            count: 0,
-            latency: None,
-            hops: None,
-            spans: Vec::new(),
-            clocks: None,
-            label: String::new(),
-            roles: Vec::new(),
-            readings: Vec::new(),
-            series: Vec::new(),
-            warnings: Vec::new(),
-            disturbances: Vec::new(),
-            prepared: Vec::new(),
-            profile: None,
-            pair: None,
-        }
+        let status = TrialStatus::Failed { fault };
+        Trial { schema: SCHEMA_VERSION, cell, block, order, status, ..Trial::default() }
     }
 
-    /// Units of work (bytes, exchanges, packets) per second; none unless measured.
+    /// Units of work (bytes, exchanges, packets) per second; `None` unless measured.
     pub fn rate(&self) -> Option<f64> {
         self.ran_at().filter(|_| self.status == TrialStatus::Measured)
     }
@@ -292,10 +263,7 @@ impl Trial {
     /// counts them: where segmentation is offloaded and nothing cuts them on the way,
     /// one of up to 64 KiB (with BIG TCP: 512 KiB) is one. `None` if no meter counted.
     pub fn packets(&self) -> Option<f64> {
-        let received = |r: &&super::Reading| {
-            r.metric == RX_PACKETS && matches!(r.scope, super::Scope::Link(Role::Receiver, _))
-        };
-        let count = self.readings.iter().find(received)?.value;
+        let count = self.value(RX_PACKETS, |at| matches!(at, Scope::Link(Role::Receiver, _)))?;
         (count.is_finite() && count > 0.0).then_some(count)
     }
 
@@ -304,26 +272,28 @@ impl Trial {
         self.roles.iter().find(|r| r.role == role)
     }
 
-    /// Whether each host has a machine of its own, by its clock or by what meters said.
+    /// Whether each host has a machine of its own, by its clock or by the scopes of readings.
     pub fn has_hosts_apart(&self) -> bool {
-        let of_one = |r: &Reading| matches!(r.scope, super::Scope::MachineOf(_));
+        let of_one = |r: &Reading| matches!(r.scope, Scope::MachineOf(_));
         self.clocks.is_some() || self.readings.iter().any(of_one)
     }
 
-    /// What a meter said of the machine that a role's host runs on.
-    pub fn of_machine(&self, metric: &str, role: super::Role) -> Option<f64> {
-        let here = |scope: &super::Scope| scope.is_machine() && scope.is_on_host_of(role);
-        self.readings.iter().find(|r| r.metric == metric && here(&r.scope)).map(|r| r.value)
+    /// The value of a metric of the machine that a role's host runs on.
+    pub fn of_machine(&self, metric: &str, role: Role) -> Option<f64> {
+        self.value(metric, |scope| scope.is_machine() && scope.is_on_host_of(role))
     }
 
-    /// What a meter said of a CPU of that machine.
-    pub fn of_cpu(&self, metric: &str, role: super::Role, cpu: u32) -> Option<f64> {
-        let here = |scope: &super::Scope| scope.cpu() == Some(cpu) && scope.is_on_host_of(role);
-        self.readings.iter().find(|r| r.metric == metric && here(&r.scope)).map(|r| r.value)
+    /// The value of a metric of a CPU of that machine.
+    pub fn of_cpu(&self, metric: &str, role: Role, cpu: u32) -> Option<f64> {
+        self.value(metric, |scope| scope.cpu() == Some(cpu) && scope.is_on_host_of(role))
     }
 
     /// The value of a reading.
-    pub fn reading(&self, metric: &str, scope: &super::Scope) -> Option<f64> {
-        self.readings.iter().find(|r| r.metric == metric && r.scope == *scope).map(|r| r.value)
+    pub fn reading(&self, metric: &str, scope: &Scope) -> Option<f64> {
+        self.value(metric, |other| other == scope)
+    }
+
+    fn value(&self, metric: &str, is_meant: impl Fn(&Scope) -> bool) -> Option<f64> {
+        self.readings.iter().find(|r| r.metric == metric && is_meant(&r.scope)).map(|r| r.value)
     }
 }

@@ -30,13 +30,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         ));
     }
     let stem = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
-    let (digits, factor) = match stem.chars().last() {
-        Some(last) => match SUFFIXES.iter().find(|(s, _)| *s == last) {
-            Some((_, factor)) => (&stem[..stem.len() - 1], *factor),
-            None => (stem, 1),
-        },
-        None => return Err(wrong()),
-    };
+    let (digits, factor) =
+        with_suffix(stem).map_or((stem, 1), |(digits, _, factor)| (digits, factor));
     let n: u64 = digits.parse().map_err(|_| wrong())?;
     n.checked_mul(factor).ok_or_else(wrong)
 }
@@ -52,11 +47,11 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     let lower = text.trim().to_ascii_lowercase();
     let stem = lower.strip_suffix("bit/s").or_else(|| lower.strip_suffix("bps")).unwrap_or(&lower);
     let scales = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('t', 1e12)];
-    let scale = scales.iter().find(|(suffix, _)| stem.ends_with(*suffix));
+    let scale = scales.iter().find_map(|(suffix, f)| Some((stem.strip_suffix(*suffix)?, *f)));
     if scale.is_none() && stem.len() == lower.len() {
         return Err(wrong());
     }
-    let (digits, scale) = scale.map_or((stem, 1.0), |(_, f)| (&stem[..stem.len() - 1], *f));
+    let (digits, scale) = scale.unwrap_or((stem, 1.0));
     let value: f64 = digits.trim().parse().map_err(|_| wrong())?;
     if value > 0.0 && value * scale <= 1e15 { Ok(value * scale) } else { Err(wrong()) }
 }
@@ -75,30 +70,24 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if lower.parse::<f64>().is_ok_and(|number| number.is_finite() && number > 0.0) {
         return Err(format!("'{text}' has no unit: {lower}s or {lower}ms?"));
     }
-    let (digits, scale) = if let Some(stem) = lower.strip_suffix("ms") {
-        (stem, 1e-3)
-    } else if let Some(stem) = lower.strip_suffix("us") {
-        (stem, 1e-6)
-    } else if let Some(stem) = lower.strip_suffix('s') {
-        (stem, 1.0)
-    } else if let Some(stem) = lower.strip_suffix('m') {
-        (stem, 60.0)
-    } else if let Some(stem) = lower.strip_suffix('h') {
-        (stem, 3600.0)
-    } else {
-        (lower.as_str(), 1.0)
-    };
+    let scales = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let scale = scales.iter().find_map(|(suffix, f)| Some((lower.strip_suffix(suffix)?, *f)));
+    let (digits, scale) = scale.unwrap_or((&lower, 1.0));
     let value: f64 = digits.trim().parse().map_err(|_| wrong())?;
     Duration::try_from_secs_f64(value * scale).map_err(|_| wrong())
 }
 
 /// The number and the letter of a size such as `64KB`.
 fn decimal(upper: &str) -> Option<(&str, char)> {
-    let stem = upper.strip_suffix('B')?;
-    let (at, letter) = stem.char_indices().next_back()?;
-    let known = SUFFIXES.iter().any(|(suffix, _)| *suffix == letter);
-    let digits = &stem[..at];
-    (known && digits.parse::<u64>().is_ok()).then_some((digits, letter))
+    let (digits, letter, _) = with_suffix(upper.strip_suffix('B')?)?;
+    digits.parse::<u64>().is_ok().then_some((digits, letter))
+}
+
+/// A number as it is written, its suffix, and what the suffix means.
+fn with_suffix(text: &str) -> Option<(&str, char, u64)> {
+    SUFFIXES
+        .iter()
+        .find_map(|(suffix, factor)| Some((text.strip_suffix(*suffix)?, *suffix, *factor)))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// JSON in which such characters are escaped; to a reader it says the same. All of them are of the
+/// JSON in which such characters are escaped; a parser reads the same. All of them are of the
 /// Basic Multilingual Plane and occur only within strings.
 pub fn visible_json(json: &str) -> String {
     let mut all = String::with_capacity(json.len());

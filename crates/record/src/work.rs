@@ -8,18 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is counted in a trial.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
@@ -140,10 +129,7 @@ const PACKETS: Terms = Terms {
     rate_heading: "Packet rate",
     rate_unit: "Mpps",
     rate_scale: 1e-6,
-    plain_unit: "1/s",
-    plain_scale: 1.0,
     metric: "packets",
-    unit_size: 1.0,
     unit: "packet",
     cost: Cost { unit: "CPU-us per packet", words: "CPU microseconds per packet", scale: 1e6 },
     instructions: Cost {
@@ -152,11 +138,11 @@ const PACKETS: Terms = Terms {
         scale: 1.0,
     },
     energy_unit: "mJ/packet",
-    energy_scale: 1e3,
     calls_unit: "calls per packet",
     done: "received",
     load: "a stream of packets",
     actors: ["generator", "sink"],
+    ..EXCHANGES
 };
 
 impl Work {

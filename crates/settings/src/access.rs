@@ -47,6 +47,11 @@ pub(super) struct Knob {
 }
 
 impl Knob {
+    /// A file that is written itself.
+    pub(super) fn new(name: String, path: PathBuf, goal: String) -> Knob {
+        Knob { name, path, goal, switch: None }
+    }
+
     /// The file to write so that the knob contains `text`, and what is written there.
     pub(super) fn written(&self, text: &str) -> (PathBuf, String) {
         match self.switch {
@@ -93,7 +98,7 @@ impl<'s> Access<'s> {
     }
 
     /// A setting that is read by this call, written by that one, and should be what its parts
-    /// say.
+    /// set.
     pub(super) fn parts(
         setting: &'s Setting,
         device: &'s DeviceName,

@@ -159,23 +159,20 @@ pub(super) fn flow<'s>(device: &'s DeviceName, rule: &'s FlowRule) -> Access<'s>
     }
 }
 
-pub(super) fn packet_limits<'s>(device: &'s DeviceName, limits: &'s PacketLimits) -> Access<'s> {
+pub(super) fn packet_limits<'s>(device: &'s DeviceName, wanted: &'s PacketLimits) -> Access<'s> {
     let read = |nic: &mut Nic| {
         let l = nic.link.limits;
-        let limits =
-            [("gso", l.gso), ("gro", l.gro), ("gso-ipv4", l.gso_ipv4), ("gro-ipv4", l.gro_ipv4)];
-        Ok(value(limits))
+        Ok(value([
+            ("gso", l.gso),
+            ("gro", l.gro),
+            ("gso-ipv4", l.gso_ipv4),
+            ("gro-ipv4", l.gro_ipv4),
+        ]))
     };
     let write = |nic: &mut Nic, to: &SettingValue| {
-        let limits = Limits {
-            gso: number(to, "gso"),
-            gro: number(to, "gro"),
-            gso_ipv4: number(to, "gso-ipv4"),
-            gro_ipv4: number(to, "gro-ipv4"),
-        };
-        nic.netlink.set_limits(nic.link.index, &limits)
+        nic.netlink.set_limits(nic.link.index, &limits(|name| number(to, name)))
     };
-    Access::calls(device, read, |_| Ok(limits_goal(limits)), write)
+    Access::calls(device, read, |_| Ok(limits_goal(wanted)), write)
 }
 
 pub(super) fn qdisc<'s>(device: &'s DeviceName, discipline: &'s Word) -> Access<'s> {
@@ -237,7 +234,7 @@ const PRESENT: &str = "present";
 const TAP_FLAGS: &[(&str, u32)] =
     &[("vnet-hdr", tap::VNET_HDR), ("napi", tap::NAPI), ("backpressure", tap::BACKPRESSURE)];
 
-fn flag(on: bool) -> &'static str {
+pub(super) fn flag(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
@@ -256,6 +253,12 @@ fn words(numbers: impl IntoIterator<Item = impl ToString>) -> String {
 fn value<const N: usize>(parts: [(&str, Option<u32>); N]) -> SettingValue {
     let known = parts.into_iter().filter_map(|(name, n)| Some((name.to_owned(), n?.to_string())));
     SettingValue(known.collect::<BTreeMap<_, _>>())
+}
+
+/// The limits of these sizes by name.
+pub(super) fn limits(size: impl Fn(&str) -> Option<u32>) -> Limits {
+    let (gso_ipv4, gro_ipv4) = (size("gso-ipv4"), size("gro-ipv4"));
+    Limits { gso: size("gso"), gro: size("gro"), gso_ipv4, gro_ipv4 }
 }
 
 /// `netif_set_gso_max_size` and its twin (net/core/dev.c): up to 65536 the limit

@@ -18,9 +18,6 @@ pub(super) struct Engine<M, J> {
     next: u32,
 }
 
-/// A setting that can be made, or why not.
-type Feasible = Result<(SettingValue, SettingValue), Fault>;
-
 impl<M: Machine, J: JournalStorage> Engine<M, J> {
     /// Begins a journal. When this returns, its first line is on disk.
     pub(crate) fn begin(machine: M, journal: J, started_ms: u64) -> Result<Self, Fault> {
@@ -49,11 +46,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     /// too, and the caller undoes what was done before it.
     pub(crate) fn apply(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
         self.all_feasible(wanted)?;
-        let mut records = Vec::new();
-        for want in wanted {
-            records.push(self.apply_one(want)?);
-        }
-        Ok(records)
+        wanted.iter().map(|want| self.apply_one(want)).collect()
     }
 
     /// Whether every mandatory setting can be made, as far as can be seen without trying.
@@ -65,44 +58,47 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     }
 
     fn apply_one(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
-        let setting = &want.setting;
-        let record = SettingRecord::from(want);
-        if record.skipped.is_some() {
-            return Ok(record);
-        }
-        let skipped =
-            |fault: Fault| SettingRecord { skipped: Some(fault.message), ..record.clone() };
-        let (before, goal) = match self.feasible(setting) {
-            Ok(feasible) => feasible,
-            Err(fault) if want.optional => return Ok(skipped(fault)),
-            Err(fault) => return Err(cannot_set(setting, fault)),
+        let skipped = |fault| SettingRecord { skipped: Some(fault), ..SettingRecord::from(want) };
+        let record = match self.preview(want) {
+            Ok(record) if record.before == record.after => return Ok(record),
+            Ok(record) => record,
+            Err(fault) if want.optional => return Ok(skipped(fault.message)),
+            Err(fault) => return Err(cannot_set(&want.setting, fault)),
         };
-        if self.holds(setting, &before, &goal) {
-            return Ok(SettingRecord { after: before.clone(), before, ..record });
-        }
-        match self.change(setting, &before, &goal) {
-            Ok(after) => Ok(SettingRecord { before, after, ..record }),
+        match self.change(&want.setting, &record.before, &record.after) {
+            Ok(after) => Ok(SettingRecord { after, ..record }),
             Err(fault) if want.optional && fault.kind != FaultKind::Storage => {
                 // What a half-made change left behind is restored at once.
                 if let Some(last) = self.changes.len().checked_sub(1) {
                     self.undo_one(last, JournalOrigin::Here);
                 }
-                Ok(skipped(fault))
+                Ok(skipped(fault.message))
             }
-            Err(fault) => Err(cannot_set(setting, fault)),
+            Err(fault) => Err(cannot_set(&want.setting, fault)),
         }
     }
 
+    /// What a setting is, and what it would become; the fault is why it cannot be made.
+    pub(crate) fn preview(&mut self, want: &WantedSetting) -> Result<SettingRecord, Fault> {
+        let record = SettingRecord::from(want);
+        if record.skipped.is_some() {
+            return Ok(record);
+        }
+        let (before, goal) = self.feasible(&want.setting)?;
+        let after = if self.holds(&want.setting, &before, &goal) { before.clone() } else { goal };
+        Ok(SettingRecord { before, after, ..record })
+    }
+
     /// The current and required value of a setting, or why it cannot be made.
-    pub(crate) fn feasible(&mut self, setting: &Setting) -> Feasible {
+    fn feasible(&mut self, setting: &Setting) -> Result<(SettingValue, SettingValue), Fault> {
         let before = self.machine.read(setting)?;
         let before = before.ok_or_else(|| access(setting).absent())?;
         let goal = self.machine.goal(setting, &before)?;
         Ok((before, goal))
     }
 
-    /// Whether all parts of a goal say what they are to say.
-    pub(crate) fn holds(&self, setting: &Setting, now: &SettingValue, goal: &SettingValue) -> bool {
+    /// Whether all parts of a goal have the texts that they should have.
+    fn holds(&self, setting: &Setting, now: &SettingValue, goal: &SettingValue) -> bool {
         let as_wanted = |(name, text): (&String, &String)| {
             now.get(name).is_some_and(|now| self.machine.same(setting, now, text))
         };
@@ -161,32 +157,28 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     /// Restores the changes from this one on, the last first, and continues with the
     /// journal. Asked again, it tries those again that could not be restored.
     pub(crate) fn undo_from(&mut self, first: usize, origin: JournalOrigin) -> Vec<RestorationRow> {
-        let mut rows = Vec::new();
-        for at in (first..self.changes.len()).rev() {
-            if !self.changes[at].undone {
-                rows.push(self.undo_one(at, origin));
-            }
-        }
-        rows
+        let pending: Vec<usize> =
+            (first..self.changes.len()).rev().filter(|at| !self.changes[*at].undone).collect();
+        pending.into_iter().map(|at| self.undo_one(at, origin)).collect()
     }
 
     fn undo_one(&mut self, at: usize, origin: JournalOrigin) -> RestorationRow {
         let change = self.changes[at].clone();
-        let (outcome, note) = if origin == JournalOrigin::OtherNamespace
-            && change.setting.is_of_namespace()
-        {
-            (Restoration::Elsewhere, "it belongs to another network namespace".to_owned())
-        } else if origin == JournalOrigin::LostNamespace && change.setting.is_of_namespace() {
-            (Restoration::Gone, "its network namespace is gone, and the device with it".to_owned())
-        } else {
-            match self.put_back(&change, origin) {
-                Ok(result) => result,
+        let of_namespace = change.setting.is_of_namespace();
+        let (outcome, note) = match origin {
+            JournalOrigin::OtherNamespace if of_namespace => {
+                (Restoration::Elsewhere, "it belongs to another network namespace".to_owned())
+            }
+            JournalOrigin::LostNamespace if of_namespace => {
+                (Restoration::Gone, "its network namespace is gone, and the device with it".into())
+            }
+            _ => self.put_back(&change, origin).unwrap_or_else(|fault| match origin {
                 // Nothing that was set before a boot is in force after it.
-                Err(fault) if origin == JournalOrigin::Rebooted => {
+                JournalOrigin::Rebooted => {
                     (Restoration::Gone, format!("the machine was rebooted since; {fault}"))
                 }
-                Err(fault) => (Restoration::Failed, fault.to_string()),
-            }
+                _ => (Restoration::Failed, fault.to_string()),
+            }),
         };
         if !matches!(outcome, Restoration::Failed | Restoration::Elsewhere) {
             // A full disk must not keep the rest from being restored. Whoever
@@ -194,18 +186,12 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             let _ = self.note(&Entry::Undone { number: change.number });
             self.changes[at].undone = true;
         }
-        RestorationRow {
-            setting: change.setting,
-            before: change.before,
-            set: change.set,
-            outcome,
-            note,
-            host: None,
-        }
+        let Change { setting, before, set, .. } = change;
+        RestorationRow { setting, before, set, outcome, note, host: None }
     }
 
-    /// Puts the parts of one change back that still say what we set, and tells
-    /// what it did with the others.
+    /// Restores the parts of one change that are still as we set them; the note lists
+    /// the others.
     fn put_back(
         &mut self,
         change: &Change,

@@ -44,7 +44,7 @@ pub(super) fn steering<'s>(
         let knob = |queue: u32| {
             let name = format!("{direction}-{queue}");
             let path = folder.join(&name).join(format!("{kind}_cpus"));
-            Knob { name, path, goal: cpus.mask(), switch: None }
+            Knob::new(name, path, cpus.mask())
         };
         numbers.into_iter().map(knob).collect()
     };
@@ -54,11 +54,9 @@ pub(super) fn steering<'s>(
 
 pub(super) fn governor<'s>(cpus: &'s Option<Cpus>, governor: &'s Word) -> Access<'s> {
     let knobs = |roots: &Roots| {
-        let knob = |cpu: u32| Knob {
-            name: format!("cpu{cpu}"),
-            path: cpu_folder(roots, cpu).join("cpufreq/scaling_governor"),
-            goal: governor.to_string(),
-            switch: None,
+        let knob = |cpu: u32| {
+            let path = cpu_folder(roots, cpu).join("cpufreq/scaling_governor");
+            Knob::new(format!("cpu{cpu}"), path, governor.to_string())
         };
         cpu_numbers(roots, cpus).into_iter().map(knob).collect()
     };
@@ -120,12 +118,9 @@ pub(super) fn dsa<'s>(
             return Vec::new();
         }
         let folder = roots.sys.join("bus/dsa/devices").join(part.as_str());
-        vec![Knob {
-            name: attribute.to_string(),
-            path: folder.join(attribute.as_str()),
-            goal: value.to_string(),
-            switch: is_state.then_some(bind),
-        }]
+        let path = folder.join(attribute.as_str());
+        let knob = Knob::new(attribute.to_string(), path, value.to_string());
+        vec![Knob { switch: is_state.then_some(bind), ..knob }]
     };
     Access {
         remedy: "bytepath doctor lists what is missing",
@@ -150,10 +145,7 @@ fn one<'s>(
     goal: String,
     missing: String,
 ) -> Access<'s> {
-    let knob = move |roots: &Roots| {
-        vec![Knob { name: name.into(), path: path(roots), goal: goal.clone(), switch: None }]
-    };
-    files(knob, missing)
+    files(move |roots| vec![Knob::new(name.into(), path(roots), goal.clone())], missing)
 }
 
 fn same_cpus(a: &str, b: &str, parse: fn(&str) -> Option<Cpus>) -> bool {
@@ -217,11 +209,9 @@ fn idle_states_of(roots: &Roots, cpu: u32, choice: &IdleChoice) -> Vec<Knob> {
             }
         }
     };
-    let knob = |state: u32| Knob {
-        name: format!("cpu{cpu}.state{state}"),
-        path: folder.join(format!("state{state}/disable")),
-        goal: "1".into(),
-        switch: None,
+    let knob = |state: u32| {
+        let path = folder.join(format!("state{state}/disable"));
+        Knob::new(format!("cpu{cpu}.state{state}"), path, "1".into())
     };
     numbered(&folder, "state").into_iter().filter(chosen).map(knob).collect()
 }

@@ -25,15 +25,15 @@ pub enum Entry {
         /// Counted from 0 in the order of the changes.
         number: u32,
         setting: Setting,
-        /// What its parts say.
+        /// The texts of its parts.
         before: SettingValue,
-        /// What some of them are to say.
+        /// The texts that some of them should have.
         goal: SettingValue,
     },
     /// It was changed, and read back.
     Done {
         number: u32,
-        /// What its parts say now.
+        /// The texts of its parts now.
         value: SettingValue,
     },
     /// It was restored, or need not be, or someone else's value was left alone.
@@ -90,7 +90,7 @@ pub struct JournalState {
     pub damaged: Vec<Damage>,
 }
 
-/// A line of a journal that does not say what was written, or that does not follow from those
+/// A line of a journal that is not what was written, or that does not follow from those
 /// before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
@@ -186,15 +186,12 @@ pub fn read(bytes: &[u8]) -> Result<JournalState, Fault> {
                 found.insert(number, change);
             }
             Some(Entry::Done { number, value }) => {
-                if let Some(change) = found.get_mut(&number) {
-                    change.set = value;
-                    change.verified = true;
-                }
+                found
+                    .entry(number)
+                    .and_modify(|change| (change.set, change.verified) = (value, true));
             }
             Some(Entry::Undone { number }) => {
-                if let Some(change) = found.get_mut(&number) {
-                    change.undone = true;
-                }
+                found.entry(number).and_modify(|change| change.undone = true);
             }
             Some(Entry::End) => chronicle.ended = true,
             None => chronicle.damaged.push(Damage { line: number, text: beginning(line) }),

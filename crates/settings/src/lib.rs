@@ -132,24 +132,14 @@ impl<M: Machine> Applied<M> {
                 self.lasting = self.engine.changes.len();
                 Ok(())
             }
-            Err(mut fault) => {
-                for row in self.put_back().iter().filter(|row| row.is_pending()) {
-                    fault.message.push_str(&format!("; {row}"));
-                }
-                Err(fault)
-            }
+            Err(fault) => Err(with_pending(fault, &self.put_back())),
         }
     }
 
     /// Sets more for a while, until [`Applied::unprepare`]. On a fault these alone are
     /// restored, and what was set before stays.
     pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        self.engine.apply(wanted).map_err(|mut fault| {
-            for row in self.unprepare().iter().filter(|row| row.is_pending()) {
-                fault.message.push_str(&format!("; {row}"));
-            }
-            fault
-        })
+        self.engine.apply(wanted).map_err(|fault| with_pending(fault, &self.unprepare()))
     }
 
     /// Restores what was prepared, the last first. What cannot be restored yet is tried
@@ -173,6 +163,14 @@ impl<M: Machine> Applied<M> {
         // A journal that cannot be removed lists what is restored already.
         self.engine.undo(JournalOrigin::Here).unwrap_or_default()
     }
+}
+
+/// The fault, and what could not be restored after it.
+fn with_pending(mut fault: Fault, rows: &[RestorationRow]) -> Fault {
+    for row in rows.iter().filter(|row| row.is_pending()) {
+        fault.message.push_str(&format!("; {row}"));
+    }
+    fault
 }
 
 impl<M: Machine> Drop for Applied<M> {
@@ -260,7 +258,7 @@ fn return_strays(
     rows
 }
 
-/// What a run that has died left behind, if any did; none while one is at work.
+/// What a run that has died left behind; `None` while one is at work.
 pub fn left_behind(place: &StateFolder) -> Option<JournalState> {
     // One that cannot be read is reported by the next attempt to set something.
     place.read().ok().flatten().filter(|_| !place.is_locked())
@@ -276,17 +274,8 @@ pub fn feasible(machine: impl Machine, wanted: &[WantedSetting]) -> Result<(), F
 pub fn preview(machine: impl Machine, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
     let mut engine = Engine::inherit(machine, Nowhere, Vec::new());
     let mut look = |want: &WantedSetting| {
-        let record = SettingRecord::from(want);
-        if record.skipped.is_some() {
-            return record;
-        }
-        match engine.feasible(&want.setting) {
-            Err(fault) => SettingRecord { skipped: Some(fault.message), ..record },
-            Ok((before, goal)) if engine.holds(&want.setting, &before, &goal) => {
-                SettingRecord { after: before.clone(), before, ..record }
-            }
-            Ok((before, goal)) => SettingRecord { before, after: goal, ..record },
-        }
+        let skipped = |fault: Fault| SettingRecord { skipped: Some(fault.message), ..want.into() };
+        engine.preview(want).unwrap_or_else(skipped)
     };
     wanted.iter().map(&mut look).collect()
 }

@@ -11,13 +11,14 @@
 //! first, and whatever of it cannot be restored is reported afterwards.
 
 use super::access::no_device;
+use super::device::{flag, limits};
 use super::offloads::is_set_by_link;
 use super::place::StateFolder;
-use super::qdisc::{defaults, irreplaceable, root_text, set_root};
+use super::qdisc::{defaults, irreplaceable, is_kernels_own, root_text, set_root};
 use bytepath_record::{DeviceName, Fault, Setting, SettingValue};
 use bytepath_sys::device as kernel;
 use bytepath_sys::lasting_namespace::{self as lasting, within};
-use bytepath_sys::netlink::{Limits, Netlink};
+use bytepath_sys::netlink::{Limits, Link, Netlink};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -46,21 +47,20 @@ pub fn namespace_of(device: &DeviceName) -> Result<Option<OwnedFd>, Fault> {
     let file = file(device);
     let fault = |e: io::Error| Fault::system(format!("cannot open {}", file.display()), &e);
     let Some(namespace) = lasting::open(&file).map_err(fault)? else { return Ok(None) };
-    let here = Netlink::new().link(device.as_str()).map_err(|e| asking(device, &e))?;
+    let here = find(&mut Netlink::new(), device)?;
     Ok(Some(namespace).filter(|_| here.is_none()))
 }
 
 /// What a link may change of a device, as it is now. For a thread in the device's
 /// network namespace.
 pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue, Fault> {
-    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let link = link.ok_or_else(|| absent(device))?;
+    let link = present(netlink, device)?;
     let features = netlink.features(link.index).map_err(|e| asking(device, &e))?;
     let mut switches: Vec<String> = features
         .changeable
         .iter()
         .filter(|name| is_set_by_link(name))
-        .map(|name| format!("{name}={}", if features.active.contains(name) { "on" } else { "off" }))
+        .map(|name| format!("{name}={}", flag(features.active.contains(name))))
         .collect();
     switches.sort();
     let Limits { gso, gro, gso_ipv4, gro_ipv4 } = link.limits;
@@ -86,8 +86,7 @@ pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue
 /// thread in the device's network namespace. Each part is tried, whatever became of the others.
 pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Result<(), Fault> {
     let now = tuning(netlink, device)?;
-    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let index = link.ok_or_else(|| absent(device))?.index;
+    let index = present(netlink, device)?.index;
     let differs = |name: &str| to.get(name).filter(|text| now.get(name) != Some(*text));
     let mut faults = Faults::default();
     let mut part = |what: &str, done: io::Result<()>| {
@@ -108,27 +107,13 @@ pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Re
         }
     }
     if let Some(text) = differs("features") {
-        let wanted: Vec<(&str, bool)> = text
-            .split(' ')
-            .filter_map(pair)
-            .filter(|(name, _)| is_set_by_link(name))
-            .map(|(name, state)| (name, state == "on"))
-            .collect();
+        let pairs = text.split(' ').filter_map(pair).filter(|(name, _)| is_set_by_link(name));
+        let wanted: Vec<(&str, bool)> = pairs.map(|(name, state)| (name, state == "on")).collect();
         part("offload features", netlink.set_features(index, &wanted));
     }
     if let Some(text) = differs("limits") {
-        let sizes: BTreeMap<&str, u32> = text
-            .split(' ')
-            .filter_map(pair)
-            .filter_map(|(name, size)| Some((name, size.parse().ok()?)))
-            .collect();
-        let size = |name: &str| sizes.get(name).copied();
-        let limits = Limits {
-            gso: size("gso"),
-            gro: size("gro"),
-            gso_ipv4: size("gso-ipv4"),
-            gro_ipv4: size("gro-ipv4"),
-        };
+        let sizes: BTreeMap<&str, &str> = text.split(' ').filter_map(pair).collect();
+        let limits = limits(|name| sizes.get(name)?.parse().ok());
         part("limits of GSO and GRO", netlink.set_limits(index, &limits));
     }
     if let Some(mtu) = differs("mtu").and_then(|text| text.parse().ok()) {
@@ -146,7 +131,7 @@ impl Faults {
         self.0.extend(result.err());
     }
 
-    /// The first fault, with the messages of the others; none if there was none.
+    /// The first fault, with the messages of the others.
     fn first(self) -> Result<(), Fault> {
         let mut faults = self.0.into_iter();
         let Some(mut first) = faults.next() else { return Ok(()) };
@@ -155,7 +140,7 @@ impl Faults {
     }
 }
 
-/// The state of a device; none if it does not exist. A namespace that has lost
+/// The state of a device; `None` if it does not exist. A namespace that has lost
 /// its device is useless and is released.
 pub(super) fn read(
     netlink: &mut Netlink,
@@ -164,7 +149,7 @@ pub(super) fn read(
     let file = file(device);
     let opening = |e: io::Error| Fault::system(format!("cannot open {}", file.display()), &e);
     let namespace = lasting::open(&file).map_err(opening)?;
-    let Some(link) = netlink.link(device.as_str()).map_err(|e| asking(device, &e))? else {
+    let Some(link) = find(netlink, device)? else {
         let Some(namespace) = namespace else {
             // A mount is seen in the mount namespace alone in which it was made.
             if !file.exists() {
@@ -176,9 +161,8 @@ pub(super) fn read(
                  no more, remove the file",
             ));
         };
-        let there = || Netlink::new().link(device.as_str());
-        let there = within(namespace.as_fd(), there).and_then(|found| found);
-        if there.map_err(|e| asking(device, &e))?.is_none() {
+        let there = within(namespace.as_fd(), || find(&mut Netlink::new(), device));
+        if there.map_err(|e| asking(device, &e))??.is_none() {
             lasting::release(&file).map_err(opening)?;
             return Ok(None);
         }
@@ -189,7 +173,7 @@ pub(super) fn read(
     let place = if namespace.is_some() { BETWEEN } else { HERE };
     parts.extend([
         (PLACE.to_owned(), place.to_owned()),
-        ("up".to_owned(), if link.up { "on" } else { "off" }.to_owned()),
+        ("up".to_owned(), flag(link.up).to_owned()),
         ("qdisc".to_owned(), root_text(netlink, link.index).map_err(|e| asking(device, &e))?),
         ("sysctls".to_owned(), sysctls(device).join("\n")),
     ]);
@@ -213,8 +197,7 @@ pub(super) fn goal(
         }
         _ => return no(format!("{device} is already lent"), "bytepath restore".into()),
     }
-    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let link = link.ok_or_else(|| absent(device))?;
+    let link = present(netlink, device)?;
     if device.as_str() == "lo" {
         return no("the loopback device cannot be lent".into(), "name a NIC's port".into());
     }
@@ -277,7 +260,7 @@ pub(super) fn is_on_the_way_back(name: &str, was: &str, now: &str) -> bool {
     match name {
         PLACE => now == BETWEEN,
         "up" => now == "off",
-        "qdisc" => now == "none" || now.split(' ').any(|word| word == "handle=0:"),
+        "qdisc" => !is_set_up(now),
         "sysctls" => now.lines().all(|line| was.lines().any(|before| before == line)),
         _ => false,
     }
@@ -298,8 +281,7 @@ fn lend(netlink: &mut Netlink, device: &DeviceName) -> Result<(), Fault> {
     within(namespace.as_fd(), forget)
         .and_then(|done| done)
         .map_err(|e| fault("setting up the namespace for", &e))?;
-    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let link = link.ok_or_else(|| absent(device))?;
+    let link = present(netlink, device)?;
     netlink.set_namespace(link.index, namespace.as_fd()).map_err(|e| fault("moving", &e))
 }
 
@@ -313,9 +295,8 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
             // Before it moves: after a crash in between, its tuning would not be known as ours.
             // What fails here is tried again at home, and reported there.
             let _ = tune(&mut there, device, to);
-            let link = there.link(device.as_str()).map_err(|e| asking(device, &e))?;
-            let link = link.ok_or_else(|| absent(device))?;
-            there.set_namespace(link.index, home.as_fd()).map_err(|e| {
+            let index = present(&mut there, device)?.index;
+            there.set_namespace(index, home.as_fd()).map_err(|e| {
                 fault("bringing back", &e).remedy(
                     "if another device has taken the name, rename that one; then run `bytepath restore`",
                 )
@@ -334,8 +315,7 @@ fn bring_back(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> 
 /// Restores a device that is back: its tuning, and what the move took.
 fn recover(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Result<(), Fault> {
     let fault = |what: &str, e: &io::Error| Fault::system(format!("{what} {device}"), e);
-    let link = netlink.link(device.as_str()).map_err(|e| asking(device, &e))?;
-    let index = link.ok_or_else(|| absent(device))?.index;
+    let index = present(netlink, device)?.index;
     let mut faults = Faults::default();
     faults.add(tune(netlink, device, to));
     for line in to.get("sysctls").unwrap_or_default().lines() {
@@ -361,7 +341,7 @@ pub(super) fn returned() -> SettingValue {
     SettingValue::one(PLACE, HERE)
 }
 
-/// What a device is in use for, and the remedy; none if it is idle.
+/// What a device is in use for, and the remedy; `None` if it is idle.
 fn in_use(
     device: &DeviceName,
     addresses: &[(IpAddr, u8)],
@@ -382,7 +362,7 @@ fn in_use(
 
 /// Whether this discipline was set up explicitly; the kernel's own comes back by itself.
 fn is_set_up(text: &str) -> bool {
-    text != "none" && !text.split(' ').any(|word| word == "handle=0:")
+    text != "none" && !is_kernels_own(text)
 }
 
 /// Sysctls of the device that are not what a device gets by default, one each:
@@ -409,7 +389,7 @@ fn sysctls(device: &DeviceName) -> Vec<String> {
     lines
 }
 
-/// The file and the text of such a line. None: no device has such a sysctl.
+/// The file and the text of such a line; `None` if no device has such a sysctl.
 fn sysctl<'a>(device: &DeviceName, line: &'a str) -> Option<(PathBuf, &'a str)> {
     let (folder, rest) = line.split_once(' ')?;
     let (name, text) = rest.split_once('=')?;
@@ -440,8 +420,13 @@ fn file(device: &DeviceName) -> PathBuf {
     StateFolder::standard().lent(device)
 }
 
-fn absent(device: &DeviceName) -> Fault {
-    Fault::unsupported(no_device(device))
+/// The device's link; `None` if there is no such device here.
+fn find(netlink: &mut Netlink, device: &DeviceName) -> Result<Option<Link>, Fault> {
+    netlink.link(device.as_str()).map_err(|e| asking(device, &e))
+}
+
+fn present(netlink: &mut Netlink, device: &DeviceName) -> Result<Link, Fault> {
+    find(netlink, device)?.ok_or_else(|| Fault::unsupported(no_device(device)))
 }
 
 fn asking(device: &DeviceName, error: &io::Error) -> Fault {

@@ -10,15 +10,15 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Reads and writes settings. The engine speaks to nothing else, so that tests
+/// Reads and writes settings. The engine uses nothing else, so that tests
 /// can put a machine in its place that dies at any step.
 pub trait Machine {
-    /// What a setting's parts say now; none if what it is about is not there.
+    /// The texts of a setting's parts now; `None` if what it is about is not there.
     /// More parts than the setting names may be reported: those that it changes
     /// beside itself.
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault>;
 
-    /// What those parts are to say that the setting is about. The fault shows why
+    /// The texts that the parts of the setting should have. The fault shows why
     /// this cannot be, or why what is there could not be restored.
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault>;
 
@@ -44,7 +44,7 @@ pub struct Identity {
     pub namespace: String,
 }
 
-/// The machine below these roots. Netlink speaks to the kernel that runs.
+/// The machine below these roots. Netlink is that of the running kernel.
 pub struct ThisMachine {
     roots: Roots,
     netlink: Netlink,
@@ -118,15 +118,60 @@ impl ThisMachine {
 
 impl Machine for ThisMachine {
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
-        self.at(setting, |machine| machine.read_here(setting))
+        self.at(setting, |machine| {
+            let access = access(setting);
+            let is_here = !access.reads_sysfs || machine.is_ours(setting)?;
+            match &access.means {
+                Means::Loan(device) => loan::read(&mut machine.netlink, device),
+                _ if !is_here => Ok(None),
+                Means::Files(knobs) => read_files(knobs(&machine.roots)),
+                Means::Calls(calls) => {
+                    let nic = Nic::find(&mut machine.netlink, &machine.roots, calls.device);
+                    let nic = nic.map_err(|e| query_fault(calls.device, &e))?;
+                    nic.map(|mut nic| (calls.read)(&mut nic)).transpose()
+                }
+            }
+        })
     }
 
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
-        self.at(setting, |machine| machine.goal_here(setting, before))
+        self.at(setting, |machine| {
+            let goal = match &access(setting).means {
+                Means::Files(knobs) => {
+                    let knobs = knobs(&machine.roots);
+                    for knob in &knobs {
+                        let (path, _) = knob.written(&knob.goal);
+                        files::may_write(&path).map_err(|e| refused("write", &path, &e))?;
+                    }
+                    SettingValue(knobs.into_iter().map(|knob| (knob.name, knob.goal)).collect())
+                }
+                Means::Calls(calls) => (calls.goal)(before)?,
+                Means::Loan(device) => loan::goal(&mut machine.netlink, device, before)?,
+            };
+            let unknown = goal.0.keys().find(|name| before.get(name).is_none());
+            match unknown {
+                None => Ok(goal),
+                Some(name) => Err(Fault::unsupported(format!("the driver does not know {name}"))),
+            }
+        })
     }
 
     fn write(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
-        self.at(setting, |machine| machine.write_here(setting, to))
+        self.at(setting, |machine| {
+            let access = access(setting);
+            match &access.means {
+                Means::Files(knobs) => write_files(&access, &knobs(&machine.roots), to),
+                Means::Calls(calls) => {
+                    let fault =
+                        |e: io::Error| Fault::system(format!("the kernel refused {to}"), &e);
+                    let nic = Nic::find(&mut machine.netlink, &machine.roots, calls.device)
+                        .map_err(fault)?;
+                    let mut nic = nic.ok_or_else(|| access.absent())?;
+                    (calls.write)(&mut nic, to).map_err(fault)
+                }
+                Means::Loan(device) => loan::write(&mut machine.netlink, device, to),
+            }
+        })
     }
 
     fn same(&self, setting: &Setting, a: &str, b: &str) -> bool {
@@ -153,62 +198,6 @@ impl Machine for ThisMachine {
         let mounts = std::fs::read(proc.join("self/mountinfo")).unwrap_or_default();
         processes.iter().any(of_process)
             || String::from_utf8_lossy(&mounts).split([' ', '\n']).any(|word| word == namespace)
-    }
-}
-
-/// What the engine requests, in the network namespace that this thread is in.
-impl ThisMachine {
-    fn read_here(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
-        let access = access(setting);
-        let is_here = !access.reads_sysfs || self.is_ours(setting)?;
-        match &access.means {
-            Means::Loan(device) => loan::read(&mut self.netlink, device),
-            _ if !is_here => Ok(None),
-            Means::Files(knobs) => read_files(knobs(&self.roots)),
-            Means::Calls(calls) => {
-                let nic = Nic::find(&mut self.netlink, &self.roots, calls.device);
-                let nic = nic.map_err(|e| query_fault(calls.device, &e))?;
-                nic.map(|mut nic| (calls.read)(&mut nic)).transpose()
-            }
-        }
-    }
-
-    fn goal_here(
-        &mut self,
-        setting: &Setting,
-        before: &SettingValue,
-    ) -> Result<SettingValue, Fault> {
-        let goal = match &access(setting).means {
-            Means::Files(knobs) => {
-                let knobs = knobs(&self.roots);
-                for knob in &knobs {
-                    let (path, _) = knob.written(&knob.goal);
-                    files::may_write(&path).map_err(|e| refused("write", &path, &e))?;
-                }
-                SettingValue(knobs.into_iter().map(|knob| (knob.name, knob.goal)).collect())
-            }
-            Means::Calls(calls) => (calls.goal)(before)?,
-            Means::Loan(device) => loan::goal(&mut self.netlink, device, before)?,
-        };
-        let unknown = goal.0.keys().find(|name| before.get(name).is_none());
-        match unknown {
-            None => Ok(goal),
-            Some(name) => Err(Fault::unsupported(format!("the driver does not know {name}"))),
-        }
-    }
-
-    fn write_here(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
-        let access = access(setting);
-        match &access.means {
-            Means::Files(knobs) => write_files(&access, &knobs(&self.roots), to),
-            Means::Calls(calls) => {
-                let fault = |e: io::Error| Fault::system(format!("the kernel refused {to}"), &e);
-                let nic = Nic::find(&mut self.netlink, &self.roots, calls.device).map_err(fault)?;
-                let mut nic = nic.ok_or_else(|| access.absent())?;
-                (calls.write)(&mut nic, to).map_err(fault)
-            }
-            Means::Loan(device) => loan::write(&mut self.netlink, device, to),
-        }
     }
 }
 

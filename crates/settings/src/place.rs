@@ -131,7 +131,7 @@ impl StateFolder {
         Ok(Lock { file })
     }
 
-    /// What the journal of an earlier run records; none if there is none, or if it
+    /// What the journal of an earlier run records; `None` if there is none, or if it
     /// has nothing to restore. Without the lock, that run may still be going on.
     pub fn read(&self) -> Result<Option<JournalState>, Fault> {
         let path = self.journal();
@@ -165,8 +165,6 @@ impl StateFolder {
 
     /// Begins a new journal in place of one that has nothing to restore.
     pub fn create(&self, _lock: &Lock) -> Result<JournalFile, Fault> {
-        let path = self.journal();
-        let fault = |e: &io::Error| storage("write", &path, e);
         let create = || -> io::Result<JournalFile> {
             let folder = self.open()?;
             let file = own(folder.appender(JOURNAL, true)?)?;
@@ -175,7 +173,7 @@ impl StateFolder {
             folder.sync()?;
             Ok(JournalFile { folder, file })
         };
-        create().map_err(|e| fault(&e))
+        create().map_err(|e| storage("write", &self.journal(), &e))
     }
 
     /// Opens the journal of an earlier run, to write down what is restored. A

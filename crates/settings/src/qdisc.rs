@@ -29,17 +29,21 @@ pub(super) fn qdisc_text(root: &Qdisc, all: &[Qdisc]) -> String {
     text
 }
 
-/// Why a discipline could not be restored; none if it could.
+/// Whether the kernel itself has chosen it.
+pub(super) fn is_kernels_own(root: &str) -> bool {
+    root.split(' ').any(|word| word == "handle=0:")
+}
+
+/// Why a discipline could not be restored; `None` if it could.
 pub(super) fn irreplaceable(root: &str) -> Option<String> {
     let kind = root.split(' ').next().unwrap_or_default();
-    let own = root.split(' ').any(|word| word == "handle=0:");
     if kind == "none" {
         return Some("the device is down, and gets its queueing discipline when it is up".into());
     }
     if root.split(' ').any(|word| word == "with-children") {
         return Some(format!("{kind} has child disciplines that could not be restored"));
     }
-    (!own && !CLASSLESS.contains(&kind))
+    (!is_kernels_own(root) && !CLASSLESS.contains(&kind))
         .then(|| format!("{kind} was set up there by someone else and could not be restored"))
 }
 
@@ -47,11 +51,13 @@ pub(super) fn irreplaceable(root: &str) -> Option<String> {
 /// are alike except for that: where the kernel's default has changed since, what it
 /// had put there can only be restored by name.
 pub(super) fn defaults(a: &str, b: &str) -> bool {
-    let own = |text: &str| text.split(' ').any(|word| word == "handle=0:");
     let rest = |text: &str| -> Vec<String> {
         text.split(' ').filter(|word| !word.starts_with("handle=")).map(str::to_owned).collect()
     };
-    a.contains(' ') && b.contains(' ') && (own(a) || own(b)) && rest(a) == rest(b)
+    a.contains(' ')
+        && b.contains(' ')
+        && (is_kernels_own(a) || is_kernels_own(b))
+        && rest(a) == rest(b)
 }
 
 pub(super) fn set_root(netlink: &mut Netlink, index: u32, text: &str) -> io::Result<()> {

@@ -1,15 +1,14 @@
 //! From paths, workload, link and placement to cells with stable ids.
 
 use super::options::{
-    TypedOption, did_you_mean, differing, resolve, split, suggest, unknown_option, usage,
+    TypedOption, did_you_mean, differing, find, resolve, split, suggest, unknown_option, usage,
 };
 use super::placement::PlacementSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
 use bytepath_record::{
-    Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role,
+    Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role, SoftirqCpu,
 };
-use std::collections::BTreeMap;
 
 /// A path of the catalogue, as far as a request needs it.
 #[derive(Clone, Copy, Debug)]
@@ -84,11 +83,10 @@ impl<'a> CellRequest<'a> {
 /// marked `null`, by which the study measures its own noise.
 pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), Fault> {
     let mut cells: Vec<Cell> = Vec::new();
-    let own = [None];
-    let named: Vec<Option<&Kernel>> = ask.kernels.iter().map(Some).collect();
-    let kernels = if named.is_empty() { &own[..] } else { &named[..] };
+    let named = ask.kernels.iter().map(Some);
+    let kernels = if ask.kernels.is_empty() { vec![None] } else { named.collect() };
     for text in ask.paths {
-        for kernel in kernels {
+        for kernel in &kernels {
             let mut cell =
                 cell(text, ask.workload, ask.stream, ask.link, ask.cores, *kernel, spec)?;
             if cells.iter().any(|known| known.id == cell.id) {
@@ -139,7 +137,7 @@ pub(super) fn cell(
     levels.extend(kernel.map(|kernel| format!("kernel={}", kernel.name)));
     levels.retain(|level| !level.is_empty());
     Ok(Cell {
-        id: id(&name, &levels),
+        id: CellId([vec![name], levels].concat().join(" ")),
         workload,
         stream,
         tx,
@@ -147,9 +145,7 @@ pub(super) fn cell(
         link,
         placement: cores.placement,
         kernel: kernel.cloned(),
-        settings: Vec::new(),
-        levels: BTreeMap::new(),
-        null: false,
+        ..Cell::default()
     })
 }
 
@@ -157,15 +153,12 @@ pub(super) fn cell(
 /// typed.
 pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String), Fault> {
     let (name, typed_options) = split(text)?;
-    let names: Vec<&str> = spec.workloads.iter().map(|declared| declared.name).collect();
-    let Some(default) = names.first() else { return Ok(Default::default()) };
-    let name = if name.is_empty() { default } else { name.as_str() };
-    let Some(declared) = spec.workloads.iter().find(|declared| declared.name == name) else {
-        return Err(suggest(usage(format!("there is no workload '{name}'")), name, &names));
-    };
+    let Some(default) = spec.workloads.first() else { return Ok(Default::default()) };
+    let name = if name.is_empty() { default.name } else { &name };
+    let declared = find("workload", name, &spec.workloads, |declared| declared.name)?;
     let options = resolve(&format!("workload {name}"), declared.options, &typed_options)?;
     let difference = differing(declared.options, &options);
-    let as_typed = if name == *default && difference.is_empty() {
+    let as_typed = if name == default.name && difference.is_empty() {
         String::new()
     } else {
         typed(name, &difference)
@@ -176,7 +169,7 @@ pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String)
 /// Link and placement may both name the CPU of the kernel's receive work.
 fn agree(link: &LinkSettings, cores: &PlacementSpec) -> Result<(), Fault> {
     let (Some(rps), softirq) = (link.rps, cores.placement.softirq) else { return Ok(()) };
-    if softirq.is_link() || softirq.cpu() == Some(rps) {
+    if softirq == SoftirqCpu::Link || softirq.cpu() == Some(rps) {
         return Ok(());
     }
     let text = format!("the link's rps={rps} and the placement's softirq contradict each other");
@@ -187,15 +180,6 @@ fn agree(link: &LinkSettings, cores: &PlacementSpec) -> Result<(), Fault> {
 pub(super) fn null_of(baseline: &Cell) -> Cell {
     let id = CellId(format!("{} (again)", baseline.id));
     Cell { id, null: true, ..baseline.clone() }
-}
-
-fn id(name: &str, levels: &[String]) -> CellId {
-    let mut id = name.to_owned();
-    for level in levels {
-        id.push(' ');
-        id.push_str(level);
-    }
-    CellId(id)
 }
 
 /// `TX+RX`, by the first sign that is not between double quotes.
@@ -211,8 +195,8 @@ fn two_halves(text: &str) -> Option<(&str, &str)> {
 /// Reads one path request into its canonical name and both halves.
 pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
     if let Some((tx, rx)) = two_halves(text) {
-        let tx = TypedHalf::read(Role::Sender, tx, spec)?;
-        return finish(tx, TypedHalf::read(Role::Receiver, rx, spec)?, spec);
+        let (tx, rx) = (read_half(Role::Sender, tx, spec)?, read_half(Role::Receiver, rx, spec)?);
+        return Ok(name_both(tx, rx, spec));
     }
     let (name, typed_options) = split(text)?;
     let Some(pair) = spec.pairs.iter().find(|pair| pair.name == name) else {
@@ -226,21 +210,16 @@ pub(super) fn halves(text: &str, spec: &PathSpec) -> Result<(String, Half, Half)
         return Err(unknown_option(&format!("path {name}"), &declared.concat(), stray));
     }
     // An option of a pair goes to every half that declares it.
-    let half = |path: &str, declared: &'static [OptionSpec]| TypedHalf {
-        path: path.to_owned(),
-        declared,
-        typed_options: typed_options
-            .iter()
-            .filter(|(key, _)| declares(declared, key))
-            .cloned()
-            .collect(),
+    let half = |path: &str, declared: &[OptionSpec]| {
+        let own = typed_options.iter().filter(|(key, _)| declares(declared, key));
+        resolve_half(path, declared, &own.cloned().collect::<Vec<_>>())
     };
-    finish(half(pair.tx, declared[0]), half(pair.rx, declared[1]), spec)
+    Ok(name_both(half(pair.tx, declared[0])?, half(pair.rx, declared[1])?, spec))
 }
 
 /// Reads a request for one half alone (`uring:depth=8`) into its canonical form.
 pub(super) fn one_half(role: Role, text: &str, spec: &PathSpec) -> Result<String, Fault> {
-    Ok(TypedHalf::read(role, text, spec)?.resolve()?.1)
+    Ok(read_half(role, text, spec)?.1)
 }
 
 /// A name as one would type it with what differs from the defaults.
@@ -251,33 +230,31 @@ pub(super) fn typed(name: &str, difference: &[String]) -> String {
     }
 }
 
-/// One half as typed.
-struct TypedHalf {
-    path: String,
-    declared: &'static [OptionSpec],
-    typed_options: Vec<TypedOption>,
+/// Reads one half: with all of its options, and its canonical form.
+fn read_half(role: Role, text: &str, spec: &PathSpec) -> Result<(Half, String), Fault> {
+    let (path, typed_options) = split(text)?;
+    resolve_half(&path, options(role, &path, spec)?, &typed_options)
 }
 
-impl TypedHalf {
-    fn read(role: Role, text: &str, spec: &PathSpec) -> Result<TypedHalf, Fault> {
-        let (path, typed_options) = split(text)?;
-        let declared = options(role, &path, spec)?;
-        Ok(TypedHalf { path, declared, typed_options })
-    }
-
-    /// The half with all of its options, and its canonical form.
-    fn resolve(self) -> Result<(Half, String), Fault> {
-        let options = resolve(&format!("path {}", self.path), self.declared, &self.typed_options)?;
-        let text = typed(&self.path, &differing(self.declared, &options));
-        Ok((Half { path: self.path, options }, text))
-    }
+fn resolve_half(
+    path: &str,
+    declared: &[OptionSpec],
+    typed_options: &[TypedOption],
+) -> Result<(Half, String), Fault> {
+    let options = resolve(&format!("path {path}"), declared, typed_options)?;
+    let text = typed(path, &differing(declared, &options));
+    Ok((Half { path: path.to_owned(), options }, text))
 }
 
-fn finish(tx: TypedHalf, rx: TypedHalf, spec: &PathSpec) -> Result<(String, Half, Half), Fault> {
-    let ((tx, tx_text), (rx, rx_text)) = (tx.resolve()?, rx.resolve()?);
+/// Both halves, and the canonical name of the two.
+fn name_both(
+    (tx, tx_text): (Half, String),
+    (rx, rx_text): (Half, String),
+    spec: &PathSpec,
+) -> (String, Half, Half) {
     let pair = spec.pairs.iter().find(|pair| pair.tx == tx_text && pair.rx == rx_text);
     let name = pair.map_or_else(|| format!("{tx_text}+{rx_text}"), |pair| pair.name.to_owned());
-    Ok((name, tx, rx))
+    (name, tx, rx)
 }
 
 /// The options of a role's half of a path.

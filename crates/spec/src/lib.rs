@@ -37,13 +37,12 @@ pub use experiment::{
 pub use inventory::{Chosen, Inventory};
 pub use kernel::parse_kernel;
 pub use link::{LINK_OPTIONS, PRESETS, Preset, parse_link};
-pub use options::{resolve, split, suggest, usage};
+pub use options::{find, resolve, split, suggest, usage};
 pub use order::order;
 pub use placement::{Cpus, PARTS, PlacementSpec, SHORT_FORMS, parse_cores, read_cores};
-pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, print_power, read_clock, read_rest};
+pub use power::{POWER_OPTIONS, POWER_SOURCES, parse_power, read_clock, read_rest};
 pub use profiling::{
     DEFAULT_PROFILE, MOST_PROFILES, PROFILE_OPTIONS, PROFILED_CELLS, most_profiled, parse_profile,
-    print_profile,
 };
 pub use published::{PUBLISHED, find_published, published_names};
 pub use settings::{

@@ -1,6 +1,6 @@
 //! The testbed's link as typed options on top of a named preset.
 
-use super::options::{TypedOption, resolve, split, suggest, usage};
+use super::options::{TypedOption, find, resolve, split, usage};
 use bytepath_record::OptionKind::{AutoCount, AutoSize, Choice, Count, Flag, MaybeCount};
 use bytepath_record::{Fault, LinkSettings, OptionSpec, Options, TapSettings};
 
@@ -119,7 +119,7 @@ pub const PRESETS: &[Preset] = &[
 /// says how the link differs from the default preset (empty for the default).
 pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let (name, typed_options) = split(text)?;
-    let preset = PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| unknown(&name))?;
+    let preset = find("link preset", &name, PRESETS, |preset| preset.name)?;
     let of_preset: Vec<TypedOption> =
         preset.values.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
     let kept =
@@ -206,12 +206,6 @@ fn difference(preset: &Preset, of_preset: &[TypedOption], typed_options: &[Typed
         parts.insert(0, format!("link={}", preset.name));
     }
     parts.join(",")
-}
-
-fn unknown(name: &str) -> Fault {
-    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-    let fault = usage(format!("there is no link preset '{name}'"));
-    suggest(fault, name, &names)
 }
 
 #[cfg(test)]

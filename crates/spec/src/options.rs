@@ -98,6 +98,19 @@ pub fn suggest(fault: Fault, typed: &str, known: &[&str]) -> Fault {
     }
 }
 
+/// The entry of this name, or a fault with a suggestion.
+pub fn find<'a, T>(
+    what: &str,
+    name: &str,
+    all: &'a [T],
+    name_of: impl Fn(&T) -> &'static str,
+) -> Result<&'a T, Fault> {
+    all.iter().find(|entry| name_of(entry) == name).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(name_of).collect();
+        suggest(usage(format!("there is no {what} '{name}'")), name, &names)
+    })
+}
+
 /// `name=value`, the value in quotes where it could be misread without.
 fn typed(name: &str, value: &str) -> String {
     let slashes = value.matches('/').count();

@@ -56,32 +56,13 @@ impl Cpus {
         }
     }
 
-    /// The CPU of a role's threads.
-    fn thread(&self, role: Role) -> Option<u32> {
+    /// The CPU of a role's threads (0), or one for the softirqs of its device that runs none of
+    /// the threads (1).
+    fn nth(&self, at: usize, role: Role) -> Option<u32> {
         match self {
-            Cpus::Shared(cpus) => nth(cpus, role as usize),
-            Cpus::Apart(cpus) => nth(&cpus[role as usize], 0),
+            Cpus::Shared(cpus) => nth(cpus, 2 * at + role as usize),
+            Cpus::Apart(cpus) => nth(&cpus[role as usize], at),
         }
-    }
-
-    /// A CPU for the softirqs of a role's device that runs none of the threads.
-    fn networking(&self, role: Role) -> Option<u32> {
-        match self {
-            Cpus::Shared(cpus) => nth(cpus, 2 + role as usize),
-            Cpus::Apart(cpus) => nth(&cpus[role as usize], 1),
-        }
-    }
-
-    /// The first part of a placement on a CPU that its host does not have is the error.
-    fn check(&self, placement: &Placement) -> Result<(), (&'static str, u32, &[u32])> {
-        for role in Role::ALL {
-            let cpus = self.of(role);
-            if let Some((part, cpu)) = placement.named_at(role).find(|(_, cpu)| !cpus.contains(cpu))
-            {
-                return Err((part, cpu, cpus));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -144,10 +125,13 @@ pub const PARTS: [(&str, &str); 6] = [
 pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, Fault> {
     let cpus = cpus.into();
     let cores = place(text, &cpus)?;
-    let Err((part, cpu, usable)) = cpus.check(&cores.placement) else { return Ok(cores) };
-    if let Some((short, ..)) =
-        SHORT_FORMS.iter().find(|(short, other, _)| [*short, *other].contains(&text.trim()))
-    {
+    let misplaced = Role::ALL.into_iter().find_map(|role| {
+        let usable = cpus.of(role);
+        let (part, cpu) = cores.placement.named_at(role).find(|(_, cpu)| !usable.contains(cpu))?;
+        Some((part, cpu, usable))
+    });
+    let Some((part, cpu, usable)) = misplaced else { return Ok(cores) };
+    if let Some(short) = short_form(text.trim()) {
         let text = format!("'{short}' takes more CPUs than the {} that may be used", usable.len());
         return Err(usage(text).remedy("--cores one-core, or --cores unpinned"));
     }
@@ -163,131 +147,95 @@ pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, Fa
 }
 
 fn place(text: &str, cpus: &Cpus) -> Result<PlacementSpec, Fault> {
-    let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.thread(role)) else {
+    let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.nth(0, role)) else {
         return Err(usage("this process may use no CPU at all"));
     };
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
-    let (base, parts) = split_base(text, &words)?;
+    let short = short_form(words[0]);
     let pinned = Placement::pinned(sender, receiver);
     let softirqs = |cpus: [Option<u32>; 2]| {
         let [sender_softirq, softirq] =
             cpus.map(|cpu| cpu.map_or(SoftirqCpu::Link, SoftirqCpu::Cpu));
         Placement { sender_softirq, softirq, ..pinned }
     };
-    let mut placement = match base {
-        Base::Short("two") => pinned,
-        Base::Short("one") => match cpus {
-            Cpus::Shared(_) => Placement::pinned(sender, sender),
-            Cpus::Apart(_) => {
-                let text = "two hosts cannot share a CPU, as 'one' requires";
-                return Err(usage(text).remedy("write 'together': one CPU at each end"));
-            }
-        },
-        Base::Short("together") => softirqs([Some(sender), Some(receiver)]),
-        Base::Short("apart") => softirqs(Role::ALL.map(|role| cpus.networking(role))),
-        Base::Short(_) | Base::Nothing => Placement::default(),
-        Base::Pair(sender, receiver) => Placement::pinned(sender, receiver),
-    };
-    let mut requested: Vec<RequestedPart> = Vec::new();
-    for part in parts {
-        let part = read_part(text, part)?;
-        if requested.iter().any(|other| other.part == part.part) {
-            return Err(usage(format!("'{}' is given twice in '{text}'", part.part)));
+    let (mut placement, parts) = match (short, &words[..]) {
+        (Some("two"), [_, parts @ ..]) => (pinned, parts),
+        (Some("one"), _) if matches!(cpus, Cpus::Apart(_)) => {
+            let text = "two hosts cannot share a CPU, as 'one' requires";
+            return Err(usage(text).remedy("write 'together': one CPU at each end"));
         }
-        requested.push(part);
+        (Some("one"), [_, parts @ ..]) => (Placement::pinned(sender, sender), parts),
+        (Some("together"), [_, parts @ ..]) => (softirqs([Some(sender), Some(receiver)]), parts),
+        (Some("apart"), [_, parts @ ..]) => {
+            (softirqs(Role::ALL.map(|role| cpus.nth(1, role))), parts)
+        }
+        (Some(_), [_, parts @ ..]) => (Placement::default(), parts),
+        (None, [word, ..]) if word.contains('=') => (Placement::default(), &words[..]),
+        (None, [sender, receiver, parts @ ..]) => {
+            let cpu = |word: &str| word.parse().map_err(|_| wrong(text));
+            (Placement::pinned(cpu(sender)?, cpu(receiver)?), parts)
+        }
+        _ => return Err(wrong(text)),
+    };
+    let mut requested: Vec<(&str, &str)> = Vec::new();
+    for part in parts {
+        let (part, value) = read_part(text, part)?;
+        if requested.iter().any(|(other, _)| *other == part) {
+            return Err(usage(format!("'{part}' is given twice in '{text}'")));
+        }
+        requested.push((part, value));
     }
-    let of_roles = requested.iter().any(|one| matches!(one.part, "sender" | "receiver"));
-    let (base, of_base) =
-        if of_roles { (Base::Nothing, Placement::default()) } else { (base, placement) };
+    let of_roles = requested.iter().any(|(part, _)| matches!(*part, "sender" | "receiver"));
+    let (short, base) = if of_roles { (None, Placement::default()) } else { (short, placement) };
     // The threads first: other parts may go where they are.
-    requested.sort_by_key(|one| PARTS.iter().position(|(name, _)| *name == one.part));
-    for one in &requested {
-        put(&mut placement, one)?;
+    requested.sort_by_key(|(part, _)| PARTS.iter().position(|(name, _)| name == part));
+    for (part, value) in requested {
+        put(&mut placement, text, part, value)?;
     }
-    let difference = difference(&placement, base, &of_base);
+    let difference = difference(&placement, short, &base);
     Ok(PlacementSpec { placement, difference })
 }
 
-/// What precedes the named parts.
-#[derive(Clone, Copy)]
-enum Base {
-    Nothing,
-    /// One of [`SHORT_FORMS`], by its first name.
-    Short(&'static str),
-    Pair(u32, u32),
+/// One of [`SHORT_FORMS`], by its first name.
+fn short_form(word: &str) -> Option<&'static str> {
+    let form = SHORT_FORMS.iter().find(|(name, other, _)| [*name, *other].contains(&word));
+    form.map(|(name, ..)| *name)
 }
 
-fn split_base<'a>(text: &str, words: &'a [&'a str]) -> Result<(Base, &'a [&'a str]), Fault> {
-    let short =
-        |word: &str| SHORT_FORMS.iter().find(|(name, other, _)| [*name, *other].contains(&word));
-    let cpu = |word: &str| word.parse::<u32>().ok();
-    match words {
-        [word, parts @ ..] if short(word).is_some() => {
-            Ok((short(word).map_or(Base::Nothing, |(name, ..)| Base::Short(name)), parts))
-        }
-        [word, ..] if word.contains('=') => Ok((Base::Nothing, words)),
-        [sender, receiver, parts @ ..] => match (cpu(sender), cpu(receiver)) {
-            (Some(sender), Some(receiver)) => Ok((Base::Pair(sender, receiver), parts)),
-            _ => Err(wrong(text)),
-        },
-        _ => Err(wrong(text)),
-    }
-}
-
-/// A part of the work and its CPU, as requested.
-struct RequestedPart {
-    part: &'static str,
-    at: CpuChoice,
-}
-
-#[derive(Clone, Copy)]
-enum CpuChoice {
-    Cpu(u32),
-    Free,
-    Sender,
-    Receiver,
-}
-
-fn read_part(text: &str, word: &str) -> Result<RequestedPart, Fault> {
+/// A part of the work, and what is requested for it.
+fn read_part<'t>(text: &str, word: &'t str) -> Result<(&'static str, &'t str), Fault> {
     let (name, value) = word.split_once('=').ok_or_else(|| wrong(text))?;
-    let (name, value) = (name.trim(), value.trim());
+    let name = name.trim();
     let Some((part, _)) = PARTS.iter().find(|(part, _)| *part == name) else {
         let names: Vec<&str> = PARTS.iter().map(|(part, _)| *part).collect();
         let fault = usage(format!("'{name}' in '{text}' is not a part of the work"));
         return Err(suggest(fault, name, &names));
     };
-    let at = match value {
-        "free" => CpuChoice::Free,
-        "sender" if *part != "sender" => CpuChoice::Sender,
-        "receiver" if *part != "receiver" => CpuChoice::Receiver,
-        number => CpuChoice::Cpu(number.parse().map_err(|_| {
+    Ok((part, value.trim()))
+}
+
+fn put(placement: &mut Placement, text: &str, part: &str, value: &str) -> Result<(), Fault> {
+    let with = |role: Role| {
+        placement.cpu(role).ok_or_else(|| {
+            let text = format!("{part} cannot go with the {role}, which has no CPU");
+            usage(text).remedy(format!("give the {role} a CPU, or {part} a number"))
+        })
+    };
+    let cpu = match value {
+        "free" => None,
+        "sender" if part != "sender" => Some(with(Role::Sender)?),
+        "receiver" if part != "receiver" => Some(with(Role::Receiver)?),
+        number => Some(number.parse().map_err(|_| {
             usage(format!("'{value}' in '{text}' is not a place for '{part}'"))
                 .remedy("write a CPU number, free, sender or receiver")
         })?),
     };
-    Ok(RequestedPart { part, at })
-}
-
-fn put(placement: &mut Placement, requested: &RequestedPart) -> Result<(), Fault> {
-    let role = |cpu: Option<u32>, role: &str| {
-        cpu.map(Some).ok_or_else(|| {
-            let text = format!("{} cannot go with the {role}, which has no CPU", requested.part);
-            usage(text).remedy(format!("give the {role} a CPU, or {} a number", requested.part))
-        })
-    };
-    let cpu = match requested.at {
-        CpuChoice::Cpu(cpu) => Some(cpu),
-        CpuChoice::Free => None,
-        CpuChoice::Sender => role(placement.sender, "sender")?,
-        CpuChoice::Receiver => role(placement.receiver, "receiver")?,
-    };
-    match requested.part {
+    let softirq = cpu.map_or(SoftirqCpu::Free, SoftirqCpu::Cpu);
+    match part {
         "sender" => placement.sender = cpu,
         "receiver" => placement.receiver = cpu,
-        "sender-softirq" => {
-            placement.sender_softirq = cpu.map_or(SoftirqCpu::Free, SoftirqCpu::Cpu);
-        }
-        "softirq" => placement.softirq = cpu.map_or(SoftirqCpu::Free, SoftirqCpu::Cpu),
+        "sender-softirq" => placement.sender_softirq = softirq,
+        "softirq" => placement.softirq = softirq,
         "io-wq" => placement.io_wq = cpu,
         _ => placement.vhost = cpu,
     }
@@ -296,10 +244,10 @@ fn put(placement: &mut Placement, requested: &RequestedPart) -> Result<(), Fault
 
 /// How ids name a placement: `cores=0/1/softirq=1`. With commas in place of the
 /// slashes it is read as the same placement. What follows from the base is left out.
-fn difference(placement: &Placement, base: Base, of_base: &Placement) -> String {
+fn difference(placement: &Placement, short: Option<&str>, base: &Placement) -> String {
     let Placement { sender, receiver, io_wq, vhost, .. } = *placement;
-    let mut words = vec![match (base, sender, receiver) {
-        (Base::Short(name), ..) => name.to_owned(),
+    let mut words = vec![match (short, sender, receiver) {
+        (Some(name), ..) => name.to_owned(),
         (_, Some(sender), Some(receiver)) => format!("{sender}/{receiver}"),
         _ => "none".to_owned(),
     }];
@@ -309,7 +257,7 @@ fn difference(placement: &Placement, base: Base, of_base: &Placement) -> String 
     }
     for (part, role) in [("sender-softirq", Role::Sender), ("softirq", Role::Receiver)] {
         match placement.softirq(role) {
-            softirq if softirq == of_base.softirq(role) => {}
+            softirq if softirq == base.softirq(role) => {}
             SoftirqCpu::Link => {}
             SoftirqCpu::Free => words.push(format!("{part}=free")),
             SoftirqCpu::Cpu(cpu) => words.push(format!("{part}={cpu}")),

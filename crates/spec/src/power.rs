@@ -15,15 +15,6 @@ pub const POWER_SOURCES: &[(&str, &str)] = &[
     ("csv=FILE", "an external meter's log of times and watts, read after the study"),
 ];
 
-/// The sources without an argument.
-const PLAIN: [(&str, PowerSource); 5] = [
-    ("auto", PowerSource::Auto),
-    ("rapl", PowerSource::Rapl),
-    ("perf", PowerSource::Perf),
-    ("hwmon", PowerSource::Hwmon),
-    ("ipmi", PowerSource::Ipmi),
-];
-
 /// The names of all sources, without their arguments.
 pub(crate) fn source_names() -> impl Iterator<Item = &'static str> {
     POWER_SOURCES.iter().map(|(form, _)| form.split('=').next().unwrap_or(form))
@@ -74,12 +65,8 @@ fn parse_one(text: &str) -> Result<Power, Fault> {
     };
     let source = match name {
         "csv" => {
-            let file = need("FILE")?.to_owned();
-            PowerSource::Csv {
-                file,
-                clock: clock.take().unwrap_or_default(),
-                column: column.take(),
-            }
+            let (file, clock) = (need("FILE")?.to_owned(), clock.take().unwrap_or_default());
+            PowerSource::Csv { file, clock, column: column.take() }
         }
         "command" => {
             let words = need("PROGRAM")?.split_whitespace().map(str::to_owned);
@@ -88,14 +75,10 @@ fn parse_one(text: &str) -> Result<Power, Fault> {
         _ if argument.is_some() => {
             return Err(usage(format!("the source '{name}' takes no argument")));
         }
-        other => match PLAIN.iter().find(|(name, _)| *name == other) {
-            Some((_, source)) => source.clone(),
-            None => {
-                let names: Vec<&str> = source_names().collect();
-                let fault = usage(format!("there is no source of power '{other}'"));
-                return Err(suggest(fault, other, &names));
-            }
-        },
+        other => other.parse().map_err(|_| {
+            let names: Vec<&str> = source_names().collect();
+            suggest(usage(format!("there is no source of power '{other}'")), other, &names)
+        })?,
     };
     if clock.is_some() || column.is_some() {
         let what = if clock.is_some() { "clock of its own" } else { "columns" };
@@ -103,37 +86,6 @@ fn parse_one(text: &str) -> Result<Power, Fault> {
             .remedy("clock=... and column=... are for csv=FILE"));
     }
     Ok(Power { source, rest: rest.unwrap_or_default(), receiver: None })
-}
-
-/// Writes power so that it is read again as the same.
-pub fn print_power(power: &Power) -> String {
-    match &power.receiver {
-        Some(receiver) => format!("sender={},receiver={}", print_one(power), print_one(receiver)),
-        None => print_one(power),
-    }
-}
-
-fn print_one(power: &Power) -> String {
-    let mut text = match &power.source {
-        PowerSource::Command { argv } => format!("command={}", argv.join(" ")),
-        PowerSource::Csv { file, .. } => format!("csv={file}"),
-        plain => {
-            let name = PLAIN.iter().find(|(_, source)| source == plain);
-            name.map_or_else(String::new, |(name, _)| (*name).to_owned())
-        }
-    };
-    if let PowerSource::Csv { column: Some(column), .. } = &power.source {
-        text += &format!(",column={column}");
-    }
-    if let PowerSource::Csv { clock: LogClock::Offset { seconds }, .. } = power.source {
-        text += &format!(",clock={seconds}s");
-    }
-    match power.rest {
-        Rest::Kept => {}
-        Rest::Given { watts } => text += &format!(",rest={watts}"),
-        Rest::Measured => text += ",rest=measure",
-    }
-    text
 }
 
 /// The stated offset of a log's clock: `auto`, `-3.5s`, `250ms`.
@@ -186,24 +138,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_source_is_read_and_written() {
-        for text in [
-            "auto",
-            "rapl",
-            "perf,rest=230",
-            "hwmon,rest=measure",
-            "ipmi",
-            "command=meter --port /dev/ttyUSB0,9600",
-            "command=./watts,rest=0.5",
-            "csv=log, of the day.csv",
-            "csv=a=b.csv,clock=-3.25s,rest=60",
-            "csv=a.csv,column=Active Power (W),clock=2s",
-            "sender=csv=s.csv,rest=60,receiver=csv=r.csv,clock=-3s",
-            "sender=rapl,receiver=hwmon,rest=measure",
-        ] {
-            let power = parse_power(text).unwrap();
-            assert_eq!(print_power(&power), text);
+    fn every_source_is_read() {
+        let plain = [PowerSource::Auto, PowerSource::Rapl, PowerSource::Perf, PowerSource::Hwmon];
+        for source in plain.into_iter().chain([PowerSource::Ipmi]) {
+            assert_eq!(parse_power(&source.to_string()).unwrap().source, source);
         }
+        for (text, file, column, seconds) in [
+            ("csv=log, of the day.csv", "log, of the day.csv", None, None),
+            ("csv=a=b.csv,clock=-3.25s,rest=60", "a=b.csv", None, Some(-3.25)),
+            (
+                "csv=a.csv,column=Active Power (W),clock=2s",
+                "a.csv",
+                Some("Active Power (W)"),
+                Some(2.0),
+            ),
+        ] {
+            let clock = seconds.map_or(LogClock::Steps, |seconds| LogClock::Offset { seconds });
+            let (file, column) = (file.to_owned(), column.map(str::to_owned));
+            assert_eq!(parse_power(text).unwrap().source, PowerSource::Csv { file, clock, column });
+        }
+        for (text, sender, receiver) in [
+            (
+                "sender=csv=s.csv,rest=60,receiver=csv=r.csv,clock=-3s",
+                "csv=s.csv,rest=60",
+                "csv=r.csv,clock=-3s",
+            ),
+            ("sender=rapl,receiver=hwmon,rest=measure", "rapl", "hwmon,rest=measure"),
+        ] {
+            let receiver = Some(Box::new(parse_power(receiver).unwrap()));
+            let both = Power { receiver, ..parse_power(sender).unwrap() };
+            assert_eq!(parse_power(text).unwrap(), both);
+        }
+        assert_eq!(parse_power("perf,rest=230").unwrap().rest, Rest::Given { watts: 230.0 });
+        assert_eq!(parse_power("hwmon,rest=measure").unwrap().rest, Rest::Measured);
         let csv = parse_power("csv=log.csv,rest=60W,clock=+250ms").unwrap();
         let clock = LogClock::Offset { seconds: 0.25 };
         assert_eq!(csv.source, PowerSource::Csv { file: "log.csv".into(), clock, column: None });
@@ -213,6 +180,10 @@ mod tests {
             parse_power("command=meter  -p a,b").unwrap().source,
             PowerSource::Command { argv }
         );
+        let argv = vec!["./watts".to_owned()];
+        let watts = parse_power("command=./watts,rest=0.5").unwrap();
+        assert_eq!(watts.source, PowerSource::Command { argv });
+        assert_eq!(watts.rest, Rest::Given { watts: 0.5 });
     }
 
     #[test]

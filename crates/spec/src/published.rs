@@ -1,6 +1,6 @@
 //! Published works that ship with bytepath, as data: what `published:NAME` names.
 
-use super::{suggest, usage};
+use super::options::find;
 use bytepath_record::{Fault, Published};
 
 /// The prefix of the name of a work in place of a study.
@@ -21,10 +21,7 @@ pub fn published_names() -> Vec<&'static str> {
 
 /// The work of a name.
 pub fn find_published(name: &str) -> Result<Published, Fault> {
-    let Some((_, text)) = WORKS.iter().find(|(known, _)| *known == name) else {
-        let fault = usage(format!("there is no published work '{name}'"));
-        return Err(suggest(fault, name, &published_names()));
-    };
+    let (_, text) = find("published work", name, &WORKS, |(known, _)| known)?;
     toml::from_str(text).map_err(|e| Fault::failed(format!("{name}: {e}")))
 }
 

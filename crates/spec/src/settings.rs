@@ -1,8 +1,7 @@
 //! Which settings of the host a study requests: profiles that ship with bytepath,
 //! and single settings, as typed and as an experiment file has them.
 
-use super::options::{split, usage};
-use super::suggest;
+use super::options::{find, split, usage};
 use bytepath_record::{DeviceName, Fault, Role, Setting, WantedSetting};
 use serde::Deserialize;
 
@@ -89,12 +88,7 @@ pub fn find_setting_profile(
     text: &str,
 ) -> Result<(&'static SettingProfile, Option<DeviceName>), Fault> {
     let (name, typed_options) = split(text)?;
-    let profile = SETTING_PROFILES.iter().find(|profile| profile.name == name);
-    let profile = profile.ok_or_else(|| {
-        let names: Vec<&str> = SETTING_PROFILES.iter().map(|profile| profile.name).collect();
-        let fault = usage(format!("there is no settings profile '{name}'"));
-        suggest(fault, &name, &names)
-    })?;
+    let profile = find("settings profile", &name, SETTING_PROFILES, |profile| profile.name)?;
     let mut device = None;
     for (key, value) in typed_options {
         match key.as_str() {

@@ -2,7 +2,7 @@
 
 use super::options::{resolve, split_values, usage};
 use bytepath_record::OptionKind::{AutoSize, Choice, Count, Name, Size};
-use bytepath_record::{Fault, OptionSpec, OptionValue, Options, Protocol, Stream, Tls, Touch};
+use bytepath_record::{Fault, OptionSpec, OptionValue, Options, Protocol, Stream, Tls};
 
 /// What can be set of a stream; the same for every path.
 pub const STREAM_OPTIONS: &[OptionSpec] = &[
@@ -35,10 +35,7 @@ pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
     let options = resolve("the stream workload", STREAM_OPTIONS, &split_values(text)?)?;
     let required = |name: &str| options.number(name).unwrap_or_default();
     let stream = Stream {
-        protocol: match options.word("protocol") {
-            "udp" => Protocol::Udp,
-            _ => Protocol::Tcp,
-        },
+        protocol: options.word("protocol").parse().unwrap_or_default(),
         flows: required("flows") as u32,
         message_size: required("message-size"),
         read_size: required("read-size"),
@@ -46,16 +43,8 @@ pub fn parse_stream(text: &str) -> Result<(Stream, Options), Fault> {
         send_buffer: options.number("send-buffer"),
         receive_buffer: options.number("receive-buffer"),
         congestion: options.word("congestion").to_owned(),
-        touch: match options.word("touch") {
-            "read" => Touch::Read,
-            "verify" => Touch::Verify,
-            _ => Touch::None,
-        },
-        tls: match options.word("tls") {
-            "user" => Tls::User,
-            "kernel" => Tls::Kernel,
-            _ => Tls::None,
-        },
+        touch: options.word("touch").parse().unwrap_or_default(),
+        tls: options.word("tls").parse().unwrap_or_default(),
     };
     if stream.tls != Tls::None && stream.protocol != Protocol::Tcp {
         return Err(usage(format!("TLS takes a connection, and {} has none", stream.protocol))
@@ -102,6 +91,7 @@ fn declared(name: &str) -> Option<&'static OptionSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytepath_record::Touch;
 
     #[test]
     fn a_stream_is_read() {

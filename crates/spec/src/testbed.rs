@@ -1,7 +1,7 @@
 //! A testbed and its options: `vm:cpus=4,memory=2G`.
 
 use super::cells::typed;
-use super::options::{differing, resolve, split, suggest, usage};
+use super::options::{differing, find, resolve, split, usage};
 use super::placement::Cpus;
 use bytepath_record::{Fault, Implied, OptionSpec, Options, Role};
 
@@ -65,11 +65,7 @@ impl TestbedChoice {
 /// Reads `NAME[:key=value,...]`.
 pub fn parse_testbed(text: &str, known: &[TestbedDeclaration]) -> Result<TestbedChoice, Fault> {
     let (name, mut typed_options) = split(text)?;
-    let Some(declared) = known.iter().find(|declared| declared.name == name) else {
-        let names: Vec<&str> = known.iter().map(|declared| declared.name).collect();
-        let fault = usage(format!("there is no testbed '{name}'"));
-        return Err(suggest(fault, &name, &names));
-    };
+    let declared = find("testbed", &name, known, |declared| declared.name)?;
     for Implied { given: (option, value), then: (other, default) } in declared.implied {
         let is_given = |name: &str| typed_options.iter().find(|(key, _)| key == name);
         if is_given(option).is_some_and(|(_, typed)| typed == value) && is_given(other).is_none() {

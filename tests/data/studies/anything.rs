@@ -74,7 +74,7 @@ pub fn any_study() -> impl Strategy<Value = Study> {
                     }
                 }
                 if i % 4 == 1 {
-                    let mut latency = Latency::new();
+                    let mut latency = Latency::default();
                     (0..count() % 99).for_each(|_| latency.record(Duration::from_nanos(count())));
                     trial.latency = Some(latency);
                 }

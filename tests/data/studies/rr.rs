@@ -93,7 +93,7 @@ fn trial(made: &Made, block: u32, order: u32) -> Trial {
 fn latency(made: &Made, block: u32) -> Latency {
     const EXCHANGES: u32 = 60_000;
     let typical = made.typical[block as usize];
-    let mut latency = Latency::new();
+    let mut latency = Latency::default();
     for i in 0..EXCHANGES {
         let luck = (f64::from(i) + 0.5) / f64::from(EXCHANGES);
         let stalled = if i % 500 == 7 { made.stalls } else { 1.0 };

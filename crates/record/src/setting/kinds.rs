@@ -1,477 +1,328 @@
-//! The table of settings: how each kind is typed and printed, the equivalent command of the
-//! usual tools, and what is wrong with it. A new kind of setting is a variant of [`Setting`],
-//! an entry here, and one in the crate that reads and changes settings.
+//! What there is of each kind of setting: how it is typed and printed, the equivalent command of
+//! the usual tools, and what is wrong with it. A new kind of setting is a variant of [`Setting`],
+//! its form and its arms here, and an entry in the crate that reads and changes settings.
 
+use super::parts::{Parts, on_or_off};
 use super::words::{Words, flag, not_a_number, number, wrong};
-use super::{
-    Channels, Coalescing, Cpus, DeviceName, FlowRule, IdleChoice, PacketLimits, Rings, Setting,
-    SysctlName, TapFlags, Word, names,
-};
+use super::{Cpus, DeviceName, FlowRule, IdleChoice, Setting, SysctlName, Word, names};
 use crate::{Fault, unit};
-use std::fmt::{Display, Write};
+use std::fmt;
 
-/// A kind of setting.
-pub(super) struct SettingKind {
-    /// How it is written; its first word is the name of the kind. Empty if only a testbed
-    /// requests it.
-    pub form: &'static str,
-    /// What it is, and an example after the last colon.
-    pub example: &'static str,
-    pub parse: fn(&mut Words) -> Result<Setting, Fault>,
-    /// `None` if the setting is of another kind.
-    describe: fn(&Setting) -> Option<Description<'_>>,
-}
-
-/// What a setting alone shows, without the host that it is for.
-pub(super) struct Description<'s> {
-    /// The network device it is for; `None` for those of CPUs, memory and sysctls.
-    pub device: Option<&'s DeviceName>,
-    /// The setting as it is typed.
-    pub line: String,
-    /// What it is about, without its value.
-    pub subject: String,
-    /// The command of the usual tools. It is printed and never run.
-    pub command: String,
-    /// Name and value of each part that is set, if it has several parts.
-    pub parts: Vec<(&'static str, String)>,
-    /// What is wrong with it; `None` if nothing is. Names were checked before.
-    pub flaw: Option<String>,
-}
-
-/// Form and example of each kind that a person may type.
-pub fn setting_forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    typed_kinds().map(|kind| (kind.form, kind.example))
-}
-
-pub(super) fn typed_kinds() -> impl Iterator<Item = &'static SettingKind> {
-    KINDS.iter().filter(|kind| !kind.form.is_empty())
-}
-
-/// # Panics
-///
-/// If the kind has no entry in the table.
-pub(super) fn describe(setting: &Setting) -> Description<'_> {
-    let description = KINDS.iter().find_map(|kind| (kind.describe)(setting));
-    description.expect("each kind of setting has its entry")
-}
-
-impl SettingKind {
-    /// The first word of each setting of this kind.
-    pub(super) fn name(&self) -> &'static str {
-        self.form.split(' ').next().unwrap_or_default()
-    }
-}
-
-impl<'s> Description<'s> {
-    /// The subject is what the first two words of the line name.
-    fn new(device: Option<&'s DeviceName>, line: String, command: String) -> Self {
-        let subject = line.split(' ').take(2).collect::<Vec<_>>().join(" ");
-        Description { device, line, subject, command, parts: Vec::new(), flaw: None }
-    }
-
-    fn of_device(device: &'s DeviceName, line: String, command: String) -> Self {
-        Self::new(Some(device), line, command)
-    }
-
-    /// A setting of several parts. The command takes them as words `name value`.
-    fn of_parts(name: &str, device: &'s DeviceName, value: &impl Parts, command: &str) -> Self {
-        let parts = value.parts();
-        let mut line = format!("{name} {device}");
-        let mut command = format!("{command} {device}");
-        for (name, text) in &parts {
-            append(&mut line, name, '=', Some(text));
-            append(&mut command, name, ' ', Some(text));
-        }
-        let flaw = parts.is_empty().then(|| "it sets nothing".into());
-        Description { parts, flaw, ..Self::of_device(device, line, command) }
-    }
-
-    fn with_subject(self, subject: impl Into<String>) -> Self {
-        Description { subject: subject.into(), ..self }
-    }
-
-    fn with_flaw(self, flaw: Option<String>) -> Self {
-        Description { flaw, ..self }
-    }
-}
-
-/// Every kind, in the order in which help texts show them.
-static KINDS: &[SettingKind] = &[
-    SettingKind {
-        form: "sysctl NAME=VALUE",
-        example: "a kernel parameter: sysctl net.core.rmem_max=67108864",
-        parse: |words| {
-            let (name, value) =
-                words.rest().split_once('=').ok_or_else(|| wrong("it has no value"))?;
-            let value = value.trim().to_owned();
-            Ok(Setting::Sysctl { name: SysctlName::new(name.trim())?, value })
-        },
-        describe: |setting| {
-            let Setting::Sysctl { name, value } = setting else { return None };
-            let command = format!("sysctl -w {name}='{value}'");
-            let description = Description::new(None, format!("sysctl {name}={value}"), command);
-            Some(description.with_subject(name.as_str()).with_flaw(names::value_flaw(value)))
-        },
-    },
-    SettingKind {
-        form: "feature DEVICE NAME=on|off",
-        example: "an offload feature: feature eth0 rx-gro=off",
-        parse: |words| {
-            let device = words.device()?;
-            let (name, on) = words.last_pair().ok_or_else(|| wrong("it names no feature"))?;
-            Ok(Setting::Feature { device, feature: Word::new(name)?, on: flag(on)? })
-        },
-        describe: |setting| {
-            let Setting::Feature { device, feature, on } = setting else { return None };
-            let on = on_or_off(*on);
-            let line = format!("feature {device} {feature}={on}");
-            let command = format!("ethtool -K {device} {feature} {on}");
-            let subject = format!("feature {device} {feature}");
-            Some(Description::of_device(device, line, command).with_subject(subject))
-        },
-    },
-    SettingKind {
-        form: "rings DEVICE [rx=N] [tx=N] [rx-buf-len=BYTES] [tcp-data-split=on|off|auto] \
+/// Form and example of each kind that a person may type, in the order in which help texts show
+/// them. The first word of a form is the name of its kind.
+pub const SETTING_FORMS: &[(&str, &str)] = &[
+    ("sysctl NAME=VALUE", "a kernel parameter: sysctl net.core.rmem_max=67108864"),
+    ("feature DEVICE NAME=on|off", "an offload feature: feature eth0 rx-gro=off"),
+    (
+        "rings DEVICE [rx=N] [tx=N] [rx-buf-len=BYTES] [tcp-data-split=on|off|auto] \
                [hds-thresh=BYTES]",
-        example: "ring sizes and header split: rings eth0 rx=4096 tcp-data-split=on hds-thresh=0",
-        parse: |words| Ok(Setting::Rings { device: words.device()?, rings: words.parts()? }),
-        describe: |setting| {
-            let Setting::Rings { device, rings } = setting else { return None };
-            Some(Description::of_parts("rings", device, rings, "ethtool -G"))
-        },
-    },
-    SettingKind {
-        form: "channels DEVICE [rx=N] [tx=N] [combined=N]",
-        example: "numbers of queues: channels eth0 combined=8",
-        parse: |words| Ok(Setting::Channels { device: words.device()?, channels: words.parts()? }),
-        describe: |setting| {
-            let Setting::Channels { device, channels } = setting else { return None };
-            Some(Description::of_parts("channels", device, channels, "ethtool -L"))
-        },
-    },
-    SettingKind {
-        form: "coalescing DEVICE [rx-usecs=N] [rx-frames=N] [tx-usecs=N] [tx-frames=N] \
+        "ring sizes and header split: rings eth0 rx=4096 tcp-data-split=on hds-thresh=0",
+    ),
+    ("channels DEVICE [rx=N] [tx=N] [combined=N]", "numbers of queues: channels eth0 combined=8"),
+    (
+        "coalescing DEVICE [rx-usecs=N] [rx-frames=N] [tx-usecs=N] [tx-frames=N] \
                [adaptive-rx=on|off] [adaptive-tx=on|off]",
-        example: "when a device interrupts: coalescing eth0 adaptive-rx=off rx-usecs=30",
-        parse: |words| {
-            Ok(Setting::Coalescing { device: words.device()?, coalescing: words.parts()? })
-        },
-        describe: |setting| {
-            let Setting::Coalescing { device, coalescing } = setting else { return None };
-            Some(Description::of_parts("coalescing", device, coalescing, "ethtool -C"))
-        },
-    },
-    SettingKind {
-        form: "spread DEVICE queues=N",
-        example: "receive flows over the first N queues only: spread eth0 queues=7",
-        parse: |words| {
-            let device = words.device()?;
-            let queues = words.number("queues")?.ok_or_else(|| wrong("it has no queues=N"))?;
-            Ok(Setting::Spread { device, queues })
-        },
-        describe: |setting| {
-            let Setting::Spread { device, queues } = setting else { return None };
-            let line = format!("spread {device} queues={queues}");
-            let command = format!("ethtool -X {device} equal {queues}");
-            let flaw = (*queues == 0).then(|| "flows must go to at least one queue".into());
-            Some(Description::of_device(device, line, command).with_flaw(flaw))
-        },
-    },
-    SettingKind {
-        form: "flow DEVICE [src=IP] [dst=IP] [src-port=N] [dst-port=N] [ipv6] queue=N",
-        example: "TCP flows to one queue: flow eth0 dst-port=5201 queue=7",
-        parse: |words| Ok(Setting::Flow { device: words.device()?, rule: FlowRule::parse(words)? }),
-        describe: |setting| {
-            let Setting::Flow { device, rule } = setting else { return None };
-            Some(rule.describe(device))
-        },
-    },
-    SettingKind {
-        form: "mtu DEVICE BYTES",
-        example: "largest packet: mtu eth0 4148",
-        parse: |words| {
-            let device = words.device()?;
-            let text = words.next("the bytes")?;
-            let bytes = unit::parse_bytes(text).map_err(wrong)?;
-            let bytes = u32::try_from(bytes).map_err(|_| not_a_number(text))?;
-            Ok(Setting::Mtu { device, bytes })
-        },
-        describe: |setting| {
-            const LEAST: u32 = 1280;
-            let Setting::Mtu { device, bytes } = setting else { return None };
-            let command = format!("ip link set dev {device} mtu {bytes}");
-            let flaw = (*bytes < LEAST).then(|| {
-                format!(
-                    "below {LEAST} bytes the kernel removes IPv6 and its addresses from the device"
-                )
-            });
-            let line = format!("mtu {device} {bytes}");
-            Some(Description::of_device(device, line, command).with_flaw(flaw))
-        },
-    },
-    SettingKind {
-        form: "packet-limits DEVICE [gso=BYTES] [gro=BYTES] [gso-ipv4=BYTES] [gro-ipv4=BYTES]",
-        example: "largest packets of offloads (BIG TCP): packet-limits eth0 gro-ipv4=185000",
-        parse: |words| {
-            Ok(Setting::PacketLimits { device: words.device()?, limits: words.parts()? })
-        },
-        describe: |setting| {
-            let Setting::PacketLimits { device, limits } = setting else { return None };
-            let option = |(name, bytes): (&str, String)| {
-                format!(" {}_max_size {bytes}", name.replace('-', "_"))
-            };
-            let options: String = limits.parts().into_iter().map(option).collect();
-            let command = format!("ip link set dev {device}{options}");
-            Some(Description {
-                command,
-                ..Description::of_parts("packet-limits", device, limits, "")
-            })
-        },
-    },
-    SettingKind {
-        form: "qdisc DEVICE NAME",
-        example: "the root queueing discipline: qdisc eth0 fq",
-        parse: |words| Ok(Setting::Qdisc { device: words.device()?, discipline: words.word()? }),
-        describe: |setting| {
-            let Setting::Qdisc { device, discipline } = setting else { return None };
-            let command = format!("tc qdisc replace dev {device} root {discipline}");
-            Some(Description::of_device(device, format!("qdisc {device} {discipline}"), command))
-        },
-    },
-    SettingKind {
-        form: "irq NUMBER CPUS",
-        example: "the CPUs of an interrupt: irq 45 2-3",
-        parse: |words| {
-            let irq = number(words.next("the number of the interrupt")?)?;
-            Ok(Setting::IrqAffinity { irq, cpus: words.next("the CPUs")?.parse()? })
-        },
-        describe: |setting| {
-            let Setting::IrqAffinity { irq, cpus } = setting else { return None };
-            let command = format!("echo {cpus} > /proc/irq/{irq}/smp_affinity_list");
-            let flaw = cpus.is_empty().then(|| "an interrupt needs a CPU".into());
-            let description = Description::new(None, format!("irq {irq} {cpus}"), command);
-            Some(description.with_subject(format!("CPUs of interrupt {irq}")).with_flaw(flaw))
-        },
-    },
-    SettingKind {
-        form: "rps DEVICE [QUEUE] CPUS",
-        example: "the CPUs that received packets are handed to: rps eth0 0 1",
-        parse: |words| {
-            let (device, (queue, cpus)) = (words.device()?, words.queue_and_cpus()?);
-            Ok(Setting::Rps { device, queue, cpus })
-        },
-        describe: |setting| {
-            let Setting::Rps { device, queue, cpus } = setting else { return None };
-            Some(describe_steering("rps", "rx", device, *queue, cpus))
-        },
-    },
-    SettingKind {
-        form: "xps DEVICE [QUEUE] CPUS",
-        example: "the CPUs that send by a queue: xps eth0 3 3",
-        parse: |words| {
-            let (device, (queue, cpus)) = (words.device()?, words.queue_and_cpus()?);
-            Ok(Setting::Xps { device, queue, cpus })
-        },
-        describe: |setting| {
-            let Setting::Xps { device, queue, cpus } = setting else { return None };
-            Some(describe_steering("xps", "tx", device, *queue, cpus))
-        },
-    },
-    SettingKind {
-        form: "governor CPUS|all NAME",
-        example: "clock governor: governor all performance",
-        parse: |words| {
-            Ok(Setting::Governor { cpus: words.cpus_or_all()?, governor: words.word()? })
-        },
-        describe: |setting| {
-            let Setting::Governor { cpus, governor } = setting else { return None };
-            let list = list_or_all(cpus);
-            let command = format!("cpupower -c {list} frequency-set -g {governor}");
-            let description =
-                Description::new(None, format!("governor {list} {governor}"), command);
-            Some(description.with_subject("governor").with_flaw(no_cpu(cpus)))
-        },
-    },
-    SettingKind {
-        form: "idle CPUS|all slower-than=TIME | idle CPUS|all without=NAME",
-        example: "idle states to disable: idle all slower-than=10us",
-        parse: |words| {
-            let cpus = words.cpus_or_all()?;
-            let disable = match (words.microseconds("slower-than")?, words.take("without")) {
-                (Some(us), None) => IdleChoice::SlowerThan(us),
-                (None, Some(name)) => IdleChoice::Named(Word::new(name)?),
-                _ => return Err(wrong("it does not name any states")),
-            };
-            Ok(Setting::IdleStates { cpus, disable })
-        },
-        describe: |setting| {
-            let Setting::IdleStates { cpus, disable } = setting else { return None };
-            let list = list_or_all(cpus);
-            let (choice, option) = match disable {
-                // cpupower disables from its argument on, we above it.
-                IdleChoice::SlowerThan(us) => {
-                    (format!("slower-than={us}us"), format!("-D {}", us.saturating_add(1)))
-                }
-                IdleChoice::Named(name) => {
-                    (format!("without={name}"), format!("-d STATE  # the one called {name}"))
-                }
-            };
-            let command = format!("cpupower -c {list} idle-set {option}");
-            let description = Description::new(None, format!("idle {list} {choice}"), command);
-            Some(description.with_subject("idle states").with_flaw(no_cpu(cpus)))
-        },
-    },
-    SettingKind {
-        form: "hugepages SIZE [node=N] COUNT",
-        example: "huge pages to reserve: hugepages 2M 512",
-        parse: |words| {
-            let size = unit::parse_bytes(words.next("the size of a page")?).map_err(wrong)?;
-            let node = words.number("node")?;
-            let count = words.next("how many pages")?;
-            let count = count.parse().map_err(|_| not_a_number(count))?;
-            Ok(Setting::HugePages { size, node, count })
-        },
-        describe: |setting| {
-            let Setting::HugePages { size, node, count } = setting else { return None };
-            let bytes = unit::bytes(*size);
-            let mut line = format!("hugepages {bytes}");
-            append(&mut line, "node", '=', *node);
-            let (folder, of_node) = match node {
-                None => ("/sys/kernel/mm/hugepages".to_owned(), String::new()),
-                Some(node) => (
-                    format!("/sys/devices/system/node/node{node}/hugepages"),
-                    format!(" of node {node}"),
-                ),
-            };
-            let file = format!("{folder}/hugepages-{}kB/nr_hugepages", size >> 10);
-            let command = format!("echo {count} > {file}");
-            let flaw = (!size.is_power_of_two() || *size < 4096)
-                .then(|| format!("there are no pages of {size} bytes"));
-            let description = Description::new(None, format!("{line} {count}"), command);
-            Some(
-                description.with_subject(format!("huge pages of {bytes}{of_node}")).with_flaw(flaw),
-            )
-        },
-    },
-    SettingKind {
-        form: "threaded-napi DEVICE on|off",
-        example: "polling in kernel threads: threaded-napi eth0 on",
-        parse: |words| {
-            let (device, on) = (words.device()?, flag(words.next("on or off")?)?);
-            Ok(Setting::ThreadedNapi { device, on })
-        },
-        describe: |setting| {
-            let Setting::ThreadedNapi { device, on } = setting else { return None };
-            let line = format!("threaded-napi {device} {}", on_or_off(*on));
-            let command = format!("echo {} > /sys/class/net/{device}/threaded", u8::from(*on));
-            Some(Description::of_device(device, line, command))
-        },
-    },
-    SettingKind {
-        form: "dsa PART ATTRIBUTE=VALUE",
-        example: "an engine, a work queue or a device of DSA: dsa wq0.0 size=128",
-        parse: |words| {
-            let part = Word::new(words.next("the part")?)?;
-            let (attribute, value) =
-                words.last_pair().ok_or_else(|| wrong("it sets no attribute"))?;
-            Ok(Setting::Dsa { part, attribute: Word::new(attribute)?, value: Word::new(value)? })
-        },
-        describe: |setting| {
-            let Setting::Dsa { part, attribute, value } = setting else { return None };
-            let command = if attribute.as_str() == "state" {
-                let driver = if part.as_str().starts_with("wq") { "user" } else { "idxd" };
-                let file = if value.as_str() == "enabled" { "bind" } else { "unbind" };
-                format!("echo {part} > /sys/bus/dsa/drivers/{driver}/{file}")
-            } else {
-                format!("echo {value} > /sys/bus/dsa/devices/{part}/{attribute}")
-            };
-            let line = format!("dsa {part} {attribute}={value}");
-            let description = Description::new(None, line, command);
-            let flaw = dsa_flaw(part.as_str(), attribute.as_str(), value.as_str());
-            Some(description.with_subject(format!("{attribute} of {part}")).with_flaw(flaw))
-        },
-    },
-    SettingKind {
-        form: "tap DEVICE [vnet-hdr=on|off] [napi=on|off] [backpressure=on|off]",
-        example: "flags of a tap device: tap tap0 backpressure=on",
-        parse: |words| Ok(Setting::TapFlags { device: words.device()?, flags: words.parts()? }),
-        describe: |setting| {
-            let Setting::TapFlags { device, flags } = setting else { return None };
-            let description = Description::of_parts("tap", device, flags, "");
-            let flags = description.line.splitn(3, ' ').nth(2).unwrap_or_default();
-            let command = format!("# ioctl(TUNSETIFF) on {device} with {flags}");
-            Some(Description { command, ..description })
-        },
-    },
-    SettingKind {
-        form: "",
-        example: "",
-        parse: |_| Err(wrong("only a testbed requests a loan")),
-        describe: |setting| {
-            let Setting::Loan { device } = setting else { return None };
-            let command = format!(
-                "ip netns add lent-{device} && ip link set dev {device} netns lent-{device}"
-            );
-            Some(Description::of_device(device, format!("loan {device}"), command))
-        },
-    },
+        "when a device interrupts: coalescing eth0 adaptive-rx=off rx-usecs=30",
+    ),
+    ("spread DEVICE queues=N", "receive flows over the first N queues only: spread eth0 queues=7"),
+    (
+        "flow DEVICE [src=IP] [dst=IP] [src-port=N] [dst-port=N] [ipv6] queue=N",
+        "TCP flows to one queue: flow eth0 dst-port=5201 queue=7",
+    ),
+    ("mtu DEVICE BYTES", "largest packet: mtu eth0 4148"),
+    (
+        "packet-limits DEVICE [gso=BYTES] [gro=BYTES] [gso-ipv4=BYTES] [gro-ipv4=BYTES]",
+        "largest packets of offloads (BIG TCP): packet-limits eth0 gro-ipv4=185000",
+    ),
+    ("qdisc DEVICE NAME", "the root queueing discipline: qdisc eth0 fq"),
+    ("irq NUMBER CPUS", "the CPUs of an interrupt: irq 45 2-3"),
+    ("rps DEVICE [QUEUE] CPUS", "the CPUs that received packets are handed to: rps eth0 0 1"),
+    ("xps DEVICE [QUEUE] CPUS", "the CPUs that send by a queue: xps eth0 3 3"),
+    ("governor CPUS|all NAME", "clock governor: governor all performance"),
+    (
+        "idle CPUS|all slower-than=TIME | idle CPUS|all without=NAME",
+        "idle states to disable: idle all slower-than=10us",
+    ),
+    ("hugepages SIZE [node=N] COUNT", "huge pages to reserve: hugepages 2M 512"),
+    ("threaded-napi DEVICE on|off", "polling in kernel threads: threaded-napi eth0 on"),
+    ("dsa PART ATTRIBUTE=VALUE", "an engine, a work queue or a device of DSA: dsa wq0.0 size=128"),
+    (
+        "tap DEVICE [vnet-hdr=on|off] [napi=on|off] [backpressure=on|off]",
+        "flags of a tap device: tap tap0 backpressure=on",
+    ),
 ];
 
-const _: () = assert!(
-    KINDS.len() == <Setting as strum::EnumCount>::COUNT,
-    "each kind of setting has its entry"
-);
-
-/// The value of a setting of several parts, each of which may be left alone.
-pub(super) trait Parts: Sized {
-    fn parse(words: &mut Words) -> Result<Self, Fault>;
-
-    /// Name and value of each part that is set, in the order in which they are written.
-    fn parts(&self) -> Vec<(&'static str, String)>;
+/// Reads the words that follow the name of a kind.
+pub(super) fn parse(kind: &str, words: &mut Words) -> Result<Setting, Fault> {
+    Ok(match kind {
+        "sysctl" => {
+            let pair = words.rest().split_once('=');
+            let (name, value) = pair.ok_or_else(|| wrong("it has no value"))?;
+            let value = value.trim().to_owned();
+            Setting::Sysctl { name: SysctlName::new(name.trim())?, value }
+        }
+        "feature" => {
+            let device = words.device()?;
+            let (name, on) = words.last_pair("it names no feature")?;
+            Setting::Feature { device, feature: Word::new(name)?, on: flag(on)? }
+        }
+        "rings" => Setting::Rings { device: words.device()?, rings: Parts::parse(words)? },
+        "channels" => Setting::Channels { device: words.device()?, channels: Parts::parse(words)? },
+        "coalescing" => {
+            Setting::Coalescing { device: words.device()?, coalescing: Parts::parse(words)? }
+        }
+        "spread" => Setting::Spread { device: words.device()?, queues: words.required("queues")? },
+        "flow" => Setting::Flow { device: words.device()?, rule: FlowRule::parse(words)? },
+        "mtu" => {
+            let (device, text) = (words.device()?, words.next("the bytes")?);
+            let bytes = unit::parse_bytes(text).map_err(wrong)?;
+            let bytes = u32::try_from(bytes).map_err(|_| not_a_number(text))?;
+            Setting::Mtu { device, bytes }
+        }
+        "packet-limits" => {
+            Setting::PacketLimits { device: words.device()?, limits: Parts::parse(words)? }
+        }
+        "qdisc" => Setting::Qdisc { device: words.device()?, discipline: words.word()? },
+        "irq" => {
+            let irq = number(words.next("the number of the interrupt")?)?;
+            Setting::IrqAffinity { irq, cpus: words.next("the CPUs")?.parse()? }
+        }
+        "rps" => {
+            let (device, (queue, cpus)) = (words.device()?, words.queue_and_cpus()?);
+            Setting::Rps { device, queue, cpus }
+        }
+        "xps" => {
+            let (device, (queue, cpus)) = (words.device()?, words.queue_and_cpus()?);
+            Setting::Xps { device, queue, cpus }
+        }
+        "governor" => Setting::Governor { cpus: words.cpus_or_all()?, governor: words.word()? },
+        "idle" => Setting::IdleStates { cpus: words.cpus_or_all()?, disable: words.idle_choice()? },
+        "hugepages" => {
+            let size = unit::parse_bytes(words.next("the size of a page")?).map_err(wrong)?;
+            let node = words.number("node")?;
+            Setting::HugePages { size, node, count: number(words.next("how many pages")?)? }
+        }
+        "threaded-napi" => {
+            let (device, on) = (words.device()?, flag(words.next("on or off")?)?);
+            Setting::ThreadedNapi { device, on }
+        }
+        "dsa" => {
+            let part = Word::new(words.next("the part")?)?;
+            let (attribute, value) = words.last_pair("it sets no attribute")?;
+            Setting::Dsa { part, attribute: Word::new(attribute)?, value: Word::new(value)? }
+        }
+        "tap" => Setting::TapFlags { device: words.device()?, flags: Parts::parse(words)? },
+        _ => return Err(wrong("only a testbed requests it")),
+    })
 }
 
-/// How each part is typed and printed: its name, and the reader of its value.
-macro_rules! parts {
-    (@text flag $value:ident) => { on_or_off($value).to_owned() };
-    (@text $read:ident $value:ident) => { $value.to_string() };
-    ($($type:ident { $($field:ident: $name:literal $read:ident,)* })*) => {$(
-        impl Parts for $type {
-            fn parse(words: &mut Words) -> Result<Self, Fault> {
-                Ok($type { $($field: words.$read($name)?,)* })
+/// The setting as it is typed.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setting::Sysctl { name, value } => write!(f, "sysctl {name}={value}"),
+            Setting::Feature { device, feature, on } => {
+                write!(f, "feature {device} {feature}={}", on_or_off(*on))
             }
+            Setting::Rings { device, .. } => write!(f, "rings {device}{}", self.pairs('=')),
+            Setting::Channels { device, .. } => write!(f, "channels {device}{}", self.pairs('=')),
+            Setting::Coalescing { device, .. } => {
+                write!(f, "coalescing {device}{}", self.pairs('='))
+            }
+            Setting::Spread { device, queues } => write!(f, "spread {device} queues={queues}"),
+            Setting::Flow { device, rule } => write!(f, "flow {device}{rule}"),
+            Setting::Mtu { device, bytes } => write!(f, "mtu {device} {bytes}"),
+            Setting::PacketLimits { device, .. } => {
+                write!(f, "packet-limits {device}{}", self.pairs('='))
+            }
+            Setting::Qdisc { device, discipline } => write!(f, "qdisc {device} {discipline}"),
+            Setting::IrqAffinity { irq, cpus } => write!(f, "irq {irq} {cpus}"),
+            Setting::Rps { device, queue: None, cpus } => write!(f, "rps {device} {cpus}"),
+            Setting::Rps { device, queue: Some(n), cpus } => write!(f, "rps {device} {n} {cpus}"),
+            Setting::Xps { device, queue: None, cpus } => write!(f, "xps {device} {cpus}"),
+            Setting::Xps { device, queue: Some(n), cpus } => write!(f, "xps {device} {n} {cpus}"),
+            Setting::Governor { cpus, governor } => {
+                write!(f, "governor {} {governor}", list_or_all(cpus))
+            }
+            Setting::IdleStates { cpus, disable: IdleChoice::SlowerThan(us) } => {
+                write!(f, "idle {} slower-than={us}us", list_or_all(cpus))
+            }
+            Setting::IdleStates { cpus, disable: IdleChoice::Named(name) } => {
+                write!(f, "idle {} without={name}", list_or_all(cpus))
+            }
+            Setting::HugePages { size, node, count } => {
+                let node = node.map(|node| format!(" node={node}")).unwrap_or_default();
+                write!(f, "hugepages {}{node} {count}", unit::bytes(*size))
+            }
+            Setting::ThreadedNapi { device, on } => {
+                write!(f, "threaded-napi {device} {}", on_or_off(*on))
+            }
+            Setting::Dsa { part, attribute, value } => write!(f, "dsa {part} {attribute}={value}"),
+            Setting::TapFlags { device, .. } => write!(f, "tap {device}{}", self.pairs('=')),
+            Setting::Loan { device } => write!(f, "loan {device}"),
+        }
+    }
+}
 
-            fn parts(&self) -> Vec<(&'static str, String)> {
-                let parts = [$(($name, self.$field.map(|value| parts!(@text $read value))),)*];
-                parts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
+impl Setting {
+    /// What a person would type to do it by hand. It is printed and never run. Where no tool
+    /// does it (flags of a tap device) the call is described after a `#`.
+    pub fn command(&self) -> String {
+        match self {
+            Setting::Sysctl { name, value } => format!("sysctl -w {name}='{value}'"),
+            Setting::Feature { device, feature, on } => {
+                format!("ethtool -K {device} {feature} {}", on_or_off(*on))
+            }
+            Setting::Rings { device, .. } => format!("ethtool -G {device}{}", self.pairs(' ')),
+            Setting::Channels { device, .. } => format!("ethtool -L {device}{}", self.pairs(' ')),
+            Setting::Coalescing { device, .. } => format!("ethtool -C {device}{}", self.pairs(' ')),
+            Setting::Spread { device, queues } => format!("ethtool -X {device} equal {queues}"),
+            Setting::Flow { device, rule } => rule.command(device),
+            Setting::Mtu { device, bytes } => format!("ip link set dev {device} mtu {bytes}"),
+            Setting::PacketLimits { device, limits } => {
+                let option = |(name, bytes): (&str, String)| {
+                    format!(" {}_max_size {bytes}", name.replace('-', "_"))
+                };
+                let options: String = limits.parts().into_iter().map(option).collect();
+                format!("ip link set dev {device}{options}")
+            }
+            Setting::Qdisc { device, discipline } => {
+                format!("tc qdisc replace dev {device} root {discipline}")
+            }
+            Setting::IrqAffinity { irq, cpus } => {
+                format!("echo {cpus} > /proc/irq/{irq}/smp_affinity_list")
+            }
+            Setting::Rps { device, queue, cpus } => steer(device, "rps", *queue, cpus),
+            Setting::Xps { device, queue, cpus } => steer(device, "xps", *queue, cpus),
+            Setting::Governor { cpus, governor } => {
+                format!("cpupower -c {} frequency-set -g {governor}", list_or_all(cpus))
+            }
+            Setting::IdleStates { cpus, disable } => {
+                let option = match disable {
+                    // cpupower disables from its argument on, we above it.
+                    IdleChoice::SlowerThan(us) => format!("-D {}", us.saturating_add(1)),
+                    IdleChoice::Named(name) => format!("-d STATE  # the one called {name}"),
+                };
+                format!("cpupower -c {} idle-set {option}", list_or_all(cpus))
+            }
+            Setting::HugePages { size, node, count } => {
+                let folder = match node {
+                    None => "/sys/kernel/mm/hugepages".to_owned(),
+                    Some(node) => format!("/sys/devices/system/node/node{node}/hugepages"),
+                };
+                format!("echo {count} > {folder}/hugepages-{}kB/nr_hugepages", size >> 10)
+            }
+            Setting::ThreadedNapi { device, on } => {
+                format!("echo {} > /sys/class/net/{device}/threaded", u8::from(*on))
+            }
+            Setting::Dsa { part, attribute, value } => set_dsa(part, attribute, value),
+            Setting::TapFlags { device, .. } => {
+                format!("# ioctl(TUNSETIFF) on {device} with{}", self.pairs('='))
+            }
+            Setting::Loan { device } => {
+                format!(
+                    "ip netns add lent-{device} && ip link set dev {device} netns lent-{device}"
+                )
             }
         }
-    )*};
-}
+    }
 
-parts! {
-    Rings {
-        rx: "rx" number,
-        tx: "tx" number,
-        rx_buf_len: "rx-buf-len" size,
-        tcp_data_split: "tcp-data-split" split,
-        hds_thresh: "hds-thresh" size,
+    /// What it is about, without its value: `mtu eth0`.
+    pub fn subject(&self) -> String {
+        match self {
+            Setting::Sysctl { name, .. } => name.to_string(),
+            Setting::Feature { device, feature, .. } => format!("feature {device} {feature}"),
+            Setting::Flow { .. } => self.to_string(),
+            Setting::IrqAffinity { irq, .. } => format!("CPUs of interrupt {irq}"),
+            Setting::Governor { .. } => "governor".into(),
+            Setting::IdleStates { .. } => "idle states".into(),
+            Setting::HugePages { size, node, .. } => {
+                let of_node = node.map(|node| format!(" of node {node}")).unwrap_or_default();
+                format!("huge pages of {}{of_node}", unit::bytes(*size))
+            }
+            Setting::Dsa { part, attribute, .. } => format!("{attribute} of {part}"),
+            _ => self.to_string().split(' ').take(2).collect::<Vec<_>>().join(" "),
+        }
     }
-    Channels { rx: "rx" number, tx: "tx" number, combined: "combined" number, }
-    Coalescing {
-        rx_usecs: "rx-usecs" number,
-        rx_frames: "rx-frames" number,
-        tx_usecs: "tx-usecs" number,
-        tx_frames: "tx-frames" number,
-        adaptive_rx: "adaptive-rx" flag,
-        adaptive_tx: "adaptive-tx" flag,
+
+    /// What is wrong with it; `None` if nothing is. Names were checked before.
+    pub(super) fn flaw(&self) -> Option<String> {
+        const LEAST_MTU: u32 = 1280;
+        match self {
+            Setting::Sysctl { value, .. } => names::value_flaw(value),
+            Setting::Rings { .. }
+            | Setting::Channels { .. }
+            | Setting::Coalescing { .. }
+            | Setting::PacketLimits { .. }
+            | Setting::TapFlags { .. } => self.parts().is_empty().then(|| "it sets nothing".into()),
+            Setting::Spread { queues: 0, .. } => Some("flows must go to at least one queue".into()),
+            Setting::Flow { rule, .. } => rule.flaw(),
+            Setting::Mtu { bytes: ..LEAST_MTU, .. } => Some(format!(
+                "below {LEAST_MTU} bytes the kernel removes IPv6 and its addresses from the device"
+            )),
+            Setting::IrqAffinity { cpus, .. } if cpus.is_empty() => {
+                Some("an interrupt needs a CPU".into())
+            }
+            Setting::Governor { cpus: Some(cpus), .. }
+            | Setting::IdleStates { cpus: Some(cpus), .. }
+                if cpus.is_empty() =>
+            {
+                Some("it names no CPU".into())
+            }
+            Setting::HugePages { size, .. } if !size.is_power_of_two() || *size < 4096 => {
+                Some(format!("there are no pages of {size} bytes"))
+            }
+            Setting::Dsa { part, attribute, value } => {
+                dsa_flaw(part.as_str(), attribute.as_str(), value.as_str())
+            }
+            _ => None,
+        }
     }
-    PacketLimits {
-        gso: "gso" size,
-        gro: "gro" size,
-        gso_ipv4: "gso-ipv4" size,
-        gro_ipv4: "gro-ipv4" size,
+
+    /// The network device it is for; `None` for those of CPUs, memory and sysctls.
+    pub fn device(&self) -> Option<&DeviceName> {
+        match self {
+            Setting::Sysctl { .. }
+            | Setting::IrqAffinity { .. }
+            | Setting::Governor { .. }
+            | Setting::IdleStates { .. }
+            | Setting::HugePages { .. }
+            | Setting::Dsa { .. } => None,
+            Setting::Feature { device, .. }
+            | Setting::Rings { device, .. }
+            | Setting::Channels { device, .. }
+            | Setting::Coalescing { device, .. }
+            | Setting::Spread { device, .. }
+            | Setting::Flow { device, .. }
+            | Setting::Mtu { device, .. }
+            | Setting::PacketLimits { device, .. }
+            | Setting::Qdisc { device, .. }
+            | Setting::Rps { device, .. }
+            | Setting::Xps { device, .. }
+            | Setting::ThreadedNapi { device, .. }
+            | Setting::TapFlags { device, .. }
+            | Setting::Loan { device } => Some(device),
+        }
     }
-    TapFlags { vnet_hdr: "vnet-hdr" flag, napi: "napi" flag, backpressure: "backpressure" flag, }
+
+    /// Name and value of each part that is set, in the order in which they are written, if
+    /// it is a setting of several parts.
+    pub fn parts(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Setting::Rings { rings, .. } => rings.parts(),
+            Setting::Channels { channels, .. } => channels.parts(),
+            Setting::Coalescing { coalescing, .. } => coalescing.parts(),
+            Setting::PacketLimits { limits, .. } => limits.parts(),
+            Setting::TapFlags { flags, .. } => flags.parts(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Those parts as words, each after a blank.
+    fn pairs(&self, between: char) -> String {
+        let parts = self.parts().into_iter();
+        parts.map(|(name, text)| format!(" {name}{between}{text}")).collect()
+    }
 }
 
 impl FlowRule {
@@ -484,59 +335,65 @@ impl FlowRule {
             destination,
             source_port: words.port("src-port")?,
             destination_port: words.port("dst-port")?,
-            queue: words.number("queue")?.ok_or_else(|| wrong("it has no queue=N"))?,
+            queue: words.required("queue")?,
         })
     }
 
-    fn describe<'s>(&self, device: &'s DeviceName) -> Description<'s> {
+    /// What selects the flows: its name as typed, the option of ethtool(8), the value.
+    fn selectors(&self) -> Vec<(&'static str, &'static str, String)> {
+        let all = [
+            ("src", "src-ip", self.source.map(|ip| ip.to_string())),
+            ("dst", "dst-ip", self.destination.map(|ip| ip.to_string())),
+            ("src-port", "src-port", self.source_port.map(|port| port.to_string())),
+            ("dst-port", "dst-port", self.destination_port.map(|port| port.to_string())),
+        ];
+        all.into_iter().filter_map(|(name, option, value)| Some((name, option, value?))).collect()
+    }
+
+    fn command(&self, device: &DeviceName) -> String {
         let kind = if self.ipv6 { "tcp6" } else { "tcp4" };
-        let mut command = format!("ethtool -N {device} flow-type {kind}");
-        let mut line = format!("flow {device}");
-        let mut both = |name: &str, option: &str, value: Option<&dyn Display>| {
-            append(&mut line, name, '=', value);
-            append(&mut command, option, ' ', value);
-        };
-        both("src", "src-ip", self.source.as_ref().map(|ip| ip as _));
-        both("dst", "dst-ip", self.destination.as_ref().map(|ip| ip as _));
-        both("src-port", "src-port", self.source_port.as_ref().map(|port| port as _));
-        both("dst-port", "dst-port", self.destination_port.as_ref().map(|port| port as _));
-        // An address shows its family.
-        if self.ipv6 && self.source.or(self.destination).is_none() {
-            line.push_str(" ipv6");
-        }
-        append(&mut line, "queue", '=', Some(self.queue));
-        append(&mut command, "action", ' ', Some(self.queue));
-        let description = Description::of_device(device, line, command);
-        let subject = description.line.clone();
-        description.with_subject(subject).with_flaw(self.flaw())
+        let option = |(_, option, value): (_, &str, String)| format!(" {option} {value}");
+        let options: String = self.selectors().into_iter().map(option).collect();
+        format!("ethtool -N {device} flow-type {kind}{options} action {}", self.queue)
     }
 
     fn flaw(&self) -> Option<String> {
-        let addresses = || self.source.iter().chain(&self.destination);
-        if addresses().any(|address| address.is_ipv6() != self.ipv6) {
+        let mut addresses = self.source.iter().chain(&self.destination);
+        if addresses.any(|address| address.is_ipv6() != self.ipv6) {
             return Some("its addresses are not of one family".into());
         }
-        let any = addresses().next().is_some()
-            || self.source_port.is_some()
-            || self.destination_port.is_some();
-        (!any).then(|| "it would steer every flow; give a port or an address".into())
+        let is_any = self.selectors().is_empty();
+        is_any.then(|| "it would steer every flow; give a port or an address".into())
     }
 }
 
-fn describe_steering<'s>(
-    kind: &str,
-    direction: &str,
-    device: &'s DeviceName,
-    queue: Option<u32>,
-    cpus: &Cpus,
-) -> Description<'s> {
-    let (number, queue, into) = match queue {
-        Some(queue) => (format!(" {queue}"), queue.to_string(), ">"),
-        None => (String::new(), "*".into(), "| tee"),
+/// As it is typed, each word after a blank.
+impl fmt::Display for FlowRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.selectors().iter().try_for_each(|(name, _, value)| write!(f, " {name}={value}"))?;
+        // An address shows its family.
+        let is_named = self.ipv6 && self.source.or(self.destination).is_none();
+        write!(f, "{} queue={}", if is_named { " ipv6" } else { "" }, self.queue)
+    }
+}
+
+fn steer(device: &DeviceName, kind: &str, queue: Option<u32>, cpus: &Cpus) -> String {
+    let direction = if kind == "rps" { "rx" } else { "tx" };
+    let (queue, into) = match queue {
+        Some(queue) => (queue.to_string(), ">"),
+        None => ("*".into(), "| tee"),
     };
     let file = format!("/sys/class/net/{device}/queues/{direction}-{queue}/{kind}_cpus");
-    let line = format!("{kind} {device}{number} {cpus}");
-    Description::of_device(device, line, format!("echo {} {into} {file}", cpus.mask()))
+    format!("echo {} {into} {file}", cpus.mask())
+}
+
+fn set_dsa(part: &Word, attribute: &Word, value: &Word) -> String {
+    if attribute.as_str() != "state" {
+        return format!("echo {value} > /sys/bus/dsa/devices/{part}/{attribute}");
+    }
+    let driver = if part.as_str().starts_with("wq") { "user" } else { "idxd" };
+    let file = if value.as_str() == "enabled" { "bind" } else { "unbind" };
+    format!("echo {part} > /sys/bus/dsa/drivers/{driver}/{file}")
 }
 
 /// What can be set of each kind of part of a DSA device. `state` is `enabled` while the part
@@ -571,21 +428,6 @@ fn dsa_flaw(part: &str, attribute: &str, value: &str) -> Option<String> {
     unknown_state.then(|| "a state is enabled or disabled".into())
 }
 
-fn no_cpu(cpus: &Option<Cpus>) -> Option<String> {
-    cpus.as_ref().filter(|cpus| cpus.is_empty()).map(|_| "it names no CPU".into())
-}
-
 fn list_or_all(cpus: &Option<Cpus>) -> String {
     cpus.as_ref().map_or("all".into(), Cpus::to_string)
-}
-
-fn on_or_off(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
-}
-
-fn append(text: &mut String, name: &str, between: char, value: Option<impl Display>) {
-    if let Some(value) = value {
-        // Writing to a String cannot fail.
-        let _ = write!(text, " {name}{between}{value}");
-    }
 }

@@ -54,11 +54,6 @@ impl DeviceName {
             Err(wrong(format!("'{}' is not a name of a network device", tame(name))))
         }
     }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 impl SysctlName {
@@ -110,11 +105,6 @@ impl SysctlName {
         Ok(SysctlName(name.to_owned()))
     }
 
-    /// The dotted name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Its parts, as folders and file below `/proc/sys`.
     pub fn path(&self) -> impl Iterator<Item = String> {
         self.0.split('.').map(|part| part.replace('/', "."))
@@ -136,11 +126,6 @@ impl Word {
         } else {
             Err(wrong(format!("'{}' is not a name of the kernel's", tame(word))))
         }
-    }
-
-    /// The word.
-    pub fn as_str(&self) -> &str {
-        &self.0
     }
 }
 
@@ -179,7 +164,7 @@ impl Cpus {
         text
     }
 
-    /// Reads such a mask. None: the text is not a mask.
+    /// Reads such a mask; `None` if the text is not a mask.
     pub fn from_mask(text: &str) -> Option<Self> {
         let mut cpus = BTreeSet::new();
         let words: Vec<&str> = text.trim().split(',').collect();
@@ -243,6 +228,13 @@ impl fmt::Display for Cpus {
 /// A name type is text on disk and text to people.
 macro_rules! as_text {
     ($($name:ident),*) => {$(
+        impl $name {
+            /// The name.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl TryFrom<String> for $name {
             type Error = Fault;
 
@@ -281,7 +273,7 @@ impl From<Cpus> for String {
     }
 }
 
-/// What is wrong with the value of a sysctl; none if nothing is.
+/// What is wrong with the value of a sysctl; `None` if nothing is.
 pub(super) fn value_flaw(value: &str) -> Option<String> {
     let sound = |c: char| c.is_ascii_graphic() || matches!(c, ' ' | '\t');
     if value.trim().is_empty() {

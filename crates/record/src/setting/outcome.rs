@@ -18,7 +18,7 @@ pub struct WantedSetting {
     /// True: where it cannot be made it is a row with its reason, and no error.
     #[serde(default)]
     pub optional: bool,
-    /// Why it is not even tried: a profile's device was not named, say.
+    /// Why it is not even tried: because a profile's device was not named, for example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
     /// The role on whose host it is made; none means every host.
@@ -149,7 +149,7 @@ impl std::fmt::Display for RestorationRow {
         let what = match outcome {
             Restoration::Restored => format!("restored: {before} (was set to {set})"),
             Restoration::AlreadyBack => format!("already restored: {before}"),
-            // The note says it all.
+            // The note has everything.
             Restoration::LeftAlone => String::new(),
             Restoration::Gone => "gone".into(),
             Restoration::Elsewhere => "still set".into(),
@@ -171,30 +171,30 @@ impl SettingValue {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Those parts whose text is another there, or of which nothing is known there.
-    fn parts_unlike(&self, other: &SettingValue) -> SettingValue {
-        let unlike = self.0.iter().filter(|(name, text)| other.0.get(*name) != Some(*text));
-        SettingValue(unlike.map(|(name, text)| (name.clone(), text.clone())).collect())
-    }
-
-    /// Those parts whose text is another there, if they are there at all.
-    fn parts_of(&self, other: &SettingValue) -> SettingValue {
-        let changed = |(name, text): &(&String, &String)| {
-            other.0.get(*name).is_some_and(|there| there != *text)
-        };
-        let parts = self.0.iter().filter(changed);
+    /// Those parts that differ from those of another value.
+    fn parts_that(
+        &self,
+        other: &SettingValue,
+        differ: fn(Option<&String>, &String) -> bool,
+    ) -> SettingValue {
+        let parts = self.0.iter().filter(|(name, text)| differ(other.0.get(*name), text));
         SettingValue(parts.map(|(name, text)| (name.clone(), text.clone())).collect())
     }
 
     /// Those parts of this and a later value that differ, and where of several
     /// parts only one does, its name after a blank.
-    pub fn compared_with(&self, later: &SettingValue) -> (String, SettingValue, SettingValue) {
-        let (before, after) = (self.parts_of(later), later.parts_unlike(self));
+    pub(super) fn compared_with(
+        &self,
+        later: &SettingValue,
+    ) -> (String, SettingValue, SettingValue) {
+        // A part that was not there before is shown, one that is gone is not.
+        let before = self.parts_that(later, |there, text| there.is_some_and(|there| there != text));
+        let after = later.parts_that(self, |there, text| there != Some(text));
         let part = match after.0.keys().next() {
             Some(name) if self.0.len() > 1 && after.0.len() == 1 => format!(" {name}"),
             _ => String::new(),
         };
-        // Where nothing differs, what there is says more than nothing.
+        // Where nothing differs, both are shown as they are.
         if before.is_empty() { (part, self.clone(), later.clone()) } else { (part, before, after) }
     }
 
@@ -209,7 +209,7 @@ impl SettingValue {
 const LONGEST: usize = 72;
 
 /// For people: the text alone where there is one, else every name with its text;
-/// names with one text (CPUs, say) are put together.
+/// names with one text (such as CPUs) are put together.
 impl std::fmt::Display for SettingValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The options of a queueing discipline are in the kernel's own encoding.
@@ -234,16 +234,13 @@ impl std::fmt::Display for SettingValue {
             [] => f.write_str("nothing"),
             [(text, _)] => f.write_str(if text.is_empty() { "empty" } else { text }),
             several => {
-                for (at, (text, names)) in several.iter().enumerate() {
-                    let comma = if at > 0 { ", " } else { "" };
-                    match names.as_slice() {
-                        [first, rest @ ..] if rest.len() > 1 => {
-                            write!(f, "{comma}{first} and {} others {text}", rest.len())?;
-                        }
-                        names => write!(f, "{comma}{} {text}", names.join(" and "))?,
+                let part = |(text, names): &(String, Vec<&str>)| match names.as_slice() {
+                    [first, rest @ ..] if rest.len() > 1 => {
+                        format!("{first} and {} others {text}", rest.len())
                     }
-                }
-                Ok(())
+                    names => format!("{} {text}", names.join(" and ")),
+                };
+                f.write_str(&several.iter().map(part).collect::<Vec<_>>().join(", "))
             }
         }
     }

@@ -1,33 +1,28 @@
 //! Settings as users write them, one line each: their parser.
 
-use super::kinds::{Parts, describe, typed_kinds};
+use super::kinds::{SETTING_FORMS, parse};
 use super::names::tame;
-use super::{Cpus, DeviceName, Setting, Split, Word};
+use super::{Cpus, DeviceName, IdleChoice, Setting, Split, Word};
 use crate::{Fault, unit};
-use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&describe(self).line)
-    }
-}
 
 impl FromStr for Setting {
     type Err = Fault;
 
     fn from_str(text: &str) -> Result<Self, Fault> {
         let (name, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
-        let Some(kind) = typed_kinds().find(|kind| kind.name() == name) else {
-            let names: Vec<&str> = typed_kinds().map(|kind| kind.name()).collect();
+        let kinds =
+            || SETTING_FORMS.iter().filter_map(|(form, _)| Some((form.split(' ').next()?, form)));
+        let Some((_, form)) = kinds().find(|(kind, _)| *kind == name) else {
+            let names: Vec<&str> = kinds().map(|(kind, _)| kind).collect();
             return Err(wrong(format!("there is no setting '{}'", tame(name)))
                 .remedy(format!("choose from {}", names.join(", "))));
         };
         let mut words = Words::new(rest.trim());
-        let parsed = (kind.parse)(&mut words).and_then(|setting| words.done().map(|()| setting));
+        let parsed = parse(name, &mut words).and_then(|setting| words.done().map(|()| setting));
         let setting = parsed.map_err(|fault| {
-            let remedy = fault.remedy.clone().unwrap_or_else(|| format!("write {}", kind.form));
+            let remedy = fault.remedy.clone().unwrap_or_else(|| format!("write {form}"));
             fault.context(format!("setting '{}'", tame(text.trim()))).remedy(remedy)
         })?;
         setting.checked()
@@ -69,10 +64,6 @@ impl<'t> Words<'t> {
         DeviceName::new(self.next("the device")?)
     }
 
-    pub(super) fn parts<P: Parts>(&mut self) -> Result<P, Fault> {
-        P::parse(self)
-    }
-
     pub(super) fn cpus_or_all(&mut self) -> Result<Option<Cpus>, Fault> {
         match self.next("the CPUs")? {
             "all" => Ok(None),
@@ -93,11 +84,12 @@ impl<'t> Words<'t> {
         self.plain.pop_if(|next| *next == word).is_some()
     }
 
-    pub(super) fn last_pair(&mut self) -> Option<(&'t str, &'t str)> {
-        self.pairs.pop()
+    /// The last pair; `what` is the error if there is none.
+    pub(super) fn last_pair(&mut self, what: &str) -> Result<(&'t str, &'t str), Fault> {
+        self.pairs.pop().ok_or_else(|| wrong(what))
     }
 
-    pub(super) fn take(&mut self, name: &str) -> Option<&'t str> {
+    fn take(&mut self, name: &str) -> Option<&'t str> {
         let at = self.pairs.iter().position(|(known, _)| *known == name)?;
         Some(self.pairs.remove(at).1)
     }
@@ -114,6 +106,10 @@ impl<'t> Words<'t> {
         self.value(name, number)
     }
 
+    pub(super) fn required(&mut self, name: &str) -> Result<u32, Fault> {
+        self.number(name)?.ok_or_else(|| wrong(format!("it has no {name}=N")))
+    }
+
     pub(super) fn size(&mut self, name: &str) -> Result<Option<u32>, Fault> {
         self.value(name, |text| {
             let bytes = unit::parse_bytes(text).map_err(wrong)?;
@@ -121,11 +117,16 @@ impl<'t> Words<'t> {
         })
     }
 
-    pub(super) fn microseconds(&mut self, name: &str) -> Result<Option<u32>, Fault> {
-        self.value(name, |text| {
+    pub(super) fn idle_choice(&mut self) -> Result<IdleChoice, Fault> {
+        let latency = self.value("slower-than", |text| {
             let time = unit::parse_duration(text).map_err(wrong)?;
             u32::try_from(time.as_micros()).map_err(|_| wrong(format!("'{text}' is too long")))
-        })
+        })?;
+        match (latency, self.take("without")) {
+            (Some(us), None) => Ok(IdleChoice::SlowerThan(us)),
+            (None, Some(name)) => Ok(IdleChoice::Named(Word::new(name)?)),
+            _ => Err(wrong("it does not name any states")),
+        }
     }
 
     pub(super) fn flag(&mut self, name: &str) -> Result<Option<bool>, Fault> {
@@ -171,7 +172,7 @@ pub(super) fn flag(text: &str) -> Result<bool, Fault> {
     }
 }
 
-pub(super) fn number(text: &str) -> Result<u32, Fault> {
+pub(super) fn number<N: FromStr>(text: &str) -> Result<N, Fault> {
     text.parse().map_err(|_| not_a_number(text))
 }
 

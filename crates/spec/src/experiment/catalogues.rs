@@ -19,7 +19,7 @@ pub struct Catalogues {
     pub usual_meters: Vec<&'static str>,
     /// CPUs to choose from: those of this machine, or of the hosts of the testbed.
     pub cpus: Cpus,
-    /// The testbed that was requested, whatever the experiment says.
+    /// The testbed that was requested, whatever the experiment names.
     pub testbed: Option<TestbedChoice>,
     /// The workload of cells that name none; empty takes the first there is.
     pub workload: String,

@@ -1,6 +1,6 @@
 //! The content of an experiment file, as TOML gives it. Every value that is
 //! validated later keeps its position, so that each error can point at a line and
-//! a column and say what would be right there.
+//! a column and name what would be right there.
 
 use super::catalogues::Catalogues;
 use super::schema;
@@ -79,7 +79,7 @@ pub(super) struct Document {
     pub exclude: Option<Placed<Item>>,
 }
 
-/// The schema of an experiment file, as far as a schema can say it: names of
+/// The schema of an experiment file, as far as a schema can express it: names of
 /// keys and factors, types, words. Ranges of sizes, and whether the whole makes sense, are
 /// checked by [`parse_experiment`](crate::parse_experiment) alone.
 pub fn experiment_schema(catalogues: &Catalogues) -> Value {
@@ -375,6 +375,11 @@ impl<'a> Entry<'a> {
             let fault = self.wrong(format!("'{}' takes one value here", short(self.key)));
             fault.remedy("write a string, an integer, or true or false")
         })
+    }
+
+    /// Reads one word by a function whose faults get its place.
+    pub(super) fn read<T>(&self, parse: impl Fn(&str) -> Result<T, Fault>) -> Result<T, Fault> {
+        parse(self.one_word()?).map_err(|fault| self.fault(fault))
     }
 
     /// A level as typed: reports and errors about other levels repeat it, so it is one short line.

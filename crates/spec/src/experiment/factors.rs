@@ -144,10 +144,8 @@ pub(super) fn choice(
             let fault = entry.wrong_key(format!("'{}' is not among [factors]", entry.key));
             return Err(fault.remedy(format!("they are {}", names.join(", "))));
         };
-        let mut levels = Vec::new();
-        for value in entry.list() {
-            levels.push(level_index(&factors[index], &value, catalogues)?);
-        }
+        let index_of = |value| level_index(&factors[index], &value, catalogues);
+        let levels = entry.list().into_iter().map(index_of).collect::<Result<Vec<_>, _>>()?;
         if levels.is_empty() {
             return Err(entry.wrong(format!("no level of '{}' is given", entry.key)));
         }
@@ -202,10 +200,8 @@ fn cores_table(value: &Entry) -> Result<String, Fault> {
     let example = "{ sender = 0, receiver = 1, softirq = 1 }";
     let section = value.section("a placement", example)?;
     section.only(&PARTS.map(|(part, _)| part))?;
-    let mut parts = Vec::new();
-    for entry in &section.entries {
-        parts.push(format!("{}={}", entry.key, entry.level()?));
-    }
+    let part = |entry: &Entry| Ok(format!("{}={}", entry.key, entry.level()?));
+    let parts = section.entries.iter().map(part).collect::<Result<Vec<_>, Fault>>()?;
     if parts.is_empty() {
         let fault = value.wrong("this placement names no part of the work");
         return Err(fault.remedy(format!("write {example}, or \"unpinned\"")));

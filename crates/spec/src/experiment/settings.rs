@@ -16,17 +16,13 @@ pub(super) fn settings(entry: &Entry) -> Result<Vec<WantedSetting>, Fault> {
     section.only(&["profile", "set"])?;
     let mut wanted = section.get("profile").map(|e| profiles(&e)).transpose()?.unwrap_or_default();
     for line in section.get("set").map(|entry| entry.list()).unwrap_or_default() {
-        let text = line.one_word()?;
-        wanted.extend(wanted_settings(None, Some(text)).map_err(|fault| line.fault(fault))?);
+        wanted.extend(line.read(|text| wanted_settings(None, Some(text)))?);
     }
     Ok(wanted)
 }
 
 fn profiles(entry: &Entry) -> Result<Vec<WantedSetting>, Fault> {
-    let mut wanted = Vec::new();
-    for profile in entry.list() {
-        let text = profile.one_word()?;
-        wanted.extend(wanted_settings(Some(text), None).map_err(|fault| profile.fault(fault))?);
-    }
-    Ok(wanted)
+    let profiles = entry.list().into_iter();
+    let all = profiles.map(|profile| profile.read(|text| wanted_settings(Some(text), None)));
+    Ok(all.collect::<Result<Vec<_>, _>>()?.concat())
 }

@@ -120,7 +120,7 @@ mod tests {
     fn a_wide_percentile_continues() {
         let mut exchanges = study(0.01, &QUIET);
         for trial in &mut exchanges.trials {
-            let mut latency = Latency::new();
+            let mut latency = Latency::default();
             (0..1000).for_each(|_| latency.record(Duration::from_micros(50)));
             (trial.work, trial.latency) = (Work::Exchanges, Some(latency));
         }

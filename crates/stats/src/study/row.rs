@@ -127,7 +127,7 @@ fn calls_per_unit(work: Work, record: &RoleRecord) -> Option<f64> {
 /// The latency of all trials together, and of each by itself.
 fn latency(measured: &[&Trial], rules: &Rules) -> Option<LatencyRow> {
     let each = || measured.iter().filter_map(|t| t.latency.as_ref());
-    let mut all = Latency::new();
+    let mut all = Latency::default();
     each().for_each(|latency| all.add(latency));
     let row = |percentile: Percentile| {
         let values = each().filter_map(|latency| latency.percentile(percentile));

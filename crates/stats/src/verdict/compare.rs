@@ -420,7 +420,7 @@ mod tests {
     fn exchanges(name: &str, typical: &[f64]) -> Vec<Trial> {
         let each = typical.iter().zip(0..);
         each.map(|(us, block)| {
-            let mut latency = Latency::new();
+            let mut latency = Latency::default();
             for i in 0..20_000 {
                 let times = if i % 50 == 0 { 10.0 } else { 1.0 };
                 latency.record(Duration::from_secs_f64(us * times * 1e-6));
