@@ -41,6 +41,8 @@ pub(super) struct Progress {
     interleaved: bool,
     /// Time that is left, before what goes on; empty if it is not known yet.
     left: String,
+    /// Whether it was printed that other programs are waited for.
+    waits: bool,
 }
 
 impl Progress {
@@ -50,8 +52,17 @@ impl Progress {
         let bar = if is_shown { ProgressBar::new(0) } else { ProgressBar::hidden() };
         bar.set_style(style(BAR));
         let lines = !quiet && (arguments.verbose || !is_shown);
-        let (interleaved, left) = (false, String::new());
-        Progress { bar, quiet, lines, trials: 0, profiles: 0, blocks: 0, interleaved, left }
+        Progress {
+            bar,
+            quiet,
+            lines,
+            trials: 0,
+            profiles: 0,
+            blocks: 0,
+            interleaved: false,
+            left: String::new(),
+            waits: false,
+        }
     }
 
     /// One line that a quiet run leaves out.
@@ -194,9 +205,10 @@ impl Observer for Progress {
     }
 
     fn waits(&mut self, programs: &str, left: Duration) {
-        match &self.bar {
-            Some(_) => self.show(&format!("waiting, at most {}: {programs}", clock(left))),
-            None => self.line(&format!("waiting, at most {}: {programs}", clock(left))),
+        let text = format!("waiting, at most {}: {programs}", clock(left));
+        self.show(&text);
+        if !std::mem::replace(&mut self.waits, true) {
+            self.line(&text);
         }
     }
 }
