@@ -11,12 +11,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Linux 5.18).
 const IFAPROT_KERNEL_LL: u8 = 3;
 
-/// A route that the kernel made with an address (`include/uapi/linux/rtnetlink.h`).
-const RTPROT_KERNEL: u8 = 2;
-
-/// An entry that is never requested (`include/uapi/linux/neighbour.h`).
-const NUD_PERMANENT: u16 = 0x80;
-
 /// Bytes of `struct rtnexthop`; the device's number is the last four.
 const HOP: usize = 8;
 
@@ -86,7 +80,7 @@ impl Netlink {
             let direct = attributes.get_oif().is_ok_and(|device| device == index);
             let one_of_several =
                 || attributes.get_multipath().is_ok_and(|all| hops(all).any(|hop| hop == index));
-            if header.rtm_protocol != RTPROT_KERNEL && (direct || one_of_several()) {
+            if header.rtm_protocol != libc::RTPROT_KERNEL && (direct || one_of_several()) {
                 let any = match i32::from(header.rtm_family) {
                     libc::AF_INET6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
                     _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -108,7 +102,7 @@ impl Netlink {
         let header = rt_neigh::Ndmsg {
             ndm_family: family as u8,
             ndm_ifindex: index as i32,
-            ndm_state: NUD_PERMANENT,
+            ndm_state: libc::NUD_PERMANENT,
             ..Default::default()
         };
         let request = rt_neigh::Request::new().set_create().set_replace();

@@ -2,10 +2,10 @@
 //! ethtool among them (linux/ethtool.h), for what its netlink family does not have.
 //! Structures are laid out byte by byte, as they are on every 64-bit Linux.
 
-use super::check;
+use super::ioctl;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// A request about a device of this name; all else is zero.
 pub(super) fn about(device: &str) -> io::Result<libc::ifreq> {
@@ -49,11 +49,9 @@ impl Ethtool {
     /// kernel answers to it.
     pub(crate) unsafe fn ask(&mut self, data: &mut [u8]) -> io::Result<()> {
         self.request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
-        let request = &raw mut self.request;
         // SAFETY: the kernel reads and writes the request, which is live, and the
         // structure of the command, for which there is room by the caller's promise.
-        let done = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, request) };
-        check(done.into()).map(drop)
+        unsafe { ioctl(&self.socket, libc::SIOCETHTOOL as u32, &raw mut self.request) }.map(drop)
     }
 }
 

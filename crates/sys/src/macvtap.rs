@@ -2,13 +2,13 @@
 //! taps are (drivers/net/macvtap.c, drivers/net/tap.c).
 
 use super::netlink::{Netlink, acknowledged, device_name};
-use super::{check, tap};
+use super::tap;
 use netlink_bindings::rt_link;
 use netlink_bindings::traits::Pusher;
 use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, unlink};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 impl Netlink {
     /// Makes a macvtap that gets everything that a device receives (mode `passthru`,
@@ -50,12 +50,8 @@ pub fn open(number: &str, flags: u32) -> io::Result<OwnedFd> {
     unlink(&file)?;
     let queue = opened?;
     // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let flags = flags | tap::TAP | libc::IFF_NO_PI as u32;
-    request.ifr_ifru.ifru_flags = flags as libc::c_short;
-    // SAFETY: the kernel reads one `ifreq`, which is live.
-    let set = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
-    check(set.into())?;
+    let unnamed: libc::ifreq = unsafe { std::mem::zeroed() };
+    tap::open_queue(&queue, unnamed, flags | tap::TAP | libc::IFF_NO_PI as u32)?;
     Ok(queue)
 }
 

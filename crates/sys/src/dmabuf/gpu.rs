@@ -2,7 +2,7 @@
 //! loads when it is requested. The CPU cannot look at it; bytes are copied out
 //! and in by the driver.
 
-use super::{Memory, Provider, whole, within};
+use super::{Memory, Provider, whole};
 use crate::cuda::{self, Allocation};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +27,7 @@ impl Provider for Gpu {
         let size = whole(len, GRANULE)?;
         let allocation = cuda::driver()?.allocate(size)?;
         let dmabuf = allocation.export()?;
-        Ok(Box::new(GpuMemory { dmabuf, allocation, size }))
+        Ok(Box::new(GpuMemory { dmabuf, allocation }))
     }
 }
 
@@ -35,7 +35,6 @@ impl Provider for Gpu {
 struct GpuMemory {
     dmabuf: OwnedFd,
     allocation: Allocation,
-    size: usize,
 }
 
 impl Memory for GpuMemory {
@@ -44,32 +43,14 @@ impl Memory for GpuMemory {
     }
 
     fn size(&self) -> usize {
-        self.size
-    }
-
-    fn is_visible(&self) -> bool {
-        false
-    }
-
-    unsafe fn view(&self, _: usize, _: usize) -> Option<&[u8]> {
-        None
+        self.allocation.size
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
-        within(self.size, offset, into.len())?;
         self.allocation.read(offset, into)
     }
 
     fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
-        within(self.size, offset, from.len())?;
         self.allocation.write(offset, from)
-    }
-
-    fn begin_read(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn end_read(&self) -> io::Result<()> {
-        Ok(())
     }
 }

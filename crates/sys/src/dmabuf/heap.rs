@@ -2,10 +2,11 @@
 //! `CONFIG_DMABUF_HEAPS_SYSTEM`): pages of up to 1 MiB in one piece where there
 //! are any, so fewer entries for the IOMMU than a memory file has.
 
-use super::{Mapped, Memory, Provider, check, whole};
+use super::{Mapped, Memory, Provider, whole};
+use crate::ioctl;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 #[derive(Clone, Copy, Debug)]
 pub struct SystemHeap;
@@ -45,10 +46,7 @@ impl Provider for SystemHeap {
         };
         // SAFETY: the request reads and writes one `struct
         // dma_heap_allocation_data`, which is live and exclusively ours.
-        let result = unsafe {
-            libc::ioctl(heap.as_raw_fd(), DMA_HEAP_IOCTL_ALLOC as _, &raw mut allocation)
-        };
-        check(result as libc::c_long)?;
+        unsafe { ioctl(&heap, DMA_HEAP_IOCTL_ALLOC, &raw mut allocation) }?;
         // SAFETY: the kernel has just made this descriptor; it has no other owner.
         let dmabuf = unsafe { OwnedFd::from_raw_fd(allocation.fd as i32) };
         Ok(Box::new(Mapped::new(dmabuf, size)?))

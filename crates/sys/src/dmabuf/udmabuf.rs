@@ -3,11 +3,12 @@
 //! large as `/sys/module/udmabuf/parameters/size_limit_mb` says, by default 64
 //! MiB.
 
-use super::{Mapped, Memory, Provider, check, whole};
+use super::{Mapped, Memory, Provider, whole};
+use crate::ioctl;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The provider, of ordinary or of huge pages.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +39,12 @@ impl Provider for Udmabuf {
         let granule = if self.huge { HUGE } else { rustix::param::page_size() };
         let size = whole(len, granule)?;
         let file = sealed(size as u64, self.huge)?;
-        let dmabuf = create(&device, file.as_fd(), size as u64)?;
+        let memfd = file.as_raw_fd() as u32;
+        let mut create = Create { memfd, flags: CLOSE_ON_EXEC, offset: 0, size: size as u64 };
+        // SAFETY: the request reads one `struct udmabuf_create`, which is live.
+        let fd = unsafe { ioctl(&device, UDMABUF_CREATE, &raw mut create) }?;
+        // SAFETY: the kernel has just returned this descriptor; it has no other owner.
+        let dmabuf = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         Ok(Box::new(Mapped::new(dmabuf, size)?))
     }
 }
@@ -57,7 +63,7 @@ pub(crate) fn sealed(size: u64, huge: bool) -> io::Result<OwnedFd> {
 
 /// `struct udmabuf_create`.
 #[repr(C)]
-struct UdmabufCreate {
+struct Create {
     memfd: u32,
     flags: u32,
     offset: u64,
@@ -68,13 +74,3 @@ struct UdmabufCreate {
 const UDMABUF_CREATE: u32 = 0x4018_7542;
 /// `UDMABUF_FLAGS_CLOEXEC`.
 const CLOSE_ON_EXEC: u32 = 1;
-
-fn create(device: &File, memory: BorrowedFd, size: u64) -> io::Result<OwnedFd> {
-    let create =
-        UdmabufCreate { memfd: memory.as_raw_fd() as u32, flags: CLOSE_ON_EXEC, offset: 0, size };
-    // SAFETY: the request reads one `struct udmabuf_create`, which is live.
-    let fd = unsafe { libc::ioctl(device.as_raw_fd(), UDMABUF_CREATE as _, &raw const create) };
-    let fd = check(fd as libc::c_long)?;
-    // SAFETY: the kernel has just returned this descriptor; it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
