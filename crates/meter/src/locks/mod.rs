@@ -75,9 +75,8 @@ impl Waits {
         bpf::refuse_emulated(roots)?;
         let btf = bpf::types(roots)?;
         let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
-        let kind = MapKind::ReservedHash;
-        let under_way = Map::new(kind, "waits", wait::KEY_SIZE, wait::SIZE, Self::UNDER_WAY)
-            .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))?;
+        let (kind, key_size, entries) = (MapKind::ReservedHash, wait::KEY_SIZE, Self::UNDER_WAY);
+        let under_way = bpf::map(kind, "waits", key_size, wait::SIZE, entries)?;
         let programs = Programs { task, maps: &maps, waits: &under_way, named: names.objects() };
         let programs =
             vec![("contention_begin", programs.begin()), ("contention_end", programs.end())];
@@ -98,12 +97,7 @@ impl Waits {
         let names = &self.tallies.names;
         let lock = |place: u64| names.object(place).map(str::to_owned);
         let mut output = readings(self.take(clock::monotonic())?, lock);
-        let lost = self.tallies.maps.take_lost()?;
-        output.add("locks.lost", Unit::Count, lost as f64, &Scope::Machine);
-        if lost > 0 {
-            output.warnings.push(format!("locks: {lost} waits did not fit and are not counted"));
-        }
-        output.warnings.extend(names.hidden().map(|why| format!("locks: {why}")));
+        self.tallies.enter_lost(&mut output, "locks", "waits")?;
         Ok(output)
     }
 }
