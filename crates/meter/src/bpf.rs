@@ -164,13 +164,13 @@ pub fn take(map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(entries)
 }
 
-/// A number of this many bytes, at most 8, in the order of the machine; a part that is
-/// missing counts as zero.
+/// A number of this many bytes, at most 8, in the order of the machine; 0 if some are missing.
 pub fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
     let mut wide = [0; 8];
-    let from = bytes.get(at..).unwrap_or_default();
     let start = if cfg!(target_endian = "big") { 8 - size } else { 0 };
-    wide[start..start + size].iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    if let Some(from) = bytes.get(at..at + size) {
+        wide[start..start + size].copy_from_slice(from);
+    }
     u64::from_ne_bytes(wide)
 }
 

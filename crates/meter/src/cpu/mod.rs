@@ -62,7 +62,7 @@ pub(crate) static METER: Meter = Meter {
 static ACCOUNT: Mutex<Option<Result<Arc<Account>, Fault>>> = Mutex::new(None);
 
 /// Loads the programs, once in a process: it takes some ten milliseconds.
-fn prepare(context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     let proc = &context.roots.proc;
     if *proc == Roots::real().proc {
         let online = ProcFile::open(proc.join("stat"))?.read(procfs::parse_stat)?;
