@@ -2,6 +2,7 @@
 //! `ETHTOOL_GDRVINFO` (linux/ethtool.h, `struct ethtool_drvinfo`), which ethtool's netlink
 //! family does not have.
 
+use super::bytes;
 use super::interface_request::{Ethtool, words};
 use std::io;
 
@@ -36,9 +37,8 @@ pub fn driver_info(device: &str) -> io::Result<DriverInfo> {
 fn read(data: &[u8]) -> DriverInfo {
     let text = |at: usize| {
         let bytes = data.get(4 + at * TEXT..4 + (at + 1) * TEXT)?;
-        let text = String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next()?);
-        let text = text.trim();
-        (!matches!(text, "" | "N/A")).then(|| text.to_owned())
+        let text = bytes::text(bytes).trim().to_owned();
+        (!matches!(text.as_str(), "" | "N/A")).then_some(text)
     };
     DriverInfo { driver: text(0), version: text(1), firmware: text(2) }
 }

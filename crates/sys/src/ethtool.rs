@@ -5,7 +5,7 @@
 //!
 //! EOPNOTSUPP everywhere: the driver does not support it (veth has no rings).
 
-use super::netlink::{Netlink, acknowledged, explained, number};
+use super::netlink::{Netlink, acknowledged, explained, number, put};
 use netlink_bindings::ethtool::{self, HeaderFlags};
 use std::io;
 
@@ -114,22 +114,14 @@ impl Netlink {
         number(&mut request.encode(), RINGS_SET);
         let quiet = HeaderFlags::OmitReply as u32;
         let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
-        let mut change = header.end_nested();
-        if let Some(rx) = rings.rx {
-            change = change.push_rx(rx);
-        }
-        if let Some(tx) = rings.tx {
-            change = change.push_tx(tx);
-        }
-        if let Some(bytes) = rings.rx_buf_len {
-            change = change.push_rx_buf_len(bytes);
-        }
-        if let Some(split) = rings.tcp_data_split {
-            change = change.push_tcp_data_split(split as u8);
-        }
-        if let Some(bytes) = rings.hds_thresh {
-            change = change.push_hds_thresh(bytes);
-        }
+        let change = header.end_nested();
+        let change = put(change, rings.rx, |change, rx| change.push_rx(rx));
+        let change = put(change, rings.tx, |change, tx| change.push_tx(tx));
+        let change = put(change, rings.rx_buf_len, |change, bytes| change.push_rx_buf_len(bytes));
+        let change = put(change, rings.tcp_data_split, |change, split| {
+            change.push_tcp_data_split(split as u8)
+        });
+        let change = put(change, rings.hds_thresh, |change, bytes| change.push_hds_thresh(bytes));
         drop(change);
         acknowledged(&mut self.socket, &request)
     }
@@ -158,16 +150,11 @@ impl Netlink {
         number(&mut request.encode(), CHANNELS_SET);
         let quiet = HeaderFlags::OmitReply as u32;
         let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
-        let mut change = header.end_nested();
-        if let Some(rx) = channels.rx {
-            change = change.push_rx_count(rx);
-        }
-        if let Some(tx) = channels.tx {
-            change = change.push_tx_count(tx);
-        }
-        if let Some(combined) = channels.combined {
-            change = change.push_combined_count(combined);
-        }
+        let change = header.end_nested();
+        let change = put(change, channels.rx, |change, rx| change.push_rx_count(rx));
+        let change = put(change, channels.tx, |change, tx| change.push_tx_count(tx));
+        let change =
+            put(change, channels.combined, |change, combined| change.push_combined_count(combined));
         drop(change);
         acknowledged(&mut self.socket, &request)
     }
@@ -196,25 +183,19 @@ impl Netlink {
         number(&mut request.encode(), COALESCE_SET);
         let quiet = HeaderFlags::OmitReply as u32;
         let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
-        let mut change = header.end_nested();
-        if let Some(on) = coalescing.adaptive_rx {
-            change = change.push_use_adaptive_rx(u8::from(on));
-        }
-        if let Some(on) = coalescing.adaptive_tx {
-            change = change.push_use_adaptive_tx(u8::from(on));
-        }
-        if let Some(usecs) = coalescing.rx_usecs {
-            change = change.push_rx_usecs(usecs);
-        }
-        if let Some(frames) = coalescing.rx_frames {
-            change = change.push_rx_max_frames(frames);
-        }
-        if let Some(usecs) = coalescing.tx_usecs {
-            change = change.push_tx_usecs(usecs);
-        }
-        if let Some(frames) = coalescing.tx_frames {
-            change = change.push_tx_max_frames(frames);
-        }
+        let change = header.end_nested();
+        let change = put(change, coalescing.adaptive_rx, |change, on| {
+            change.push_use_adaptive_rx(u8::from(on))
+        });
+        let change = put(change, coalescing.adaptive_tx, |change, on| {
+            change.push_use_adaptive_tx(u8::from(on))
+        });
+        let change = put(change, coalescing.rx_usecs, |change, usecs| change.push_rx_usecs(usecs));
+        let change =
+            put(change, coalescing.rx_frames, |change, frames| change.push_rx_max_frames(frames));
+        let change = put(change, coalescing.tx_usecs, |change, usecs| change.push_tx_usecs(usecs));
+        let change =
+            put(change, coalescing.tx_frames, |change, frames| change.push_tx_max_frames(frames));
         drop(change);
         acknowledged(&mut self.socket, &request)
     }

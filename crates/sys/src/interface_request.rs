@@ -2,6 +2,7 @@
 //! ethtool among them (linux/ethtool.h), for what its netlink family does not have.
 //! Structures are laid out byte by byte, as they are on every 64-bit Linux.
 
+use super::bytes::u32_at;
 use super::ioctl;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
@@ -62,6 +63,5 @@ pub(super) fn words(values: &[u32]) -> Vec<u8> {
 
 /// The number at an offset; 0 beyond the end.
 pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
-    let four = bytes.get(at..).and_then(|rest| rest.first_chunk());
-    four.map_or(0, |four| u32::from_ne_bytes(*four))
+    u32_at(bytes, at).unwrap_or(0)
 }

@@ -29,6 +29,7 @@ pub mod boot;
 pub mod bpf;
 pub mod bridge;
 pub mod btf;
+mod bytes;
 pub mod calls;
 pub mod cgroup;
 pub mod clock;

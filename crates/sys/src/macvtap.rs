@@ -2,10 +2,10 @@
 //! taps are (drivers/net/macvtap.c, drivers/net/tap.c).
 
 use super::netlink::{Netlink, acknowledged, device_name};
+use super::route_request::push_attribute;
 use super::tap;
 use netlink_bindings::rt_link;
 use netlink_bindings::traits::Pusher;
-use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, unlink};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,19 +16,15 @@ impl Netlink {
     /// the device has another on it already.
     pub fn create_macvtap(&mut self, name: &str, lower: u32) -> io::Result<()> {
         // linux/if_link.h; the bindings have no macvlan.
-        const IFLA_INFO_DATA: u16 = 2;
         const IFLA_MACVLAN_MODE: u16 = 1;
         const PASSTHRU: u32 = 8;
         let header = rt_link::Ifinfomsg::new();
         let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header);
         let attributes = request.encode().push_ifname(&device_name(name)?).push_link(lower);
         let mut info = attributes.nested_linkinfo().push_kind(c"macvtap");
-        let buffer = info.as_vec_mut();
-        let data = push_nested_header(buffer, IFLA_INFO_DATA);
-        buffer.extend(8u16.to_ne_bytes());
-        buffer.extend(IFLA_MACVLAN_MODE.to_ne_bytes());
-        buffer.extend(PASSTHRU.to_ne_bytes());
-        finalize_nested_header(buffer, data);
+        let mut data = Vec::new();
+        push_attribute(&mut data, IFLA_MACVLAN_MODE, &PASSTHRU.to_ne_bytes());
+        push_attribute(info.as_vec_mut(), libc::IFLA_INFO_DATA, &data);
         drop(info);
         acknowledged(&mut self.socket, &request)
     }

@@ -1,6 +1,7 @@
 //! TCP sockets: the calls and options that `std` does not offer. tcp(7),
 //! socket(7).
 
+use super::bytes::{u16_at, u32_at, u64_at};
 use super::{check, ioctl};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::time::Timespec;
@@ -285,25 +286,20 @@ fn raw_info<'a>(socket: BorrowedFd, raw: &'a mut [u8; 256]) -> io::Result<&'a [u
 
 /// Offsets of `struct tcp_info`, which only ever grows at its end.
 pub(super) fn parse_info(raw: &[u8]) -> TcpInfo {
-    let word = |at: usize| {
-        raw.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes(b.try_into().expect("four bytes")))
-    };
-    let long = |at: usize| {
-        raw.get(at..at + 8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("eight bytes")))
-    };
+    let word = |at| u32_at(raw, at).unwrap_or(0);
+    let long = |at| u64_at(raw, at).unwrap_or(0);
     const MICRO: f64 = 1e-6;
+    let micro = |microseconds: u32| f64::from(microseconds) * MICRO;
     TcpInfo {
         snd_mss: word(16).into(),
         rcv_mss: word(20).into(),
-        rtt: f64::from(word(68)) * MICRO,
+        rtt: micro(word(68)),
         cwnd: word(80).into(),
         retransmits: word(100).into(),
         bytes_acked: long(120),
         bytes_received: long(128),
         // Nothing was measured yet (`tcp_init_sock`, net/ipv4/tcp.c), or the kernel is too old.
-        min_rtt: Some(word(148))
-            .filter(|n| !matches!(*n, 0 | u32::MAX))
-            .map(|n| f64::from(n) * MICRO),
+        min_rtt: Some(word(148)).filter(|n| !matches!(*n, 0 | u32::MAX)).map(micro),
         delivery_rate: long(160) as f64,
         busy: long(168) as f64 * MICRO,
         rwnd_limited: long(176) as f64 * MICRO,
@@ -315,7 +311,7 @@ pub(super) fn parse_info(raw: &[u8]) -> TcpInfo {
         duplicates: word(216).into(),
         reorderings: word(220).into(),
         out_of_order: word(224).into(),
-        timeouts: raw.get(240..242).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]).into()),
+        timeouts: u16_at(raw, 240).unwrap_or(0).into(),
     }
 }
 

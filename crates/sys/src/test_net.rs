@@ -5,7 +5,7 @@ use super::bpf::xdp::Mark;
 use super::netlink::{Netlink, Veth};
 use super::packet;
 use bytepath_testing::skip;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::thread::UnshareFlags;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -55,7 +55,12 @@ pub(crate) struct Port(OwnedFd);
 
 impl Port {
     pub(crate) fn of(index: u32) -> Port {
-        let socket = packet::open(SocketFlags::empty()).unwrap();
+        // With a protocol from the start, so that binding takes a grace period of the kernel's:
+        // frames sent right after an XDP program was attached are lost.
+        let protocol = u32::from(u16::from_ne_bytes(PROTOCOL)).try_into().ok();
+        let kind = (AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC);
+        let protocol = protocol.map(rustix::net::Protocol::from_raw);
+        let socket = rustix::net::socket_with(kind.0, kind.1, kind.2, protocol).unwrap();
         packet::bind(&socket, index, u16::from_be_bytes(PROTOCOL)).unwrap();
         Port(socket)
     }

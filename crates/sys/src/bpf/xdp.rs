@@ -4,7 +4,8 @@
 //! (Documentation/bpf/bpf_prog_run.rst). Above each is the C that it stands for.
 
 use super::asm::{Alu, Assembler, Helper, If, Insn, Reg::*, Size};
-use super::{Hook, Link, Map, MapKind, Program, Refused, TestAttr, Update, check, make};
+use super::{Hook, Link, Map, MapKind, Program, Refused, TestAttr, Update, make, test_run};
+use crate::bytes::u64_at;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -91,12 +92,8 @@ impl Dropper {
     pub fn count(&self) -> io::Result<Count> {
         let mut all = Count::default();
         for (_, value) in self.counts.entries()? {
-            let number = |at: usize| {
-                let bytes = value.get(at..).and_then(|rest| rest.first_chunk());
-                bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-            };
-            all.frames += number(0);
-            all.bytes += number(8);
+            all.frames += u64_at(&value, 0).unwrap_or(0);
+            all.bytes += u64_at(&value, 8).unwrap_or(0);
         }
         Ok(all)
     }
@@ -143,11 +140,9 @@ impl LiveFrames {
             batch_size: batch,
             ..TestAttr::default()
         };
-        let size = size_of::<TestAttr>();
-        let command = super::PROG_TEST_RUN;
-        // SAFETY: the kernel reads the frame, which is as long as given, and reads and
-        // writes the structure; every other address is null.
-        check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attr, size) }).map(drop)
+        // SAFETY: the kernel reads the frame, which is as long as given; every other address is
+        // null.
+        unsafe { test_run(&mut attr) }
     }
 }
 

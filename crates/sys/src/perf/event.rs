@@ -3,6 +3,7 @@
 //! (`cpu/event=0x3c,umask=0x1/`) by `/sys/bus/event_source/devices`
 //! (Documentation/ABI/testing/sysfs-bus-event_source-devices-*).
 
+use crate::attribute;
 use perf_event_open_sys::bindings as b;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -263,16 +264,12 @@ fn of_unit(unit: &str, rest: &str, sys: &Path) -> Result<Event, UnknownEvent> {
     let sound = |name: &str| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
     };
-    let read = |path: &Path| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let folder = devices.join(unit);
     let kind = Some(unit)
         .filter(|unit| sound(unit) && !unit.starts_with('.'))
-        .and_then(|_| read(&folder.join("type"))?.parse::<u32>().ok());
+        .and_then(|_| attribute::text(&folder.join("type"))?.parse::<u32>().ok());
     let kind = kind.ok_or_else(|| {
-        let there = std::fs::read_dir(&devices).into_iter().flatten().flatten();
-        let mut there: Vec<String> =
-            there.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        there.sort();
+        let there = attribute::names(&devices);
         let instead = (!there.is_empty()).then(|| format!("this host has {}", there.join(", ")));
         wrong(format!("there is no event source '{unit}'"), instead)
     })?;
@@ -283,7 +280,7 @@ fn of_unit(unit: &str, rest: &str, sys: &Path) -> Result<Event, UnknownEvent> {
         sound(term) && !term.starts_with('.') && folder.join("events").join(term).is_file()
     }) {
         let name = queue.remove(at);
-        let text = read(&folder.join("events").join(&name)).unwrap_or_default();
+        let text = attribute::text(&folder.join("events").join(&name)).unwrap_or_default();
         queue.splice(at..at, split_terms(&text));
     }
     for term in queue {
@@ -295,7 +292,9 @@ fn of_unit(unit: &str, rest: &str, sys: &Path) -> Result<Event, UnknownEvent> {
             "config" => Some("config:0-63".to_owned()),
             "config1" => Some("config1:0-63".to_owned()),
             "config2" => Some("config2:0-63".to_owned()),
-            _ if sound(key) && !key.starts_with('.') => read(&folder.join("format").join(key)),
+            _ if sound(key) && !key.starts_with('.') => {
+                attribute::text(&folder.join("format").join(key))
+            }
             _ => None,
         };
         let placed = place
