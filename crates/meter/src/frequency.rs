@@ -12,7 +12,8 @@ use super::shared_source::SharedSource;
 use super::{Context, Meter, Output, at_stop};
 use bytepath_record::{Facts, Scope, Support, Unit};
 use bytepath_sys::attribute::{self, Number};
-use bytepath_sys::pmu::{self, Counter};
+use bytepath_sys::perf::Count;
+use bytepath_sys::pmu::{self, Offered};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -55,7 +56,7 @@ fn sources(context: &Context) -> Arc<Sources> {
 struct Sources {
     shown: Vec<(u32, Number)>,
     /// tsc, aperf and mperf of a CPU.
-    counted: Vec<[Counter; 3]>,
+    counted: Vec<[Count; 3]>,
 }
 
 impl Sources {
@@ -70,7 +71,7 @@ impl Sources {
             let path = folder.join(format!("cpu{cpu}/cpufreq/scaling_cur_freq"));
             sources.shown.extend(Number::open(path).ok().map(|number| (cpu, number)));
             if let Some(((tsc, aperf), mperf)) = all {
-                let open = |event| Counter::open(event, cpu, sys).ok();
+                let open = |event: &Offered| event.open(cpu, sys).ok();
                 let counters = (open(tsc), open(aperf), open(mperf));
                 // perf may not be for this user; what cpufreq shows is left then.
                 if let (Some(tsc), Some(aperf), Some(mperf)) = counters {
@@ -91,7 +92,7 @@ struct Snapshot {
 
 impl Snapshot {
     fn take(sources: &Sources) -> Snapshot {
-        let count = |[tsc, aperf, mperf]: &[Counter; 3]| {
+        let count = |[tsc, aperf, mperf]: &[Count; 3]| {
             Some([tsc.read().ok()?, aperf.read().ok()?, mperf.read().ok()?])
         };
         Snapshot {

@@ -1,7 +1,7 @@
 //! The entry of a meter in the catalogue, and a meter at work.
 
 use super::{Context, Output};
-use bytepath_record::{Attempt, Facts, Fault, OptionSpec, Support};
+use bytepath_record::{Attempt, Facts, Fault, OptionSpec, Outcome, Support};
 use bytepath_sys::Roots;
 use std::time::Duration;
 
@@ -76,6 +76,12 @@ where
 
 /// Time between two ticks of the agent's control thread.
 pub const TICK: Duration = Duration::from_millis(100);
+
+/// How trying to load what a meter needs came out; a detail if it was loaded.
+pub(crate) fn attempted(name: &str, loaded: Result<String, Fault>) -> Option<Attempt> {
+    let outcome = loaded.map_or_else(|fault| Outcome::Missing(fault.message), Outcome::Works);
+    Some(Attempt { name: name.to_owned(), outcome })
+}
 
 /// Where a meter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 //! it has, and which driver it is of. Asked by netlink, because sysfs shows the
 //! devices of the namespace that it was mounted in, which need not be ours.
 
+use super::netlink::{Netlink, named};
 use netlink_bindings::netdev::{self, QueueType};
-use netlink_bindings::{rt_addr, rt_link};
+use netlink_bindings::rt_addr;
 use netlink_socket2::NetlinkSocket;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use std::ffi::CString;
@@ -30,15 +31,10 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr, u8)>> {
 fn all_addresses() -> io::Result<Vec<(u32, IpAddr, u8)>> {
     let header = rt_addr::Ifaddrmsg::default();
     let request = rt_addr::Request::new().op_getaddr_dump(&header);
-    let mut socket = NetlinkSocket::new();
-    let mut replies = socket.request(&request)?;
-    let mut found = Vec::new();
-    while let Some(reply) = replies.recv() {
-        let (header, attributes) = reply?;
+    Netlink::new().dump(&request, |(header, attributes)| {
         let local = attributes.get_local().or_else(|_| attributes.get_address());
-        found.extend(local.ok().map(|local| (header.ifa_index, local, header.ifa_prefixlen)));
-    }
-    Ok(found)
+        Ok(local.ok().map(|local| (header.ifa_index, local, header.ifa_prefixlen)))
+    })
 }
 
 /// Index of a device in the namespace of the caller. ENODEV: no such device.
@@ -102,22 +98,15 @@ pub fn node(name: &str) -> io::Result<Option<u32>> {
 
 /// Where a device on a bus is in sysfs, which shows buses in every namespace.
 fn on_bus(name: &str) -> io::Result<Option<PathBuf>> {
-    let header = rt_link::Ifinfomsg::new();
-    let mut request = rt_link::Request::new().op_getlink_do(&header);
-    let short = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
-    request.encode().push_ifname(&short);
-    let mut socket = NetlinkSocket::new();
-    let mut reply = socket.request(&request)?;
-    let attributes = match reply.recv_one() {
-        Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => return Ok(None),
-        other => other?.1,
-    };
-    let bus = attributes.get_parent_dev_bus_name().ok();
-    let Some((bus, parent)) = bus.zip(attributes.get_parent_dev_name().ok()) else {
-        return Ok(None);
-    };
-    let (bus, parent) = (bus.to_string_lossy(), parent.to_string_lossy());
-    Ok(Some(Path::new("/sys/bus").join(&*bus).join("devices").join(&*parent)))
+    let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let folder = Netlink::new().get_link(&named(&name), |_, attributes| {
+        let bus = attributes.get_parent_dev_bus_name().ok();
+        let names = bus.zip(attributes.get_parent_dev_name().ok());
+        let names = names.map(|(bus, parent)| (bus.to_string_lossy(), parent.to_string_lossy()));
+        Ok(names
+            .map(|(bus, parent)| Path::new("/sys/bus").join(&*bus).join("devices").join(&*parent)))
+    });
+    Ok(folder?.flatten())
 }
 
 fn any_socket() -> io::Result<OwnedFd> {

@@ -81,6 +81,7 @@ const CHANNELS_GET: u8 = 17;
 const CHANNELS_SET: u8 = 18;
 const COALESCE_GET: u8 = 19;
 const COALESCE_SET: u8 = 20;
+const QUIET: u32 = HeaderFlags::OmitReply as u32;
 
 impl Netlink {
     /// Rings and header split of a device.
@@ -112,8 +113,7 @@ impl Netlink {
     pub fn set_rings(&mut self, index: u32, rings: &Rings) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_rings_set_do();
         number(&mut request.encode(), RINGS_SET);
-        let quiet = HeaderFlags::OmitReply as u32;
-        let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
+        let header = request.encode().nested_header().push_dev_index(index).push_flags(QUIET);
         let change = header.end_nested();
         let change = put(change, rings.rx, |change, rx| change.push_rx(rx));
         let change = put(change, rings.tx, |change, tx| change.push_tx(tx));
@@ -148,8 +148,7 @@ impl Netlink {
     pub fn set_channels(&mut self, index: u32, channels: &Channels) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_channels_set_do();
         number(&mut request.encode(), CHANNELS_SET);
-        let quiet = HeaderFlags::OmitReply as u32;
-        let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
+        let header = request.encode().nested_header().push_dev_index(index).push_flags(QUIET);
         let change = header.end_nested();
         let change = put(change, channels.rx, |change, rx| change.push_rx_count(rx));
         let change = put(change, channels.tx, |change, tx| change.push_tx_count(tx));
@@ -181,8 +180,7 @@ impl Netlink {
     pub fn set_coalescing(&mut self, index: u32, coalescing: &Coalescing) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_coalesce_set_do();
         number(&mut request.encode(), COALESCE_SET);
-        let quiet = HeaderFlags::OmitReply as u32;
-        let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
+        let header = request.encode().nested_header().push_dev_index(index).push_flags(QUIET);
         let change = header.end_nested();
         let change = put(change, coalescing.adaptive_rx, |change, on| {
             change.push_use_adaptive_rx(u8::from(on))

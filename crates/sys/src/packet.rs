@@ -5,7 +5,6 @@ use super::tcp::{self, Ready, get_option};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::null_mut;
 use std::time::Duration;
 
 /// A socket that sends whole frames by the device of an interface index, and receives none.
@@ -151,7 +150,6 @@ impl Frames {
             let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
             header.msg_hdr.msg_iov = vector;
             header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_name = null_mut();
             header
         };
         let headers = vectors.iter_mut().map(header).collect();

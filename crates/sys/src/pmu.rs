@@ -44,25 +44,12 @@ pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
     names.iter().filter(|name| !name.contains('.')).map(of).collect()
 }
 
-/// An event that is being counted on one CPU.
-#[derive(Debug)]
-pub struct Counter {
-    count: Count,
-    pub cpu: u32,
-}
-
-impl Counter {
-    /// Begins to count. EACCES: not for this user (kernel.perf_event_paranoid, at most
+impl Offered {
+    /// Begins to count on a CPU. EACCES: not for this user (kernel.perf_event_paranoid, at most
     /// 0 for events of a whole CPU). ENODEV, ENOENT: not on this CPU.
-    pub fn open(offered: &Offered, cpu: u32, sys: &Path) -> io::Result<Counter> {
-        let name = format!("{}/{}/", offered.unit, offered.name);
-        let event = Event::parse(&name, sys)
+    pub fn open(&self, cpu: u32, sys: &Path) -> io::Result<Count> {
+        let event = Event::parse(&format!("{}/{}/", self.unit, self.name), sys)
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
-        Ok(Counter { count: Count::open(&event, cpu)?, cpu })
-    }
-
-    /// Counts since it was opened.
-    pub fn read(&self) -> io::Result<u64> {
-        self.count.read()
+        Count::open(&event, cpu)
     }
 }

@@ -11,9 +11,9 @@ mod programs;
 use super::bpf::{self, Named};
 use super::shared_source::SharedSource;
 use super::tallies::{ASKED, Maps, Names, Tallies, Tally, Task, WHOSE, ranked};
-use super::{Meter, Output, at_stop};
+use super::{Meter, Output, at_stop, attempted};
 use bytepath_profile::subsystem::Subsystem;
-use bytepath_record::{Attempt, Fault, Outcome, Role, Scope, Unit};
+use bytepath_record::{Fault, Role, Scope, Unit};
 use bytepath_sys::Roots;
 use bytepath_sys::bpf::asm::{AsmError, Insn};
 use bytepath_sys::bpf::{Map, MapKind};
@@ -28,11 +28,8 @@ pub(crate) static METER: Meter = Meter {
     usual: false,
     apart: true,
     attempt: |roots| {
-        let outcome = match Handoffs::load(roots) {
-            Ok(handoffs) => Outcome::Works(handoffs.absent.clone().unwrap_or_default()),
-            Err(fault) => Outcome::Missing(fault.message),
-        };
-        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
+        let loaded = Handoffs::load(roots);
+        attempted(ATTEMPT, loaded.map(|handoffs| handoffs.absent.unwrap_or_default()))
     },
     probe: |facts| facts.require(ATTEMPT, REMEDY),
     // A fault is reported at the start.

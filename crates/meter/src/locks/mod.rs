@@ -13,9 +13,9 @@ mod programs;
 
 use super::shared_source::SharedSource;
 use super::tallies::{ASKED, Entry, Maps, Names, Tallies, Tally, Task, ranked};
-use super::{Meter, Output, at_stop, bpf};
+use super::{Meter, Output, at_stop, attempted, bpf};
 use bytepath_profile::subsystem::Subsystem;
-use bytepath_record::{Attempt, Fault, Outcome, Scope, Unit};
+use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::bpf::{Map, MapKind};
 use bytepath_sys::{Roots, clock};
 use programs::{Programs, flag, wait};
@@ -26,13 +26,7 @@ pub(crate) static METER: Meter = Meter {
     name: "locks",
     summary: "waits for the kernel's locks, by function; on request (BPF at contention)",
     usual: false,
-    attempt: |roots| {
-        let outcome = match Waits::load(roots) {
-            Ok(_) => Outcome::Works(String::new()),
-            Err(fault) => Outcome::Missing(fault.message),
-        };
-        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
-    },
+    attempt: |roots| attempted(ATTEMPT, Waits::load(roots).map(|_| String::new())),
     probe: |facts| facts.require(ATTEMPT, REMEDY),
     // A fault is reported at the start.
     prepare: |context| {

@@ -2,33 +2,18 @@
 //! loads when it is requested. The CPU cannot look at it; bytes are copied out
 //! and in by the driver.
 
-use super::{Memory, Provider, whole};
+use super::{Memory, whole};
 use crate::cuda::{self, Allocation};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The provider: the first GPU.
-#[derive(Clone, Copy, Debug)]
-pub struct Gpu;
-
 /// The driver maps memory of a GPU in pieces of this size.
 const GRANULE: usize = 2 << 20;
 
-impl Provider for Gpu {
-    fn name(&self) -> &'static str {
-        "gpu"
-    }
-
-    fn summary(&self) -> &'static str {
-        "memory of the first NVIDIA GPU, by the CUDA driver"
-    }
-
-    fn allocate(&self, len: usize) -> io::Result<Box<dyn Memory>> {
-        let size = whole(len, GRANULE)?;
-        let allocation = cuda::driver()?.allocate(size)?;
-        let dmabuf = allocation.export()?;
-        Ok(Box::new(GpuMemory { dmabuf, allocation }))
-    }
+pub(super) fn allocate(len: usize) -> io::Result<Box<dyn Memory>> {
+    let allocation = cuda::driver()?.allocate(whole(len, GRANULE)?)?;
+    let dmabuf = allocation.export()?;
+    Ok(Box::new(GpuMemory { dmabuf, allocation }))
 }
 
 #[derive(Debug)]

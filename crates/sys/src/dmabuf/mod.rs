@@ -14,22 +14,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::slice;
 
-pub use gpu::Gpu;
-pub use heap::SystemHeap;
-pub use udmabuf::Udmabuf;
+pub use udmabuf::pages;
 pub(super) use udmabuf::sealed;
 
 /// A provider of dmabufs.
-pub trait Provider: Sync {
+pub struct Provider {
     /// Name, as the user types it.
-    fn name(&self) -> &'static str;
-
-    /// One line: whose memory it is.
-    fn summary(&self) -> &'static str;
-
-    /// Memory of at least `len` bytes, zeroed or not, rounded up to what the
+    pub name: &'static str,
+    /// Memory of at least this many bytes, zeroed or not, rounded up to what the
     /// provider deals in. Errors without a number say in words what is missing.
-    fn allocate(&self, len: usize) -> io::Result<Box<dyn Memory>>;
+    pub allocate: fn(usize) -> io::Result<Box<dyn Memory>>,
 }
 
 /// Memory that is a dmabuf as well.
@@ -75,12 +69,16 @@ pub trait Memory: Debug + Send + Sync {
 }
 
 /// Every provider; the first is the default.
-pub static PROVIDERS: &[&dyn Provider] =
-    &[&Udmabuf { huge: false }, &Udmabuf { huge: true }, &SystemHeap, &Gpu];
+pub static PROVIDERS: &[Provider] = &[
+    Provider { name: "udmabuf", allocate: pages },
+    Provider { name: "udmabuf-huge", allocate: udmabuf::huge_pages },
+    Provider { name: "heap", allocate: heap::allocate },
+    Provider { name: "gpu", allocate: gpu::allocate },
+];
 
 /// The provider of this name.
-pub fn provider(name: &str) -> Option<&'static dyn Provider> {
-    PROVIDERS.iter().copied().find(|provider| provider.name() == name)
+pub fn provider(name: &str) -> Option<&'static Provider> {
+    PROVIDERS.iter().find(|provider| provider.name == name)
 }
 
 /// A dmabuf that is mapped.
@@ -273,17 +271,17 @@ mod tests {
     #[test]
     fn every_provider_makes_memory_or_says_why_not() {
         for provider in PROVIDERS {
-            match provider.allocate(1 << 20) {
+            match (provider.allocate)(1 << 20) {
                 Ok(mut memory) => {
                     let bytes: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
                     memory.write(4000, &bytes).unwrap();
                     let mut back = vec![0; bytes.len()];
                     memory.read(4000, &mut back).unwrap();
-                    assert_eq!(back, bytes, "{}", provider.name());
+                    assert_eq!(back, bytes, "{}", provider.name);
                     assert!(memory.size() >= 1 << 20);
                 }
                 Err(e) => {
-                    skip!("memory of {}: {e}", provider.name());
+                    skip!("memory of {}: {e}", provider.name);
                     assert!(!e.to_string().is_empty());
                 }
             }

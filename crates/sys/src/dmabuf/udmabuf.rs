@@ -3,19 +3,12 @@
 //! large as `/sys/module/udmabuf/parameters/size_limit_mb` says, by default 64
 //! MiB.
 
-use super::{Mapped, Memory, Provider, whole};
+use super::{Mapped, Memory, whole};
 use crate::ioctl;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
-/// The provider, of ordinary or of huge pages.
-#[derive(Clone, Copy, Debug)]
-pub struct Udmabuf {
-    /// Take huge pages from the pool that the administrator has reserved.
-    pub huge: bool,
-}
 
 /// The character device that makes dmabufs of memory files (`CONFIG_UDMABUF`).
 const DEVICE: &str = "/dev/udmabuf";
@@ -23,30 +16,29 @@ const DEVICE: &str = "/dev/udmabuf";
 /// The size of a huge page that `MFD_HUGE_2MB` requests.
 const HUGE: usize = 2 << 20;
 
-impl Provider for Udmabuf {
-    fn name(&self) -> &'static str {
-        if self.huge { "udmabuf-huge" } else { "udmabuf" }
-    }
+/// Ordinary pages. ENOENT: the kernel has no udmabuf; EACCES: its device is not ours to
+/// open; EINVAL: more than its limit; ENOMEM: no memory.
+pub fn pages(len: usize) -> io::Result<Box<dyn Memory>> {
+    allocate(len, false)
+}
 
-    fn summary(&self) -> &'static str {
-        if self.huge { "host memory in huge pages of 2 MiB" } else { "host memory" }
-    }
+/// Huge pages from the pool that the administrator has reserved. ENOMEM: there are none.
+pub(super) fn huge_pages(len: usize) -> io::Result<Box<dyn Memory>> {
+    allocate(len, true)
+}
 
-    /// ENOENT: the kernel has no udmabuf; EACCES: its device is not ours to
-    /// open; EINVAL: more than its limit; ENOMEM: no memory, or no huge pages.
-    fn allocate(&self, len: usize) -> io::Result<Box<dyn Memory>> {
-        let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
-        let granule = if self.huge { HUGE } else { rustix::param::page_size() };
-        let size = whole(len, granule)?;
-        let file = sealed(size as u64, self.huge)?;
-        let memfd = file.as_raw_fd() as u32;
-        let mut create = Create { memfd, flags: CLOSE_ON_EXEC, offset: 0, size: size as u64 };
-        // SAFETY: the request reads one `struct udmabuf_create`, which is live.
-        let fd = unsafe { ioctl(&device, UDMABUF_CREATE, &raw mut create) }?;
-        // SAFETY: the kernel has just returned this descriptor; it has no other owner.
-        let dmabuf = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        Ok(Box::new(Mapped::new(dmabuf, size)?))
-    }
+fn allocate(len: usize, huge: bool) -> io::Result<Box<dyn Memory>> {
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
+    let granule = if huge { HUGE } else { rustix::param::page_size() };
+    let size = whole(len, granule)?;
+    let file = sealed(size as u64, huge)?;
+    let memfd = file.as_raw_fd() as u32;
+    let mut create = Create { memfd, flags: CLOSE_ON_EXEC, offset: 0, size: size as u64 };
+    // SAFETY: the request reads one `struct udmabuf_create`, which is live.
+    let fd = unsafe { ioctl(&device, UDMABUF_CREATE, &raw mut create) }?;
+    // SAFETY: the kernel has just returned this descriptor; it has no other owner.
+    let dmabuf = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    Ok(Box::new(Mapped::new(dmabuf, size)?))
 }
 
 /// A memory file that cannot shrink, which udmabuf requires.

@@ -4,9 +4,9 @@
 //! (Documentation/ABI/testing/sysfs-bus-event_source-devices-*).
 
 use crate::attribute;
-use perf_event_open_sys::bindings as b;
+use perf_event_open_sys::{bindings as b, ioctls};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 /// What to count, as perf_event_open(2) takes it.
@@ -59,6 +59,13 @@ pub(super) fn open(mut attributes: b::perf_event_attr, target: Target) -> io::Re
     let fd = crate::check(fd.into())?;
     // SAFETY: the kernel has just made this descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Lets an event be counted, or ends that: no further sample comes then.
+pub(super) fn switch(event: &OwnedFd, on: bool) -> io::Result<()> {
+    let request = if on { ioctls::ENABLE } else { ioctls::DISABLE };
+    // SAFETY: an ioctl without a pointer on an event that is open.
+    crate::check(unsafe { request(event.as_raw_fd(), 0) }.into()).map(drop)
 }
 
 /// A name that is not an event here.
