@@ -55,6 +55,7 @@ fn sources(context: &Context) -> Arc<Sources> {
 }
 
 /// Counters that stay open.
+#[derive(Default)]
 struct Sources {
     states: Vec<State>,
     residency: Vec<(String, Count)>,
@@ -66,12 +67,7 @@ struct Sources {
 
 impl Sources {
     fn open(sys: &Path) -> Sources {
-        let mut sources = Sources {
-            states: cpuidle::states(sys),
-            residency: Vec::new(),
-            clock: Vec::new(),
-            refused: None,
-        };
+        let mut sources = Sources { states: cpuidle::states(sys), ..Sources::default() };
         let tsc = pmu::offered(sys, "msr").into_iter().find(|event| event.name == "tsc");
         for (unit, of) in [("cstate_core", "core"), ("cstate_pkg", "package")] {
             for event in pmu::offered(sys, unit) {

@@ -70,7 +70,7 @@ impl Tallies {
         let lost = self.maps.take_lost()?;
         output.add(&format!("{meter}.lost"), Unit::Count, lost as f64, &Scope::Machine);
         let lost = (lost > 0).then(|| format!("{lost} {what} did not fit and are not counted"));
-        let warnings = lost.into_iter().chain(self.names.0.hidden().map(str::to_owned));
+        let warnings = lost.into_iter().chain(self.names.symbols.hidden().map(str::to_owned));
         output.warnings.extend(warnings.map(|text| format!("{meter}: {text}")));
         Ok(())
     }
@@ -291,30 +291,22 @@ impl Maps {
 
 /// Names of the kernel's functions.
 #[derive(Debug)]
-pub(crate) struct Names(KernelSymbols);
+pub(crate) struct Names {
+    pub symbols: KernelSymbols,
+}
 
 impl Names {
     /// Reads `/proc/kallsyms`, which takes some ten milliseconds.
     pub(crate) fn read(roots: &Roots) -> Result<Names, Fault> {
         let path = roots.proc.join("kallsyms");
         let text = std::fs::read(&path).map_err(|e| Fault::system(path.display(), &e))?;
-        Ok(Names(KernelSymbols::parse(String::from_utf8_lossy(&text).into_owned())))
-    }
-
-    /// The addresses of what the kernel itself has for good.
-    pub(crate) fn objects(&self) -> std::ops::Range<u64> {
-        self.0.objects()
-    }
-
-    /// What the kernel calls the object at an address within [`objects`](Names::objects).
-    pub(crate) fn object(&self, address: u64) -> Option<&str> {
-        self.0.object(address)
+        Ok(Names { symbols: KernelSymbols::parse(String::from_utf8_lossy(&text).into_owned()) })
     }
 
     /// The innermost function of a stack that belongs to none of these subsystems, nor to
     /// the tracepoint; the outermost one where all do.
     fn caller(&self, stack: &[u64], below: &[Subsystem]) -> String {
-        let mut frames = stack.iter().map(|address| self.0.frame(address.saturating_sub(1)));
+        let mut frames = stack.iter().map(|address| self.symbols.frame(address.saturating_sub(1)));
         // Programs are loaded after the names were read, so theirs are addresses.
         let passed = |frame: &Frame| match Rules::built_in().class(frame) {
             Some(Class::Is(Subsystem::Tracing) | Class::Caller) => true,
@@ -422,7 +414,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
 
     #[test]
     fn names_the_first_caller_outside_of_the_locks() {
-        let names = Names(KernelSymbols::parse(KALLSYMS.into()));
+        let names = Names { symbols: KernelSymbols::parse(KALLSYMS.into()) };
         let at = |low: u64| 0xffff_ffff_8100_0000 + low;
         let program = 0xffff_ffff_c000_0110;
         let later = 0xffff_ffff_d000_0000;
@@ -433,7 +425,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         // A return address may be the first of the next function.
         assert_eq!(names.caller(&[at(0x200)], &[]), "tcp_sendmsg_locked");
         assert_eq!(names.caller(&[], &[]), UNKNOWN);
-        assert_eq!(names.object(0xffff_ffff_8200_0000), Some("net_lock"));
+        assert_eq!(names.symbols.object(0xffff_ffff_8200_0000), Some("net_lock"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub fn text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Names in a folder, sorted; `None` if there is no such folder.
+/// Names in a folder, sorted; empty if there is no such folder.
 pub fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =

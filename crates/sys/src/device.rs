@@ -72,12 +72,10 @@ pub fn driver(name: &str) -> io::Result<Option<String>> {
 }
 
 /// Numbers of the message-signalled interrupts of such a device, those that are not of its
-/// queues included (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). None of others.
+/// queues included (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). Empty for other
+/// devices.
 pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
-    let Some(folder) = on_bus(name)? else { return Ok(Vec::new()) };
-    // A virtio device sits on a PCI device that has them.
-    let folders = [folder.clone(), fs::canonicalize(folder)?.join("..")];
-    let mut all: Vec<u32> = folders
+    let mut all: Vec<u32> = folders(name)?
         .iter()
         .flat_map(|folder| crate::attribute::names(&folder.join("msi_irqs")))
         .filter_map(|name| name.parse().ok())
@@ -86,14 +84,19 @@ pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
     Ok(all)
 }
 
-/// The NUMA node that such a device is on; none of others, and where the machine does not say
+/// The NUMA node that such a device is on; `None` for others, and if the machine does not report it
 /// (Documentation/ABI/testing/sysfs-bus-pci, `numa_node`).
 pub fn node(name: &str) -> io::Result<Option<u32>> {
-    let Some(folder) = on_bus(name)? else { return Ok(None) };
-    // A virtio device sits on a PCI device that has one.
-    let folders = [folder.clone(), fs::canonicalize(folder)?.join("..")];
-    let said = folders.iter().find_map(|folder| crate::attribute::text(&folder.join("numa_node")));
-    Ok(said.and_then(|text| text.trim().parse().ok()))
+    let node = |folder: &PathBuf| crate::attribute::text(&folder.join("numa_node"));
+    Ok(folders(name)?.iter().find_map(node).and_then(|text| text.parse().ok()))
+}
+
+/// The folders of a device on a bus in sysfs: its own, and that of the PCI device which a virtio
+/// device sits on.
+fn folders(name: &str) -> io::Result<Vec<PathBuf>> {
+    let Some(folder) = on_bus(name)? else { return Ok(Vec::new()) };
+    let below = fs::canonicalize(&folder)?.join("..");
+    Ok(vec![folder, below])
 }
 
 /// Where a device on a bus is in sysfs, which shows buses in every namespace.

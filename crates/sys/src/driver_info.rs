@@ -15,7 +15,7 @@ const SIZE: usize = 4 + 5 * TEXT + 12 + 5 * 4;
 /// Bytes of each text (`ETHTOOL_FWVERS_LEN` and its like).
 const TEXT: usize = 32;
 
-/// What a driver says. What it leaves empty is none.
+/// What a driver reports of itself; `None` for what it leaves empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     pub driver: Option<String>,
@@ -25,7 +25,7 @@ pub struct DriverInfo {
     pub firmware: Option<String>,
 }
 
-/// Asks the driver of a device. EOPNOTSUPP: it says nothing. ENODEV: no such device.
+/// Asks the driver of a device. EOPNOTSUPP: it reports nothing. ENODEV: no such device.
 pub fn driver_info(device: &str) -> io::Result<DriverInfo> {
     let mut data = words(&[GDRVINFO]);
     data.resize(SIZE, 0);

@@ -38,7 +38,7 @@ pub struct Veth {
     pub queues: u32,
 }
 
-/// What rtnetlink says of a device.
+/// A device as rtnetlink reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     pub index: u32,
@@ -48,7 +48,7 @@ pub struct Link {
     pub up: bool,
     /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
     pub operational: bool,
-    /// How often the carrier came or went since there is the device.
+    /// How often the carrier came or went since the device was made.
     pub carrier_changes: u32,
     /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
     pub master: u32,
@@ -110,7 +110,7 @@ pub struct Napi {
     pub interrupt: Option<u32>,
 }
 
-/// Packets that a device has counted since it is there (`struct rtnl_link_stats64`).
+/// Packets that a device has counted since it was made (`struct rtnl_link_stats64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Sent (`tx_packets`).
@@ -354,7 +354,7 @@ impl Netlink {
         let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
         let mut bits = header.end_nested().nested_wanted().nested_bits();
         for (name, on) in wanted {
-            let bit = bits.nested_bit().push_name(&device_text(name)?);
+            let bit = bits.nested_bit().push_name(&CString::new(*name)?);
             bits = if *on { bit.push_value(()) } else { bit }.end_nested();
         }
         drop(bits);
@@ -514,11 +514,7 @@ pub(super) fn device_name(name: &str) -> io::Result<CString> {
         let text = format!("'{name}' is not a device name of 1 to 15 bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    device_text(name)
-}
-
-fn device_text(text: &str) -> io::Result<CString> {
-    Ok(CString::new(text)?)
+    Ok(CString::new(name)?)
 }
 
 pub(super) fn acknowledged<R: NetlinkRequest>(

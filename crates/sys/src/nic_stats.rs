@@ -28,7 +28,7 @@ const NAME: usize = 32;
 const MOST: u32 = 1 << 16;
 
 impl DriverStats {
-    /// Asks a driver what it counts. EOPNOTSUPP: nothing. ENODEV: no such device here.
+    /// Reads the names of a driver's counters. EOPNOTSUPP: it has none. ENODEV: no such device here.
     pub fn open(device: &str) -> io::Result<DriverStats> {
         let mut stats = DriverStats { device: Ethtool::open(device)?, names: Vec::new() };
         let count = stats.count()?;
@@ -106,7 +106,7 @@ pub struct PoolStats {
     /// Id of the pool.
     pub id: u32,
     pub device: u32,
-    /// Who uses it; none of a pool that is not of a NAPI's.
+    /// Who uses it; `None` if no NAPI does.
     pub user: Option<PoolUser>,
     /// Whether its memory is that of a memory provider (an area of io_uring, a dmabuf).
     pub provided: bool,
@@ -163,8 +163,8 @@ const POOL_COUNTS: &[(u16, &str)] = &[
 ];
 
 impl Netlink {
-    /// Counters of every queue of a device whose driver reports them, Linux 6.9; none of
-    /// others. EOPNOTSUPP or ENOENT: the kernel is older.
+    /// Counters of every queue of a device whose driver reports them, Linux 6.9; empty
+    /// for others. EOPNOTSUPP or ENOENT: the kernel is older.
     pub fn queue_stats(&mut self, index: u32) -> io::Result<Vec<QueueStats>> {
         let request = dump(QSTATS_GET, &[(QSTATS_IFINDEX, index), (QSTATS_SCOPE, 1)]);
         self.read_all(&request, queue_stats)

@@ -24,7 +24,7 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 
-/// What a header says of its frame.
+/// What a header states about its frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// The checksum is not filled in, or the kernel has found it right: it need not be
@@ -178,8 +178,8 @@ fn filter(socket: &OwnedFd, hardware: [u8; 6]) -> io::Result<()> {
         program.map(|(code, jt, jf, k)| libc::sock_filter { code: code as u16, jt, jf, k });
     let attached =
         libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel reads the structure, and as many instructions as given; both live.
     let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    // SAFETY: the kernel reads the structure, and as many instructions as given; both live.
     unsafe { tcp::set_value(socket.as_fd(), level, option, &attached) }.map(drop)
 }
 

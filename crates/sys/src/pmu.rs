@@ -15,16 +15,16 @@ pub struct Offered {
     pub unit: String,
     /// Name of the event: "energy-pkg", "c6-residency".
     pub name: String,
-    /// What one count is worth, in [`Offered::measure`]s; 1 where the unit says nothing.
+    /// What one count is worth, in [`Offered::measure`]s; 1 if the unit does not state it.
     pub scale: f64,
-    /// What is measured: "Joules"; empty where the unit says nothing.
+    /// What is measured: "Joules"; empty if the unit does not state it.
     pub measure: String,
     /// CPUs on which to count it, one per package or core; empty where the unit
     /// leaves that open.
     pub cpus: Vec<u32>,
 }
 
-/// Every event that a unit below `sys` offers; `None` if there is no such unit.
+/// Every event that a unit below `sys` offers; empty if there is no such unit.
 pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
     let folder = sys.join("bus/event_source/devices").join(unit);
     let events = folder.join("events");

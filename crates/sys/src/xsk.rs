@@ -123,7 +123,9 @@ impl Receiver {
         let count = (self.received.filled() as usize).min(most);
         for _ in 0..count {
             let frame = self.received.take();
-            let bytes = self.socket.frame(frame).ok_or_else(outside)?;
+            let bytes = self.socket.frame(frame).ok_or_else(|| {
+                io::Error::other("the kernel reports a frame outside the socket's memory")
+            })?;
             visit(bytes);
             // In aligned memory the kernel rounds down to where the frame's room begins.
             self.fill.put(frame.address);
@@ -325,10 +327,6 @@ fn memory_of(entries: u32) -> io::Result<Region> {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     Region::new(entries as usize * FRAME, false)
-}
-
-fn outside() -> io::Error {
-    io::Error::other("the kernel reports a frame outside the socket's memory")
 }
 
 #[cfg(test)]

@@ -98,10 +98,10 @@ impl Mapping {
             copybuf_len: offered as i32,
             ..Request::default()
         };
+        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_ZEROCOPY_RECEIVE);
         // SAFETY: the kernel writes the request, the page table of our own range
         // and the page next to it; all are exclusively ours, and no slice of them
         // is alive, because `self` is borrowed mutably.
-        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_ZEROCOPY_RECEIVE);
         let size = unsafe { get_option(socket, level, option, &mut request) }?;
         self.mapped = (request.length as usize).min(self.range.len());
         // A kernel that does not know the field leaves it as it was; one that

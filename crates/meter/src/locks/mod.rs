@@ -71,7 +71,8 @@ impl Waits {
         let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
         let (kind, key_size, entries) = (MapKind::ReservedHash, wait::KEY_SIZE, Self::UNDER_WAY);
         let under_way = bpf::map(kind, "waits", key_size, wait::SIZE, entries)?;
-        let programs = Programs { task, maps: &maps, waits: &under_way, named: names.objects() };
+        let programs =
+            Programs { task, maps: &maps, waits: &under_way, named: names.symbols.objects() };
         let programs =
             vec![("contention_begin", programs.begin()), ("contention_end", programs.end())];
         Ok(Waits { tallies: Tallies::load(&btf, names, maps, programs)?, under_way })
@@ -89,7 +90,7 @@ impl Waits {
 
     fn readings(&self) -> Result<Output, Fault> {
         let names = &self.tallies.names;
-        let lock = |place: u64| names.object(place).map(str::to_owned);
+        let lock = |place: u64| names.symbols.object(place).map(str::to_owned);
         let mut output = readings(self.take(clock::monotonic())?, lock);
         self.tallies.enter_lost(&mut output, "locks", "waits")?;
         Ok(output)

@@ -89,7 +89,7 @@ pub struct Link {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}", verdict(.log))]
 pub struct Refused {
-    /// What bpf(2) said.
+    /// The error of bpf(2).
     pub error: io::Error,
     /// The verifier's log, if it came that far; the reason is at its end.
     pub log: String,
@@ -169,7 +169,7 @@ impl Map {
         unsafe { call(MAP_UPDATE_ELEM, &attr) }.map(drop)
     }
 
-    /// The value of a key; ENOENT says that there is none.
+    /// The value of a key. ENOENT: there is none.
     pub fn lookup(&self, key: &[u8]) -> io::Result<Vec<u8>> {
         let mut value = vec![0u8; self.value_size];
         let attr = self.element(Some(key), value.as_mut_ptr(), 0)?;
@@ -179,7 +179,7 @@ impl Map {
         Ok(value)
     }
 
-    /// Takes an entry out; ENOENT says that there is none. Entries of arrays stay.
+    /// Takes an entry out. ENOENT: there is none. Entries of arrays stay.
     pub fn delete(&self, key: &[u8]) -> io::Result<()> {
         let attr = self.element(Some(key), std::ptr::null(), 0)?;
         // SAFETY: the kernel reads key_size bytes at the key, which is as long as that.
@@ -243,7 +243,7 @@ impl Program {
     }
 
     /// Runs a program of [`Hook::OnDemand`] once on a CPU, by an interrupt there, and
-    /// waits for its end: a few microseconds. ENXIO says that the CPU is not online.
+    /// waits for its end: a few microseconds. ENXIO: the CPU is not online.
     /// Since Linux 5.10.
     pub fn run_on(&self, cpu: u32) -> io::Result<()> {
         /// `BPF_F_TEST_RUN_ON_CPU`, uapi/linux/bpf.h.
@@ -345,8 +345,6 @@ struct LoadAttr {
     lines: u64,
     line_count: u32,
     attach_type_id: u32,
-    attach_program: u32,
-    pad: u32,
 }
 
 /// `BPF_PROG_TEST_RUN`.

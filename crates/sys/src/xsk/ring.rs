@@ -27,12 +27,12 @@ impl Kind {
         use libc::{XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING};
         let (rx, tx) = (libc::XDP_PGOFF_RX_RING as u64, libc::XDP_PGOFF_TX_RING as u64);
         match self {
-            Kind::Fill => (libc::XDP_UMEM_FILL_RING, XDP_UMEM_PGOFF_FILL_RING, all.fr.clone()),
+            Kind::Fill => (libc::XDP_UMEM_FILL_RING, XDP_UMEM_PGOFF_FILL_RING, all.fr),
             Kind::Completed => {
-                (libc::XDP_UMEM_COMPLETION_RING, XDP_UMEM_PGOFF_COMPLETION_RING, all.cr.clone())
+                (libc::XDP_UMEM_COMPLETION_RING, XDP_UMEM_PGOFF_COMPLETION_RING, all.cr)
             }
-            Kind::Received => (libc::XDP_RX_RING, rx, all.rx.clone()),
-            Kind::Send => (libc::XDP_TX_RING, tx, all.tx.clone()),
+            Kind::Received => (libc::XDP_RX_RING, rx, all.rx),
+            Kind::Send => (libc::XDP_TX_RING, tx, all.tx),
         }
     }
 }
