@@ -148,7 +148,7 @@ fn the_time_stamp_counter_of_this_machine_counts() {
         skip!("no msr/tsc/ here");
         return;
     };
-    let counter = match pmu::Counter::open(&tsc, 0, sys) {
+    let counter = match tsc.open(0, sys) {
         Ok(counter) => counter,
         Err(e) => return skip!("perf is not for this user: {e}"),
     };

@@ -5,7 +5,7 @@ use Reg::*;
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::Roots;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg};
-use bytepath_sys::bpf::{Hook, Link, Map, Program, Refused, Update};
+use bytepath_sys::bpf::{Hook, Link, Map, MapKind, Program, Refused, Update};
 use bytepath_sys::btf::{Btf, Kind};
 use std::io;
 use std::os::fd::AsFd;
@@ -26,6 +26,41 @@ pub fn load_typed(
         .id(Kind::Typedef, &format!("btf_trace_{name}"))
         .ok_or_else(|| too_old(format!("this kernel has no tracepoint {name}")))?;
     load(Hook::TypedTracepoint(id), name, insns)
+}
+
+/// A program by the name of its typed tracepoint.
+pub(crate) type Named<T> = (&'static str, T);
+
+/// Programs for typed tracepoints.
+pub(crate) fn load_all(
+    btf: &Btf,
+    programs: impl IntoIterator<Item = Named<Result<Vec<Insn>, AsmError>>>,
+) -> Result<Vec<Named<Program>>, Fault> {
+    let load = |(name, insns)| Ok((name, load_typed(btf, name, insns)?));
+    programs.into_iter().map(load).collect()
+}
+
+/// Has programs run until the links are dropped.
+pub(crate) fn attach_all(programs: &[Named<Program>]) -> Result<Vec<Link>, Fault> {
+    programs.iter().map(|(name, program)| attach(program, name)).collect()
+}
+
+/// A map, or why this user gets none.
+pub(crate) fn map(
+    kind: MapKind,
+    name: &str,
+    key_size: usize,
+    value_size: usize,
+    entries: u32,
+) -> Result<Map, Fault> {
+    let map = Map::new(kind, name, key_size, value_size, entries);
+    map.map_err(|e| with_remedy(Fault::system("cannot create BPF maps", &e)))
+}
+
+/// Where a member of `task_struct` is, bytes.
+pub(crate) fn task_member(btf: &Btf, path: &str) -> Result<i16, Fault> {
+    let offset = btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
+    offset.ok_or_else(|| too_old(format!("this kernel has no task_struct.{path}")))
 }
 
 /// Whether there is a typed tracepoint of this name.
@@ -108,9 +143,13 @@ pub fn named(a: &mut Assembler, start: &[u8], label: &str) {
     a.wide(R4, bytes(&|i| start.get(i).copied().unwrap_or(0))).jump_if(If::Eq, R3, R4, label);
 }
 
-/// Ends a program, at the label `out`. What a tracing program returns does not matter.
-pub fn leave(a: &mut Assembler) {
-    a.label("out").mov(R0, 0).exit();
+/// A program of these instructions, which ends at the label `out`. What a tracing program returns
+/// does not matter.
+pub(crate) fn program(write: impl FnOnce(&mut Assembler)) -> Result<Vec<Insn>, AsmError> {
+    let mut asm = Assembler::new();
+    write(&mut asm);
+    asm.label("out").mov(R0, 0).exit();
+    asm.finish()
 }
 
 /// All entries of a map, which is empty then.
@@ -125,13 +164,13 @@ pub fn take(map: &Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(entries)
 }
 
-/// A number of this many bytes, at most 8, in the order of the machine; a part that is
-/// missing counts as zero.
+/// A number of this many bytes, at most 8, in the order of the machine; 0 if some are missing.
 pub fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
     let mut wide = [0; 8];
-    let from = bytes.get(at..).unwrap_or_default();
     let start = if cfg!(target_endian = "big") { 8 - size } else { 0 };
-    wide[start..start + size].iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    if let Some(from) = bytes.get(at..at + size) {
+        wide[start..start + size].copy_from_slice(from);
+    }
     u64::from_ne_bytes(wide)
 }
 

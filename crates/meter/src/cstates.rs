@@ -15,7 +15,8 @@ use super::shared_source::SharedSource;
 use super::{Context, Meter, Output, at_stop};
 use bytepath_record::{Facts, Fault, Scope, Support, Unit};
 use bytepath_sys::cpuidle::{self, Counts, State};
-use bytepath_sys::pmu::{self, Counter, Offered};
+use bytepath_sys::perf::Count;
+use bytepath_sys::pmu::{self, Offered};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,23 +55,19 @@ fn sources(context: &Context) -> Arc<Sources> {
 }
 
 /// Counters that stay open.
+#[derive(Default)]
 struct Sources {
     states: Vec<State>,
-    residency: Vec<(String, Counter)>,
+    residency: Vec<(String, Count)>,
     /// The time-stamp counter, on the CPUs of the residency counters.
-    clock: Vec<Counter>,
+    clock: Vec<Count>,
     /// Why the hardware reports no residency although it has the unit.
     refused: Option<String>,
 }
 
 impl Sources {
     fn open(sys: &Path) -> Sources {
-        let mut sources = Sources {
-            states: cpuidle::states(sys),
-            residency: Vec::new(),
-            clock: Vec::new(),
-            refused: None,
-        };
+        let mut sources = Sources { states: cpuidle::states(sys), ..Sources::default() };
         let tsc = pmu::offered(sys, "msr").into_iter().find(|event| event.name == "tsc");
         for (unit, of) in [("cstate_core", "core"), ("cstate_pkg", "package")] {
             for event in pmu::offered(sys, unit) {
@@ -92,9 +89,9 @@ impl Sources {
         sys: &Path,
     ) -> std::io::Result<()> {
         for cpu in &event.cpus {
-            let counter = Counter::open(event, *cpu, sys)?;
+            let counter = event.open(*cpu, sys)?;
             if let Some(tsc) = tsc.filter(|_| !self.clock.iter().any(|clock| clock.cpu == *cpu)) {
-                self.clock.push(Counter::open(tsc, *cpu, sys)?);
+                self.clock.push(tsc.open(*cpu, sys)?);
             }
             self.residency.push((name.clone(), counter));
         }
@@ -143,7 +140,7 @@ impl Snapshot {
         if let Some(refused) = &sources.refused {
             output.warnings.push(format!("cstates: no residency by the hardware: {refused}"));
         }
-        let gained = |before: &Option<u64>, counter: &Counter| -> Result<Option<u64>, Fault> {
+        let gained = |before: &Option<u64>, counter: &Count| -> Result<Option<u64>, Fault> {
             let after = counter.read();
             let after = after.map_err(|e| Fault::system("cstates: a perf counter", &e))?;
             Ok(before.map(|before| after.saturating_sub(before)))

@@ -12,7 +12,8 @@ use super::shared_source::SharedSource;
 use super::{Context, Meter, Output, at_stop};
 use bytepath_record::{Facts, Scope, Support, Unit};
 use bytepath_sys::attribute::{self, Number};
-use bytepath_sys::pmu::{self, Counter};
+use bytepath_sys::perf::Count;
+use bytepath_sys::pmu::{self, Offered};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -55,7 +56,7 @@ fn sources(context: &Context) -> Arc<Sources> {
 struct Sources {
     shown: Vec<(u32, Number)>,
     /// tsc, aperf and mperf of a CPU.
-    counted: Vec<[Counter; 3]>,
+    counted: Vec<[Count; 3]>,
 }
 
 impl Sources {
@@ -64,18 +65,15 @@ impl Sources {
         let online = attribute::text(&folder.join("online")).map(|text| attribute::list(&text));
         let offered = pmu::offered(sys, "msr");
         let event = |name: &str| offered.iter().find(|event| event.name == name);
-        let all = event("tsc").zip(event("aperf")).zip(event("mperf"));
+        let events = ["tsc", "aperf", "mperf"].map(event);
         let mut sources = Sources::default();
         for cpu in online.unwrap_or_default() {
             let path = folder.join(format!("cpu{cpu}/cpufreq/scaling_cur_freq"));
             sources.shown.extend(Number::open(path).ok().map(|number| (cpu, number)));
-            if let Some(((tsc, aperf), mperf)) = all {
-                let open = |event| Counter::open(event, cpu, sys).ok();
-                let counters = (open(tsc), open(aperf), open(mperf));
-                // perf may not be for this user; what cpufreq shows is left then.
-                if let (Some(tsc), Some(aperf), Some(mperf)) = counters {
-                    sources.counted.push([tsc, aperf, mperf]);
-                }
+            let open = |event: Option<&Offered>| event?.open(cpu, sys).ok();
+            // perf may not be for this user; what cpufreq shows is left then.
+            if let [Some(tsc), Some(aperf), Some(mperf)] = events.map(open) {
+                sources.counted.push([tsc, aperf, mperf]);
             }
         }
         sources
@@ -91,7 +89,7 @@ struct Snapshot {
 
 impl Snapshot {
     fn take(sources: &Sources) -> Snapshot {
-        let count = |[tsc, aperf, mperf]: &[Counter; 3]| {
+        let count = |[tsc, aperf, mperf]: &[Count; 3]| {
             Some([tsc.read().ok()?, aperf.read().ok()?, mperf.read().ok()?])
         };
         Snapshot {
@@ -126,10 +124,8 @@ fn readings(sources: &Sources, start: &Snapshot, end: &Snapshot) -> Output {
 
 /// Mean clock while awake; `None` if the CPU slept all the time.
 fn busy(before: [u64; 3], after: [u64; 3], seconds: f64) -> Option<f64> {
-    let gained = |index: usize| -> Option<f64> {
-        Some(after.get(index)?.saturating_sub(*before.get(index)?) as f64)
-    };
-    let (tsc, aperf, mperf) = (gained(0)?, gained(1)?, gained(2)?);
+    let gained = |index: usize| after[index].saturating_sub(before[index]) as f64;
+    let [tsc, aperf, mperf] = std::array::from_fn(gained);
     (mperf > 0.0 && seconds > 0.0).then(|| tsc / seconds * aperf / mperf)
 }
 

@@ -45,6 +45,7 @@ mod workers;
 
 pub use catalog::{CATALOG, Chosen, SIZES, SYSCALLS, chosen, regular, selectable};
 pub use context::{Context, PreviousSnapshot, ThreadTag};
+use meter::attempted;
 pub use meter::{Meter, Prepared, Reach, Running, TICK, at_stop};
 pub use output::{Capture, Output};
 pub use power::{

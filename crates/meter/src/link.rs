@@ -21,36 +21,28 @@ fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
     let role = context.role;
     let mut file = ProcFile::open(context.roots.proc.join("self/net/dev"))?;
     let before = read(&mut file, &device)?;
-    at_stop(move || Ok(readings(before, read(&mut file, &device)?, role, &device)))
+    at_stop(move || Ok(readings(&before, &read(&mut file, &device)?, role, &device)))
 }
 
-type Counts = [(Direction, LinkCounts); 2];
+/// Metric and unit of each counter, and whether to warn of it.
+const COUNTERS: [(&str, Unit, bool); 8] = [
+    ("link.rx_bytes", Unit::Bytes, false),
+    (RX_PACKETS, Unit::Count, false),
+    ("link.rx_errors", Unit::Count, true),
+    ("link.rx_dropped", Unit::Count, true),
+    ("link.tx_bytes", Unit::Bytes, false),
+    ("link.tx_packets", Unit::Count, false),
+    ("link.tx_errors", Unit::Count, true),
+    ("link.tx_dropped", Unit::Count, true),
+];
 
-#[derive(Clone, Copy)]
-struct Direction {
-    bytes: &'static str,
-    packets: &'static str,
-    errors: &'static str,
-    dropped: &'static str,
-}
-
-const RX: Direction = Direction {
-    bytes: "link.rx_bytes",
-    packets: RX_PACKETS,
-    errors: "link.rx_errors",
-    dropped: "link.rx_dropped",
-};
-const TX: Direction = Direction {
-    bytes: "link.tx_bytes",
-    packets: "link.tx_packets",
-    errors: "link.tx_errors",
-    dropped: "link.tx_dropped",
-};
-
-fn read(file: &mut ProcFile, device: &str) -> Result<Counts, Fault> {
+/// In the order of [`COUNTERS`].
+fn read(file: &mut ProcFile, device: &str) -> Result<Vec<u64>, Fault> {
+    let all = |counts: LinkCounts| [counts.bytes, counts.packets, counts.errors, counts.dropped];
     let counts = file.read(|text| {
         let devices = procfs::parse_net_dev(text)?;
-        Ok(devices.iter().find(|d| d.name == device).map(|d| [(RX, d.rx), (TX, d.tx)]))
+        let found = devices.iter().find(|d| d.name == device);
+        Ok(found.map(|d| [all(d.rx), all(d.tx)].concat()))
     });
     counts?.ok_or_else(|| {
         let text = format!("link: no device '{device}' in /proc/self/net/dev");
@@ -58,32 +50,21 @@ fn read(file: &mut ProcFile, device: &str) -> Result<Counts, Fault> {
     })
 }
 
-fn readings(before: Counts, after: Counts, role: Role, device: &str) -> Output {
+fn readings(before: &[u64], after: &[u64], role: Role, device: &str) -> Output {
     let scope = Scope::Link(role, device.to_owned());
     let mut output = Output::default();
-    for ((names, before), (_, after)) in before.into_iter().zip(after) {
-        let Some(gained) = difference(before, after) else {
+    for ((metric, unit, is_trouble), (before, after)) in
+        COUNTERS.into_iter().zip(before.iter().zip(after))
+    {
+        let Some(gained) = after.checked_sub(*before) else {
             let text = format!("link: the counters of {device} went backwards: was it replaced?");
             return Output { warnings: vec![text], ..Output::default() };
         };
-        output.add(names.bytes, Unit::Bytes, gained.bytes as f64, &scope);
-        output.add(names.packets, Unit::Count, gained.packets as f64, &scope);
-        for (metric, value) in [(names.errors, gained.errors), (names.dropped, gained.dropped)] {
-            output.add(metric, Unit::Count, value as f64, &scope);
-            if value > 0 {
-                let what = metric.trim_start_matches("link.");
-                output.warnings.push(format!("link: {device} has {value} {what} in the window"));
-            }
+        output.add(metric, unit, gained as f64, &scope);
+        if is_trouble && gained > 0 {
+            let what = metric.trim_start_matches("link.");
+            output.warnings.push(format!("link: {device} has {gained} {what} in the window"));
         }
     }
     output
-}
-
-fn difference(before: LinkCounts, after: LinkCounts) -> Option<LinkCounts> {
-    Some(LinkCounts {
-        bytes: after.bytes.checked_sub(before.bytes)?,
-        packets: after.packets.checked_sub(before.packets)?,
-        errors: after.errors.checked_sub(before.errors)?,
-        dropped: after.dropped.checked_sub(before.dropped)?,
-    })
 }

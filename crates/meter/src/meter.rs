@@ -1,7 +1,7 @@
 //! The entry of a meter in the catalogue, and a meter at work.
 
 use super::{Context, Output};
-use bytepath_record::{Attempt, Facts, Fault, OptionSpec, Support};
+use bytepath_record::{Attempt, Facts, Fault, OptionSpec, Outcome, Support};
 use bytepath_sys::Roots;
 use std::time::Duration;
 
@@ -24,14 +24,11 @@ pub struct Meter {
     /// Whether it works on a host with these facts.
     pub probe: fn(&Facts) -> Support,
     /// Does what takes too long for the start of a window. Called before the bytes flow.
-    pub prepare: Prepare,
+    pub prepare: fn(&Context) -> Result<Option<Prepared>, Fault>,
     /// Begins to measure. Called at the start of the window, so it has to be quick (well
     /// under a millisecond). Not called if `prepare` returned something to start.
     pub start: fn(&Context) -> Result<Box<dyn Running>, Fault>,
 }
-
-/// See [`Meter::prepare`].
-pub(crate) type Prepare = fn(&Context) -> Result<Option<Box<dyn Prepared>>, Fault>;
 
 impl Meter {
     /// A meter of every regular trial that works on every host, needs no preparation and
@@ -50,11 +47,8 @@ impl Meter {
     };
 }
 
-/// A meter that is ready to start.
-pub trait Prepared: Send {
-    /// Begins to measure, as quickly as [`Meter::start`].
-    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault>;
-}
+/// Starts a meter that is ready: begins to measure, as quickly as [`Meter::start`].
+pub type Prepared = Box<dyn FnOnce() -> Result<Box<dyn Running>, Fault> + Send>;
 
 /// A meter between start and stop.
 pub trait Running: Send {
@@ -63,13 +57,6 @@ pub trait Running: Send {
 
     /// Ends the window.
     fn stop(self: Box<Self>) -> Result<Output, Fault>;
-}
-
-/// Closures are meters that are ready to start.
-impl<F: FnOnce() -> Result<Box<dyn Running>, Fault> + Send> Prepared for F {
-    fn start(self: Box<Self>) -> Result<Box<dyn Running>, Fault> {
-        self()
-    }
 }
 
 /// A running meter without ticks: the function is called at the end of the window. Most
@@ -89,6 +76,12 @@ where
 
 /// Time between two ticks of the agent's control thread.
 pub const TICK: Duration = Duration::from_millis(100);
+
+/// How trying to load what a meter needs came out; a detail if it was loaded.
+pub(crate) fn attempted(name: &str, loaded: Result<String, Fault>) -> Option<Attempt> {
+    let outcome = loaded.map_or_else(|fault| Outcome::Missing(fault.message), Outcome::Works);
+    Some(Attempt { name: name.to_owned(), outcome })
+}
 
 /// Where a meter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -99,9 +99,8 @@ impl Sum {
         }
         if moved.len() > MOST {
             let more = moved.len() - MOST;
-            self.output
-                .warnings
-                .push(format!("nic: {more} more counters of {device} are left out"));
+            let text = format!("nic: {more} more counters of {device} are left out");
+            self.output.warnings.push(text);
         }
         if !trouble.is_empty() {
             let more = trouble.len().saturating_sub(4);
@@ -173,8 +172,7 @@ impl Sum {
             let value = match *name {
                 "qlen" | "backlog" => *count,
                 _ => {
-                    let was = before.counts.iter().find(|(known, _)| known == name);
-                    let was = was.map_or(0, |(_, was)| *was);
+                    let was = count_of(&before.counts, name);
                     // All but the bytes are of 32 bits and wrap.
                     if *name == "bytes" {
                         count.saturating_sub(was)
@@ -213,10 +211,12 @@ fn gained<'a>(
     before: &'a [Counted],
     after: &'a [Counted],
 ) -> impl Iterator<Item = (&'static str, u64)> + 'a {
-    after.iter().map(|(name, count)| {
-        let was = before.iter().find(|(known, _)| known == name).map_or(0, |(_, was)| *was);
-        (*name, count.saturating_sub(was))
-    })
+    after.iter().map(|(name, count)| (*name, count.saturating_sub(count_of(before, name))))
+}
+
+/// The counter of this name; 0 if there is none.
+fn count_of(counts: &[Counted], name: &str) -> u64 {
+    counts.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }
 
 /// Part of the pages that may come from the allocator before a pool is called exhausted.
@@ -227,7 +227,7 @@ const SLOW: f64 = 0.01;
 /// back: a copying path then pays for allocation, and one whose memory is given to it
 /// (zcrx, devmem) copies or drops.
 fn exhausted(sums: &[(&'static str, u64)], device: &str) -> Vec<String> {
-    let count = |name: &str| sums.iter().find(|(n, _)| *n == name).map_or(0, |(_, count)| *count);
+    let count = |name: &str| count_of(sums, name);
     let slow = count("alloc-slow").saturating_add(count("alloc-slow-high-order"));
     let all = slow.saturating_add(count("alloc-fast"));
     let mut warnings = Vec::new();

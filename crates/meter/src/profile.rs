@@ -12,7 +12,7 @@ use bytepath_sys::perf::{
     self, Control, Event, LARGEST_SAMPLE, Rate, Record, Refused, Request, Sampler, Step, Tally,
     Unit, records,
 };
-use bytepath_sys::{Roots, clock, files, procfs};
+use bytepath_sys::{Roots, attribute, clock, files, procfs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn probe(facts: &Facts) -> Support {
     }
 }
 
-fn prepare(context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     let Some(sampling) = context.options::<Sampling>()? else { return Ok(None) };
     let roots = &context.roots;
     let event = event(&sampling.event, roots)?;
@@ -96,30 +96,22 @@ fn prepare(context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
 /// Measures what one sample of an event costs here; without a name, of hardware cycles, or
 /// of the CPU clock if there are none.
 pub fn price(event: Option<&str>, cpu: u32, roots: &Roots) -> Result<SamplePrice, Fault> {
-    let measure = |event: &Event| perf::sample_cost(event, cpu);
-    let measured = match event {
-        Some(name) => {
-            let event = self::event(name, roots)?;
-            (measure(&event), event)
-        }
-        None => {
-            let cycles = Event::cycles();
-            match measure(&cycles) {
-                // Virtual machines often have no counters at all, or some that never count.
-                Err(refused) if refused.step != Step::Open || is_permission(&refused) => {
-                    (Err(refused), cycles)
-                }
-                Ok(Some(cost)) => (Ok(Some(cost)), cycles),
-                _ => {
-                    let clock = Event::cpu_clock();
-                    (measure(&clock), clock)
-                }
-            }
-        }
+    let mut sampled = match event {
+        Some(name) => self::event(name, roots)?,
+        None => Event::cycles(),
     };
-    let (cost, event) = measured;
+    let mut cost = perf::sample_cost(&sampled, cpu);
+    // Virtual machines often have no counters at all, or some that never count.
+    let never_counts = match &cost {
+        Ok(cost) => cost.is_none(),
+        Err(refused) => refused.step == Step::Open && !is_permission(refused),
+    };
+    if event.is_none() && never_counts {
+        sampled = Event::cpu_clock();
+        cost = perf::sample_cost(&sampled, cpu);
+    }
     let cost = cost.map_err(|refused| fault(refused, roots))?;
-    Ok(SamplePrice { event: event.name, seconds: cost.map(|cost| cost.seconds) })
+    Ok(SamplePrice { event: sampled.name, seconds: cost.map(|cost| cost.seconds) })
 }
 
 fn event(name: &str, roots: &Roots) -> Result<Event, Fault> {
@@ -138,8 +130,7 @@ fn is_permission(refused: &Refused) -> bool {
 
 fn fault(refused: Refused, roots: &Roots) -> Fault {
     let kernel = |name: &str| {
-        let path = roots.proc.join("sys/kernel").join(name);
-        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok())
+        attribute::text(&roots.proc.join("sys/kernel").join(name))?.parse::<i32>().ok()
     };
     let code = refused.error.raw_os_error().unwrap_or_default();
     let fault = Fault::system(&refused, &refused.error);

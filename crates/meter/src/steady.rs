@@ -5,14 +5,12 @@
 use super::context::Snapshot;
 use super::{Context, Meter, Output, Reach, Running, at_stop};
 use bytepath_record::{Fault, Role, Scope, Unit};
-use bytepath_sys::Roots;
 use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::ethtool::Channels;
 use bytepath_sys::netlink::{Link, Napi, Netlink};
+use bytepath_sys::{Roots, attribute};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::PoisonError;
-use std::{fs, io};
 
 /// Throttling by heat (`thermal_throttle/*_throttle_count`, arch/x86/kernel/cpu/mce/therm_throt.c),
 /// that by the quota of
@@ -95,26 +93,20 @@ fn sees_machine(context: &Context) -> bool {
 }
 
 fn clock_source(roots: &Roots) -> Option<String> {
-    let path = roots.sys.join("devices/system/clocksource/clocksource0/current_clocksource");
-    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+    attribute::text(&roots.sys.join("devices/system/clocksource/clocksource0/current_clocksource"))
 }
 
 /// The sums of core and package counts. Many CPUs, above all virtual ones, have none.
 fn throttled(roots: &Roots) -> Vec<(u32, u64)> {
     let folder = roots.sys.join("devices/system/cpu");
-    let count = |path: PathBuf| -> io::Result<u64> {
-        fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
-    };
     let of_cpu = |cpu: u32| {
         let folder = folder.join(format!("cpu{cpu}/thermal_throttle"));
-        let core = count(folder.join("core_throttle_count")).ok()?;
-        Some((cpu, core + count(folder.join("package_throttle_count")).unwrap_or(0)))
+        let count = |name| attribute::text(&folder.join(name))?.parse::<u64>().ok();
+        let core = count("core_throttle_count")?;
+        Some((cpu, core + count("package_throttle_count").unwrap_or(0)))
     };
-    let number = |entry: io::Result<fs::DirEntry>| -> Option<u32> {
-        entry.ok()?.file_name().to_str()?.strip_prefix("cpu")?.parse().ok()
-    };
-    let cpus: BTreeSet<u32> =
-        fs::read_dir(&folder).into_iter().flatten().filter_map(number).collect();
+    let number = |name: &String| name.strip_prefix("cpu")?.parse().ok();
+    let cpus: BTreeSet<u32> = attribute::names(&folder).iter().filter_map(number).collect();
     cpus.into_iter().filter_map(of_cpu).collect()
 }
 

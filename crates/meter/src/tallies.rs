@@ -2,12 +2,13 @@
 //! `locks` and `handoffs`. Their programs add to one map; it is read, named and emptied
 //! when the window has ended and nothing is attached any more.
 
-use super::bpf;
+use super::Output;
+use super::bpf::{self, Named, map};
 use Reg::*;
 use bytepath_profile::Frame;
 use bytepath_profile::subsystem::{Class, Rules, Subsystem};
 use bytepath_profile::symbols::KernelSymbols;
-use bytepath_record::Fault;
+use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::Roots;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use bytepath_sys::bpf::{Link, Map, MapKind, Program, Update};
@@ -23,7 +24,7 @@ pub(crate) struct Tallies {
     pub maps: Maps,
     /// Names of the kernel's functions.
     pub names: Names,
-    programs: Vec<(&'static str, Program)>,
+    programs: Vec<Named<Program>>,
 }
 
 /// One kind of event of one function, added up over a window.
@@ -48,16 +49,30 @@ impl Tallies {
         btf: &Btf,
         names: Names,
         maps: Maps,
-        programs: Vec<(&'static str, Result<Vec<Insn>, AsmError>)>,
+        programs: Vec<Named<Result<Vec<Insn>, AsmError>>>,
     ) -> Result<Tallies, Fault> {
-        let load = |(name, insns)| Ok((name, bpf::load_typed(btf, name, insns)?));
-        let programs = programs.into_iter().map(load).collect::<Result<_, Fault>>()?;
-        Ok(Tallies { maps, names, programs })
+        Ok(Tallies { maps, names, programs: bpf::load_all(btf, programs)? })
     }
 
     /// Counts until the links are dropped.
     pub(crate) fn attach(&self) -> Result<Vec<Link>, Fault> {
-        self.programs.iter().map(|(name, program)| bpf::attach(program, name)).collect()
+        bpf::attach_all(&self.programs)
+    }
+
+    /// Adds how many events found no room since the last time, and warns of it and of functions
+    /// without names. `what` is what they are called.
+    pub(crate) fn enter_lost(
+        &self,
+        output: &mut Output,
+        meter: &str,
+        what: &str,
+    ) -> Result<(), Fault> {
+        let lost = self.maps.take_lost()?;
+        output.add(&format!("{meter}.lost"), Unit::Count, lost as f64, &Scope::Machine);
+        let lost = (lost > 0).then(|| format!("{lost} {what} did not fit and are not counted"));
+        let warnings = lost.into_iter().chain(self.names.symbols.hidden().map(str::to_owned));
+        output.warnings.extend(warnings.map(|text| format!("{meter}: {text}")));
+        Ok(())
     }
 
     /// Takes what was counted since the last call, by function: the first of a call stack that
@@ -165,10 +180,6 @@ impl Maps {
     const FRAMES: usize = 12;
 
     pub(crate) fn new() -> Result<Maps, Fault> {
-        let map = |kind, name, key, value, entries| {
-            Map::new(kind, name, key, value, entries)
-                .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))
-        };
         Ok(Maps {
             entries: map(MapKind::ReservedHash, "entries", key::SIZE as usize, 16, Self::ENTRIES)?,
             stacks: map(MapKind::StackTrace, "stacks", 4, 8 * Self::FRAMES, Self::STACKS)?,
@@ -280,35 +291,22 @@ impl Maps {
 
 /// Names of the kernel's functions.
 #[derive(Debug)]
-pub(crate) struct Names(KernelSymbols);
+pub(crate) struct Names {
+    pub symbols: KernelSymbols,
+}
 
 impl Names {
     /// Reads `/proc/kallsyms`, which takes some ten milliseconds.
     pub(crate) fn read(roots: &Roots) -> Result<Names, Fault> {
         let path = roots.proc.join("kallsyms");
         let text = std::fs::read(&path).map_err(|e| Fault::system(path.display(), &e))?;
-        Ok(Names(KernelSymbols::parse(String::from_utf8_lossy(&text).into_owned())))
-    }
-
-    /// Why functions have no names, if they have none.
-    pub(crate) fn hidden(&self) -> Option<&'static str> {
-        self.0.hidden()
-    }
-
-    /// The addresses of what the kernel itself has for good.
-    pub(crate) fn objects(&self) -> std::ops::Range<u64> {
-        self.0.objects()
-    }
-
-    /// What the kernel calls the object at an address within [`objects`](Names::objects).
-    pub(crate) fn object(&self, address: u64) -> Option<&str> {
-        self.0.object(address)
+        Ok(Names { symbols: KernelSymbols::parse(String::from_utf8_lossy(&text).into_owned()) })
     }
 
     /// The innermost function of a stack that belongs to none of these subsystems, nor to
     /// the tracepoint; the outermost one where all do.
     fn caller(&self, stack: &[u64], below: &[Subsystem]) -> String {
-        let mut frames = stack.iter().map(|address| self.0.frame(address.saturating_sub(1)));
+        let mut frames = stack.iter().map(|address| self.symbols.frame(address.saturating_sub(1)));
         // Programs are loaded after the names were read, so theirs are addresses.
         let passed = |frame: &Frame| match Rules::built_in().class(frame) {
             Some(Class::Is(Subsystem::Tracing) | Class::Caller) => true,
@@ -330,10 +328,7 @@ pub(crate) struct Task {
 impl Task {
     /// Where members of `task_struct` are; the error names what this kernel does not have.
     pub(crate) fn of(btf: &Btf) -> Result<Task, Fault> {
-        let at = |path: &str| {
-            let offset = btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
-            offset.ok_or_else(|| bpf::too_old(format!("this kernel has no task_struct.{path}")))
-        };
+        let at = |path: &str| bpf::task_member(btf, path);
         Ok(Task { flags: at("flags")?, comm: at("comm")? })
     }
 
@@ -419,7 +414,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
 
     #[test]
     fn names_the_first_caller_outside_of_the_locks() {
-        let names = Names(KernelSymbols::parse(KALLSYMS.into()));
+        let names = Names { symbols: KernelSymbols::parse(KALLSYMS.into()) };
         let at = |low: u64| 0xffff_ffff_8100_0000 + low;
         let program = 0xffff_ffff_c000_0110;
         let later = 0xffff_ffff_d000_0000;
@@ -430,7 +425,7 @@ ffffffffc0000100 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
         // A return address may be the first of the next function.
         assert_eq!(names.caller(&[at(0x200)], &[]), "tcp_sendmsg_locked");
         assert_eq!(names.caller(&[], &[]), UNKNOWN);
-        assert_eq!(names.object(0xffff_ffff_8200_0000), Some("net_lock"));
+        assert_eq!(names.symbols.object(0xffff_ffff_8200_0000), Some("net_lock"));
     }
 
     #[test]

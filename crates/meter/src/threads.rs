@@ -75,9 +75,9 @@ impl Running for Window {
         for thread in &mut self.threads {
             match thread.read() {
                 Ok(now) => {
-                    let (time, source) = thread.time(&now);
-                    without_schedstat |= source == Source::Ticks;
-                    output.warnings.extend(doubt(&time, source));
+                    let (time, by_ticks) = thread.time(&now);
+                    without_schedstat |= by_ticks;
+                    output.warnings.extend(doubt(&time).filter(|_| !by_ticks));
                     output.threads.push(time);
                 }
                 Err(fault) => self.missed.push((thread.name.clone(), fault)),
@@ -91,8 +91,8 @@ impl Running for Window {
             // It may end at any moment, which is normal.
             if let Ok(mut thread) = Thread::open(&dir, tid, name) {
                 let now = std::mem::take(&mut thread.start);
-                let (time, source) = thread.time(&now);
-                without_schedstat |= source == Source::Ticks;
+                let (time, by_ticks) = thread.time(&now);
+                without_schedstat |= by_ticks;
                 output.threads.push(time);
             }
         }
@@ -129,13 +129,6 @@ struct Counts {
     switches: Switches,
 }
 
-/// Where a thread's run time comes from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Scheduler,
-    Ticks,
-}
-
 impl Thread {
     fn open(dir: &Path, tid: u32, name: String) -> Result<Self, Fault> {
         let mut thread = Thread {
@@ -161,7 +154,8 @@ impl Thread {
         Ok(Counts { sched, user, system, switches })
     }
 
-    fn time(&self, now: &Counts) -> (ThreadTime, Source) {
+    /// Its time in the window, and whether its run time is that of the ticks.
+    fn time(&self, now: &Counts) -> (ThreadTime, bool) {
         let hz = procfs::user_hz();
         let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / hz;
         let nanos = |from: u64, to: u64| to.saturating_sub(from) as f64 * 1e-9;
@@ -170,15 +164,9 @@ impl Thread {
         let system = seconds(before.system, now.system);
         // Three zeros: the file is there, the statistics are not. A thread that
         // has not run yet has three zeros too, and no ticks.
-        let source = match now.sched == SchedStat::default() && (now.user > 0 || now.system > 0) {
-            true => Source::Ticks,
-            false if self.schedstat.is_none() => Source::Ticks,
-            false => Source::Scheduler,
-        };
-        let run = match source {
-            Source::Scheduler => nanos(before.sched.run, now.sched.run),
-            Source::Ticks => user + system,
-        };
+        let empty = now.sched == SchedStat::default() && (now.user > 0 || now.system > 0);
+        let by_ticks = empty || self.schedstat.is_none();
+        let run = if by_ticks { user + system } else { nanos(before.sched.run, now.sched.run) };
         let time = ThreadTime {
             name: self.name.clone(),
             tid: self.tid,
@@ -189,20 +177,18 @@ impl Thread {
             voluntary: now.switches.voluntary.saturating_sub(before.switches.voluntary),
             involuntary: now.switches.involuntary.saturating_sub(before.switches.involuntary),
         };
-        (time, source)
+        (time, by_ticks)
     }
 }
 
 /// A warning if scheduler and ticks disagree by more than rounding can.
-fn doubt(time: &ThreadTime, source: Source) -> Option<String> {
-    let off = (time.user + time.system - time.run).abs();
-    let apart = source == Source::Scheduler && off > 0.03 && off > 0.05 * time.run;
-    apart.then(|| {
+fn doubt(ThreadTime { name, run, user, system, .. }: &ThreadTime) -> Option<String> {
+    let ticks = user + system;
+    let off = (ticks - run).abs();
+    (off > 0.03 && off > 0.05 * run).then(|| {
         format!(
-            "threads: {} ran {:.2} s by the scheduler and {:.2} s by ticks (user + system)",
-            time.name,
-            time.run,
-            time.user + time.system
+            "threads: {name} ran {run:.2} s by the scheduler and {ticks:.2} s by ticks \
+             (user + system)"
         )
     })
 }

@@ -11,12 +11,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Linux 5.18).
 const IFAPROT_KERNEL_LL: u8 = 3;
 
-/// A route that the kernel made with an address (`include/uapi/linux/rtnetlink.h`).
-const RTPROT_KERNEL: u8 = 2;
-
-/// An entry that is never requested (`include/uapi/linux/neighbour.h`).
-const NUD_PERMANENT: u16 = 0x80;
-
 /// Bytes of `struct rtnexthop`; the device's number is the last four.
 const HOP: usize = 8;
 
@@ -61,17 +55,14 @@ impl Netlink {
     pub fn addresses(&mut self, index: u32) -> io::Result<Vec<(IpAddr, u8)>> {
         let header = rt_addr::Ifaddrmsg::default();
         let request = rt_addr::Request::new().op_getaddr_dump(&header);
-        let mut reply = self.socket.request(&request)?;
-        let mut found = Vec::new();
-        while let Some(address) = reply.recv() {
-            let (header, attributes) = address.map_err(explained)?;
+        self.dump(&request, |(header, attributes)| {
             let of_kernel = attributes.get_proto().is_ok_and(|proto| proto == IFAPROT_KERNEL_LL);
-            if header.ifa_index == index && !of_kernel {
-                let local = attributes.get_local().or_else(|_| attributes.get_address());
-                found.push((local.map_err(undecodable)?, header.ifa_prefixlen));
+            if header.ifa_index != index || of_kernel {
+                return Ok(None);
             }
-        }
-        Ok(found)
+            let local = attributes.get_local().or_else(|_| attributes.get_address());
+            Ok(Some((local.map_err(undecodable)?, header.ifa_prefixlen)))
+        })
     }
 
     /// Destinations of the routes by a device that the kernel did not make by itself, in
@@ -79,22 +70,17 @@ impl Netlink {
     pub fn routes(&mut self, index: u32) -> io::Result<Vec<(IpAddr, u8)>> {
         let header = rt_route::Rtmsg::default();
         let request = rt_route::Request::new().op_getroute_dump(&header);
-        let mut reply = self.socket.request(&request)?;
-        let mut found = Vec::new();
-        while let Some(route) = reply.recv() {
-            let (header, attributes) = route.map_err(explained)?;
+        self.dump(&request, |(header, attributes)| {
             let direct = attributes.get_oif().is_ok_and(|device| device == index);
             let one_of_several =
                 || attributes.get_multipath().is_ok_and(|all| hops(all).any(|hop| hop == index));
-            if header.rtm_protocol != RTPROT_KERNEL && (direct || one_of_several()) {
-                let any = match i32::from(header.rtm_family) {
-                    libc::AF_INET6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-                    _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                };
-                found.push((attributes.get_dst().unwrap_or(any), header.rtm_dst_len));
-            }
-        }
-        Ok(found)
+            let any = match i32::from(header.rtm_family) {
+                libc::AF_INET6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+                _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            };
+            let chosen = header.rtm_protocol != libc::RTPROT_KERNEL && (direct || one_of_several());
+            Ok(chosen.then(|| (attributes.get_dst().unwrap_or(any), header.rtm_dst_len)))
+        })
     }
 
     /// Gives a device a permanent neighbour entry with this hardware address.
@@ -108,7 +94,7 @@ impl Netlink {
         let header = rt_neigh::Ndmsg {
             ndm_family: family as u8,
             ndm_ifindex: index as i32,
-            ndm_state: NUD_PERMANENT,
+            ndm_state: libc::NUD_PERMANENT,
             ..Default::default()
         };
         let request = rt_neigh::Request::new().set_create().set_replace();

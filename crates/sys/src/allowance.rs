@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The system's allocator. Where a limit holds and memory is refused, the process ends with
-/// what [`limit`] was told to say.
+/// the words given to [`limit`].
 pub struct Allocator;
 
 /// Holds a limit; dropping it lifts the limit.

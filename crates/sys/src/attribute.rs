@@ -1,8 +1,8 @@
 //! Attributes of sysfs: small files of one value each (sysfs(5)).
 
+use rustix::io::{pread, retry_on_intr};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Most bytes that are read: an attribute has one page, other files of `/proc` have more.
@@ -16,7 +16,7 @@ pub fn text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Names in a folder, sorted; `None` if there is no such folder.
+/// Names in a folder, sorted; empty if there is no such folder.
 pub fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -74,16 +74,11 @@ impl Number {
     /// The number it shows now. InvalidData: it is not one.
     pub fn read(&self) -> io::Result<i64> {
         let mut buffer = [0; 64];
-        let len = loop {
-            let read = match &self.file {
-                Some(file) => file.read_at(&mut buffer, 0),
-                None => File::open(&self.path)?.read_at(&mut buffer, 0),
-            };
-            match read {
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                other => break other?,
-            }
-        };
+        let mut read = |file: &File| retry_on_intr(|| pread(file, &mut buffer[..], 0));
+        let len = match &self.file {
+            Some(file) => read(file),
+            None => read(&File::open(&self.path)?),
+        }?;
         let text = buffer.get(..len).map(String::from_utf8_lossy).unwrap_or_default();
         number(&text).ok_or_else(|| {
             let shown: String = text.trim().chars().take(30).collect();

@@ -1,7 +1,7 @@
 //! Bridges and their ports: `IFLA_INFO_KIND` "bridge", `IFLA_MASTER` (rtnetlink(7),
 //! net/bridge/br_netlink.c). Complete messages, for [`super::namespace::make`].
 
-use super::netlink::{device_name, link_header, message};
+use super::netlink::{device_name, link_header, message, put};
 use netlink_bindings::rt_link::{Ifinfomsg, Request};
 use std::io;
 
@@ -19,11 +19,8 @@ pub fn bridge_message(name: &str, index: u32) -> io::Result<Vec<u8>> {
 /// brings it up, in this order.
 pub fn port_message(index: u32, mtu: u32, bridge: Option<u32>) -> Vec<u8> {
     let mut request = Request::new().op_setlink_do(&up(index));
-    let mut attributes = request.encode().push_mtu(mtu);
-    if let Some(bridge) = bridge {
-        attributes = attributes.push_master(bridge);
-    }
-    drop(attributes);
+    let attributes = request.encode().push_mtu(mtu);
+    drop(put(attributes, bridge, |attributes, bridge| attributes.push_master(bridge)));
     message(libc::RTM_SETLINK, &request)
 }
 

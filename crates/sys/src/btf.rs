@@ -5,6 +5,7 @@
 //!
 //! Every read is checked: a file that is not BTF gives an error, never a panic.
 
+use super::bytes::{u16_at, u32_at};
 use std::fs;
 use std::path::Path;
 
@@ -182,16 +183,6 @@ fn tail(info: u32) -> Option<usize> {
         15 | 19 => count * 12,
         _ => return None,
     })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let slice = bytes.get(at..at.checked_add(2)?)?;
-    Some(u16::from_ne_bytes(slice.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let slice = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_ne_bytes(slice.try_into().ok()?))
 }
 
 /// A small BTF that says: keys are an `int`, values a structure of `words`

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[inline(always)]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if source() == Source::Tsc {
+    if counts_ticks() {
         // SAFETY: RDTSC exists on every x86-64 processor and touches no memory.
         return unsafe { core::arch::x86_64::_rdtsc() };
     }
@@ -20,34 +20,21 @@ pub fn now() -> u64 {
 /// call it once before anything is timed.
 pub fn tick_seconds() -> f64 {
     static TICK: OnceLock<f64> = OnceLock::new();
-    *TICK.get_or_init(|| match source() {
-        Source::Monotonic => 1e-9,
-        Source::Tsc => calibrate(),
-    })
+    *TICK.get_or_init(|| if counts_ticks() { calibrate() } else { 1e-9 })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Tsc,
-    Monotonic,
-}
-
-/// The kernel itself says whether the counter can be trusted: it uses it as
-/// clock source only then (arch/x86/kernel/tsc.c).
+/// Whether the time stamp counter is read. The kernel itself says whether it can be trusted: it
+/// uses it as clock source only then (arch/x86/kernel/tsc.c).
 #[inline(always)]
-fn source() -> Source {
-    static SOURCE: OnceLock<Source> = OnceLock::new();
-    *SOURCE.get_or_init(|| {
+fn counts_ticks() -> bool {
+    static COUNTS: OnceLock<bool> = OnceLock::new();
+    *COUNTS.get_or_init(|| {
         let current = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let constant = flags.contains("constant_tsc") && flags.contains("nonstop_tsc");
-        match std::fs::read_to_string(current) {
-            // Paravirtual clocks are scaled counters of a constant TSC.
-            Ok(name) if constant && matches!(name.trim(), "tsc" | "kvm-clock") => {
-                if cfg!(target_arch = "x86_64") { Source::Tsc } else { Source::Monotonic }
-            }
-            _ => Source::Monotonic,
-        }
+        let name = std::fs::read_to_string(current).unwrap_or_default();
+        // Paravirtual clocks are scaled counters of a constant TSC.
+        cfg!(target_arch = "x86_64") && constant && matches!(name.trim(), "tsc" | "kvm-clock")
     })
 }
 

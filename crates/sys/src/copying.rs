@@ -4,23 +4,17 @@
 //! [`Memory`] is never referred to by Rust references: reading what is being copied gives
 //! old bytes, new ones or some of both, as with any DMA, and nothing worse.
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use super::memory::Region;
 use std::io;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A private anonymous mapping, every page present, that begins at a page.
 #[derive(Debug)]
 pub struct Memory {
-    start: NonNull<u8>,
-    len: usize,
+    /// Reached by memmove(3), by copying instructions in assembly and by atomics alone: several
+    /// threads and a device use it at the same time.
+    region: Region,
 }
-
-// SAFETY: the mapping is not tied to a thread, and is reached by memmove(3), by copying
-// instructions in assembly and by atomics alone.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
 
 /// How a processor copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,45 +35,40 @@ pub struct Piece<'a> {
 }
 
 impl Memory {
-    /// Maps `len` bytes of zeros. EINVAL: none.
+    /// Maps `len` bytes of zeros.
     pub fn new(len: usize) -> io::Result<Memory> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
-        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        Ok(Memory { start, len })
+        Ok(Memory { region: Region::new(len, false)? })
     }
 
     /// Its length in bytes.
-    #[allow(clippy::len_without_is_empty, reason = "the kernel maps no empty ranges")]
+    #[allow(clippy::len_without_is_empty, reason = "no memory is empty")]
     pub fn len(&self) -> usize {
-        self.len
+        self.region.len()
     }
 
     /// The address of a byte, as a device that shares the address space knows it.
     pub fn address(&self, at: usize) -> u64 {
-        self.start.as_ptr() as u64 + at as u64
+        self.start() as u64 + at as u64
     }
 
     /// The byte at an address, if it is of this memory.
     pub fn offset(&self, address: u64) -> Option<usize> {
         let at = usize::try_from(address.checked_sub(self.address(0))?).ok()?;
-        (at < self.len).then_some(at)
+        (at < self.len()).then_some(at)
     }
 
     /// Copies bytes in. Panics beyond the end.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         self.check(at, bytes.len());
         // SAFETY: the range is within the mapping, and `bytes` is borrowed.
-        unsafe { move_bytes(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len()) };
+        unsafe { move_bytes(bytes.as_ptr(), self.start().add(at), bytes.len()) };
     }
 
     /// Copies bytes out. Panics beyond the end.
     pub fn read(&self, at: usize, bytes: &mut [u8]) {
         self.check(at, bytes.len());
         // SAFETY: the range is within the mapping, and `bytes` is borrowed.
-        unsafe { move_bytes(self.start.as_ptr().add(at), bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { move_bytes(self.start().add(at), bytes.as_mut_ptr(), bytes.len()) };
     }
 
     /// A byte, and with it all that was written before it was published.
@@ -96,18 +85,15 @@ impl Memory {
         self.check(at, 1);
         // SAFETY: the byte is within the mapping, which lives as long as the reference; an
         // AtomicU8 has the size and alignment of a byte.
-        unsafe { AtomicU8::from_ptr(self.start.as_ptr().add(at)) }
+        unsafe { AtomicU8::from_ptr(self.start().add(at)) }
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.region.start().as_ptr()
     }
 
     fn check(&self, at: usize, len: usize) {
-        assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "beyond the memory");
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it any more.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len()), "beyond the memory");
     }
 }
 
@@ -125,8 +111,8 @@ impl Method {
         let apart = from.memory.address(from.at).abs_diff(to.memory.address(to.at)) >= len as u64;
         // SAFETY: both ranges were checked, and the mappings are borrowed.
         unsafe {
-            let source = from.memory.start.as_ptr().add(from.at).cast_const();
-            let target = to.memory.start.as_ptr().add(to.at);
+            let source = from.memory.start().add(from.at).cast_const();
+            let target = to.memory.start().add(to.at);
             match self {
                 #[cfg(target_arch = "x86_64")]
                 Method::RepMovsb if apart => rep_movsb(source, target, len),

@@ -172,7 +172,8 @@ impl Driver {
 pub struct Allocation {
     driver: &'static Driver,
     pointer: Pointer,
-    size: usize,
+    /// Its size in bytes.
+    pub size: usize,
 }
 
 impl Allocation {

@@ -2,8 +2,9 @@
 //! it has, and which driver it is of. Asked by netlink, because sysfs shows the
 //! devices of the namespace that it was mounted in, which need not be ours.
 
+use super::netlink::{Netlink, named};
 use netlink_bindings::netdev::{self, QueueType};
-use netlink_bindings::{rt_addr, rt_link};
+use netlink_bindings::rt_addr;
 use netlink_socket2::NetlinkSocket;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use std::ffi::CString;
@@ -30,15 +31,10 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr, u8)>> {
 fn all_addresses() -> io::Result<Vec<(u32, IpAddr, u8)>> {
     let header = rt_addr::Ifaddrmsg::default();
     let request = rt_addr::Request::new().op_getaddr_dump(&header);
-    let mut socket = NetlinkSocket::new();
-    let mut replies = socket.request(&request)?;
-    let mut found = Vec::new();
-    while let Some(reply) = replies.recv() {
-        let (header, attributes) = reply?;
+    Netlink::new().dump(&request, |(header, attributes)| {
         let local = attributes.get_local().or_else(|_| attributes.get_address());
-        found.extend(local.ok().map(|local| (header.ifa_index, local, header.ifa_prefixlen)));
-    }
-    Ok(found)
+        Ok(local.ok().map(|local| (header.ifa_index, local, header.ifa_prefixlen)))
+    })
 }
 
 /// Index of a device in the namespace of the caller. ENODEV: no such device.
@@ -76,12 +72,10 @@ pub fn driver(name: &str) -> io::Result<Option<String>> {
 }
 
 /// Numbers of the message-signalled interrupts of such a device, those that are not of its
-/// queues included (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). None of others.
+/// queues included (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). Empty for other
+/// devices.
 pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
-    let Some(folder) = on_bus(name)? else { return Ok(Vec::new()) };
-    // A virtio device sits on a PCI device that has them.
-    let folders = [folder.clone(), fs::canonicalize(folder)?.join("..")];
-    let mut all: Vec<u32> = folders
+    let mut all: Vec<u32> = folders(name)?
         .iter()
         .flat_map(|folder| crate::attribute::names(&folder.join("msi_irqs")))
         .filter_map(|name| name.parse().ok())
@@ -90,34 +84,32 @@ pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
     Ok(all)
 }
 
-/// The NUMA node that such a device is on; none of others, and where the machine does not say
+/// The NUMA node that such a device is on; `None` for others, and if the machine does not report it
 /// (Documentation/ABI/testing/sysfs-bus-pci, `numa_node`).
 pub fn node(name: &str) -> io::Result<Option<u32>> {
-    let Some(folder) = on_bus(name)? else { return Ok(None) };
-    // A virtio device sits on a PCI device that has one.
-    let folders = [folder.clone(), fs::canonicalize(folder)?.join("..")];
-    let said = folders.iter().find_map(|folder| crate::attribute::text(&folder.join("numa_node")));
-    Ok(said.and_then(|text| text.trim().parse().ok()))
+    let node = |folder: &PathBuf| crate::attribute::text(&folder.join("numa_node"));
+    Ok(folders(name)?.iter().find_map(node).and_then(|text| text.parse().ok()))
+}
+
+/// The folders of a device on a bus in sysfs: its own, and that of the PCI device which a virtio
+/// device sits on.
+fn folders(name: &str) -> io::Result<Vec<PathBuf>> {
+    let Some(folder) = on_bus(name)? else { return Ok(Vec::new()) };
+    let below = fs::canonicalize(&folder)?.join("..");
+    Ok(vec![folder, below])
 }
 
 /// Where a device on a bus is in sysfs, which shows buses in every namespace.
 fn on_bus(name: &str) -> io::Result<Option<PathBuf>> {
-    let header = rt_link::Ifinfomsg::new();
-    let mut request = rt_link::Request::new().op_getlink_do(&header);
-    let short = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
-    request.encode().push_ifname(&short);
-    let mut socket = NetlinkSocket::new();
-    let mut reply = socket.request(&request)?;
-    let attributes = match reply.recv_one() {
-        Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => return Ok(None),
-        other => other?.1,
-    };
-    let bus = attributes.get_parent_dev_bus_name().ok();
-    let Some((bus, parent)) = bus.zip(attributes.get_parent_dev_name().ok()) else {
-        return Ok(None);
-    };
-    let (bus, parent) = (bus.to_string_lossy(), parent.to_string_lossy());
-    Ok(Some(Path::new("/sys/bus").join(&*bus).join("devices").join(&*parent)))
+    let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let folder = Netlink::new().get_link(&named(&name), |_, attributes| {
+        let bus = attributes.get_parent_dev_bus_name().ok();
+        let names = bus.zip(attributes.get_parent_dev_name().ok());
+        let names = names.map(|(bus, parent)| (bus.to_string_lossy(), parent.to_string_lossy()));
+        Ok(names
+            .map(|(bus, parent)| Path::new("/sys/bus").join(&*bus).join("devices").join(&*parent)))
+    });
+    Ok(folder?.flatten())
 }
 
 fn any_socket() -> io::Result<OwnedFd> {

@@ -2,6 +2,7 @@
 //! `ETHTOOL_GDRVINFO` (linux/ethtool.h, `struct ethtool_drvinfo`), which ethtool's netlink
 //! family does not have.
 
+use super::bytes;
 use super::interface_request::{Ethtool, words};
 use std::io;
 
@@ -14,7 +15,7 @@ const SIZE: usize = 4 + 5 * TEXT + 12 + 5 * 4;
 /// Bytes of each text (`ETHTOOL_FWVERS_LEN` and its like).
 const TEXT: usize = 32;
 
-/// What a driver says. What it leaves empty is none.
+/// What a driver reports of itself; `None` for what it leaves empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     pub driver: Option<String>,
@@ -24,7 +25,7 @@ pub struct DriverInfo {
     pub firmware: Option<String>,
 }
 
-/// Asks the driver of a device. EOPNOTSUPP: it says nothing. ENODEV: no such device.
+/// Asks the driver of a device. EOPNOTSUPP: it reports nothing. ENODEV: no such device.
 pub fn driver_info(device: &str) -> io::Result<DriverInfo> {
     let mut data = words(&[GDRVINFO]);
     data.resize(SIZE, 0);
@@ -36,9 +37,8 @@ pub fn driver_info(device: &str) -> io::Result<DriverInfo> {
 fn read(data: &[u8]) -> DriverInfo {
     let text = |at: usize| {
         let bytes = data.get(4 + at * TEXT..4 + (at + 1) * TEXT)?;
-        let text = String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next()?);
-        let text = text.trim();
-        (!matches!(text, "" | "N/A")).then(|| text.to_owned())
+        let text = bytes::text(bytes).trim().to_owned();
+        (!matches!(text.as_str(), "" | "N/A")).then_some(text)
     };
     DriverInfo { driver: text(0), version: text(1), firmware: text(2) }
 }

@@ -5,7 +5,7 @@
 //!
 //! EOPNOTSUPP everywhere: the driver does not support it (veth has no rings).
 
-use super::netlink::{Netlink, acknowledged, explained, number};
+use super::netlink::{Netlink, acknowledged, explained, number, put};
 use netlink_bindings::ethtool::{self, HeaderFlags};
 use std::io;
 
@@ -81,6 +81,7 @@ const CHANNELS_GET: u8 = 17;
 const CHANNELS_SET: u8 = 18;
 const COALESCE_GET: u8 = 19;
 const COALESCE_SET: u8 = 20;
+const QUIET: u32 = HeaderFlags::OmitReply as u32;
 
 impl Netlink {
     /// Rings and header split of a device.
@@ -112,24 +113,15 @@ impl Netlink {
     pub fn set_rings(&mut self, index: u32, rings: &Rings) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_rings_set_do();
         number(&mut request.encode(), RINGS_SET);
-        let quiet = HeaderFlags::OmitReply as u32;
-        let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
-        let mut change = header.end_nested();
-        if let Some(rx) = rings.rx {
-            change = change.push_rx(rx);
-        }
-        if let Some(tx) = rings.tx {
-            change = change.push_tx(tx);
-        }
-        if let Some(bytes) = rings.rx_buf_len {
-            change = change.push_rx_buf_len(bytes);
-        }
-        if let Some(split) = rings.tcp_data_split {
-            change = change.push_tcp_data_split(split as u8);
-        }
-        if let Some(bytes) = rings.hds_thresh {
-            change = change.push_hds_thresh(bytes);
-        }
+        let header = request.encode().nested_header().push_dev_index(index).push_flags(QUIET);
+        let change = header.end_nested();
+        let change = put(change, rings.rx, |change, rx| change.push_rx(rx));
+        let change = put(change, rings.tx, |change, tx| change.push_tx(tx));
+        let change = put(change, rings.rx_buf_len, |change, bytes| change.push_rx_buf_len(bytes));
+        let change = put(change, rings.tcp_data_split, |change, split| {
+            change.push_tcp_data_split(split as u8)
+        });
+        let change = put(change, rings.hds_thresh, |change, bytes| change.push_hds_thresh(bytes));
         drop(change);
         acknowledged(&mut self.socket, &request)
     }
@@ -156,18 +148,12 @@ impl Netlink {
     pub fn set_channels(&mut self, index: u32, channels: &Channels) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_channels_set_do();
         number(&mut request.encode(), CHANNELS_SET);
-        let quiet = HeaderFlags::OmitReply as u32;
-        let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
-        let mut change = header.end_nested();
-        if let Some(rx) = channels.rx {
-            change = change.push_rx_count(rx);
-        }
-        if let Some(tx) = channels.tx {
-            change = change.push_tx_count(tx);
-        }
-        if let Some(combined) = channels.combined {
-            change = change.push_combined_count(combined);
-        }
+        let header = request.encode().nested_header().push_dev_index(index).push_flags(QUIET);
+        let change = header.end_nested();
+        let change = put(change, channels.rx, |change, rx| change.push_rx_count(rx));
+        let change = put(change, channels.tx, |change, tx| change.push_tx_count(tx));
+        let change =
+            put(change, channels.combined, |change, combined| change.push_combined_count(combined));
         drop(change);
         acknowledged(&mut self.socket, &request)
     }
@@ -194,27 +180,20 @@ impl Netlink {
     pub fn set_coalescing(&mut self, index: u32, coalescing: &Coalescing) -> io::Result<()> {
         let mut request = ethtool::Request::new().op_coalesce_set_do();
         number(&mut request.encode(), COALESCE_SET);
-        let quiet = HeaderFlags::OmitReply as u32;
-        let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
-        let mut change = header.end_nested();
-        if let Some(on) = coalescing.adaptive_rx {
-            change = change.push_use_adaptive_rx(u8::from(on));
-        }
-        if let Some(on) = coalescing.adaptive_tx {
-            change = change.push_use_adaptive_tx(u8::from(on));
-        }
-        if let Some(usecs) = coalescing.rx_usecs {
-            change = change.push_rx_usecs(usecs);
-        }
-        if let Some(frames) = coalescing.rx_frames {
-            change = change.push_rx_max_frames(frames);
-        }
-        if let Some(usecs) = coalescing.tx_usecs {
-            change = change.push_tx_usecs(usecs);
-        }
-        if let Some(frames) = coalescing.tx_frames {
-            change = change.push_tx_max_frames(frames);
-        }
+        let header = request.encode().nested_header().push_dev_index(index).push_flags(QUIET);
+        let change = header.end_nested();
+        let change = put(change, coalescing.adaptive_rx, |change, on| {
+            change.push_use_adaptive_rx(u8::from(on))
+        });
+        let change = put(change, coalescing.adaptive_tx, |change, on| {
+            change.push_use_adaptive_tx(u8::from(on))
+        });
+        let change = put(change, coalescing.rx_usecs, |change, usecs| change.push_rx_usecs(usecs));
+        let change =
+            put(change, coalescing.rx_frames, |change, frames| change.push_rx_max_frames(frames));
+        let change = put(change, coalescing.tx_usecs, |change, usecs| change.push_tx_usecs(usecs));
+        let change =
+            put(change, coalescing.tx_frames, |change, frames| change.push_tx_max_frames(frames));
         drop(change);
         acknowledged(&mut self.socket, &request)
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub struct Sensor {
     /// Name of the chip: "power_meter", "amd_energy", "BAT0", "amdgpu".
     pub chip: String,
-    /// What the driver calls the sensor: "Esocket0"; empty where it says nothing.
+    /// What the driver calls the sensor: "Esocket0"; empty if it gives no name.
     pub label: String,
     pub shows: Shows,
     /// The attribute with its value.

@@ -159,6 +159,9 @@ enum Portal {
 /// Memories of one process that an engine copies between, by their numbers.
 pub type Memories = Arc<[Memory]>;
 
+/// What a queue works with: memories, slots of copies, copies of a batch, and flags of each copy.
+pub type Setup = (Memories, usize, usize, u32);
+
 /// Where bytes are: the number of the memory, and the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -208,11 +211,7 @@ impl WorkQueue {
     /// Opens `/dev/dsa/wqD.Q`. EBUSY: another program has the dedicated queue. EPERM: the
     /// portal is only for CAP_SYS_RAWIO, and this kernel has no other way in. EOPNOTSUPP: the
     /// processor has not the instruction.
-    pub fn open(
-        path: &Path,
-        shared: bool,
-        (memories, depth, batch, flags): (Memories, usize, usize, u32),
-    ) -> io::Result<WorkQueue> {
+    pub fn open(path: &Path, shared: bool, setup: Setup) -> io::Result<WorkQueue> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let way = if shared { Submission::Shared } else { Submission::Dedicated };
         let portal = match FileMapping::new(file.as_fd(), 0, 4096) {
@@ -223,25 +222,20 @@ impl WorkQueue {
             Err(e) if e.raw_os_error() == Some(libc::EPERM) => Portal::Written(file),
             Err(e) => return Err(e),
         };
-        WorkQueue::of(memories, depth, batch, flags, |_, _| Ok(portal))?
+        WorkQueue::of(setup, |_, _| Ok(portal))?
     }
 
     /// A queue whose device is software, made of the memory of records and that of lists; or why
     /// that could not be made.
     pub fn software<E>(
-        (memories, depth, batch, flags): (Memories, usize, usize, u32),
+        setup: Setup,
         device: impl FnOnce(&Arc<Memory>, &Arc<Memory>) -> Result<Box<dyn Device>, E>,
     ) -> io::Result<Result<WorkQueue, E>> {
-        WorkQueue::of(memories, depth, batch, flags, |records, lists| {
-            device(records, lists).map(Portal::Software)
-        })
+        WorkQueue::of(setup, |records, lists| device(records, lists).map(Portal::Software))
     }
 
     fn of<E>(
-        memories: Memories,
-        depth: usize,
-        batch: usize,
-        flags: u32,
+        (memories, depth, batch, flags): Setup,
         portal: impl FnOnce(&Arc<Memory>, &Arc<Memory>) -> Result<Portal, E>,
     ) -> io::Result<Result<WorkQueue, E>> {
         let records = Arc::new(Memory::new(2 * depth * RECORD)?);

@@ -2,10 +2,11 @@
 //! ethtool among them (linux/ethtool.h), for what its netlink family does not have.
 //! Structures are laid out byte by byte, as they are on every 64-bit Linux.
 
-use super::check;
+use super::bytes::u32_at;
+use super::ioctl;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// A request about a device of this name; all else is zero.
 pub(super) fn about(device: &str) -> io::Result<libc::ifreq> {
@@ -49,11 +50,9 @@ impl Ethtool {
     /// kernel answers to it.
     pub(crate) unsafe fn ask(&mut self, data: &mut [u8]) -> io::Result<()> {
         self.request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
-        let request = &raw mut self.request;
         // SAFETY: the kernel reads and writes the request, which is live, and the
         // structure of the command, for which there is room by the caller's promise.
-        let done = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, request) };
-        check(done.into()).map(drop)
+        unsafe { ioctl(&self.socket, libc::SIOCETHTOOL as u32, &raw mut self.request) }.map(drop)
     }
 }
 
@@ -64,6 +63,5 @@ pub(super) fn words(values: &[u32]) -> Vec<u8> {
 
 /// The number at an offset; 0 beyond the end.
 pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
-    let four = bytes.get(at..).and_then(|rest| rest.first_chunk());
-    four.map_or(0, |four| u32::from_ne_bytes(*four))
+    u32_at(bytes, at).unwrap_or(0)
 }

@@ -3,6 +3,7 @@
 //! who shakes hands, or agrees on keys in another way, does that before.
 
 use super::tcp::{set_int, set_option};
+use libc::{SOL_TLS, TLS_RX, TLS_RX_EXPECT_NO_PAD, TLS_TX, TLS_TX_ZEROCOPY_RO};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -60,21 +61,12 @@ fn optional(set: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Numbers of include/uapi/linux/tls.h and include/linux/socket.h.
-const SOL_TLS: i32 = 282;
-const TLS_TX: i32 = 1;
-const TLS_RX: i32 = 2;
-const TLS_TX_ZEROCOPY_RO: i32 = 3;
-const TLS_RX_EXPECT_NO_PAD: i32 = 4;
-const TLS_1_3: u16 = 0x0304;
-const AES_GCM_128: u16 = 51;
-
 /// `struct tls12_crypto_info_aes_gcm_128`: version, cipher, the last 8 bytes of the initial vector,
 /// the key, its first 4 bytes, the number of the next record.
 fn crypto_info(Key { key, iv }: &Key) -> [u8; 40] {
     let mut info = [0; 40];
-    info[..2].copy_from_slice(&TLS_1_3.to_ne_bytes());
-    info[2..4].copy_from_slice(&AES_GCM_128.to_ne_bytes());
+    info[..2].copy_from_slice(&libc::TLS_1_3_VERSION.to_ne_bytes());
+    info[2..4].copy_from_slice(&libc::TLS_CIPHER_AES_GCM_128.to_ne_bytes());
     info[4..12].copy_from_slice(&iv[4..]);
     info[12..28].copy_from_slice(key);
     info[28..32].copy_from_slice(&iv[..4]);

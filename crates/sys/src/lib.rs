@@ -29,6 +29,7 @@ pub mod boot;
 pub mod bpf;
 pub mod bridge;
 pub mod btf;
+mod bytes;
 pub mod calls;
 pub mod cgroup;
 pub mod clock;
@@ -83,6 +84,7 @@ pub mod vhost;
 pub mod xsk;
 pub mod zerocopy;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 /// Where `/proc` and `/sys` are: the real ones, or a tree of files in a test.
@@ -111,4 +113,18 @@ impl Roots {
 /// The result of a raw system call, as `std` has it.
 pub(crate) fn check(result: libc::c_long) -> std::io::Result<usize> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(result as usize) }
+}
+
+/// ioctl(2).
+///
+/// # Safety
+///
+/// The argument is what the request takes, with room for what it answers.
+pub(crate) unsafe fn ioctl<T>(
+    file: impl AsFd,
+    request: u32,
+    argument: *mut T,
+) -> std::io::Result<usize> {
+    // SAFETY: by the caller's promise.
+    check(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request as _, argument) }.into())
 }

@@ -2,13 +2,13 @@
 //! taps are (drivers/net/macvtap.c, drivers/net/tap.c).
 
 use super::netlink::{Netlink, acknowledged, device_name};
-use super::{check, tap};
+use super::route_request::push_attribute;
+use super::tap;
 use netlink_bindings::rt_link;
 use netlink_bindings::traits::Pusher;
-use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, unlink};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 impl Netlink {
     /// Makes a macvtap that gets everything that a device receives (mode `passthru`,
@@ -16,19 +16,15 @@ impl Netlink {
     /// the device has another on it already.
     pub fn create_macvtap(&mut self, name: &str, lower: u32) -> io::Result<()> {
         // linux/if_link.h; the bindings have no macvlan.
-        const IFLA_INFO_DATA: u16 = 2;
         const IFLA_MACVLAN_MODE: u16 = 1;
         const PASSTHRU: u32 = 8;
         let header = rt_link::Ifinfomsg::new();
         let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header);
         let attributes = request.encode().push_ifname(&device_name(name)?).push_link(lower);
         let mut info = attributes.nested_linkinfo().push_kind(c"macvtap");
-        let buffer = info.as_vec_mut();
-        let data = push_nested_header(buffer, IFLA_INFO_DATA);
-        buffer.extend(8u16.to_ne_bytes());
-        buffer.extend(IFLA_MACVLAN_MODE.to_ne_bytes());
-        buffer.extend(PASSTHRU.to_ne_bytes());
-        finalize_nested_header(buffer, data);
+        let mut data = Vec::new();
+        push_attribute(&mut data, IFLA_MACVLAN_MODE, &PASSTHRU.to_ne_bytes());
+        push_attribute(info.as_vec_mut(), libc::IFLA_INFO_DATA, &data);
         drop(info);
         acknowledged(&mut self.socket, &request)
     }
@@ -50,12 +46,8 @@ pub fn open(number: &str, flags: u32) -> io::Result<OwnedFd> {
     unlink(&file)?;
     let queue = opened?;
     // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let flags = flags | tap::TAP | libc::IFF_NO_PI as u32;
-    request.ifr_ifru.ifru_flags = flags as libc::c_short;
-    // SAFETY: the kernel reads one `ifreq`, which is live.
-    let set = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
-    check(set.into())?;
+    let unnamed: libc::ifreq = unsafe { std::mem::zeroed() };
+    tap::open_queue(&queue, unnamed, flags | tap::TAP | libc::IFF_NO_PI as u32)?;
     Ok(queue)
 }
 

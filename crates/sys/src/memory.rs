@@ -5,13 +5,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::slice;
 
 /// Bytes of a huge page as `Region::on_huge_pages` takes them.
 pub const HUGE_PAGE: usize = 2 << 20;
+
+/// The access that most mappings are made for.
+pub(super) const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// A private anonymous mapping, every page touched. Its bytes never move, so
 /// the kernel may hold references to its pages while it lives.
@@ -60,10 +63,9 @@ impl Region {
     fn map(len: usize, page: usize, flags: MapFlags) -> io::Result<Self> {
         let mapped = len.max(1).checked_next_multiple_of(page);
         let mapped = mapped.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's
         // choice overlaps nothing.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, flags)? };
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, READ_WRITE, flags)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
         Ok(Region { start, len, mapped })
     }
@@ -135,11 +137,25 @@ unsafe impl Sync for FileMapping {}
 impl FileMapping {
     /// Maps `len` bytes from an offset on, every page present (`MAP_POPULATE`).
     pub fn new(file: BorrowedFd, offset: u64, len: usize) -> io::Result<Self> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        Self::map(file, offset, len, READ_WRITE, MapFlags::POPULATE)
+    }
+
+    /// Maps `len` bytes from the start for this access; pages come as they are touched.
+    pub(super) fn on_demand(file: impl AsFd, len: usize, access: ProtFlags) -> io::Result<Self> {
+        Self::map(file, 0, len, access, MapFlags::empty())
+    }
+
+    fn map(
+        file: impl AsFd,
+        offset: u64,
+        len: usize,
+        access: ProtFlags,
+        flags: MapFlags,
+    ) -> io::Result<Self> {
+        let flags = flags | MapFlags::SHARED;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps
         // nothing.
-        let start = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, file, offset)? };
+        let start = unsafe { mmap(std::ptr::null_mut(), len, access, flags, file, offset)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
         Ok(FileMapping { start, len })
     }

@@ -5,8 +5,9 @@
 //! Errors carry the kernel's own explanation (its extended acknowledgement)
 //! after the error number's text, and keep the error's kind.
 
+use super::bytes::u32_at;
+use super::route_request::push_attribute;
 use netlink_bindings::traits::{NetlinkRequest, Pusher};
-use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
 use netlink_bindings::{ethtool, netdev, rt_addr, rt_link};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 use std::ffi::{CStr, CString};
@@ -16,6 +17,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Sockets to the kernel, opened when first used. They stay in the network
 /// namespace in which the thread was at that moment.
+#[derive(Default)]
 pub struct Netlink {
     pub(super) socket: NetlinkSocket,
 }
@@ -36,7 +38,7 @@ pub struct Veth {
     pub queues: u32,
 }
 
-/// What rtnetlink says of a device.
+/// A device as rtnetlink reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     pub index: u32,
@@ -46,7 +48,7 @@ pub struct Link {
     pub up: bool,
     /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
     pub operational: bool,
-    /// How often the carrier came or went since there is the device.
+    /// How often the carrier came or went since the device was made.
     pub carrier_changes: u32,
     /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
     pub master: u32,
@@ -108,7 +110,7 @@ pub struct Napi {
     pub interrupt: Option<u32>,
 }
 
-/// Packets that a device has counted since it is there (`struct rtnl_link_stats64`).
+/// Packets that a device has counted since it was made (`struct rtnl_link_stats64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Sent (`tx_packets`).
@@ -120,15 +122,9 @@ pub struct Traffic {
     pub dropped_on_arrival: u64,
 }
 
-impl Default for Netlink {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Netlink {
     pub fn new() -> Self {
-        Netlink { socket: NetlinkSocket::new() }
+        Self::default()
     }
 
     /// Makes a veth pair. EOPNOTSUPP: the kernel has no veth; EEXIST: a name
@@ -142,9 +138,7 @@ impl Netlink {
     /// kernel knows of a carrier change that has not taken effect yet, asking
     /// makes it take effect (net/core/rtnetlink.c, Linux 6.8).
     pub fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
-        let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
-        request.encode().push_ifname(&device_name(name)?);
-        self.read_link(&request)
+        self.get_link(&named(&device_name(name)?), read_link)
     }
 
     /// Looks up the other end of a veth pair, in whatever namespace it is.
@@ -154,41 +148,38 @@ impl Netlink {
         if let Some(id) = end.peer_namespace {
             request.encode().push_target_netnsid(id);
         }
-        self.read_link(&request)
+        self.get_link(&request, read_link)
     }
 
-    fn read_link(&mut self, request: &rt_link::OpGetlinkDo) -> io::Result<Option<Link>> {
+    /// Takes what is needed from what the kernel reports of a device; `None` if there is no such
+    /// device.
+    pub(super) fn get_link<T>(
+        &mut self,
+        request: &rt_link::OpGetlinkDo,
+        take: impl FnOnce(rt_link::Ifinfomsg, rt_link::IterableLinkAttrs) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
         let mut reply = self.socket.request(request)?;
-        let (header, attributes) = match reply.recv_one() {
-            Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => return Ok(None),
-            other => other.map_err(explained)?,
-        };
-        const IF_OPER_UP: u8 = 6;
-        let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
-        Ok(Some(Link {
-            index: header.ifi_index as u32,
-            kind: kind.map(|k| k.to_string_lossy().into_owned()).unwrap_or_default(),
-            up: header.ifi_flags & libc::IFF_UP as u32 != 0,
-            operational: attributes.get_operstate().is_ok_and(|state| state == IF_OPER_UP),
-            carrier_changes: attributes.get_carrier_changes().unwrap_or(0),
-            master: attributes.get_master().unwrap_or(0),
-            mtu: attributes.get_mtu().unwrap_or(0),
-            tso_max_size: attributes.get_tso_max_size().ok(),
-            qdisc: attributes
-                .get_qdisc()
-                .map(|name| name.to_string_lossy().into_owned())
-                .unwrap_or_default(),
-            tx_queues: attributes.get_num_tx_queues().unwrap_or(0),
-            rx_queues: attributes.get_num_rx_queues().unwrap_or(0),
-            peer_index: attributes.get_link().unwrap_or(0),
-            peer_namespace: attributes.get_link_netnsid().ok(),
-            limits: Limits {
-                gso: attributes.get_gso_max_size().ok(),
-                gro: attributes.get_gro_max_size().ok(),
-                gso_ipv4: attributes.get_gso_ipv4_max_size().ok(),
-                gro_ipv4: attributes.get_gro_ipv4_max_size().ok(),
-            },
-        }))
+        match reply.recv_one() {
+            Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            other => {
+                let (header, attributes) = other.map_err(explained)?;
+                take(header, attributes).map(Some)
+            }
+        }
+    }
+
+    /// What a dump reports, as far as `take` takes it.
+    pub(super) fn dump<R: NetlinkRequest, T>(
+        &mut self,
+        request: &R,
+        mut take: impl for<'a> FnMut(R::ReplyType<'a>) -> io::Result<Option<T>>,
+    ) -> io::Result<Vec<T>> {
+        let mut reply = self.socket.request(request)?;
+        let mut found = Vec::new();
+        while let Some(item) = reply.recv() {
+            found.extend(take(item.map_err(explained)?)?);
+        }
+        Ok(found)
     }
 
     /// Deletes a device; a veth takes its peer with it.
@@ -211,53 +202,38 @@ impl Netlink {
     /// addresses, routes, qdiscs and sysctls. EEXIST: the name is taken
     /// there; EINVAL: this kind of device stays where it is.
     pub fn set_namespace(&mut self, index: u32, namespace: BorrowedFd) -> io::Result<()> {
-        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
-        request.encode().push_net_ns_fd(namespace.as_raw_fd() as u32);
-        acknowledged(&mut self.socket, &request)
+        let namespace = namespace.as_raw_fd() as u32;
+        self.set_link(&link_header(index), |link| link.push_net_ns_fd(namespace))
     }
 
     /// The same, into the namespace of a process. ESRCH: there is no such process.
     pub fn set_namespace_of(&mut self, index: u32, process: u32) -> io::Result<()> {
-        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
-        request.encode().push_net_ns_pid(process);
-        acknowledged(&mut self.socket, &request)
+        self.set_link(&link_header(index), |link| link.push_net_ns_pid(process))
     }
 
     /// Sets `txqueuelen`, in packets: qdiscs made after it take it for their
     /// length, and a tap's rings have it at once.
     pub fn set_queue_length(&mut self, index: u32, packets: u32) -> io::Result<()> {
-        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
-        request.encode().push_txqlen(packets);
-        acknowledged(&mut self.socket, &request)
+        self.set_link(&link_header(index), |link| link.push_txqlen(packets))
     }
 
     /// What a device has counted of packets; `None` if there is no such device.
     pub fn traffic(&mut self, name: &str) -> io::Result<Option<Traffic>> {
-        let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
-        request.encode().push_ifname(&device_name(name)?);
-        let mut reply = self.socket.request(&request)?;
-        match reply.recv_one() {
-            Err(e) if e.as_io_error().raw_os_error() == Some(libc::ENODEV) => Ok(None),
-            other => {
-                let (_, attributes) = other.map_err(explained)?;
-                let all = attributes.get_stats64().map_err(undecodable)?;
-                Ok(Some(Traffic {
-                    sent: all.tx_packets,
-                    dropped: all.tx_dropped,
-                    dropped_on_arrival: all.rx_dropped + all.rx_missed_errors,
-                }))
-            }
-        }
+        self.get_link(&named(&device_name(name)?), |_, attributes| {
+            let all = attributes.get_stats64().map_err(undecodable)?;
+            Ok(Traffic {
+                sent: all.tx_packets,
+                dropped: all.tx_dropped,
+                dropped_on_arrival: all.rx_dropped + all.rx_missed_errors,
+            })
+        })
     }
 
     /// Names of the devices stacked on this one: VLANs, macvlans and the like.
     pub fn devices_upon(&mut self, index: u32) -> io::Result<Vec<String>> {
         let header = rt_link::Ifinfomsg::new();
         let request = rt_link::Request::new().op_getlink_dump(&header);
-        let mut reply = self.socket.request(&request)?;
-        let mut found = Vec::new();
-        while let Some(link) = reply.recv() {
-            let (header, attributes) = link.map_err(explained)?;
+        self.dump(&request, |(header, attributes)| {
             let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
             // The other end of a veth pair is named the same way, but is not stacked on anything.
             let stands = attributes.get_link().is_ok_and(|lower| lower == index)
@@ -265,47 +241,43 @@ impl Netlink {
                 && header.ifi_index as u32 != index
                 && kind.is_some_and(|kind| kind != c"veth");
             let name = attributes.get_ifname().ok().filter(|_| stands);
-            found.extend(name.map(|name| name.to_string_lossy().into_owned()));
-        }
-        Ok(found)
+            Ok(name.map(|name| name.to_string_lossy().into_owned()))
+        })
     }
 
     fn set_flags(&mut self, index: u32, flags: u32) -> io::Result<()> {
         let change = libc::IFF_UP as u32;
         let header =
             rt_link::Ifinfomsg { ifi_flags: flags, ifi_change: change, ..link_header(index) };
-        let request = rt_link::Request::new().op_setlink_do(&header);
+        self.set_link(&header, |link| link)
+    }
+
+    fn set_link(
+        &mut self,
+        header: &rt_link::Ifinfomsg,
+        put: impl FnOnce(LinkEncoder) -> LinkEncoder,
+    ) -> io::Result<()> {
+        let mut request = rt_link::Request::new().op_setlink_do(header);
+        drop(put(request.encode()));
         acknowledged(&mut self.socket, &request)
     }
 
     /// Sets the MTU in bytes. EINVAL: the device does not take it.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> io::Result<()> {
-        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
-        request.encode().push_mtu(mtu);
-        acknowledged(&mut self.socket, &request)
+        self.set_link(&link_header(index), |link| link.push_mtu(mtu))
     }
 
     /// Sets those limits that are given. A kernel that does not know one
     /// ignores it silently, so read them back. EINVAL: above what the device
     /// can do.
     pub fn set_limits(&mut self, index: u32, limits: &Limits) -> io::Result<()> {
-        let mut request = rt_link::Request::new().op_setlink_do(&link_header(index));
-        let mut attributes = request.encode();
-        // gso_max_size first: up to 65536 it also sets the IPv4 limit.
-        if let Some(bytes) = limits.gso {
-            attributes = attributes.push_gso_max_size(bytes);
-        }
-        if let Some(bytes) = limits.gro {
-            attributes = attributes.push_gro_max_size(bytes);
-        }
-        if let Some(bytes) = limits.gso_ipv4 {
-            attributes = attributes.push_gso_ipv4_max_size(bytes);
-        }
-        if let Some(bytes) = limits.gro_ipv4 {
-            attributes = attributes.push_gro_ipv4_max_size(bytes);
-        }
-        drop(attributes);
-        acknowledged(&mut self.socket, &request)
+        self.set_link(&link_header(index), |link| {
+            // gso_max_size first: up to 65536 it also sets the IPv4 limit.
+            let link = put(link, limits.gso, LinkEncoder::push_gso_max_size);
+            let link = put(link, limits.gro, LinkEncoder::push_gro_max_size);
+            let link = put(link, limits.gso_ipv4, LinkEncoder::push_gso_ipv4_max_size);
+            put(link, limits.gro_ipv4, LinkEncoder::push_gro_ipv4_max_size)
+        })
     }
 
     /// Gives a device an address; duplicate address detection is left out.
@@ -330,16 +302,12 @@ impl Netlink {
     pub fn remove_addresses(&mut self, index: u32) -> io::Result<()> {
         let header = rt_addr::Ifaddrmsg::default();
         let request = rt_addr::Request::new().op_getaddr_dump(&header);
-        let mut reply = self.socket.request(&request)?;
-        let mut found = Vec::new();
         // The kernel reports those of all devices.
-        while let Some(address) = reply.recv() {
-            let (header, attributes) = address.map_err(explained)?;
-            if header.ifa_index == index {
-                let local = attributes.get_local().or_else(|_| attributes.get_address());
-                found.push((header, local.map_err(undecodable)?));
-            }
-        }
+        let found = self.dump(&request, |(header, attributes)| {
+            let local = attributes.get_local().or_else(|_| attributes.get_address());
+            let own = (header.ifa_index == index).then(|| local.map_err(undecodable));
+            Ok(own.transpose()?.map(|address| (header, address)))
+        })?;
         for (header, address) in found {
             let mut request = rt_addr::Request::new().op_deladdr_do(&header);
             request.encode().push_local(address);
@@ -350,9 +318,7 @@ impl Netlink {
 
     /// Hardware address of an Ethernet device. InvalidData: it has none of six bytes.
     pub fn hardware_address(&mut self, name: &str) -> io::Result<[u8; 6]> {
-        let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
-        request.encode().push_ifname(&device_name(name)?);
-        let mut reply = self.socket.request(&request)?;
+        let mut reply = self.socket.request(&named(&device_name(name)?))?;
         let (_, attributes) = reply.recv_one().map_err(explained)?;
         attributes.get_address().map_err(undecodable)?.try_into().map_err(undecodable)
     }
@@ -388,7 +354,7 @@ impl Netlink {
         let header = request.encode().nested_header().push_dev_index(index).push_flags(quiet);
         let mut bits = header.end_nested().nested_wanted().nested_bits();
         for (name, on) in wanted {
-            let bit = bits.nested_bit().push_name(&device_text(name)?);
+            let bit = bits.nested_bit().push_name(&CString::new(*name)?);
             bits = if *on { bit.push_value(()) } else { bit }.end_nested();
         }
         drop(bits);
@@ -399,14 +365,10 @@ impl Netlink {
     pub fn napis(&mut self, index: u32) -> io::Result<Vec<Napi>> {
         let mut request = netdev::Request::new().op_napi_get_dump();
         request.encode().push_ifindex(index);
-        let mut reply = self.socket.request(&request)?;
-        let mut found = Vec::new();
-        while let Some(napi) = reply.recv() {
-            let napi = napi.map_err(explained)?;
+        self.dump(&request, |napi| {
             let id = napi.get_id().map_err(undecodable)?;
-            found.push(Napi { id, thread: napi.get_pid().ok(), interrupt: napi.get_irq().ok() });
-        }
-        Ok(found)
+            Ok(Some(Napi { id, thread: napi.get_pid().ok(), interrupt: napi.get_irq().ok() }))
+        })
     }
 
     /// Bit number and name of every feature the running kernel knows.
@@ -468,44 +430,77 @@ pub(super) fn message<R: NetlinkRequest>(kind: u16, request: &R) -> Vec<u8> {
     message
 }
 
+/// A request for a device by name.
+pub(super) fn named(name: &CStr) -> rt_link::OpGetlinkDo<'static> {
+    let mut request = rt_link::Request::new().op_getlink_do(&rt_link::Ifinfomsg::new());
+    request.encode().push_ifname(name);
+    request
+}
+
+fn read_link(
+    header: rt_link::Ifinfomsg,
+    attributes: rt_link::IterableLinkAttrs,
+) -> io::Result<Link> {
+    let text = |text: &CStr| text.to_string_lossy().into_owned();
+    let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
+    Ok(Link {
+        index: header.ifi_index as u32,
+        kind: kind.map(text).unwrap_or_default(),
+        up: header.ifi_flags & libc::IFF_UP as u32 != 0,
+        operational: attributes
+            .get_operstate()
+            .is_ok_and(|state| i32::from(state) == libc::IF_OPER_UP),
+        carrier_changes: attributes.get_carrier_changes().unwrap_or(0),
+        master: attributes.get_master().unwrap_or(0),
+        mtu: attributes.get_mtu().unwrap_or(0),
+        tso_max_size: attributes.get_tso_max_size().ok(),
+        qdisc: attributes.get_qdisc().map(text).unwrap_or_default(),
+        tx_queues: attributes.get_num_tx_queues().unwrap_or(0),
+        rx_queues: attributes.get_num_rx_queues().unwrap_or(0),
+        peer_index: attributes.get_link().unwrap_or(0),
+        peer_namespace: attributes.get_link_netnsid().ok(),
+        limits: Limits {
+            gso: attributes.get_gso_max_size().ok(),
+            gro: attributes.get_gro_max_size().ok(),
+            gso_ipv4: attributes.get_gso_ipv4_max_size().ok(),
+            gro_ipv4: attributes.get_gro_ipv4_max_size().ok(),
+        },
+    })
+}
+
 fn veth_request(veth: &Veth) -> io::Result<rt_link::OpNewlinkDo<'static>> {
-    // linux/veth.h and linux/if_link.h; the bindings have no veth.
-    const IFLA_INFO_DATA: u16 = 2;
+    // linux/veth.h; the bindings have no veth.
     const VETH_INFO_PEER: u16 = 1;
     let (name, peer) = (device_name(&veth.name)?, device_name(&veth.peer)?);
     let header = rt_link::Ifinfomsg::new();
     let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header);
 
     let mut other_end = header.as_slice().to_vec();
-    let attributes = veth_end(rt_link::PushLinkAttrs::new(&mut other_end), &peer, veth);
-    if let Some(pid) = veth.peer_process {
-        let _ = attributes.push_net_ns_pid(pid);
-    } else {
-        drop(attributes);
-    }
+    let attributes = veth_end(LinkEncoder::new(&mut other_end), &peer, veth);
+    drop(put(attributes, veth.peer_process, LinkEncoder::push_net_ns_pid));
 
     let attributes = veth_end(request.encode(), &name, veth);
-    let mut info = attributes.nested_linkinfo().push_kind(c"veth");
-    let buffer = info.as_vec_mut();
-    let data = push_nested_header(buffer, IFLA_INFO_DATA);
-    let nested = push_nested_header(buffer, VETH_INFO_PEER);
-    buffer.extend(other_end);
-    finalize_nested_header(buffer, nested);
-    finalize_nested_header(buffer, data);
+    let (mut info, mut data) = (attributes.nested_linkinfo().push_kind(c"veth"), Vec::new());
+    push_attribute(&mut data, VETH_INFO_PEER, &other_end);
+    push_attribute(info.as_vec_mut(), libc::IFLA_INFO_DATA, &data);
     drop(info);
     Ok(request)
 }
 
-fn veth_end<P: Pusher>(
-    attributes: rt_link::PushLinkAttrs<P>,
-    name: &CStr,
-    veth: &Veth,
-) -> rt_link::PushLinkAttrs<P> {
+fn veth_end<'a>(attributes: LinkEncoder<'a>, name: &CStr, veth: &Veth) -> LinkEncoder<'a> {
     let queues = veth.queues;
     let named = attributes.push_ifname(name).push_num_tx_queues(queues).push_num_rx_queues(queues);
-    match veth.mtu {
-        Some(mtu) => named.push_mtu(mtu),
-        None => named,
+    put(named, veth.mtu, LinkEncoder::push_mtu)
+}
+
+/// Attributes of a device, being written.
+type LinkEncoder<'a> = rt_link::PushLinkAttrs<&'a mut Vec<u8>>;
+
+/// Adds an attribute if there is a value for it.
+pub(super) fn put<E, T>(encoder: E, value: Option<T>, push: impl FnOnce(E, T) -> E) -> E {
+    match value {
+        Some(value) => push(encoder, value),
+        None => encoder,
     }
 }
 
@@ -519,11 +514,7 @@ pub(super) fn device_name(name: &str) -> io::Result<CString> {
         let text = format!("'{name}' is not a device name of 1 to 15 bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    device_text(name)
-}
-
-fn device_text(text: &str) -> io::Result<CString> {
-    Ok(CString::new(text)?)
+    Ok(CString::new(name)?)
 }
 
 pub(super) fn acknowledged<R: NetlinkRequest>(
@@ -551,11 +542,7 @@ pub(super) fn undecodable(error: impl std::fmt::Debug) -> io::Error {
 
 /// A bit of a compact ethtool bitset, which is an array of native 32-bit words.
 fn is_bit_set(words: &[u8], bit: u32) -> bool {
-    let (word, shift) = ((bit / 32) as usize, bit % 32);
-    match words.get(word * 4..word * 4 + 4) {
-        Some(&[a, b, c, d]) => u32::from_ne_bytes([a, b, c, d]) >> shift & 1 == 1,
-        _ => false,
-    }
+    u32_at(words, (bit / 32) as usize * 4).is_some_and(|word| word >> (bit % 32) & 1 == 1)
 }
 
 #[cfg(test)]

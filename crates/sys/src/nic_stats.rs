@@ -2,10 +2,11 @@
 //! (`ethtool -S`, by ioctl: the netlink family has only the standard groups), those of
 //! queues and page pools (netlink family `netdev`, Linux 6.9 and 6.8).
 
+use super::bytes::text;
 use super::interface_request::{Ethtool, word, words};
 use super::netlink::Netlink;
-use super::route_request::{attributes, push_attribute, uint};
-use netlink_bindings::traits::{NetlinkRequest, Protocol};
+use super::route_request::{RawRequest, attributes, push_attribute, uint};
+use netlink_bindings::traits::Protocol;
 use std::io;
 
 /// The names and counters that a driver gives of one device, ready to be read again.
@@ -27,7 +28,7 @@ const NAME: usize = 32;
 const MOST: u32 = 1 << 16;
 
 impl DriverStats {
-    /// Asks a driver what it counts. EOPNOTSUPP: nothing. ENODEV: no such device here.
+    /// Reads the names of a driver's counters. EOPNOTSUPP: it has none. ENODEV: no such device here.
     pub fn open(device: &str) -> io::Result<DriverStats> {
         let mut stats = DriverStats { device: Ethtool::open(device)?, names: Vec::new() };
         let count = stats.count()?;
@@ -57,8 +58,7 @@ impl DriverStats {
         // The kernel clears the bits of sets that the driver does not have.
         let here = info[8..16].iter().any(|byte| *byte != 0);
         match word(&info, 16) {
-            0 => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
-            _ if !here => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+            count if count == 0 || !here => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
             count if count > MOST => Err(io::Error::from_raw_os_error(libc::E2BIG)),
             count => Ok(count),
         }
@@ -67,11 +67,7 @@ impl DriverStats {
     fn strings(&mut self, count: u32) -> io::Result<Vec<String>> {
         // struct ethtool_gstrings: command, set, length, names.
         let data = self.ask_all(&[ETHTOOL_GSTRINGS, STATS, count], count, NAME)?;
-        let text = |name: &[u8]| {
-            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-            String::from_utf8_lossy(name).trim().to_owned()
-        };
-        Ok(data.chunks(NAME).map(text).collect())
+        Ok(data.chunks(NAME).map(|name| text(name).trim().to_owned()).collect())
     }
 
     /// What a command answers after its header: `count` items of a given size. There
@@ -110,7 +106,7 @@ pub struct PoolStats {
     /// Id of the pool.
     pub id: u32,
     pub device: u32,
-    /// Who uses it; none of a pool that is not of a NAPI's.
+    /// Who uses it; `None` if no NAPI does.
     pub user: Option<PoolUser>,
     /// Whether its memory is that of a memory provider (an area of io_uring, a dmabuf).
     pub provided: bool,
@@ -167,22 +163,21 @@ const POOL_COUNTS: &[(u16, &str)] = &[
 ];
 
 impl Netlink {
-    /// Counters of every queue of a device whose driver reports them, Linux 6.9; none of
-    /// others. EOPNOTSUPP or ENOENT: the kernel is older.
+    /// Counters of every queue of a device whose driver reports them, Linux 6.9; empty
+    /// for others. EOPNOTSUPP or ENOENT: the kernel is older.
     pub fn queue_stats(&mut self, index: u32) -> io::Result<Vec<QueueStats>> {
-        let request = Dump::new(QSTATS_GET, &[(QSTATS_IFINDEX, index), (QSTATS_SCOPE, 1)]);
-        self.dump(&request, |message| queue_stats(message.get(GENL..)?))
+        let request = dump(QSTATS_GET, &[(QSTATS_IFINDEX, index), (QSTATS_SCOPE, 1)]);
+        self.read_all(&request, queue_stats)
     }
 
     /// Counters of the page pools of a device, Linux 6.8 with CONFIG_PAGE_POOL_STATS.
     pub fn pool_stats(&mut self, index: u32) -> io::Result<Vec<PoolStats>> {
-        let request = Dump::new(PAGE_POOL_STATS_GET, &[]);
-        let mut all = self.dump(&request, |message| pool_stats(message.get(GENL..)?))?;
+        let mut all = self.read_all(&dump(PAGE_POOL_STATS_GET, &[]), pool_stats)?;
         all.retain(|pool| pool.device == index);
-        let pools = self.dump(&Dump::new(PAGE_POOL_GET, &[]), |m| pool(m.get(GENL..)?))?;
+        let pools = self.read_all(&dump(PAGE_POOL_GET, &[]), pool)?;
         // Linux 6.8 reports nothing of queues.
-        let queues = Dump::new(QUEUE_GET, &[(QUEUE_IFINDEX, index)]);
-        let queues = self.dump(&queues, |m| queue(m.get(GENL..)?)).unwrap_or_default();
+        let queues = dump(QUEUE_GET, &[(QUEUE_IFINDEX, index)]);
+        let queues = self.read_all(&queues, queue).unwrap_or_default();
         for stats in &mut all {
             let Some(pool) = pools.iter().find(|pool| pool.id == stats.id) else { continue };
             stats.provided = pool.provided;
@@ -194,17 +189,12 @@ impl Netlink {
         Ok(all)
     }
 
-    fn dump<T>(
+    fn read_all<T>(
         &mut self,
-        request: &Dump,
-        decode: impl Fn(&[u8]) -> Option<T>,
+        request: &RawRequest,
+        decode: fn(&[u8]) -> Option<T>,
     ) -> io::Result<Vec<T>> {
-        let mut reply = self.socket.request(request)?;
-        let mut found = Vec::new();
-        while let Some(message) = reply.recv() {
-            found.extend(decode(message.map_err(super::netlink::explained)?));
-        }
-        Ok(found)
+        self.dump(request, |message| Ok(message.get(GENL..).and_then(decode)))
     }
 }
 
@@ -233,79 +223,49 @@ const GENL: usize = 4;
 /// A dump of the family `netdev`. Answers come as they are, because the bindings (0.3.5)
 /// read the counters as 32-bit numbers, and the kernel writes 64 bits where a value needs
 /// them.
-struct Dump(Vec<u8>);
-
-impl Dump {
-    fn new(command: u8, of: &[(u16, u32)]) -> Dump {
-        let mut payload = vec![command, 1, 0, 0];
-        for (kind, value) in of {
-            push_attribute(&mut payload, *kind, &value.to_ne_bytes());
-        }
-        Dump(payload)
+fn dump(command: u8, of: &[(u16, u32)]) -> RawRequest {
+    let mut payload = vec![command, 1, 0, 0];
+    for (kind, value) in of {
+        push_attribute(&mut payload, *kind, &value.to_ne_bytes());
     }
+    RawRequest { protocol: Protocol::Generic(b"netdev"), flags: libc::NLM_F_DUMP, payload }
 }
 
-impl NetlinkRequest for Dump {
-    fn protocol(&self) -> Protocol {
-        Protocol::Generic(b"netdev")
-    }
-
-    fn flags(&self) -> u16 {
-        libc::NLM_F_DUMP as u16
-    }
-
-    fn payload(&self) -> &[u8] {
-        &self.0
-    }
-
-    type ReplyType<'buf> = &'buf [u8];
-
-    fn decode_reply(message: &[u8]) -> Self::ReplyType<'_> {
-        message
-    }
-}
-
-fn small(value: &[u8]) -> Option<u32> {
+/// The number in an attribute of this kind, if there is one.
+fn number(message: &[u8], kind: u16) -> Option<u32> {
+    let (_, value) = attributes(message).find(|(found, _)| *found == kind)?;
     u32::try_from(uint(value)?).ok()
 }
 
-fn named(names: &[(u16, &'static str)], kind: u16, value: &[u8]) -> Option<Counted> {
-    let (_, name) = names.iter().find(|(known, _)| *known == kind)?;
-    Some((name, uint(value)?))
+/// The counters of these kinds, in the order of the message.
+fn counts(message: &[u8], names: &[(u16, &'static str)]) -> Vec<Counted> {
+    let named = |(kind, value): (u16, &[u8])| {
+        let (_, name) = names.iter().find(|(known, _)| *known == kind)?;
+        Some((*name, uint(value)?))
+    };
+    attributes(message).filter_map(named).collect()
 }
 
 fn queue_stats(message: &[u8]) -> Option<QueueStats> {
-    let mut queue = QueueStats::default();
-    for (kind, value) in attributes(message) {
-        match kind {
-            QSTATS_QUEUE_TYPE => queue.transmits = small(value)? == 1,
-            QSTATS_QUEUE_ID => queue.queue = small(value)?,
-            _ => queue.counts.extend(named(QUEUE_COUNTS, kind, value)),
-        }
-    }
-    Some(queue)
+    Some(QueueStats {
+        transmits: number(message, QSTATS_QUEUE_TYPE)? == 1,
+        queue: number(message, QSTATS_QUEUE_ID)?,
+        counts: counts(message, QUEUE_COUNTS),
+    })
 }
 
 fn pool_stats(message: &[u8]) -> Option<PoolStats> {
-    let mut pool = PoolStats::default();
-    for (kind, value) in attributes(message) {
-        if kind == POOL_STATS_INFO {
-            for (kind, value) in attributes(value) {
-                match kind {
-                    POOL_ID => pool.id = small(value)?,
-                    POOL_IFINDEX => pool.device = small(value)?,
-                    _ => {}
-                }
-            }
-        } else {
-            pool.counts.extend(named(POOL_COUNTS, kind, value));
-        }
-    }
-    Some(pool)
+    let (_, info) = attributes(message).find(|(kind, _)| *kind == POOL_STATS_INFO)?;
+    Some(PoolStats {
+        id: number(info, POOL_ID)?,
+        device: number(info, POOL_IFINDEX)?,
+        counts: counts(message, POOL_COUNTS),
+        ..PoolStats::default()
+    })
 }
 
-/// What page-pool-get says of a pool.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// What page-pool-get reports of a pool.
+#[derive(Debug, PartialEq, Eq)]
 struct Pool {
     id: u32,
     napi: Option<u32>,
@@ -313,20 +273,13 @@ struct Pool {
 }
 
 fn pool(message: &[u8]) -> Option<Pool> {
-    let mut pool = Pool::default();
-    for (kind, value) in attributes(message) {
-        match kind {
-            POOL_ID => pool.id = small(value)?,
-            POOL_NAPI_ID => pool.napi = Some(small(value)?),
-            POOL_DMABUF | POOL_IO_URING => pool.provided = true,
-            _ => {}
-        }
-    }
-    Some(pool)
+    let provided =
+        attributes(message).any(|(kind, _)| [POOL_DMABUF, POOL_IO_URING].contains(&kind));
+    Some(Pool { id: number(message, POOL_ID)?, napi: number(message, POOL_NAPI_ID), provided })
 }
 
-/// What queue-get says of a queue.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// What queue-get reports of a queue.
+#[derive(Debug, PartialEq, Eq)]
 struct Queue {
     number: u32,
     transmits: bool,
@@ -334,16 +287,11 @@ struct Queue {
 }
 
 fn queue(message: &[u8]) -> Option<Queue> {
-    let mut queue = Queue::default();
-    for (kind, value) in attributes(message) {
-        match kind {
-            QUEUE_ID => queue.number = small(value)?,
-            QUEUE_TYPE => queue.transmits = small(value)? == 1,
-            QUEUE_NAPI_ID => queue.napi = Some(small(value)?),
-            _ => {}
-        }
-    }
-    Some(queue)
+    Some(Queue {
+        number: number(message, QUEUE_ID)?,
+        transmits: number(message, QUEUE_TYPE)? == 1,
+        napi: number(message, QUEUE_NAPI_ID),
+    })
 }
 
 /// Every decoder of this file on any bytes, for tests that throw bytes at them.

@@ -1,29 +1,25 @@
 //! Packet sockets: whole frames to a device and from it, packet(7).
 
-use super::{check, tcp};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use super::check;
+use super::tcp::{self, Ready, get_option};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::null_mut;
 use std::time::Duration;
-
-// linux/if_packet.h.
-const PACKET_ADD_MEMBERSHIP: i32 = 1;
-const PACKET_STATISTICS: i32 = 6;
-const PACKET_FANOUT: i32 = 18;
-const PACKET_FANOUT_HASH: i32 = 0;
-const PACKET_QDISC_BYPASS: i32 = 20;
-const PACKET_MR_PROMISC: u16 = 1;
 
 /// A socket that sends whole frames by the device of an interface index, and receives none.
 /// EPERM: no CAP_NET_RAW over the network namespace; ENODEV: no such device; ENETDOWN, from
 /// sending: the device is down, or gone.
 pub fn sender(index: u32) -> io::Result<OwnedFd> {
-    // A protocol of 0 hooks it up to nothing that is received.
-    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    let socket = open(SocketFlags::empty())?;
     bind(&socket, index, 0)?;
     Ok(socket)
+}
+
+/// A packet socket that receives nothing yet: its protocol is 0 until it is bound.
+pub(super) fn open(flags: SocketFlags) -> io::Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    Ok(socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?)
 }
 
 /// Binds a packet socket to a device; it receives what is of this EtherType.
@@ -33,85 +29,73 @@ pub(super) fn bind(socket: &OwnedFd, index: u32, ethertype: u16) -> io::Result<(
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_ifindex = index as i32;
     address.sll_protocol = ethertype.to_be();
+    let len = size_of_val(&address) as libc::socklen_t;
     // SAFETY: the pointer and the length describe one live `sockaddr_ll`.
-    let bound = unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            (&raw const address).cast(),
-            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-        )
-    };
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
     check(bound.into()).map(drop)
 }
 
 /// Has a device take in frames whatever their destination, as long as the descriptor is open
 /// (`PACKET_MR_PROMISC`). EPERM: no CAP_NET_RAW over the network namespace.
 pub fn promiscuous(index: u32) -> io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    // struct packet_mreq: the index, the type, and an address of no length.
-    let request = [&index.to_ne_bytes()[..], &PACKET_MR_PROMISC.to_ne_bytes(), &[0; 10]].concat();
-    tcp::set_option(socket.as_fd(), libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)?;
+    let socket = open(SocketFlags::empty())?;
+    join(&socket, index, libc::PACKET_MR_PROMISC as u16, &[])?;
     Ok(socket)
+}
+
+/// Has a device take in more than what is for its own address, as long as the socket is open.
+pub(super) fn join(socket: &OwnedFd, index: u32, kind: u16, hardware: &[u8]) -> io::Result<()> {
+    // struct packet_mreq.
+    let mut request = [0; 16];
+    request[..4].copy_from_slice(&index.to_ne_bytes());
+    request[4..6].copy_from_slice(&kind.to_ne_bytes());
+    request[6..8].copy_from_slice(&(hardware.len() as u16).to_ne_bytes());
+    request[8..8 + hardware.len()].copy_from_slice(hardware);
+    tcp::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
 /// Has the sockets of one group share what a device receives, by a hash of its headers.
 pub(super) fn share(socket: BorrowedFd, group: u16) -> io::Result<()> {
-    let value = i32::from(group) | PACKET_FANOUT_HASH << 16;
-    tcp::set_int(socket, libc::SOL_PACKET, PACKET_FANOUT, value)
+    let value = i32::from(group) | (libc::PACKET_FANOUT_HASH as i32) << 16;
+    tcp::set_int(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, value)
 }
 
 /// Frames for which a socket had no room, since this was last asked.
 pub(super) fn dropped(socket: BorrowedFd) -> io::Result<u64> {
     // struct tpacket_stats; reading it resets it.
     let mut counts = [0u32; 2];
-    let mut length = size_of_val(&counts) as libc::socklen_t;
-    // SAFETY: the pointers are to a live array and to its length.
-    let read = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            PACKET_STATISTICS,
-            counts.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    check(read.into())?;
+    // SAFETY: the kernel writes two numbers.
+    unsafe { get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut counts) }?;
     Ok(counts[1].into())
 }
 
 /// Hands frames to the driver past the qdisc (`PACKET_QDISC_BYPASS`): one for
 /// which its queue has no room is refused by ENOBUFS.
 pub fn bypass_qdisc(socket: BorrowedFd) -> io::Result<()> {
-    tcp::set_int(socket, libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+    tcp::set_int(socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
 }
 
 /// Waits until at least half of the socket's send buffer is free, at most this long. False:
 /// it is not. ENETDOWN, ENXIO: the device is down, or gone.
 pub fn wait_writable(socket: BorrowedFd, timeout: Duration) -> io::Result<bool> {
-    ready(socket, PollFlags::OUT, timeout)
+    ready(socket, Ready::OUT, timeout)
 }
 
 /// Waits until there is something to read, at most this long.
 pub fn wait_readable(socket: BorrowedFd, timeout: Duration) -> io::Result<bool> {
-    ready(socket, PollFlags::IN, timeout)
+    ready(socket, Ready::IN, timeout)
 }
 
-fn ready(fd: BorrowedFd, wanted: PollFlags, timeout: Duration) -> io::Result<bool> {
-    let mut fds = [PollFd::new(&fd, wanted)];
-    let time = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos() as _ };
-    match poll(&mut fds, Some(&time)) {
-        Ok(_) if fds[0].revents().contains(PollFlags::ERR) => Err(pending_error(fd)),
-        Ok(_) => Ok(fds[0].revents().contains(wanted)),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// The error that a socket has met; of a descriptor that is not a socket, EIO.
-fn pending_error(fd: BorrowedFd) -> io::Error {
-    match rustix::net::sockopt::socket_error(fd) {
-        Ok(Err(errno)) => errno.into(),
-        _ => io::Error::from_raw_os_error(libc::EIO),
+fn ready(fd: BorrowedFd, wanted: Ready, timeout: Duration) -> io::Result<bool> {
+    match tcp::wait(fd, wanted, Some(timeout)) {
+        // Of a descriptor that is not a socket, EIO.
+        Ok(now) if now.contains(Ready::ERR) => match rustix::net::sockopt::socket_error(fd) {
+            Ok(Err(errno)) => Err(errno.into()),
+            _ => Err(io::Error::from_raw_os_error(libc::EIO)),
+        },
+        Ok(now) => Ok(now.contains(wanted)),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(false),
+        Err(e) => Err(e),
     }
 }
 
@@ -166,7 +150,6 @@ impl Frames {
             let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
             header.msg_hdr.msg_iov = vector;
             header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_name = null_mut();
             header
         };
         let headers = vectors.iter_mut().map(header).collect();
@@ -219,7 +202,7 @@ pub fn read(queue: BorrowedFd, room: &mut [u8]) -> io::Result<Option<usize>> {
     there(rustix::io::read(queue, room))
 }
 
-fn there(result: rustix::io::Result<usize>) -> io::Result<Option<usize>> {
+pub(super) fn there(result: rustix::io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(length) => Ok(Some(length)),
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),

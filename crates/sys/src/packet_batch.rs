@@ -1,9 +1,9 @@
 //! Frames of a device by a packet socket, many in each recvmmsg(2): each is copied into memory
 //! of the program.
 
-use super::packet::{bind, dropped, share, wait_readable};
+use super::packet::{self, bind, dropped, share, wait_readable};
 use super::{check, tcp};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::SocketFlags;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::null_mut;
@@ -34,8 +34,7 @@ impl Receiver {
         group: Option<u16>,
         buffer: Option<u64>,
     ) -> io::Result<Receiver> {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        let socket = packet::open(SocketFlags::empty())?;
         if let Some(bytes) = buffer {
             // The kernel doubles it.
             let half = i32::try_from(bytes / 2).map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -1,25 +1,16 @@
 //! Rings of a packet socket that both the kernel and the program have in memory
 //! (Documentation/networking/packet_mmap.rst), of version 2: one slot a frame.
 
-use super::packet::{bind, dropped, share, wait_readable};
+use super::memory::{FileMapping, READ_WRITE};
+use super::packet::{self, bind, dropped, share, wait_readable};
 use super::{check, tcp};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use libc::{TP_STATUS_KERNEL, TP_STATUS_SEND_REQUEST, TP_STATUS_USER, TP_STATUS_WRONG_FORMAT};
+use rustix::net::SocketFlags;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-
-// linux/if_packet.h.
-const PACKET_RX_RING: i32 = 5;
-const PACKET_VERSION: i32 = 10;
-const PACKET_TX_RING: i32 = 13;
-const TPACKET_V2: i32 = 1;
-const STATUS_KERNEL: u32 = 0;
-const STATUS_USER: u32 = 1;
-const STATUS_SEND_REQUEST: u32 = 1;
-const STATUS_WRONG_FORMAT: u32 = 4;
 
 /// Bytes of `struct tpacket2_hdr`, rounded up as TPACKET_ALIGN does: in a slot to be sent the
 /// frame starts after it.
@@ -35,15 +26,12 @@ const BLOCK: usize = 64 << 10;
 /// A packet socket with one ring.
 struct Ring {
     socket: OwnedFd,
-    memory: *mut u8,
-    length: usize,
+    /// The kernel shares it; who may touch a slot is in the status of the slot, which is only
+    /// accessed atomically.
+    memory: FileMapping,
     slot: usize,
     slots: usize,
 }
-
-// SAFETY: the mapping is its own; the kernel shares it, and who may touch a slot is in the
-// status of the slot, which is only accessed atomically.
-unsafe impl Send for Ring {}
 
 impl Ring {
     /// A ring for at least this many frames of at most this size.
@@ -54,9 +42,9 @@ impl Ring {
         least: usize,
         protocol: u16,
     ) -> io::Result<Ring> {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
-        tcp::set_int(socket.as_fd(), libc::SOL_PACKET, PACKET_VERSION, TPACKET_V2)?;
+        let socket = packet::open(SocketFlags::empty())?;
+        let version = libc::tpacket_versions::TPACKET_V2 as i32;
+        tcp::set_int(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, version)?;
         let slot = (BEFORE + largest).next_power_of_two();
         let block = BLOCK.max(slot);
         let blocks = least.max(1).div_ceil(block / slot);
@@ -64,20 +52,15 @@ impl Ring {
         // struct tpacket_req.
         let request = [block, blocks, slot, slots].map(|n| (n as u32).to_ne_bytes()).concat();
         tcp::set_option(socket.as_fd(), libc::SOL_PACKET, kind, &request)?;
-        let length = block * blocks;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing else.
-        let memory =
-            unsafe { mmap(null_mut(), length, access, MapFlags::SHARED, &socket, 0) }?.cast();
-        let ring = Ring { socket, memory, length, slot, slots };
-        bind(&ring.socket, index, protocol)?;
-        Ok(ring)
+        let memory = FileMapping::on_demand(&socket, block * blocks, READ_WRITE)?;
+        bind(&socket, index, protocol)?;
+        Ok(Ring { socket, memory, slot, slots })
     }
 
     fn at(&self, slot: usize) -> *mut u8 {
         debug_assert!(slot < self.slots, "a slot beyond the ring");
         // SAFETY: a slot of the ring begins within the mapping.
-        unsafe { self.memory.add(slot * self.slot) }
+        unsafe { self.memory.start().as_ptr().add(slot * self.slot) }
     }
 
     /// Whose a slot is, and in which state.
@@ -98,13 +81,6 @@ impl Ring {
     fn get(&self, slot: usize, offset: usize) -> u32 {
         // SAFETY: as in `set`.
         unsafe { self.at(slot).add(offset).cast::<u32>().read_volatile() }
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it any more.
-        let _ = unsafe { munmap(self.memory.cast(), self.length) };
     }
 }
 
@@ -141,7 +117,7 @@ impl Sender {
     /// Puts frames into a ring of at least this many slots that are sent by a device.
     pub fn open(index: u32, frames: &[Vec<u8>], least: usize) -> io::Result<Sender> {
         let largest = frames.iter().map(Vec::len).max().unwrap_or(0);
-        let ring = Ring::open(PACKET_TX_RING, index, largest, least.max(frames.len()), 0)?;
+        let ring = Ring::open(libc::PACKET_TX_RING, index, largest, least.max(frames.len()), 0)?;
         // The order restarts with each round of the ring.
         let of = |slot: usize| &frames[slot % frames.len()];
         for slot in 0..ring.slots {
@@ -165,9 +141,9 @@ impl Sender {
     pub fn send(&mut self, most: usize) -> io::Result<Turn> {
         while self.waiting < most
             && self.waiting < self.ring.slots
-            && self.ring.status(self.filled).load(Ordering::Acquire) == STATUS_KERNEL
+            && self.ring.status(self.filled).load(Ordering::Acquire) == TP_STATUS_KERNEL
         {
-            self.ring.status(self.filled).store(STATUS_SEND_REQUEST, Ordering::Release);
+            self.ring.status(self.filled).store(TP_STATUS_SEND_REQUEST, Ordering::Release);
             self.filled = (self.filled + 1) % self.ring.slots;
             self.waiting += 1;
         }
@@ -184,8 +160,8 @@ impl Sender {
         }
         while self.waiting > 0 {
             match self.ring.status(self.taken).load(Ordering::Acquire) {
-                STATUS_SEND_REQUEST => break,
-                status if status & STATUS_WRONG_FORMAT != 0 => {
+                TP_STATUS_SEND_REQUEST => break,
+                status if status & TP_STATUS_WRONG_FORMAT != 0 => {
                     return Err(io::Error::from_raw_os_error(libc::EINVAL));
                 }
                 _ => {}
@@ -217,7 +193,7 @@ impl Receiver {
         least: usize,
         group: Option<u16>,
     ) -> io::Result<Receiver> {
-        let ring = Ring::open(PACKET_RX_RING, index, largest, least, ethertype)?;
+        let ring = Ring::open(libc::PACKET_RX_RING, index, largest, least, ethertype)?;
         if let Some(group) = group {
             share(ring.socket.as_fd(), group)?;
         }
@@ -243,7 +219,7 @@ impl Receiver {
         // SAFETY: within the slot, which is ours until its status says otherwise.
         let frame = unsafe { std::slice::from_raw_parts(self.ring.at(slot).add(begin), length) };
         let found = at(frame);
-        self.ring.status(slot).store(STATUS_KERNEL, Ordering::Release);
+        self.ring.status(slot).store(TP_STATUS_KERNEL, Ordering::Release);
         self.next = (slot + 1) % self.ring.slots;
         Some(found)
     }
@@ -251,7 +227,7 @@ impl Receiver {
     /// Whether there is a frame, seen without a call.
     #[inline]
     pub fn is_there(&self) -> bool {
-        self.ring.status(self.next).load(Ordering::Acquire) & STATUS_USER != 0
+        self.ring.status(self.next).load(Ordering::Acquire) & TP_STATUS_USER != 0
     }
 
     /// Waits until there is a frame, at most this long.

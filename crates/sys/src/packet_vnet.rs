@@ -4,25 +4,15 @@
 //! a sent frame, segmentation and checksum, and what is known about a
 //! received one.
 
-use super::packet::bind;
-use super::{check, tcp};
+use super::packet::{self, bind, join, there};
+use super::tcp;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socket_with};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-// linux/if_packet.h.
-const PACKET_ADD_MEMBERSHIP: i32 = 1;
-const PACKET_STATISTICS: i32 = 6;
-const PACKET_VNET_HDR: i32 = 15;
-const PACKET_IGNORE_OUTGOING: i32 = 23;
-const PACKET_MR_ALLMULTI: u16 = 2;
+/// linux/if_packet.h.
 const PACKET_MR_UNICAST: u16 = 3;
-
-/// Every EtherType (linux/if_ether.h).
-const ETH_P_ALL: u16 = 0x0003;
-const ETH_P_ARP: u32 = 0x0806;
-const ETH_P_IPV6: u32 = 0x86dd;
 
 /// Bytes of the header before each frame.
 pub const HEADER: usize = 10;
@@ -34,7 +24,7 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 
-/// What a header says of its frame.
+/// What a header states about its frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// The checksum is not filled in, or the kernel has found it right: it need not be
@@ -112,12 +102,10 @@ impl Port {
     /// bytes of the kernel's memory wait to be received. EPERM: no CAP_NET_RAW over the network
     /// namespace; ENODEV: no such device.
     pub fn open(index: u32, hardware: [u8; 6], room: usize) -> io::Result<Port> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // A protocol of 0 receives nothing until it is bound, and the filter is there then.
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
-        let set = |option, value| tcp::set_int(socket.as_fd(), libc::SOL_PACKET, option, value);
-        set(PACKET_VNET_HDR, 1)?;
-        set(PACKET_IGNORE_OUTGOING, 1)?;
+        let socket = packet::open(SocketFlags::NONBLOCK)?;
+        for option in [libc::PACKET_VNET_HDR, libc::PACKET_IGNORE_OUTGOING] {
+            tcp::set_int(socket.as_fd(), libc::SOL_PACKET, option, 1)?;
+        }
         filter(&socket, hardware)?;
         let room = i32::try_from(room).unwrap_or(i32::MAX);
         for (forced, plain) in
@@ -127,9 +115,9 @@ impl Port {
             tcp::set_int(socket.as_fd(), libc::SOL_SOCKET, forced, room)
                 .or_else(|_| tcp::set_int(socket.as_fd(), libc::SOL_SOCKET, plain, room))?;
         }
-        bind(&socket, index, ETH_P_ALL)?;
-        join(&socket, index, PACKET_MR_UNICAST, hardware)?;
-        join(&socket, index, PACKET_MR_ALLMULTI, [0; 6])?;
+        bind(&socket, index, libc::ETH_P_ALL as u16)?;
+        join(&socket, index, PACKET_MR_UNICAST, &hardware)?;
+        join(&socket, index, libc::PACKET_MR_ALLMULTI as u16, &[0; 6])?;
         Ok(Port { socket, dropped: 0 })
     }
 
@@ -137,11 +125,7 @@ impl Port {
     /// is longer than the room is cut off. ENETDOWN: the device went down or was removed.
     #[inline]
     pub fn receive(&self, room: &mut [u8]) -> io::Result<Option<usize>> {
-        match rustix::net::recv(&self.socket, room, RecvFlags::empty()) {
-            Ok((length, _)) => Ok(Some(length)),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        there(rustix::net::recv(&self.socket, room, RecvFlags::empty()).map(|(length, _)| length))
     }
 
     /// Sends a frame that follows its header, without waiting. ENETDOWN, ENXIO: the device
@@ -157,21 +141,7 @@ impl Port {
 
     /// Frames for which the socket had no room, since it was opened.
     pub fn dropped(&mut self) -> io::Result<u64> {
-        // struct tpacket_stats; reading it resets it.
-        let mut counts = [0u32; 2];
-        let mut length = size_of_val(&counts) as libc::socklen_t;
-        // SAFETY: the pointers are to a live array and to its length.
-        let read = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                PACKET_STATISTICS,
-                counts.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        check(read.into())?;
-        self.dropped += u64::from(counts[1]);
+        self.dropped += packet::dropped(self.socket.as_fd())?;
         Ok(self.dropped)
     }
 }
@@ -199,8 +169,8 @@ fn filter(socket: &OwnedFd, hardware: [u8; 6]) -> io::Result<()> {
         load(libc::BPF_B, 0),
         any_bit(1, 0, 4),
         load(libc::BPF_H, 12),
-        equal(ETH_P_ARP, 1, 0),
-        equal(ETH_P_IPV6, 0, 1),
+        equal(libc::ETH_P_ARP as u32, 1, 0),
+        equal(libc::ETH_P_IPV6 as u32, 0, 1),
         give(u32::MAX),
         give(0),
     ];
@@ -208,28 +178,9 @@ fn filter(socket: &OwnedFd, hardware: [u8; 6]) -> io::Result<()> {
         program.map(|(code, jt, jf, k)| libc::sock_filter { code: code as u16, jt, jf, k });
     let attached =
         libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
     // SAFETY: the kernel reads the structure, and as many instructions as given; both live.
-    let set = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const attached).cast(),
-            size_of_val(&attached) as libc::socklen_t,
-        )
-    };
-    check(set.into()).map(drop)
-}
-
-/// Has the device take in more than what is for its own address, as long as the socket is open.
-fn join(socket: &OwnedFd, index: u32, kind: u16, hardware: [u8; 6]) -> io::Result<()> {
-    // struct packet_mreq.
-    let mut request = [0; 16];
-    request[..4].copy_from_slice(&index.to_ne_bytes());
-    request[4..6].copy_from_slice(&kind.to_ne_bytes());
-    request[6..8].copy_from_slice(&6u16.to_ne_bytes());
-    request[8..14].copy_from_slice(&hardware);
-    tcp::set_option(socket.as_fd(), libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)
+    unsafe { tcp::set_value(socket.as_fd(), level, option, &attached) }.map(drop)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Pipes as holders of pages: pipe(7), tee(2), splice(2), vmsplice(2).
 
 use super::memory::Region;
+use rustix::io::retry_on_intr;
 use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -44,7 +45,7 @@ impl Pipe {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         while self.held < bytes.len() {
-            self.held += retry(|| rustix::io::write(&self.write, &bytes[self.held..]))?;
+            self.held += retry_on_intr(|| rustix::io::write(&self.write, &bytes[self.held..]))?;
         }
         Ok(())
     }
@@ -57,16 +58,12 @@ impl Pipe {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         while self.held < memory.len() {
-            let rest = IoSliceRaw::from_slice(&memory[self.held..]);
+            let rest = [IoSliceRaw::from_slice(&memory[self.held..])];
             // SAFETY: the slice is live for the call and only ever read. The
             // kernel keeps references to its pages, which outlive the mapping.
-            let lent =
-                unsafe { rustix::pipe::vmsplice(&self.write, &[rest], SpliceFlags::empty()) };
-            match lent {
-                Ok(n) => self.held += n,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
+            let lend =
+                || unsafe { rustix::pipe::vmsplice(&self.write, &rest, SpliceFlags::empty()) };
+            self.held += retry_on_intr(lend)?;
         }
         Ok(())
     }
@@ -96,15 +93,6 @@ impl Pipe {
         let moved = rustix::pipe::splice(&self.read, None, socket, None, len, flags)?;
         self.held -= moved.min(self.held);
         Ok(moved)
-    }
-}
-
-fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(rustix::io::Errno::INTR) => {}
-            other => return Ok(other?),
-        }
     }
 }
 

@@ -15,16 +15,16 @@ pub struct Offered {
     pub unit: String,
     /// Name of the event: "energy-pkg", "c6-residency".
     pub name: String,
-    /// What one count is worth, in [`Offered::measure`]s; 1 where the unit says nothing.
+    /// What one count is worth, in [`Offered::measure`]s; 1 if the unit does not state it.
     pub scale: f64,
-    /// What is measured: "Joules"; empty where the unit says nothing.
+    /// What is measured: "Joules"; empty if the unit does not state it.
     pub measure: String,
     /// CPUs on which to count it, one per package or core; empty where the unit
     /// leaves that open.
     pub cpus: Vec<u32>,
 }
 
-/// Every event that a unit below `sys` offers; `None` if there is no such unit.
+/// Every event that a unit below `sys` offers; empty if there is no such unit.
 pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
     let folder = sys.join("bus/event_source/devices").join(unit);
     let events = folder.join("events");
@@ -44,25 +44,12 @@ pub fn offered(sys: &Path, unit: &str) -> Vec<Offered> {
     names.iter().filter(|name| !name.contains('.')).map(of).collect()
 }
 
-/// An event that is being counted on one CPU.
-#[derive(Debug)]
-pub struct Counter {
-    count: Count,
-    pub cpu: u32,
-}
-
-impl Counter {
-    /// Begins to count. EACCES: not for this user (kernel.perf_event_paranoid, at most
+impl Offered {
+    /// Begins to count on a CPU. EACCES: not for this user (kernel.perf_event_paranoid, at most
     /// 0 for events of a whole CPU). ENODEV, ENOENT: not on this CPU.
-    pub fn open(offered: &Offered, cpu: u32, sys: &Path) -> io::Result<Counter> {
-        let name = format!("{}/{}/", offered.unit, offered.name);
-        let event = Event::parse(&name, sys)
+    pub fn open(&self, cpu: u32, sys: &Path) -> io::Result<Count> {
+        let event = Event::parse(&format!("{}/{}/", self.unit, self.name), sys)
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
-        Ok(Counter { count: Count::open(&event, cpu)?, cpu })
-    }
-
-    /// Counts since it was opened.
-    pub fn read(&self) -> io::Result<u64> {
-        self.count.read()
+        Count::open(&event, cpu)
     }
 }

@@ -42,7 +42,7 @@ impl Source {
     }
 }
 
-/// Inode numbers of the sockets that a process has open, by its folder; `None` if they
+/// Inode numbers of the sockets that a process has open, by its folder; empty if they
 /// cannot be read.
 pub fn sockets(process: &Path) -> Vec<u64> {
     let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();

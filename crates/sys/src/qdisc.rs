@@ -2,9 +2,12 @@
 //! (net/sched/sch_api.c). Encoded here, because the bindings of the `tc` family
 //! are larger than the rest of bytepath.
 
-use super::netlink::{Netlink, acknowledged, explained};
+use super::bytes::{text, u32_at, u64_at};
+use super::interface_request::words;
+use super::netlink::{Netlink, acknowledged};
 use super::nic_stats::Counted;
-use super::route_request::{attributes, push_attribute, request, uint};
+use super::route_request::{RawRequest, attributes, push_attribute};
+use libc::{TCA_KIND, TCA_OPTIONS, TCA_STATS2};
 use std::ffi::CString;
 use std::io;
 
@@ -29,10 +32,7 @@ pub struct Qdisc {
 /// `TC_H_ROOT`: the parent of a device's root discipline.
 pub const ROOT: u32 = 0xffff_ffff;
 
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
 // linux/gen_stats.h.
-const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
 /// Bytes of `struct tcmsg`: family and padding, device, handle, parent, info.
@@ -42,13 +42,10 @@ impl Netlink {
     /// The qdiscs of a device that is up; a device that is down
     /// has none.
     pub fn qdiscs(&mut self, index: u32) -> io::Result<Vec<Qdisc>> {
-        let mut reply = self.socket.request(&Dump(header(index, 0, 0)))?;
-        let mut found = Vec::new();
+        let (kind, flags) = (libc::RTM_GETQDISC, libc::NLM_F_DUMP);
+        let request = RawRequest::route(kind, flags, header(index, 0, 0));
         // The kernel reports those of all devices.
-        while let Some(qdisc) = reply.recv() {
-            found.extend(qdisc.map_err(explained)?.filter(|qdisc| qdisc.device == index));
-        }
-        Ok(found)
+        self.dump(&request, |message| Ok(parse(message).filter(|qdisc| qdisc.device == index)))
     }
 
     /// Puts a discipline at the root of a device in place of what is there. A
@@ -66,35 +63,35 @@ impl Netlink {
         if !options.is_empty() {
             push_attribute(&mut payload, TCA_OPTIONS, options);
         }
-        acknowledged(&mut self.socket, &Replace(payload))
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        let request = RawRequest::route(libc::RTM_NEWQDISC, flags, payload);
+        acknowledged(&mut self.socket, &request)
     }
 
     /// Takes the root discipline off a device; the kernel puts its default there
     /// (`net.core.default_qdisc`, or none for a virtual device). EINVAL or
     /// ENOENT: the kernel's default already exists.
     pub fn delete_root_qdisc(&mut self, index: u32) -> io::Result<()> {
-        acknowledged(&mut self.socket, &Delete(header(index, 0, ROOT)))
+        let request = RawRequest::route(libc::RTM_DELQDISC, 0, header(index, 0, ROOT));
+        acknowledged(&mut self.socket, &request)
     }
 }
 
 fn header(index: u32, handle: u32, parent: u32) -> Vec<u8> {
-    [0, index, handle, parent, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
+    words(&[0, index, handle, parent, 0])
 }
 
 /// A message that describes a discipline; `None` if it is cut off.
 fn parse(message: &[u8]) -> Option<Qdisc> {
     let mut qdisc = Qdisc {
-        device: word(message, 4)?,
-        handle: word(message, 8)?,
-        parent: word(message, 12)?,
+        device: u32_at(message, 4)?,
+        handle: u32_at(message, 8)?,
+        parent: u32_at(message, 12)?,
         ..Qdisc::default()
     };
     for (kind, value) in attributes(message.get(HEADER..)?) {
         match kind {
-            TCA_KIND => {
-                let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
-                qdisc.kind = String::from_utf8_lossy(name).into_owned();
-            }
+            TCA_KIND => qdisc.kind = text(value),
             TCA_OPTIONS => qdisc.options = value.to_vec(),
             TCA_STATS2 => {
                 attributes(value).for_each(|(kind, value)| count(&mut qdisc, kind, value))
@@ -108,10 +105,10 @@ fn parse(message: &[u8]) -> Option<Qdisc> {
 /// `struct gnet_stats_basic` and `gnet_stats_queue`.
 fn count(qdisc: &mut Qdisc, kind: u16, value: &[u8]) {
     let mut put = |name, count: Option<u64>| qdisc.counts.extend(count.map(|count| (name, count)));
-    let number = |at| word(value, at).map(u64::from);
+    let number = |at| u32_at(value, at).map(u64::from);
     match kind {
         TCA_STATS_BASIC => {
-            put("bytes", value.get(..8).and_then(uint));
+            put("bytes", u64_at(value, 0));
             put("packets", number(8));
         }
         TCA_STATS_QUEUE => {
@@ -122,18 +119,10 @@ fn count(qdisc: &mut Qdisc, kind: u16, value: &[u8]) {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four))
-}
-
 /// `parse` on any bytes, for tests that throw bytes at it.
 pub fn decode_anything(message: &[u8]) {
     let _ = parse(message);
 }
-
-request!(Dump, libc::RTM_GETQDISC, libc::NLM_F_DUMP, Option<Qdisc>, parse);
-request!(Replace, libc::RTM_NEWQDISC, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, (), |_| ());
-request!(Delete, libc::RTM_DELQDISC, 0, (), |_| ());
 
 #[cfg(test)]
 mod tests {

@@ -1,40 +1,47 @@
 //! Requests of netlink(7) whose messages are encoded here and not by bindings, and the
 //! attributes of their answers.
 
-/// A request of the family with its type, flags and answer.
-macro_rules! request {
-    ($name:ident, $kind:expr, $flags:expr, $reply:ty, $decode:expr) => {
-        struct $name(Vec<u8>);
+use netlink_bindings::traits::{NetlinkRequest, Protocol};
 
-        impl netlink_bindings::traits::NetlinkRequest for $name {
-            fn protocol(&self) -> netlink_bindings::traits::Protocol {
-                netlink_bindings::traits::Protocol::Raw {
-                    protonum: libc::NETLINK_ROUTE as u16,
-                    request_type: $kind,
-                }
-            }
-
-            fn flags(&self) -> u16 {
-                $flags as u16
-            }
-
-            fn payload(&self) -> &[u8] {
-                &self.0
-            }
-
-            type ReplyType<'buf> = $reply;
-
-            fn decode_reply(message: &[u8]) -> Self::ReplyType<'_> {
-                ($decode)(message)
-            }
-        }
-    };
+/// A request whose message is encoded here; its answers come as they are.
+pub(super) struct RawRequest {
+    pub protocol: Protocol,
+    pub flags: i32,
+    pub payload: Vec<u8>,
 }
 
-pub(super) use request;
+impl RawRequest {
+    /// A request to rtnetlink.
+    pub(super) fn route(request_type: u16, flags: i32, payload: Vec<u8>) -> RawRequest {
+        let protonum = libc::NETLINK_ROUTE as u16;
+        RawRequest { protocol: Protocol::Raw { protonum, request_type }, flags, payload }
+    }
+}
+
+impl NetlinkRequest for RawRequest {
+    fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    fn flags(&self) -> u16 {
+        self.flags as u16
+    }
+
+    fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    type ReplyType<'buf> = &'buf [u8];
+
+    fn decode_reply(message: &[u8]) -> Self::ReplyType<'_> {
+        message
+    }
+}
 
 /// Puts an attribute (`struct nlattr`) at the end of a message.
 pub(super) fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    // The bindings leave it to the next attribute to fill up the one before.
+    message.resize(message.len().next_multiple_of(4), 0);
     message.extend(((4 + value.len()) as u16).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(value);

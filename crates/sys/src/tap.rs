@@ -2,11 +2,10 @@
 //! drivers/net/tun.c). Flags of one that already exists, and new ones that live
 //! as long as the descriptors of their queues.
 
-use super::{check, interface_request};
+use super::{interface_request, ioctl};
 use rustix::fs::{Mode, OFlags};
-use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Packets carry a `struct virtio_net_hdr`.
 pub const VNET_HDR: u32 = libc::IFF_VNET_HDR as u32;
@@ -34,11 +33,9 @@ const SETTABLE: u32 = VNET_HDR
 /// Flags that this kernel knows (`TUNGETFEATURES`). ENOENT: there is no tun
 /// driver; EACCES: its device is not ours to open.
 pub fn known_flags() -> io::Result<u32> {
-    let tun = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     let mut flags: libc::c_uint = 0;
     // SAFETY: the request writes one `unsigned int`, which is live.
-    let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNGETFEATURES as _, &raw mut flags) };
-    check(result as libc::c_long)?;
+    unsafe { ioctl(Tap::open_driver()?, libc::TUNGETFEATURES as u32, &raw mut flags) }?;
     Ok(flags)
 }
 
@@ -48,33 +45,37 @@ pub fn known_flags() -> io::Result<u32> {
 /// closed. EBUSY: a device with one queue, which a program has open. The kernel
 /// silently leaves out what it does not know, so read them back.
 pub fn set_flags(device: &str, flags: u32) -> io::Result<()> {
-    let mut request = interface_request::about(device)?;
-    let tun = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
-    request.ifr_ifru.ifru_flags = (flags & SETTABLE) as libc::c_short;
+    let request = interface_request::about(device)?;
+    open_queue(Tap::open_driver()?, request, flags & SETTABLE)
+}
+
+/// Makes a descriptor of a driver a queue of the device that is named, or of a new one
+/// (`TUNSETIFF`). A system call only.
+pub(super) fn open_queue(
+    driver: impl AsFd,
+    mut request: libc::ifreq,
+    flags: u32,
+) -> io::Result<()> {
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: the kernel reads and writes one `ifreq`, which is live.
-    let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
-    check(result as libc::c_long).map(drop)
+    unsafe { ioctl(driver, libc::TUNSETIFF as u32, &raw mut request) }.map(drop)
 }
 
 /// Sets the bytes of the header that packets of a tap with [`VNET_HDR`] carry
 /// (`TUNSETVNETHDRSZ`): 10, or 12 for the later one with a number of buffers.
 pub(crate) fn set_header_size(queue: BorrowedFd, bytes: usize) -> io::Result<()> {
-    let bytes = libc::c_int::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut bytes = libc::c_int::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the request reads one `int`, which is live.
-    let result =
-        unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) };
-    check(result as libc::c_long).map(drop)
+    unsafe { ioctl(queue, libc::TUNSETVNETHDRSZ as u32, &raw mut bytes) }.map(drop)
 }
 
 /// Has a tap or macvtap take UDP messages uncut from now on (`TUNSETOFFLOAD` with `TUN_F_USO4`
 /// and `TUN_F_USO6`), which it says in the header of each. EINVAL: before Linux 6.2.
 pub fn take_messages(queue: BorrowedFd) -> io::Result<()> {
-    // linux/if_tun.h: TUN_F_CSUM, TUN_F_USO4, TUN_F_USO6.
-    const OFFLOADS: libc::c_ulong = 0x01 | 0x20 | 0x40;
-    const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
+    let offloads = libc::TUN_F_CSUM | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    let number = std::ptr::without_provenance_mut::<u8>(offloads as usize);
     // SAFETY: the request takes a number, and no memory.
-    let result = unsafe { libc::ioctl(queue.as_raw_fd(), TUNSETOFFLOAD as _, OFFLOADS) };
-    check(result as libc::c_long).map(drop)
+    unsafe { ioctl(queue, libc::TUNSETOFFLOAD as u32, number) }.map(drop)
 }
 
 /// Has reads of a queue wait for a frame, which those of [`make`] do not.
@@ -101,8 +102,7 @@ pub fn flags(queue: &OwnedFd) -> io::Result<u32> {
     // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one `ifreq`, which is live.
-    let read = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) };
-    check(read.into())?;
+    unsafe { ioctl(queue, libc::TUNGETIFF as u32, &raw mut request) }?;
     // SAFETY: the kernel has written this member, of which every bit pattern is valid.
     Ok(u32::from(unsafe { request.ifr_ifru.ifru_flags } as u16))
 }
@@ -140,22 +140,14 @@ impl Tap {
     /// namespace; EBUSY: the name or the index is taken. System calls only.
     pub(super) fn attach(&self, driver: &OwnedFd, first: bool) -> io::Result<()> {
         if first {
-            let index: libc::c_uint = self.index;
+            let mut index: libc::c_uint = self.index;
             // SAFETY: the request reads one `unsigned int`, which is live.
-            let set = unsafe {
-                libc::ioctl(driver.as_raw_fd(), libc::TUNSETIFINDEX as _, &raw const index)
-            };
-            check(set.into())?;
+            unsafe { ioctl(driver, libc::TUNSETIFINDEX as u32, &raw mut index) }?;
         }
         // SAFETY: all-zero bytes are a valid `ifreq`: it is plain data.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request.ifr_name = self.name;
         let several = if self.queues > 1 { libc::IFF_MULTI_QUEUE as u32 } else { 0 };
-        let flags = self.flags | several | TAP | libc::IFF_NO_PI as u32;
-        request.ifr_ifru.ifru_flags = flags as libc::c_short;
-        // SAFETY: the kernel reads and writes one `ifreq`, which is live.
-        let made =
-            unsafe { libc::ioctl(driver.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
-        check(made.into()).map(drop)
+        open_queue(driver, request, self.flags | several | TAP | libc::IFF_NO_PI as u32)
     }
 }

@@ -1,8 +1,10 @@
 //! TCP sockets: the calls and options that `std` does not offer. tcp(7),
 //! socket(7).
 
-use super::check;
+use super::bytes::{u16_at, u32_at, u64_at};
+use super::{check, ioctl};
 use rustix::net::{RecvFlags, SendFlags};
+use rustix::time::Timespec;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -78,15 +80,11 @@ fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> {
         rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes as usize)?;
     }
     if let Some(name) = &options.congestion {
-        set_congestion(socket, name)?;
+        // ENOENT: the kernel has no such module; EPERM: it is not among
+        // `tcp_allowed_congestion_control`.
+        rustix::net::sockopt::set_tcp_congestion(socket, name)?;
     }
     Ok(())
-}
-
-/// `TCP_CONGESTION`. ENOENT: the kernel has no such module; EPERM: it is not
-/// among `tcp_allowed_congestion_control`.
-fn set_congestion(socket: BorrowedFd, name: &str) -> io::Result<()> {
-    Ok(rustix::net::sockopt::set_tcp_congestion(socket, name)?)
 }
 
 /// A socket option of type `int`.
@@ -94,24 +92,49 @@ pub fn set_int(socket: BorrowedFd, level: i32, option: i32, value: i32) -> io::R
     set_option(socket, level, option, &value.to_ne_bytes())
 }
 
-/// `setsockopt(2)` with these bytes.
+/// setsockopt(2) with these bytes, in which there is no address.
 pub(super) fn set_option(
     socket: BorrowedFd,
     level: i32,
     option: i32,
     value: &[u8],
 ) -> io::Result<()> {
-    // SAFETY: the pointer and length describe a live slice, which the kernel only reads.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            value.as_ptr().cast(),
-            value.len() as libc::socklen_t,
-        )
-    };
-    check(result as libc::c_long).map(drop)
+    // SAFETY: the kernel only reads the bytes.
+    unsafe { set_value(socket, level, option, value) }.map(drop)
+}
+
+/// setsockopt(2): what it returns, which is 0 for most options.
+///
+/// # Safety
+///
+/// The option takes a value of this type, and what its addresses refer to.
+pub(super) unsafe fn set_value<T: ?Sized>(
+    socket: BorrowedFd,
+    level: i32,
+    option: i32,
+    value: &T,
+) -> io::Result<usize> {
+    let (value, len) = ((&raw const *value).cast(), size_of_val(value) as libc::socklen_t);
+    // SAFETY: the kernel reads the value, which is live; the rest by the caller's promise.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) }.into())
+}
+
+/// getsockopt(2): how many bytes the kernel has written.
+///
+/// # Safety
+///
+/// Any bytes are a value of this type, and the kernel may do with its addresses what the option does.
+pub(super) unsafe fn get_option<T: ?Sized>(
+    socket: BorrowedFd,
+    level: i32,
+    option: i32,
+    value: &mut T,
+) -> io::Result<usize> {
+    let mut len = size_of_val(value) as libc::socklen_t;
+    let (fd, value) = (socket.as_raw_fd(), (&raw mut *value).cast());
+    // SAFETY: the kernel writes at most `len` bytes to the value; the rest by the caller's promise.
+    check(unsafe { libc::getsockopt(fd, level, option, value, &raw mut len) }.into())?;
+    Ok(len as usize)
 }
 
 /// `send(2)` with flags.
@@ -136,8 +159,7 @@ pub fn recv(socket: BorrowedFd, bytes: &mut [u8], flags: i32) -> io::Result<usiz
 pub fn unacknowledged(socket: BorrowedFd) -> io::Result<u64> {
     let mut value: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one int.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut value) };
-    check(result as libc::c_long)?;
+    unsafe { ioctl(socket, libc::TIOCOUTQ as u32, &raw mut value) }?;
     Ok(value.max(0) as u64)
 }
 
@@ -157,20 +179,14 @@ pub fn wait_acknowledged(socket: BorrowedFd, timeout: Duration) -> io::Result<()
 
 /// Waits until a descriptor can be read from, or a time has passed: false then.
 pub fn wait_readable(fd: BorrowedFd, timeout: Duration) -> io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let timeout = timeout.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout))?;
-    Ok(ready > 0)
+    Ok(!wait(fd, Ready::IN, Some(timeout))?.is_empty())
 }
 
+/// Which half of a connection is over.
+pub use rustix::net::Shutdown;
+
 /// Half or all of a connection is over: `shutdown(2)`.
-pub fn shutdown(socket: BorrowedFd, how: std::net::Shutdown) -> io::Result<()> {
-    use rustix::net::Shutdown as S;
-    let how = match how {
-        std::net::Shutdown::Read => S::Read,
-        std::net::Shutdown::Write => S::Write,
-        std::net::Shutdown::Both => S::Both,
-    };
+pub fn shutdown(socket: BorrowedFd, how: Shutdown) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, how)?)
 }
 
@@ -180,10 +196,8 @@ pub use rustix::event::PollFlags as Ready;
 /// Waits until the socket is ready for one of these, fails, or the time is
 /// over (an empty answer). Without a timeout it waits forever. poll(2).
 pub fn wait(socket: BorrowedFd, ready: Ready, timeout: Option<Duration>) -> io::Result<Ready> {
-    let timeout = timeout.map(|t| rustix::time::Timespec {
-        tv_sec: t.as_secs() as i64,
-        tv_nsec: t.subsec_nanos().into(),
-    });
+    let timeout = timeout.map(Timespec::try_from).transpose();
+    let timeout = timeout.map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let mut polled = [rustix::event::PollFd::from_borrowed_fd(socket, ready)];
     rustix::event::poll(&mut polled, timeout.as_ref())?;
     Ok(polled[0].revents())
@@ -265,42 +279,27 @@ pub fn info(socket: BorrowedFd) -> io::Result<TcpInfo> {
 }
 
 fn raw_info<'a>(socket: BorrowedFd, raw: &'a mut [u8; 256]) -> io::Result<&'a [u8]> {
-    let mut len = raw.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into the live buffer.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            raw.as_mut_ptr().cast(),
-            &mut len,
-        )
-    };
-    check(result as libc::c_long)?;
-    Ok(&raw[..(len as usize).min(raw.len())])
+    // SAFETY: the kernel only writes, and any bytes are bytes.
+    let len = unsafe { get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, raw) }?;
+    Ok(&raw[..len.min(raw.len())])
 }
 
 /// Offsets of `struct tcp_info`, which only ever grows at its end.
 pub(super) fn parse_info(raw: &[u8]) -> TcpInfo {
-    let word = |at: usize| {
-        raw.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes(b.try_into().expect("four bytes")))
-    };
-    let long = |at: usize| {
-        raw.get(at..at + 8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("eight bytes")))
-    };
+    let word = |at| u32_at(raw, at).unwrap_or(0);
+    let long = |at| u64_at(raw, at).unwrap_or(0);
     const MICRO: f64 = 1e-6;
+    let micro = |microseconds: u32| f64::from(microseconds) * MICRO;
     TcpInfo {
         snd_mss: word(16).into(),
         rcv_mss: word(20).into(),
-        rtt: f64::from(word(68)) * MICRO,
+        rtt: micro(word(68)),
         cwnd: word(80).into(),
         retransmits: word(100).into(),
         bytes_acked: long(120),
         bytes_received: long(128),
         // Nothing was measured yet (`tcp_init_sock`, net/ipv4/tcp.c), or the kernel is too old.
-        min_rtt: Some(word(148))
-            .filter(|n| !matches!(*n, 0 | u32::MAX))
-            .map(|n| f64::from(n) * MICRO),
+        min_rtt: Some(word(148)).filter(|n| !matches!(*n, 0 | u32::MAX)).map(micro),
         delivery_rate: long(160) as f64,
         busy: long(168) as f64 * MICRO,
         rwnd_limited: long(176) as f64 * MICRO,
@@ -312,7 +311,7 @@ pub(super) fn parse_info(raw: &[u8]) -> TcpInfo {
         duplicates: word(216).into(),
         reorderings: word(220).into(),
         out_of_order: word(224).into(),
-        timeouts: raw.get(240..242).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]).into()),
+        timeouts: u16_at(raw, 240).unwrap_or(0).into(),
     }
 }
 
@@ -320,7 +319,7 @@ pub(super) fn parse_info(raw: &[u8]) -> TcpInfo {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::net::{Ipv4Addr, Shutdown};
+    use std::net::Ipv4Addr;
 
     #[test]
     fn tcp_info_counts_what_went_through() {

@@ -6,6 +6,8 @@
 //! the thread was that opened them, and neither needs a privilege. The messages of both have
 //! one form, and only one of them is an answer, so they are read by [`parse`] alone.
 
+use super::bytes::{text, u16_at, u32_at};
+use super::route_request::attributes;
 use super::tcp::{TcpInfo, parse_info};
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{
@@ -13,7 +15,7 @@ use rustix::net::{
     sockopt,
 };
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What reports the TCP sockets of one namespace.
@@ -145,70 +147,48 @@ fn request(family: u8) -> Vec<u8> {
 pub fn parse(datagram: &[u8]) -> Messages {
     let mut messages = Messages::default();
     let mut rest = datagram;
-    while let (Some(length), Some(kind)) = (word(rest, 0), half(rest, 4)) {
+    while let (Some(length), Some(kind)) = (u32_at(rest, 0), u16_at(rest, 4)) {
         let Some(body) = rest.get(HEADER..length as usize) else { break };
         match i32::from(kind) {
             libc::NLMSG_DONE => messages.done = true,
             libc::NLMSG_ERROR => {
                 // Zero would be an acknowledgement, which was not requested.
-                let number = word(body, 0).map_or(libc::EPROTO, |n| (n as i32).saturating_neg());
+                let number = u32_at(body, 0).map_or(libc::EPROTO, |n| (n as i32).saturating_neg());
                 messages.error = Some(number).filter(|number| *number != 0);
             }
             _ if kind == BY_FAMILY => messages.sockets.extend(socket(body)),
             _ => {}
         }
-        rest = rest.get(aligned(length as usize)..).unwrap_or_default();
+        rest = rest.get((length as usize).next_multiple_of(4)..).unwrap_or_default();
     }
     messages
 }
 
 /// `struct inet_diag_msg` and its attributes. None without a `TCP_INFO`.
 fn socket(body: &[u8]) -> Option<TcpSocket> {
-    let (address, mut attributes) = (body.get(4..)?, body.get(MESSAGE..)?);
+    let address = body.get(4..)?;
     let family = i32::from(*body.first()?);
     let end = |port: usize, at: usize| {
         let port = u16::from_be_bytes(address.get(port..port + 2)?.try_into().ok()?);
-        let ip: IpAddr = match family {
-            libc::AF_INET => {
-                Ipv4Addr::from(<[u8; 4]>::try_from(address.get(at..at + 4)?).ok()?).into()
-            }
-            libc::AF_INET6 => {
-                Ipv6Addr::from(<[u8; 16]>::try_from(address.get(at..at + 16)?).ok()?).into()
-            }
+        let ip = match family {
+            libc::AF_INET => IpAddr::from(*address.get(at..)?.first_chunk::<4>()?),
+            libc::AF_INET6 => IpAddr::from(*address.get(at..)?.first_chunk::<16>()?),
             _ => return None,
         };
         Some(SocketAddr::new(ip.to_canonical(), port))
     };
-    let cookie = u64::from(word(address, 40)?) | u64::from(word(address, 44)?) << 32;
+    let cookie = u64::from(u32_at(address, 40)?) | u64::from(u32_at(address, 44)?) << 32;
     let (mut info, mut congestion) = (None, String::new());
-    while let (Some(length), Some(kind)) = (half(attributes, 0), half(attributes, 2)) {
-        let Some(value) = attributes.get(4..length.into()) else { break };
+    for (kind, value) in attributes(body.get(MESSAGE..)?) {
         match kind {
             INFO => info = Some(parse_info(value)),
-            CONGESTION => {
-                let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
-                congestion = String::from_utf8_lossy(name).into_owned();
-            }
+            CONGESTION => congestion = text(value),
             _ => {}
         }
-        attributes = attributes.get(aligned(length.into())..).unwrap_or_default();
     }
     let (local, remote) = (end(0, 4)?, end(2, 20)?);
-    let inode = word(body, MESSAGE - 4)?.into();
+    let inode = u32_at(body, MESSAGE - 4)?.into();
     Some(TcpSocket { local, remote, cookie, inode, info: info?, congestion })
-}
-
-/// Messages and attributes begin at multiples of four.
-fn aligned(length: usize) -> usize {
-    length.next_multiple_of(4)
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 //! sockets that send and receive whole frames there (packet(7)).
 
 use super::bpf::xdp::Mark;
-use super::check;
 use super::netlink::{Netlink, Veth};
+use super::packet;
 use bytepath_testing::skip;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::thread::UnshareFlags;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// The protocol of frames that are ours (IEEE 802, local experiments): the kernel sends some
@@ -55,20 +55,13 @@ pub(crate) struct Port(OwnedFd);
 
 impl Port {
     pub(crate) fn of(index: u32) -> Port {
-        let protocol = rustix::net::Protocol::from_raw(
-            u32::from(u16::from_ne_bytes(PROTOCOL)).try_into().unwrap(),
-        );
+        // With a protocol from the start, so that binding takes a grace period of the kernel's:
+        // frames sent right after an XDP program was attached are lost.
+        let protocol = u32::from(u16::from_ne_bytes(PROTOCOL)).try_into().ok();
         let kind = (AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC);
-        let socket = rustix::net::socket_with(kind.0, kind.1, kind.2, Some(protocol)).unwrap();
-        // SAFETY: all zeros are a valid address: it is plain data.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = u16::from_ne_bytes(PROTOCOL);
-        address.sll_ifindex = index as i32;
-        let len = size_of_val(&address) as u32;
-        // SAFETY: the kernel reads the address, which is as long as that.
-        let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
-        check(bound.into()).unwrap();
+        let protocol = protocol.map(rustix::net::Protocol::from_raw);
+        let socket = rustix::net::socket_with(kind.0, kind.1, kind.2, protocol).unwrap();
+        packet::bind(&socket, index, u16::from_be_bytes(PROTOCOL)).unwrap();
         Port(socket)
     }
 

@@ -89,7 +89,7 @@ struct Core {
     // Dropped before `kept`: no new operation can begin on memory that is gone.
     ring: IoUring,
     kept: Vec<Region>,
-    wait_flags: u32,
+    wait_flags: EnterFlags,
     gathered: VecDeque<Completion>,
     operations: u32,
     /// Notifications promised less those that came: below zero while one has
@@ -103,15 +103,11 @@ impl Core {
     fn new(socket: BorrowedFd, entries: u32, completions: u32) -> io::Result<Self> {
         let ring = setup(entries, completions)?;
         ring.submitter().register_files(&[socket.as_raw_fd()])?;
-        let mut wait_flags = EnterFlags::GETEVENTS;
-        if ring.params().is_feature_no_iowait() {
-            wait_flags |= EnterFlags::NO_IOWAIT;
-        }
         let gathered = VecDeque::with_capacity(ring.params().cq_entries() as usize);
         Ok(Core {
+            wait_flags: wait_flags(&ring),
             ring,
             kept: Vec::with_capacity(2),
-            wait_flags: wait_flags.bits(),
             gathered,
             operations: 0,
             notifications: 0,
@@ -121,17 +117,7 @@ impl Core {
     /// Has the kernel count waits as iowait. Without it they are counted as idle, where the
     /// kernel can (Linux 6.15).
     fn count_iowait(&mut self) {
-        self.wait_flags &= !EnterFlags::NO_IOWAIT.bits();
-    }
-
-    /// Binds the ring to the calling thread. Has to come before the first
-    /// operation; a second call does nothing.
-    fn activate(&self) -> io::Result<()> {
-        match self.ring.submitter().register_enable_rings() {
-            // EBADFD: it is not disabled (any more).
-            Err(e) if e.raw_os_error() != Some(libc::EBADFD) => Err(e),
-            _ => Ok(()),
-        }
+        self.wait_flags -= EnterFlags::NO_IOWAIT;
     }
 
     /// Takes memory into the ring's care and says at which place in `kept`.
@@ -149,8 +135,7 @@ impl Core {
     /// the operation's completion has been taken.
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: the caller vouches for the memory; the file is registered.
-        let pushed = unsafe { self.ring.submission().push(entry) };
-        pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        unsafe { push(&mut self.ring, entry) }?;
         self.operations += 1;
         Ok(())
     }
@@ -159,12 +144,7 @@ impl Core {
     /// submits what is queued, waits for `want` completions, and takes all that
     /// are there. The value is the bytes these report.
     fn enter(&mut self, want: u32) -> io::Result<usize> {
-        let submit = self.ring.submission().len() as u32;
-        // SAFETY: no argument is passed, so there is no pointer to be valid.
-        let entered = unsafe {
-            let submitter = self.ring.submitter();
-            submitter.enter::<libc::sigset_t>(submit, want, self.wait_flags, None)
-        };
+        let entered = enter(&mut self.ring, want, self.wait_flags);
         let bytes = self.gather();
         entered.map(|_| bytes)
     }
@@ -172,18 +152,9 @@ impl Core {
     /// Waits for one completion at most this long and submits nothing. ETIME
     /// is not an error. Needs `IORING_FEAT_EXT_ARG` (Linux 5.11).
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        let limit = Timespec::from(timeout);
-        let args = SubmitArgs::new().timespec(&limit);
-        let flags = self.wait_flags | EnterFlags::EXT_ARG.bits();
-        // SAFETY: `args` is the structure that EXT_ARG announces, and it and
-        // the time it points to live until the call returns.
-        let entered = unsafe { self.ring.submitter().enter(0, 1, flags, Some(&args)) };
+        let waited = wait(&self.ring, timeout, self.wait_flags);
         self.gather();
-        match entered {
-            Err(e) if e.raw_os_error() == Some(libc::ETIME) || is_transient(&e) => Ok(()),
-            Err(e) => Err(e),
-            Ok(_) => Ok(()),
-        }
+        waited
     }
 
     /// Moves completions out of the kernel's queue; the bytes they report.
@@ -250,6 +221,66 @@ impl Drop for Core {
         // that there is nothing to release.
         let _ = self.ring.submitter().unregister_buffers();
         let _ = self.ring.submitter().unregister_files();
+    }
+}
+
+/// How a ring waits for completions, whatever their size.
+fn wait_flags<C: cqueue::EntryMarker>(ring: &IoUring<squeue::Entry, C>) -> EnterFlags {
+    match ring.params().is_feature_no_iowait() {
+        true => EnterFlags::GETEVENTS | EnterFlags::NO_IOWAIT,
+        false => EnterFlags::GETEVENTS,
+    }
+}
+
+/// Binds a ring to the calling thread. Has to come before the first operation; a second call
+/// does nothing.
+fn activate<C: cqueue::EntryMarker>(ring: &IoUring<squeue::Entry, C>) -> io::Result<()> {
+    match ring.submitter().register_enable_rings() {
+        // EBADFD: it is not disabled (any more).
+        Err(e) if e.raw_os_error() != Some(libc::EBADFD) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Queues an operation. EBUSY: the queue is full.
+///
+/// # Safety
+///
+/// As of [`io_uring::SubmissionQueue::push`].
+unsafe fn push<C: cqueue::EntryMarker>(
+    ring: &mut IoUring<squeue::Entry, C>,
+    entry: &squeue::Entry,
+) -> io::Result<()> {
+    // SAFETY: by the caller's promise.
+    let pushed = unsafe { ring.submission().push(entry) };
+    pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))
+}
+
+/// Submits what is queued, and waits for this many completions.
+fn enter<C: cqueue::EntryMarker>(
+    ring: &mut IoUring<squeue::Entry, C>,
+    want: u32,
+    flags: EnterFlags,
+) -> io::Result<usize> {
+    let submit = ring.submission().len() as u32;
+    // SAFETY: no argument is passed, so there is no pointer to be valid.
+    unsafe { ring.submitter().enter::<libc::sigset_t>(submit, want, flags.bits(), None) }
+}
+
+/// Waits for one completion at most this long and submits nothing. ETIME is not an error.
+fn wait<C: cqueue::EntryMarker>(
+    ring: &IoUring<squeue::Entry, C>,
+    timeout: Duration,
+    flags: EnterFlags,
+) -> io::Result<()> {
+    let limit = Timespec::from(timeout);
+    let args = SubmitArgs::new().timespec(&limit);
+    let flags = (flags | EnterFlags::EXT_ARG).bits();
+    // SAFETY: `args` is the structure that EXT_ARG announces, and it and the time it points to
+    // live until the call returns.
+    match unsafe { ring.submitter().enter(0, 1, flags, Some(&args)) } {
+        Err(e) if e.raw_os_error() != Some(libc::ETIME) && !is_transient(&e) => Err(e),
+        _ => Ok(()),
     }
 }
 

@@ -11,11 +11,16 @@
 mod ring;
 
 use super::memory::Region;
-use super::{check, tcp};
+use super::tcp;
 use ring::{Filled, Ring};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_xdp_umem_reg, xdp_mmap_offsets, xdp_options, xdp_statistics};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// How frames get between the device and our memory.
@@ -118,7 +123,9 @@ impl Receiver {
         let count = (self.received.filled() as usize).min(most);
         for _ in 0..count {
             let frame = self.received.take();
-            let bytes = self.socket.frame(frame).ok_or_else(outside)?;
+            let bytes = self.socket.frame(frame).ok_or_else(|| {
+                io::Error::other("the kernel reports a frame outside the socket's memory")
+            })?;
             visit(bytes);
             // In aligned memory the kernel rounds down to where the frame's room begins.
             self.fill.put(frame.address);
@@ -126,7 +133,8 @@ impl Receiver {
         self.received.release();
         self.fill.show();
         if count > 0 && self.fill.needs_wakeup() {
-            self.socket.wake(&Wake::ToReceive)?;
+            self.socket.wakes += 1;
+            rustix::net::recv(&self.socket.fd, &mut [0; 0], RecvFlags::DONTWAIT)?;
         }
         Ok(count)
     }
@@ -136,11 +144,6 @@ impl Receiver {
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         self.socket.wait(tcp::Ready::IN, timeout)?;
         Ok(self.received.filled() > 0)
-    }
-
-    /// What did not get in.
-    pub fn lost(&self) -> io::Result<Lost> {
-        self.socket.lost()
     }
 }
 
@@ -195,12 +198,11 @@ impl Sender {
             self.oldest = self.after(self.oldest);
         }
         if self.under_way > 0 && self.send.needs_wakeup() {
-            match self.socket.wake(&Wake::ToSend) {
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => sent.dropped = true,
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS)) => {
-                    sent.no_room = true;
-                }
-                other => other?,
+            self.socket.wakes += 1;
+            match rustix::net::send(&self.socket.fd, &[], SendFlags::DONTWAIT) {
+                Err(Errno::BUSY) => sent.dropped = true,
+                Err(Errno::AGAIN | Errno::NOBUFS) => sent.no_room = true,
+                other => _ = other?,
             }
         }
         Ok(sent)
@@ -221,11 +223,6 @@ impl Sender {
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.socket.wait(tcp::Ready::OUT, timeout)
     }
-
-    /// What the kernel would not send.
-    pub fn lost(&self) -> io::Result<Lost> {
-        self.socket.lost()
-    }
 }
 
 /// What both kinds of sockets can report.
@@ -235,6 +232,11 @@ macro_rules! of_the_socket {
             /// What it was bound as: [`Binding::Copy`] or [`Binding::ZeroCopy`].
             pub fn binding(&self) -> Binding {
                 if self.socket.zero_copy { Binding::ZeroCopy } else { Binding::Copy }
+            }
+
+            /// What did not get in, or would not be sent.
+            pub fn lost(&self) -> io::Result<Lost> {
+                self.socket.lost()
             }
 
             /// System calls by which the kernel was woken.
@@ -257,54 +259,38 @@ of_the_socket!(Sender);
 /// Entries of a ring that the kernel insists on and that nothing goes through.
 const MOSTLY_UNUSED: u32 = 2;
 
-/// What the kernel is woken for.
-enum Wake {
-    ToSend,
-    ToReceive,
-}
-
 impl Socket {
     /// A socket with its memory registered.
     fn new(memory: Region) -> io::Result<Socket> {
         let kind = (AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC);
         let fd = rustix::net::socket_with(kind.0, kind.1, kind.2, None)?;
-        // `struct xdp_umem_reg` as Linux 5.4 has it: address, length, bytes for a frame and
-        // before it, flags.
-        let mut registered = [0u8; 32];
-        registered[..8].copy_from_slice(&(memory.as_ptr() as u64).to_ne_bytes());
-        registered[8..16].copy_from_slice(&(memory.len() as u64).to_ne_bytes());
-        registered[16..20].copy_from_slice(&(FRAME as u32).to_ne_bytes());
-        tcp::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &registered)?;
+        let registered = XdpUmemReg {
+            addr: memory.as_ptr() as u64,
+            len: memory.len() as u64,
+            chunk_size: FRAME as u32,
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        };
+        set_xdp_umem_reg(&fd, registered)?;
         Ok(Socket { fd, memory, zero_copy: false, wakes: 0 })
     }
 
     fn ring<T: Copy>(&mut self, kind: ring::Kind, entries: u32) -> io::Result<Ring<T>> {
-        tcp::set_int(self.fd.as_fd(), libc::SOL_XDP, kind.option(), entries as i32)?;
-        let mut offsets = [0u8; 128];
-        self.read_option(libc::XDP_MMAP_OFFSETS, &mut offsets)?;
-        Ring::map(self.fd.as_fd(), kind, &offsets, entries)
+        let (option, place, offsets) = kind.layout(&xdp_mmap_offsets(&self.fd)?);
+        tcp::set_int(self.fd.as_fd(), libc::SOL_XDP, option, entries as i32)?;
+        Ring::map(self.fd.as_fd(), place, offsets, entries)
     }
 
     fn bind(&mut self, device: u32, queue: u32, binding: Binding) -> io::Result<()> {
         let how = match binding {
-            Binding::Copy => libc::XDP_COPY,
-            Binding::ZeroCopy => libc::XDP_ZEROCOPY,
-            Binding::Auto => 0,
+            Binding::Copy => SocketAddrXdpFlags::XDP_COPY,
+            Binding::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+            Binding::Auto => SocketAddrXdpFlags::empty(),
         };
-        let address = libc::sockaddr_xdp {
-            sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: how | libc::XDP_USE_NEED_WAKEUP,
-            sxdp_ifindex: device,
-            sxdp_queue_id: queue,
-            sxdp_shared_umem_fd: 0,
-        };
-        let len = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the kernel reads the address, which is as long as that.
-        let bound = unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) };
-        check(bound.into())?;
-        let mut options = [0; 4];
-        self.read_option(libc::XDP_OPTIONS, &mut options)?;
-        self.zero_copy = u32::from_ne_bytes(options) & libc::XDP_OPTIONS_ZEROCOPY != 0;
+        let flags = how | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        rustix::net::bind(&self.fd, &SocketAddrXdp::new(flags, device, queue))?;
+        self.zero_copy = xdp_options(&self.fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
         Ok(())
     }
 
@@ -313,22 +299,6 @@ impl Socket {
     fn frame(&self, frame: Filled) -> Option<&[u8]> {
         let start = usize::try_from(frame.address).ok()?;
         self.memory.get(start..start.checked_add(frame.len as usize)?)
-    }
-
-    fn wake(&mut self, what: &Wake) -> io::Result<()> {
-        self.wakes += 1;
-        let fd = self.fd.as_raw_fd();
-        let (none, flags) = (std::ptr::null_mut(), libc::MSG_DONTWAIT);
-        // SAFETY: the kernel reads and writes nothing: there are no bytes and no address.
-        let done = unsafe {
-            match what {
-                Wake::ToSend => libc::sendto(fd, none, 0, flags, std::ptr::null(), 0),
-                Wake::ToReceive => {
-                    libc::recvfrom(fd, none, 0, flags, none.cast(), std::ptr::null_mut())
-                }
-            }
-        };
-        check(done as libc::c_long).map(drop)
     }
 
     fn wait(&self, ready: tcp::Ready, timeout: Duration) -> io::Result<()> {
@@ -342,20 +312,12 @@ impl Socket {
     }
 
     fn lost(&self) -> io::Result<Lost> {
-        let mut raw = [0; 48];
-        self.read_option(libc::XDP_STATISTICS, &mut raw)?;
-        let number =
-            |at: usize| raw[8 * at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        Ok(Lost { dropped: number(0), ring_full: number(3), invalid: number(2) })
-    }
-
-    /// `getsockopt(2)`; what the kernel does not fill in stays zero.
-    fn read_option(&self, option: i32, value: &mut [u8]) -> io::Result<()> {
-        let mut len = value.len() as libc::socklen_t;
-        let (to, len) = (value.as_mut_ptr().cast(), &raw mut len);
-        // SAFETY: the kernel writes at most `len` bytes to the slice.
-        let done = unsafe { libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_XDP, option, to, len) };
-        check(done.into()).map(drop)
+        let all = xdp_statistics(&self.fd)?;
+        Ok(Lost {
+            dropped: all.rx_dropped,
+            ring_full: all.rx_ring_full.unwrap_or(0),
+            invalid: all.tx_invalid_descs,
+        })
     }
 }
 
@@ -365,10 +327,6 @@ fn memory_of(entries: u32) -> io::Result<Region> {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     Region::new(entries as usize * FRAME, false)
-}
-
-fn outside() -> io::Error {
-    io::Error::other("the kernel reports a frame outside the socket's memory")
 }
 
 #[cfg(test)]

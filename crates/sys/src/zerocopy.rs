@@ -1,13 +1,12 @@
 //! `TCP_ZEROCOPY_RECEIVE`: pages of a receive queue mapped into the process
 //! (tcp_zerocopy_receive() in net/ipv4/tcp.c, include/uapi/linux/tcp.h).
 
-use super::check;
-use super::memory::Region;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use super::memory::{FileMapping, Region};
+use super::tcp::get_option;
+use rustix::mm::ProtFlags;
 use std::io;
-use std::mem::{offset_of, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::{NonNull, null_mut};
+use std::mem::offset_of;
+use std::os::fd::BorrowedFd;
 use std::slice;
 
 /// `struct tcp_zerocopy_receive`. An older kernel fills in the fields it knows
@@ -35,8 +34,7 @@ struct Request {
 /// in between. Next to it is a page for what the kernel copies in the same call.
 #[derive(Debug)]
 pub struct Mapping {
-    start: NonNull<u8>,
-    len: usize,
+    range: FileMapping,
     leftover: Region,
     mapped: usize,
     copied: usize,
@@ -46,9 +44,6 @@ pub struct Mapping {
     pieces: bool,
     pending: Option<i32>,
 }
-
-// SAFETY: a Mapping owns its address range; nothing about it is tied to a thread.
-unsafe impl Send for Mapping {}
 
 impl Mapping {
     /// Reserves a range of `len` bytes, rounded down to whole pages, for the
@@ -62,12 +57,8 @@ impl Mapping {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let leftover = Region::new(page, false)?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
-        let start = unsafe { mmap(null_mut(), len, ProtFlags::READ, MapFlags::SHARED, socket, 0)? };
-        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
         Ok(Mapping {
-            start,
-            len,
+            range: FileMapping::on_demand(socket, len, ProtFlags::READ)?,
             leftover,
             mapped: 0,
             copied: 0,
@@ -101,30 +92,21 @@ impl Mapping {
             return Err(io::Error::from_raw_os_error(errno));
         }
         let mut request = Request {
-            address: self.start.as_ptr() as u64,
-            length: self.len as u32,
+            address: self.range.start().as_ptr() as u64,
+            length: self.range.len() as u32,
             copybuf_address: self.leftover.as_mut_ptr() as u64,
             copybuf_len: offered as i32,
             ..Request::default()
         };
-        let mut size = size_of::<Request>() as libc::socklen_t;
+        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_ZEROCOPY_RECEIVE);
         // SAFETY: the kernel writes the request, the page table of our own range
         // and the page next to it; all are exclusively ours, and no slice of them
         // is alive, because `self` is borrowed mutably.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_ZEROCOPY_RECEIVE,
-                (&raw mut request).cast(),
-                &mut size,
-            )
-        };
-        check(result as libc::c_long)?;
-        self.mapped = (request.length as usize).min(self.len);
+        let size = unsafe { get_option(socket, level, option, &mut request) }?;
+        self.mapped = (request.length as usize).min(self.range.len());
         // A kernel that does not know the field leaves it as it was; one that
         // could not copy puts an error there, and the bytes are still to be read.
-        if size as usize > offset_of!(Request, copybuf_len) {
+        if size > offset_of!(Request, copybuf_len) {
             let copied = usize::try_from(request.copybuf_len).unwrap_or(0);
             self.copied = copied.min(self.leftover.len());
         }
@@ -132,7 +114,7 @@ impl Mapping {
         self.queued = request.inq as usize;
         self.pieces = match offered {
             0 => (1..=self.leftover.len()).contains(&self.skip),
-            _ => self.mapped < self.len && self.skip == 0,
+            _ => self.mapped < self.range.len() && self.skip == 0,
         };
         match (request.err, self.mapped + self.copied) {
             (0, taken) => Ok(taken),
@@ -150,7 +132,7 @@ impl Mapping {
         // stays mapped until `self` is borrowed mutably. It maps only whole
         // pages that belong to the receive queue alone: neither page cache nor
         // memory of a process, so no one writes to them.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.mapped) }
+        unsafe { slice::from_raw_parts(self.range.start().as_ptr(), self.mapped) }
     }
 
     /// What the last call copied; it comes after what it mapped.
@@ -168,13 +150,6 @@ impl Mapping {
     /// the stream).
     pub fn queued(&self) -> usize {
         self.queued
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is ours and no longer borrowed.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 

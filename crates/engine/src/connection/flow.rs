@@ -3,10 +3,10 @@
 use super::Connection;
 use super::tls::{self, Keys};
 use bytepath_record::{Fault, FaultKind, Protocol};
-use bytepath_sys::tcp::{self, Ready};
+use bytepath_sys::tcp::{self, Ready, Shutdown};
 use socket2::Socket;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -229,6 +229,7 @@ impl Connection for Flow {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+    use std::net::Shutdown;
 
     fn flows() -> (Flow, Flow) {
         let (tx, rx) = tcp::loopback_pair().unwrap();

@@ -2,7 +2,7 @@
 //! programs, attaches them for a window and reads what they counted.
 
 use super::programs::{Kin, Members, Programs, class, identify, state};
-use crate::bpf;
+use crate::bpf::{self, Named, attach_all};
 use bytepath_record::{Fault, Role};
 use bytepath_sys::Roots;
 use bytepath_sys::bpf::{Hook, Link, Map, MapKind, Program};
@@ -19,13 +19,10 @@ const TICKS: u64 = 10;
 pub(super) struct Account {
     states: Map,
     mark: Program,
-    programs: Vec<Named>,
-    calls: Vec<Named>,
+    programs: Vec<Named<Program>>,
+    calls: Vec<Named<Program>>,
     watched: Mutex<Watched>,
 }
-
-/// A program and what it is for.
-type Named = (&'static str, Program);
 
 /// What was seen of system calls since this process began.
 #[derive(Debug, Default)]
@@ -41,12 +38,10 @@ impl Account {
     pub(super) fn load(roots: &Roots, role: Role, cpus: u32) -> Result<Account, Fault> {
         bpf::refuse_emulated(roots)?;
         let btf = bpf::types(roots)?;
-        let members = Members::of(&btf)
-            .map_err(|missing| bpf::too_old(format!("this kernel has no {missing}")))?;
-        let states = new_map("bytepath_cpu", state::SIZE, cpus)?;
+        let members = Members::of(&btf)?;
+        let states = bpf::map(MapKind::Array, "bytepath_cpu", 4, state::SIZE, cpus)?;
         let programs = Programs { members, states: &states, kin: kin(members, role)? };
         let (softirq, irq) = (state::UNDER_SOFTIRQ, state::UNDER_IRQ);
-        let load = |(name, insns)| Ok((name, bpf::load_typed(&btf, name, insns)?));
         let always = [
             ("sched_switch", programs.switch()),
             ("softirq_entry", programs.interrupt(class::SOFTIRQ, softirq)),
@@ -56,8 +51,8 @@ impl Account {
         ];
         let calls = [("sys_enter", programs.call(false)), ("sys_exit", programs.call(true))];
         Ok(Account {
-            programs: always.into_iter().map(load).collect::<Result<_, Fault>>()?,
-            calls: calls.into_iter().map(load).collect::<Result<_, Fault>>()?,
+            programs: bpf::load_all(&btf, always)?,
+            calls: bpf::load_all(&btf, calls)?,
             mark: bpf::load(Hook::OnDemand, "mark", programs.mark())?,
             watched: Mutex::default(),
             states,
@@ -66,7 +61,7 @@ impl Account {
 
     /// Begins to count on these CPUs. One that is not online is left out.
     pub(super) fn start(self: &Arc<Self>, cpus: &[u32]) -> Result<Counting, Fault> {
-        let links = attach(&self.programs)?;
+        let links = attach_all(&self.programs)?;
         let mut watched = self.watched();
         let watch = watched.windows.is_multiple_of(WINDOWS);
         watched.windows += 1;
@@ -105,10 +100,6 @@ impl Account {
     }
 }
 
-fn attach(programs: &[Named]) -> Result<Vec<Link>, Fault> {
-    programs.iter().map(|(name, program)| bpf::attach(program, name)).collect()
-}
-
 /// An account that is being kept.
 #[derive(Debug)]
 pub(super) struct Counting {
@@ -134,7 +125,7 @@ impl Counting {
     }
 
     fn watch(&mut self) -> Result<(), Fault> {
-        let links = attach(&self.account.calls)?;
+        let links = attach_all(&self.account.calls)?;
         self.calls = Some((links, self.states()?));
         Ok(())
     }
@@ -177,12 +168,9 @@ struct State {
 impl State {
     /// A value that is too short counts as zeros.
     fn decode(cpu: u32, value: &[u8]) -> State {
-        let long = |at: usize| {
-            let bytes = value.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            bytes.map_or(0, u64::from_ne_bytes)
-        };
-        let sum = |class: usize| long(state::SUMS as usize + 8 * class);
-        State { cpu, at: long(state::LAST as usize), sums: std::array::from_fn(sum) }
+        let sum = |class: usize| bpf::number(value, state::SUMS as usize + 8 * class, 8);
+        let at = bpf::number(value, state::LAST as usize, 8);
+        State { cpu, at, sums: std::array::from_fn(sum) }
     }
 }
 
@@ -247,22 +235,14 @@ impl Spent {
     }
 }
 
-fn new_map(name: &str, size: usize, entries: u32) -> Result<Map, Fault> {
-    Map::new(MapKind::Array, name, 4, size, entries)
-        .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))
-}
-
 /// Asks the kernel who we are: inside a PID namespace we would not know.
 fn kin(members: Members, role: Role) -> Result<Kin, Fault> {
-    let map = new_map("bytepath_kin", 8, 1)?;
+    let map = bpf::map(MapKind::Array, "bytepath_kin", 4, 8, 1)?;
     let program = bpf::load(Hook::OnDemand, "identify", identify(members, &map))?;
     let fault = |e| Fault::system("cannot ask the kernel for the id of this process", &e);
     program.run_here().map_err(fault)?;
     let value = map.lookup(&0u32.to_ne_bytes()).map_err(fault)?;
-    let id = |at: usize| {
-        let bytes = value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u32::from_ne_bytes)
-    };
+    let id = |at: usize| bpf::number(&value, at, 4) as u32;
     Ok(Kin { own: id(0), role, parent: id(4) })
 }
 

@@ -27,15 +27,17 @@ pub(super) fn account(
             doubts.came_or_went.push(after.cpu);
             continue;
         };
-        let ticks = Ticks::between(before, after, hz);
+        let ticks = Kinds::by_ticks(before, after, hz);
+        let taken_back = before.iowait.saturating_sub(after.iowait) as f64 / hz;
         let exact = exact.iter().find(|exact| exact.cpu == after.cpu);
-        doubts.consider(after.cpu, &ticks, wall, exact.is_some());
-        let kinds = match exact {
-            Some(exact) => Kinds::exact(exact, &ticks),
-            None => Kinds::by_ticks(&ticks, wall),
-        };
-        kinds.enter(&mut output, after.cpu);
-        exact.into_iter().for_each(|exact| enter_parts(&mut output, exact));
+        doubts.consider(after.cpu, &ticks, taken_back, wall, exact.is_some());
+        match exact {
+            Some(exact) => {
+                Kinds::exact(exact, &ticks).enter(&mut output, after.cpu, exact.wall);
+                enter_parts(&mut output, exact);
+            }
+            None => ticks.enter(&mut output, after.cpu, wall),
+        }
     }
     let gone = |before: &&CpuTicks| !stop.iter().any(|after| after.cpu == before.cpu);
     doubts.came_or_went.extend(start.iter().filter(gone).map(|before| before.cpu));
@@ -52,19 +54,29 @@ struct Kinds {
     iowait: f64,
     idle: f64,
     steal: f64,
-    busy: f64,
 }
 
 impl Kinds {
-    fn by_ticks(ticks: &Ticks, wall: f64) -> Kinds {
-        let &Ticks { user, system, softirq, irq, iowait, idle, steal, .. } = ticks;
-        let busy = (wall - idle - iowait - steal).max(0.0);
-        Kinds { user, system, softirq, irq, iowait, idle, steal, busy }
+    fn by_ticks(before: &CpuTicks, after: &CpuTicks, hz: f64) -> Kinds {
+        let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / hz;
+        // Widened, because a file may contain any number at all.
+        let resting = |c: &CpuTicks| u128::from(c.idle) + u128::from(c.iowait);
+        let rest = resting(after).saturating_sub(resting(before)) as f64 / hz;
+        let iowait = seconds(before.iowait, after.iowait).min(rest);
+        Kinds {
+            user: seconds(before.user, after.user) + seconds(before.nice, after.nice),
+            system: seconds(before.system, after.system),
+            softirq: seconds(before.softirq, after.softirq),
+            irq: seconds(before.irq, after.irq),
+            iowait,
+            idle: rest - iowait,
+            steal: seconds(before.steal, after.steal),
+        }
     }
 
     /// Ticks show which of the foreign work was user time, and which of the idle time was
     /// iowait.
-    fn exact(exact: &Spent, ticks: &Ticks) -> Kinds {
+    fn exact(exact: &Spent, ticks: &Kinds) -> Kinds {
         let of = |class| exact.of(class);
         let roles_user = of(class::SENDER) + of(class::RECEIVER);
         let inside = class::SYSTEM;
@@ -82,11 +94,19 @@ impl Kinds {
             iowait,
             idle: rest - iowait,
             steal: ticks.steal,
-            busy: (exact.wall - rest - ticks.steal).max(0.0),
         }
     }
 
-    fn enter(&self, output: &mut Output, cpu: u32) {
+    fn sum(&self) -> f64 {
+        self.user + self.system + self.softirq + self.irq + self.iowait + self.idle + self.steal
+    }
+
+    /// What is left of this time.
+    fn busy(&self, wall: f64) -> f64 {
+        (wall - self.idle - self.iowait - self.steal).max(0.0)
+    }
+
+    fn enter(&self, output: &mut Output, cpu: u32, wall: f64) {
         for (metric, value) in [
             ("cpu.user", self.user),
             ("cpu.system", self.system),
@@ -95,7 +115,7 @@ impl Kinds {
             ("cpu.iowait", self.iowait),
             ("cpu.idle", self.idle),
             ("cpu.steal", self.steal),
-            ("cpu.busy", self.busy),
+            ("cpu.busy", self.busy(wall)),
         ] {
             output.add(metric, Unit::Seconds, value, &Scope::Cpu(cpu));
         }
@@ -118,43 +138,6 @@ fn enter_parts(output: &mut Output, exact: &Spent) {
     }
 }
 
-/// Seconds of one CPU by kind, by ticks.
-struct Ticks {
-    user: f64,
-    system: f64,
-    softirq: f64,
-    irq: f64,
-    iowait: f64,
-    idle: f64,
-    steal: f64,
-    /// How far iowait went down.
-    taken_back: f64,
-}
-
-impl Ticks {
-    fn between(before: &CpuTicks, after: &CpuTicks, hz: f64) -> Self {
-        let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / hz;
-        // Widened, because a file may contain any number at all.
-        let resting = |c: &CpuTicks| u128::from(c.idle) + u128::from(c.iowait);
-        let rest = resting(after).saturating_sub(resting(before)) as f64 / hz;
-        let iowait = seconds(before.iowait, after.iowait).min(rest);
-        Ticks {
-            user: seconds(before.user, after.user) + seconds(before.nice, after.nice),
-            system: seconds(before.system, after.system),
-            softirq: seconds(before.softirq, after.softirq),
-            irq: seconds(before.irq, after.irq),
-            iowait,
-            idle: rest - iowait,
-            steal: seconds(before.steal, after.steal),
-            taken_back: seconds(after.iowait, before.iowait),
-        }
-    }
-
-    fn sum(&self) -> f64 {
-        self.user + self.system + self.softirq + self.irq + self.iowait + self.idle + self.steal
-    }
-}
-
 /// What limits the use of the numbers; one line a kind, however many CPUs.
 #[derive(Default)]
 struct Doubts {
@@ -165,7 +148,7 @@ struct Doubts {
 }
 
 impl Doubts {
-    fn consider(&mut self, cpu: u32, spent: &Ticks, wall: f64, exact: bool) {
+    fn consider(&mut self, cpu: u32, spent: &Kinds, taken_back: f64, wall: f64, exact: bool) {
         let off = (spent.sum() - wall).abs();
         // Several columns, each cut to 10 ms: a short window proves nothing.
         if !exact && off > 0.1 * wall && off > 0.05 {
@@ -174,8 +157,9 @@ impl Doubts {
         if spent.steal > 0.01 * wall {
             self.steal.push((cpu, spent.steal / wall));
         }
-        if spent.taken_back > 0.01 * wall {
-            self.taken_back.push((cpu, spent.taken_back / wall));
+        // How far iowait went down.
+        if taken_back > 0.01 * wall {
+            self.taken_back.push((cpu, taken_back / wall));
         }
     }
 
@@ -338,8 +322,8 @@ mod tests {
         for (ticks, user) in [(10, 0.3), (90, 0.4)] {
             let after = CpuTicks { user: ticks, ..CpuTicks::default() };
             let kinds =
-                Kinds::exact(&exact(), &Ticks::between(&CpuTicks::default(), &after, 100.0));
-            assert!((kinds.user - user).abs() < 1e-9 && (kinds.busy - 0.4).abs() < 1e-9);
+                Kinds::exact(&exact(), &Kinds::by_ticks(&CpuTicks::default(), &after, 100.0));
+            assert!((kinds.user - user).abs() < 1e-9 && (kinds.busy(1.0) - 0.4).abs() < 1e-9);
         }
     }
 

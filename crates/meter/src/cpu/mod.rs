@@ -62,7 +62,7 @@ pub(crate) static METER: Meter = Meter {
 static ACCOUNT: Mutex<Option<Result<Arc<Account>, Fault>>> = Mutex::new(None);
 
 /// Loads the programs, once in a process: it takes some ten milliseconds.
-fn prepare(context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     let proc = &context.roots.proc;
     if *proc == Roots::real().proc {
         let online = ProcFile::open(proc.join("stat"))?.read(procfs::parse_stat)?;
@@ -98,37 +98,31 @@ fn start_account(proc: &Path, online: &[CpuTicks]) -> Option<Result<Counting, Fa
     Some(account.and_then(|account| account.start(&cpus)))
 }
 
-/// The thread that serves those softirqs of one CPU that do not fit between other work.
-#[derive(Clone, Copy)]
-struct Ksoftirqd {
-    cpu: u32,
-    pid: u32,
-}
-
-/// Each with its CPU and its run time at the start.
+/// The threads that serve those softirqs of a CPU that do not fit between other work, each with
+/// its CPU and its run time at the start.
 fn watch_ksoftirqd(proc: &Path, online: usize) -> Vec<(u32, ProcFile, u64)> {
     /// They live as long as the kernel, and to find them takes milliseconds on a large machine.
-    static KSOFTIRQD: SharedSource<Vec<Ksoftirqd>> = SharedSource::new();
-    let watch = |thread: Ksoftirqd| {
-        let path = proc.join(thread.pid.to_string()).join("schedstat");
+    static KSOFTIRQD: SharedSource<Vec<(u32, u32)>> = SharedSource::new();
+    let watch = |(cpu, pid): (u32, u32)| {
+        let path = proc.join(pid.to_string()).join("schedstat");
         // Without CONFIG_SCHED_INFO there is no such file and no reading.
         let mut schedstat = ProcFile::open(path).ok()?;
         let start = schedstat.read(procfs::parse_schedstat).ok()?.run;
-        Some((thread.cpu, schedstat, start))
+        Some((cpu, schedstat, start))
     };
     let threads = KSOFTIRQD.get(proc, |proc| find_ksoftirqd(proc, online));
     threads.into_iter().filter_map(watch).collect()
 }
 
-/// They are among the first threads of a kernel, so the search ends early.
-fn find_ksoftirqd(proc: &Path, online: usize) -> Vec<Ksoftirqd> {
+/// CPU and id of each. They are among the first threads of a kernel, so the search ends early.
+fn find_ksoftirqd(proc: &Path, online: usize) -> Vec<(u32, u32)> {
     let thread = |pid: u32| {
         let name = procfs::name(&proc.join(pid.to_string()))?;
-        Some(Ksoftirqd { cpu: name.strip_prefix("ksoftirqd/")?.parse().ok()?, pid })
+        Some((name.strip_prefix("ksoftirqd/")?.parse().ok()?, pid))
     };
     let mut threads: Vec<_> =
         procfs::kernel_threads(proc).into_iter().filter_map(thread).take(online).collect();
-    threads.sort_unstable_by_key(|thread| thread.cpu);
+    threads.sort_unstable();
     threads
 }
 
@@ -187,11 +181,8 @@ impl Running for Window {
                     let run = run as f64 * 1e-9;
                     output.add("cpu.ksoftirqd", Unit::Seconds, run, &Scope::Cpu(cpu));
                 }
-                output.warnings.extend(because.map(|fault| {
-                    format!(
-                        "cpu: times by kind come from ticks and are not exact: {}",
-                        fault.message
-                    )
+                output.warnings.extend(because.map(|Fault { message, .. }| {
+                    format!("cpu: times by kind come from ticks and are not exact: {message}")
                 }));
                 Ok(output)
             }

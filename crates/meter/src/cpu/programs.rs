@@ -8,9 +8,9 @@
 //!
 //! Above each program is the C that it stands for; [`state`] is its `struct state`.
 
-use crate::bpf::{self, leave, named};
+use crate::bpf::{self, named};
 use Reg::*;
-use bytepath_record::Role;
+use bytepath_record::{Fault, Role};
 use bytepath_sys::bpf::Map;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use bytepath_sys::btf::Btf;
@@ -80,12 +80,8 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Looks them up; the error names what this kernel does not have.
-    pub(super) fn of(btf: &Btf) -> Result<Members, String> {
-        let at = |path: &str| {
-            let offset = btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
-            offset.ok_or_else(|| format!("task_struct.{path}"))
-        };
+    pub(super) fn of(btf: &Btf) -> Result<Members, Fault> {
+        let at = |path: &str| bpf::task_member(btf, path);
         Ok(Members {
             pid: at("pid")?,
             tgid: at("tgid")?,
@@ -132,15 +128,13 @@ pub(super) struct Programs<'a> {
 /// }
 /// ```
 pub(super) fn identify(members: Members, map: &Map) -> Result<Vec<Insn>, AsmError> {
-    let mut asm = Assembler::new();
-    let a = &mut asm;
-    a.call(Helper::GetCurrentTaskBtf).mov(R7, R0).store(Size::Word, R10, KEY, 0);
-    lookup(a, map);
-    a.load(Size::Word, R1, R7, members.tgid).store(Size::Word, R0, 0, R1);
-    a.load(Size::Double, R1, R7, members.parent).load(Size::Word, R1, R1, members.tgid);
-    a.store(Size::Word, R0, 4, R1);
-    leave(a);
-    asm.finish()
+    bpf::program(|a| {
+        a.call(Helper::GetCurrentTaskBtf).mov(R7, R0).store(Size::Word, R10, KEY, 0);
+        lookup(a, map);
+        a.load(Size::Word, R1, R7, members.tgid).store(Size::Word, R0, 0, R1);
+        a.load(Size::Double, R1, R7, members.parent).load(Size::Word, R1, R1, members.tgid);
+        a.store(Size::Word, R0, 4, R1);
+    })
 }
 
 impl Programs<'_> {
@@ -161,18 +155,14 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn mark(&self) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        self.find_state(a);
-        a.load(Size::Double, R8, R9, state::CURRENT);
-        charge(a);
-        a.call(Helper::GetCurrentTaskBtf).mov(R7, R0);
-        self.classify(a);
-        for at in [state::CURRENT, state::UNDER_SOFTIRQ, state::UNDER_IRQ] {
-            a.store(Size::Double, R9, at, R8);
-        }
-        leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            self.charge_current(a);
+            a.call(Helper::GetCurrentTaskBtf).mov(R7, R0);
+            self.classify(a);
+            for at in [state::CURRENT, state::UNDER_SOFTIRQ, state::UNDER_IRQ] {
+                a.store(Size::Double, R9, at, R8);
+            }
+        })
     }
 
     /// ```c
@@ -188,16 +178,12 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn switch(&self) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        a.load(Size::Double, R7, R1, 16);
-        self.find_state(a);
-        a.load(Size::Double, R8, R9, state::CURRENT);
-        charge(a);
-        self.classify(a);
-        a.store(Size::Double, R9, state::CURRENT, R8);
-        leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            a.load(Size::Double, R7, R1, 16);
+            self.charge_current(a);
+            self.classify(a);
+            a.store(Size::Double, R9, state::CURRENT, R8);
+        })
     }
 
     /// When a softirq or an interrupt begins; `CLASS` and `under` are constants of the program.
@@ -218,18 +204,14 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn interrupt(&self, class: usize, under: i16) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        self.find_state(a);
-        a.load(Size::Double, R8, R9, state::CURRENT);
-        charge(a);
-        a.store(Size::Double, R9, under, R8);
-        if class == class::SOFTIRQ {
-            a.jump_if(If::Eq, R8, class::KSOFTIRQD as i32, "out");
-        }
-        a.store(Size::Double, R9, state::CURRENT, class as i32);
-        leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            self.charge_current(a);
+            a.store(Size::Double, R9, under, R8);
+            if class == class::SOFTIRQ {
+                a.jump_if(If::Eq, R8, class::KSOFTIRQD as i32, "out");
+            }
+            a.store(Size::Double, R9, state::CURRENT, class as i32);
+        })
     }
 
     /// When it ends.
@@ -247,14 +229,10 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn resume(&self, under: i16) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        self.find_state(a);
-        a.load(Size::Double, R8, R9, state::CURRENT);
-        charge(a);
-        a.load(Size::Double, R1, R9, under).store(Size::Double, R9, state::CURRENT, R1);
-        leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            self.charge_current(a);
+            a.load(Size::Double, R1, R9, under).store(Size::Double, R9, state::CURRENT, R1);
+        })
     }
 
     /// When a system call begins or, if `inside`, ends: until then a role's thread was
@@ -277,28 +255,25 @@ impl Programs<'_> {
     /// ```
     pub(super) fn call(&self, inside: bool) -> Result<Vec<Insn>, AsmError> {
         const SYSTEM: i32 = class::SYSTEM as i32;
-        let enter = |a: &mut Assembler| _ = a.alu(Alu::Or, R8, SYSTEM);
-        let exit = |a: &mut Assembler| _ = a.alu(Alu::And, R8, !SYSTEM);
-        let mut asm = Assembler::new();
-        let a = &mut asm;
+        let (enter, exit) = ((Alu::Or, SYSTEM), (Alu::And, !SYSTEM));
+        let [before, after] = if inside { [enter, exit] } else { [exit, enter] };
+        bpf::program(|a| {
+            self.find_state(a);
+            a.load(Size::Double, R8, R9, state::CURRENT);
+            a.jump_if(If::Lt, R8, class::SENDER as i32, "out");
+            a.jump_if(If::Ge, R8, class::SENDER_URING as i32, "out");
+            a.alu(before.0, R8, before.1);
+            charge(a);
+            a.alu(after.0, R8, after.1).store(Size::Double, R9, state::CURRENT, R8);
+        })
+    }
+
+    /// `R9` = the account of this CPU, whose time up to now is charged to the class in `R8`, the
+    /// current one. Changes R0 to R5.
+    fn charge_current(&self, a: &mut Assembler) {
         self.find_state(a);
         a.load(Size::Double, R8, R9, state::CURRENT);
-        a.jump_if(If::Lt, R8, class::SENDER as i32, "out");
-        a.jump_if(If::Ge, R8, class::SENDER_URING as i32, "out");
-        if inside {
-            enter(a)
-        } else {
-            exit(a)
-        }
         charge(a);
-        if inside {
-            exit(a)
-        } else {
-            enter(a)
-        }
-        a.store(Size::Double, R9, state::CURRENT, R8);
-        leave(a);
-        asm.finish()
     }
 
     /// `R9` = the account of this CPU; goes to `out` if there is none. Changes R0 to R5.

@@ -8,11 +8,12 @@
 
 mod programs;
 
+use super::bpf::{self, Named};
 use super::shared_source::SharedSource;
 use super::tallies::{ASKED, Maps, Names, Tallies, Tally, Task, WHOSE, ranked};
-use super::{Meter, Output, at_stop, bpf};
+use super::{Meter, Output, at_stop, attempted};
 use bytepath_profile::subsystem::Subsystem;
-use bytepath_record::{Attempt, Fault, Outcome, Role, Scope, Unit};
+use bytepath_record::{Fault, Role, Scope, Unit};
 use bytepath_sys::Roots;
 use bytepath_sys::bpf::asm::{AsmError, Insn};
 use bytepath_sys::bpf::{Map, MapKind};
@@ -27,11 +28,8 @@ pub(crate) static METER: Meter = Meter {
     usual: false,
     apart: true,
     attempt: |roots| {
-        let outcome = match Handoffs::load(roots) {
-            Ok(handoffs) => Outcome::Works(handoffs.absent.clone().unwrap_or_default()),
-            Err(fault) => Outcome::Missing(fault.message),
-        };
-        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
+        let loaded = Handoffs::load(roots);
+        attempted(ATTEMPT, loaded.map(|handoffs| handoffs.absent.unwrap_or_default()))
     },
     probe: |facts| facts.require(ATTEMPT, REMEDY),
     // A fault is reported at the start.
@@ -79,12 +77,8 @@ impl Handoffs {
     fn load(roots: &Roots) -> Result<Handoffs, Fault> {
         bpf::refuse_emulated(roots)?;
         let btf = bpf::types(roots)?;
-        let map = |kind, name, value, entries| {
-            Map::new(kind, name, 8, value, entries)
-                .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))
-        };
-        let wakings = map(MapKind::LruHash, "wakings", waking::SIZE, Self::WAKINGS)?;
-        let memory = map(MapKind::LruHash, "memory", 8, Self::MEMORY)?;
+        let wakings = bpf::map(MapKind::LruHash, "wakings", 8, waking::SIZE, Self::WAKINGS)?;
+        let memory = bpf::map(MapKind::LruHash, "memory", 8, 8, Self::MEMORY)?;
         let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
         let task_cpu = task_cpu(&btf)?;
         let programs = Programs { task, task_cpu, maps: &maps, wakings: &wakings, memory: &memory };
@@ -109,18 +103,14 @@ impl Handoffs {
 
     fn readings(&self) -> Result<Output, Fault> {
         let mut output = readings(self.take()?);
-        let lost = self.tallies.maps.take_lost()?;
-        output.add("handoffs.lost", Unit::Count, lost as f64, &Scope::Machine);
-        let lost = (lost > 0).then(|| format!("{lost} events did not fit and are not counted"));
-        let hidden = self.tallies.names.hidden().map(str::to_owned);
-        let warnings = [lost, hidden, self.absent.clone()].into_iter().flatten();
-        output.warnings.extend(warnings.map(|text| format!("handoffs: {text}")));
+        self.tallies.enter_lost(&mut output, "handoffs", "events")?;
+        output.warnings.extend(self.absent.iter().map(|text| format!("handoffs: {text}")));
         Ok(output)
     }
 }
 
 /// The programs by their tracepoints, those that begin something after those that end it.
-fn assemble(programs: &Programs) -> Vec<(&'static str, Result<Vec<Insn>, AsmError>)> {
+fn assemble(programs: &Programs) -> Vec<Named<Result<Vec<Insn>, AsmError>>> {
     const FIRST: i16 = 0;
     const SECOND: i16 = 8;
     vec![

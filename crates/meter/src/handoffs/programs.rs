@@ -71,9 +71,9 @@ pub(super) struct Programs<'a> {
 
 /// Where the CPU of a task is: its own member, or one of its `thread_info`.
 pub(super) fn task_cpu(btf: &Btf) -> Result<i16, Fault> {
-    let at = |path| btf.offset("task_struct", path).and_then(|at| i16::try_from(at).ok());
-    let found = at("thread_info.cpu").or_else(|| at("cpu"));
-    found.ok_or_else(|| bpf::too_old("this kernel does not expose the CPU of a task".to_owned()))
+    bpf::task_member(btf, "thread_info.cpu")
+        .or_else(|_| bpf::task_member(btf, "cpu"))
+        .map_err(|_| bpf::too_old("this kernel does not expose the CPU of a task".to_owned()))
 }
 
 // Places on the program's stack.
@@ -102,21 +102,19 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn waking(&self) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        a.mov(R6, R1).load(Size::Double, R1, R6, 0).store(Size::Double, R10, WHO, R1);
-        self.what(a, WAKING + waking::KEY, what::WAKE_UP);
-        self.maps.stack_of_some(a, R6);
-        a.store(Size::Word, R10, WAKING + waking::KEY + key::STACK, R0);
-        a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, WAKING + waking::CPU, R0);
-        a.call(Helper::GetCurrentTaskBtf).mov(R1, R0);
-        self.task.whose(a, R1, R7, "waker");
-        a.store(Size::Double, R10, WAKING + waking::BY, R7);
-        bpf::update(a, self.wakings, WHO, WAKING, Update::Any);
-        a.jump_if(If::Eq, R0, 0, "out");
-        self.maps.count_lost(a, SCRATCH, "out");
-        bpf::leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            a.mov(R6, R1).load(Size::Double, R1, R6, 0).store(Size::Double, R10, WHO, R1);
+            self.what(a, WAKING + waking::KEY, what::WAKE_UP);
+            self.maps.stack_of_some(a, R6);
+            a.store(Size::Word, R10, WAKING + waking::KEY + key::STACK, R0);
+            a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, WAKING + waking::CPU, R0);
+            a.call(Helper::GetCurrentTaskBtf).mov(R1, R0);
+            self.task.whose(a, R1, R7, "waker");
+            a.store(Size::Double, R10, WAKING + waking::BY, R7);
+            bpf::update(a, self.wakings, WHO, WAKING, Update::Any);
+            a.jump_if(If::Eq, R0, 0, "out");
+            self.maps.count_lost(a, SCRATCH, "out");
+        })
     }
 
     /// Runs where the waker does or where the thread goes.
@@ -137,21 +135,24 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn woken(&self) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        a.load(Size::Double, R6, R1, 0).store(Size::Double, R10, WHO, R6);
-        bpf::lookup(a, self.wakings, WHO);
-        a.jump_if(If::Eq, R0, 0, "out");
-        for at in (0..key::SIZE).step_by(8) {
-            a.load(Size::Double, R1, R0, waking::KEY + at).store(Size::Double, R10, SUM + at, R1);
-        }
-        a.load(Size::Double, R8, R0, waking::CPU).load(Size::Double, R9, R0, waking::BY);
-        bpf::delete(a, self.wakings, WHO);
-        self.of_an_end(a);
-        a.load(Size::Word, R1, R6, self.task_cpu).jump_if(If::Eq, R1, R8, "out");
-        self.count(a);
-        bpf::leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            a.load(Size::Double, R6, R1, 0).store(Size::Double, R10, WHO, R6);
+            bpf::lookup(a, self.wakings, WHO);
+            a.jump_if(If::Eq, R0, 0, "out");
+            for at in (0..key::SIZE).step_by(8) {
+                a.load(Size::Double, R1, R0, waking::KEY + at).store(
+                    Size::Double,
+                    R10,
+                    SUM + at,
+                    R1,
+                );
+            }
+            a.load(Size::Double, R8, R0, waking::CPU).load(Size::Double, R9, R0, waking::BY);
+            bpf::delete(a, self.wakings, WHO);
+            self.of_an_end(a);
+            a.load(Size::Word, R1, R6, self.task_cpu).jump_if(If::Eq, R1, R8, "out");
+            self.count(a);
+        })
     }
 
     /// Counts that the task in `R6` was woken, if it is of an end: from CPU `R8`, by a thread of
@@ -195,14 +196,12 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn interrupt(&self) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        a.load(Size::Double, R8, R1, 8);
-        self.what(a, SUM, what::INTERRUPT);
-        self.called_from(a, R8);
-        self.count(a);
-        bpf::leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            a.load(Size::Double, R8, R1, 8);
+            self.what(a, SUM, what::INTERRUPT);
+            self.called_from(a, R8);
+            self.count(a);
+        })
     }
 
     /// When memory was allocated. Its address is the second argument of `kmalloc` and
@@ -219,13 +218,11 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn take(&self, argument: i16) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        sample(a, argument);
-        a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, SCRATCH, R0);
-        bpf::update(a, self.memory, WHO, SCRATCH, Update::Any);
-        bpf::leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            sample(a, argument);
+            a.call(Helper::GetSmpProcessorId).store(Size::Double, R10, SCRATCH, R0);
+            bpf::update(a, self.memory, WHO, SCRATCH, Update::Any);
+        })
     }
 
     /// When it is freed, by `kfree`, `kmem_cache_free` or `mm_page_free`.
@@ -253,30 +250,28 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn free(&self, argument: i16) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        sample(a, argument);
-        bpf::lookup(a, self.memory, WHO);
-        a.jump_if(If::Eq, R0, 0, "out").load(Size::Double, R8, R0, 0);
-        bpf::delete(a, self.memory, WHO);
-        a.call(Helper::GetSmpProcessorId).jump_if(If::Eq, R0, R8, "here");
-        self.what(a, SUM, what::FREE);
-        match argument {
-            0 => {
-                self.maps.stack(a, R6);
-                a.store(Size::Word, R10, SUM + key::STACK, R0);
+        bpf::program(|a| {
+            sample(a, argument);
+            bpf::lookup(a, self.memory, WHO);
+            a.jump_if(If::Eq, R0, 0, "out").load(Size::Double, R8, R0, 0);
+            bpf::delete(a, self.memory, WHO);
+            a.call(Helper::GetSmpProcessorId).jump_if(If::Eq, R0, R8, "here");
+            self.what(a, SUM, what::FREE);
+            match argument {
+                0 => {
+                    self.maps.stack(a, R6);
+                    a.store(Size::Word, R10, SUM + key::STACK, R0);
+                }
+                _ => {
+                    a.load(Size::Double, R8, R6, 0);
+                    self.called_from(a, R8);
+                }
             }
-            _ => {
-                a.load(Size::Double, R8, R6, 0);
-                self.called_from(a, R8);
-            }
-        }
-        a.jump("count").label("here");
-        a.store(Size::Double, R10, SUM, what::FREE_HERE as i32);
-        a.store(Size::Double, R10, SUM + key::PLACE, 0).label("count");
-        self.count(a);
-        bpf::leave(a);
-        asm.finish()
+            a.jump("count").label("here");
+            a.store(Size::Double, R10, SUM, what::FREE_HERE as i32);
+            a.store(Size::Double, R10, SUM + key::PLACE, 0).label("count");
+            self.count(a);
+        })
     }
 
     /// Begins a key on the stack, at no place. Changes R0 to R5 and R9.

@@ -13,9 +13,9 @@ mod programs;
 
 use super::shared_source::SharedSource;
 use super::tallies::{ASKED, Entry, Maps, Names, Tallies, Tally, Task, ranked};
-use super::{Meter, Output, at_stop, bpf};
+use super::{Meter, Output, at_stop, attempted, bpf};
 use bytepath_profile::subsystem::Subsystem;
-use bytepath_record::{Attempt, Fault, Outcome, Scope, Unit};
+use bytepath_record::{Fault, Scope, Unit};
 use bytepath_sys::bpf::{Map, MapKind};
 use bytepath_sys::{Roots, clock};
 use programs::{Programs, flag, wait};
@@ -26,13 +26,7 @@ pub(crate) static METER: Meter = Meter {
     name: "locks",
     summary: "waits for the kernel's locks, by function; on request (BPF at contention)",
     usual: false,
-    attempt: |roots| {
-        let outcome = match Waits::load(roots) {
-            Ok(_) => Outcome::Works(String::new()),
-            Err(fault) => Outcome::Missing(fault.message),
-        };
-        Some(Attempt { name: ATTEMPT.to_owned(), outcome })
-    },
+    attempt: |roots| attempted(ATTEMPT, Waits::load(roots).map(|_| String::new())),
     probe: |facts| facts.require(ATTEMPT, REMEDY),
     // A fault is reported at the start.
     prepare: |context| {
@@ -75,10 +69,10 @@ impl Waits {
         bpf::refuse_emulated(roots)?;
         let btf = bpf::types(roots)?;
         let (names, maps, task) = (Names::read(roots)?, Maps::new()?, Task::of(&btf)?);
-        let kind = MapKind::ReservedHash;
-        let under_way = Map::new(kind, "waits", wait::KEY_SIZE, wait::SIZE, Self::UNDER_WAY)
-            .map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))?;
-        let programs = Programs { task, maps: &maps, waits: &under_way, named: names.objects() };
+        let (kind, key_size, entries) = (MapKind::ReservedHash, wait::KEY_SIZE, Self::UNDER_WAY);
+        let under_way = bpf::map(kind, "waits", key_size, wait::SIZE, entries)?;
+        let programs =
+            Programs { task, maps: &maps, waits: &under_way, named: names.symbols.objects() };
         let programs =
             vec![("contention_begin", programs.begin()), ("contention_end", programs.end())];
         Ok(Waits { tallies: Tallies::load(&btf, names, maps, programs)?, under_way })
@@ -96,14 +90,9 @@ impl Waits {
 
     fn readings(&self) -> Result<Output, Fault> {
         let names = &self.tallies.names;
-        let lock = |place: u64| names.object(place).map(str::to_owned);
+        let lock = |place: u64| names.symbols.object(place).map(str::to_owned);
         let mut output = readings(self.take(clock::monotonic())?, lock);
-        let lost = self.tallies.maps.take_lost()?;
-        output.add("locks.lost", Unit::Count, lost as f64, &Scope::Machine);
-        if lost > 0 {
-            output.warnings.push(format!("locks: {lost} waits did not fit and are not counted"));
-        }
-        output.warnings.extend(names.hidden().map(|why| format!("locks: {why}")));
+        self.tallies.enter_lost(&mut output, "locks", "waits")?;
         Ok(output)
     }
 }

@@ -90,36 +90,34 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn begin(&self) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        a.mov(R6, R1).load(Size::Double, R8, R6, 8);
-        self.who(a);
-        bpf::lookup(a, self.waits, WHO);
-        a.jump_if(If::Eq, R0, 0, "new").mov(R9, R0);
-        a.load(Size::Word, R1, R9, wait::KEY + key::WHAT);
-        a.alu(Alu::And, R1, flag::MUTEX as i32).jump_if(If::Eq, R1, 0, "new");
-        self.charge(a);
-        a.label("new");
-        a.call(Helper::GetCurrentTaskBtf).mov(R1, R0).mov(R7, R8);
-        self.task.is_own(a, R1, "own");
-        a.alu(Alu::Or, R7, flag::FOREIGN as i32).label("own");
-        a.store(Size::Word, R10, WAIT + wait::KEY + key::WHAT, R7);
-        a.jump_if(If::Set, R8, flag::SPIN as i32, "spins");
-        self.maps.stack(a, R6);
-        a.jump("known").label("spins");
-        self.maps.stack_of_some(a, R6);
-        a.label("known").store(Size::Word, R10, WAIT + wait::KEY + key::STACK, R0);
-        a.load(Size::Double, R1, R6, 0);
-        a.wide(R2, self.named.start).jump_if(If::Lt, R1, R2, "nameless");
-        a.wide(R2, self.named.end).jump_if(If::Lt, R1, R2, "named");
-        a.label("nameless").mov(R1, 0).label("named");
-        a.store(Size::Double, R10, WAIT + wait::KEY + key::PLACE, R1);
-        a.call(Helper::KtimeGetNs).store(Size::Double, R10, WAIT + wait::SINCE, R0);
-        bpf::update(a, self.waits, WHO, WAIT, Update::Any);
-        a.jump_if(If::Eq, R0, 0, "out");
-        self.maps.count_lost(a, SCRATCH, "out");
-        bpf::leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            a.mov(R6, R1).load(Size::Double, R8, R6, 8);
+            self.who(a);
+            bpf::lookup(a, self.waits, WHO);
+            a.jump_if(If::Eq, R0, 0, "new").mov(R9, R0);
+            a.load(Size::Word, R1, R9, wait::KEY + key::WHAT);
+            a.alu(Alu::And, R1, flag::MUTEX as i32).jump_if(If::Eq, R1, 0, "new");
+            self.charge(a);
+            a.label("new");
+            a.call(Helper::GetCurrentTaskBtf).mov(R1, R0).mov(R7, R8);
+            self.task.is_own(a, R1, "own");
+            a.alu(Alu::Or, R7, flag::FOREIGN as i32).label("own");
+            a.store(Size::Word, R10, WAIT + wait::KEY + key::WHAT, R7);
+            a.jump_if(If::Set, R8, flag::SPIN as i32, "spins");
+            self.maps.stack(a, R6);
+            a.jump("known").label("spins");
+            self.maps.stack_of_some(a, R6);
+            a.label("known").store(Size::Word, R10, WAIT + wait::KEY + key::STACK, R0);
+            a.load(Size::Double, R1, R6, 0);
+            a.wide(R2, self.named.start).jump_if(If::Lt, R1, R2, "nameless");
+            a.wide(R2, self.named.end).jump_if(If::Lt, R1, R2, "named");
+            a.label("nameless").mov(R1, 0).label("named");
+            a.store(Size::Double, R10, WAIT + wait::KEY + key::PLACE, R1);
+            a.call(Helper::KtimeGetNs).store(Size::Double, R10, WAIT + wait::SINCE, R0);
+            bpf::update(a, self.waits, WHO, WAIT, Update::Any);
+            a.jump_if(If::Eq, R0, 0, "out");
+            self.maps.count_lost(a, SCRATCH, "out");
+        })
     }
 
     /// ```c
@@ -136,16 +134,14 @@ impl Programs<'_> {
     /// }
     /// ```
     pub(super) fn end(&self) -> Result<Vec<Insn>, AsmError> {
-        let mut asm = Assembler::new();
-        let a = &mut asm;
-        a.mov(R6, R1);
-        self.who(a);
-        bpf::lookup(a, self.waits, WHO);
-        a.jump_if(If::Eq, R0, 0, "out").mov(R9, R0);
-        self.charge(a);
-        bpf::delete(a, self.waits, WHO);
-        bpf::leave(a);
-        asm.finish()
+        bpf::program(|a| {
+            a.mov(R6, R1);
+            self.who(a);
+            bpf::lookup(a, self.waits, WHO);
+            a.jump_if(If::Eq, R0, 0, "out").mov(R9, R0);
+            self.charge(a);
+            bpf::delete(a, self.waits, WHO);
+        })
     }
 
     /// Puts the key of this task's wait for the lock in the context in `R6` on the stack.

@@ -4,7 +4,8 @@ use super::domain::{Domain, Part};
 use super::gauge::{Gauge, Measured};
 use bytepath_record::Fault;
 use bytepath_sys::attribute::Number;
-use bytepath_sys::pmu::{self, Counter, Offered};
+use bytepath_sys::perf::Count;
+use bytepath_sys::pmu::{self, Offered};
 use bytepath_sys::powercap::{self, Zone};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -104,7 +105,7 @@ pub(super) fn perf(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     for event in offered {
         let cpus = if event.cpus.is_empty() { vec![0] } else { event.cpus.clone() };
         for cpu in cpus {
-            let counter = Counter::open(&event, cpu, sys).map_err(|e| {
+            let counter = event.open(cpu, sys).map_err(|e| {
                 let what = format!("power: perf refuses power/{}/ on CPU {cpu}", event.name);
                 Fault::system(what, &e)
                     .remedy("sysctl -w kernel.perf_event_paranoid=0, or run as root")
@@ -116,7 +117,7 @@ pub(super) fn perf(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
 }
 
 struct Perf {
-    counters: Vec<(Offered, Counter)>,
+    counters: Vec<(Offered, Count)>,
     begin: Instant,
 }
 

@@ -20,6 +20,7 @@ use bytepath_record::{
 };
 use gauge::{Gauge, Measured};
 use serde_json::json;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Name of the meter in the catalogue.
@@ -35,32 +36,24 @@ pub(crate) static METER: Meter = Meter {
 };
 
 /// A program takes too long to start for the beginning of a window.
-fn prepare(context: &Context) -> Result<Option<Box<dyn Prepared>>, Fault> {
+fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     let choice = choice(context)?;
-    match &choice.source {
-        source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
-            let program = program::start(source)?;
-            let begin = move || -> Result<Box<dyn Running>, Fault> {
-                let gauge = Box::new(program.begin());
-                Ok(Box::new(Window { gauge, rest: rest(&choice) }))
-            };
-            Ok(Some(Box::new(begin)))
-        }
-        _ => Ok(None),
+    if !matches!(choice.source, PowerSource::Ipmi | PowerSource::Command { .. }) {
+        return Ok(None);
     }
+    let program = program::start(&choice.source)?;
+    Ok(Some(Box::new(move || {
+        Ok(Box::new(Window { gauge: Box::new(program.begin()), rest: rest(&choice) }))
+    })))
 }
 
 fn start(context: &Context) -> Result<Box<dyn Running>, Fault> {
+    // Of a window after the first.
+    if let Some(program) = prepare(context)? {
+        return program();
+    }
     let choice = choice(context)?;
-    let gauge: Option<Box<dyn Gauge>> = match &choice.source {
-        // The log is read after the study.
-        PowerSource::Csv { .. } => None,
-        source @ (PowerSource::Ipmi | PowerSource::Command { .. }) => {
-            Some(Box::new(program::start(source)?.begin()))
-        }
-        source => open(source, context)?,
-    };
-    match gauge {
+    match open(&choice.source, &context.roots.sys)? {
         Some(gauge) => Ok(Box::new(Window { gauge, rest: rest(&choice) })),
         None => (Meter::BASE.start)(context),
     }
@@ -105,10 +98,7 @@ pub fn support(facts: &Facts, source: &PowerSource) -> Support {
 pub fn at_rest(context: &Context, time: Duration) -> Result<f64, Fault> {
     let choice = Choice { rest: Rest::Kept, ..choice(context)? };
     let context = Context { options: json!(choice), ..context.clone() };
-    let mut running = match prepare(&context)? {
-        Some(ready) => ready.start()?,
-        None => start(&context)?,
-    };
+    let mut running = start(&context)?;
     let begin = Instant::now();
     while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
         std::thread::sleep(left.min(super::TICK));
@@ -162,16 +152,17 @@ fn of_hwmon(facts: &Facts) -> Support {
 
 /// Opens a source and begins to read it. `Auto` takes the first that can be opened; `None` if
 /// there is none.
-fn open(source: &PowerSource, context: &Context) -> Result<Option<Box<dyn Gauge>>, Fault> {
-    let sys = &context.roots.sys;
+fn open(source: &PowerSource, sys: &Path) -> Result<Option<Box<dyn Gauge>>, Fault> {
     match source {
         PowerSource::Rapl => counters::rapl(sys).map(Some),
         PowerSource::Perf => counters::perf(sys).map(Some),
         PowerSource::Hwmon => sensors::hwmon(sys).map(Some),
-        _ => Ok(counters::rapl(sys)
+        PowerSource::Auto => Ok(counters::rapl(sys)
             .or_else(|_| counters::perf(sys))
             .or_else(|_| sensors::hwmon(sys))
             .ok()),
+        // The log is read after the study.
+        _ => Ok(None),
     }
 }
 

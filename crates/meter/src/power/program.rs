@@ -10,9 +10,10 @@ use super::domain::{Domain, Part};
 use super::gauge::{Gauge, Measured, integrate};
 use bytepath_record::{Fault, PowerSource};
 use bytepath_sys::process::spawn_tied;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use bytepath_sys::tcp::wait_readable;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -42,11 +43,10 @@ pub(super) struct Program {
 /// Starts the program of a source and a thread that reads it. An error only if it cannot
 /// be started at all.
 pub(super) fn start(source: &PowerSource) -> Result<Program, Fault> {
-    let (argv, asked): (Vec<String>, bool) = match source {
-        PowerSource::Command { argv } => (argv.clone(), false),
-        _ => (IPMITOOL.map(str::to_owned).to_vec(), true),
-    };
-    run(argv, asked)
+    match source {
+        PowerSource::Command { argv } => run(argv.clone(), false),
+        _ => run(IPMITOOL.map(str::to_owned).to_vec(), true),
+    }
 }
 
 /// Runs a program once and reads its lines, or repeatedly and reads its answers.
@@ -255,13 +255,11 @@ fn read_until(output: &mut ChildStdout, deadline: Instant) -> Result<String, Str
     let mut buffer = [0; 4096];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let wait = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let mut fds = [PollFd::new(&*output, PollFlags::IN)];
-        match poll(&mut fds, Some(&wait)) {
-            Ok(0) => return Err(format!("no answer within {} s", TIMEOUT.as_secs())),
-            Err(rustix::io::Errno::INTR) => continue,
+        match wait_readable(output.as_fd(), left) {
+            Ok(false) => return Err(format!("no answer within {} s", TIMEOUT.as_secs())),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e.to_string()),
-            Ok(_) => {}
+            Ok(true) => {}
         }
         match output.read(&mut buffer) {
             Ok(0) => return Ok(String::from_utf8_lossy(&text).into_owned()),

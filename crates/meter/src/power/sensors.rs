@@ -12,8 +12,8 @@ use std::time::Instant;
 pub(super) fn hwmon(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     let chosen = hwmon::whole(sys);
     if chosen.is_empty() {
-        let others: Vec<String> =
-            hwmon::sensors(sys).into_iter().map(|sensor| sensor.chip).collect();
+        let others = hwmon::sensors(sys).into_iter().map(|sensor| sensor.chip);
+        let others: Vec<String> = others.collect();
         let others = match others.is_empty() {
             true => String::new(),
             false => format!(" (there are sensors of parts alone: {})", others.join(", ")),

@@ -272,7 +272,7 @@ const GENTLE: u64 = 99;
 pub struct ProgramSampler {
     roots: Roots,
     /// Ready to sample, or why not; reported once the program exists.
-    prepared: Option<Result<Box<dyn Prepared>, Fault>>,
+    prepared: Option<Result<Prepared, Fault>>,
     running: Option<Box<dyn Running>>,
 }
 
@@ -289,7 +289,7 @@ impl ProgramSampler {
 impl observe::Sampler for ProgramSampler {
     fn begin(&mut self, _: u32) -> Result<(), Fault> {
         let prepared = self.prepared.take().ok_or_else(nothing)??;
-        self.running = Some(prepared.start()?);
+        self.running = Some(prepared()?);
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl observe::Sampler for ProgramSampler {
     }
 }
 
-fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Box<dyn Prepared>, Fault> {
+fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Prepared, Fault> {
     let cpus =
         thread::allowed().map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
     let first = cpus.first().copied().unwrap_or_default();

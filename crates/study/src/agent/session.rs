@@ -46,7 +46,7 @@ pub(super) struct Session {
     /// Whether the host has no other role.
     alone: bool,
     last_look: meter::PreviousSnapshot,
-    prepared: Vec<(&'static str, Box<dyn Prepared>)>,
+    prepared: Vec<(&'static str, Prepared)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     costs: Vec<Reading>,
     /// What was sampled in the last window.
@@ -223,7 +223,7 @@ impl Session {
             let begin = Instant::now();
             let ready = self.prepared.iter().position(|(name, _)| *name == meter.name);
             let running = match ready {
-                Some(at) => self.prepared.swap_remove(at).1.start(),
+                Some(at) => (self.prepared.swap_remove(at).1)(),
                 None => (meter.start)(&context),
             };
             let running = running.map_err(|fault| cannot_start(meter, fault))?;

@@ -135,11 +135,11 @@ const MEM: u8 = 0x60;
 const ATOMIC: u8 = 0xc0;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
-/// Says that a 64-bit constant is the file descriptor of a map.
+/// Marks a 64-bit constant as the file descriptor of a map.
 const PSEUDO_MAP_FD: u8 = 1;
-/// Says that the number of a call is that of a function in the kernel's BTF.
+/// Marks the number of a call as that of a function in the kernel's BTF.
 const PSEUDO_KFUNC_CALL: u8 = 2;
-/// Says that an atomic operation gives the value from before it.
+/// Has an atomic operation return the value from before it.
 const FETCH: i32 = 1;
 /// The atomic operation that stores; there is none without [`FETCH`].
 const EXCHANGE: i32 = 0xe0;

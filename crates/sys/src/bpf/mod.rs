@@ -8,7 +8,7 @@
 pub mod asm;
 pub mod xdp;
 
-use super::{btf, check};
+use super::{btf, bytes, check};
 use asm::Insn;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -89,7 +89,7 @@ pub struct Link {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}", verdict(.log))]
 pub struct Refused {
-    /// What bpf(2) said.
+    /// The error of bpf(2).
     pub error: io::Error,
     /// The verifier's log, if it came that far; the reason is at its end.
     pub log: String,
@@ -160,34 +160,28 @@ impl Map {
     }
 
     pub fn update(&self, key: &[u8], value: &[u8], mode: Update) -> io::Result<()> {
-        if key.len() != self.key_size || value.len() != self.value_size {
+        if value.len() != self.value_size {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let attr = self.element(key.as_ptr(), value.as_ptr(), mode as u64);
+        let attr = self.element(Some(key), value.as_ptr(), mode as u64)?;
         // SAFETY: the kernel reads key_size bytes at the key and value_size
         // bytes at the value, which are as long as that by the check above.
         unsafe { call(MAP_UPDATE_ELEM, &attr) }.map(drop)
     }
 
-    /// The value of a key; ENOENT says that there is none.
+    /// The value of a key. ENOENT: there is none.
     pub fn lookup(&self, key: &[u8]) -> io::Result<Vec<u8>> {
-        if key.len() != self.key_size {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
         let mut value = vec![0u8; self.value_size];
-        let attr = self.element(key.as_ptr(), value.as_mut_ptr(), 0);
+        let attr = self.element(Some(key), value.as_mut_ptr(), 0)?;
         // SAFETY: the kernel reads key_size bytes at the key and writes
         // value_size bytes at the value, which are as long as that.
         unsafe { call(MAP_LOOKUP_ELEM, &attr) }?;
         Ok(value)
     }
 
-    /// Takes an entry out; ENOENT says that there is none. Entries of arrays stay.
+    /// Takes an entry out. ENOENT: there is none. Entries of arrays stay.
     pub fn delete(&self, key: &[u8]) -> io::Result<()> {
-        if key.len() != self.key_size {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let attr = self.element(key.as_ptr(), std::ptr::null(), 0);
+        let attr = self.element(Some(key), std::ptr::null(), 0)?;
         // SAFETY: the kernel reads key_size bytes at the key, which is as long as that.
         unsafe { call(MAP_DELETE_ELEM, &attr) }.map(drop)
     }
@@ -198,8 +192,7 @@ impl Map {
         let mut key: Option<Vec<u8>> = None;
         loop {
             let mut next = vec![0u8; self.key_size];
-            let before = key.as_ref().map_or(std::ptr::null(), |key| key.as_ptr());
-            let attr = self.element(before, next.as_mut_ptr(), 0);
+            let attr = self.element(key.as_deref(), next.as_mut_ptr(), 0)?;
             // SAFETY: the kernel reads key_size bytes at the key, unless it is
             // null, and writes key_size bytes at the other.
             match unsafe { call(MAP_GET_NEXT_KEY, &attr) } {
@@ -215,9 +208,14 @@ impl Map {
         }
     }
 
-    fn element(&self, key: *const u8, value: *const u8, flags: u64) -> ElementAttr {
+    /// EINVAL: the key is not as long as those of the map.
+    fn element(&self, key: Option<&[u8]>, value: *const u8, flags: u64) -> io::Result<ElementAttr> {
+        if key.is_some_and(|key| key.len() != self.key_size) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let key = key.map_or(0, |key| key.as_ptr() as u64);
         let map = self.fd.as_raw_fd() as u32;
-        ElementAttr { map, pad: 0, key: key as u64, value: value as u64, flags }
+        Ok(ElementAttr { map, pad: 0, key, value: value as u64, flags })
     }
 }
 
@@ -245,7 +243,7 @@ impl Program {
     }
 
     /// Runs a program of [`Hook::OnDemand`] once on a CPU, by an interrupt there, and
-    /// waits for its end: a few microseconds. ENXIO says that the CPU is not online.
+    /// waits for its end: a few microseconds. ENXIO: the CPU is not online.
     /// Since Linux 5.10.
     pub fn run_on(&self, cpu: u32) -> io::Result<()> {
         /// `BPF_F_TEST_RUN_ON_CPU`, uapi/linux/bpf.h.
@@ -261,10 +259,19 @@ impl Program {
     fn run(&self, flags: u32, cpu: u32) -> io::Result<()> {
         let program = self.fd.as_raw_fd() as u32;
         let mut attr = TestAttr { program, flags, cpu, ..TestAttr::default() };
-        let size = size_of::<TestAttr>();
-        // SAFETY: the kernel reads and writes the structure only; every address is null.
-        check(unsafe { libc::syscall(libc::SYS_bpf, PROG_TEST_RUN, &raw mut attr, size) }).map(drop)
+        // SAFETY: every address is null.
+        unsafe { test_run(&mut attr) }
     }
+}
+
+/// Runs a program once.
+///
+/// # Safety
+/// Every address in the structure is valid for what the kernel does there.
+unsafe fn test_run(attr: &mut TestAttr) -> io::Result<()> {
+    let size = size_of::<TestAttr>();
+    // SAFETY: the kernel reads and writes the structure; the rest is promised by the caller.
+    check(unsafe { libc::syscall(libc::SYS_bpf, PROG_TEST_RUN, attr, size) }).map(drop)
 }
 
 /// A thread as maps of task storage name it (`PIDFD_THREAD`, pidfd_open(2),
@@ -338,8 +345,6 @@ struct LoadAttr {
     lines: u64,
     line_count: u32,
     attach_type_id: u32,
-    attach_program: u32,
-    pad: u32,
 }
 
 /// `BPF_PROG_TEST_RUN`.
@@ -369,6 +374,7 @@ struct TracepointAttr {
 }
 
 /// `BPF_BTF_LOAD`.
+#[derive(Default)]
 #[repr(C)]
 struct TypesAttr {
     types: u64,
@@ -420,8 +426,7 @@ fn explain(hook: Hook, name: &str, insns: &[Insn]) -> String {
             Ok(_) => false,
         };
         if !full || room >= LARGEST_LOG {
-            let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-            return String::from_utf8_lossy(&log[..end]).trim_end().to_owned();
+            return bytes::text(&log).trim_end().to_owned();
         }
         room *= 4;
     }
@@ -439,14 +444,8 @@ fn verdict(log: &str) -> String {
 }
 
 fn load_types(types: &[u8]) -> io::Result<OwnedFd> {
-    let attr = TypesAttr {
-        types: types.as_ptr() as u64,
-        log: 0,
-        types_size: small(types.len())?,
-        log_size: 0,
-        log_level: 0,
-        pad: 0,
-    };
+    let (address, types_size) = (types.as_ptr() as u64, small(types.len())?);
+    let attr = TypesAttr { types: address, types_size, ..TypesAttr::default() };
     // SAFETY: the kernel reads types_size bytes.
     unsafe { make(BTF_LOAD, &attr) }
 }

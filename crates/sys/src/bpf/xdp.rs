@@ -4,7 +4,8 @@
 //! (Documentation/bpf/bpf_prog_run.rst). Above each is the C that it stands for.
 
 use super::asm::{Alu, Assembler, Helper, If, Insn, Reg::*, Size};
-use super::{Hook, Link, Map, MapKind, Program, Refused, TestAttr, Update, check, make};
+use super::{Hook, Link, Map, MapKind, Program, Refused, TestAttr, Update, make, test_run};
+use crate::bytes::u64_at;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -41,7 +42,6 @@ pub struct Mark {
 #[derive(Debug)]
 pub struct Dropper {
     counts: Map,
-    _program: Program,
     _link: Link,
 }
 
@@ -50,7 +50,6 @@ pub struct Dropper {
 #[derive(Debug)]
 pub struct Redirector {
     sockets: Map,
-    _program: Program,
     _link: Link,
 }
 
@@ -82,21 +81,16 @@ impl Dropper {
     pub fn attach(device: u32, mark: Mark, mode: Mode) -> Result<Dropper, Refused> {
         let cpus = possible_cpus();
         let counts = Map::new(MapKind::Array, "dropped", 4, SLOT, cpus).map_err(unloaded)?;
-        let program = Program::load(Hook::Frames, "drop", &dropping(mark, counts.as_fd()))?;
-        let link = program.attach_to(device, mode).map_err(unloaded)?;
-        Ok(Dropper { counts, _program: program, _link: link })
+        let link = attach("drop", &dropping(mark, counts.as_fd()), device, mode)?;
+        Ok(Dropper { counts, _link: link })
     }
 
     /// What was dropped so far.
     pub fn count(&self) -> io::Result<Count> {
         let mut all = Count::default();
         for (_, value) in self.counts.entries()? {
-            let number = |at: usize| {
-                let bytes = value.get(at..).and_then(|rest| rest.first_chunk());
-                bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-            };
-            all.frames += number(0);
-            all.bytes += number(8);
+            all.frames += u64_at(&value, 0).unwrap_or(0);
+            all.bytes += u64_at(&value, 8).unwrap_or(0);
         }
         Ok(all)
     }
@@ -107,9 +101,8 @@ impl Redirector {
     /// queues. EBUSY, EEXIST: it has a program.
     pub fn attach(device: u32, mark: Mark, queues: u32, mode: Mode) -> Result<Redirector, Refused> {
         let sockets = Map::new(MapKind::Sockets, "sockets", 4, 4, queues).map_err(unloaded)?;
-        let program = Program::load(Hook::Frames, "redirect", &redirecting(mark, sockets.as_fd()))?;
-        let link = program.attach_to(device, mode).map_err(unloaded)?;
-        Ok(Redirector { sockets, _program: program, _link: link })
+        let link = attach("redirect", &redirecting(mark, sockets.as_fd()), device, mode)?;
+        Ok(Redirector { sockets, _link: link })
     }
 
     /// From here on the frames of a queue go to this socket, which is bound to it.
@@ -143,25 +136,24 @@ impl LiveFrames {
             batch_size: batch,
             ..TestAttr::default()
         };
-        let size = size_of::<TestAttr>();
-        let command = super::PROG_TEST_RUN;
-        // SAFETY: the kernel reads the frame, which is as long as given, and reads and
-        // writes the structure; every other address is null.
-        check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attr, size) }).map(drop)
+        // SAFETY: the kernel reads the frame, which is as long as given; every other address is
+        // null.
+        unsafe { test_run(&mut attr) }
     }
 }
 
-impl Program {
-    fn attach_to(&self, device: u32, mode: Mode) -> io::Result<Link> {
-        let flags = match mode {
-            Mode::Generic => 1 << 1,
-            Mode::Native => 1 << 2,
-        };
-        let program = self.fd.as_raw_fd() as u32;
-        let attr = LinkAttr { program, device, attach_type: ATTACH_TYPE, flags };
-        // SAFETY: the kernel reads the structure, in which there is no address.
-        Ok(Link { _fd: unsafe { make(LINK_CREATE, &attr) }? })
-    }
+/// Loads a program and attaches it to a device; the link keeps it.
+fn attach(name: &str, insns: &[Insn], device: u32, mode: Mode) -> Result<Link, Refused> {
+    let program = Program::load(Hook::Frames, name, insns)?;
+    let flags = match mode {
+        Mode::Generic => 1 << 1,
+        Mode::Native => 1 << 2,
+    };
+    let program = program.fd.as_raw_fd() as u32;
+    let attr = LinkAttr { program, device, attach_type: ATTACH_TYPE, flags };
+    // SAFETY: the kernel reads the structure, in which there is no address.
+    let link = unsafe { make(LINK_CREATE, &attr) }.map_err(unloaded)?;
+    Ok(Link { _fd: link })
 }
 
 /// `BPF_LINK_CREATE`, as far as a program of a device needs it.

@@ -1,6 +1,7 @@
 //! Ties a dmabuf to a network device, by the `netdev` netlink family
 //! (Documentation/netlink/specs/netdev.yaml).
 
+use crate::netlink::put;
 use netlink_bindings::netdev::{QueueType, Request};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 use std::fmt;
@@ -75,10 +76,7 @@ pub fn bind_receive(
         let nested = encoder.nested_queues().push_id(*queue).push_type(QueueType::Rx as u32);
         encoder = nested.end_nested();
     }
-    if let Some(bytes) = page_size {
-        encoder = encoder.push_rx_page_size(bytes);
-    }
-    drop(encoder);
+    drop(put(encoder, page_size, |encoder, bytes| encoder.push_rx_page_size(bytes)));
     let mut socket = NetlinkSocket::new();
     let answer = socket.request(&request)?.recv_one().map(|answer| answer.get_id())?;
     bound(socket, answer)

@@ -1,8 +1,6 @@
 //! What a receive into device memory says: control messages, one a fragment
 //! (include/uapi/linux/uio.h, include/uapi/asm-generic/socket.h).
 
-use std::fmt;
-
 /// Where a piece of the stream is. Pieces come in the order of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
@@ -25,19 +23,12 @@ pub enum Fragment {
 }
 
 /// Control messages that cannot be true.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the control message at byte {at} is malformed")]
 pub struct Malformed {
     /// Offset of the message, bytes.
     pub at: usize,
 }
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the control message at byte {} is malformed", self.at)
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 /// `struct cmsghdr`: its length as a word of the machine, level, type.
 const WORD: usize = size_of::<usize>();

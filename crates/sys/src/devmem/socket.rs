@@ -4,7 +4,7 @@
 use super::message::{DMABUF, Fragment, Malformed, SPACE, fragments};
 use super::tokens::{Freer, Lent, TokenRange};
 use crate::check;
-use crate::tcp::set_option;
+use crate::tcp::{set_option, set_value};
 use std::io;
 use std::mem::{size_of_val, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -178,16 +178,7 @@ impl Freer for Socket<'_> {
     fn free(&mut self, ranges: &[TokenRange]) -> io::Result<usize> {
         // SAFETY: the ranges are laid out as `struct dmabuf_token`, live, and
         // only read; the length is that of the slice.
-        let result = unsafe {
-            libc::setsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_DEVMEM_DONTNEED,
-                ranges.as_ptr().cast(),
-                size_of_val(ranges) as libc::socklen_t,
-            )
-        };
-        check(result as libc::c_long)
+        unsafe { set_value(self.0, libc::SOL_SOCKET, libc::SO_DEVMEM_DONTNEED, ranges) }
     }
 }
 

@@ -2,40 +2,24 @@
 //! loads when it is requested. The CPU cannot look at it; bytes are copied out
 //! and in by the driver.
 
-use super::{Memory, Provider, whole, within};
+use super::{Memory, whole};
 use crate::cuda::{self, Allocation};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The provider: the first GPU.
-#[derive(Clone, Copy, Debug)]
-pub struct Gpu;
-
 /// The driver maps memory of a GPU in pieces of this size.
 const GRANULE: usize = 2 << 20;
 
-impl Provider for Gpu {
-    fn name(&self) -> &'static str {
-        "gpu"
-    }
-
-    fn summary(&self) -> &'static str {
-        "memory of the first NVIDIA GPU, by the CUDA driver"
-    }
-
-    fn allocate(&self, len: usize) -> io::Result<Box<dyn Memory>> {
-        let size = whole(len, GRANULE)?;
-        let allocation = cuda::driver()?.allocate(size)?;
-        let dmabuf = allocation.export()?;
-        Ok(Box::new(GpuMemory { dmabuf, allocation, size }))
-    }
+pub(super) fn allocate(len: usize) -> io::Result<Box<dyn Memory>> {
+    let allocation = cuda::driver()?.allocate(whole(len, GRANULE)?)?;
+    let dmabuf = allocation.export()?;
+    Ok(Box::new(GpuMemory { dmabuf, allocation }))
 }
 
 #[derive(Debug)]
 struct GpuMemory {
     dmabuf: OwnedFd,
     allocation: Allocation,
-    size: usize,
 }
 
 impl Memory for GpuMemory {
@@ -44,32 +28,14 @@ impl Memory for GpuMemory {
     }
 
     fn size(&self) -> usize {
-        self.size
-    }
-
-    fn is_visible(&self) -> bool {
-        false
-    }
-
-    unsafe fn view(&self, _: usize, _: usize) -> Option<&[u8]> {
-        None
+        self.allocation.size
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
-        within(self.size, offset, into.len())?;
         self.allocation.read(offset, into)
     }
 
     fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
-        within(self.size, offset, from.len())?;
         self.allocation.write(offset, from)
-    }
-
-    fn begin_read(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn end_read(&self) -> io::Result<()> {
-        Ok(())
     }
 }

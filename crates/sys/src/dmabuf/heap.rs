@@ -2,13 +2,11 @@
 //! `CONFIG_DMABUF_HEAPS_SYSTEM`): pages of up to 1 MiB in one piece where there
 //! are any, so fewer entries for the IOMMU than a memory file has.
 
-use super::{Mapped, Memory, Provider, check, whole};
+use super::{Mapped, Memory, whole};
+use crate::ioctl;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
-#[derive(Clone, Copy, Debug)]
-pub struct SystemHeap;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 const DEVICE: &str = "/dev/dma_heap/system";
 
@@ -24,33 +22,20 @@ struct Allocation {
 /// `DMA_HEAP_IOCTL_ALLOC`, `_IOWR('H', 0x0, struct dma_heap_allocation_data)`.
 const DMA_HEAP_IOCTL_ALLOC: u32 = 0xc018_4800;
 
-impl Provider for SystemHeap {
-    fn name(&self) -> &'static str {
-        "heap"
-    }
-
-    fn summary(&self) -> &'static str {
-        "host memory from /dev/dma_heap/system"
-    }
-
-    /// ENOENT: the kernel has no system heap; EACCES: it is not ours to open.
-    fn allocate(&self, len: usize) -> io::Result<Box<dyn Memory>> {
-        let heap = OpenOptions::new().read(true).open(DEVICE)?;
-        let size = whole(len, rustix::param::page_size())?;
-        let mut allocation = Allocation {
-            len: size as u64,
-            fd: 0,
-            fd_flags: (libc::O_RDWR | libc::O_CLOEXEC) as u32,
-            heap_flags: 0,
-        };
-        // SAFETY: the request reads and writes one `struct
-        // dma_heap_allocation_data`, which is live and exclusively ours.
-        let result = unsafe {
-            libc::ioctl(heap.as_raw_fd(), DMA_HEAP_IOCTL_ALLOC as _, &raw mut allocation)
-        };
-        check(result as libc::c_long)?;
-        // SAFETY: the kernel has just made this descriptor; it has no other owner.
-        let dmabuf = unsafe { OwnedFd::from_raw_fd(allocation.fd as i32) };
-        Ok(Box::new(Mapped::new(dmabuf, size)?))
-    }
+/// ENOENT: the kernel has no system heap; EACCES: it is not ours to open.
+pub(super) fn allocate(len: usize) -> io::Result<Box<dyn Memory>> {
+    let heap = OpenOptions::new().read(true).open(DEVICE)?;
+    let size = whole(len, rustix::param::page_size())?;
+    let mut allocation = Allocation {
+        len: size as u64,
+        fd: 0,
+        fd_flags: (libc::O_RDWR | libc::O_CLOEXEC) as u32,
+        heap_flags: 0,
+    };
+    // SAFETY: the request reads and writes one `struct
+    // dma_heap_allocation_data`, which is live and exclusively ours.
+    unsafe { ioctl(&heap, DMA_HEAP_IOCTL_ALLOC, &raw mut allocation) }?;
+    // SAFETY: the kernel has just made this descriptor; it has no other owner.
+    let dmabuf = unsafe { OwnedFd::from_raw_fd(allocation.fd as i32) };
+    Ok(Box::new(Mapped::new(dmabuf, size)?))
 }

@@ -6,31 +6,24 @@ mod gpu;
 mod heap;
 mod udmabuf;
 
-use super::check;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use super::ioctl;
+use super::memory::{FileMapping, READ_WRITE};
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::ptr::{NonNull, null_mut};
 use std::slice;
 
-pub use gpu::Gpu;
-pub use heap::SystemHeap;
-pub use udmabuf::Udmabuf;
+pub use udmabuf::pages;
 pub(super) use udmabuf::sealed;
 
 /// A provider of dmabufs.
-pub trait Provider: Sync {
+pub struct Provider {
     /// Name, as the user types it.
-    fn name(&self) -> &'static str;
-
-    /// One line: whose memory it is.
-    fn summary(&self) -> &'static str;
-
-    /// Memory of at least `len` bytes, zeroed or not, rounded up to what the
+    pub name: &'static str,
+    /// Memory of at least this many bytes, zeroed or not, rounded up to what the
     /// provider deals in. Errors without a number say in words what is missing.
-    fn allocate(&self, len: usize) -> io::Result<Box<dyn Memory>>;
+    pub allocate: fn(usize) -> io::Result<Box<dyn Memory>>,
 }
 
 /// Memory that is a dmabuf as well.
@@ -41,7 +34,9 @@ pub trait Memory: Debug + Send + Sync {
     fn size(&self) -> usize;
 
     /// Whether the CPU can look at it.
-    fn is_visible(&self) -> bool;
+    fn is_visible(&self) -> bool {
+        false
+    }
 
     /// Bytes of it; `None` if the CPU cannot look at them, or the range ends
     /// beyond the memory. Between [`Memory::begin_read`] and [`Memory::end_read`]
@@ -51,7 +46,9 @@ pub trait Memory: Debug + Send + Sync {
     ///
     /// Neither a device nor anyone else writes to the range while the bytes are
     /// borrowed.
-    unsafe fn view(&self, offset: usize, len: usize) -> Option<&[u8]>;
+    unsafe fn view(&self, _offset: usize, _len: usize) -> Option<&[u8]> {
+        None
+    }
 
     /// Copies bytes out of it. EINVAL: the range ends beyond the memory.
     fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()>;
@@ -61,58 +58,54 @@ pub trait Memory: Debug + Send + Sync {
 
     /// Before the CPU looks at what a device has written: makes it visible
     /// (`DMA_BUF_IOCTL_SYNC`). Nothing to do for memory without a view.
-    fn begin_read(&self) -> io::Result<()>;
+    fn begin_read(&self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// After it has looked.
-    fn end_read(&self) -> io::Result<()>;
+    fn end_read(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Every provider; the first is the default.
-pub static PROVIDERS: &[&dyn Provider] =
-    &[&Udmabuf { huge: false }, &Udmabuf { huge: true }, &SystemHeap, &Gpu];
+pub static PROVIDERS: &[Provider] = &[
+    Provider { name: "udmabuf", allocate: pages },
+    Provider { name: "udmabuf-huge", allocate: udmabuf::huge_pages },
+    Provider { name: "heap", allocate: heap::allocate },
+    Provider { name: "gpu", allocate: gpu::allocate },
+];
 
 /// The provider of this name.
-pub fn provider(name: &str) -> Option<&'static dyn Provider> {
-    PROVIDERS.iter().copied().find(|provider| provider.name() == name)
+pub fn provider(name: &str) -> Option<&'static Provider> {
+    PROVIDERS.iter().find(|provider| provider.name == name)
 }
 
 /// A dmabuf that is mapped.
 #[derive(Debug)]
 struct Mapped {
     fd: OwnedFd,
-    start: NonNull<u8>,
-    size: usize,
+    /// Devices hold on to the memory by the dmabuf, not by this mapping.
+    memory: FileMapping,
 }
-
-// SAFETY: a Mapped owns its mapping; nothing about it is tied to a thread.
-unsafe impl Send for Mapped {}
-// SAFETY: shared access is read-only access to plain bytes.
-unsafe impl Sync for Mapped {}
 
 impl Mapped {
     /// Maps a dmabuf of this size and touches every page of it.
     fn new(fd: OwnedFd, size: usize) -> io::Result<Self> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
-        let start = unsafe { mmap(null_mut(), size, prot, MapFlags::SHARED, &fd, 0)? };
-        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        let mapped = Mapped { fd, start, size };
+        let memory = FileMapping::on_demand(&fd, size, READ_WRITE)?;
         for offset in (0..size).step_by(rustix::param::page_size()) {
             // SAFETY: the offset lies within the mapping, which is readable.
-            unsafe { mapped.start.as_ptr().add(offset).read_volatile() };
+            unsafe { memory.start().as_ptr().add(offset).read_volatile() };
         }
-        Ok(mapped)
+        Ok(Mapped { fd, memory })
     }
 
-    fn sync(&self, flags: u64) -> io::Result<()> {
+    fn sync(&self, mut flags: u64) -> io::Result<()> {
         /// `DMA_BUF_IOCTL_SYNC`, `_IOW('b', 0, struct dma_buf_sync)`.
         const DMA_BUF_IOCTL_SYNC: u32 = 0x4008_6200;
         loop {
             // SAFETY: the request reads one `struct dma_buf_sync`, a u64, which is live.
-            let result = unsafe {
-                libc::ioctl(self.fd.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &raw const flags)
-            };
-            match check(result as libc::c_long) {
+            match unsafe { ioctl(&self.fd, DMA_BUF_IOCTL_SYNC, &raw mut flags) } {
                 // The fences of a device may be waited for (dma-buf.h).
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
                 result => return result.map(drop),
@@ -132,7 +125,7 @@ impl Memory for Mapped {
     }
 
     fn size(&self) -> usize {
-        self.size
+        self.memory.len()
     }
 
     fn is_visible(&self) -> bool {
@@ -140,29 +133,30 @@ impl Memory for Mapped {
     }
 
     unsafe fn view(&self, offset: usize, len: usize) -> Option<&[u8]> {
-        within(self.size, offset, len).ok()?;
+        within(self.size(), offset, len).ok()?;
         // SAFETY: the range lies within the mapping, which is readable and lives
         // as long as `self`; by the caller's promise nothing writes to it, and
         // every bit pattern of a byte is valid.
-        Some(unsafe { slice::from_raw_parts(self.start.as_ptr().add(offset), len) })
+        Some(unsafe { slice::from_raw_parts(self.memory.start().as_ptr().add(offset), len) })
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
-        within(self.size, offset, into.len())?;
+        within(self.size(), offset, into.len())?;
         self.begin_read()?;
+        let from = self.memory.start();
         // SAFETY: the range lies within the mapping, which is readable. There is no
         // reference to its bytes, which a device may be writing to.
-        unsafe { self.start.as_ptr().add(offset).copy_to(into.as_mut_ptr(), into.len()) };
+        unsafe { from.as_ptr().add(offset).copy_to(into.as_mut_ptr(), into.len()) };
         self.end_read()
     }
 
     fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
-        within(self.size, offset, from.len())?;
+        within(self.size(), offset, from.len())?;
         self.sync(WRITE)?;
+        let to = self.memory.start();
         // SAFETY: the range lies within the mapping, which is writable, and
         // `&mut self` makes the access exclusive.
-        let to = unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(offset), from.len()) };
-        to.copy_from_slice(from);
+        unsafe { to.as_ptr().add(offset).copy_from(from.as_ptr(), from.len()) };
         self.sync(WRITE | END)
     }
 
@@ -175,22 +169,10 @@ impl Memory for Mapped {
     }
 }
 
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and no longer borrowed. Devices
-        // hold on to the memory by the dmabuf, not by this mapping.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
-    }
-}
-
 /// Whether a range ends within memory of this size.
 fn within(size: usize, offset: usize, len: usize) -> io::Result<()> {
     let fits = offset.checked_add(len).is_some_and(|end| end <= size);
-    if fits { Ok(()) } else { Err(beyond()) }
-}
-
-fn beyond() -> io::Error {
-    io::Error::from_raw_os_error(libc::EINVAL)
+    if fits { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
 }
 
 /// A size rounded up to whole pages of `granule` bytes; ENOMEM where there is none.
@@ -247,14 +229,6 @@ impl Memory for Rehearsal {
     fn write(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
         self.file()?.write_all_at(from, offset as u64)
     }
-
-    fn begin_read(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn end_read(&self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -297,17 +271,17 @@ mod tests {
     #[test]
     fn every_provider_makes_memory_or_says_why_not() {
         for provider in PROVIDERS {
-            match provider.allocate(1 << 20) {
+            match (provider.allocate)(1 << 20) {
                 Ok(mut memory) => {
                     let bytes: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
                     memory.write(4000, &bytes).unwrap();
                     let mut back = vec![0; bytes.len()];
                     memory.read(4000, &mut back).unwrap();
-                    assert_eq!(back, bytes, "{}", provider.name());
+                    assert_eq!(back, bytes, "{}", provider.name);
                     assert!(memory.size() >= 1 << 20);
                 }
                 Err(e) => {
-                    skip!("memory of {}: {e}", provider.name());
+                    skip!("memory of {}: {e}", provider.name);
                     assert!(!e.to_string().is_empty());
                 }
             }

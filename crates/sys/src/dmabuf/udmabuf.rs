@@ -3,18 +3,12 @@
 //! large as `/sys/module/udmabuf/parameters/size_limit_mb` says, by default 64
 //! MiB.
 
-use super::{Mapped, Memory, Provider, check, whole};
+use super::{Mapped, Memory, whole};
+use crate::ioctl;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-/// The provider, of ordinary or of huge pages.
-#[derive(Clone, Copy, Debug)]
-pub struct Udmabuf {
-    /// Take huge pages from the pool that the administrator has reserved.
-    pub huge: bool,
-}
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The character device that makes dmabufs of memory files (`CONFIG_UDMABUF`).
 const DEVICE: &str = "/dev/udmabuf";
@@ -22,25 +16,29 @@ const DEVICE: &str = "/dev/udmabuf";
 /// The size of a huge page that `MFD_HUGE_2MB` requests.
 const HUGE: usize = 2 << 20;
 
-impl Provider for Udmabuf {
-    fn name(&self) -> &'static str {
-        if self.huge { "udmabuf-huge" } else { "udmabuf" }
-    }
+/// Ordinary pages. ENOENT: the kernel has no udmabuf; EACCES: its device is not ours to
+/// open; EINVAL: more than its limit; ENOMEM: no memory.
+pub fn pages(len: usize) -> io::Result<Box<dyn Memory>> {
+    allocate(len, false)
+}
 
-    fn summary(&self) -> &'static str {
-        if self.huge { "host memory in huge pages of 2 MiB" } else { "host memory" }
-    }
+/// Huge pages from the pool that the administrator has reserved. ENOMEM: there are none.
+pub(super) fn huge_pages(len: usize) -> io::Result<Box<dyn Memory>> {
+    allocate(len, true)
+}
 
-    /// ENOENT: the kernel has no udmabuf; EACCES: its device is not ours to
-    /// open; EINVAL: more than its limit; ENOMEM: no memory, or no huge pages.
-    fn allocate(&self, len: usize) -> io::Result<Box<dyn Memory>> {
-        let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
-        let granule = if self.huge { HUGE } else { rustix::param::page_size() };
-        let size = whole(len, granule)?;
-        let file = sealed(size as u64, self.huge)?;
-        let dmabuf = create(&device, file.as_fd(), size as u64)?;
-        Ok(Box::new(Mapped::new(dmabuf, size)?))
-    }
+fn allocate(len: usize, huge: bool) -> io::Result<Box<dyn Memory>> {
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
+    let granule = if huge { HUGE } else { rustix::param::page_size() };
+    let size = whole(len, granule)?;
+    let file = sealed(size as u64, huge)?;
+    let memfd = file.as_raw_fd() as u32;
+    let mut create = Create { memfd, flags: CLOSE_ON_EXEC, offset: 0, size: size as u64 };
+    // SAFETY: the request reads one `struct udmabuf_create`, which is live.
+    let fd = unsafe { ioctl(&device, UDMABUF_CREATE, &raw mut create) }?;
+    // SAFETY: the kernel has just returned this descriptor; it has no other owner.
+    let dmabuf = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    Ok(Box::new(Mapped::new(dmabuf, size)?))
 }
 
 /// A memory file that cannot shrink, which udmabuf requires.
@@ -57,7 +55,7 @@ pub(crate) fn sealed(size: u64, huge: bool) -> io::Result<OwnedFd> {
 
 /// `struct udmabuf_create`.
 #[repr(C)]
-struct UdmabufCreate {
+struct Create {
     memfd: u32,
     flags: u32,
     offset: u64,
@@ -68,13 +66,3 @@ struct UdmabufCreate {
 const UDMABUF_CREATE: u32 = 0x4018_7542;
 /// `UDMABUF_FLAGS_CLOEXEC`.
 const CLOSE_ON_EXEC: u32 = 1;
-
-fn create(device: &File, memory: BorrowedFd, size: u64) -> io::Result<OwnedFd> {
-    let create =
-        UdmabufCreate { memfd: memory.as_raw_fd() as u32, flags: CLOSE_ON_EXEC, offset: 0, size };
-    // SAFETY: the request reads one `struct udmabuf_create`, which is live.
-    let fd = unsafe { libc::ioctl(device.as_raw_fd(), UDMABUF_CREATE as _, &raw const create) };
-    let fd = check(fd as libc::c_long)?;
-    // SAFETY: the kernel has just returned this descriptor; it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}

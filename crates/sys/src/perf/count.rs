@@ -1,14 +1,15 @@
 //! An event that is counted and not sampled (perf_event_open(2)).
 
-use super::event::{Event, Target};
-use perf_event_open_sys::{bindings as b, ioctls};
+use super::event::{Event, Target, switch};
+use perf_event_open_sys::bindings as b;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A counter of one event on one CPU, every task together.
 #[derive(Debug)]
 pub struct Count {
     fd: OwnedFd,
+    pub cpu: u32,
 }
 
 impl Count {
@@ -17,7 +18,7 @@ impl Count {
     pub fn open(event: &Event, cpu: u32) -> io::Result<Count> {
         // Units outside the core count whole packages and refuse to leave out a mode,
         // so nothing is excluded.
-        Ok(Count { fd: super::event::open(event.attributes(), Target::Cpu(cpu))? })
+        Ok(Count { fd: super::event::open(event.attributes(), Target::Cpu(cpu))?, cpu })
     }
 
     /// Counts since it was opened. Without a read format that is one word.
@@ -64,13 +65,11 @@ impl ThreadCount {
 
     /// Lets it be counted.
     pub fn enable(&self) -> io::Result<()> {
-        // SAFETY: an ioctl without a pointer on an event that is open.
-        crate::check(unsafe { ioctls::ENABLE(self.fd.as_raw_fd(), 0) }.into()).map(drop)
+        switch(&self.fd, true)
     }
 
     pub fn disable(&self) -> io::Result<()> {
-        // SAFETY: as above.
-        crate::check(unsafe { ioctls::DISABLE(self.fd.as_raw_fd(), 0) }.into()).map(drop)
+        switch(&self.fd, false)
     }
 
     /// What was counted so far. `lost` means nothing of what is not sampled.

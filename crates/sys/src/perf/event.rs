@@ -3,9 +3,11 @@
 //! (`cpu/event=0x3c,umask=0x1/`) by `/sys/bus/event_source/devices`
 //! (Documentation/ABI/testing/sysfs-bus-event_source-devices-*).
 
-use perf_event_open_sys::bindings as b;
+use crate::attribute;
+use b::{PERF_TYPE_HARDWARE as HARDWARE, PERF_TYPE_SOFTWARE as SOFTWARE};
+use perf_event_open_sys::{bindings as b, ioctls};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 /// What to count, as perf_event_open(2) takes it.
@@ -60,6 +62,13 @@ pub(super) fn open(mut attributes: b::perf_event_attr, target: Target) -> io::Re
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Lets an event be counted, or ends that: no further sample comes then.
+pub(super) fn switch(event: &OwnedFd, on: bool) -> io::Result<()> {
+    let request = if on { ioctls::ENABLE } else { ioctls::DISABLE };
+    // SAFETY: an ioctl without a pointer on an event that is open.
+    crate::check(unsafe { request(event.as_raw_fd(), 0) }.into()).map(drop)
+}
+
 /// A name that is not an event here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
@@ -72,38 +81,34 @@ pub struct UnknownEvent {
 
 /// (names, type, config): the first name is the one that is printed.
 const NAMED: &[(&[&str], u32, u32)] = &[
-    (&["cycles", "cpu-cycles"], b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_CPU_CYCLES),
-    (&["instructions"], b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_INSTRUCTIONS),
-    (&["cache-references"], b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_CACHE_REFERENCES),
-    (&["cache-misses"], b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_CACHE_MISSES),
-    (
-        &["branches", "branch-instructions"],
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_BRANCH_INSTRUCTIONS,
-    ),
-    (&["branch-misses"], b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_BRANCH_MISSES),
-    (&["bus-cycles"], b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_BUS_CYCLES),
+    (&["cycles", "cpu-cycles"], HARDWARE, b::PERF_COUNT_HW_CPU_CYCLES),
+    (&["instructions"], HARDWARE, b::PERF_COUNT_HW_INSTRUCTIONS),
+    (&["cache-references"], HARDWARE, b::PERF_COUNT_HW_CACHE_REFERENCES),
+    (&["cache-misses"], HARDWARE, b::PERF_COUNT_HW_CACHE_MISSES),
+    (&["branches", "branch-instructions"], HARDWARE, b::PERF_COUNT_HW_BRANCH_INSTRUCTIONS),
+    (&["branch-misses"], HARDWARE, b::PERF_COUNT_HW_BRANCH_MISSES),
+    (&["bus-cycles"], HARDWARE, b::PERF_COUNT_HW_BUS_CYCLES),
     (
         &["stalled-cycles-frontend", "idle-cycles-frontend"],
-        b::PERF_TYPE_HARDWARE,
+        HARDWARE,
         b::PERF_COUNT_HW_STALLED_CYCLES_FRONTEND,
     ),
     (
         &["stalled-cycles-backend", "idle-cycles-backend"],
-        b::PERF_TYPE_HARDWARE,
+        HARDWARE,
         b::PERF_COUNT_HW_STALLED_CYCLES_BACKEND,
     ),
-    (&["ref-cycles"], b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_REF_CPU_CYCLES),
-    (&["cpu-clock"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CPU_CLOCK),
-    (&["task-clock"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_TASK_CLOCK),
-    (&["page-faults", "faults"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_PAGE_FAULTS),
-    (&["context-switches", "cs"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CONTEXT_SWITCHES),
-    (&["cpu-migrations", "migrations"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CPU_MIGRATIONS),
-    (&["minor-faults"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_PAGE_FAULTS_MIN),
-    (&["major-faults"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_PAGE_FAULTS_MAJ),
-    (&["alignment-faults"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_ALIGNMENT_FAULTS),
-    (&["emulation-faults"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_EMULATION_FAULTS),
-    (&["cgroup-switches"], b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CGROUP_SWITCHES),
+    (&["ref-cycles"], HARDWARE, b::PERF_COUNT_HW_REF_CPU_CYCLES),
+    (&["cpu-clock"], SOFTWARE, b::PERF_COUNT_SW_CPU_CLOCK),
+    (&["task-clock"], SOFTWARE, b::PERF_COUNT_SW_TASK_CLOCK),
+    (&["page-faults", "faults"], SOFTWARE, b::PERF_COUNT_SW_PAGE_FAULTS),
+    (&["context-switches", "cs"], SOFTWARE, b::PERF_COUNT_SW_CONTEXT_SWITCHES),
+    (&["cpu-migrations", "migrations"], SOFTWARE, b::PERF_COUNT_SW_CPU_MIGRATIONS),
+    (&["minor-faults"], SOFTWARE, b::PERF_COUNT_SW_PAGE_FAULTS_MIN),
+    (&["major-faults"], SOFTWARE, b::PERF_COUNT_SW_PAGE_FAULTS_MAJ),
+    (&["alignment-faults"], SOFTWARE, b::PERF_COUNT_SW_ALIGNMENT_FAULTS),
+    (&["emulation-faults"], SOFTWARE, b::PERF_COUNT_SW_EMULATION_FAULTS),
+    (&["cgroup-switches"], SOFTWARE, b::PERF_COUNT_SW_CGROUP_SWITCHES),
 ];
 
 /// Caches as perf spells them.
@@ -140,12 +145,12 @@ impl Event {
 
     /// Hardware cycles.
     pub fn cycles() -> Event {
-        Event::new("cycles", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_CPU_CYCLES.into())
+        Event::new("cycles", HARDWARE, b::PERF_COUNT_HW_CPU_CYCLES.into())
     }
 
     /// The software clock of a CPU, which every kernel has.
     pub fn cpu_clock() -> Event {
-        Event::new("cpu-clock", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CPU_CLOCK.into())
+        Event::new("cpu-clock", SOFTWARE, b::PERF_COUNT_SW_CPU_CLOCK.into())
     }
 
     /// Reads a name; `sys` is where `/sys` is, for events of a unit. A name may
@@ -187,11 +192,7 @@ impl Event {
     pub fn unit(&self) -> Unit {
         let clocks = [b::PERF_COUNT_SW_CPU_CLOCK, b::PERF_COUNT_SW_TASK_CLOCK];
         let is_clock = clocks.iter().any(|clock| u64::from(*clock) == self.config[0]);
-        if self.kind == b::PERF_TYPE_SOFTWARE && is_clock {
-            Unit::Nanoseconds
-        } else {
-            Unit::Events
-        }
+        if self.kind == SOFTWARE && is_clock { Unit::Nanoseconds } else { Unit::Events }
     }
 
     fn new(name: &str, kind: u32, config: u64) -> Event {
@@ -261,29 +262,25 @@ fn of_unit(unit: &str, rest: &str, sys: &Path) -> Result<Event, UnknownEvent> {
         .ok_or_else(|| wrong(format!("the event '{unit}/{rest}' does not end in a slash"), None))?;
     let devices = sys.join("bus/event_source/devices");
     let sound = |name: &str| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
     };
-    let read = |path: &Path| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let folder = devices.join(unit);
     let kind = Some(unit)
-        .filter(|unit| sound(unit) && !unit.starts_with('.'))
-        .and_then(|_| read(&folder.join("type"))?.parse::<u32>().ok());
+        .filter(|unit| sound(unit))
+        .and_then(|_| attribute::text(&folder.join("type"))?.parse::<u32>().ok());
     let kind = kind.ok_or_else(|| {
-        let there = std::fs::read_dir(&devices).into_iter().flatten().flatten();
-        let mut there: Vec<String> =
-            there.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        there.sort();
+        let there = attribute::names(&devices);
         let instead = (!there.is_empty()).then(|| format!("this host has {}", there.join(", ")));
         wrong(format!("there is no event source '{unit}'"), instead)
     })?;
     let mut event = Event::new("", kind, 0);
     let mut queue: Vec<String> = split_terms(terms);
     // A named event is an alias for terms; it cannot name another.
-    if let Some(at) = queue.iter().position(|term| {
-        sound(term) && !term.starts_with('.') && folder.join("events").join(term).is_file()
-    }) {
+    let is_name = |term: &String| sound(term) && folder.join("events").join(term).is_file();
+    if let Some(at) = queue.iter().position(is_name) {
         let name = queue.remove(at);
-        let text = read(&folder.join("events").join(&name)).unwrap_or_default();
+        let text = attribute::text(&folder.join("events").join(&name)).unwrap_or_default();
         queue.splice(at..at, split_terms(&text));
     }
     for term in queue {
@@ -295,7 +292,7 @@ fn of_unit(unit: &str, rest: &str, sys: &Path) -> Result<Event, UnknownEvent> {
             "config" => Some("config:0-63".to_owned()),
             "config1" => Some("config1:0-63".to_owned()),
             "config2" => Some("config2:0-63".to_owned()),
-            _ if sound(key) && !key.starts_with('.') => read(&folder.join("format").join(key)),
+            _ if sound(key) => attribute::text(&folder.join("format").join(key)),
             _ => None,
         };
         let placed = place

@@ -4,12 +4,11 @@
 //! tail has passed it.
 
 use super::record::Malformed;
+use crate::memory::{FileMapping, READ_WRITE};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,31 +32,22 @@ pub fn spans(tail: u64, head: u64, size: usize) -> Result<(Span, Span), Malforme
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    start: NonNull<u8>,
+    memory: FileMapping,
     page: usize,
-    data: usize,
 }
-
-// SAFETY: a Ring owns its mapping; nothing about it is tied to a thread.
-unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps `pages` pages of data (a power of two) of an event.
     pub(super) fn map(event: impl AsFd, pages: usize) -> io::Result<Ring> {
         let page = rustix::param::page_size();
-        let data = pages * page;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps
-        // nothing. Writable, so that the kernel minds the tail.
-        let start =
-            unsafe { mmap(std::ptr::null_mut(), page + data, prot, MapFlags::SHARED, event, 0)? };
-        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        Ok(Ring { start, page, data })
+        // Writable, so that the kernel minds the tail.
+        let memory = FileMapping::on_demand(event, page + pages * page, READ_WRITE)?;
+        Ok(Ring { memory, page })
     }
 
     /// Bytes of data that it can hold.
     pub(super) fn size(&self) -> usize {
-        self.data
+        self.memory.len() - self.page
     }
 
     /// Hands all unread records over, in one or two pieces, and frees their room.
@@ -66,7 +56,7 @@ impl Ring {
         let head = self.position(std::mem::offset_of!(perf_event_mmap_page, data_head));
         let tail = self.position(std::mem::offset_of!(perf_event_mmap_page, data_tail));
         let (head, old) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
-        let (first, second) = spans(old, head, self.data)?;
+        let (first, second) = spans(old, head, self.size())?;
         if !first.is_empty() {
             take(self.bytes(first), self.bytes(second));
             tail.store(head, Ordering::Release);
@@ -79,27 +69,18 @@ impl Ring {
         // SAFETY: the offset is that of an aligned u64 within the first page of
         // the mapping, which lives as long as `self`. The kernel reads and writes
         // these positions atomically.
-        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.memory.start().as_ptr().add(offset).cast()) }
     }
 
     fn bytes(&self, span: Span) -> &[u8] {
-        assert!(span.start <= span.end && span.end <= self.data);
+        assert!(span.start <= span.end && span.end <= self.size());
         // SAFETY: the span lies within the data, which is mapped and readable,
         // and between tail and head, where the kernel does not write. The borrow
         // ends before `drain` moves the tail.
         unsafe {
-            slice::from_raw_parts(
-                self.start.as_ptr().add(self.page + span.start),
-                span.end - span.start,
-            )
+            let begin = self.memory.start().as_ptr().add(self.page + span.start);
+            slice::from_raw_parts(begin, span.len())
         }
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and all borrows of it have ended.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.page + self.data) };
     }
 }
 

@@ -1,14 +1,13 @@
 //! An event opened on CPUs, for everything that runs there, with a ring each.
 
 use super::count::{Tally, tally};
-use super::event::{Event, Target};
-use super::record::{self, Malformed};
+use super::event::{Event, Target, switch};
+use super::record::Malformed;
 use super::ring::Ring;
 use perf_event_open_sys::bindings as b;
-use perf_event_open_sys::ioctls;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,30 +70,17 @@ pub struct Control {
 impl Control {
     /// Lets the event be counted, on all CPUs.
     pub fn enable(&self) -> io::Result<()> {
-        self.each(|fd| {
-            // SAFETY: an ioctl without a pointer on an event that is open.
-            unsafe { ioctls::ENABLE(fd, 0) }
-        })
+        self.events.iter().try_for_each(|event| switch(event, true))
     }
 
     /// Ends that. When this returns, no further sample comes.
     pub fn disable(&self) -> io::Result<()> {
-        self.each(|fd| {
-            // SAFETY: as above.
-            unsafe { ioctls::DISABLE(fd, 0) }
-        })
+        self.events.iter().try_for_each(|event| switch(event, false))
     }
 
     /// Ends a [`Sampler::wait`].
     pub fn wake(&self) -> io::Result<()> {
         rustix::io::write(&*self.wake, &1u64.to_ne_bytes())?;
-        Ok(())
-    }
-
-    fn each(&self, call: impl Fn(i32) -> i32) -> io::Result<()> {
-        for event in self.events.iter() {
-            crate::check(call(event.as_raw_fd()).into())?;
-        }
         Ok(())
     }
 }
@@ -194,14 +180,11 @@ impl Sampler {
 
     /// Hands over whole records of each ring, with the index of its CPU, in one
     /// or two pieces, and frees their room. Allocates nothing.
-    pub fn drain(
-        &mut self,
-        mut take: impl FnMut(usize, &[u8], &[u8]),
-    ) -> Result<(), record::Malformed> {
+    pub fn drain(&mut self, mut take: impl FnMut(usize, &[u8], &[u8])) -> Result<(), Malformed> {
         for (index, ring) in self.rings.iter_mut().enumerate() {
             ring.drain(|first, second| take(index, first, second))?;
         }
-        Ok::<(), Malformed>(())
+        Ok(())
     }
 
     /// What the kernel reports of each CPU's event.

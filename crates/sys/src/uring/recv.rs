@@ -30,8 +30,8 @@ pub struct RecvShape {
 
 #[derive(Debug)]
 pub enum Arrival<'a> {
-    /// The next bytes of the stream, of one buffer. The buffer goes back to
-    /// the kernel at the next call.
+    /// The next bytes of the stream, of one buffer or piece of an area. It goes back to
+    /// the kernel at the next call, or (zcrx) some time after it.
     Bytes(&'a [u8]),
     /// The receive direction is shut: by the peer, or by ourselves.
     End,
@@ -107,7 +107,7 @@ impl RecvRing {
 
     /// Binds the ring to the calling thread; see the module's documentation.
     pub fn activate(&self) -> io::Result<()> {
-        self.core.activate()
+        super::activate(&self.core.ring)
     }
 
     /// Waits until something has come in (io_uring_enter(2)), and starts the

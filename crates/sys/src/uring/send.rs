@@ -124,7 +124,7 @@ impl SendRing {
 
     /// Binds the ring to the calling thread; see the module's documentation.
     pub fn activate(&self) -> io::Result<()> {
-        self.core.activate()
+        super::activate(&self.core.ring)
     }
 
     /// The memory. Bytes that are changed while a send refers to them may

@@ -12,7 +12,7 @@ mod ring;
 
 pub use ring::{HEADER, Malformed, Piece, Shape};
 
-use super::{check, procfs, tap};
+use super::{ioctl, procfs, tap};
 use ring::ReceiveRing;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::fs::{File, OpenOptions};
@@ -33,17 +33,17 @@ const MRG_RXBUF: u64 = 1 << 15;
 const OWN_HEADER: u64 = 1 << 27;
 
 // Requests, as `_IOR` and related calls of asm-generic/ioctl.h make them.
-const GET_FEATURES: libc::c_ulong = 0x8008_af00;
-const SET_FEATURES: libc::c_ulong = 0x4008_af00;
-const SET_OWNER: libc::c_ulong = 0xaf01;
-const SET_MEM_TABLE: libc::c_ulong = 0x4008_af03;
-const SET_VRING_NUM: libc::c_ulong = 0x4008_af10;
-const SET_VRING_ADDR: libc::c_ulong = 0x4028_af11;
-const SET_VRING_BASE: libc::c_ulong = 0x4008_af12;
-const SET_VRING_KICK: libc::c_ulong = 0x4008_af20;
-const SET_VRING_CALL: libc::c_ulong = 0x4008_af21;
-const SET_VRING_ERR: libc::c_ulong = 0x4008_af22;
-const NET_SET_BACKEND: libc::c_ulong = 0x4008_af30;
+const GET_FEATURES: u32 = 0x8008_af00;
+const SET_FEATURES: u32 = 0x4008_af00;
+const SET_OWNER: u32 = 0xaf01;
+const SET_MEM_TABLE: u32 = 0x4008_af03;
+const SET_VRING_NUM: u32 = 0x4008_af10;
+const SET_VRING_ADDR: u32 = 0x4028_af11;
+const SET_VRING_BASE: u32 = 0x4008_af12;
+const SET_VRING_KICK: u32 = 0x4008_af20;
+const SET_VRING_CALL: u32 = 0x4008_af21;
+const SET_VRING_ERR: u32 = 0x4008_af22;
+const NET_SET_BACKEND: u32 = 0x4008_af30;
 
 /// The guest's receive queue; the other one stays without a backend.
 const RECEIVE: u32 = 0;
@@ -243,22 +243,15 @@ impl Receiver {
     fn show(&self, entries: u16) -> io::Result<()> {
         let (start, len) = self.ring.extent();
         // Addresses of the guest are those of this process.
-        let table = MemoryTable { regions: 1, pad: 0, guest: start, len, user: start, flags: 0 };
+        let mut table =
+            MemoryTable { regions: 1, pad: 0, guest: start, len, user: start, flags: 0 };
         // SAFETY: vhost reads a table of one region.
-        unsafe { ask(&self.device, SET_MEM_TABLE, (&raw const table).cast()) }?;
+        unsafe { ioctl(&self.device, SET_MEM_TABLE, &raw mut table) }?;
         self.vring(SET_VRING_NUM, entries.into())?;
         self.vring(SET_VRING_BASE, 0)?;
-        let addresses = self.ring.addresses();
-        let addresses = RingAddresses {
-            index: RECEIVE,
-            flags: 0,
-            descriptors: addresses.descriptors,
-            used: addresses.used,
-            available: addresses.available,
-            log: 0,
-        };
+        let mut addresses = self.ring.addresses(RECEIVE);
         // SAFETY: vhost reads one structure. What it says is memory that outlives the backend.
-        unsafe { ask(&self.device, SET_VRING_ADDR, (&raw const addresses).cast()) }?;
+        unsafe { ioctl(&self.device, SET_VRING_ADDR, &raw mut addresses) }?;
         self.vring(SET_VRING_KICK, self.kick.as_raw_fd() as u32)?;
         self.vring(SET_VRING_CALL, self.call.as_raw_fd() as u32)?;
         self.vring(SET_VRING_ERR, self.broken.as_raw_fd() as u32)
@@ -266,10 +259,10 @@ impl Receiver {
 
     /// A request that takes a number or a descriptor of the receive queue: `struct
     /// vhost_vring_state` and `vhost_vring_file`.
-    fn vring(&self, request: libc::c_ulong, value: u32) -> io::Result<()> {
-        let state = [RECEIVE, value];
+    fn vring(&self, request: u32, value: u32) -> io::Result<()> {
+        let mut state = [RECEIVE, value];
         // SAFETY: these requests read two numbers of 32 bits.
-        unsafe { ask(&self.device, request, state.as_ptr().cast()) }
+        unsafe { ioctl(&self.device, request, &raw mut state) }.map(drop)
     }
 }
 
@@ -295,21 +288,7 @@ struct MemoryTable {
     flags: u64,
 }
 
-/// `struct vhost_vring_addr`.
-#[repr(C)]
-struct RingAddresses {
-    index: u32,
-    flags: u32,
-    descriptors: u64,
-    used: u64,
-    available: u64,
-    log: u64,
-}
-
-const _: () = {
-    assert!(size_of::<MemoryTable>() == 40);
-    assert!(size_of::<RingAddresses>() == 40);
-};
+const _: () = assert!(size_of::<MemoryTable>() == 40);
 
 fn open() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(DEVICE)
@@ -318,7 +297,7 @@ fn open() -> io::Result<File> {
 fn features_of(device: &File) -> io::Result<u64> {
     let mut features = 0u64;
     // SAFETY: the request writes 64 bits.
-    unsafe { ask(device, GET_FEATURES, (&raw mut features).cast_const().cast()) }?;
+    unsafe { ioctl(device, GET_FEATURES, &raw mut features) }?;
     Ok(features)
 }
 
@@ -326,14 +305,14 @@ fn features_of(device: &File) -> io::Result<u64> {
 fn agree(device: &File, mergeable: bool, tap_has_header: bool) -> io::Result<()> {
     let merges = if mergeable { MRG_RXBUF } else { 0 };
     let header = if tap_has_header { 0 } else { OWN_HEADER };
-    let wanted = VERSION_1 | merges | header;
+    let mut wanted = VERSION_1 | merges | header;
     let missing = wanted & !features_of(device)?;
     if missing != 0 {
         let text = format!("this kernel's vhost-net lacks the features {missing:#x}");
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
     // SAFETY: the request reads 64 bits.
-    unsafe { ask(device, SET_FEATURES, (&raw const wanted).cast()) }
+    unsafe { ioctl(device, SET_FEATURES, &raw mut wanted) }.map(drop)
 }
 
 /// Makes this process the owner, which starts the worker, and finds the worker.
@@ -344,7 +323,7 @@ fn start_worker(device: &File) -> io::Result<Option<u32>> {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let before = workers();
     // SAFETY: the request takes no argument.
-    unsafe { ask(device, SET_OWNER, std::ptr::null()) }?;
+    unsafe { ioctl(device, SET_OWNER, std::ptr::null_mut::<u8>()) }?;
     Ok(workers().into_iter().find(|tid| !before.contains(tid)))
 }
 
@@ -366,16 +345,6 @@ fn workers() -> Vec<u32> {
 fn is_there(tid: u32) -> bool {
     Path::new("/proc/self/task").join(tid.to_string()).exists()
         || Path::new("/proc").join(tid.to_string()).exists()
-}
-
-/// One ioctl.
-///
-/// # Safety
-/// The argument is what the request takes.
-unsafe fn ask(device: &File, request: libc::c_ulong, argument: *const u8) -> io::Result<()> {
-    // SAFETY: promised by the caller.
-    let done = unsafe { libc::ioctl(device.as_raw_fd(), request as _, argument) };
-    check(done.into()).map(drop)
 }
 
 #[cfg(test)]

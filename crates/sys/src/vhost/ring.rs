@@ -60,13 +60,18 @@ pub enum Malformed {
     Count(u16),
 }
 
-/// Addresses of the parts, as `VHOST_SET_VRING_ADDR` wants them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `struct vhost_vring_addr`: where the parts are.
+#[repr(C)]
 pub(super) struct Addresses {
-    pub descriptors: u64,
-    pub available: u64,
-    pub used: u64,
+    index: u32,
+    flags: u32,
+    descriptors: u64,
+    used: u64,
+    available: u64,
+    log: u64,
 }
+
+const _: () = assert!(size_of::<Addresses>() == 40);
 
 /// Our side of the queue, and the memory of all of it.
 #[derive(Debug)]
@@ -118,13 +123,12 @@ impl ReceiveRing {
         (self.memory.as_ptr() as u64, self.memory.len() as u64)
     }
 
-    pub(super) fn addresses(&self) -> Addresses {
+    /// Addresses of the parts, for the queue of this number.
+    pub(super) fn addresses(&self, index: u32) -> Addresses {
         let at = |offset| self.memory.as_ptr() as u64 + offset as u64;
-        Addresses {
-            descriptors: at(0),
-            available: at(available_at(self.shape.entries)),
-            used: at(used_at(self.shape.entries)),
-        }
+        let (descriptors, entries) = (at(0), self.shape.entries);
+        let (used, available) = (at(used_at(entries)), at(available_at(entries)));
+        Addresses { index, flags: 0, descriptors, used, available, log: 0 }
     }
 
     /// Buffers that the device has filled and that were not taken.

@@ -2,6 +2,7 @@
 //! consumer's. Each side trusts only its own.
 
 use crate::memory::FileMapping;
+use rustix::net::xdp::{XdpMmapOffsets, XdpRingOffset};
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -21,33 +22,17 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The socket option that makes it.
-    pub(super) fn option(self) -> i32 {
+    /// The socket option that makes it, where it is mapped from, and where its parts are there.
+    pub(super) fn layout(self, all: &XdpMmapOffsets) -> (i32, u64, XdpRingOffset) {
+        use libc::{XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING};
+        let (rx, tx) = (libc::XDP_PGOFF_RX_RING as u64, libc::XDP_PGOFF_TX_RING as u64);
         match self {
-            Kind::Fill => libc::XDP_UMEM_FILL_RING,
-            Kind::Completed => libc::XDP_UMEM_COMPLETION_RING,
-            Kind::Received => libc::XDP_RX_RING,
-            Kind::Send => libc::XDP_TX_RING,
-        }
-    }
-
-    /// Where it is mapped from.
-    fn place(self) -> u64 {
-        match self {
-            Kind::Fill => libc::XDP_UMEM_PGOFF_FILL_RING,
-            Kind::Completed => libc::XDP_UMEM_PGOFF_COMPLETION_RING,
-            Kind::Received => libc::XDP_PGOFF_RX_RING as u64,
-            Kind::Send => libc::XDP_PGOFF_TX_RING as u64,
-        }
-    }
-
-    /// Its place among the four `struct xdp_ring_offset` of `struct xdp_mmap_offsets`.
-    fn number(self) -> usize {
-        match self {
-            Kind::Received => 0,
-            Kind::Send => 1,
-            Kind::Fill => 2,
-            Kind::Completed => 3,
+            Kind::Fill => (libc::XDP_UMEM_FILL_RING, XDP_UMEM_PGOFF_FILL_RING, all.fr),
+            Kind::Completed => {
+                (libc::XDP_UMEM_COMPLETION_RING, XDP_UMEM_PGOFF_COMPLETION_RING, all.cr)
+            }
+            Kind::Received => (libc::XDP_RX_RING, rx, all.rx),
+            Kind::Send => (libc::XDP_TX_RING, tx, all.tx),
         }
     }
 }
@@ -76,20 +61,16 @@ pub(super) struct Ring<T> {
 }
 
 impl<T: Copy> Ring<T> {
-    /// Maps a ring that was made with this many entries, a power of two. `offsets` are what
-    /// the kernel reports of all four. Everything is checked to lie within the mapping.
+    /// Maps a ring that was made with this many entries, a power of two, from a place of the
+    /// socket. Everything is checked to lie within the mapping.
     pub(super) fn map(
         socket: BorrowedFd,
-        kind: Kind,
-        offsets: &[u8; 128],
+        place: u64,
+        XdpRingOffset { producer, consumer, desc, flags }: XdpRingOffset,
         entries: u32,
     ) -> io::Result<Self> {
-        let number = |at: usize| {
-            let at = kind.number() * 32 + at * 8;
-            offsets[at..].first_chunk().map_or(u64::MAX, |bytes| u64::from_ne_bytes(*bytes))
-        };
-        let [producer, consumer, array, flags] =
-            [0, 1, 2, 3].map(|at| usize::try_from(number(at)).unwrap_or(usize::MAX));
+        let [producer, consumer, array, flags] = [producer, consumer, desc, flags.unwrap_or(0)]
+            .map(|at| usize::try_from(at).unwrap_or(usize::MAX));
         let len = array.checked_add(entries as usize * size_of::<T>());
         let word_fits = |at: usize| at.is_multiple_of(4) && at < array;
         let words = [producer, consumer, flags];
@@ -99,7 +80,7 @@ impl<T: Copy> Ring<T> {
             let what = "the kernel placed an AF_XDP ring beyond its memory";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         };
-        let memory = FileMapping::new(socket, kind.place(), len)?;
+        let memory = FileMapping::new(socket, place, len)?;
         let (mask, of) = (entries - 1, PhantomData);
         Ok(Ring { memory, producer, consumer, flags, entries: array, mask, ours: 0, of })
     }
@@ -190,15 +171,6 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    fn offsets(values: [u64; 4]) -> [u8; 128] {
-        let mut all = [0; 128];
-        // Of the fill ring, the third.
-        for (slot, value) in all[64..].chunks_exact_mut(8).zip(values) {
-            slot.copy_from_slice(&value.to_ne_bytes());
-        }
-        all
-    }
-
     #[test]
     fn a_layout_beyond_its_memory_is_refused() {
         let file = tempfile::tempfile().unwrap();
@@ -211,7 +183,9 @@ mod tests {
             ([0, 64, u64::MAX - 7, 128], 4),
             ([0, 64, 190, 128], 4),
         ] {
-            let error = Ring::<u64>::map(file.as_fd(), Kind::Fill, &offsets(values), entries);
+            let [producer, consumer, desc, flags] = values;
+            let offsets = XdpRingOffset { producer, consumer, desc, flags: Some(flags) };
+            let error = Ring::<u64>::map(file.as_fd(), 0, offsets, entries);
             let error = error.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{values:?} {entries}");
         }

@@ -99,7 +99,7 @@ pub(super) fn allocate(name: &str, bytes: u64) -> Result<Box<dyn Memory>, Fault>
     let provider = dmabuf::provider(name)
         .ok_or_else(|| Fault::usage(format!("there is no memory '{name}' for dmabufs")))?;
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-    provider.allocate(len).map_err(|e| {
+    (provider.allocate)(len).map_err(|e| {
         let fault = Fault::system(format_args!("a dmabuf of {bytes} bytes of {name}"), &e);
         let remedy = match (name, e.raw_os_error()) {
             ("udmabuf" | "udmabuf-huge", Some(libc::EINVAL)) => {

@@ -26,8 +26,8 @@ pub(super) fn attempts(device: Option<&str>) -> Vec<Attempt> {
     let mut attempts = vec![attempt(FAMILY, devmem::netdev_family(), "")];
     let mut first: Option<Box<dyn Memory>> = None;
     for provider in dmabuf::PROVIDERS {
-        let result = provider.allocate(LEN);
-        let name = format!("{MEMORY}{}", provider.name());
+        let result = (provider.allocate)(LEN);
+        let name = format!("{MEMORY}{}", provider.name);
         match result {
             Ok(memory) => {
                 attempts.push(attempt(&name, Ok(()), ""));

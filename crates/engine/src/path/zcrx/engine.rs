@@ -9,7 +9,8 @@ use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Fault, Ledger, Manner, Reading, Role, Scope, Unit};
 use bytepath_sys::uring;
-use bytepath_sys::uring::zcrx::{self, RecvZcRing, ZcArrival};
+use bytepath_sys::uring::Arrival;
+use bytepath_sys::uring::zcrx::{self, RecvZcRing};
 use std::io;
 use std::sync::Arc;
 
@@ -71,15 +72,15 @@ impl Receiver {
         }
         while let Some(arrival) = self.ring.arrival() {
             match arrival {
-                ZcArrival::Bytes(bytes) => {
+                Arrival::Bytes(bytes) => {
                     for piece in bytes.chunks(self.read_size) {
                         self.toucher.take(piece)?;
                         recorder.piece(piece.len());
                     }
                     recorder.moved(bytes.len());
                 }
-                ZcArrival::End => return self.flow.confirm_end().map(|()| false),
-                ZcArrival::Failed(e) => return Err(receive_fault(&self.flow, &e)),
+                Arrival::End => return self.flow.confirm_end().map(|()| false),
+                Arrival::Failed(e) => return Err(receive_fault(&self.flow, &e)),
             }
             if self.ring.due() {
                 let given = if flushes {

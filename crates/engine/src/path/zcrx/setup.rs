@@ -8,7 +8,7 @@ use crate::path::ring;
 use crate::workload::HalfConfig;
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::device;
-use bytepath_sys::dmabuf::{self, Provider};
+use bytepath_sys::dmabuf;
 use bytepath_sys::uring::zcrx::{self, Abilities, AreaMemory, QueueShape, RecvZcRing};
 use std::io;
 use std::time::{Duration, Instant};
@@ -124,7 +124,7 @@ fn shape(
         Memory::Normal => AreaMemory::Normal(plan.area),
         Memory::Huge => AreaMemory::Huge(plan.area),
         Memory::Dmabuf => {
-            let memory = dmabuf::Udmabuf { huge: false }.allocate(plan.area);
+            let memory = dmabuf::pages(plan.area);
             AreaMemory::Dmabuf(memory.map_err(|e| {
                 let text = format!("cannot make a dmabuf of {} bytes", plan.area);
                 Fault::system(text, &e)

@@ -22,7 +22,7 @@ pub struct RawCompletion {
     pub off: u64,
 }
 
-/// What one completion says.
+/// What one completion means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// The next bytes of the stream are in the area.
@@ -66,7 +66,7 @@ pub struct Reader {
 const AREA: u64 = !((1 << AREA_SHIFT) - 1);
 
 impl Reader {
-    /// What a completion says.
+    /// What a completion means.
     #[inline]
     pub fn read(&self, entry: &RawCompletion) -> Arrived {
         if entry.data == EVENTS {

@@ -2,8 +2,9 @@
 
 use super::abi::{IfqReg, REGISTER_IFQ};
 use super::register::{Abilities, AreaMemory, QueueShape, register};
-use super::ring::{RecvZcRing, ZcArrival};
+use super::ring::RecvZcRing;
 use crate::tcp;
+use crate::uring::Arrival;
 use io_uring::{IoUring, cqueue, squeue};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -67,10 +68,10 @@ pub fn try_no_device(abilities: Abilities) -> io::Result<bool> {
         ring.enter()?;
         while let Some(arrival) = ring.arrival() {
             match arrival {
-                ZcArrival::Bytes(bytes) => got.extend_from_slice(bytes),
-                ZcArrival::End if got == MESSAGE => return Ok(true),
-                ZcArrival::End => return Err(io::ErrorKind::InvalidData.into()),
-                ZcArrival::Failed(e) => return Err(e),
+                Arrival::Bytes(bytes) => got.extend_from_slice(bytes),
+                Arrival::End if got == MESSAGE => return Ok(true),
+                Arrival::End => return Err(io::ErrorKind::InvalidData.into()),
+                Arrival::Failed(e) => return Err(e),
             }
         }
     }

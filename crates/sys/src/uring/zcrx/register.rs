@@ -276,20 +276,18 @@ impl Queue {
 
 /// Makes the kernel take all entries of the refill ring of a ring's queue.
 pub(super) fn flush(ring: BorrowedFd, id: u32) -> io::Result<()> {
-    control(ring, Ctrl { zcrx_id: id, op: CTRL_FLUSH, ..Default::default() }).map(drop)
+    control(ring, id, CTRL_FLUSH, 0).map(drop)
 }
 
 /// Lets an event that has fired fire again. EINVAL: it had not fired.
 pub(super) fn arm_event(ring: BorrowedFd, id: u32, event: u32) -> io::Result<()> {
-    let argument = event;
-    control(ring, Ctrl { zcrx_id: id, op: CTRL_ARM_EVENT, argument, ..Default::default() })
-        .map(drop)
+    control(ring, id, CTRL_ARM_EVENT, event).map(drop)
 }
 
 /// A descriptor by which other rings of this process import the queue.
 pub(super) fn export(ring: BorrowedFd, id: u32) -> io::Result<OwnedFd> {
-    let done = control(ring, Ctrl { zcrx_id: id, op: CTRL_EXPORT, ..Default::default() })?;
-    let fd = i32::try_from(done.argument).map_err(|_| io::ErrorKind::InvalidData)?;
+    let fd = control(ring, id, CTRL_EXPORT, 0)?;
+    let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
     // SAFETY: the kernel has just made this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -303,10 +301,11 @@ pub(super) fn import(ring: BorrowedFd, exported: BorrowedFd) -> io::Result<u32> 
     Ok(request.zcrx_id)
 }
 
-fn control(ring: BorrowedFd, mut request: Ctrl) -> io::Result<Ctrl> {
+fn control(ring: BorrowedFd, zcrx_id: u32, op: u32, argument: u32) -> io::Result<u32> {
+    let mut request = Ctrl { zcrx_id, op, argument, ..Default::default() };
     // SAFETY: the request is live and ours, and points to nothing.
     unsafe { register(ring.as_raw_fd(), REGISTER_CTRL, &raw mut request, 0)? };
-    Ok(request)
+    Ok(request.argument)
 }
 
 /// io_uring_register(2).

@@ -3,7 +3,8 @@
 use super::abi::{EVENT_ALLOC_FAIL, EVENT_COPY};
 use super::arrivals::{Arrived, Owed, Piece, RECEIVE, RawCompletion};
 use super::register::{self, Queue, QueueShape};
-use io_uring::types::{CancelBuilder, Fixed, SubmitArgs, Timespec};
+use crate::uring::{self, Arrival, CANCEL_TIMEOUT};
+use io_uring::types::{CancelBuilder, Fixed, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use std::collections::VecDeque;
 use std::io;
@@ -16,19 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait before that: others give their buffers back meanwhile.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// How long the end of a cancelled receive is waited for.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
-
-#[derive(Debug)]
-pub enum ZcArrival<'a> {
-    /// The next bytes of the stream. They go back to the kernel some time after
-    /// the next call.
-    Bytes(&'a [u8]),
-    /// The receive direction is shut: by the peer, or by ourselves.
-    End,
-    Failed(io::Error),
-}
 
 /// What happened at one ring, as often as it did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,10 +123,6 @@ impl RecvZcRing {
         batch: usize,
         shared: bool,
     ) -> Self {
-        let mut wait_flags = EnterFlags::GETEVENTS;
-        if ring.params().is_feature_no_iowait() {
-            wait_flags |= EnterFlags::NO_IOWAIT;
-        }
         let completions = ring.params().cq_entries() as usize;
         RecvZcRing {
             owed: Owed::new(queue.reader, batch, batch.saturating_add(completions)),
@@ -147,10 +131,10 @@ impl RecvZcRing {
             armed: false,
             fired: [false; 2],
             barren: None,
+            wait_flags: uring::wait_flags(&ring),
             ring,
             queue,
             id,
-            wait_flags,
             shared,
             looking: false,
         }
@@ -158,17 +142,13 @@ impl RecvZcRing {
 
     /// Has the kernel count waits as iowait, which is left out where the kernel can (Linux 6.15).
     pub fn count_iowait(&mut self) {
-        self.wait_flags &= !EnterFlags::NO_IOWAIT;
+        self.wait_flags -= EnterFlags::NO_IOWAIT;
     }
 
     /// Binds the ring to the calling thread. Has to come before the first
     /// `enter`; a second call does nothing.
     pub fn activate(&self) -> io::Result<()> {
-        match self.ring.submitter().register_enable_rings() {
-            // EBADFD: it is not disabled (any more).
-            Err(e) if e.raw_os_error() != Some(libc::EBADFD) => Err(e),
-            _ => Ok(()),
-        }
+        uring::activate(&self.ring)
     }
 
     /// Bytes of the area.
@@ -224,12 +204,7 @@ impl RecvZcRing {
         if std::mem::take(&mut self.looking) {
             self.queue.sync(false)?;
         }
-        let submit = self.ring.submission().len() as u32;
-        // SAFETY: no argument is passed, so there is no pointer to be valid.
-        let entered = unsafe {
-            let flags = self.wait_flags.bits();
-            self.ring.submitter().enter::<libc::sigset_t>(submit, 1, flags, None)
-        };
+        let entered = uring::enter(&mut self.ring, 1, self.wait_flags);
         let bytes = self.gather();
         entered?;
         self.queue.sync(true)?;
@@ -240,7 +215,7 @@ impl RecvZcRing {
     /// The next thing that came in, in the order of the stream; none when
     /// `enter` has to be called again.
     #[inline]
-    pub fn arrival(&mut self) -> Option<ZcArrival<'_>> {
+    pub fn arrival(&mut self) -> Option<Arrival<'_>> {
         self.owed.retire();
         if self.owed.is_full() {
             return None;
@@ -252,7 +227,7 @@ impl RecvZcRing {
             }
             match self.queue.reader.read(&completion) {
                 Arrived::Bytes(piece) => return Some(self.lend(piece)),
-                Arrived::End => return Some(ZcArrival::End),
+                Arrived::End => return Some(Arrival::End),
                 Arrived::NoBuffer => self.ended_starved(|counts| counts.no_buffer += 1),
                 Arrived::QueueFull => self.ended_starved(|counts| counts.queue_full += 1),
                 Arrived::AllocFailed => {
@@ -265,19 +240,19 @@ impl RecvZcRing {
                     self.fired[EVENT_COPY as usize] = self.copied().is_none();
                 }
                 Arrived::Failed(errno) => {
-                    return Some(ZcArrival::Failed(io::Error::from_raw_os_error(errno)));
+                    return Some(Arrival::Failed(io::Error::from_raw_os_error(errno)));
                 }
                 Arrived::Malformed => {
                     let what = format!("the kernel posted {completion:x?}");
                     let error = io::Error::new(io::ErrorKind::InvalidData, what);
-                    return Some(ZcArrival::Failed(error));
+                    return Some(Arrival::Failed(error));
                 }
             }
         }
     }
 
     #[inline]
-    fn lend(&mut self, piece: Piece) -> ZcArrival<'_> {
+    fn lend(&mut self, piece: Piece) -> Arrival<'_> {
         // `arrival` has seen that one more can be held.
         self.owed.lend(piece);
         self.barren = None;
@@ -286,8 +261,8 @@ impl RecvZcRing {
         // after it was returned, which takes another call of a method that
         // borrows `self` mutably.
         match unsafe { self.queue.bytes(piece) } {
-            Some(bytes) => ZcArrival::Bytes(bytes),
-            None => ZcArrival::Failed(io::Error::from_raw_os_error(libc::EFAULT)),
+            Some(bytes) => Arrival::Bytes(bytes),
+            None => Arrival::Failed(io::Error::from_raw_os_error(libc::EFAULT)),
         }
     }
 
@@ -368,8 +343,7 @@ impl RecvZcRing {
         let entry = opcode::RecvZc::new(Fixed(0), 0).ifq(self.id).build().user_data(RECEIVE);
         // SAFETY: the operation refers to no memory but the queue's, which the
         // kernel has pinned.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
-        pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        unsafe { uring::push(&mut self.ring, &entry) }?;
         self.armed = true;
         self.counts.arms += 1;
         Ok(())
@@ -386,19 +360,9 @@ impl RecvZcRing {
 
     /// Waits for a completion a little while, and submits nothing.
     fn pause(&mut self) -> io::Result<()> {
-        let limit = Timespec::from(PAUSE);
-        let args = SubmitArgs::new().timespec(&limit);
-        let flags = (self.wait_flags | EnterFlags::EXT_ARG).bits();
-        // SAFETY: `args` is the structure that EXT_ARG announces, and it and the
-        // time it points to live until the call returns.
-        let entered = unsafe { self.ring.submitter().enter(0, 1, flags, Some(&args)) };
+        let waited = uring::wait(&self.ring, PAUSE, self.wait_flags);
         self.gather();
-        match entered {
-            Err(e) if e.raw_os_error() == Some(libc::ETIME) || super::super::is_transient(&e) => {
-                Ok(())
-            }
-            other => other.map(drop),
-        }
+        waited
     }
 
     /// Moves completions out of the kernel's queue; the bytes they report.
@@ -511,7 +475,7 @@ mod tests {
             ring.enter().unwrap();
             while let Some(arrival) = ring.arrival() {
                 match arrival {
-                    ZcArrival::Bytes(piece) => bytes -= piece.len(),
+                    Arrival::Bytes(piece) => bytes -= piece.len(),
                     other => panic!("{other:?}"),
                 }
             }
