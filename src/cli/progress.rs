@@ -162,12 +162,8 @@ impl Observer for Progress {
         self.line(&format!("[profile {number}/{total}] {cell:<28} {result:<24} {left} left"));
     }
 
-    fn second_pass(&mut self, remark: &str) {
-        self.remark(remark);
-    }
-
-    fn stops_early(&mut self, why: &str) {
-        self.remark(why);
+    fn remark(&mut self, text: &str) {
+        Progress::remark(self, text);
     }
 
     fn settings(&mut self, records: &[SettingRecord], left_behind: &[RestorationRow]) {
@@ -200,10 +196,6 @@ impl Observer for Progress {
         self.say(remark);
     }
 
-    fn busy(&mut self, programs: &str) {
-        self.remark(&format!("{programs}; trials that this disturbs are marked with ~"));
-    }
-
     fn waits(&mut self, programs: &str, left: Duration) {
         let text = format!("waiting, at most {}: {programs}", clock(left));
         self.show(&text);
@@ -223,10 +215,6 @@ pub(super) struct PairProgress<'a> {
 }
 
 impl Observer for PairProgress<'_> {
-    fn begins(&mut self, _: &StudyHeader, _: usize) {}
-
-    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
-
     fn trial_ends(&mut self, _: usize, trial: &Trial, _: Duration) {
         let number = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
         let (pair, total, cell) = (&self.pair, self.trials, &trial.cell);

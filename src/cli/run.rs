@@ -120,7 +120,7 @@ pub(super) struct RunArgs {
     /// Reject trials in which others used more than this share of a role's CPU, as in 30%
     #[arg(long, hide_short_help = true, value_name = "PERCENT", value_parser = spec::parse_interference)]
     max_interference: Option<f64>,
-    /// Wait until other programs use less than 10% of a CPU, at most so long [default: 5m]
+    /// Wait for other programs to leave the CPUs idle, at most so long
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = spec::parse_budget)]
     wait_idle: Option<Duration>,
     /// Seed of the random order [default: the file's, or random]

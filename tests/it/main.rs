@@ -36,6 +36,7 @@ mod merge;
 mod meters;
 mod offloading;
 mod pages;
+mod perf_tool;
 mod power;
 mod profile_formats;
 mod protocols;

@@ -146,7 +146,5 @@ impl Host for Thread {
 pub struct Silent;
 
 impl Observer for Silent {
-    fn begins(&mut self, _: &StudyHeader, _: usize) {}
-    fn trial_begins(&mut self, _: usize, _: &CellId, _: u32) {}
     fn trial_ends(&mut self, _: usize, _: &Trial, _: Duration) {}
 }

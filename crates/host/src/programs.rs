@@ -1,7 +1,7 @@
 //! Which programs use the CPUs of this machine, so that what disturbs a study has a name.
 
 use bytepath_sys::procfs::{self, parse_task_stat};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -54,10 +54,9 @@ impl CpuTimes {
     pub fn since(&self, earlier: &CpuTimes, own: u32) -> Vec<Program> {
         let elapsed = self.taken.saturating_duration_since(earlier.taken).as_secs_f64();
         let mut programs: BTreeMap<&str, Program> = BTreeMap::new();
-        let own = self.descendants(own);
         for (pid, process) in &self.processes {
             let for_others = KERNEL_WORKERS.iter().any(|name| process.name.starts_with(name));
-            if own.contains(pid) || for_others || elapsed <= 0.0 {
+            if self.is_within(*pid, own) || for_others || elapsed <= 0.0 {
                 continue;
             }
             let before = earlier.processes.get(pid).filter(|then| then.started == process.started);
@@ -79,19 +78,10 @@ impl CpuTimes {
         programs
     }
 
-    fn descendants(&self, own: u32) -> BTreeSet<u32> {
-        let mut found = BTreeSet::from([own]);
-        loop {
-            let is_new = |(pid, process): &(&u32, &Process)| {
-                found.contains(&process.parent) && !found.contains(*pid)
-            };
-            let fresh: Vec<u32> =
-                self.processes.iter().filter(is_new).map(|(pid, _)| *pid).collect();
-            if fresh.is_empty() {
-                return found;
-            }
-            found.extend(fresh);
-        }
+    /// Whether a process is `own` or one of its descendants.
+    fn is_within(&self, pid: u32, own: u32) -> bool {
+        let parent = |pid: &u32| Some(self.processes.get(pid)?.parent);
+        std::iter::successors(Some(pid), parent).take(DEEPEST).any(|pid| pid == own)
     }
 }
 
@@ -111,6 +101,9 @@ impl fmt::Display for Program {
         write!(f, " {:.0}%", self.cpus * 100.0)
     }
 }
+
+/// Generations that are looked at: lists read while processes come and go may hold a circle.
+const DEEPEST: usize = 100;
 
 /// Beginnings of the names of kernel threads whose time belongs to a stream as much as to
 /// anything else.

@@ -3,10 +3,11 @@
 //! A meter is one file and one line in [`CATALOG`]: a static [`Meter`] with a name, a reach and
 //! functions. It does not move bytes, and it computes no statistics.
 //!
-//! Meters run in the agent, around the measured window: `prepare` loads what takes long before the bytes flow, `start`
-//! reads the first counters, and [`Running::stop`] returns an [`Output`]: readings, series, run
-//! times of threads, warnings. The agent sends it to the controller,
-//! where `probe` had decided from the facts of the host that the meter works there.
+//! Meters run in the agent, around the measured window: `prepare` loads what takes long before the
+//! bytes flow, `start` reads the first counters, and [`Running::stop`] returns an [`Output`]:
+//! readings, series, run times of threads, warnings. The agent sends it to the controller. Where a
+//! host lacks what a meter reads, its output is empty; `bytepath meters` and the doctor explain that,
+//! by `attempt` on the host and `probe` from its facts.
 //!
 //! Files that are not meters: [`bpf`] (loading programs into the kernel), `tallies` (counting
 //! there by function), `workers` (which threads work for a role), `proc_file` and

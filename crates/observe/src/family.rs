@@ -21,21 +21,12 @@ pub(crate) struct Member {
 /// (`CONFIG_PROC_CHILDREN`).
 pub(crate) fn members(proc: &Path, process: u32) -> BTreeMap<u32, Member> {
     let mut members = BTreeMap::new();
-    let mut waiting = vec![process];
-    while let Some(process) = waiting.pop() {
+    for process in processes(proc, process) {
         let tasks = proc.join(process.to_string()).join("task");
         // A process that ends meanwhile has no threads to follow.
         for tid in procfs::numbered(&tasks).unwrap_or_default() {
-            let folder = tasks.join(tid.to_string());
-            let children = fs::read_to_string(folder.join("children")).unwrap_or_default();
-            waiting
-                .extend(children.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
-            let name = procfs::name(&folder).unwrap_or_default();
-            let member = Member { process, name, used: used(proc, tid) };
-            if members.insert(tid, member).is_some() {
-                // Observations before: a child list that changed under our hands.
-                break;
-            }
+            let name = procfs::name(&tasks.join(tid.to_string())).unwrap_or_default();
+            members.insert(tid, Member { process, name, used: used(proc, tid) });
         }
     }
     members

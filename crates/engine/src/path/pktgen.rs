@@ -158,10 +158,6 @@ struct Flow {
 }
 
 impl Tx for Flow {
-    fn calls(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// The kernel's thread generates by itself, and by its own clock where it has a rate.
     fn send_at_most(&mut self, _: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.at.check()?;

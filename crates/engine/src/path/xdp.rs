@@ -72,10 +72,6 @@ struct Dropping {
 }
 
 impl Rx for Dropping {
-    fn calls(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// The frames need nothing of this thread, which only looks at their count.
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         self.at.check()?;

@@ -14,7 +14,9 @@ use std::time::Duration;
 pub trait Tx: Send {
     /// Names of the calls it makes, in the order of the slots that it passes to
     /// [`Recorder::timed`]. At most 8.
-    fn calls(&self) -> &'static [&'static str];
+    fn calls(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Sends the witness page of [`crate::connection::WITNESS_LEN`] bytes the way that
     /// the stream will go, waits until the peer's kernel has it, then overwrites the
@@ -72,7 +74,9 @@ pub trait Tx: Send {
 /// The receiving half of one flow.
 pub trait Rx: Send {
     /// As [`Tx::calls`].
-    fn calls(&self) -> &'static [&'static str];
+    fn calls(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Called once on the mover's thread, before the first turn.
     fn begin(&mut self) -> Result<(), Fault> {

@@ -206,13 +206,22 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Sample;
+    use crate::{Frame, Sample};
 
+    /// Functions of the table with their weights, without what is in no row of it.
     fn named(text: &str, number: Option<usize>) -> Result<Vec<(String, f64)>, Fault> {
         assert!(recognises(text.as_bytes()), "{text}");
         let profile = read("m", number, &mut text.as_bytes())?;
         let name = |s: &Sample| profile.frame(profile.stack(s.stack)[0]).function.clone();
-        Ok(profile.samples().iter().map(|s| (name(s), s.weight)).collect())
+        let all = profile.samples().iter().map(|s| (name(s), s.weight));
+        Ok(all.filter(|(name, _)| name != "[not in the table]").collect())
+    }
+
+    #[test]
+    fn shares_are_of_the_whole_and_not_of_the_rows_that_were_quoted() {
+        let profile = read("m", None, &mut QUOTED.as_bytes()).unwrap();
+        let weights: f64 = profile.samples().iter().map(|s| s.weight).sum();
+        assert!((weights - 10_000.0).abs() < 2.0, "{weights}");
     }
 
     fn owned(rows: &[(&str, f64)]) -> Vec<(String, f64)> {
@@ -246,7 +255,9 @@ That is a lot.
             ["alpha<int>", "core::ptr::drop_in_place<alloc::vec::Vec<u8>>", "Op::operator->"];
         assert_eq!(names, expected);
         let profile = read("m", None, &mut text.as_bytes()).unwrap();
-        assert!(profile.frames().iter().all(|frame| frame.module == "/bin/app"));
+        let is_shown = |frame: &&Frame| frame.function != "[not in the table]";
+        let mut frames = profile.frames().iter().filter(is_shown);
+        assert!(frames.all(|frame| frame.module == "/bin/app"));
     }
 
     #[test]

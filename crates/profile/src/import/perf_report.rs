@@ -74,7 +74,9 @@ pub(super) enum Column {
     Object,
     Symbol,
     Cpu,
-    /// Share with all that it called, or nothing of use here.
+    /// Share with all that it called, which every row has where one has it.
+    WithCallees,
+    /// Nothing of use here.
     Other,
 }
 
@@ -82,7 +84,7 @@ pub(super) enum Column {
 pub(super) const COLUMNS: &[(&str, Column)] = &[
     ("Overhead", Column::Share),
     ("Self", Column::Share),
-    ("Children", Column::Other),
+    ("Children", Column::WithCallees),
     ("Samples", Column::Samples),
     ("Period", Column::Period),
     ("Pid:Command", Column::PidCommand),
@@ -138,6 +140,7 @@ impl Row {
             Column::Object => self.object = cell.to_owned(),
             Column::Symbol => self.symbol = Some(without_address(cell).to_owned()),
             Column::Cpu => self.cpu = cell.parse().ok(),
+            Column::WithCallees => _ = cell.strip_suffix('%').and_then(decimal)?,
             Column::Other => {}
             command => self.thread = command.thread(cell),
         }
@@ -277,12 +280,22 @@ impl Reader {
         if !counts && shares && samples.is_some() {
             header.notes.push("numbers of samples follow from shares".into());
         }
+        // By its period, where that is all that is known of a row's share.
+        let share_of = |row: &Row| {
+            let by_period = || Some(100.0 * row.period? as f64 / total?);
+            row.share.or_else(by_period)
+        };
+        let mut rest = 100.0;
+        let mut all_counts = 0;
         for row in std::mem::take(&mut self.rows) {
-            let count = match (row.samples, row.share, samples) {
+            let share = share_of(&row);
+            rest -= share.unwrap_or(f64::INFINITY) + ROUNDED;
+            let count = match (row.samples, share, samples) {
                 (Some(count), _, _) => count,
                 (None, Some(share), Some(all)) => (share / 100.0 * all as f64).round() as u64,
                 _ => 0,
             };
+            all_counts += count;
             let weight = match (row.period, row.share, total) {
                 (Some(period), _, _) if periods => period as f64,
                 (_, Some(share), Some(total)) if shares => share / 100.0 * total,
@@ -300,9 +313,33 @@ impl Reader {
             let (cpu, time) = (row.cpu, None);
             self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
         }
+        // What the rows lack of the whole: a limit, a filter, or a mail's first lines.
+        if rest > 0.0 {
+            self.add_rest(rest, total, samples.map(|all| all.saturating_sub(all_counts)));
+        }
         Ok(self.builder.build())
     }
+
+    /// Adds this share of the whole, in percent, of which there is no row.
+    fn add_rest(&mut self, share: f64, total: Option<f64>, samples: Option<u64>) {
+        let header = self.builder.header();
+        if header.weight == Weight::Samples && total.is_none() {
+            return;
+        }
+        header.notes.push(format!("{share:.1}% of the whole is in no row of the table"));
+        let frame = Frame { function: "[not in the table]".into(), ..Frame::default() };
+        let frame = self.builder.frame(frame);
+        let stack = self.builder.stack(&[frame]);
+        let thread = self.builder.thread(Thread::default());
+        let weight = total.map_or(share, |total| share / 100.0 * total);
+        let (owner, cpu, time) = (crate::Owner::Unknown, None, None);
+        let count = samples.unwrap_or(0);
+        self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
+    }
 }
+
+/// What the share of a row may lack by rounding, percent.
+const ROUNDED: f64 = 0.005;
 
 /// The event in a heading, after "of event": `s 'cpu-clock:u'`. The count above the table of a
 /// group is of all of its events together, so no share of it is known.
@@ -429,14 +466,54 @@ mod tests {
         let profile = read(TABLE).unwrap();
         assert!(recognises(TABLE.as_bytes()));
         let rows = rows(&profile);
-        assert_eq!(rows.len(), 2);
+        assert_eq!(rows.len(), 3);
         assert_eq!((rows[0].0.as_str(), rows[0].2), ("spin", 9715));
         assert!((rows[0].1 - 4_048_000.0).abs() < 1e-3, "{rows:?}");
         assert_eq!(rows[1].0, "read zero");
+        // The table has 42 % of the whole, and shares are of the whole.
+        assert_eq!(rows[2].0, "[not in the table]");
+        assert!((rows[2].1 - 5_800_500.0).abs() < 1e-3 && rows[2].2 == 13925, "{rows:?}");
+        assert!(profile.header.notes.iter().any(|n| n.contains("58.0% of the whole")));
         assert_eq!(profile.header.event, "cycles:P");
         assert_eq!(profile.header.weight, Weight::Events);
         assert_eq!(profile.frames()[1].module, "[kernel]");
         assert_eq!(profile.threads()[0].name, "tx:1 (main)");
+    }
+
+    #[test]
+    fn call_chains_of_g_flat_are_no_rows() {
+        let text = "\
+# Samples: 100  of event 'cpu-clock'
+# Event count (approx.): 1000
+#
+# Children      Self  Command  Symbol
+# ........  ........  .......  ...............
+#
+   100.00%     0.00%  head     [k] entry
+           4.28%
+                entry
+                schedule
+
+   100.00%   100.00%  head     [k] schedule
+";
+        let rows = rows(&read(text).unwrap());
+        assert_eq!(rows, [("schedule".to_owned(), 1000.0, 100)]);
+    }
+
+    #[test]
+    fn samples_follow_from_periods_where_there_is_nothing_else() {
+        let text = "\
+# Samples: 10  of event 'cpu-clock'
+# Event count (approx.): 1000
+#
+#       Period  Symbol
+# ............  ..............
+#
+           700  [.] main
+           300  [.] f
+";
+        let rows = rows(&read(text).unwrap());
+        assert_eq!(rows, [("main".to_owned(), 700.0, 7), ("f".to_owned(), 300.0, 3)]);
     }
 
     #[test]

@@ -36,7 +36,8 @@ fn recognises(head: &[u8]) -> bool {
     let relevant = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#");
     for line in first_lines(head).filter(relevant).take(RECOGNISED) {
         lines += 1;
-        let framed = Located::of(line).is_some_and(|l| l.addressed);
+        let is_long = |located: &Located| line.starts_with(b"\t") || located.address.len() >= 8;
+        let framed = Located::of(line).is_some_and(|l| l.addressed && is_long(&l));
         if framed && (line.starts_with(b"\t") || fitting > 0 || doubtful) {
             (fitting, doubtful) = (fitting + 1, false);
         } else if header::parse(line).is_some_and(|head| head.certain) {
@@ -108,6 +109,8 @@ struct Reader {
     /// Samples of yet other events.
     more: u64,
     samples: u64,
+    /// A line of its own begins a sample, or a blank line ends one.
+    separated: bool,
 }
 
 /// At most this many names of other events are listed; the rest are only counted.
@@ -132,7 +135,10 @@ impl Reader {
     fn blank(&mut self) -> Result<(), String> {
         match self.stack.is_empty() && self.inlined.is_empty() {
             true => Ok(()),
-            false => self.flush(),
+            false => {
+                self.separated = true;
+                self.flush()
+            }
         }
     }
 
@@ -141,6 +147,9 @@ impl Reader {
     fn indented(&mut self, line: &[u8]) -> Result<(), String> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return self.blank();
+        }
+        if self.open.is_none() && self.samples > 0 && source_line(line) {
+            return Ok(());
         }
         if self.open.is_some() {
             let head = header::parse(line).filter(|head| head.certain);
@@ -166,8 +175,8 @@ impl Reader {
     /// The line that begins a sample.
     fn head(&mut self, line: &[u8]) -> Result<(), String> {
         let parsed = header::parse(line);
-        // Frames that have lost their indentation.
-        if self.open.is_some()
+        // Frames that have lost their indentation, or have no line of a sample above.
+        if (self.open.is_some() || !self.separated)
             && parsed.is_some_and(|head| !head.certain)
             && Located::of(line).is_some_and(|l| l.addressed && l.address.len() >= 8)
         {
@@ -181,6 +190,7 @@ impl Reader {
             self.record(record);
             return Ok(());
         }
+        self.separated = true;
         let skipped = self.of_other_event(&head);
         if self.weight.is_none() && !skipped {
             self.weight = Some(match (head.event, head.period) {
@@ -326,6 +336,13 @@ impl Reader {
         let Some(open) = self.open.take() else { return Ok(()) };
         // Where the frame that they were inlined into is missing.
         self.push_inlined(&Located::default());
+        if !self.separated && self.stack.len() > 1 {
+            return Err(format!(
+                "nothing separates its samples, so these are {0} samples or one of {0} frames: print \
+                 another field, too, as in `perf script -F comm,ip,sym`",
+                self.stack.len()
+            ));
+        }
         if !open.certain && self.stack.is_empty() {
             return Err("the line before is not a sample of perf script".into());
         }
@@ -479,10 +496,13 @@ fn source_line(line: &[u8]) -> bool {
         return false;
     };
     let text = text.trim_ascii();
+    if memchr::memchr(b' ', text).is_some() {
+        return false;
+    }
     let numbered = memchr::memrchr(b':', text)
         .and_then(|at| text.get(at + 1..))
         .is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
-    numbered || (text.ends_with(b"]") && memchr::memchr(b' ', text).is_none())
+    numbered || text.ends_with(b"]")
 }
 
 #[cfg(test)]

@@ -240,3 +240,27 @@ fn other_texts_are_not_recognised() {
         assert!(!recognises(text.as_bytes()), "{text}");
     }
 }
+
+#[test]
+fn frames_that_nothing_separates_are_refused() {
+    let flat = "    55c890b45177 main\n    55c890b45188 f\n    55c890b45177 main\n";
+    let error = read(flat).unwrap_err();
+    assert!(error.message.contains("3 samples or one of 3 frames"), "{error}");
+    let chains = "\t    55c890b45177 f\n\t    55c890b45188 main\n\n\t    55c890b45188 main\n\n";
+    assert_eq!(read(chains).unwrap().samples().len(), 2);
+}
+
+#[test]
+fn lists_of_tasks_are_not_samples() {
+    let tasks = "#      pid      tid     ppid  comm\n         0        0       -1 |swapper\n      \
+                 2239     2239       -1 |sh\n      2241     2241     2239 | cat\n";
+    assert!(!recognises(tasks.as_bytes()));
+}
+
+#[test]
+fn source_lines_below_samples_of_one_line() {
+    let text = "sh  7  1.000001: cpu-clock:  7f0643911d81 strtoll\n  strtol_l.c:472\n\
+                sh  7  1.000002: cpu-clock:  560388ea0417 main\n  dash[15417]\n";
+    let profile = read(text).unwrap();
+    assert_eq!(profile.samples().len(), 2);
+}

@@ -66,7 +66,7 @@ impl Run<'_, '_> {
         if self.study.remarks.contains(&remark) {
             return Ok(());
         }
-        self.observer.second_pass(&remark);
+        self.observer.remark(&remark);
         self.remark(remark)
     }
 
@@ -146,7 +146,7 @@ impl Run<'_, '_> {
         };
         let saved = unit::seconds(Duration::from_secs(clock.left().as_secs()));
         let remark = format!("stopped early: {why}; about {saved} saved");
-        self.observer.stops_early(&remark);
+        self.observer.remark(&remark);
         self.remark(remark)?;
         Ok(true)
     }

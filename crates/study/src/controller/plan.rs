@@ -103,16 +103,17 @@ pub trait Observer {
     fn settings(&mut self, _records: &[SettingRecord], _left_behind: &[RestorationRow]) {}
     /// The host's settings were restored, the last one first.
     fn put_back(&mut self, _rows: &[RestorationRow]) {}
-    /// Other programs use the CPUs, and the study begins nevertheless.
-    fn busy(&mut self, _programs: &str) {}
+    /// What goes on, in a sentence: other programs use the CPUs, a second pass follows, the study
+    /// stops early.
+    fn remark(&mut self, _text: &str) {}
     /// Other programs use the CPUs; the study waits for them, at most so long.
     fn waits(&mut self, _programs: &str, _left: Duration) {}
     /// Someone else changed settings of the host while trials ran.
     fn host_changed(&mut self, _remark: &str) {}
     /// The hosts are known; `trials` will be run.
-    fn begins(&mut self, header: &StudyHeader, trials: usize);
+    fn begins(&mut self, _header: &StudyHeader, _trials: usize) {}
     /// A trial starts: its number (from 1), cell, block (from 1).
-    fn trial_begins(&mut self, number: usize, cell: &CellId, block: u32);
+    fn trial_begins(&mut self, _number: usize, _cell: &CellId, _block: u32) {}
     /// A trial has ended; so much time the rest will take.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
     /// A block has ended: the study as it is on disk by now.
@@ -125,10 +126,6 @@ pub trait Observer {
     fn profile_begins(&mut self, _number: usize, _total: usize, _cell: &CellId) {}
     /// A profile trial has ended; so much time the rest will take.
     fn profile_ends(&mut self, _number: usize, _trial: &Trial, _left: Duration) {}
-    /// The first pass of a study with a budget has ended; the text says what follows.
-    fn second_pass(&mut self, _remark: &str) {}
-    /// The stopping rule ended the study; the text says why, and what it saved.
-    fn stops_early(&mut self, _why: &str) {}
 }
 
 /// What a study runs with: the catalogues (or a test's fakes) and the flag that cancels it.

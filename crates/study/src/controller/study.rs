@@ -134,7 +134,7 @@ fn look_for_programs(
         match wait.map(|wait| wait.saturating_sub(begun.elapsed())) {
             Some(left) if !left.is_zero() => observer.waits(&text, left),
             _ => {
-                observer.busy(&text);
+                observer.remark(&format!("{text}; trials that this disturbs are marked with ~"));
                 return Ok(Some(text));
             }
         }
