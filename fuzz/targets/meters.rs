@@ -12,7 +12,10 @@ pub fn check(data: &[u8]) {
     nic_stats::decode_anything(data);
     qdisc::decode_anything(data);
     let text = String::from_utf8_lossy(data);
-    for watts in [printed_watts(&text), dcmi_reading(&text).ok()].into_iter().flatten() {
+    for watts in [printed_watts(&text), dcmi_reading(&text).ok().map(|(watts, _)| watts)]
+        .into_iter()
+        .flatten()
+    {
         assert!(watts.is_finite() && watts >= 0.0);
     }
     if let Ok(log) = Log::parse(&text, None) {

@@ -104,9 +104,14 @@ impl Gauge for Reader {
         let count = state.readings.len();
         measured.readings = Some(u32::try_from(count).unwrap_or(u32::MAX));
         if count < FEWEST {
+            // Where it gave none and the reason is known, more time does not help.
+            let remedy = match (count, &state.trouble) {
+                (0, Some(_)) => "",
+                _ => " (--window 5s and --design trials allow more)",
+            };
             measured.warnings.push(format!(
                 "power: {name} gave {count} readings in a window of {seconds:.1} s, too \
-                 few for a figure (--window 5s and --design trials allow more)"
+                 few for a figure{remedy}"
             ));
             return Ok(measured);
         }
@@ -234,7 +239,10 @@ fn poll_loop(argv: &[String], first: (Child, ChildStdout), shared: &Shared) {
         let reading = answer.and_then(|text| dcmi_reading(&text));
         let mut state = shared.lock();
         match reading {
-            Ok(watts) => state.readings.push((now, watts)),
+            Ok((watts, doubt)) => {
+                state.readings.push((now, watts));
+                state.trouble = doubt.or(state.trouble.take());
+            }
             Err(_) if state.over => {}
             Err(trouble) => state.trouble = Some(trouble),
         }
@@ -271,25 +279,33 @@ fn read_until(output: &mut ChildStdout, deadline: Instant) -> Result<String, Str
     }
 }
 
-/// Watts by the answer of `ipmitool dcmi power reading`: the momentary figure, or where
-/// the controller is not measuring, why not (lib/ipmi_dcmi.c of ipmitool).
-pub fn dcmi_reading(text: &str) -> Result<f64, String> {
+/// Watts by the answer of `ipmitool dcmi power reading`: the momentary figure, and what is doubtful
+/// about it, or why there is none (lib/ipmi_dcmi.c of ipmitool). Firmware without a sensor reports
+/// 0 or all bits of the field, 65535; OpenBMC calls its measurement deactivated although it measures.
+pub fn dcmi_reading(text: &str) -> Result<(f64, Option<String>), String> {
     let field = |name: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
     };
-    let state = field("Power reading state is");
-    if let Some(state) = state.filter(|state| *state != "activated") {
-        let state: String = state.chars().take(40).collect();
-        return Err(format!("the controller's power measurement is '{state}'"));
-    }
+    let shown = |text: &str| -> String { text.chars().take(40).collect() };
     let value = field("Instantaneous power reading");
     let value = value.ok_or("the answer holds no instantaneous power reading")?;
-    printed_watts(value).ok_or_else(|| {
-        let shown: String = value.chars().take(40).collect();
-        format!("'{shown}' is not a reading in watts")
-    })
+    let watts = printed_watts(value)
+        .ok_or_else(|| format!("'{}' is not a reading in watts", shown(value)))?;
+    let state = field("Power reading state is").filter(|state| *state != "activated");
+    let state = state.map(|state| format!("calls its power measurement '{}'", shown(state)));
+    match (NO_READING.contains(&watts), state) {
+        (true, None) => Err(format!("the controller reports {watts} W, which means no reading")),
+        (true, Some(state)) => Err(format!("the controller {state} and reports {watts} W")),
+        (false, state) => {
+            let doubt = state.map(|state| format!("the controller {state}, and measures"));
+            Ok((watts, doubt))
+        }
+    }
 }
+
+/// What firmware reports where it has no reading, watts.
+const NO_READING: [f64; 2] = [0.0, 65535.0];
 
 /// A reading as a program prints it: `230`, `230.5 W`, `231 Watts`. None of what is not a
 /// power that a machine can draw.
@@ -319,9 +335,19 @@ mod tests {
 
     #[test]
     fn answers_of_ipmitool() {
-        assert_eq!(dcmi_reading(DCMI), Ok(233.0));
+        assert_eq!(dcmi_reading(DCMI), Ok((233.0, None)));
+        // OpenBMC's state, with a reading.
         let off = DCMI.replace("activated", "deactivated");
-        assert!(dcmi_reading(&off).unwrap_err().contains("deactivated"));
+        let (watts, doubt) = dcmi_reading(&off).unwrap();
+        assert!(watts == 233.0 && doubt.unwrap().contains("'deactivated', and measures"));
+        for none in ["0 Watts", "65535 Watts"] {
+            let text = DCMI.replace("233 Watts", none);
+            assert!(dcmi_reading(&text).unwrap_err().contains("no reading"), "{none}");
+            let text = off.replace("233 Watts", none);
+            assert!(dcmi_reading(&text).unwrap_err().contains("'deactivated' and reports"));
+        }
+        let one_line = DCMI.replace("2026\n    Sampling", "2026    Sampling");
+        assert_eq!(dcmi_reading(&one_line), Ok((233.0, None)));
         assert!(dcmi_reading("").unwrap_err().contains("no instantaneous"));
         let nonsense = DCMI.replace("233 Watts", "-233 Volts");
         assert!(dcmi_reading(&nonsense).unwrap_err().contains("-233 Volts"));
