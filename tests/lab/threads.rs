@@ -7,8 +7,7 @@ use bytepath::meter::Meter;
 use bytepath::path::{self, DataPath, Wire};
 use bytepath::record::wire::Nic;
 use bytepath::record::{
-    Cell, CellId, Facts, Fault, Half, Options, Schedule, Setting, Stream, StudyHeader, Support,
-    Trial,
+    Cell, CellId, Facts, Fault, Half, Options, Schedule, Setting, Stream, Support, Trial,
 };
 use bytepath::study::{Observer, Plan, agent};
 use bytepath::testbed::{Deployment, Site, Testbed};
