@@ -14,7 +14,7 @@ TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
+.PHONY: run test test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -122,24 +122,29 @@ tools-observe:
 tools-tests:
 	@tools/need --list cargo cc $(TEST_PROGRAMS)
 	@tools/readers --list
-	@echo "make test keeps two Debian kernels for guests, and a compiler for one of them, in the user's cache, not installed"
+	@echo "make test keeps three Debian kernels for guests, a compiler for one of them and, where this machine's is older than 8.0, a QEMU in the user's cache, not installed"
 	@tools/need cargo cc
 	@tools/need $(TEST_PROGRAMS) || true
 	@tools/readers
 	@tools/vm-kernel
 	@tools/vm-nic
+	@tools/vm-qemu
 
 ## tools-fleet: installs OpenSSH's server and Slurm, for tests that start their own; their services may be off
 tools-fleet:
 	@tools/need ip $(FLEET_PROGRAMS)
 
-## vm-kernel: two Debian kernels of known series, for guests; nothing is installed
+## vm-kernel: two Debian kernels of known series, and one with drivers of NICs, for guests; nothing is installed
 vm-kernel:
 	@tools/vm-kernel
 
 ## vm-nic: the software NIC of modules/zcnic for the newest of them; nothing is installed
 vm-nic:
 	@tools/vm-nic
+
+## vm-qemu: a QEMU that emulates the NIC igb, where this machine's does not; nothing is installed
+vm-qemu:
+	@tools/vm-qemu
 
 clean:
 	cargo clean

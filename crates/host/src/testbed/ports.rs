@@ -7,7 +7,7 @@
 //! The devices stay from trial to trial. What a link sets on them is renewed before each,
 //! so that no setting of one cell affects another.
 
-use super::{Deployment, Properties, Site, Testbed, ends};
+use super::{CARRIER, Deployment, Properties, Site, Testbed, ends};
 use crate::{Adapter, AgentProcess, Attachment, HwGro, LocalAgent, ProcessHost};
 use bytepath_record::wire::LinkEnd;
 use bytepath_record::{
@@ -25,7 +25,6 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 pub(super) struct Ports {
     devices: Option<[DeviceName; 2]>,
@@ -38,9 +37,6 @@ pub(super) struct Ports {
 /// No device is named.
 pub(super) static UNNAMED: Ports =
     Ports { devices: None, neighbours: false, ipv6: false, base: Mutex::new(None) };
-
-/// How long two ports may take to agree on a speed.
-const CARRIER: Duration = Duration::from_secs(20);
 
 const WMEM: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
