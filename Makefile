@@ -14,7 +14,7 @@ TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
+.PHONY: run test test-drivers test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -52,6 +52,10 @@ test: tools-tests
 ## test-fleet: hosts by ssh, pairs of hosts, and a fleet on a Slurm of two nodes that the test starts (as root)
 test-fleet: tools-build tools-fleet
 	cargo test --locked --test lab -- --nocapture ssh:: slurm:: pairs:: hosts:: lost:: given::
+
+## test-drivers: what each driver of an emulated NIC does with each feature; DRIVER=igb: that one alone
+test-drivers: tools-tests
+	cargo test --locked --test guests drivers:: -- --include-ignored --nocapture --test-threads=1
 
 ## lint: format, clippy and documentation of all but the benchmarks; `make test` does it beside the tests
 lint:

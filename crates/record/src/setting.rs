@@ -209,6 +209,9 @@ pub const GRO: &str = "rx-gro";
 /// The feature by which the device merges them.
 pub const HW_GRO: &str = "rx-gro-hw";
 
+/// Merging of received packets in a way that cannot be undone, as ethtool calls it.
+pub const LRO: &str = "rx-lro";
+
 /// What [`Setting::Rings`] sets; none leaves it alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

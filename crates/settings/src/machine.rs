@@ -3,7 +3,7 @@
 use super::access::{Access, Knob, Means, Nic, query_fault};
 use super::kinds::access;
 use super::{files, loan};
-use bytepath_record::{Fault, Setting, SettingValue};
+use bytepath_record::{DeviceName, Fault, Setting, SettingValue};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::{Roots, lasting_namespace, procfs};
 use std::io;
@@ -202,13 +202,24 @@ impl ThisMachine {
         match &access.means {
             Means::Files(knobs) => write_files(&access, &knobs(&self.roots), to),
             Means::Calls(calls) => {
-                let fault = |e: io::Error| Fault::system(format!("the kernel refused {to}"), &e);
+                let fault = |e: io::Error| refused_by_driver(calls.device, &e);
                 let nic = Nic::find(&mut self.netlink, &self.roots, calls.device).map_err(fault)?;
                 let mut nic = nic.ok_or_else(|| access.absent())?;
                 (calls.write)(&mut nic, to).map_err(fault)
             }
             Means::Loan(device) => loan::write(&mut self.netlink, device, to),
         }
+    }
+}
+
+/// The fault of a device that does not take a value.
+fn refused_by_driver(device: &DeviceName, error: &io::Error) -> Fault {
+    let fault = Fault::system("the kernel refused it", error);
+    match error.to_string().contains("indirection table") {
+        true => fault.remedy(format!(
+            "first spread flows over fewer queues: --set 'spread {device} queues=1' before it"
+        )),
+        false => fault,
     }
 }
 

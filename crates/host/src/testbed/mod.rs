@@ -69,8 +69,8 @@ pub trait Testbed: Sync {
         Vec::new()
     }
 
-    /// Settings without which it cannot be raised. A study makes them after its own,
-    /// and restores them.
+    /// Settings without which it cannot be raised. A study makes them after its sysctls and
+    /// before its other settings, and restores everything in reverse.
     fn settings(&self) -> Vec<WantedSetting> {
         Vec::new()
     }
