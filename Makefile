@@ -53,7 +53,7 @@ test: tools-tests
 test-fleet: tools-build tools-fleet
 	cargo test --locked --test lab -- --nocapture ssh:: slurm:: pairs:: hosts:: lost:: given::
 
-## test-drivers: what each driver of an emulated NIC does with each feature; DRIVER=igb: that one alone
+## test-drivers: what each driver of an emulated NIC does with each feature; DRIVER=igb, FEATURE=XDP: those alone
 test-drivers: tools-tests
 	cargo test --locked --test guests drivers:: -- --include-ignored --nocapture --test-threads=1
 

@@ -181,7 +181,9 @@ pub(super) fn packet_limits<'s>(device: &'s DeviceName, limits: &'s PacketLimits
 pub(super) fn qdisc<'s>(device: &'s DeviceName, discipline: &'s Word) -> Access<'s> {
     let read = |nic: &mut Nic| Ok(SettingValue::one("root", nic.query(root_text)?));
     let goal = |before: &SettingValue| match irreplaceable(before.get("root").unwrap_or_default()) {
-        Some(why) => Err(Fault::unsupported(why)),
+        Some(why) => Err(Fault::unsupported(why).remedy(
+            "of a device that a testbed sets up, the link sets it: --link nic:qdisc=pfifo",
+        )),
         None => Ok(SettingValue::one("root", discipline.as_str())),
     };
     let write = |nic: &mut Nic, to: &SettingValue| {
