@@ -285,6 +285,7 @@ mod tests {
     use super::super::layout::Way;
     use super::*;
     use bytepath_sys::bpf::Hook;
+    use bytepath_sys::calls;
     use bytepath_testing::skip;
     use std::path::Path;
 

@@ -335,18 +335,21 @@ pub(super) fn enable_xdp_if_needed(
     at: &Attached,
     group: &Group,
 ) -> Result<Option<Arc<Passer>>, Fault> {
-    let name = device::name(at.device()?).map_err(|e| at.fault("looking for its name", &e))?;
-    let is_hardware = device::driver(&name).is_ok_and(|driver| driver.is_some());
-    match device::xdp_features(at.device()?) {
-        Ok(features) if is_hardware && features == 0 => {
-            Err(Fault::unsupported(format!("the driver of {name} has no XDP"))
-                .remedy("choose another generator, such as packet, or a NIC with XDP"))
-        }
-        Ok(features) if is_hardware && features & device::XDP_SENDS == 0 => {
+    let index = at.device()?;
+    match device::xdp_features(index) {
+        Ok(0) if is_hardware(index) => Err(Fault::unsupported("the device's driver has no XDP")
+            .remedy("choose another generator, such as packet, or a NIC with XDP")),
+        Ok(features) if is_hardware(index) && features & device::XDP_SENDS == 0 => {
             enable_xdp(at, group).map(Some)
         }
         _ => Ok(None),
     }
+}
+
+/// Whether a device is on a bus, as a NIC is, also an emulated one.
+pub(super) fn is_hardware(index: u32) -> bool {
+    let driver = device::name(index).and_then(|name| device::driver(&name));
+    driver.is_ok_and(|driver| driver.is_some())
 }
 
 /// A program that the kernel did not take.
