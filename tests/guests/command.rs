@@ -91,7 +91,8 @@ impl CommandRunner {
         let emulated = accelerator != Accelerator::Kvm;
         let device = nics.and_then(NicPair::emulated_device);
         let cpus = if device.is_some() { 4 } else { Shape::DEFAULT.cpus };
-        let shape = Shape { cpus, ..Shape::DEFAULT };
+        let memory = if device.is_some() { 2 << 30 } else { Shape::DEFAULT.memory };
+        let shape = Shape { cpus, memory, ..Shape::DEFAULT };
         let boot = || -> Result<Machine, NotBooted> {
             let (ours, theirs) = UnixStream::pair().map_err(fail)?;
             let joined = device.map(|device| Network::joined(device, true));
