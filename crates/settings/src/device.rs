@@ -310,7 +310,7 @@ fn set_table(device: &str, text: &str) -> io::Result<()> {
 /// Whether a table spreads over all queues in turn, or in blocks, as drivers do by themselves.
 fn may_be_the_drivers(table: &[u32], queues: u64) -> bool {
     let in_turn = |(at, queue): (u64, &u32)| queues > 0 && u64::from(*queue) == at % queues;
-    let has_all = (0..queues).all(|queue| table.contains(&(queue as u32)));
+    let has_all = queues > 0 && (0..queues).all(|queue| table.contains(&(queue as u32)));
     (0..).zip(table).all(in_turn) || (has_all && table.is_sorted())
 }
 
