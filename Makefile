@@ -14,7 +14,7 @@ TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic
+.PHONY: run test test-drivers test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
 
 ## run: build in release and compare every path on this machine (about 4 minutes after the build)
 run: build
@@ -52,6 +52,10 @@ test: tools-tests
 ## test-fleet: hosts by ssh, pairs of hosts, and a fleet on a Slurm of two nodes that the test starts (as root)
 test-fleet: tools-build tools-fleet
 	cargo test --locked --test lab -- --nocapture ssh:: slurm:: pairs:: hosts:: lost:: given::
+
+## test-drivers: what each driver of an emulated NIC does with each feature; DRIVER=igb, FEATURE=XDP: those alone
+test-drivers: tools-tests
+	cargo test --locked --test guests drivers:: -- --include-ignored --nocapture --test-threads=1
 
 ## lint: format, clippy and documentation of all but the benchmarks; `make test` does it beside the tests
 lint:
@@ -122,24 +126,29 @@ tools-observe:
 tools-tests:
 	@tools/need --list cargo cc $(TEST_PROGRAMS)
 	@tools/readers --list
-	@echo "make test keeps two Debian kernels for guests, and a compiler for one of them, in the user's cache, not installed"
+	@echo "make test keeps three Debian kernels for guests, a compiler for one of them and, where this machine's is older than 8.0, a QEMU in the user's cache, not installed"
 	@tools/need cargo cc
 	@tools/need $(TEST_PROGRAMS) || true
 	@tools/readers
 	@tools/vm-kernel
 	@tools/vm-nic
+	@tools/vm-qemu
 
 ## tools-fleet: installs OpenSSH's server and Slurm, for tests that start their own; their services may be off
 tools-fleet:
 	@tools/need ip $(FLEET_PROGRAMS)
 
-## vm-kernel: two Debian kernels of known series, for guests; nothing is installed
+## vm-kernel: two Debian kernels of known series, and one with drivers of NICs, for guests; nothing is installed
 vm-kernel:
 	@tools/vm-kernel
 
 ## vm-nic: the software NIC of modules/zcnic for the newest of them; nothing is installed
 vm-nic:
 	@tools/vm-nic
+
+## vm-qemu: a QEMU that emulates the NIC igb, where this machine's does not; nothing is installed
+vm-qemu:
+	@tools/vm-qemu
 
 clean:
 	cargo clean

@@ -9,7 +9,7 @@ use bytepath_host::testbed;
 use bytepath_meter as meter;
 use bytepath_record::{Fault, Finding, Role, Severity, Support, Tls};
 use bytepath_report as report;
-use bytepath_spec::usage;
+use bytepath_spec::{TestbedChoice, usage};
 use bytepath_study::{examine_host, from_file, read_experiment};
 use clap::Args;
 use serde::Serialize;
@@ -70,6 +70,17 @@ impl Item {
     }
 }
 
+/// Every testbed, and whether it can be raised here; the one that was named as it was named.
+fn testbeds(named: Option<TestbedChoice>) -> Result<Vec<Item>, Fault> {
+    let all = testbed::CATALOG.iter().map(|bed| {
+        let options = named.as_ref().filter(|named| named.name == bed.name());
+        let configured = options.map(|named| bed.configured(&named.options)).transpose()?;
+        let support = configured.flatten().map_or_else(|| bed.probe(), |bed| bed.probe());
+        Ok(Item::new(bed.name(), support))
+    });
+    all.collect()
+}
+
 pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
     let hosts = arguments.deployment.resolve()?;
     // An error in the file is reported before anything is set up.
@@ -96,7 +107,7 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
     });
     let meters = meter::CATALOG.iter();
     let examination = Examination {
-        testbeds: testbed::CATALOG.iter().map(|bed| Item::new(bed.name(), bed.probe())).collect(),
+        testbeds: testbeds(arguments.deployment.testbed()?)?,
         paths: halves.filter_map(half).collect(),
         streams: [("tls=kernel", Tls::Kernel), ("tls=user", Tls::User)]
             .map(|(name, tls)| Item::new(name, facts.supports_tls(tls)))

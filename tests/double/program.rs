@@ -2,6 +2,7 @@
 
 mod agent;
 mod calls;
+mod card;
 mod census;
 mod encryption;
 #[path = "../lab/ends.rs"]
@@ -29,6 +30,7 @@ fn main() {
         ["context", device, first, count] => {
             steering::context(device, first.parse().unwrap(), count.parse().unwrap());
         }
+        ["card", device] => card::card(device),
         ["census"] => census::census(),
         ["encrypted", who, ref senders @ ..] => encryption::encrypted(who, senders),
         ["endless"] => calls::endless(),

@@ -7,7 +7,8 @@ use crate::guests::able;
 use crate::{lasting, observe, tls};
 use bytepath::guest::qemu::{self, Accelerator, Start};
 use bytepath::guest::{
-    GuestCommand, Layout, Machine, NotBooted, Shape, prepare, retry_once_if_emulated,
+    GuestCommand, Layout, Machine, Network, NicPair, NotBooted, Shape, prepare,
+    retry_once_if_emulated,
 };
 use bytepath::record::{Fault, FaultKind};
 use bytepath_testing::skip;
@@ -44,7 +45,7 @@ fn programs_run_in_an_old_kernel() {
 pub(crate) fn booted(kernel: &str) -> Option<CommandRunner> {
     let (bytepath, double) =
         (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
-    match CommandRunner::boot(kernel, bytepath, &[(DOUBLE, &double)], false) {
+    match CommandRunner::boot(kernel, bytepath, &[(DOUBLE, &double)], None) {
         Ok(guest) => Some(guest),
         Err(fault) if fault.message.contains("there is no kernel") => {
             skip!("{kernel}: {fault}");
@@ -76,30 +77,35 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 impl CommandRunner {
     /// Boots a kernel, named as a study names it (`debian:newest`). `bytepath` is
     /// in the guest as `/bin/bytepath`; further programs of this machine are where
-    /// the first of each pair says, with the libraries that they need; with `cards` it
-    /// has two that are joined (`guest::CARDS`).
+    /// the first of each pair says, with the libraries that they need; and it may have
+    /// two NICs that are joined.
     pub(crate) fn boot(
         kernel: &str,
         bytepath: &Path,
         programs: &[(&str, &Path)],
-        cards: bool,
+        nics: Option<&NicPair>,
     ) -> Result<CommandRunner, Fault> {
         let accelerator = qemu::accelerator("auto")?;
-        let (image, archive) = prepare(kernel, bytepath, programs, cards)?;
+        let (image, archive) = prepare(kernel, bytepath, programs, nics)?;
         let fail = |e: io::Error| Fault::system("preparing a guest", &e);
         let emulated = accelerator != Accelerator::Kvm;
+        let device = nics.and_then(NicPair::emulated_device);
+        let cpus = if device.is_some() { 4 } else { Shape::DEFAULT.cpus };
+        let memory = if device.is_some() { 2 << 30 } else { Shape::DEFAULT.memory };
+        let shape = Shape { cpus, memory, ..Shape::DEFAULT };
         let boot = || -> Result<Machine, NotBooted> {
             let (ours, theirs) = UnixStream::pair().map_err(fail)?;
+            let joined = device.map(|device| Network::joined(device, true));
             let start = Start {
-                program: qemu::find()?,
-                shape: Shape::DEFAULT,
+                program: device.map_or_else(qemu::find, qemu::find_with)?,
+                shape,
                 accelerator: &accelerator,
                 name: image.path.display().to_string(),
                 kernel: image.open(emulated)?,
                 cmdline: "",
                 initramfs: qemu::in_memory("initramfs", &archive).map_err(fail)?,
                 port: theirs.into(),
-                network: None,
+                networks: joined.transpose()?.map_or_else(Vec::new, Vec::from),
             };
             Machine::boot(start, ours, &AtomicBool::new(false))
         };

@@ -3,6 +3,7 @@
 mod command;
 mod guests;
 
+mod drivers;
 mod frames;
 mod instructions;
 mod lasting;

@@ -4,6 +4,7 @@
 
 use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, leftovers, shown};
+use bytepath::guest::NicPair;
 use bytepath::record::{Scope, Study, Support, Trial, TrialStatus};
 use bytepath::spec;
 use bytepath::study::{load, testbed_spec};
@@ -256,7 +257,8 @@ fn card(trial: &Trial, metric: &str) -> f64 {
 fn restores_a_prepared_nic_after_its_study_was_killed() {
     let Some(_machine) = able_with_nics() else { return };
     let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
-    let guest = CommandRunner::boot("debian:newest", own, &[(DOUBLE, &double)], true).unwrap();
+    let nics = NicPair::named("zcnic");
+    let guest = CommandRunner::boot("debian:newest", own, &[(DOUBLE, &double)], nics).unwrap();
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path zcrx \
                  --set 'channels zcnic1 combined=3' --set 'rings zcnic1 rx=256' \
                  --meters none --profile none --warm-up 200ms --window 60s --out /tmp/study";

@@ -427,7 +427,7 @@ fn replies() -> Vec<Reply> {
         })),
         Reply::FindNic(None),
         Reply::SetUpLink(vec!["no RPS".into()]),
-        Reply::CountFrames(hops()),
+        Reply::CountFrames(Box::new(hops())),
         Reply::PackProfile(ProfileSize { bytes: 12, samples: 3, lost: 0, notes: Vec::new() }),
         Reply::FetchPart(Bytes(vec![0, 255, 16])),
         Reply::ApplySettings((vec![record()], vec![row()])),

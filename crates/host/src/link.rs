@@ -18,7 +18,7 @@
 use super::nics::is_set;
 use super::sysctl;
 use bytepath_record::wire::LinkEnd;
-use bytepath_record::{Fault, FaultKind, GRO, HW_GRO, LinkSettings};
+use bytepath_record::{Fault, FaultKind, GRO, HW_GRO, LRO, LinkSettings};
 use bytepath_settings::offloads::is_tso;
 use bytepath_sys::namespace::Sysfs;
 use bytepath_sys::netlink::{Limits, Link, Napi, Netlink, Veth};
@@ -242,6 +242,8 @@ fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> R
     let requested: Vec<(&str, bool)> = concerned
         .filter_map(|name| match name {
             GRO => Some((name, gro)),
+            // What the NIC merges has not crossed as packets either.
+            LRO if !gro => Some((name, false)),
             HW_GRO => Some((name, hw_gro)),
             name if is_tso(name) => Some((name, tso)),
             _ => None,
@@ -335,6 +337,10 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
     if let Some(cpu) = rps {
         for queue in 0..link.rx_queues.max(1) {
             let path = format!("class/net/{}/queues/rx-{queue}/rps_cpus", end.device);
+            // A driver may use fewer queues than it could.
+            if queue > 0 && sysfs.read(&path).is_err() {
+                break;
+            }
             let what = format!("RPS to CPU {cpu}");
             set_attribute(&sysfs, &path, &mask(cpu), &what, |text| cpus(text) == [cpu])?;
         }

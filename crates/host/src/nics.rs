@@ -34,12 +34,22 @@ fn interrupts(device: &str) -> io::Result<Vec<u32>> {
     let link = netlink.link(device)?;
     let napis = link.and_then(|link| netlink.napis(link.index).ok()).unwrap_or_default();
     let mut all: Vec<u32> = napis.iter().filter_map(|napi| napi.interrupt).collect();
+    let every = device::interrupts(device)?;
     if all.is_empty() {
-        return device::interrupts(device);
+        return Ok(every);
     }
+    all.extend(every.into_iter().filter(|irq| transmits(device, *irq)));
     all.sort_unstable();
     all.dedup();
     Ok(all)
+}
+
+/// Whether an interrupt is one for transmission, by the name that the driver gave it
+/// (`eth0-tx-0`; Documentation/ABI/testing/sysfs-kernel-irq): some are of no NAPI instance.
+fn transmits(device: &str, irq: u32) -> bool {
+    let actions = text(Path::new(&format!("/sys/kernel/irq/{irq}/actions"))).unwrap_or_default();
+    let of = |action: &str| action.strip_prefix(device).is_some_and(|rest| rest.starts_with("-tx"));
+    actions.split(',').any(of)
 }
 
 /// Queues that receive, alone or in a pair; one, if the driver reports none.
@@ -85,7 +95,9 @@ pub(super) fn settings(roots: &Roots) -> Vec<(String, String)> {
         let device = folder.join(&name);
         let mut keep = |what: &str, value: String| all.push((format!("nic.{name}.{what}"), value));
         for (what, path) in ATTRIBUTES {
-            if let Some(value) = text(&device.join(path)) {
+            // What the kernel does not know of a NIC without a carrier it calls -1.
+            let value = text(&device.join(path));
+            if let Some(value) = value.filter(|value| *what != "speed" || value != "-1") {
                 keep(what, value);
             }
         }
@@ -286,6 +298,7 @@ pub fn hops(device: &str) -> Result<Hops, Fault> {
     Ok(Hops {
         device_sent: traffic.sent,
         device_dropped: traffic.dropped,
+        device_received: traffic.received,
         arrival_dropped: traffic.dropped_on_arrival,
         qdisc_dropped: count("drops"),
         qdisc_queued: count("qlen"),

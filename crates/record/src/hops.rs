@@ -23,6 +23,10 @@ pub struct Hops {
     /// the sender's does not.
     #[serde(default)]
     pub arrival_dropped: u64,
+    /// Sent by the sender's device, and by its own counts neither received nor dropped by the
+    /// sink's: lost on the wire, or in a NIC that does not count it.
+    #[serde(default)]
+    pub wire_dropped: u64,
     /// Dropped on the sink's side of the device, for lack of space in its socket.
     #[serde(default)]
     pub sink_dropped: u64,
@@ -40,6 +44,9 @@ pub struct Hops {
     /// Sent by the sender's device, as it counts by itself: read by the sink, of a tap.
     #[serde(default)]
     pub device_sent: u64,
+    /// Received by the sink's device, as it counts by itself, where a cable joins the two.
+    #[serde(default)]
+    pub device_received: u64,
     /// The device does not report all that it drops of this generator: what it was handed
     /// and has not sent is what it dropped.
     #[serde(default)]
@@ -73,7 +80,8 @@ impl Hops {
 
     /// Dropped somewhere.
     pub fn lost(&self) -> u64 {
-        self.qdisc_dropped + self.device_dropped + self.arrival_dropped + self.sink_dropped
+        let on_the_way = self.qdisc_dropped + self.device_dropped + self.wire_dropped;
+        on_the_way + self.arrival_dropped + self.sink_dropped
     }
 
     /// Still somewhere at the end.
@@ -95,12 +103,14 @@ impl Hops {
         self.qdisc_dropped += other.qdisc_dropped;
         self.device_dropped += other.device_dropped;
         self.arrival_dropped += other.arrival_dropped;
+        self.wire_dropped += other.wire_dropped;
         self.sink_dropped += other.sink_dropped;
         self.qdisc_queued += other.qdisc_queued;
         self.ring_queued += other.ring_queued;
         self.received += other.received;
         self.strays += other.strays;
         self.device_sent += other.device_sent;
+        self.device_received += other.device_received;
         self.drops_untold |= other.drops_untold;
         self.dropped_as_asked += other.dropped_as_asked;
         self.merged = self.merged.max(other.merged);

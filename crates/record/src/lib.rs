@@ -62,7 +62,7 @@ pub use published::{
 pub use reach::{Contact, Met, Passage, Ports, Route};
 pub use reading::{Aggregation, Reading, Scope, Series, Unit};
 pub use setting::{
-    Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, PacketLimits,
+    Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, LRO, PacketLimits,
     Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split,
     SysctlName, TapFlags, WantedSetting, Word,
 };

@@ -211,6 +211,9 @@ pub const GRO: &str = "rx-gro";
 /// The feature by which the device merges them.
 pub const HW_GRO: &str = "rx-gro-hw";
 
+/// Merging of received packets in a way that cannot be undone, as ethtool calls it.
+pub const LRO: &str = "rx-lro";
+
 /// Header split (`ethtool -g`, "TCP data split").
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display, EnumString,

@@ -255,7 +255,7 @@ calls! {
     AwaitWindow { timeout: f64 } -> ();
 
     /// What a device and its qdisc have dropped since they exist, and what is queued there.
-    CountFrames { device: String } -> Hops;
+    CountFrames { device: String } -> Box<Hops>;
 
     /// Sender: stops, and sends end of stream; a sink of frames: takes what is left.
     Stop {} -> ();

@@ -178,7 +178,9 @@ pub(super) fn packet_limits<'s>(device: &'s DeviceName, wanted: &'s PacketLimits
 pub(super) fn qdisc<'s>(device: &'s DeviceName, discipline: &'s Word) -> Access<'s> {
     let read = |nic: &mut Nic| Ok(SettingValue::one("root", nic.query(root_text)?));
     let goal = |before: &SettingValue| match irreplaceable(before.get("root").unwrap_or_default()) {
-        Some(why) => Err(Fault::unsupported(why)),
+        Some(why) => Err(Fault::unsupported(why).remedy(
+            "of a device that a testbed sets up, the link sets it: --link nic:qdisc=pfifo",
+        )),
         None => Ok(SettingValue::one("root", discipline.as_str())),
     };
     let write = |nic: &mut Nic, to: &SettingValue| {
@@ -292,14 +294,37 @@ fn set_table(device: &str, text: &str) -> io::Result<()> {
     let numbers: Result<Vec<u32>, _> = text.split(' ').map(str::parse).collect();
     let table = numbers.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     let queues = steering::receive_queues(device).unwrap_or(0);
-    let own = |(at, queue): (u64, &u32)| queues > 0 && u64::from(*queue) == at % queues;
-    if (0..).zip(&table).all(own) && steering::set_indirection(device, &[]).is_ok() {
-        let now = steering::indirection(device)?;
-        if now == table {
+    if may_be_the_drivers(&table, queues) && steering::set_indirection(device, &[]).is_ok() {
+        if steering::indirection(device)? == table {
+            return Ok(());
+        }
+        // The kernel has reset it by its own rule. Some drivers have another one, by which they
+        // make a table when their number of queues changes.
+        if queues > 1
+            && change_queues_and_back(device).is_ok()
+            && steering::indirection(device)? == table
+        {
             return Ok(());
         }
     }
     steering::set_indirection(device, &table)
+}
+
+/// Whether a table spreads over all queues in turn, or in blocks, as drivers do by themselves.
+fn may_be_the_drivers(table: &[u32], queues: u64) -> bool {
+    let in_turn = |(at, queue): (u64, &u32)| queues > 0 && u64::from(*queue) == at % queues;
+    let has_all = queues > 0 && (0..queues).all(|queue| table.contains(&(queue as u32)));
+    (0..).zip(table).all(in_turn) || (has_all && table.is_sorted())
+}
+
+/// Has a driver make everything that it has per queue again.
+fn change_queues_and_back(device: &str) -> io::Result<()> {
+    let mut netlink = Netlink::new();
+    let link = netlink.link(device)?.ok_or(io::ErrorKind::NotFound)?;
+    let now = netlink.channels(link.index)?.combined;
+    let one = Channels { combined: Some(1), ..Channels::default() };
+    netlink.set_channels(link.index, &one)?;
+    netlink.set_channels(link.index, &Channels { combined: now, ..Channels::default() })
 }
 
 fn kernel_rule(rule: &FlowRule) -> Rule {
@@ -342,5 +367,25 @@ fn delete(device: &str, rule: &FlowRule) -> io::Result<()> {
     match find_rule(device, rule)? {
         Some(location) => steering::delete_rule(device, location),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drivers_own_table_has_all_queues_in_turn_or_in_blocks() {
+        for (table, queues, own) in [
+            (&[0, 1, 2, 0, 1, 2][..], 3, true),
+            (&[0, 0, 1, 1, 2, 2], 3, true),
+            (&[0, 0, 0, 1, 1, 1], 3, false),
+            (&[0, 0, 0, 0], 1, true),
+            (&[0, 0, 0, 0], 2, false),
+            (&[1, 0, 2, 1], 3, false),
+            (&[0, 1], 0, false),
+        ] {
+            assert_eq!(may_be_the_drivers(table, queues), own, "{table:?} of {queues}");
+        }
     }
 }

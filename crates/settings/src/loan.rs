@@ -12,7 +12,6 @@
 
 use super::access::no_device;
 use super::device::{flag, limits};
-use super::offloads::is_set_by_link;
 use super::place::StateFolder;
 use super::qdisc::{defaults, irreplaceable, is_kernels_own, root_text, set_root};
 use bytepath_record::{DeviceName, Fault, Setting, SettingValue};
@@ -59,7 +58,6 @@ pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue
     let mut switches: Vec<String> = features
         .changeable
         .iter()
-        .filter(|name| is_set_by_link(name))
         .map(|name| format!("{name}={}", flag(features.active.contains(name))))
         .collect();
     switches.sort();
@@ -107,8 +105,10 @@ pub fn tune(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Re
         }
     }
     if let Some(text) = differs("features") {
-        let pairs = text.split(' ').filter_map(pair).filter(|(name, _)| is_set_by_link(name));
-        let wanted: Vec<(&str, bool)> = pairs.map(|(name, state)| (name, state == "on")).collect();
+        // A driver may refuse a whole request for one that is as it should be.
+        let is: Vec<&str> = now.get("features").unwrap_or_default().split(' ').collect();
+        let wanted = text.split(' ').filter(|switch| !is.contains(switch)).filter_map(pair);
+        let wanted: Vec<(&str, bool)> = wanted.map(|(name, state)| (name, state == "on")).collect();
         part("offload features", netlink.set_features(index, &wanted));
     }
     if let Some(text) = differs("limits") {

@@ -3,7 +3,7 @@
 use super::access::{Access, Knob, Means, Nic, query_fault};
 use super::kinds::access;
 use super::{files, loan};
-use bytepath_record::{Fault, Setting, SettingValue};
+use bytepath_record::{DeviceName, Fault, Setting, SettingValue};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::{Roots, lasting_namespace, procfs};
 use std::io;
@@ -162,8 +162,7 @@ impl Machine for ThisMachine {
             match &access.means {
                 Means::Files(knobs) => write_files(&access, &knobs(&machine.roots), to),
                 Means::Calls(calls) => {
-                    let fault =
-                        |e: io::Error| Fault::system(format!("the kernel refused {to}"), &e);
+                    let fault = |e: io::Error| refused_by_driver(calls.device, to, &e);
                     let nic = Nic::find(&mut machine.netlink, &machine.roots, calls.device)
                         .map_err(fault)?;
                     let mut nic = nic.ok_or_else(|| access.absent())?;
@@ -198,6 +197,17 @@ impl Machine for ThisMachine {
         let mounts = std::fs::read(proc.join("self/mountinfo")).unwrap_or_default();
         processes.iter().any(of_process)
             || String::from_utf8_lossy(&mounts).split([' ', '\n']).any(|word| word == namespace)
+    }
+}
+
+/// The fault of a device that does not take a value.
+fn refused_by_driver(device: &DeviceName, to: &SettingValue, error: &io::Error) -> Fault {
+    let fault = Fault::system(format!("the kernel refused {to}"), error);
+    match error.to_string().contains("indirection table") {
+        true => fault.remedy(format!(
+            "first spread flows over fewer queues: --set 'spread {device} queues=1' before it"
+        )),
+        false => fault,
     }
 }
 

@@ -39,6 +39,8 @@ pub struct WorkloadDeclaration {
     pub name: &'static str,
     /// Its options.
     pub options: &'static [OptionSpec],
+    /// The largest MTU that a link has for it where the user gives none; `None`: the preset's.
+    pub most_mtu: Option<u32>,
 }
 
 /// What a request may name.
@@ -128,7 +130,7 @@ pub(super) fn cell(
 ) -> Result<Cell, Fault> {
     let (workload, workload_difference) = activity(workload, spec)?;
     let (stream, stream_options) = parse_stream(stream)?;
-    let (link, link_difference) = parse_link(link)?;
+    let (link, link_difference) = link_for(&workload.name, link, spec)?;
     let (name, tx, rx) = halves(path, spec)?;
     agree(&link, cores)?;
     let mut levels = vec![workload_difference];
@@ -147,6 +149,17 @@ pub(super) fn cell(
         kernel: kernel.cloned(),
         ..Cell::default()
     })
+}
+
+/// The link that a workload has.
+fn link_for(workload: &str, text: &str, spec: &PathSpec) -> Result<(LinkSettings, String), Fault> {
+    let (mut link, difference) = parse_link(text)?;
+    let declared = spec.workloads.iter().find(|declared| declared.name == workload);
+    let is_typed = split(text)?.1.iter().any(|(key, _)| key == "mtu");
+    if let Some(most) = declared.and_then(|declared| declared.most_mtu).filter(|_| !is_typed) {
+        link.mtu = link.mtu.min(most);
+    }
+    Ok((link, difference))
 }
 
 /// Reads `NAME[:key=value,...]` into a workload and its difference from the default one, as
@@ -303,8 +316,8 @@ mod tests {
     fn spec() -> PathSpec {
         PathSpec {
             workloads: vec![
-                WorkloadDeclaration { name: "stream", options: &[] },
-                WorkloadDeclaration { name: "rr", options: DEPTH },
+                WorkloadDeclaration { name: "stream", options: &[], most_mtu: None },
+                WorkloadDeclaration { name: "rr", options: DEPTH, most_mtu: Some(1500) },
             ],
             paths: vec![
                 PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },

@@ -62,6 +62,21 @@ pub fn receive_queues(name: &str) -> io::Result<u32> {
     Ok(count)
 }
 
+/// A device sends frames that have no socket buffer (`NETDEV_XDP_ACT_NDO_XMIT`,
+/// linux/netdev.h).
+pub const XDP_SENDS: u64 = 4;
+
+/// What the driver of an interface index can do with XDP, bits of `enum netdev_xdp_act`.
+/// ENOENT: before Linux 6.3.
+pub fn xdp_features(index: u32) -> io::Result<u64> {
+    let mut request = netdev::Request::new().op_dev_get_do();
+    request.encode().push_ifindex(index);
+    let mut socket = NetlinkSocket::new();
+    let mut reply = socket.request(&request)?;
+    let attributes = reply.recv_one()?;
+    attributes.get_xdp_features().map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
 /// Name of the driver of a device on a bus: a NIC, also an emulated
 /// one. None for devices that are all software, and for those that do not exist.
 pub fn driver(name: &str) -> io::Result<Option<String>> {
@@ -75,11 +90,11 @@ pub fn driver(name: &str) -> io::Result<Option<String>> {
 /// queues included (Documentation/ABI/testing/sysfs-bus-pci, `msi_irqs`). Empty for other
 /// devices.
 pub fn interrupts(name: &str) -> io::Result<Vec<u32>> {
-    let mut all: Vec<u32> = folders(name)?
-        .iter()
-        .flat_map(|folder| crate::attribute::names(&folder.join("msi_irqs")))
-        .filter_map(|name| name.parse().ok())
-        .collect();
+    // Above other devices than those of virtio there is a bridge or a port, which has its own.
+    let names = |folder: &PathBuf| crate::attribute::names(&folder.join("msi_irqs"));
+    let names = folders(name)?.iter().map(names).find(|names| !names.is_empty());
+    let names = names.unwrap_or_default();
+    let mut all: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     all.sort_unstable();
     Ok(all)
 }

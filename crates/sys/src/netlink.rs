@@ -117,6 +117,8 @@ pub struct Traffic {
     pub sent: u64,
     /// To be sent, and dropped (`tx_dropped`).
     pub dropped: u64,
+    /// Received (`rx_packets`).
+    pub received: u64,
     /// Received, and dropped by the driver or the stack, or missed for lack of memory
     /// (`rx_dropped`, `rx_missed_errors`).
     pub dropped_on_arrival: u64,
@@ -224,6 +226,7 @@ impl Netlink {
             Ok(Traffic {
                 sent: all.tx_packets,
                 dropped: all.tx_dropped,
+                received: all.rx_packets,
                 dropped_on_arrival: all.rx_dropped + all.rx_missed_errors,
             })
         })

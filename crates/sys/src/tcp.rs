@@ -196,11 +196,18 @@ pub use rustix::event::PollFlags as Ready;
 /// Waits until the socket is ready for one of these, fails, or the time is
 /// over (an empty answer). Without a timeout it waits forever. poll(2).
 pub fn wait(socket: BorrowedFd, ready: Ready, timeout: Option<Duration>) -> io::Result<Ready> {
+    wait_for_any(&mut [rustix::event::PollFd::from_borrowed_fd(socket, ready)], timeout)
+}
+
+/// The same of several sockets: what any of them is ready for.
+pub fn wait_for_any(
+    sockets: &mut [rustix::event::PollFd],
+    timeout: Option<Duration>,
+) -> io::Result<Ready> {
     let timeout = timeout.map(Timespec::try_from).transpose();
     let timeout = timeout.map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    let mut polled = [rustix::event::PollFd::from_borrowed_fd(socket, ready)];
-    rustix::event::poll(&mut polled, timeout.as_ref())?;
-    Ok(polled[0].revents())
+    rustix::event::poll(sockets, timeout.as_ref())?;
+    Ok(sockets.iter().fold(Ready::empty(), |all, one| all | one.revents()))
 }
 
 /// Whether closing the socket, also by the death of its process, resets the

@@ -139,11 +139,30 @@ impl Receiver {
         Ok(count)
     }
 
+    /// Whether something has come.
+    #[inline]
+    pub fn has_received(&self) -> bool {
+        self.received.filled() > 0
+    }
+
     /// Sleeps until something has come or the time is over: true when something has.
     /// ENETDOWN, ENXIO: the device is down, or gone.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         self.socket.wait(tcp::Ready::IN, timeout)?;
-        Ok(self.received.filled() > 0)
+        Ok(self.has_received())
+    }
+}
+
+/// As [`Receiver::wait`], for something at any of these.
+pub fn wait_for_any(receivers: &[Receiver], timeout: Duration) -> io::Result<bool> {
+    let polled = |one| rustix::event::PollFd::new(one, tcp::Ready::IN);
+    let mut sockets: Vec<_> = receivers.iter().map(polled).collect();
+    match tcp::wait_for_any(&mut sockets, Some(timeout)) {
+        Ok(now) if now.contains(tcp::Ready::ERR) => {
+            Err(io::Error::from_raw_os_error(libc::ENETDOWN))
+        }
+        Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+        _ => Ok(receivers.iter().any(Receiver::has_received)),
     }
 }
 

@@ -7,8 +7,9 @@ use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Unit};
-use bytepath_sys::bpf::xdp::Redirector;
-use bytepath_sys::xsk::{Binding, FRAME, Receiver, Sender, Sent};
+use bytepath_sys::bpf::xdp::{Mode, Passer, Redirector};
+use bytepath_sys::device;
+use bytepath_sys::xsk::{self, Binding, FRAME, Lost, Receiver, Sender, Sent};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -77,14 +78,20 @@ fn refused(at: &Attached, error: &io::Error) -> Fault {
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => fault.remedy("the driver has no zero-copy: choose bind=copy"),
         Some(libc::EBUSY) => fault.remedy("another socket has that queue: end its program"),
-        Some(libc::EINVAL) => fault.remedy("the device has fewer queues than there are flows"),
+        Some(libc::EINVAL) => fault.remedy(match frames::large_mtu(at) {
+            Some(mtu) => format!(
+                "with an MTU of {mtu} a frame may exceed AF_XDP's memory: {}",
+                frames::USUAL_MTU
+            ),
+            None => "the device has fewer queues than there are flows".to_owned(),
+        }),
         Some(libc::ENOBUFS) => fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or lower ring"),
         Some(libc::EAFNOSUPPORT) => fault.remedy("use a kernel with CONFIG_XDP_SOCKETS"),
         _ => fault.remedy("run as root, or with CAP_NET_RAW"),
     }
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
     let (plan, flow) = (frames::plan(job)?, connection.index());
     let all = plan.all(flow);
@@ -92,12 +99,18 @@ fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<d
     let entries = ring(job)?.max(frames.len().next_power_of_two() as u32);
     let sender = Sender::bind(at.device()?, flow, entries, binding(job), &frames);
     let sender = sender.map_err(|e| refused(&at, &e))?;
+    let enabled = match sender.binding() {
+        Binding::ZeroCopy => Some(frames::enable_xdp(&at, group)?),
+        _ => None,
+    };
     let (burst, hops) = (plan.burst, Hops::default());
-    Ok(Box::new(Generator { at, sender, flow, burst, hops, bytes: 0 }))
+    Ok(Box::new(Generator { at, _enabled: enabled, sender, flow, burst, hops, bytes: 0 }))
 }
 
 struct Generator {
     at: Attached,
+    /// What drivers require of a device that sends as zero-copy.
+    _enabled: Option<Arc<Passer>>,
     sender: Sender,
     flow: u32,
     burst: u32,
@@ -185,29 +198,54 @@ impl Generator {
 
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Rx> {
     let (at, flow) = (Attached::of(connection)?, connection.index());
-    let receiver = Receiver::bind(at.device()?, flow, ring(job)?, binding(job));
-    let receiver = receiver.map_err(|e| refused(&at, &e))?;
+    let entries = ring(job)?;
+    let bind = |queue| {
+        Receiver::bind(at.device()?, queue, entries, binding(job)).map_err(|e| refused(&at, &e))
+    };
+    let own = queues_of(&at, flow, job.flows)?;
+    let receivers = own.iter().map(|queue| bind(*queue)).collect::<Result<Vec<_>, Fault>>()?;
+    let mode = frames::mode(job);
     let redirector = group.share(|| {
-        let mode = frames::mode(job);
-        Redirector::attach(at.device()?, FramePlan::MARK, job.flows, mode)
-            .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
+        let queues = all_queues(&at)?.max(job.flows);
+        Redirector::attach(at.device()?, FramePlan::MARK, queues, mode)
+            .map_err(|refused| frames::unattached(&at, refused))
     })?;
-    let served = redirector.serve(flow, receiver.as_fd());
-    served.map_err(|e| at.fault("giving the queue to an AF_XDP socket", &e))?;
+    for (queue, receiver) in own.iter().zip(&receivers) {
+        let served = redirector.serve(*queue, receiver.as_fd());
+        served.map_err(|e| at.fault("giving a queue to an AF_XDP socket", &e))?;
+    }
     let received = ReceivedFrames::of(job, 0);
-    Ok(Box::new(Queue { at, receiver, _redirector: redirector, flow, received }))
+    Ok(Box::new(Queues { at, receivers, next: 0, mode, _redirector: redirector, flow, received }))
 }
 
-struct Queue {
+/// Queues that the flow's device receives by. Before Linux 6.8, and of a device that is
+/// down, it is not reported, and one is known of.
+fn all_queues(at: &Attached) -> Result<u32, Fault> {
+    let name = device::name(at.device()?).map_err(|e| at.fault("looking for its name", &e))?;
+    Ok(device::receive_queues(&name).unwrap_or(1))
+}
+
+/// The queues of a flow: where there are more than flows, they share all, because a device
+/// spreads frames over its queues as it likes.
+fn queues_of(at: &Attached, flow: u32, flows: u32) -> Result<Vec<u32>, Fault> {
+    let more = (flow..all_queues(at)?).step_by(flows.max(1) as usize).skip(1);
+    Ok(std::iter::once(flow).chain(more).collect())
+}
+
+/// The queues of one flow.
+struct Queues {
     at: Attached,
-    // Detached before the socket goes.
+    // Detached before the sockets go.
     _redirector: Arc<Redirector>,
-    receiver: Receiver,
+    receivers: Vec<Receiver>,
+    /// The receiver whose turn it is.
+    next: usize,
+    mode: Mode,
     flow: u32,
     received: ReceivedFrames,
 }
 
-impl Rx for Queue {
+impl Rx for Queues {
     fn calls(&self) -> &'static [&'static str] {
         &["poll"]
     }
@@ -223,24 +261,52 @@ impl Rx for Queue {
                 entered = self.received.enter(frame, recorder);
             }
         };
-        let frames = self.receiver.take(most, visit);
+        let count = self.receivers.len();
+        let turns = (0..count).map(|turn| (self.next + turn) % count);
+        let found = turns.clone().find(|at| self.receivers[*at].has_received());
+        let frames = match found {
+            Some(at) => self.receivers[at].take(most, visit),
+            None => Ok(0),
+        };
         let frames = frames.map_err(|e| self.at.fault("receiving by AF_XDP", &e))?;
         entered?;
+        if let Some(at) = found {
+            self.next = (at + 1) % count;
+        }
         if frames > 0 {
             return Ok(true);
         }
-        self.received.wait(&self.at, recorder, (0, "poll"), |time| self.receiver.wait(time))
+        let receivers = &self.receivers;
+        self.received
+            .wait(&self.at, recorder, (0, "poll"), |time| xsk::wait_for_any(receivers, time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        let lost = self.receiver.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
-        let (manner, source) = as_bound(self.receiver.binding());
-        let dropped = lost.dropped + lost.ring_full;
+        let mut dropped = 0;
+        for receiver in &self.receivers {
+            let lost = receiver.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
+            let Lost { dropped: refused, ring_full, .. } = lost;
+            dropped += refused + ring_full;
+        }
+        let copies = self.receivers.iter().any(|one| one.binding() != Binding::ZeroCopy);
+        let (manner, source) = match self.mode {
+            Mode::Generic => IN_THE_STACK,
+            Mode::Native if copies => as_bound(Binding::Copy),
+            Mode::Native => as_bound(Binding::ZeroCopy),
+        };
         let mut account = self.received.account(&self.at, dropped, manner, source);
-        account.readings.push(wakes(Role::Receiver, self.flow, self.receiver.wakes()));
+        let calls = self.receivers.iter().map(Receiver::wakes).sum();
+        account.readings.push(wakes(Role::Receiver, self.flow, calls));
         Ok(account)
     }
 }
+
+/// What a program in the stack means for the bytes, however the socket is bound
+/// (net/xdp/xsk.c, `xsk_generic_rcv`).
+const IN_THE_STACK: (Manner, &str) = (
+    Manner::Copied,
+    "AF_XDP by a program in the stack (mode=generic): the kernel copies each frame",
+);
 
 /// What a binding means for the bytes, and how that is known.
 fn as_bound(binding: Binding) -> (Manner, &'static str) {

@@ -1,14 +1,19 @@
 //! What the halves that move frames require of their jobs.
 
 use crate::connection::{Attached, Connection};
-use crate::workload::{Account, FrameInspector, FramePlan, HalfConfig, Phase, QUIET, Recorder};
+use crate::workload::{
+    Account, FrameInspector, FramePlan, Group, HalfConfig, Phase, QUIET, Recorder,
+};
 use bytepath_record::{
     Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Touch,
     Unit,
 };
 use bytepath_sys::bpf::Refused;
-use bytepath_sys::bpf::xdp::Mode;
+use bytepath_sys::bpf::xdp::{Mode, Passer};
+use bytepath_sys::device;
+use bytepath_sys::netlink::Netlink;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The frames that are requested of a half.
@@ -290,6 +295,61 @@ pub(super) fn mode(job: &HalfConfig) -> Mode {
         "generic" => Mode::Generic,
         _ => Mode::Native,
     }
+}
+
+/// The MTU of a flow's device, if it is more than drivers take with XDP: one page holds a frame
+/// of the usual size and what surrounds it.
+pub(super) fn large_mtu(at: &Attached) -> Option<u32> {
+    let name = device::name(at.device().ok()?).ok()?;
+    let mtu = Netlink::new().link(&name).ok()??.mtu;
+    (mtu > 1500).then_some(mtu)
+}
+
+/// The remedy for an MTU that is too large.
+pub(super) const USUAL_MTU: &str = "choose mtu=1500 for the link";
+
+/// A program that the device of a flow did not take.
+pub(super) fn unattached(at: &Attached, refused: Refused) -> Fault {
+    let code = refused.error.raw_os_error();
+    let is_refused = matches!(code, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE));
+    let fault = unloaded("attaching a program to the device", refused);
+    match large_mtu(at).filter(|_| is_refused) {
+        Some(mtu) => {
+            let text =
+                format!("{}: its MTU is {mtu}, for which few drivers have XDP", fault.message);
+            Fault::unsupported(text).remedy(USUAL_MTU)
+        }
+        None => fault,
+    }
+}
+
+/// Makes the device of a generator send frames of XDP, and those of AF_XDP as zero-copy: many
+/// drivers do only while the device has a program of its own, and refuse or drop them otherwise.
+pub(super) fn enable_xdp(at: &Attached, group: &Group) -> Result<Arc<Passer>, Fault> {
+    group.share(|| Passer::attach(at.device()?).map_err(|refused| unattached(at, refused)))
+}
+
+/// The same where it is needed: software devices send without, and drivers report whether they
+/// do (Linux 6.3).
+pub(super) fn enable_xdp_if_needed(
+    at: &Attached,
+    group: &Group,
+) -> Result<Option<Arc<Passer>>, Fault> {
+    let index = at.device()?;
+    match device::xdp_features(index) {
+        Ok(0) if is_hardware(index) => Err(Fault::unsupported("the device's driver has no XDP")
+            .remedy("choose another generator, such as packet, or a NIC with XDP")),
+        Ok(features) if is_hardware(index) && features & device::XDP_SENDS == 0 => {
+            enable_xdp(at, group).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether a device is on a bus, as a NIC is, also an emulated one.
+pub(super) fn is_hardware(index: u32) -> bool {
+    let driver = device::name(index).and_then(|name| device::driver(&name));
+    driver.is_ok_and(|driver| driver.is_some())
 }
 
 /// A program that the kernel did not take.

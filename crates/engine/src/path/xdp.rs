@@ -5,7 +5,7 @@ use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
 use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Hops, Manner, OptionKind, OptionSpec};
-use bytepath_sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode};
+use bytepath_sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode, Passer};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Open
     let at = Attached::of(connection)?;
     let dropper = group.share(|| {
         Dropper::attach(at.device()?, FramePlan::MARK, frames::mode(job))
-            .map_err(|refused| frames::unloaded("attaching a program to the device", refused))
+            .map_err(|refused| frames::unattached(&at, refused))
     })?;
     let counts = connection.index() == 0;
     let in_driver = frames::mode(job) == Mode::Native;
@@ -103,20 +103,23 @@ impl Rx for Dropping {
     }
 }
 
-fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
+fn open_tx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
+    let enabled = frames::enable_xdp_if_needed(&at, group)?;
     let all = frames::plan(job)?.all(connection.index());
     let frame = all.first().map(Vec::as_slice).unwrap_or_default();
     let live = LiveFrames::new(at.device()?, frame)
         .map_err(|refused| frames::unloaded("loading the program that makes frames", refused))?;
+    let is_tap = frames::plan(job)?.tap.is_some_and(|tap| !tap.macvtap);
     let number = |name, usual| job.options.number(name).unwrap_or(usual);
     Ok(Box::new(Generator {
-        at,
+        _enabled: enabled,
         live,
         size: frame.len() as u64,
         repeat: number("repeat", 1 << 18),
         batch: number("batch", 64) as u32,
-        is_tap: frames::plan(job)?.tap.is_some_and(|tap| !tap.macvtap),
+        drops_untold: is_tap || frames::is_hardware(at.device()?),
+        at,
         made: 0,
         calls: 0,
     }))
@@ -124,11 +127,14 @@ fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<d
 
 struct Generator {
     at: Attached,
+    /// What some drivers require of a device that sends what has no socket buffer.
+    _enabled: Option<Arc<Passer>>,
     live: LiveFrames,
     size: u64,
     repeat: u64,
     batch: u32,
-    is_tap: bool,
+    /// Of what a tap does not take, it reports 16 times too few; a NIC's driver nothing.
+    drops_untold: bool,
     /// Frames made.
     made: u64,
     calls: u64,
@@ -160,8 +166,7 @@ impl Tx for Generator {
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        // Of what a tap does not take, it reports 16 times too few.
-        let hops = Hops { offered: self.made, drops_untold: self.is_tap, ..Hops::default() };
+        let hops = Hops { offered: self.made, drops_untold: self.drops_untold, ..Hops::default() };
         let (bytes, source) = (self.made * self.size, "XDP live frames: made in the kernel");
         Ok(frames::made_in_kernel(hops, bytes, self.calls, source))
     }

@@ -25,6 +25,8 @@ pub struct Workload {
     pub job: fn(&Cell, Role, Direction) -> HalfConfig,
     /// What its connections have to speak.
     pub protocol: fn(&Cell) -> Protocol,
+    /// The largest MTU that its link has where the user gives none; `None`: the preset's.
+    pub most_mtu: Option<u32>,
     /// Whether the cells of a block may take turns in slices of a fraction of a second.
     /// What one measures by single events needs whole trials.
     pub suits_slices: bool,

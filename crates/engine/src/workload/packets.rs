@@ -18,6 +18,8 @@ pub(super) static WORKLOAD: Workload = Workload {
     halves: one_way,
     job,
     protocol: |_| Protocol::Frames,
+    // Frames are small, and drivers take XDP only with an MTU of about this.
+    most_mtu: Some(1500),
     suits_slices: false,
     ends_by_itself: |cell| cell.workload.options.number("count").is_some(),
     check,
@@ -87,11 +89,13 @@ fn settle(_: [&RoleRecord; 2], hops: Option<&Hops>) -> Result<(), Fault> {
 fn does_not_close(hops: &Hops) -> Fault {
     let text = format!(
         "the counts of frames do not close: {} generated, and {} received, {} dropped in the \
-         qdisc, {} at the device, {} on arrival, {} at the sink, {} queued: {} are unaccounted for",
+         qdisc, {} at the device, {} on the wire, {} on arrival, {} at the sink, {} queued: {} are \
+         unaccounted for",
         hops.generated(),
         hops.received,
         hops.qdisc_dropped,
         hops.device_dropped,
+        hops.wire_dropped,
         hops.arrival_dropped,
         hops.sink_dropped,
         hops.queued(),

@@ -23,6 +23,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     halves: |_| &[Direction::Send, Direction::Receive],
     job,
     protocol: |cell| cell.stream.protocol,
+    most_mtu: None,
     suits_slices: false,
     ends_by_itself: |_| false,
     check,

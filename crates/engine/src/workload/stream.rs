@@ -14,6 +14,7 @@ pub(super) static WORKLOAD: Workload = Workload {
     halves: one_way,
     job: |cell, role, _| HalfConfig::stream(cell, role),
     protocol: |cell| cell.stream.protocol,
+    most_mtu: None,
     suits_slices: true,
     ends_by_itself: |_| false,
     check,

@@ -2,6 +2,7 @@
 
 use super::frame::{LARGEST, Layout};
 use super::machine::{Machine, Session};
+use super::nics::NicPair;
 use crate::{Adapter, AgentPipe, Attachment, Host};
 use bytepath_record::Fault;
 use std::collections::VecDeque;
@@ -22,17 +23,20 @@ pub struct GuestHost {
     adapter: Adapter,
 }
 
-/// Both hosts in one guest, in namespaces of their own; with a NIC each, if there are
-/// parameters for `nics`. `attachments` has where each is on the link, given the process
+/// Both hosts in one guest, in namespaces of their own; with a NIC each, if `nics` has a pair,
+/// made with these parameters. `attachments` has where each is on the link, given the process
 /// ids that the agents have in the guest.
 pub fn in_one_guest(
     machine: &Arc<Machine>,
-    nics: Option<String>,
+    nics: Option<(&NicPair, String)>,
     stop: &AtomicBool,
     attachments: impl FnOnce([u32; 2]) -> [Attachment; 2],
 ) -> Result<[GuestHost; 2], Fault> {
     let adapter = if nics.is_some() { Adapter::Asked } else { Adapter::Virtual };
-    let layout = nics.map_or(Layout::Pair, Layout::Nics);
+    let layout = nics.map_or(Layout::Pair, |(pair, parameters)| Layout::Nics {
+        pair: pair.name.to_owned(),
+        parameters,
+    });
     let (session, [first, second]) = machine.raise(layout, stop)?;
     let pids = [0, 1].map(|agent| session.pids.get(agent).copied().unwrap_or_default());
     let session = Arc::new(session);

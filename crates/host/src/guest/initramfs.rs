@@ -3,7 +3,8 @@
 
 use super::kernel::{self, Image};
 use super::modules::{Module, Modules};
-use super::{elf, initramfs, nics};
+use super::nics::{Maker, NicPair};
+use super::{elf, initramfs};
 use bytepath_record::Fault;
 use bytepath_sys::boot::MODULES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,41 +249,46 @@ const GUEST_MODULES: &[(&str, bool)] = &[
 ];
 
 /// The image of a kernel and the file system of its guests: this program, others
-/// where the first of each pair says, modules, and with `nics` the one of two nics.
+/// where the first of each pair says, modules, and with `nics` the one that drives them.
 pub fn prepare(
     kernel: &str,
     program: &Path,
     others: &[(&str, &Path)],
-    nics: bool,
+    nics: Option<&NicPair>,
 ) -> Result<(Image, Vec<u8>), Fault> {
-    let image = kernel::find(kernel)?;
-    let modules = modules_of(&image)?;
-    if nics {
-        has_nics(kernel, &modules)?;
-    }
-    let names: Vec<(&str, bool)> =
-        GUEST_MODULES.iter().copied().chain(nics.then_some((nics::MODULE, true))).collect();
+    let (image, modules) = find(kernel, nics)?;
+    let driver = nics.map(|nics| (nics.module, true));
+    let names: Vec<(&str, bool)> = GUEST_MODULES.iter().copied().chain(driver).collect();
     let modules = modules.order(&names).map_err(|f| f.context(image.path.display()))?;
     let archive = initramfs::build(program, others, &modules)?;
     Ok((image, archive))
 }
 
-/// Whether a kernel has everything for a guest; with `nics` also those.
-pub fn bootable(kernel: &str, nics: bool) -> Result<(), Fault> {
-    let image = kernel::find(kernel)?;
-    if nics { has_nics(kernel, &modules_of(&image)?) } else { Ok(()) }
+/// Whether a kernel has everything for a guest; with `nics` also their driver.
+pub fn bootable(kernel: &str, nics: Option<&NicPair>) -> Result<(), Fault> {
+    find(kernel, nics).map(drop)
 }
 
-fn modules_of(image: &Image) -> Result<Modules, Fault> {
-    image.modules.as_deref().map_or_else(|| Ok(Modules::unknown()), Modules::of)
-}
-
-fn has_nics(kernel: &str, modules: &Modules) -> Result<(), Fault> {
-    if modules.has(nics::MODULE) {
-        return Ok(());
+/// A kernel and its modules, with the driver of `nics` among them. Of several kernels that the
+/// name fits, one is taken that has the driver.
+fn find(kernel: &str, nics: Option<&NicPair>) -> Result<(Image, Modules), Fault> {
+    let module = nics.map(|nics| nics.module);
+    let image = kernel::find(kernel, module)?;
+    let modules = image.modules.as_deref().map_or_else(|| Ok(Modules::unknown()), Modules::of)?;
+    match nics {
+        Some(nics) if !modules.may_have(nics.module) => {
+            let text = format!("there is no module {} for kernel {kernel}", nics.module);
+            Err(Fault::unsupported(text).remedy(match nics.maker {
+                Maker::Module => {
+                    "make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched"
+                }
+                Maker::Qemu { .. } => {
+                    "make vm-kernel fetches a kernel that has it; the cloud flavour lacks it"
+                }
+            }))
+        }
+        _ => Ok((image, modules)),
     }
-    Err(Fault::unsupported(format!("there is no module {} for kernel {kernel}", nics::MODULE))
-        .remedy("make vm-nic builds it for the newest kernel 7.x that make vm-kernel fetched"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Finding the kernel that a study names: an image, an installed release, a
 //! Debian package, or what was fetched before.
 
+use super::modules::Modules;
 use super::{qemu, vmlinux};
 use bytepath_record::{Fault, FaultKind};
 use std::cmp::Ordering;
@@ -51,10 +52,10 @@ impl Image {
 
 /// Finds what a study calls `source`: a path to an image or to a `.deb`, the
 /// release of an installed kernel, `debian:newest`, or `debian:` and the
-/// beginning of a release.
-pub fn find(source: &str) -> Result<Image, Fault> {
+/// beginning of a release; of those that were fetched one with a `module`, if there is one.
+pub fn find(source: &str, module: Option<&str>) -> Result<Image, Fault> {
     if let Some(wanted) = source.strip_prefix(FETCHED) {
-        return fetched(&cache()?.join("kernels"), wanted);
+        return fetched(&cache()?.join("kernels"), wanted, module);
     }
     if source.ends_with(".deb") {
         return unpacked(Path::new(source), &cache()?.join("unpacked"));
@@ -74,21 +75,22 @@ pub fn find(source: &str) -> Result<Image, Fault> {
 }
 
 /// Folder for what is fetched and unpacked (XDG Base Directory Specification).
-fn cache() -> Result<PathBuf, Fault> {
+pub(super) fn cache() -> Result<PathBuf, Fault> {
     let absolute = |name: &str| {
         let path = std::env::var_os(name).map(PathBuf::from);
         path.filter(|path| path.is_absolute())
     };
     let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let folder = folder.ok_or_else(|| {
-        Fault::storage("there is no folder for fetched kernels")
+        Fault::storage("there is no folder for what is fetched")
             .remedy("set HOME or XDG_CACHE_HOME")
     })?;
     Ok(folder.join("bytepath"))
 }
 
-/// The newest of the kernels below a folder whose release begins with `wanted`.
-fn fetched(root: &Path, wanted: &str) -> Result<Image, Fault> {
+/// The newest of the kernels below a folder whose release begins with `wanted`; those with
+/// `module` come first.
+fn fetched(root: &Path, wanted: &str, module: Option<&str>) -> Result<Image, Fault> {
     let folder = root.join("lib/modules");
     let names = match fs::read_dir(&folder) {
         Ok(entries) => entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect(),
@@ -99,8 +101,13 @@ fn fetched(root: &Path, wanted: &str) -> Result<Image, Fault> {
         let is_asked_for = wanted == "newest" || name.starts_with(wanted);
         is_asked_for && !wanted.is_empty() && folder.join(name).join("vmlinuz").is_file()
     };
-    match names.iter().filter(fits).max_by(|a, b| by_version(a, b)) {
-        Some(name) => image(&folder.join(name).join("vmlinuz")),
+    let has_module = |name: &str| {
+        let Some(module) = module else { return false };
+        Modules::of(&folder.join(name)).is_ok_and(|modules| modules.may_have(module))
+    };
+    let ranked = names.iter().filter(fits).map(|name| (has_module(name), name));
+    match ranked.max_by(|a, b| a.0.cmp(&b.0).then(by_version(a.1, b.1))) {
+        Some((_, name)) => image(&folder.join(name).join("vmlinuz")),
         None => {
             Err(absent(format!("there is no kernel '{FETCHED}{wanted}' in {}", folder.display()))
                 .remedy(FETCH))
@@ -302,12 +309,12 @@ mod tests {
         for release in ["6.9.1-cloud-amd64", "6.10.0-cloud-amd64", "6.10.0-rc1", "5.19.17"] {
             install(root.path(), release);
         }
-        let found = fetched(root.path(), "newest").unwrap();
+        let found = fetched(root.path(), "newest", None).unwrap();
         assert_eq!(found.release, "6.10.0-rc1");
-        assert_eq!(fetched(root.path(), "6.9").unwrap().release, "6.9.1-cloud-amd64");
+        assert_eq!(fetched(root.path(), "6.9", None).unwrap().release, "6.9.1-cloud-amd64");
         let folder = root.path().canonicalize().unwrap().join("lib/modules/6.9.1-cloud-amd64");
-        assert_eq!(fetched(root.path(), "6.9").unwrap().modules, Some(folder));
-        let fault = fetched(root.path(), "8").unwrap_err();
+        assert_eq!(fetched(root.path(), "6.9", None).unwrap().modules, Some(folder));
+        let fault = fetched(root.path(), "8", None).unwrap_err();
         assert!(fault.to_string().contains("make vm-kernel"), "{fault}");
     }
 
@@ -398,7 +405,7 @@ mod tests {
         odd.truncate(0x310);
         fs::write(&path, odd).unwrap();
         assert!(image(&path).is_err());
-        let fault = find("9.9.9-nowhere").unwrap_err();
+        let fault = find("9.9.9-nowhere", None).unwrap_err();
         assert!(fault.message.contains("/boot/vmlinuz-9.9.9-nowhere"), "{fault}");
     }
 }

@@ -33,6 +33,6 @@ pub use init::{is_first as is_guest_init, run as guest_init};
 pub use initramfs::{bootable, prepare};
 pub use kernel::release_in;
 pub use machine::{Machine, NotBooted, retry_once_if_emulated};
-pub use nics::{DEVICE, NICS, parameters as nic_parameters};
+pub use nics::{DEVICE, Maker, NIC_PAIRS, NicPair, parameters as nic_parameters};
 pub use qemu::{Limits, Line, Network, Shape, TAP_MTU};
 pub use vmlinux::of_image as kernel_in;

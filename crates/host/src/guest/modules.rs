@@ -63,9 +63,10 @@ impl Modules {
         Modules { assume_built_in: true, ..Modules::default() }
     }
 
-    /// Whether there is such a module.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.files.contains_key(&normal(name))
+    /// Whether there is such a module, or it is built in as far as is known.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        let name = normal(name);
+        self.assume_built_in || self.files.contains_key(&name) || self.built_in.contains(&name)
     }
 
     /// Everything that has to be loaded for some modules to be there, each after

@@ -1,4 +1,5 @@
-//! The network device of a guest that is one host: its link.
+//! The network devices of a guest: the one that is the link of a guest that is one host, and
+//! pairs that join two hosts in one guest.
 
 use bytepath_record::Fault;
 use bytepath_sys::boot;
@@ -15,14 +16,104 @@ pub const DEVICE: &str = "eth0";
 /// The driver of the device.
 const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_net";
 
+/// Two NICs that are joined and in one guest.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NicPair {
+    /// What the user types.
+    pub name: &'static str,
+    /// The devices, the sender's first.
+    pub devices: [&'static str; 2],
+    /// The module that drives them.
+    pub module: &'static str,
+    /// What makes them.
+    pub maker: Maker,
+}
+
+/// What makes NICs, and makes them anew.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Maker {
+    /// Their module itself, each time it is loaded.
+    Module,
+    /// qemu, which emulates this device; they are new when their driver, in this folder, is
+    /// given them again.
+    Qemu { device: &'static str, driver: &'static str },
+}
+
+/// Every pair that a guest may have.
+pub const NIC_PAIRS: [NicPair; 5] = [
+    NicPair { name: "zcnic", devices: ["zcnic0", "zcnic1"], module: MODULE, maker: Maker::Module },
+    NicPair::emulated("igb", "igb", "igb", "/sys/bus/pci/drivers/igb"),
+    NicPair::emulated("e1000e", "e1000e", "e1000e", "/sys/bus/pci/drivers/e1000e"),
+    NicPair::emulated("vmxnet3", "vmxnet3", "vmxnet3", "/sys/bus/pci/drivers/vmxnet3"),
+    NicPair::emulated("virtio", "virtio_net", "virtio-net-pci", DRIVER),
+];
+
+/// The module of the software NICs.
+pub(super) const MODULE: &str = "zcnic";
+
+impl NicPair {
+    const fn emulated(
+        name: &'static str,
+        module: &'static str,
+        device: &'static str,
+        driver: &'static str,
+    ) -> NicPair {
+        NicPair { name, devices: ["eth0", "eth1"], module, maker: Maker::Qemu { device, driver } }
+    }
+
+    /// The pair of this name.
+    pub fn named(name: &str) -> Option<&'static NicPair> {
+        static PAIRS: [NicPair; 5] = NIC_PAIRS;
+        PAIRS.iter().find(|pair| pair.name == name)
+    }
+
+    /// qemu's name of the device, if qemu emulates it.
+    pub const fn emulated_device(&self) -> Option<&'static str> {
+        match self.maker {
+            Maker::Module => None,
+            Maker::Qemu { device, .. } => Some(device),
+        }
+    }
+
+    /// How they are made, in a word.
+    pub fn made(&self) -> &'static str {
+        match self.maker {
+            Maker::Module => "software",
+            Maker::Qemu { .. } => "emulated",
+        }
+    }
+
+    /// Makes the NICs anew, so that no setting of an earlier session is left. `parameters` are
+    /// those of a module that makes NICs: `name=value`, with blanks between them.
+    pub(super) fn renew(&self, parameters: &str) -> Result<(), Fault> {
+        match self.maker {
+            Maker::Module => load_new(parameters),
+            Maker::Qemu { driver, .. } => rebind(Path::new(driver)),
+        }
+    }
+
+    /// Moves each NIC into the network namespace of a process.
+    pub(super) fn move_to_agents(&self, pids: [u32; 2]) -> Result<(), Fault> {
+        let mut netlink = Netlink::new();
+        for (nic, pid) in self.devices.iter().zip(pids) {
+            let fault = |e: io::Error| Fault::system(format!("handing {nic} to an agent"), &e);
+            let link = netlink.link(nic).map_err(fault)?;
+            let index = link.ok_or_else(|| fault(io::ErrorKind::NotFound.into()))?.index;
+            let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(fault)?;
+            netlink.set_namespace(index, namespace.as_fd()).map_err(fault)?;
+        }
+        Ok(())
+    }
+}
+
 /// Renews the link, so that no setting of an earlier session is left.
 pub(super) fn renew_link() -> Result<(), Fault> {
     rebind(Path::new(DRIVER))?;
     use_all_queues(DEVICE)
 }
 
-/// Takes every device from its driver and gives it back, after which it is as new
-/// (Documentation/ABI/testing/sysfs-bus-virtio; drivers/base/bus.c).
+/// Takes every device from its driver and then gives all back, in the order of their places,
+/// after which they are as new (Documentation/ABI/testing/sysfs-bus-virtio; drivers/base/bus.c).
 fn rebind(driver: &Path) -> Result<(), Fault> {
     let fault = |path: PathBuf| {
         move |e: io::Error| Fault::system(format!("renewing the device ({})", path.display()), &e)
@@ -30,14 +121,19 @@ fn rebind(driver: &Path) -> Result<(), Fault> {
     let entries = fs::read_dir(driver).map_err(fault(driver.to_owned()))?;
     let names: Vec<String> =
         entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    let devices: Vec<&String> = names.iter().filter(|name| name.starts_with("virtio")).collect();
+    // `virtio3`, or a place on the PCI bus.
+    let is_device = |name: &&String| name.starts_with("virtio") || name.contains(':');
+    let mut devices: Vec<&String> = names.iter().filter(is_device).collect();
+    devices.sort();
     if devices.is_empty() {
-        return Err(Fault::unsupported("the guest has no network device that virtio_net drives"));
+        let name = driver.file_name().unwrap_or_default().to_string_lossy();
+        let text = format!("the guest has no network device that {name} drives");
+        return Err(Fault::unsupported(text));
     }
-    for device in devices {
-        for verb in ["unbind", "bind"] {
-            let path = driver.join(verb);
-            fs::write(&path, device).map_err(fault(path))?;
+    for verb in ["unbind", "bind"] {
+        let path = driver.join(verb);
+        for device in &devices {
+            fs::write(&path, device).map_err(fault(path.clone()))?;
         }
     }
     Ok(())
@@ -67,15 +163,9 @@ fn use_all_queues(device: &str) -> Result<(), Fault> {
     }
 }
 
-/// The NICs, the sender's first.
-pub const NICS: [&str; 2] = ["zcnic0", "zcnic1"];
-
-/// The module that drives them.
-pub(super) const MODULE: &str = "zcnic";
-
 /// Loads the module once more, so that no setting of an earlier session is left;
 /// parameters are `name=value`, with blanks between them.
-pub(super) fn load_new(parameters: &str) -> Result<(), Fault> {
+fn load_new(parameters: &str) -> Result<(), Fault> {
     let fault = |e: io::Error| Fault::system(format!("loading the module {MODULE}"), &e);
     match boot::unload_module(MODULE) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fault(e)),
@@ -96,19 +186,6 @@ pub(super) fn ensure_loaded() -> Result<(), Fault> {
         }
         _ => Ok(()),
     }
-}
-
-/// Moves each NIC into the network namespace of a process.
-pub(super) fn move_to_agents(pids: [u32; 2]) -> Result<(), Fault> {
-    let mut netlink = Netlink::new();
-    for (nic, pid) in NICS.iter().zip(pids) {
-        let fault = |e: io::Error| Fault::system(format!("handing {nic} to an agent"), &e);
-        let link = netlink.link(nic).map_err(fault)?;
-        let index = link.ok_or_else(|| fault(io::ErrorKind::NotFound.into()))?.index;
-        let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(fault)?;
-        netlink.set_namespace(index, namespace.as_fd()).map_err(fault)?;
-    }
-    Ok(())
 }
 
 /// The words of a kernel's command line that are parameters of the module

@@ -4,13 +4,14 @@
 //! but cannot run a guest. So a guest is run: a firmware of a dozen bytes that
 //! writes to a port by which qemu ends with a known code.
 
-use bytepath_record::{Fault, Support};
+use bytepath_record::{Fault, Role, Support};
 use bytepath_sys::{launch, process};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -51,6 +52,25 @@ pub fn find() -> Result<PathBuf, Fault> {
         Fault::unsupported(format!("there is no {PROGRAM}: {e}"))
             .remedy("install it: apt-get install qemu-system-x86, dnf install qemu-system-x86-core")
     })
+}
+
+/// The program that emulates a device: this machine's own, or the one that was fetched.
+pub fn find_with(device: &str) -> Result<PathBuf, Fault> {
+    let own = find();
+    let fetched = super::kernel::cache().map(|folder| folder.join("qemu").join(PROGRAM));
+    let all = [own.clone(), fetched].into_iter().flatten();
+    all.into_iter().find(|program| has_device(program, device)).ok_or_else(|| match own {
+        Err(fault) => fault,
+        Ok(_) => Fault::unsupported(format!("this machine's {PROGRAM} has no device {device}"))
+            .remedy("make vm-qemu fetches one that has it, and installs nothing"),
+    })
+}
+
+/// Whether a qemu has a device; one that has it lists its options.
+fn has_device(program: &Path, device: &str) -> bool {
+    let output = Command::new(program).args(["-device", &format!("{device},help")]).output();
+    let listed = format!("{device} options:");
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(&listed))
 }
 
 /// The accelerator that `wish` (`auto`, `kvm`, `tcg` or [`COUNTED`]) comes to.
@@ -188,8 +208,8 @@ pub struct Start<'a> {
     pub initramfs: OwnedFd,
     /// qemu's end of the serial port.
     pub port: OwnedFd,
-    /// How the guest reaches another one, or this host; none if it does not.
-    pub network: Option<Network>,
+    /// How the guest reaches another one, this host, or itself; none if it does not.
+    pub networks: Vec<Network>,
 }
 
 /// The command line of a guest, and what it has to inherit. Console and errors
@@ -217,7 +237,11 @@ pub fn command(start: &Start) -> Command {
     let port = format!("socket,id=agents,fd={}", start.port.as_raw_fd());
     command.args(["-device", "virtio-serial-pci", "-chardev", &port]);
     command.args(["-device", &format!("virtserialport,chardev=agents,name={PORT}")]);
-    command.args(start.network.iter().flat_map(Network::arguments));
+    if start.networks.iter().any(|network| network.in_slot) {
+        command.args(["-machine", "q35"]);
+    }
+    let networks = start.networks.iter().enumerate();
+    command.args(networks.flat_map(|(number, network)| network.arguments(number)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -289,6 +313,10 @@ pub struct Network {
     /// What is behind it.
     pub line: Line,
     pub mac: String,
+    /// qemu's name of the device.
+    pub device: &'static str,
+    /// Whether the device has a root port of PCI Express to itself, as a card in a slot.
+    pub in_slot: bool,
 }
 
 /// What carries packets between qemu and the outside.
@@ -306,12 +334,41 @@ pub enum Line {
 }
 
 impl Network {
-    /// Its part of qemu's command line.
-    pub fn arguments(&self) -> Vec<String> {
-        let Network { line, mac } = self;
-        let mut device = format!("virtio-net-pci,netdev=wire,mac={mac}");
+    /// The device of guests whose NIC is nothing else.
+    pub const VIRTIO: &str = "virtio-net-pci";
+
+    fn of(role: Role, line: Line, device: &'static str, in_slot: bool) -> Network {
+        Network { line, mac: format!("52:54:00:c6:12:0{}", role as usize + 1), device, in_slot }
+    }
+
+    /// A role's end of a line between two guests, or to this host.
+    pub fn virtio(role: Role, line: Line) -> Network {
+        Network::of(role, line, Network::VIRTIO, false)
+    }
+
+    /// Two devices that a pair of sockets joins, the sender's first.
+    pub fn joined(device: &'static str, in_slot: bool) -> Result<[Network; 2], Fault> {
+        let fail = |e| Fault::system("joining two network devices by sockets", &e);
+        let (one, other) = UnixDatagram::pair().map_err(fail)?;
+        let end = |role, socket: UnixDatagram| {
+            Network::of(role, Line::Socket(socket.into()), device, in_slot)
+        };
+        Ok([end(Role::Sender, one), end(Role::Receiver, other)])
+    }
+
+    /// Its part of qemu's command line, where it is one of several.
+    pub fn arguments(&self, number: usize) -> Vec<String> {
+        let Network { line, mac, device, in_slot } = self;
+        let mut device = format!("{device},netdev=wire{number},mac={mac}");
+        let mut all = Vec::new();
+        if *in_slot {
+            let port = format!("pcie-root-port,id=slot{number},chassis={}", number + 1);
+            all.extend(["-device".to_owned(), port]);
+            // Guests boot from no network.
+            device += &format!(",bus=slot{number},romfile=");
+        }
         let backend = match line {
-            Line::Socket(socket) => format!("socket,id=wire,fd={}", socket.as_raw_fd()),
+            Line::Socket(socket) => format!("socket,id=wire{number},fd={}", socket.as_raw_fd()),
             Line::Tap { queues, vhost } => {
                 device += &format!(",host_mtu={TAP_MTU}");
                 if queues.len() > 1 {
@@ -319,7 +376,7 @@ impl Network {
                     // control queue, one for changes of the configuration.
                     device += &format!(",mq=on,vectors={}", 2 * queues.len() + 2);
                 }
-                let mut tap = format!("tap,id=wire,fds={}", numbers(queues));
+                let mut tap = format!("tap,id=wire{number},fds={}", numbers(queues));
                 if !vhost.is_empty() {
                     // Forced, or else qemu would continue without it after a warning.
                     tap += &format!(",vhost=on,vhostforce=on,vhostfds={}", numbers(vhost));
@@ -327,7 +384,8 @@ impl Network {
                 tap
             }
         };
-        vec!["-netdev".into(), backend, "-device".into(), device]
+        all.extend(["-netdev".into(), backend, "-device".into(), device]);
+        all
     }
 
     /// The descriptors that qemu has to inherit.
@@ -390,16 +448,16 @@ mod tests {
 
     fn network(queues: usize, vhost: usize) -> Network {
         let line = Line::Tap { queues: files(queues), vhost: files(vhost) };
-        Network { line, mac: "52:54:00:00:00:01".into() }
+        Network::virtio(Role::Sender, line)
     }
 
     #[test]
     fn one_queue_needs_no_more_than_its_descriptor() {
         let network = network(1, 0);
         let [fd] = network.descriptors()[..] else { panic!("{network:?}") };
-        let tap = format!("tap,id=wire,fds={}", fd.as_raw_fd());
-        let device = "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:01,host_mtu=65521";
-        assert_eq!(network.arguments(), ["-netdev", &tap, "-device", device]);
+        let tap = format!("tap,id=wire0,fds={}", fd.as_raw_fd());
+        let device = "virtio-net-pci,netdev=wire0,mac=52:54:00:c6:12:01,host_mtu=65521";
+        assert_eq!(network.arguments(0), ["-netdev", &tap, "-device", device]);
     }
 
     #[test]
@@ -407,7 +465,7 @@ mod tests {
         let network = network(2, 2);
         let all: Vec<i32> = network.descriptors().iter().map(AsRawFd::as_raw_fd).collect();
         let [a, b, c, d] = all[..] else { panic!("{all:?}") };
-        let [_, tap, _, device] = &network.arguments()[..] else { panic!() };
+        let [_, tap, _, device] = &network.arguments(0)[..] else { panic!() };
         let wanted = format!("tap,id=wire,fds={a}:{b},vhost=on,vhostforce=on,vhostfds={c}:{d}");
         assert_eq!(*tap, wanted);
         assert!(device.ends_with(",mq=on,vectors=6"), "{device}");
@@ -417,8 +475,14 @@ mod tests {
     fn a_socket_is_one_descriptor() {
         let socket = files(1).remove(0);
         let number = socket.as_raw_fd();
-        let network = Network { line: Line::Socket(socket), mac: "52:54:00:00:00:02".into() };
-        assert_eq!(network.arguments()[1], format!("socket,id=wire,fd={number}"));
+        let network = Network::of(Role::Receiver, Line::Socket(socket), "igb", true);
+        assert_eq!(
+            network.arguments(1).join(" "),
+            format!(
+                "-device pcie-root-port,id=slot1,chassis=2 -netdev socket,id=wire1,fd={number} \
+                 -device igb,netdev=wire1,mac=52:54:00:c6:12:02,bus=slot1,romfile="
+            )
+        );
         assert_eq!(network.descriptors().len(), 1);
     }
 }

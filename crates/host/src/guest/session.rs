@@ -2,7 +2,7 @@
 //! the other host is elsewhere.
 
 use super::frame::{Frame, LARGEST, Layout, Message, Raised};
-use super::nics;
+use super::nics::{self, NicPair};
 use crate::{AgentProcess, LocalAgent, pair_of_agents, spawn_thread};
 use bytepath_record::Fault;
 use std::fs::File;
@@ -43,10 +43,12 @@ struct Started {
 fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
     let agents = match layout {
         Layout::Pair => pair_of_agents(program)?.into(),
-        Layout::Nics(parameters) => {
-            nics::load_new(&parameters)?;
+        Layout::Nics { pair, parameters } => {
+            let unknown = || Fault::unsupported(format!("there are no NICs called {pair}"));
+            let nics = NicPair::named(&pair).ok_or_else(unknown)?;
+            nics.renew(&parameters)?;
             let agents = pair_of_agents(program)?;
-            nics::move_to_agents(agents.each_ref().map(|agent| agent.process.id()))?;
+            nics.move_to_agents(agents.each_ref().map(|agent| agent.process.id()))?;
             agents.into()
         }
         Layout::One => {

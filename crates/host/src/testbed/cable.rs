@@ -22,7 +22,6 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 /// Kinds of cables, as the user types them.
@@ -94,15 +93,12 @@ impl Cable {
     /// Lays it between two guests, or from one to the role that stays `on_host`.
     pub(super) fn lay(&self, on_host: Option<Role>) -> Result<Laid, Fault> {
         let guests = Role::ALL.into_iter().filter(|role| Some(*role) != on_host);
-        let network = |(role, line): (Role, Line)| Network {
-            line,
-            mac: format!("52:54:00:c6:12:0{}", role as usize + 1),
-        };
+        let network = |(role, line): (Role, Line)| Network::virtio(role, line);
         let Cable::Taps { queues, vhost: with_vhost } = self else {
-            let fail = |e| Fault::system("joining two guests by sockets", &e);
-            let (one, other) = UnixDatagram::pair().map_err(fail)?;
-            let lines = [one, other].map(|socket| Line::Socket(socket.into()));
-            return Ok(Laid { networks: guests.zip(lines).map(network).collect(), host: None });
+            return Ok(Laid {
+                networks: Network::joined(Network::VIRTIO, false)?.into(),
+                host: None,
+            });
         };
         let made = make(&plan(*queues, on_host)?).map_err(|r| fault(&r, &Roots::real()))?;
         let mut all = made.queues.into_iter();

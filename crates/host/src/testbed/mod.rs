@@ -23,6 +23,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+/// How long two ports may take to agree on a speed.
+const CARRIER: Duration = Duration::from_secs(20);
+
 /// A way to get two hosts and the link between them.
 pub trait Testbed: Sync {
     /// Name in the catalogue, as the user types it.
@@ -66,8 +69,8 @@ pub trait Testbed: Sync {
         Vec::new()
     }
 
-    /// Settings without which it cannot be raised. A study makes them after its own,
-    /// and restores them.
+    /// Settings without which it cannot be raised. A study makes them after its sysctls and
+    /// before its other settings, and restores everything in reverse.
     fn settings(&self) -> Vec<WantedSetting> {
         Vec::new()
     }

@@ -7,7 +7,7 @@
 //! The devices stay from trial to trial. What a link sets on them is renewed before each,
 //! so that no setting of one cell affects another.
 
-use super::{Deployment, Properties, Site, Testbed, ends};
+use super::{CARRIER, Deployment, Properties, Site, Testbed, ends};
 use crate::{Adapter, AgentProcess, Attachment, HwGro, LocalAgent, ProcessHost};
 use bytepath_record::wire::LinkEnd;
 use bytepath_record::{
@@ -25,7 +25,6 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 pub(super) struct Ports {
     devices: Option<[DeviceName; 2]>,
@@ -38,9 +37,6 @@ pub(super) struct Ports {
 /// No device is named.
 pub(super) static UNNAMED: Ports =
     Ports { devices: None, neighbours: false, ipv6: false, base: Mutex::new(None) };
-
-/// How long two ports may take to agree on a speed.
-const CARRIER: Duration = Duration::from_secs(20);
 
 const WMEM: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
@@ -178,14 +174,26 @@ struct Base {
     tuning: SettingValue,
     /// Least, first and most memory of send buffers, as the kernel prints it.
     wmem: String,
+    /// Handle of the root queueing discipline; 0 of the kernel's own.
+    root: u32,
+}
+
+/// Handle of a device's root queueing discipline; 0 of the kernel's own, and of none.
+fn root_of(netlink: &mut Netlink, device: &DeviceName) -> Result<u32, Fault> {
+    let fault = |e: io::Error| Fault::system(format!("queueing discipline of {device}"), &e);
+    let Some(link) = netlink.link(device.as_str()).map_err(fault)? else { return Ok(0) };
+    let all = netlink.qdiscs(link.index).map_err(fault)?;
+    Ok(all.iter().find(|qdisc| qdisc.parent == ROOT).map_or(0, |root| root.handle))
 }
 
 impl Base {
     fn read(device: &DeviceName) -> Result<Base, Fault> {
-        let mut tuning = settings::tuning(&mut Netlink::new(), device)?;
+        let mut netlink = Netlink::new();
+        let mut tuning = settings::tuning(&mut netlink, device)?;
         // Every link sets it, and some NICs stop for it.
         tuning.0.remove("mtu");
-        Ok(Base { tuning, wmem: fs::read_to_string(WMEM).map_err(|e| of_wmem(&e))? })
+        let root = root_of(&mut netlink, device)?;
+        Ok(Base { tuning, wmem: fs::read_to_string(WMEM).map_err(|e| of_wmem(&e))?, root })
     }
 
     fn renew(&self, device: &DeviceName) -> Result<(), Fault> {
@@ -196,8 +204,8 @@ impl Base {
         }
         let fault = |e: io::Error| Fault::system(format!("queueing discipline of {device}"), &e);
         let Some(link) = netlink.link(device.as_str()).map_err(fault)? else { return Ok(()) };
-        let all = netlink.qdiscs(link.index).map_err(fault)?;
-        if all.iter().any(|qdisc| qdisc.parent == ROOT && qdisc.handle != 0) {
+        let root = root_of(&mut netlink, device)?;
+        if root != 0 && root != self.root {
             netlink.delete_root_qdisc(link.index).map_err(fault)?;
         }
         Ok(())

@@ -3,17 +3,18 @@
 
 use super::cable::{self, Cable, Laid};
 use super::vm_options::{IMPLIED, OPTIONS, Settings};
-use super::{Deployment, Emulation, Properties, Site, Testbed, ends};
+use super::{CARRIER, Deployment, Emulation, Properties, Site, Testbed, ends};
 use crate::guest::qemu::{self, Accelerator, Start};
 use crate::guest::{
-    DEVICE, GuestHost, Machine, NICS, Network, NotBooted, bootable, in_one_guest, nic_parameters,
-    prepare, retry_once_if_emulated,
+    DEVICE, GuestHost, Machine, Network, NicPair, NotBooted, bootable, in_one_guest,
+    nic_parameters, prepare, retry_once_if_emulated,
 };
 use crate::{Adapter, AgentProcess, Attachment, Host, HwGro, LocalAgent, ProcessHost};
+use bytepath_record::wire::LinkEnd;
 use bytepath_record::{Fault, Finding, Implied, Kernel, OptionSpec, Options, Role, Support};
 use bytepath_sys::namespace::{self, Kept};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub(super) struct Vm {
@@ -62,8 +63,8 @@ impl Vm {
     /// in parameters of NICs alone are the same, since NICs are made for each session.
     fn guest(&self, site: &Site, kernel: &Kernel) -> Result<Booted, Fault> {
         let own = match self.settings.nics {
-            true => nic_parameters(&kernel.cmdline).1,
-            false => kernel.cmdline.clone(),
+            Some(_) => nic_parameters(&kernel.cmdline).1,
+            None => kernel.cmdline.clone(),
         };
         let kernel = (kernel.source.clone(), own);
         if let Some(booted) = self.free_guest(&kernel) {
@@ -99,11 +100,21 @@ impl Vm {
         matches!(self.accelerator(), Ok(Accelerator::Tcg { .. }))
     }
 
+    /// qemu, with the device that the guest needs.
+    fn program(&self) -> Result<PathBuf, Fault> {
+        self.device().map_or_else(qemu::find, qemu::find_with)
+    }
+
+    /// qemu's name of the NICs, where it emulates a pair.
+    fn device(&self) -> Option<&'static str> {
+        self.settings.nics.and_then(NicPair::emulated_device)
+    }
+
     /// Boots one guest, with or without a cable to this host, or two with a cable
     /// between them, at the same time.
     fn boot(&self, site: &Site, kernel: &BootedKernel) -> Result<Booted, NotBooted> {
         let (source, cmdline) = kernel;
-        let program = qemu::find()?;
+        let program = self.program()?;
         let accelerator = self.accelerator()?;
         let (image, archive) = prepare(source, site.program, &[], self.settings.nics)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
@@ -111,7 +122,7 @@ impl Vm {
         drop(archive);
         let emulated = matches!(accelerator, Accelerator::Tcg { .. });
         let file = image.open(emulated)?;
-        let start = |network: Option<Network>| -> Result<(Start, UnixStream), Fault> {
+        let start = |networks: Vec<Network>| -> Result<(Start, UnixStream), Fault> {
             let (ours, theirs) = UnixStream::pair().map_err(fail)?;
             let start = Start {
                 program: program.clone(),
@@ -122,17 +133,18 @@ impl Vm {
                 cmdline,
                 initramfs: initramfs.try_clone().map_err(fail)?,
                 port: theirs.into(),
-                network,
+                networks,
             };
             Ok((start, ours))
         };
         let Some(cable) = self.cable()? else {
-            let (start, ours) = start(None)?;
+            let pair = self.device().map(|device| Network::joined(device, true)).transpose()?;
+            let (start, ours) = start(pair.map_or_else(Vec::new, Vec::from))?;
             let machine = Arc::new(Machine::boot(start, ours, site.stop)?);
             return Ok(Booted { machines: vec![machine], host: None });
         };
         let Laid { networks, host } = cable.lay(self.settings.on_host)?;
-        let starts = networks.into_iter().map(|network| start(Some(network)));
+        let starts = networks.into_iter().map(|network| start(vec![network]));
         let starts = starts.collect::<Result<Vec<_>, Fault>>()?;
         let machines = std::thread::scope(|scope| {
             let boot = |(start, ours)| scope.spawn(move || Machine::boot(start, ours, site.stop));
@@ -170,7 +182,7 @@ impl Testbed for Vm {
     }
 
     fn probe(&self) -> Support {
-        let able = qemu::find().and_then(|_| bootable(OWN_KERNEL, self.settings.nics));
+        let able = self.program().and_then(|_| bootable(OWN_KERNEL, self.settings.nics));
         let able = able.and_then(|()| self.accelerator()).and_then(|_| self.cable());
         able.map_or_else(Support::from, |_| Support::Yes)
     }
@@ -181,7 +193,7 @@ impl Testbed for Vm {
 
     fn properties(&self) -> Properties {
         let apart = !self.settings.is_whole();
-        let Settings { nics, .. } = self.settings;
+        let nics = self.settings.nics.is_some();
         Properties {
             boots_kernels: true,
             holds_several: !apart && !nics,
@@ -200,12 +212,15 @@ impl Testbed for Vm {
                 slowness: SLOWNESS,
                 instructions_per_second: counted.then_some(qemu::INSTRUCTIONS_PER_SECOND),
             }),
-            _ if self.settings.nics => Some(Emulation {
-                because: "the NICs are software (zcnic): what a card does by DMA, CPUs do".into(),
+            _ => self.settings.nics.map(|nics| Emulation {
+                because: format!(
+                    "the NICs are {} ({}): what a card does by DMA, CPUs do",
+                    nics.made(),
+                    nics.name
+                ),
                 slowness: 1.0,
                 instructions_per_second: None,
             }),
-            _ => None,
         }
     }
 
@@ -222,15 +237,20 @@ impl Testbed for Vm {
         let Booted { machines, host } = self.guest(site, &kernel)?;
         let Some(cable) = self.cable()? else {
             let [machine] = machines.as_slice() else { return Err(too_few()) };
-            if !self.settings.nics {
+            let Some(nics) = self.settings.nics else {
                 let hosts = in_one_guest(machine, None, site.stop, ends::beside)?;
                 return Ok(Deployment::of(hosts));
-            }
-            let end = |role| Attachment::Made(ends::end(role, NICS[role as usize]), HwGro::AsAsked);
-            let parameters = Some(nic_parameters(&kernel.cmdline).0);
-            let hosts = in_one_guest(machine, parameters, site.stop, |_| Role::ALL.map(end))?;
+            };
+            let end = |role| {
+                let end = ends::end(role, nics.devices[role as usize]);
+                let end = LinkEnd { timeout: CARRIER.as_secs_f64(), ..end };
+                Attachment::Made(end, HwGro::AsAsked)
+            };
+            let parameters = nic_parameters(&kernel.cmdline).0;
+            let given = Some((nics, parameters));
+            let hosts = in_one_guest(machine, given, site.stop, |_| Role::ALL.map(end))?;
             let mut deployment = Deployment::of(hosts);
-            let wire = "between two software NICs (zcnic)".to_owned();
+            let wire = format!("between two {} NICs ({})", nics.made(), nics.name);
             deployment.link_facts.push(("link.wire", wire));
             return Ok(deployment);
         };

@@ -1,7 +1,7 @@
 //! The testbed's options, as the user types them, and their contradictions.
 
 use super::cable::{self, CableSpec};
-use crate::guest::{Limits, Shape};
+use crate::guest::{Limits, NIC_PAIRS, NicPair, Shape};
 use bytepath_record::{Fault, Implied, OptionKind, OptionSpec, Options, Role};
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub(super) struct Settings {
     pub on_host: Option<Role>,
     /// What joins the two roles where they are not in one guest.
     pub cable: CableSpec,
-    /// Two NICs join them where they are in one guest, and not a veth pair.
-    pub nics: bool,
+    /// What joins them where they are in one guest; `None`: a veth pair.
+    pub nics: Option<&'static NicPair>,
 }
 
 /// What can be set, as the user types it.
@@ -40,7 +40,7 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("wire", OptionKind::Choice(cable::KINDS), "auto")
         .help("tap: with offloads; socket: packet by packet, needs nothing; auto: tap if it works"),
     OptionSpec::new("nic", OptionKind::Choice(NIC_CHOICES), "auto")
-        .help("zcnic: two software NICs in one guest (make vm-nic); auto: veth, or virtio-net"),
+        .help("two NICs in one guest: in software (zcnic, make vm-nic) or emulated; auto: veth, or virtio-net"),
     OptionSpec::new("queues", OptionKind::Count(1, 16), "1")
         .help("queue pairs of a guest's network device, at most as many as it has CPUs"),
     OptionSpec::new("vhost", OptionKind::Choice(cable::VHOST), "auto")
@@ -56,16 +56,33 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
 /// its initramfs, the buffers of both ends and what copies are measured with.
 const LEAST_MEMORY: u64 = 768 << 20;
 
-/// With two CPUs the clock would advance for both while one of them counts.
-pub(super) const IMPLIED: &[Implied] =
-    &[Implied { given: ("count", INSTRUCTIONS), then: ("cpus", "1") }];
+/// With two CPUs the clock would advance for both while one of them counts. Emulated NICs have
+/// a queue and an interrupt for each CPU, up to what they have.
+pub(super) const IMPLIED: &[Implied] = &{
+    let mut all =
+        [Implied { given: ("count", INSTRUCTIONS), then: ("cpus", "1") }; NIC_PAIRS.len() + 1];
+    let mut at = 0;
+    while at < NIC_PAIRS.len() {
+        if NIC_PAIRS[at].emulated_device().is_some() {
+            all[at + 1] = Implied { given: ("nic", NIC_PAIRS[at].name), then: ("cpus", "4") };
+        }
+        at += 1;
+    }
+    all
+};
 
 const INSTRUCTIONS: &str = "instructions";
 const COUNTS: &[&str] = &["time", INSTRUCTIONS];
 
-/// The software NIC of `modules/zcnic`.
-const ZCNIC: &str = "zcnic";
-const NIC_CHOICES: &[&str] = &["auto", ZCNIC];
+const NIC_CHOICES: &[&str] = &{
+    let mut all = ["auto"; NIC_PAIRS.len() + 1];
+    let mut at = 0;
+    while at < NIC_PAIRS.len() {
+        all[at + 1] = NIC_PAIRS[at].name;
+        at += 1;
+    }
+    all
+};
 
 const ACCELERATORS: &[&str] = &["auto", "kvm", "tcg"];
 
@@ -81,7 +98,7 @@ impl Settings {
         counted: false,
         on_host: None,
         cable: CableSpec::DEFAULT,
-        nics: false,
+        nics: None,
     };
 
     /// What these options come to.
@@ -112,7 +129,7 @@ impl Settings {
                 queues: count("queues", usual.cable.queues),
                 vhost: word("vhost", cable::VHOST, usual.cable.vhost),
             },
-            nics: options.word("nic") == ZCNIC,
+            nics: NicPair::named(options.word("nic")),
         };
         settings.check()?;
         Ok(settings)
@@ -142,8 +159,8 @@ impl Settings {
             let text = "both roles are in one guest, so there is no wire".to_owned();
             return wrong(text, "add guests=2, host=sender or host=receiver");
         }
-        if self.nics && !self.is_whole() {
-            let text = "nic=zcnic joins two roles in one guest".to_owned();
+        if let Some(nics) = self.nics.filter(|_| !self.is_whole()) {
+            let text = format!("nic={} joins two roles in one guest", nics.name);
             return wrong(text, "leave out guests and host");
         }
         if cable.queues > cpus {

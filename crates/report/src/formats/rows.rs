@@ -216,6 +216,7 @@ impl<'a> Rows<'a> {
             ("hops.sent", hops.sent()),
             ("hops.dropped.qdisc", hops.qdisc_dropped),
             ("hops.dropped.device", hops.device_dropped),
+            ("hops.dropped.wire", hops.wire_dropped),
             ("hops.dropped.arrival", hops.arrival_dropped),
             ("hops.dropped.sink", hops.sink_dropped),
             ("hops.queued.qdisc", hops.qdisc_queued),

@@ -11,7 +11,7 @@ use bytepath_stats::{Analysis, HopsRow, Row, Summary};
 
 /// How to read the table.
 const RULE: &str = "Rates of all threads together; 'a thread' is the received rate by each generator. Losses are \
-     shares of what was generated, at the sink including those in its device's driver; queued \
+     shares of what was generated, at the sink including those on the wire and in its device's driver; queued \
      frames were in a queue at the end. The rate is bound by \
      the generator if that has no time left (97 % of a CPU) and less than 1 % is lost: a faster \
      one would achieve more.";
@@ -30,7 +30,7 @@ pub(crate) fn section(view: &View) -> Section {
             (Column::number("lost at", "qdisc", 0), |(_, h)| lost(h, h.hops.qdisc_dropped)),
             (Column::number("lost at", "device", 0), |(_, h)| lost(h, h.hops.device_dropped)),
             (Column::number("lost at", "sink", 0), |(_, h)| {
-                lost(h, h.hops.arrival_dropped + h.hops.sink_dropped)
+                lost(h, h.hops.wire_dropped + h.hops.arrival_dropped + h.hops.sink_dropped)
             }),
             (Column::number("", "queued", 0), |(_, h)| h.hops.queued().to_string().into()),
             (Column::number("CPU of a thread", "generator", 0), |(_, h)| busy(h, 0)),

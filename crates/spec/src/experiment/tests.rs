@@ -17,7 +17,7 @@ fn catalogues() -> Catalogues {
     let pair = |name| PairDeclaration { name, tx: name, rx: name };
     Catalogues {
         paths: PathSpec {
-            workloads: vec![WorkloadDeclaration { name: "stream", options: &[] }],
+            workloads: vec![WorkloadDeclaration { name: "stream", options: &[], most_mtu: None }],
             paths: vec![
                 PathDeclaration { name: "socket", tx: Some(&[]), rx: Some(&[]) },
                 PathDeclaration { name: "uring", tx: Some(DEPTH), rx: Some(DEPTH) },

@@ -250,7 +250,9 @@ impl Agent {
             }),
             Request::CloseWindow(call) => answer(call, |_| self.session()?.window_end()),
             Request::AwaitWindow(call) => answer(call, |call| self.await_window(call.timeout)),
-            Request::CountFrames(call) => answer(call, |call| host::hops(&call.device)),
+            Request::CountFrames(call) => {
+                answer(call, |call| host::hops(&call.device).map(Box::new))
+            }
             Request::Stop(call) => answer(call, |_| self.session().map(|session| session.stop())),
             Request::Finish(call) => answer(call, |call| self.finish(call.timeout)),
             Request::PriceSample(call) => answer(call, |call| {

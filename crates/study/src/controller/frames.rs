@@ -14,11 +14,14 @@ pub(super) fn count(remotes: &mut Remotes, cell: &Cell) -> Result<Hops, Fault> {
     let is_macvtap = cell.link.tap.is_some_and(|tap| tap.macvtap);
     let counts_arrivals = is_macvtap || remotes.properties.has_cable;
     let sent = remotes.count_frames(Role::Sender)?;
-    let arrival_dropped = match counts_arrivals {
-        true => remotes.count_frames(Role::Receiver)?.arrival_dropped,
-        false => 0,
+    let at_sink = match counts_arrivals {
+        true => remotes.count_frames(Role::Receiver)?,
+        false => Hops::default(),
     };
-    Ok(Hops { arrival_dropped, ..sent })
+    let arrival_dropped = at_sink.arrival_dropped;
+    // Between the ends of a veth pair, and to a macvtap, nothing is lost unseen.
+    let device_received = if remotes.properties.has_cable { at_sink.device_received } else { 0 };
+    Ok(Hops { arrival_dropped, device_received, ..sent })
 }
 
 /// What the devices count once the sender's has sent or dropped what its generator handed it,
@@ -53,6 +56,7 @@ fn hop_deltas(before: &Hops, now: &Hops, by_ends: Hops) -> Hops {
         qdisc_dropped: now.qdisc_dropped.saturating_sub(before.qdisc_dropped),
         qdisc_queued: now.qdisc_queued,
         device_sent: now.device_sent.saturating_sub(before.device_sent) * each,
+        device_received: now.device_received.saturating_sub(before.device_received) * each,
         device_dropped: now.device_dropped.saturating_sub(before.device_dropped) * each,
         arrival_dropped: now.arrival_dropped.saturating_sub(before.arrival_dropped) * each,
         ..Hops::default()
@@ -76,5 +80,35 @@ pub(super) fn account_for(roles: &mut [RoleRecord], [before, left, after]: &[Hop
     let moved = hops.ring_queued.min(left.qdisc_queued.saturating_sub(after.qdisc_queued));
     hops.ring_queued -= moved;
     hops.qdisc_queued += moved;
+    hops.wire_dropped = lost_between(&hops);
     hops
+}
+
+/// Frames that are in no other place and that the sink's device has not had, as far as it
+/// counts what it had. Its count has frames of others, too, and what it dropped may be in it.
+fn lost_between(hops: &Hops) -> u64 {
+    let missing = u64::try_from(hops.unaccounted()).unwrap_or(0);
+    if hops.device_received == 0 {
+        return 0;
+    }
+    missing.min(hops.device_sent.saturating_sub(hops.device_received))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_no_device_of_a_cable_counts_are_lost_between_them() {
+        let of = |sent, received, by_sink, unread| {
+            let ends = Hops { offered: 1000, received: by_sink, ..Hops::default() };
+            let hops = Hops { device_sent: sent, device_received: received, ..ends };
+            lost_between(&Hops { ring_queued: unread, ..hops })
+        };
+        assert_eq!(of(1000, 700, 700, 0), 300, "what the sink's device has not had");
+        assert_eq!(of(1000, 705, 700, 0), 295, "others' frames are in its count");
+        assert_eq!(of(1000, 1000, 700, 0), 0, "what it had was lost after it");
+        assert_eq!(of(1000, 700, 700, 300), 0, "all are found elsewhere");
+        assert_eq!(of(1000, 0, 700, 0), 0, "no cable, or no count");
+    }
 }

@@ -6,8 +6,8 @@ use super::plan::Laboratory;
 use super::stewards::{Fingerprints, Stewards};
 use bytepath_host::{Fingerprint, differences};
 use bytepath_record::{
-    Cell, Facts, Fault, Reading, Restoration, RestorationRow, Role, Scope, SettingRecord, Trial,
-    TrialStatus, Unit, WantedSetting,
+    Cell, Facts, Fault, Reading, Restoration, RestorationRow, Role, Scope, Setting, SettingRecord,
+    Trial, TrialStatus, Unit, WantedSetting,
 };
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,15 @@ pub(super) struct Guard {
     gpus: Vec<Role>,
     /// What the NICs of all cells have in common.
     pub common: Common,
+}
+
+/// All settings in their order: a new namespace inherits sysctls, so they come before the devices
+/// that are lent to one; everything else after, because a device loses some of what was set of it
+/// when it moves.
+fn around_loans(wanted: &[WantedSetting], loans: Vec<WantedSetting>) -> Vec<WantedSetting> {
+    let is_sysctl = |want: &WantedSetting| matches!(want.setting, Setting::Sysctl { .. });
+    let (sysctls, others): (Vec<_>, Vec<_>) = wanted.iter().cloned().partition(is_sysctl);
+    [sysctls, loans, others].concat()
 }
 
 /// Whether a role's half of a cell keeps its payload in memory of a GPU.
@@ -59,7 +68,7 @@ impl Guard {
         wanted: &[WantedSetting],
         cells: &[Cell],
     ) -> Result<(Guard, Vec<RestorationRow>), Fault> {
-        let wanted = [wanted, &laboratory.testbed.settings()].concat();
+        let wanted = around_loans(wanted, laboratory.testbed.settings());
         let gpus = Role::ALL.into_iter().filter(|role| cells.iter().any(|c| uses_gpu(c, *role)));
         let gpus: Vec<Role> = gpus.collect();
         let mut stewards = Stewards::of(laboratory)?;

@@ -172,6 +172,7 @@ pub fn path_spec(paths: &[&'static DataPath], pairs: &[Pair]) -> PathSpec {
     let workload = |workload: &&'static Workload| WorkloadDeclaration {
         name: workload.name,
         options: workload.options,
+        most_mtu: workload.most_mtu,
     };
     PathSpec {
         workloads: workload::CATALOG.iter().map(workload).collect(),

@@ -8,11 +8,11 @@ use super::stream::connect;
 use super::trial::deploy;
 use super::{clocks, preparation, reach};
 use bytepath_engine::path::{self, DataPath, HalfPath};
-use bytepath_engine::workload::HalfConfig;
+use bytepath_engine::workload::{self, HalfConfig};
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
-    Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement, Role,
-    SoftirqCpu, Stream, Support, WantedSetting,
+    Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement,
+    Protocol, Role, SoftirqCpu, Stream, Support, WantedSetting,
 };
 use bytepath_spec::usage;
 
@@ -185,6 +185,7 @@ impl Feasibility {
             return Ok(Some(obstacle));
         }
         match self.link_obstacle(laboratory, guard, cell)? {
+            None if opens_in_driver(laboratory, cell)? => attempt(laboratory, guard, cell, true),
             None => self.preparation_obstacle(laboratory, guard, cell),
             obstacle => Ok(obstacle),
         }
@@ -247,6 +248,13 @@ impl Feasibility {
         self.prepared.push((key, obstacle.clone()));
         Ok(obstacle)
     }
+}
+
+/// Whether only the driver of a NIC knows if the paths of a cell can be opened: it takes programs
+/// and sockets of XDP, or not.
+fn opens_in_driver(laboratory: &Laboratory, cell: &Cell) -> Result<bool, Fault> {
+    let frames = (workload::of(cell)?.protocol)(cell) == Protocol::Frames;
+    Ok(frames && laboratory.testbed.properties().has_cable && cell.link.tap.is_none())
 }
 
 /// Sets up the link of a cell and prepares its NICs, and connects over it if requested.

@@ -79,7 +79,7 @@ impl<'a> Remotes<'a> {
             Fault::usage(format!("the {role}'s device is not known"))
                 .remedy("give it with the testbed")
         })?;
-        self.agents.call(role, CountFrames { device })
+        self.agents.call(role, CountFrames { device }).map(|hops| *hops)
     }
 
     /// Sets up both ends of the link, the one first that creates the devices: the sender creates

@@ -91,7 +91,11 @@ impl Stream {
     ) -> Result<Stream, Fault> {
         connect(remotes, cell)?;
         let frames = match (workload::of(cell)?.protocol)(cell) {
-            Protocol::Frames => Some(frames::count(remotes, cell)?),
+            Protocol::Frames => {
+                // A program or a socket of XDP may have restarted a NIC.
+                remotes.await_carriers()?;
+                Some(frames::count(remotes, cell)?)
+            }
             _ => None,
         };
         let clocks = clocks::read(remotes)?;

@@ -61,6 +61,12 @@ pub struct LiveFrames {
     frame: Vec<u8>,
 }
 
+/// Passes all frames of a device on to the kernel, for as long as it lives.
+#[derive(Debug)]
+pub struct Passer {
+    _link: Link,
+}
+
 /// Frames and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -109,6 +115,16 @@ impl Redirector {
     pub fn serve(&self, queue: u32, socket: BorrowedFd) -> io::Result<()> {
         let socket = socket.as_raw_fd() as u32;
         self.sockets.update(&queue.to_ne_bytes(), &socket.to_ne_bytes(), Update::Any)
+    }
+}
+
+impl Passer {
+    /// Attaches to the device of an interface index, in its driver. EBUSY, EEXIST: it has a
+    /// program.
+    pub fn attach(device: u32) -> Result<Passer, Refused> {
+        let mut asm = Assembler::new();
+        asm.mov(R0, PASS).exit();
+        Ok(Passer { _link: attach("pass", &finished(asm), device, Mode::Native)? })
     }
 }
 

@@ -1,0 +1,217 @@
+//! What bytepath does to a card, on drivers that nobody here wrote: those of the NICs that QEMU
+//! emulates, on the testbed `ports` inside a guest, whose cards outlive the study. Without qemu,
+//! or without a kernel that has the driver, these are skipped and reported.
+
+use crate::command::{CommandRunner, DOUBLE};
+use crate::guests::able;
+use bytepath::guest::{GuestCommand, NIC_PAIRS, NicPair};
+use bytepath_testing::skip;
+use std::path::Path;
+
+/// A study of one block between the two cards.
+const BLOCK: &str = "/bin/bytepath run --testbed ports:sender=eth0,receiver=eth1 --blocks 1 \
+                     --meters none --profile none --warm-up 200ms";
+
+/// The same, of moments.
+fn study(arguments: &str) -> String {
+    format!("{BLOCK} --window 400ms {arguments}")
+}
+
+/// The cards come back as they were from a study that ended well, from one that was refused and
+/// from one that was killed.
+#[test]
+fn cards_come_home_as_they_were() {
+    let Some(_machine) = able() else { return };
+    // QEMU has it since 8.0; the other it has had for long.
+    let Some(guest) = with_cards("igb").or_else(|| with_cards("e1000e")) else { return };
+    let fresh = Cards::of(&guest);
+    guest.output_of(&study("--out /tmp/default"));
+    fresh.are_back(&guest);
+    is_refused_whole(&guest);
+    is_restored_after_a_kill(&guest);
+    counts_of_frames_close(&guest);
+    fresh.are_back(&guest);
+}
+
+/// A value that the driver rounds is refused, and does not stay.
+fn is_refused_whole(guest: &CommandRunner) {
+    let before = Cards::of(guest);
+    let (code, text) = run(guest, &study("--path socket --set 'rings eth1 rx=300'"));
+    assert!(code != 0 && text.contains("rx 304"), "{code}: {text}");
+    before.are_back(guest);
+    let (_, text) = run(guest, "/bin/bytepath restore");
+    assert!(text.contains("nothing to restore"), "{text}");
+}
+
+/// What was set of a card is in force while it is lent, and restored after a crash.
+fn is_restored_after_a_kill(guest: &CommandRunner) {
+    let before = Cards::of(guest);
+    let study = format!(
+        "{BLOCK} --path socket --window 60s --cores sender=0,receiver=1,softirq=2 \
+         --set 'spread eth1 queues=1' --set 'rings eth1 rx=512' --out /tmp/killed"
+    );
+    let killed = guest.output_of(&format!("{DOUBLE} killed /tmp/killed irq {study}"));
+    assert!(killed.contains("signal: 9"), "{killed}");
+    let lent = guest.output_of(&format!("{DOUBLE} card eth1"));
+    for part in ["table Ok([0, 0, 0", "rx: Some(512)", "Some(\"2\")"] {
+        assert!(lent.contains(part), "{part}: {lent}");
+    }
+    let restored = guest.output_of("/bin/bytepath restore");
+    for setting in ["loan eth0", "loan eth1", "spread eth1", "rings eth1", "CPUs of interrupt"] {
+        let line = restored.lines().find(|line| line.contains(setting));
+        assert!(line.is_some_and(|line| line.contains("restored")), "{setting}: {restored}");
+    }
+    before.are_back(guest);
+}
+
+/// Each frame has a place, also one that the card or the wire has lost; and a program in the
+/// stack copies.
+fn counts_of_frames_close(guest: &CommandRunner) {
+    let frames = study("--unshared-link --workload packets");
+    guest.output_of(&format!("{frames} --path packet+packet-ring --out /tmp/frames"));
+    let generic = "--path packet+af-xdp:mode=generic";
+    let shown = guest.output_of(&format!("{frames}:rate=500 {generic} --out /tmp/generic"));
+    assert!(shown.contains("copies each frame") && !shown.contains("zero-copy"), "{shown}");
+}
+
+/// What each driver does with each feature, as a table for `docs/reference/drivers.md`.
+#[test]
+#[ignore = "takes minutes: make test-drivers"]
+fn every_feature_of_every_driver() {
+    let Some(_machine) = able() else { return };
+    let [driver, only] = ["DRIVER", "FEATURE"].map(|name| std::env::var(name).unwrap_or_default());
+    let names = NIC_PAIRS.iter().filter(|pair| pair.emulated_device().is_some());
+    for pair in names.filter(|pair| driver.is_empty() || pair.name == driver) {
+        let Some(guest) = with_cards(pair.name) else { continue };
+        let fresh = Cards::of(&guest);
+        let features = FEATURES.iter().filter(|(feature, _)| feature.contains(&only));
+        for (number, (feature, arguments)) in features.enumerate() {
+            let line = study(&format!("{} --out /tmp/{number}", for_pair(pair, arguments)));
+            println!("| {} | {feature} | {} |", pair.name, outcome(&run(&guest, &line)));
+            fresh.are_back(&guest);
+        }
+    }
+}
+
+/// What is tried, and by which arguments.
+const FEATURES: &[(&str, &str)] = &[
+    ("the default study", ""),
+    ("cores=together", "--path socket --cores together"),
+    ("cores=apart", "--path socket --cores apart"),
+    ("request and response", "--workload rr --path socket --path uring"),
+    ("rings", "--path socket --set 'rings eth1 rx=512'"),
+    ("rings that are rounded", "--path socket --set 'rings eth1 rx=300'"),
+    ("channels", "--path socket --set 'channels eth1 combined=2'"),
+    ("spread", "--path socket --set 'spread eth1 queues=1'"),
+    (
+        "spread, then channels",
+        "--path socket --set 'spread eth1 queues=1' --set 'channels eth1 combined=1'",
+    ),
+    ("coalescing", "--path socket --set 'coalescing eth1 rx-usecs=20'"),
+    ("flow rules", "--path socket --set 'flow eth1 src=198.18.0.1 dst=198.18.0.2 queue=0'"),
+    ("header split", "--path socket --set 'rings eth1 tcp-data-split=on'"),
+    ("qdisc", "--path socket --link nic:qdisc=pfifo"),
+    ("qdisc as a setting", "--path socket --set 'qdisc eth1 pfifo'"),
+    ("MTU 9000", "--path socket --link nic:mtu=9000"),
+    ("TSO off", "--path socket --link nic:tso=off"),
+    ("GRO and LRO off", "--path socket --link nic:gro=off"),
+    ("hardware GRO", "--path socket --link nic:hw-gro=on"),
+    ("BIG TCP", "--path socket --link nic:gso-max=200000,gro-max=200000"),
+    ("threaded NAPI", "--path socket --link nic:threaded-napi=on"),
+    ("RPS", "--path socket --link nic:rps=2"),
+    ("profile quiet", "--path socket --settings quiet"),
+    ("profile battle-of-zcs", "--path socket --settings battle-of-zcs"),
+    ("frames", "--workload packets --unshared-link --path packet+packet-ring"),
+    ("frames by UDP GSO", "--workload packets:rate=2000 --unshared-link --path udp-gso+packet"),
+    (
+        "AF_XDP, copied",
+        "--workload packets:rate=500 --unshared-link --path af-xdp:bind=copy+af-xdp:bind=copy",
+    ),
+    (
+        "AF_XDP, zero-copy",
+        "--workload packets:rate=500 --unshared-link --path af-xdp:bind=zero-copy+af-xdp:bind=zero-copy",
+    ),
+    (
+        "AF_XDP in the stack",
+        "--workload packets:rate=500 --unshared-link --path packet+af-xdp:mode=generic",
+    ),
+    (
+        "AF_XDP at MTU 4148",
+        "--workload packets:rate=500 --unshared-link --path af-xdp+af-xdp --link nic:mtu=4148",
+    ),
+    ("XDP drop", "--workload packets:rate=500 --unshared-link --path packet+xdp-drop"),
+    ("XDP live frames", "--workload packets:count=2000 --unshared-link --path xdp-live+xdp-drop"),
+];
+
+/// The arguments, without segmentation by virtio-net: sockets carry packets one at a time, so
+/// qemu offers it no TSO.
+fn for_pair(pair: &NicPair, arguments: &str) -> String {
+    match (pair.name == "virtio", arguments.contains("--link nic:")) {
+        (false, _) => arguments.to_owned(),
+        (true, true) => arguments
+            .replace("--link nic:", "--link nic:tso=off,")
+            .replace("tso=off,tso=off", "tso=off"),
+        (true, false) => format!("{arguments} --link nic:tso=off"),
+    }
+}
+
+/// A cell of the table: works, refused (why), or fails (how).
+fn outcome((code, text): &(i32, String)) -> String {
+    let words = ["bytepath: ", "failed: ", "not run"];
+    let why = text.lines().find(|line| words.iter().any(|word| line.contains(word)));
+    match code {
+        0 => "works".to_owned(),
+        1..=4 => format!("refused: {}", why.unwrap_or(text).trim()),
+        _ => format!("fails ({code}): {}", why.unwrap_or(text).trim()),
+    }
+}
+
+/// The exit code of a program in a guest, and all that it printed.
+fn run(guest: &CommandRunner, line: &str) -> (i32, String) {
+    let words = shlex::split(line).unwrap();
+    let outcome = guest.run(GuestCommand { words, environment: Vec::new() }).unwrap();
+    let text = [outcome.output, outcome.errors].concat();
+    let code = outcome.ended.rsplit(' ').next().and_then(|word| word.parse().ok());
+    (code.unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The state of both cards.
+struct Cards([String; 2]);
+
+impl Cards {
+    fn of(guest: &CommandRunner) -> Cards {
+        Cards(["eth0", "eth1"].map(|card| guest.output_of(&format!("{DOUBLE} card {card}"))))
+    }
+
+    /// That both are as they were. A driver may have fewer queues once a device was open, a
+    /// table of them only then, and interrupts only while it is.
+    fn are_back(&self, guest: &CommandRunner) {
+        let now = Cards::of(guest);
+        for (before, now) in self.0.iter().zip(&now.0) {
+            let has = |text: &str, head: &str| text.lines().any(|line| line.starts_with(head));
+            for line in before.lines() {
+                let head: Vec<&str> = line.splitn(3, ' ').take(2).collect();
+                let is_gone = ["rx-", "tx-", "interrupt"].iter().any(|of| line.starts_with(of))
+                    && !has(now, &head.join(" "));
+                let is_made_when_open = (line.starts_with("table") && !line.contains("1, "))
+                    || (line.starts_with("interrupt") && line.ends_with("None"));
+                let is_meant = !is_gone && !is_made_when_open;
+                assert!(!is_meant || now.contains(line), "{line} before: {now}");
+            }
+        }
+    }
+}
+
+/// A guest with two cards of a kind; `None`, and a test skipped, if there can be none here.
+fn with_cards(name: &str) -> Option<CommandRunner> {
+    let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
+    let absent = ["no kernel", "no module", "no device"];
+    match CommandRunner::boot("debian:newest", own, &[(DOUBLE, &double)], NicPair::named(name)) {
+        Ok(guest) => Some(guest),
+        Err(fault) if absent.iter().any(|what| fault.message.contains(what)) => {
+            skip!("{name}: {fault}");
+            None
+        }
+        Err(fault) => panic!("{name}: {fault}"),
+    }
+}
