@@ -313,7 +313,9 @@ pub(super) fn unattached(at: &Attached, refused: Refused) -> Fault {
     let code = refused.error.raw_os_error();
     let is_refused = matches!(code, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE));
     let fault = unloaded("attaching a program to the device", refused);
-    match large_mtu(at).filter(|_| is_refused) {
+    // What has no XDP has none with any MTU.
+    let has_none = at.device().is_ok_and(|index| device::xdp_features(index).is_ok_and(|f| f == 0));
+    match large_mtu(at).filter(|_| is_refused && !has_none) {
         Some(mtu) => {
             let text =
                 format!("{}: its MTU is {mtu}, for which few drivers have XDP", fault.message);
