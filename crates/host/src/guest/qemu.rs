@@ -466,7 +466,7 @@ mod tests {
         let all: Vec<i32> = network.descriptors().iter().map(AsRawFd::as_raw_fd).collect();
         let [a, b, c, d] = all[..] else { panic!("{all:?}") };
         let [_, tap, _, device] = &network.arguments(0)[..] else { panic!() };
-        let wanted = format!("tap,id=wire,fds={a}:{b},vhost=on,vhostforce=on,vhostfds={c}:{d}");
+        let wanted = format!("tap,id=wire0,fds={a}:{b},vhost=on,vhostforce=on,vhostfds={c}:{d}");
         assert_eq!(*tap, wanted);
         assert!(device.ends_with(",mq=on,vectors=6"), "{device}");
     }
