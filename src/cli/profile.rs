@@ -160,6 +160,8 @@ docs/guide/profiles.md lists what each format keeps and loses.",
 fn unit(weight: Weight) -> &'static str {
     match weight {
         Weight::Nanoseconds => "CPU time",
+        Weight::Delay => "time, not of a CPU",
+        Weight::Bytes => "bytes",
         Weight::Events => "events",
         Weight::Samples => "samples",
         Weight::Percent => "percent",

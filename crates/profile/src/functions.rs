@@ -77,6 +77,7 @@ pub fn summarise(profile: &Profile, rules: &Rules) -> ProfileSummary {
         samples: profile.count(),
         lost: header.lost,
         total: profile.total(),
+        notes: header.notes.clone(),
         functions: functions(profile).into_iter().map(record).collect(),
     }
 }

@@ -261,7 +261,7 @@ fn unit_of(header: &Header, per: WorkUnit) -> Result<String, Fault> {
         (Weight::Nanoseconds, WorkUnit::Packet) => "CPU-ns/packet".to_owned(),
         (Weight::Events, WorkUnit::Gib) => format!("10^9 {event}/GiB"),
         (Weight::Events, WorkUnit::Packet) => format!("{event}/packet"),
-        (Weight::Samples | Weight::Percent, _) => {
+        (Weight::Delay | Weight::Bytes | Weight::Samples | Weight::Percent, _) => {
             let what = format!("{}: its samples do not measure CPU time", header.title);
             return Err(Fault::usage(what).remedy("profile by time or by an event that is counted"));
         }

@@ -285,7 +285,8 @@ pub enum CopyCount {
 pub struct ProfileSummary {
     /// The event that was sampled.
     pub event: String,
-    /// What weights count: `nanoseconds` of CPU time, `events`, `samples` or `percent`.
+    /// What weights count: `nanoseconds` of CPU time, `delay` (nanoseconds of waiting or of a wall
+    /// clock), `bytes`, `events`, `samples` or `percent`.
     pub unit: String,
     /// Seconds of wall time that were sampled.
     pub seconds: Option<f64>,
@@ -295,6 +296,9 @@ pub struct ProfileSummary {
     pub lost: u64,
     /// Weight of all samples.
     pub total: f64,
+    /// What its reader should know: what was left out, what was rounded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Functions, those that take most by themselves first.
     pub functions: Vec<ProfiledFunction>,
 }

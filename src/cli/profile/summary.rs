@@ -158,9 +158,9 @@ fn short(name: &str) -> String {
 /// A weight with its unit.
 fn amount(weight: Weight, value: f64) -> String {
     match weight {
-        Weight::Nanoseconds if value >= 1e9 => format!("{:.3} s", value / 1e9),
-        Weight::Nanoseconds => format!("{:.3} ms", value / 1e6),
-        Weight::Events | Weight::Samples => format!("{value:.0}"),
+        Weight::Nanoseconds | Weight::Delay if value >= 1e9 => format!("{:.3} s", value / 1e9),
+        Weight::Nanoseconds | Weight::Delay => format!("{:.3} ms", value / 1e6),
+        Weight::Events | Weight::Samples | Weight::Bytes => format!("{value:.0}"),
         Weight::Percent => format!("{value:.2} %"),
     }
 }

@@ -105,7 +105,8 @@ fn scale(name: &str, profile: &Profile, per: Per) -> Result<f64, Fault> {
             .ok_or_else(|| lacks(&format!("does not record how many {what} it was taken over")))
     };
     // Nanoseconds are shown in seconds, except those of a packet.
-    let unit = if header.weight == Weight::Nanoseconds { 1e-9 } else { 1.0 };
+    let is_time = matches!(header.weight, Weight::Nanoseconds | Weight::Delay);
+    let unit = if is_time { 1e-9 } else { 1.0 };
     Ok(match per {
         Per::None => unit,
         Per::Gib => unit * GIB / by(header.work.bytes, "bytes")?,
@@ -144,6 +145,8 @@ pub(super) fn unit(side: &Side, per: Per) -> String {
     let event = if side.event.is_empty() { "events" } else { &side.event };
     let counted = match side.counts {
         Weight::Nanoseconds => "CPU-s",
+        Weight::Delay => "s",
+        Weight::Bytes => "bytes",
         Weight::Events => event,
         Weight::Samples => "samples",
         Weight::Percent => "% of the whole",
@@ -152,6 +155,7 @@ pub(super) fn unit(side: &Side, per: Per) -> String {
         Per::None => counted.to_owned(),
         Per::Gib => format!("{counted}/GiB"),
         Per::Packet if side.counts == Weight::Nanoseconds => "CPU-ns/packet".to_owned(),
+        Per::Packet if side.counts == Weight::Delay => "ns/packet".to_owned(),
         Per::Packet => format!("{counted}/packet"),
         Per::Second => format!("{counted}/s"),
         Per::Sample => "% of the samples".to_owned(),

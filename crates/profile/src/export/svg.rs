@@ -35,7 +35,8 @@ fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     options.title = printable(&header.title);
     options.subtitle = (!header.event.is_empty()).then(|| printable(&header.event));
     options.count_name = match header.weight {
-        Weight::Nanoseconds => "ns",
+        Weight::Nanoseconds | Weight::Delay => "ns",
+        Weight::Bytes => "bytes",
         Weight::Events => "events",
         Weight::Samples => "samples",
         Weight::Percent => "%",

@@ -62,6 +62,10 @@ pub struct Track {
 pub enum Weight {
     /// Nanoseconds of CPU time.
     Nanoseconds,
+    /// Nanoseconds that are not of a CPU: of waiting, of a wall clock.
+    Delay,
+    /// Bytes, of memory for one.
+    Bytes,
     /// Occurrences of the event.
     Events,
     /// Samples: it is unknown how much each represents.
@@ -276,7 +280,8 @@ impl Profile {
 
     /// Weight of all samples together.
     pub fn total(&self) -> f64 {
-        self.samples.iter().map(|sample| sample.weight).sum()
+        // The sum of nothing is -0.0.
+        self.samples.iter().map(|sample| sample.weight).sum::<f64>() + 0.0
     }
 
     /// Number of all samples together: a profile of others may claim any.

@@ -61,6 +61,12 @@ pub fn decode(title: &str, bytes: &[u8]) -> Result<Profile, Fault> {
     Decoder::new(title, &message, room).and_then(Decoder::run).map_err(bad)
 }
 
+/// Types of values that are times of a CPU; all other times are of waiting or of a wall clock.
+const CPU_TIMES: [&str; 6] = ["cpu", "cpu-time", "cpu_time", "cpu-clock", "task-clock", "on-cpu"];
+
+/// Types of values that are numbers of samples.
+const COUNTS: [&str; 3] = ["samples", "sample", "contentions"];
+
 struct Decoder<'a> {
     title: &'a str,
     message: &'a pb::Profile,
@@ -78,6 +84,8 @@ struct Decoder<'a> {
 /// Which of a sample's values are read, and what they mean.
 struct Values {
     count: Option<usize>,
+    /// The weight of one sample, from which their number follows where it is not recorded.
+    each: Option<f64>,
     weight: usize,
     scale: f64,
 }
@@ -230,6 +238,8 @@ impl<'a> Decoder<'a> {
         let place = self.mapping(mapping)?;
         let name = self.text(function.name)?;
         let name = if name.is_empty() { self.text(function.system_name)? } else { name };
+        let is_ours = self.own("format").is_some();
+        let name = if name.is_empty() && !is_ours { "[unknown]" } else { name };
         Ok(Frame {
             function: name.to_owned(),
             file: self.text(function.filename)?.to_owned(),
@@ -254,12 +264,16 @@ impl<'a> Decoder<'a> {
         let (name, unit) = types.get(weight).copied().unwrap_or_default();
         let count = types
             .iter()
-            .position(|(name, unit)| matches!(*name, "samples" | "sample") && *unit == "count");
+            .position(|(name, unit)| COUNTS.contains(name) && *unit == "count")
+            // Nothing but a number of things: threads, goroutines.
+            .or_else(|| (types.len() == 1 && unit == "count").then_some(0));
+        let time = if CPU_TIMES.contains(&name) { Weight::Nanoseconds } else { Weight::Delay };
         let (kind, scale) = match unit {
-            "nanoseconds" | "ns" => (Weight::Nanoseconds, 1.0),
-            "microseconds" | "us" => (Weight::Nanoseconds, 1e3),
-            "milliseconds" | "ms" => (Weight::Nanoseconds, 1e6),
-            "seconds" | "s" => (Weight::Nanoseconds, 1e9),
+            "nanoseconds" | "ns" => (time, 1.0),
+            "microseconds" | "us" => (time, 1e3),
+            "milliseconds" | "ms" => (time, 1e6),
+            "seconds" | "s" => (time, 1e9),
+            "bytes" => (Weight::Bytes, 1.0),
             "ppm" => (Weight::Percent, 1.0 / PPM),
             _ if matches!(name, "samples" | "sample") => (Weight::Samples, 1.0),
             _ => (Weight::Events, 1.0),
@@ -294,7 +308,8 @@ impl<'a> Decoder<'a> {
                 }
             }
         }
-        Ok(Values { count: count.or(own.then_some(0)), weight, scale })
+        let each = self.builder.header().period.filter(|each| *each > 0.0);
+        Ok(Values { count: count.or(own.then_some(0)), each, weight, scale })
     }
 
     /// Threads and stacks whose order is not that of the samples.
@@ -358,7 +373,7 @@ impl<'a> Decoder<'a> {
             Some(index) => {
                 sample.value.get(index).and_then(|n| u64::try_from(*n).ok()).unwrap_or(0)
             }
-            None => 1,
+            None => values.each.map_or(1, |each| (weight / each).round().max(1.0) as u64),
         };
         let mut thread = Thread::default();
         let (mut owner, mut cpu, mut time) = (None, None, None);

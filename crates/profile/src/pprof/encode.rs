@@ -67,7 +67,8 @@ impl<'a> Encoder<'a> {
         let header = &self.profile.header;
         let event = if header.event.is_empty() { "weight" } else { &header.event };
         let (name, unit) = match header.weight {
-            Weight::Nanoseconds => (event, "nanoseconds"),
+            Weight::Nanoseconds | Weight::Delay => (event, "nanoseconds"),
+            Weight::Bytes => (event, "bytes"),
             Weight::Events => (event, "count"),
             Weight::Samples => ("samples", "count"),
             Weight::Percent => (event, "ppm"),

@@ -35,6 +35,8 @@ fn any_thread() -> impl Strategy<Value = Thread> {
 fn any_header() -> impl Strategy<Value = Header> {
     let weight = prop::sample::select(vec![
         Weight::Nanoseconds,
+        Weight::Delay,
+        Weight::Bytes,
         Weight::Events,
         Weight::Samples,
         Weight::Percent,
@@ -276,4 +278,49 @@ fn what_does_not_hold_together_is_refused() {
         message.encode_to_vec()
     };
     assert!(decode("t", &newer).unwrap_err().message.contains("newer bytepath"));
+}
+
+/// A profile of others with these types and one sample of these values.
+fn of_types(types: &[(&str, &str)], values: &[i64], period: i64) -> Profile {
+    let mut message = of_go();
+    let mut types_of = Vec::new();
+    for (name, unit) in types {
+        let at = message.string_table.len() as i64;
+        message.string_table.extend([(*name).to_owned(), (*unit).to_owned()]);
+        types_of.push(pb::ValueType { r#type: at, unit: at + 1 });
+    }
+    message.period_type = types_of.last().copied();
+    message.sample_type = types_of;
+    message.default_sample_type = 0;
+    message.period = period;
+    message.sample.truncate(1);
+    message.sample[0].value = values.to_vec();
+    decode("t", &message.encode_to_vec()).unwrap()
+}
+
+#[test]
+fn only_times_of_a_cpu_are_cpu_time() {
+    for (types, weight) in [
+        (("cpu", "nanoseconds"), Weight::Nanoseconds),
+        (("cpu-time", "milliseconds"), Weight::Nanoseconds),
+        (("delay", "nanoseconds"), Weight::Delay),
+        (("wall", "nanoseconds"), Weight::Delay),
+        (("time", "microseconds"), Weight::Delay),
+        (("inuse_space", "bytes"), Weight::Bytes),
+        (("inuse_objects", "count"), Weight::Events),
+    ] {
+        let profile = of_types(&[("samples", "count"), types], &[3, 40], 0);
+        assert_eq!((profile.header.weight, profile.count()), (weight, 3), "{types:?}");
+    }
+}
+
+#[test]
+fn numbers_of_samples_are_recorded_or_follow_from_the_period() {
+    let mutex = of_types(&[("contentions", "count"), ("delay", "nanoseconds")], &[14, 500], 1);
+    assert_eq!((mutex.count(), mutex.total()), (14, 500.0));
+    // Others' CPU profiles may have the time alone.
+    let cpu = of_types(&[("cpu", "nanoseconds")], &[70_000_000], 10_000_000);
+    assert_eq!((cpu.count(), cpu.header.period), (7, Some(1e7)));
+    let threads = of_types(&[("threadcreate", "count")], &[5], 1);
+    assert_eq!((threads.count(), threads.total()), (5, 5.0));
 }
