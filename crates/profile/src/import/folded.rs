@@ -65,6 +65,12 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
     if !any {
         return Err(lines.whole("holds no stack"));
     }
+    if reader.lines > 1 && reader.doubled == reader.lines {
+        return Err(lines.whole(
+            "has two numbers in each line, as difffolded.pl writes them: compare the profiles that \
+             it is of by bytepath diff",
+        ));
+    }
     Ok(reader.finish())
 }
 
@@ -82,6 +88,9 @@ struct Reader {
     stack: Vec<FrameId>,
     /// Whether a weight has a fraction, so that it is no number of samples.
     fractions: bool,
+    /// Lines, and those with two numbers at their end.
+    lines: u64,
+    doubled: u64,
 }
 
 /// A name of a line.
@@ -100,6 +109,8 @@ impl Reader {
         let (stack, weight) = text.rsplit_once(' ').ok_or_else(bad)?;
         let weight = number(weight).ok_or_else(bad)?;
         self.fractions |= weight.fract() != 0.0 || weight >= 9e15;
+        self.lines += 1;
+        self.doubled += u64::from(stack.rsplit_once(' ').and_then(|(_, n)| number(n)).is_some());
         self.names(stack.trim_ascii());
         self.stack.clear();
         self.stack.extend(self.names.iter().skip(1).rev().map(|name| name.frame));
@@ -220,6 +231,15 @@ mod tests {
 
     fn read(text: &str) -> Result<Profile, Fault> {
         super::read("t", Times::Kept, &mut text.as_bytes())
+    }
+
+    #[test]
+    fn two_counts_a_line_are_refused() {
+        let text = "main;a;b 10 15\nmain;a;c 5 0\n";
+        let error = read(text).unwrap_err();
+        assert!(error.message.contains("difffolded.pl"), "{error}");
+        let one = "main;net rx 0 15\nmain;a;c 5\n";
+        assert!(read(one).is_ok());
     }
 
     #[test]

@@ -182,6 +182,15 @@ fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
     let ids = left.checked_sub(1).and_then(|index| words.get(index)).and_then(ids);
     let comm = if ids.is_some() { left - 1 } else { left };
     let mut next = anchor + 1;
+    // After a CPU a time may have fewer digits than perf prints.
+    let short = words.get(next).and_then(|word| time_of(word, 1)).filter(|_| time.is_none());
+    next += usize::from(short.is_some());
+    let time = time.or(short);
+    // What was measured and not sampled is named twice: `offcpu-time: 1050000 offcpu-time:`.
+    let named = words.get(next).filter(|word| is_event(word));
+    if named.is_some() && words.get(next + 2) == named {
+        next += 1;
+    }
     let number = words.get(next).and_then(digits);
     let event = words.get(next + usize::from(number.is_some())).filter(|word| is_event(word));
     // Without an event the number may be an address.
@@ -219,10 +228,15 @@ fn named<'a>(words: &Words<'a>, stop: usize) -> Head<'a> {
 
 /// `1811.125732:`, in nanoseconds.
 fn time(word: &[u8]) -> Option<u64> {
+    time_of(word, 3)
+}
+
+/// The same with at least so many digits after the point.
+fn time_of(word: &[u8], least: usize) -> Option<u64> {
     let word = word.strip_suffix(b":")?;
     let point = memchr::memchr(b'.', word)?;
     let (whole, fraction) = (word.get(..point)?, word.get(point + 1..)?);
-    if !(3..=9).contains(&fraction.len()) {
+    if !(least..=9).contains(&fraction.len()) {
         return None;
     }
     let places = u32::try_from(9 - fraction.len()).ok()?;

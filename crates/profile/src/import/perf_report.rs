@@ -131,6 +131,22 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// `perf report -v` pads no long names, so the address before the symbol may be in the column of
+    /// the object, and the letter of its origin is left in its own.
+    fn realign(&mut self) {
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if let Some((object, address)) = self.object.rsplit_once("  ")
+            && address.strip_prefix("0x").is_some_and(digits)
+        {
+            self.object.truncate(object.trim_end().len());
+            let symbol = self.symbol.take().unwrap_or_default();
+            let rest = symbol
+                .split_once(' ')
+                .filter(|(origin, rest)| origin.len() == 1 && rest.starts_with('['));
+            self.symbol = Some(rest.map_or(symbol.clone(), |(_, rest)| rest.to_owned()));
+        }
+    }
+
     /// Enters a cell; `None` if it has no number where the column is one of numbers.
     pub(super) fn enter(&mut self, column: Column, cell: &str) -> Option<()> {
         match column {
@@ -254,6 +270,7 @@ impl Reader {
             let cell = String::from_utf8_lossy(line.get(*begin..end).unwrap_or_default());
             row.enter(*column, cell.trim())?;
         }
+        row.realign();
         Some(row)
     }
 
@@ -478,6 +495,21 @@ mod tests {
         assert_eq!(profile.header.weight, Weight::Events);
         assert_eq!(profile.frames()[1].module, "[kernel]");
         assert_eq!(profile.threads()[0].name, "tx:1 (main)");
+    }
+
+    #[test]
+    fn verbose_rows_that_are_out_of_line() {
+        let text = "\
+# Overhead  Command  Shared Object                     Symbol
+# ........  .......  ................................  ...............
+#
+    70.00%  names    /opt/app/p/names  0x116d             B [.] ns::run(int)
+    30.00%  names    /opt/app/p/names  0x13b1             k [k] f
+";
+        let profile = read(text).unwrap();
+        let names: Vec<String> = rows(&profile).into_iter().map(|row| row.0).collect();
+        assert_eq!(names, ["ns::run(int)", "f"]);
+        assert_eq!(profile.frames()[0].module, "/opt/app/p/names");
     }
 
     #[test]

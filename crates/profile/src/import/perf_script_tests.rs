@@ -264,3 +264,17 @@ fn source_lines_below_samples_of_one_line() {
     let profile = read(text).unwrap();
     assert_eq!(profile.samples().len(), 2);
 }
+
+#[test]
+fn times_with_few_digits_and_events_that_are_named_twice() {
+    let text = "app 100/100 [000] 11371.1: 100 cpu-clock:\n\t    7b0da4f360 f_jit ([JIT app cache])\n\n\
+                app 100/100 [000] 11371.2: 100 cpu-clock:\n\t    7b0da4f360 f_jit ([JIT app cache])\n\n";
+    let profile = read(text).unwrap();
+    assert_eq!((profile.samples().len(), profile.frames().len()), (2, 1));
+    assert_eq!((profile.header.event.as_str(), profile.total()), ("cpu-clock", 200.0));
+    let text = "app 7/7 [017] 7911704.926324:     offcpu-time:       1050000 offcpu-time: \n\
+                \tffffffff813b3b4e schedule+0x1 ([kernel.kallsyms])\n\n";
+    let profile = read(text).unwrap();
+    assert_eq!((profile.samples().len(), profile.total()), (1, 1_050_000.0));
+    assert_eq!(profile.header.event, "offcpu-time");
+}
