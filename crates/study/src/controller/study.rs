@@ -71,11 +71,10 @@ fn begin<'r, 'a>(
 ) -> Result<Run<'r, 'a>, Fault> {
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline = baseline.ok_or_else(|| Fault::usage("there is nothing to run"))?;
-    let busy = look_for_programs(laboratory, plan.wait_idle, observer)?;
+    look_for_programs(laboratory, plan.wait_idle, observer)?;
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
     observer.settings(&guard.records, &left_behind);
-    let (surveyed, header, mut remarks) = header(laboratory, plan, baseline, &guard)?;
-    remarks.extend(busy);
+    let (surveyed, header, remarks) = header(laboratory, plan, baseline, &guard)?;
     let mut feasibility = Feasibility::of(surveyed, baseline);
     guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
     // What is requested by name must run, and so must the baseline.
@@ -106,15 +105,15 @@ const BUSY: f64 = stats::FOREIGN_LIMIT;
 /// How long programs are watched for that.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// What other programs do on this machine, if that will disturb the study. Waits until it is idle,
-/// for as long as was requested.
+/// Reports what other programs do on this machine, if that will disturb the study. Waits until it
+/// is idle, for as long as was requested. Trials name who disturbed them by themselves.
 fn look_for_programs(
     laboratory: &Laboratory,
     wait: Option<Duration>,
     observer: &mut dyn Observer,
-) -> Result<Option<String>, Fault> {
+) -> Result<(), Fault> {
     if laboratory.testbed.properties().hosts_apart || laboratory.testbed.emulation().is_some() {
-        return Ok(None);
+        return Ok(());
     }
     let begun = Instant::now();
     loop {
@@ -125,7 +124,7 @@ fn look_for_programs(
             return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
         }
         if all < BUSY {
-            return Ok(None);
+            return Ok(());
         }
         let text = format!(
             "other programs keep {all:.1} CPUs of this machine busy: {}",
@@ -135,7 +134,7 @@ fn look_for_programs(
             Some(left) if !left.is_zero() => observer.waits(&text, left),
             _ => {
                 observer.remark(&format!("{text}; trials that this disturbs are marked with ~"));
-                return Ok(Some(text));
+                return Ok(());
             }
         }
     }
