@@ -121,41 +121,42 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
 /// }
 /// ```
 fn find_kind(a: &mut Assembler, members: &Members, maps: &Maps) {
+    let look_up = |a: &mut Assembler| {
+        a.store(Size::Word, R10, NUMBER, R8);
+        lookup(a, &maps.kinds, NUMBER);
+        a.jump_if(If::Eq, R0, 0, "started").load(Size::Word, R8, R0, 0);
+        a.jump_if(If::Eq, R8, 0, "started");
+    };
+    let save = |a: &mut Assembler, size: Size, offset: fn(usize) -> i16| {
+        for n in 0..ARGUMENT_COUNT {
+            a.load(size, R1, R7, offset(n));
+            a.store(Size::Double, R10, ARGUMENT + 8 * n as i16, R1);
+        }
+    };
     a.load(Size::Double, R7, R6, 0);
     if let Some(compat) = members.compat {
         a.load(Size::Double, R1, R10, TASK).load(Size::Word, R1, R1, compat);
         a.alu(Alu::And, R1, COMPAT_BIT).jump_if(If::Ne, R1, 0, "32-bit");
     }
-    a.jump_if(If::Ge, R8, calls::LIMIT as i32, "started").jump("kind");
+    // Most calls move no bytes, and their arguments are not looked at.
+    a.jump_if(If::Ge, R8, calls::LIMIT as i32, "started");
+    look_up(a);
+    save(a, Size::Double, argument_offset);
     if members.compat.is_some() {
-        a.label("32-bit").mov(R1, R8).add(R1, COMPAT as i32);
+        a.jump("arguments").label("32-bit").mov(R1, R8).add(R1, COMPAT as i32);
         a.store(Size::Word, R9, state::NUMBER, R1);
         a.jump_if(If::Ge, R8, calls::LIMIT as i32, "started").add(R8, COMPAT_KINDS as i32);
-        for n in 0..ARGUMENT_COUNT {
-            a.load(Size::Word, R1, R7, compat_argument_offset(n));
-            a.store(Size::Double, R10, ARGUMENT + 8 * n as i16, R1);
-        }
-        // No registers: the arguments have been read.
-        a.mov(R7, 0);
+        save(a, Size::Word, compat_argument_offset);
         if let Some(number) = calls::compat_number("socketcall") {
             socketcall(a, COMPAT_KINDS + number);
         }
+        a.label("kind");
+        look_up(a);
     }
-    a.label("kind").store(Size::Word, R10, NUMBER, R8);
-    lookup(a, &maps.kinds, NUMBER);
-    a.jump_if(If::Eq, R0, 0, "started");
-    a.load(Size::Word, R8, R0, 0);
-    a.jump_if(If::Eq, R8, 0, "started");
-    a.store(Size::Word, R9, state::KIND, R8);
+    a.label("arguments").store(Size::Word, R9, state::KIND, R8);
     a.store(Size::Word, R9, state::DATA, 0);
     a.mov(R1, R8).alu(Alu::And, R1, WAYS as i32 - 1);
     a.store(Size::Double, R9, state::WAY, R1);
-    a.jump_if(If::Eq, R7, 0, "arguments");
-    for n in 0..ARGUMENT_COUNT {
-        a.load(Size::Double, R1, R7, argument_offset(n));
-        a.store(Size::Double, R10, ARGUMENT + 8 * n as i16, R1);
-    }
-    a.label("arguments");
 }
 
 /// The part of `find_kind` about socketcall(2), which has the number `index` here.
