@@ -6,7 +6,9 @@ use crate::{anything, made_up, rr, shared};
 use bytepath_testing::skip;
 
 use anything::any_study;
-use bytepath::record::{CellId, Design, Source, Stopping, Study, TrialStatus, steers, visible};
+use bytepath::record::{
+    CellId, Design, Source, Stopping, Study, Trial, TrialStatus, steers, visible,
+};
 use bytepath::report::{self, CATALOG, Style};
 use bytepath::spec::{self, CellRequest};
 use bytepath::study::path_spec;
@@ -52,6 +54,32 @@ fn a_study_whose_trials_are_all_rejected_says_what_to_do() {
             format!("nothing to compare: {count} of {count} trials rejected, the first because");
         assert!(printed.contains(&said), "{printed}");
         assert!(printed.contains("`bytepath doctor` lists what else disturbs"), "{printed}");
+    }
+}
+
+/// Trials that others disturbed count: their figures are marked, and the first lines name whoever
+/// did it.
+#[test]
+fn figures_of_a_busy_machine_are_marked() {
+    let mut busy = study();
+    let of_socket = |trial: &&mut Trial| trial.cell.0 == "socket";
+    for trial in busy.trials.iter_mut().filter(of_socket) {
+        trial.disturbances =
+            ["other processes used 61% of CPU 0", "mostly rustc 146%"].map(String::from).to_vec();
+    }
+    for name in ["text", "netdev"] {
+        let quiet = text(name, &study());
+        let printed = text(name, &busy);
+        let row = |text: &str| {
+            let result = text.split("\nResult").nth(1).unwrap().to_owned();
+            let row = result.lines().find(|line| line.trim_start().starts_with("socket "));
+            row.unwrap().to_owned()
+        };
+        assert!(row(&printed).contains(" ~") && !row(&quiet).contains('~'), "{}", row(&printed));
+        let words = shared::words(&printed);
+        let said = "the first: other processes used 61% of CPU 0; mostly rustc 146%";
+        assert!(words.contains(said) && words.contains("--strict counts only"), "{printed}");
+        assert!(!shared::words(&quiet).contains("of a busy machine"), "{quiet}");
     }
 }
 
