@@ -165,6 +165,7 @@ pub(super) fn judged(
         stats::judge_events(&trial, cell, schedule, &earlier);
     if functional {
         trial.warnings.extend(events);
+        trial.warnings.extend(disturbing);
         return trial;
     }
     trial.disturbances = disturbing;
