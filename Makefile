@@ -16,7 +16,7 @@ FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
 .PHONY: run test test-drivers test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
 
-## run: build in release and compare every path on this machine (about 4 minutes after the build)
+## run: build in release and compare every path on this machine (at most 3 minutes after the build)
 run: build
 	@./target/release/bytepath run
 

@@ -2,8 +2,9 @@
 
 use super::output;
 use super::output_args::Document;
-use bytepath_record::{Budget, Design, Fault, unit};
+use bytepath_record::{Design, Fault, unit};
 use bytepath_report as report;
+use bytepath_stats::LEAST_BLOCKS;
 use bytepath_study::{Deployment, Outline, Plan, Prepared, Preview};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -46,7 +47,12 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     let (each, all) = (plan.seconds_per_trial, time(plan.seconds));
     writeln!(out, "{trials} trials of {each:.1} s: at least {all}")?;
     if let Some(budget) = s.budget {
-        writeln!(out, "{}", within_budget(plan, budget))?;
+        let (most, blocks) = (time(budget.seconds), plan.order.len());
+        writeln!(
+            out,
+            "ends as soon as every comparison is decided or out of reach, from block {LEAST_BLOCKS} on; \
+             at most {most} with profiles, about {blocks} blocks of all cells, more without those that cannot run"
+        )?;
     }
     if plan.profiling.is_some() {
         let (trials, all) = (plan.profile_trials, time(plan.profile_seconds));
@@ -77,26 +83,6 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     Ok(())
-}
-
-/// What a study does with its budget.
-fn within_budget(plan: &Outline, budget: Budget) -> String {
-    let whole = |seconds: f64| unit::seconds(Duration::from_secs(seconds.max(0.0) as u64));
-    let (all, trial) = (whole(budget.seconds), plan.trial_with_overhead());
-    let blocks = plan.schedule.blocks;
-    let Some(rest) = plan.second_pass() else {
-        return format!(
-            "a budget of {all} allows {blocks} blocks, at about {trial:.1} s per trial"
-        );
-    };
-    format!(
-        "a budget of {all} leaves about {} after these {} blocks, at {trial:.1} s per trial: \
-         for the leaders and for cells that are undecided against the baseline, most informative first; about \
-         {} of these cells get 5 to {blocks} new blocks each, and are judged by those alone",
-        whole(rest.seconds),
-        budget.first,
-        rest.cells,
-    )
 }
 
 /// Prints preparations: what all cells have in common once, then the rest of each.

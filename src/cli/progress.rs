@@ -6,13 +6,15 @@ use bytepath_record::{
     CellId, Design, Restoration, RestorationRow, SettingRecord, Study, StudyHeader, Trial,
     TrialStatus, visible,
 };
-use bytepath_report::{self as report, Style};
-use bytepath_study::{Observer, time_of_trial};
+use bytepath_report::{self as report, Overview, Style};
+use bytepath_study::{Observer, time_of_profiles, time_of_trial};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use std::collections::HashMap;
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How much is printed about the progress of a study.
 #[derive(Debug, Default, Args)]
@@ -39,8 +41,18 @@ pub(super) struct Progress {
     blocks: u32,
     /// Whether the cells of a block take turns in slices.
     interleaved: bool,
-    /// Time that is left, before what goes on; empty if it is not known yet.
-    left: String,
+    /// Whether the study ends once it is sure.
+    until_sure: bool,
+    /// When all will have ended, if it is known yet.
+    end: Arc<Mutex<Option<Instant>>>,
+    /// Seconds of the profiles, which follow the blocks.
+    time_of_profiles: f64,
+    /// What was measured up to the last block.
+    overview: Option<Overview>,
+    /// The rates of the moment, of the current block.
+    rates: HashMap<CellId, f64>,
+    /// When the table was drawn last.
+    drawn: Option<Instant>,
     /// Whether it was printed that other programs are waited for.
     waits: bool,
 }
@@ -50,7 +62,11 @@ impl Progress {
         let quiet = arguments.quiet;
         let is_shown = !quiet && io::stderr().is_terminal();
         let bar = if is_shown { ProgressBar::new(0) } else { ProgressBar::hidden() };
-        bar.set_style(style(BAR));
+        let end = Arc::default();
+        bar.set_style(style(BAR, &end));
+        if is_shown {
+            bar.enable_steady_tick(TICK);
+        }
         let lines = !quiet && (arguments.verbose || !is_shown);
         Progress {
             bar,
@@ -60,7 +76,12 @@ impl Progress {
             profiles: 0,
             blocks: 0,
             interleaved: false,
-            left: String::new(),
+            until_sure: false,
+            end,
+            time_of_profiles: 0.0,
+            overview: None,
+            rates: HashMap::new(),
+            drawn: None,
             waits: false,
         }
     }
@@ -86,12 +107,30 @@ impl Progress {
 
     /// Shows what goes on, next to the bar.
     fn show(&self, what: &str) {
-        self.bar.set_message(visible(&format!("{}{what}", self.left)).into_owned());
+        self.bar.set_message(visible(what).into_owned());
+    }
+
+    /// So much time is left.
+    fn set_left(&self, left: Duration) {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        *end = Some(Instant::now() + left);
+    }
+
+    /// Draws the table of what was measured, with the rates of the moment.
+    fn draw(&mut self) {
+        let Some(overview) = self.overview.as_ref().filter(|_| !self.bar.is_hidden()) else {
+            return;
+        };
+        self.drawn = Some(Instant::now());
+        if let Some(text) = fitted(&overview.with_rates(&self.rates)) {
+            self.bar.set_style(style(BAR_AND_TABLE, &self.end));
+            self.bar.set_prefix(text);
+        }
     }
 
     /// One more has ended, this way.
-    fn advance(&mut self, left: &str, outcome: &str) {
-        self.left = format!("{left} left  ");
+    fn advance(&mut self, left: Duration, outcome: &str) {
+        self.set_left(left);
         self.bar.inc(1);
         self.show(outcome);
     }
@@ -106,41 +145,72 @@ impl Observer for Progress {
     fn begins(&mut self, header: &StudyHeader, trials: usize) {
         self.trials = trials;
         self.blocks = header.schedule.blocks;
+        self.until_sure = header.schedule.until_sure;
         self.interleaved = matches!(header.schedule.design, Design::Slices { .. });
-        let each = Duration::from_secs_f64(time_of_trial(&header.schedule));
-        let left = clock(each * trials as u32);
+        let schedule = &header.schedule;
+        let profiles = time_of_profiles(header);
+        self.time_of_profiles = profiles;
+        let trials_alone = trials as f64 * time_of_trial(schedule);
+        let all = match schedule.budget.filter(|_| schedule.until_sure) {
+            Some(budget) => budget.seconds,
+            None => trials_alone + profiles,
+        };
+        let all = Duration::from_secs_f64(all);
+        self.set_left(all);
         self.bar.set_position(0);
         self.bar.set_length(trials as u64);
-        self.line(&format!("{trials} trials, about {left}"));
+        let kept = "an interrupt (Ctrl-C) keeps what was measured";
+        self.remark(&match schedule.until_sure {
+            true => format!("runs until it is sure, at most {}; {kept}", clock(all)),
+            false => format!("{trials} trials, about {} with profiles; {kept}", clock(all)),
+        });
+        let nothing = Study {
+            header: header.clone(),
+            trials: Vec::new(),
+            profiles: Vec::new(),
+            remarks: Vec::new(),
+        };
+        self.overview.get_or_insert_with(|| Overview::of(&nothing));
     }
 
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
+        self.rates.clear();
+        let most = if self.until_sure { "at most " } else { "" };
         let what = match self.interleaved {
-            true => "all cells interleaved",
-            false => &cell.0,
+            true => String::new(),
+            false => format!(": {cell}"),
         };
-        self.show(&format!("block {block} of {}: {what}", self.blocks));
+        self.show(&format!("block {block} of {most}{}{what}", self.blocks));
+    }
+
+    fn slice_ends(&mut self, cell: &CellId, rate: f64) {
+        let known = self.rates.entry(cell.clone()).or_insert(rate);
+        *known += (rate - *known) / 2.0;
+        if self.drawn.is_none_or(|drawn| drawn.elapsed() >= TICK) {
+            self.draw();
+        }
     }
 
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration) {
-        let (left, result) = (clock(left), outcome(trial));
+        let left = left + Duration::from_secs_f64(self.time_of_profiles);
+        let result = outcome(trial);
         let (cell, total) = (&trial.cell, self.trials);
-        self.advance(&left, &format!("{cell}: {result}"));
+        self.advance(left, &format!("{cell}: {result}"));
+        let left = clock(left);
         self.line(&format!("[{number:>3}/{total}] {cell:<32} {result:<24} {left} left"));
     }
 
     fn block_ends(&mut self, study: &Study) {
-        if !self.bar.is_hidden()
-            && let Some(text) = estimates(study)
-        {
-            self.bar.set_style(style(BAR_AND_ESTIMATES));
-            self.bar.set_prefix(text);
+        if !self.bar.is_hidden() {
+            self.overview = Some(Overview::of(study));
+            self.draw();
         }
     }
 
     fn profiles_begin(&mut self, trials: usize, each: Duration) {
         self.profiles = trials;
         self.bar.inc_length(trials as u64);
+        self.set_left(each * trials as u32);
         self.line(&format!("{trials} profiles, about {}", clock(each * trials as u32)));
     }
 
@@ -156,9 +226,9 @@ impl Observer for Progress {
             TrialStatus::Measured => format!("{samples} samples, {}", outcome(trial)),
             _ => outcome(trial),
         };
-        let left = clock(left);
         let (cell, total) = (&trial.cell, self.profiles);
-        self.advance(&left, &format!("profile of {cell}: {result}"));
+        self.advance(left, &format!("profile of {cell}: {result}"));
+        let left = clock(left);
         self.line(&format!("[profile {number}/{total}] {cell:<28} {result:<24} {left} left"));
     }
 
@@ -228,34 +298,44 @@ impl Observer for PairProgress<'_> {
     }
 }
 
-/// The bar alone, and with a text of several lines below it.
-const BAR: &str = "{bar:24} {pos}/{len}  {wide_msg}";
-const BAR_AND_ESTIMATES: &str = "{bar:24} {pos}/{len}  {wide_msg}\n{prefix}";
+/// The bar alone, and with the table below it.
+const BAR: &str = "{bar:24} {pos}/{len}  {left}{wide_msg}";
+const BAR_AND_TABLE: &str = "{bar:24} {pos}/{len}  {left}{wide_msg}\n{prefix}";
 
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+/// How often the time left and the table are drawn again.
+const TICK: Duration = Duration::from_millis(250);
+
+/// A style whose time left runs on between the events that set it.
+fn style(template: &str, end: &Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
+    let end = Arc::clone(end);
+    let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let end = *end.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(end) = end {
+            let left = clock(end.saturating_duration_since(Instant::now()));
+            let _ = write!(out, "{left} left  ");
+        }
+    };
+    let style = ProgressStyle::with_template(template);
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", left)
 }
 
-/// Estimates as far as the terminal has lines for them; `None` if nothing was measured.
-fn estimates(study: &Study) -> Option<String> {
+/// A document as far as the terminal has lines for it; `None` if there is nothing in it.
+fn fitted(document: &report::Document) -> Option<String> {
     let (width, height) = size(io::stderr()).unwrap_or((PAGE_WIDTH, 24));
     let look = Style { width, colour: colours(&io::stderr()), details: false };
     let mut table = Vec::new();
-    report::estimates(study).write(&look, &mut table).ok()?;
+    document.write(&look, &mut table).ok()?;
     let table = String::from_utf8_lossy(&table);
     let lines: Vec<&str> = table.lines().collect();
-    // The bar, the line below, the line of what is left out, and the cursor's.
-    let room = height.saturating_sub(4);
+    // The bar, the line of what is left out, and the cursor's.
+    let room = height.saturating_sub(3);
     if lines.is_empty() || room < 3 {
         return None;
     }
-    let percent = study.header.judgement.confidence * 100.0;
-    let mut text = format!("Running estimates, {percent}% intervals; verdicts come at the end\n");
-    text.extend(lines.iter().take(room).map(|line| format!("{line}\n")));
+    let mut text = lines[..lines.len().min(room)].join("\n");
     if lines.len() > room {
-        text.push_str(&format!("  ... {} more lines\n", lines.len() - room));
+        text.push_str(&format!("\n  ... {} more lines", lines.len() - room));
     }
-    text.pop();
     Some(text)
 }
 

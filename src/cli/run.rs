@@ -91,27 +91,29 @@ pub(super) struct RunArgs {
     /// Meters to run: default, all, none, or names as in default,locks [default: the file's, or default]
     #[arg(long, hide_short_help = true, value_name = "METERS")]
     meters: Option<String>,
-    /// Blocks; each runs all cells in random order [default: 10]
+    /// Blocks to run, each of all cells in random order [default: until sure]
     ///
-    /// The default with a file is the file's.
+    /// With a file the default is the file's, or 10. With --time it is the most.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(spec::MOST_BLOCKS)))]
     blocks: Option<u32>,
-    /// Warm-up before the measured window, as in 500ms [default: the file's, or 1s]
+    /// Warm-up before the measured window, as in 500ms [default: the file's; 200ms; with a file or -n 1s]
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = spec::parse_warm_up)]
     warm_up: Option<Duration>,
-    /// Measured window, as in 2s or 500ms [default: 1500ms]
+    /// Measured window of a trial, as in 2s or 500ms [default: 300ms]
     ///
-    /// The default with a file is the file's.
-    #[arg(short = 't', long, value_name = "TIME", value_parser = spec::parse_window)]
+    /// The default with a file is the file's, or 1500ms, as with --blocks alone.
+    #[arg(long, value_name = "TIME", value_parser = spec::parse_window)]
     window: Option<Duration>,
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, hide_short_help = true, value_name = "DESIGN", value_parser = spec::parse_design)]
     design: Option<Design>,
-    /// Time limit for the study, as in 2h [default: none]
+    /// Time of the study, as in 20s or 2h; it ends once it is sure [default: 3m]
     ///
-    /// The default with a file is the file's. A first pass over all cells, then further blocks of the comparisons that matter.
-    #[arg(long, value_name = "TIME", value_parser = spec::parse_budget)]
-    budget: Option<Duration>,
+    /// A comparison is decided as soon as its interval, which holds however often one looks,
+    /// allows it; a cell whose comparisons are decided or out of reach is left out of further
+    /// blocks. With a file the default is the file's, or no limit but its blocks.
+    #[arg(short = 't', long, alias = "budget", value_name = "TIME", value_parser = spec::parse_time)]
+    time: Option<Duration>,
     /// Count only trials in which others used at most 10% of a role's CPU
     ///
     /// Without it trials on a busy machine count, marked with ~. Short for --max-interference 10%.
@@ -121,7 +123,7 @@ pub(super) struct RunArgs {
     #[arg(long, hide_short_help = true, value_name = "PERCENT", value_parser = spec::parse_interference)]
     max_interference: Option<f64>,
     /// Wait for other programs to leave the CPUs idle, at most so long
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = spec::parse_budget)]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = spec::parse_time)]
     wait_idle: Option<Duration>,
     /// Seed of the random order [default: the file's, or random]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
@@ -176,7 +178,7 @@ impl RunArgs {
             warm_up: self.warm_up,
             window: self.window,
             design: self.design,
-            budget: self.budget,
+            time: self.time,
             wait_idle: self.wait_idle,
             max_interference: self.strict.then_some(FOREIGN_LIMIT).or(self.max_interference),
             seed: self.seed,
@@ -381,8 +383,8 @@ fn run_options_help() -> String {
 
 const EXAMPLES: &str = "\
 Examples:
-  bytepath run                                     every path, about four minutes
-  bytepath run --path socket --path uring -t 5s    two paths, windows of 5 s
+  bytepath run                                     every path until it is sure, at most 3 minutes
+  bytepath run --path socket --path uring -t 20s   two paths, 20 seconds
   bytepath run -P 4 -l 64K -n 20                   four connections, smaller messages, 20 blocks
   bytepath run experiments/gro.toml -o gro -q      an experiment file, without progress
 ";

@@ -83,8 +83,14 @@ pub(super) fn print(
             .remedy(format!("name a file with `bytepath show STUDY --out FILE.{name}`")));
     }
     let style = style(arguments.details);
+    // Whoever reads in a terminal wants the answer where the cursor is.
+    let on_a_screen =
+        arguments.named().is_none() && !arguments.details && std::io::stdout().is_terminal();
     render(folder, study, format, per, |subject| {
-        output::print(|out| format.render(subject, &style, out))
+        output::print(|out| match on_a_screen {
+            true => report::screen(subject, &folder.display().to_string()).write(&style, out),
+            false => format.render(subject, &style, out),
+        })
     })
 }
 

@@ -71,8 +71,8 @@ fn short_names_do_what_the_long_ones_do() {
         assert_eq!(code, 0, "{stderr}");
         serde_json::from_str::<serde_json::Value>(&text).unwrap()
     };
-    let short = ["-P", "4", "-l", "64K", "-t", "2s", "-n", "3", "-o", "folder", "-q"];
-    let long = ["--window", "2s", "--blocks", "3", "--out", "folder"];
+    let short = ["-P", "4", "-l", "64K", "-t", "2m", "-n", "3", "-o", "folder", "-q"];
+    let long = ["--time", "120s", "--blocks", "3", "--out", "folder"];
     let found = plan(&short);
     assert_eq!(found, plan(&[&["--stream", "flows=4,message-size=64K"], &long[..]].concat()));
     assert_eq!(found, plan(&[&["--flows=4", "--message-size=65536"], &long[..]].concat()));
@@ -295,7 +295,8 @@ fn a_dry_run_shows_cells_order_and_time() {
 fn the_time_of_a_dry_run_includes_the_ramps_of_slices() {
     let time = |design: &str| {
         let arguments = ["run", "--dry-run", "--json", "--path", "socket", "--window", "2s"];
-        let (code, text, stderr) = bytepath(&[&arguments[..], &["--design", design]].concat());
+        let rest = ["--blocks", "10", "--design", design];
+        let (code, text, stderr) = bytepath(&[&arguments[..], &rest].concat());
         assert_eq!(code, 0, "{stderr}");
         let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
         (plan["seconds_per_trial"].as_f64().unwrap(), plan["seconds"].as_f64().unwrap())

@@ -13,7 +13,6 @@ mod shared;
 
 mod advise;
 mod browser;
-mod budget;
 mod cli;
 mod compare;
 mod copy;
@@ -46,4 +45,5 @@ mod schema;
 mod seeds;
 mod statistics;
 mod tidy;
+mod until_sure;
 mod why;

@@ -74,43 +74,49 @@ fn cells_take_turns_in_slices_with_their_streams_kept_open() {
 }
 
 #[test]
-fn a_budget_runs_a_second_pass_and_a_resumed_study_continues_with_it() {
+fn a_study_ends_once_it_is_sure_and_a_resumed_one_does_too() {
     let folder = tempfile::tempdir().unwrap();
-    let mut plan = plan(&["paced+10", "paced", "paced+3", "paced+5"], folder.path());
+    let mut plan = plan(&["paced", "paced+10", "paced+50"], folder.path());
     for cell in &mut plan.cells {
         cell.stream.flows = 1;
         cell.stream.touch = Touch::None;
     }
-    let budget = Some(Budget { seconds: 600.0, profiles: 0.0, first: 3 });
-    plan.schedule = Schedule { blocks: 5, window: 0.2, budget, ..plan.schedule };
+    let budget = Some(Budget { seconds: 600.0, profiles: 0.0, first: 40 });
+    plan.schedule = Schedule { blocks: 40, window: 0.2, budget, until_sure: true, ..plan.schedule };
     let study = finished(&plan);
-    let ran = |study: &Study| -> BTreeSet<(u32, String)> {
-        study.trials.iter().map(|trial| (trial.block, trial.cell.0.clone())).collect()
-    };
-    let second = stats::second_pass(&study).expect("there is time, and something leads");
-    let mut wanted: BTreeSet<(u32, String)> = BTreeSet::new();
-    for block in 0..8 {
-        let cells = plan.cells.iter().map(|cell| &cell.id);
-        let cells = cells.filter(|id| block < 3 || second.cells.contains(id));
-        wanted.extend(cells.map(|id| (block, id.0.clone())));
-    }
-    assert_eq!((ran(&study), study.trials.len()), (wanted.clone(), wanted.len()));
-    let remark = study.remarks.iter().find(|remark| remark.starts_with("within its budget: 3"));
-    assert!(remark.is_some_and(|text| text.contains(&second.chosen[0].0)), "{:?}", study.remarks);
+    let blocks = study.trials.iter().map(|trial| trial.block + 1).max().unwrap();
+    assert!((stats::LEAST_BLOCKS..40).contains(&blocks), "{blocks} blocks");
+    let end = "stopped early: every comparison is decided, or out of reach";
+    assert!(study.remarks.iter().any(|remark| remark.starts_with(end)), "{:?}", study.remarks);
 
-    // As if it had been stopped in the second pass, and in the first.
+    // As if it had been stopped in its third block.
     let file = folder.path().join("trials.jsonl");
-    for kept in [wanted.len() - 2, 7] {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let lines: Vec<&str> = text.lines().take(kept).collect();
-        std::fs::write(&file, lines.join("\n") + "\n").unwrap();
-        let stop = AtomicBool::new(false);
-        let (study, result) = resume_study(&laboratory(&stop), folder.path(), &mut Silent);
-        result.unwrap();
-        let study = study.unwrap();
-        let second = stats::second_pass(&study).expect("it is chosen again").cells.len();
-        assert_eq!(study.trials.len(), 12 + 5 * second);
-    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().take(7).collect();
+    std::fs::write(&file, lines.join("\n") + "\n").unwrap();
+    let stop = AtomicBool::new(false);
+    let (study, result) = resume_study(&laboratory(&stop), folder.path(), &mut Silent);
+    result.unwrap();
+    let study = study.unwrap();
+    assert!(stats::cells_to_run(&study).is_empty(), "it went on until it was sure");
+    let ran: BTreeSet<_> = study.trials.iter().map(|t| (t.block, &t.cell)).collect();
+    assert_eq!(ran.len(), study.trials.len(), "nothing is run twice");
+}
+
+#[test]
+fn a_study_ends_when_its_time_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(&["honest", "boasts"], folder.path());
+    let budget = Some(Budget { seconds: 3.0, profiles: 0.0, first: 5 });
+    plan.schedule =
+        Schedule { blocks: 1000, window: 0.2, budget, until_sure: true, ..plan.schedule };
+    let begin = Instant::now();
+    let study = finished(&plan);
+    assert!(study.header.schedule.blocks < 10, "planned for its time");
+    let over = study.remarks.iter().any(|remark| remark.starts_with("its time of 3 s was over"));
+    let all = study.trials.iter().any(|t| t.block + 1 == study.header.schedule.blocks);
+    assert!(over || all, "{:?}", study.remarks);
+    assert!(begin.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

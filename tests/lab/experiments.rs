@@ -44,7 +44,7 @@ fn the_time_that_an_experiment_says_it_takes_is_true() {
         let needs_nic = |path: &str| ["zcrx", "devmem"].contains(&path);
         let runs = x.cells.iter().filter(|c| !c.link.hw_gro && !needs_nic(&c.rx.path)).count();
         let each = x.layout.warm_up.as_secs_f64() + x.layout.window.as_secs_f64() + EACH;
-        let minutes = runs as f64 * f64::from(x.layout.blocks) * each / 60.0;
+        let minutes = runs as f64 * f64::from(x.layout.blocks.unwrap_or(10)) * each / 60.0;
         let Some(said) = text.split("# Takes about ").nth(1) else {
             // A guest whose clock counts instructions is as slow as this host emulates, and where
             // all needs a NIC nothing is known here.

@@ -1,6 +1,7 @@
 //! The arithmetic that statistics and profiles share: mean and spread of a sample
 //! ([`Moments`]), the standard error of a difference of means ([`welch`]), quantiles and
-//! tails of Student's t ([`two_sided`], [`tails`]), one error rate for many comparisons
+//! tails of Student's t ([`two_sided`], [`tails`]), intervals that hold whenever one
+//! looks ([`StandardError::anytime_half_width`]), one error rate for many comparisons
 //! ([`holm`]), and random numbers that never change
 //! ([`Random`]). It does not know what the numbers mean.
 //!
@@ -16,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod anytime;
 mod holm;
 mod moments;
 mod random;

@@ -1,4 +1,4 @@
-use crate::two_sided;
+use crate::{tails, two_sided};
 
 /// How far a mean, or a difference of means, may be off.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,6 +14,15 @@ impl StandardError {
     pub fn half_width(&self, confidence: f64) -> Option<f64> {
         let half = two_sided(confidence, self.freedom)? * self.size;
         half.is_finite().then_some(half)
+    }
+
+    /// The probability of a mean at least this far from the truth, by Student's t.
+    pub fn p(&self, distance: f64) -> f64 {
+        match self.size {
+            // Values that agree to the last bit: any distance is certain.
+            0.0 => f64::from(u8::from(distance == 0.0)),
+            size => tails(distance / size, self.freedom),
+        }
     }
 }
 

@@ -119,6 +119,10 @@ pub struct Schedule {
     /// The time that the study was to take; `None` if it takes what it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
+    /// Whether the study ends as soon as every comparison is decided, or cannot be, and runs a
+    /// cell no longer than that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub until_sure: bool,
     /// Share of a role's CPU that others may use before a trial is rejected for it; `None` counts
     /// such trials, marked ([`Trial::disturbances`](crate::Trial)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,12 +132,25 @@ pub struct Schedule {
 impl Schedule {
     /// That many whole trials of each cell, with this many seconds of warm-up and window.
     pub const fn trials(blocks: u32, warm_up: f64, window: f64) -> Schedule {
-        let (seed, design) = (0, Design::Trials);
-        let (stopping, budget, max_interference) = (None, None, None);
-        Schedule { blocks, warm_up, window, seed, design, stopping, budget, max_interference }
+        Schedule {
+            blocks,
+            warm_up,
+            window,
+            seed: 0,
+            design: Design::Trials,
+            stopping: None,
+            budget: None,
+            until_sure: false,
+            max_interference: None,
+        }
     }
 
-    /// Blocks of the first of two passes, which a budget requests; `None` if all cells have all
+    /// Seconds for the blocks of a study that has a time limit.
+    pub fn time_of_blocks(&self) -> Option<f64> {
+        self.budget.filter(|_| self.until_sure).map(|budget| budget.seconds - budget.profiles)
+    }
+
+    /// Blocks of the first of two passes, which studies with a budget had; `None` if all cells have all
     /// blocks.
     pub fn first_pass(&self) -> Option<u32> {
         self.budget.map(|budget| budget.first).filter(|first| *first < self.blocks)

@@ -36,8 +36,8 @@ pub(crate) fn command(header: &StudyHeader) -> Option<Vec<String>> {
         Design::Slices { slice } => flag("--design", &format!("slices:{}", compact(slice))),
     });
     pieces.push(format!("--blocks {}", s.blocks));
-    if let Some(budget) = s.budget.filter(|_| s.first_pass().is_some()) {
-        pieces.push(flag("--budget", &compact(budget.seconds)));
+    if let Some(budget) = s.budget.filter(|_| s.until_sure || s.first_pass().is_some()) {
+        pieces.push(flag("--time", &compact(budget.seconds)));
     }
     pieces.push(flag("--warm-up", &compact(s.warm_up)));
     pieces.push(flag("--window", &compact(s.window)));

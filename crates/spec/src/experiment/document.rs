@@ -53,8 +53,9 @@ pub(super) struct Document {
     pub design: Option<Placed<String>>,
     /// Stopping rule: within this share, after at least this many blocks
     pub stop: Option<Placed<Stop>>,
-    /// Time that the study may take: "2h"
-    pub budget: Option<Placed<Time>>,
+    /// Time that the study may take: "2h"; it ends earlier once it is sure
+    #[serde(alias = "budget")]
+    pub time: Option<Placed<Time>>,
     /// Share of a role's CPU that others may use before a trial is rejected: "10%"; without it, such trials count, marked
     pub max_interference: Option<Placed<Share>>,
     /// A meter, "default", "all" or "none", or a list of them

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// it showed the smallest effect in a given time (docs/journal/0002-slices.md).
 const DEFAULT_SLICE: f64 = 0.1;
 
+/// Blocks of a study of which neither these nor a time was requested.
+pub const DEFAULT_BLOCKS: u32 = 10;
+
 /// Blocks before the stopping rule is applied for the first time. Fewer give no
 /// variance to base an interval on.
 const DEFAULT_AT_LEAST: u32 = 5;
@@ -22,8 +25,9 @@ const MOST_LANES: usize = 64;
 /// How the trials of an experiment are laid out in time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    /// Passes over all cells; with a stopping rule, the most.
-    pub blocks: u32,
+    /// Passes over all cells; with a stopping rule or a time, the most. `None` leaves it to the
+    /// time, and is [`DEFAULT_BLOCKS`] without one.
+    pub blocks: Option<u32>,
     /// Time that flows before a window.
     pub warm_up: Duration,
     pub window: Duration,
@@ -32,22 +36,35 @@ pub struct Layout {
     /// How the cells of a block share its time; `None` leaves it to [`default_design`].
     pub design: Option<Design>,
     pub stopping: Option<Stopping>,
-    /// The time that the study may take.
-    pub budget: Option<Duration>,
+    /// The time that the study may take; it ends earlier once it is sure.
+    pub time: Option<Duration>,
     /// Share of a role's CPU that others may use before a trial is rejected for it.
     pub max_interference: Option<f64>,
+}
+
+impl Layout {
+    /// That of a study for people who wait for it: short windows, so that there are blocks
+    /// enough for an answer in some twenty seconds, and an end when it is sure.
+    pub fn until_sure() -> Layout {
+        Layout {
+            warm_up: Duration::from_millis(200),
+            window: Duration::from_millis(300),
+            time: Some(Duration::from_secs(180)),
+            ..Layout::default()
+        }
+    }
 }
 
 impl Default for Layout {
     fn default() -> Layout {
         Layout {
-            blocks: 10,
+            blocks: None,
             warm_up: Duration::from_secs(1),
             window: Duration::from_millis(1500),
             seed: None,
             design: None,
             stopping: None,
-            budget: None,
+            time: None,
             max_interference: None,
         }
     }
@@ -56,19 +73,20 @@ impl Default for Layout {
 pub(super) fn layout(text: Text, document: &Document) -> Result<Layout, Fault> {
     let default = Layout::default();
     let blocks = text.within(document.blocks.as_ref(), 1..=MOST_BLOCKS.into())?;
-    let blocks = blocks.map_or(default.blocks, |n| n as u32);
+    let blocks = blocks.map(|n| n as u32);
     let seed = text.within(document.seed.as_ref(), 0..=i64::MAX)?.map(|n| n as u64);
     let warm_up = time(text, document.warm_up.as_ref(), parse_warm_up)?.unwrap_or(default.warm_up);
     let window = time(text, document.window.as_ref(), parse_window)?.unwrap_or(default.window);
     let design = text.read(document.design.as_ref(), |design| {
         parse_design(design).and_then(|design| check_design(design, window))
     })?;
-    let stopping = document.stop.as_ref().map(|stop| stopping(text, stop, blocks)).transpose()?;
-    let budget = time(text, document.budget.as_ref(), parse_budget)?;
+    let most = blocks.unwrap_or(DEFAULT_BLOCKS);
+    let stopping = document.stop.as_ref().map(|stop| stopping(text, stop, most)).transpose()?;
+    let total = time(text, document.time.as_ref(), parse_time)?;
     let max_interference = document.max_interference.as_ref();
     let max_interference =
         max_interference.map(|value| share(text, value, 1.0..=100.0)).transpose()?;
-    Ok(Layout { blocks, warm_up, window, seed, design, stopping, budget, max_interference })
+    Ok(Layout { blocks, warm_up, window, seed, design, stopping, time: total, max_interference })
 }
 
 fn time(
@@ -137,8 +155,8 @@ pub fn parse_warm_up(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads the time that a study may take: a second to a week.
-pub fn parse_budget(text: &str) -> Result<Duration, String> {
-    within(text, Duration::from_secs(1), 24 * 7 * LONGEST, "a budget is from 1s to 168h")
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    within(text, Duration::from_secs(1), 24 * 7 * LONGEST, "a time is from 1s to 168h")
 }
 
 fn within(

@@ -106,7 +106,7 @@ fn a_file_is_read() {
     let x = read(FULL).unwrap();
     assert_eq!((x.title.as_str(), x.testbed.text.as_str()), ("GRO and the core layout", "netns"));
     let layout = &x.layout;
-    assert_eq!((layout.blocks, layout.seed), (12, Some(7)));
+    assert_eq!((layout.blocks, layout.seed), (Some(12), Some(7)));
     assert_eq!(
         (layout.warm_up, layout.window),
         (Duration::from_millis(500), Duration::from_secs(2))

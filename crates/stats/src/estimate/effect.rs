@@ -4,7 +4,7 @@
 //! machine touches both and cancels in their ratio. Ratios are taken as
 //! logarithms: twice as fast and half as fast are then equally far from equal.
 
-use super::interval::{Estimate, Interval, ratio};
+use super::interval::{Estimate, Interval, Looks, ratio};
 use super::order::Order;
 use bytepath_math::{Moments, StandardError};
 use serde::Serialize;
@@ -38,6 +38,9 @@ pub struct Effect {
     pub log_stddev: Option<f64>,
     /// The blocks that a stopping rule began with, where one was declared.
     pub opening: Option<Opening>,
+    /// How often it was looked at.
+    #[serde(skip)]
+    pub looks: Looks,
     /// How the log ratios depend on the order of the blocks.
     #[serde(skip)]
     pub order: Option<Order>,
@@ -57,12 +60,11 @@ impl Effect {
     /// Compares the second value of each pair with the first. `None` if no
     /// pair has a ratio.
     pub fn of(pairs: &[(f64, f64)], confidence: f64) -> Option<Effect> {
-        Effect::opened(pairs, confidence, None)
+        Effect::looked_at(pairs, confidence, Looks::Once)
     }
 
-    /// The same for a study whose stopping rule was first asked after `opening`
-    /// blocks.
-    pub fn opened(pairs: &[(f64, f64)], confidence: f64, opening: Option<usize>) -> Option<Effect> {
+    /// The same for a study that may end before all of its blocks are run.
+    pub(crate) fn looked_at(pairs: &[(f64, f64)], confidence: f64, looks: Looks) -> Option<Effect> {
         let usable = |v: f64| v.is_finite() && v > 0.0;
         let logs: Vec<f64> = pairs
             .iter()
@@ -75,11 +77,13 @@ impl Effect {
         let n = logs.len();
         let moments: Moments = logs.iter().copied().collect();
         let (log_mean, log_stddev) = (moments.mean(), moments.stddev());
-        let opening = opening.and_then(|blocks| {
-            let blocks = blocks.clamp(2, n.max(2));
-            let first: Moments = logs.get(..blocks)?.iter().copied().collect();
-            Some(Opening { blocks, log_stddev: first.stddev()? })
-        });
+        let opening = match looks {
+            Looks::Spread { first } => logs.get(..first.clamp(2, n.max(2))).and_then(|first| {
+                let moments: Moments = first.iter().copied().collect();
+                Some(Opening { blocks: first.len(), log_stddev: moments.stddev()? })
+            }),
+            _ => None,
+        };
         let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
         let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let mut effect = Effect {
@@ -92,6 +96,7 @@ impl Effect {
             log_mean,
             log_stddev,
             opening,
+            looks,
             order: Order::of(&logs),
         };
         effect.interval = effect.estimate().interval(confidence);
@@ -111,6 +116,7 @@ impl Effect {
         Estimate {
             log_mean: self.log_mean,
             errors: all.into_iter().chain(opening).map(error).collect(),
+            looks: self.looks,
         }
     }
 }

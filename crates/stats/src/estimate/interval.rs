@@ -1,7 +1,7 @@
 //! A mean of logarithms with its standard error: what intervals and tests need
 //! to know of a comparison, however it was laid out.
 
-use bytepath_math::{StandardError, tails};
+use bytepath_math::StandardError;
 use serde::Serialize;
 
 /// A ratio is never reported beyond exp(700), about 1e304: an interval that
@@ -15,6 +15,22 @@ pub struct Estimate {
     /// Every standard error that counts; empty if there is one value, which has no
     /// spread. Where there are several, the widest interval holds.
     pub errors: Vec<StandardError>,
+    /// Who saw it before it was complete.
+    pub looks: Looks,
+}
+
+/// How often a comparison is looked at, and so how wide its interval has to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Looks {
+    /// Once, when all blocks are there.
+    #[default]
+    Once,
+    /// By a rule that stops when intervals are narrow, first after this many blocks; see `should_stop`.
+    Spread { first: usize },
+    /// After each block, to stop when the answer is sure: by a confidence sequence at half of the
+    /// error. The other half is for the planned number of blocks, where Student's t holds; `last` if
+    /// they are complete.
+    EachBlock { last: bool },
 }
 
 /// A confidence interval of a ratio, by Student's t over logarithms.
@@ -31,10 +47,21 @@ pub struct Interval {
 }
 
 impl Estimate {
+    /// One that is looked at once.
+    pub fn once(log_mean: f64, errors: Vec<StandardError>) -> Estimate {
+        Estimate { log_mean, errors, looks: Looks::Once }
+    }
+
     /// The interval of a confidence; `None` without a standard error.
     pub fn interval(&self, confidence: f64) -> Option<Interval> {
-        let halves = self.errors.iter().filter_map(|e| e.half_width(confidence));
-        let half = halves.reduce(f64::max)?;
+        let half = match self.looks {
+            Looks::EachBlock { last } => {
+                let (error, half) = (self.errors.first()?, (1.0 + confidence) / 2.0);
+                let student = last.then(|| error.half_width(half)).flatten();
+                error.anytime_half_width(half).into_iter().chain(student).reduce(f64::min)?
+            }
+            _ => self.errors.iter().filter_map(|e| e.half_width(confidence)).reduce(f64::max)?,
+        };
         Some(Interval {
             low: ratio(self.log_mean - half),
             high: ratio(self.log_mean + half),
@@ -62,12 +89,14 @@ impl Estimate {
 
     /// One minus the confidence at which the half-width is just `log_distance`.
     fn p_beyond(&self, log_distance: f64) -> Option<f64> {
-        let p = |e: &StandardError| match e.size {
-            // Values that agree to the last bit: any distance is certain.
-            0.0 => f64::from(u8::from(log_distance == 0.0)),
-            size => tails(log_distance / size, e.freedom),
-        };
-        self.errors.iter().map(p).reduce(f64::max)
+        match self.looks {
+            Looks::EachBlock { last } => {
+                let error = self.errors.first()?;
+                let student = if last { error.p(log_distance) } else { 1.0 };
+                Some((2.0 * error.anytime_p(log_distance).min(student)).min(1.0))
+            }
+            _ => self.errors.iter().map(|error| error.p(log_distance)).reduce(f64::max),
+        }
     }
 }
 
@@ -82,7 +111,7 @@ mod tests {
 
     fn estimate(log_mean: f64, errors: &[(f64, f64)]) -> Estimate {
         let error = |(size, freedom): &(f64, f64)| StandardError { size: *size, freedom: *freedom };
-        Estimate { log_mean, errors: errors.iter().map(error).collect() }
+        Estimate::once(log_mean, errors.iter().map(error).collect())
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod summary;
 
 pub use effect::{Effect, Opening};
 pub use interval::Interval;
-pub(crate) use interval::{Estimate, ratio};
+pub(crate) use interval::{Estimate, Looks, ratio};
 pub(crate) use order::LEVEL as ORDER_LEVEL;
 pub use order::Order;
 pub use pairs::PairSpread;

@@ -1,10 +1,11 @@
-//! What a study does next, decided from the trials so far: whether it stops ([`stopping`]),
-//! which cells get a second pass ([`budget`]), and which are profiled ([`profiles`]).
+//! What a study does next, decided from the trials so far: which cells it runs until it is sure
+//! ([`until_sure`]), whether it stops by a rule of spreads ([`stopping`]), and which cells are
+//! profiled ([`profiles`]).
 
-mod budget;
 mod profiles;
 mod stopping;
+mod until_sure;
 
-pub use budget::{SecondPass, allot, most_chosen, second_pass, seconds_per_trial};
 pub use profiles::cells_to_profile;
 pub use stopping::should_stop;
+pub use until_sure::{LEAST_BLOCKS, beyond_reach, cells_to_run};

@@ -30,6 +30,7 @@
 //! t quantile for k - 1 degrees of freedom: 2.78 for 5 blocks where 20 blocks have
 //! 2.09. An `at-least` of 8 (2.36) costs little.
 
+use crate::estimate::Looks;
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{Comparer, Side};
@@ -45,9 +46,15 @@ pub fn should_stop(study: &Study) -> Option<String> {
     let rule = header.schedule.stopping.filter(|_| header.functional.is_none())?;
     let at_least = (rule.at_least as usize).max(2);
     let limit = rule.within.ln_1p();
-    let rules = Rules::of(header);
-    let comparer =
-        Comparer { rules: &rules, opening: Some(at_least), ceiling: None, functional: false };
+    let (rules, schedule) = (Rules::of(header), &header.schedule);
+    let looks = Looks::Spread { first: at_least };
+    let comparer = Comparer {
+        rules: &rules,
+        looks,
+        planned: schedule.blocks,
+        ceiling: None,
+        functional: false,
+    };
     let trials_of =
         |id: &CellId| -> Vec<&Trial> { study.trials.iter().filter(|t| t.cell == *id).collect() };
     let baseline_cell = header.cells.iter().find(|c| c.id == header.baseline)?;

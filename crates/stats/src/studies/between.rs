@@ -160,7 +160,7 @@ impl Draft {
         let both = !x.is_empty() && !y.is_empty();
         let log_mean = y_logs.mean() - x_logs.mean();
         let errors = x_logs.error().zip(y_logs.error());
-        let estimate = errors.map(|(x, y)| Estimate { log_mean, errors: vec![welch(&[x, y])] });
+        let estimate = errors.map(|(x, y)| Estimate::once(log_mean, vec![welch(&[x, y])]));
         let mut reasons = undeclared("the first study", a.1, b.1);
         reasons.extend(unlike("the first study", &trials(a), &trials(b)));
         for (which, (study, _)) in [("first", a), ("second", b)] {
@@ -207,7 +207,7 @@ impl Draft {
             errors.max_by(|a, b| a.size.total_cmp(&b.size))
         };
         let errors = widest(first).zip(widest(second));
-        pairing.estimate = errors.map(|(a, b)| Estimate { log_mean, errors: vec![welch(&[a, b])] });
+        pairing.estimate = errors.map(|(a, b)| Estimate::once(log_mean, vec![welch(&[a, b])]));
         pairing.ratio = Some(ratio(log_mean));
         self.trials = first.blocks.min(second.blocks);
         self.log_stddev = first.log_stddev.zip(second.log_stddev).map(|(a, b)| a.hypot(b));

@@ -7,11 +7,11 @@ use super::offloading::offloading;
 use super::profiling::profiling_note;
 use super::row::row;
 use crate::cell::{CountedText, count, shape};
-use crate::estimate::{ORDER_LEVEL, Order};
+use crate::estimate::{Looks, ORDER_LEVEL, Order};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{Comparer, Noise, Side};
-use bytepath_record::{Cell, CellId, Role, Study, Trial, TrialStatus};
+use bytepath_record::{Cell, CellId, Role, Schedule, Study, Trial, TrialStatus};
 use std::collections::BTreeSet;
 
 /// Analyses a study. Rules that differ from [`Rules::of`] its header were made up
@@ -26,7 +26,8 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let sides: Vec<Side> = cells.iter().map(|cell| cell.side()).collect();
     let comparer = Comparer {
         rules: &each,
-        opening: header.schedule.stopping.map(|s| s.at_least as usize),
+        looks: looks(&header.schedule),
+        planned: header.schedule.blocks,
         ceiling: header.ceiling,
         functional: header.functional.is_some(),
     };
@@ -40,7 +41,7 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
     let mut rows: Vec<Row> = cells.iter().map(|cell| row(study, rules, cell)).collect();
     add_comparisons(&mut rows, &comparer, &sides, &header.baseline, &noises);
     let baseline = sides.iter().find(|side| side.cell.id == header.baseline).map(|side| side.cell);
-    let factors = match first_pass {
+    let factors = match common_blocks(&header.schedule, &cells) {
         None => factor_view(&comparer, &sides, baseline, &noises),
         // Nothing was chosen in the blocks that all cells have.
         Some(first) => {
@@ -71,6 +72,27 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         warnings,
         remarks,
     }
+}
+
+/// How often comparisons of a study are looked at.
+fn looks(schedule: &Schedule) -> Looks {
+    match schedule.stopping {
+        Some(rule) => Looks::Spread { first: rule.at_least as usize },
+        None if schedule.until_sure => Looks::EachBlock { last: false },
+        None => Looks::Once,
+    }
+}
+
+/// Blocks that all cells have that can run, where some cells have more: of the effects of factors,
+/// which hold for those blocks alone.
+fn common_blocks(schedule: &Schedule, cells: &[&CellTrials]) -> Option<u32> {
+    if !schedule.until_sure {
+        return schedule.first_pass();
+    }
+    let ran = |t: &&&Trial| !matches!(t.status, TrialStatus::Unavailable { .. });
+    let blocks =
+        |cell: &&CellTrials| cell.trials.iter().filter(ran).map(|trial| trial.block + 1).max();
+    cells.iter().filter_map(blocks).min()
 }
 
 /// Compares every cell with the baseline; the sides are in the order of the rows.

@@ -248,7 +248,7 @@ impl<'a> Grid<'a> {
             .filter(|blocks| !blocks.is_empty())
             .collect();
         let pairs = by_block(&differences);
-        let effect = Effect::opened(&pairs, comparer.rules.confidence, comparer.opening)?;
+        let effect = Effect::looked_at(&pairs, comparer.rules.confidence, comparer.looks)?;
         Some((effect, differences.len()))
     }
 

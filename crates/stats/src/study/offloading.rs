@@ -104,5 +104,6 @@ fn sender_cost(comparer: &Comparer, base: Side, side: Side) -> Option<Effect> {
     };
     let (first, second) = (figures(base), figures(side));
     let pairs = first.iter().filter_map(|(block, a)| Some((*a, *second.get(block)?)));
-    Effect::opened(&pairs.collect::<Vec<_>>(), comparer.rules.confidence, comparer.opening)
+    let looks = comparer.looks_at(base, side);
+    Effect::looked_at(&pairs.collect::<Vec<_>>(), comparer.rules.confidence, looks)
 }

@@ -87,7 +87,7 @@ fn cost(study: &Study, cells: &[CellId], confidence: f64) -> Option<SamplingCost
         let sum = welch(all);
         StandardError { size: sum.size / both.len() as f64, ..sum }
     });
-    let estimate = Estimate { log_mean, errors: errors.collect() };
+    let estimate = Estimate::once(log_mean, errors.collect());
     let (ratio, interval) = (ratio(log_mean), estimate.interval(confidence));
     let same_design = study.header.schedule.design == Design::Trials;
     Some(SamplingCost { ratio, interval, same_design })

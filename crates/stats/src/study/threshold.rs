@@ -214,7 +214,7 @@ mod tests {
 
     fn estimate(ratio: f64, error: f64) -> Option<Estimate> {
         let errors = vec![StandardError { size: error, freedom: 9.0 }];
-        Some(Estimate { log_mean: f64::ln(ratio), errors })
+        Some(Estimate::once(f64::ln(ratio), errors))
     }
 
     fn outcome(text: &str, ratio: f64, error: f64) -> Outcome {

@@ -3,13 +3,13 @@
 use super::contract::{undeclared, unlike};
 use super::judge::{Ceiling, Findings, Noise, Test, Verdict, judge, tests};
 use crate::cell::rejections;
-use crate::estimate::{Effect, Estimate, PairSpread};
+use crate::estimate::{Effect, Estimate, Looks, PairSpread};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::trial::{Costs, why_not_measured};
 use bytepath_record::{Cell, CopyCeiling, RoleRecord, Scope, Trial, TrialStatus, Work};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of the reading that the link's ceiling follows from: its rate in bytes
 /// per second, of `Scope::Link`. Links without a rate (veth) have no such reading.
@@ -69,6 +69,11 @@ impl Side<'_> {
         }
     }
 
+    /// Blocks that it was run in, whatever became of its trials.
+    fn blocks(&self) -> usize {
+        self.trials.iter().map(|trial| trial.block).collect::<BTreeSet<u32>>().len()
+    }
+
     /// By which rules its CPU time was obtained; see [`Costs::rules`].
     pub(crate) fn cost_rules(&self) -> Option<[(bool, bool); 2]> {
         self.costs.iter().find_map(Costs::rules)
@@ -94,8 +99,10 @@ impl Side<'_> {
 /// What all comparisons of a study share.
 pub(crate) struct Comparer<'a> {
     pub rules: &'a Rules,
-    /// Blocks before the stopping rule was first asked, where one was declared.
-    pub opening: Option<usize>,
+    /// How often the study was looked at before it was complete.
+    pub looks: Looks,
+    /// Blocks that it was planned with.
+    pub planned: u32,
     /// Copy bandwidth, where it is known.
     pub ceiling: Option<CopyCeiling>,
     /// Whether the study measured no speed: nothing is claimed of it then, and no ratio
@@ -113,10 +120,22 @@ impl Comparer<'_> {
     /// The second cell's figures against the first's, in every block that
     /// measured both.
     pub(crate) fn effect(&self, question: Metric, first: Side, second: Side) -> Option<Effect> {
-        let (first, second) = (first.figures(question), second.figures(question));
-        let pair = |(block, a): (&u32, &f64)| Some((*a, *second.get(block)?));
-        let pairs: Vec<_> = first.iter().filter_map(pair).collect();
-        Effect::opened(&pairs, self.rules.confidence, self.opening)
+        let figures = [first.figures(question), second.figures(question)];
+        let pair = |(block, a): (&u32, &f64)| Some((*a, *figures[1].get(block)?));
+        let pairs: Vec<_> = figures[0].iter().filter_map(pair).collect();
+        Effect::looked_at(&pairs, self.rules.confidence, self.looks_at(first, second))
+    }
+
+    /// How often the comparison of two cells was looked at.
+    pub(crate) fn looks_at(&self, first: Side, second: Side) -> Looks {
+        match self.looks {
+            Looks::EachBlock { .. } => {
+                let last =
+                    [first, second].iter().all(|side| side.blocks() >= self.planned as usize);
+                Looks::EachBlock { last }
+            }
+            looks => looks,
+        }
     }
 
     /// How far that scatters between pairs of hosts.
@@ -280,7 +299,8 @@ mod tests {
         let (a_costs, b_costs) = (costs(first.0, &a), costs(second.0, &b));
         let comparer = Comparer {
             rules: &Rules::default(),
-            opening: None,
+            looks: Looks::Once,
+            planned: 0,
             functional: false,
             ceiling: ceiling.map(|gbit| CopyCeiling {
                 workload: gbit * GBIT,

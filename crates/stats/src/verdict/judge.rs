@@ -169,6 +169,9 @@ impl Noise {
 pub struct Test {
     /// Comparisons of the same question in the study.
     pub family: usize,
+    /// Differences within this part of one are too small to matter.
+    #[serde(skip)]
+    pub margin: f64,
     /// That there is a difference.
     pub different: Adjusted,
     /// That there is none beyond the margin.
@@ -193,7 +196,7 @@ pub(crate) fn tests(estimates: &[Option<Estimate>], rules: &Rules) -> Vec<Option
         ps.as_ref()?;
         let (different, equivalent) = adjusted.next()?;
         let deciding = estimate.as_ref()?.interval(different.confidence)?;
-        Some(Test { family, different, equivalent, deciding })
+        Some(Test { family, margin: rules.margin.max(0.0), different, equivalent, deciding })
     };
     estimates.iter().zip(&ps).map(test).collect()
 }

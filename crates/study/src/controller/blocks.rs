@@ -1,71 +1,66 @@
 //! The trials that count: block by block, each in random order.
 
-use super::progress::{Block, CompletedTrials, stopped_early};
+use super::progress::{self, CompletedTrials, cells_to_run, stopped_early};
 use super::run::{Countdown, Run, lost_peer};
 use super::slices;
-use super::trial::empty_trial;
+use super::trial::{TrialRunner, empty_trial};
 use bytepath_meter::Chosen;
-use bytepath_record::{Cell, Design, Fault, Study, Trial, TrialStatus, unit};
-use bytepath_stats as stats;
+use bytepath_record::{Cell, CellId, Design, Fault, Trial, TrialStatus, unit};
 use std::time::{Duration, Instant};
 
 impl Run<'_, '_> {
-    /// Runs what is missing of the blocks of one pass.
-    pub(super) fn run_blocks(&mut self, pass: fn(&Study) -> Vec<Block>) -> Result<(), Fault> {
+    /// Runs what is missing of the blocks.
+    pub(super) fn run_blocks(&mut self) -> Result<(), Fault> {
         let header = self.study.header.clone();
         let schedule = &header.schedule;
-        let blocks = self.missing_blocks(pass);
-        let total = blocks.iter().map(|(_, cells)| cells.len()).sum();
-        let Some((first, _)) = blocks.first() else { return Ok(()) };
-        if schedule.first_pass().is_some_and(|first_pass| *first >= first_pass) {
-            self.note_second_pass()?;
+        let completed = CompletedTrials::of(&self.study);
+        let mut total = completed.missing(&self.study);
+        if total == 0 {
+            return Ok(());
         }
         self.observer.begins(&header, total);
         let mut clock = Countdown { begin: Instant::now(), done: 0, total };
-        for (block, cells) in &blocks {
-            let cells: Vec<&Cell> = cells.iter().collect();
+        let mut longest = Duration::ZERO;
+        for (block, cells) in progress::blocks(&header) {
+            let run = cells_to_run(&self.study);
+            let missing =
+                |cell: &&Cell| run.contains(&cell.id) && completed.is_missing(cell, block);
+            let cells: Vec<&Cell> = cells.into_iter().filter(missing).collect();
+            if cells.is_empty() {
+                continue;
+            }
             if self.shared.as_ref().is_some_and(|blocks| !blocks.take()) {
                 break;
             }
             self.laboratory.testbed.begin_block();
+            let begin = Instant::now();
             match schedule.design {
-                Design::Trials => self.trials(&cells, *block, &mut clock)?,
-                Design::Slices { slice } => self.slices(&cells, slice, *block, &mut clock)?,
+                Design::Trials => self.trials(&cells, block, &mut clock)?,
+                Design::Slices { slice } => self.slices(&cells, slice, block, &mut clock)?,
             }
+            longest = longest.max(begin.elapsed());
             self.observer.block_ends(&self.study);
-            if block + 1 < schedule.blocks && self.stop_early(&clock)? {
+            if block + 1 == schedule.blocks || self.stop_early(&clock)? {
                 break;
+            }
+            total = clock.done + CompletedTrials::of(&self.study).missing(&self.study);
+            clock.total = total;
+            if let Some(time) = schedule.time_of_blocks()
+                && (clock.begin.elapsed() + longest).as_secs_f64() > time
+            {
+                return self.note_end_of_time(block + 1, time);
             }
         }
         Ok(())
     }
 
-    fn missing_blocks(&self, pass: fn(&Study) -> Vec<Block>) -> Vec<(u32, Vec<Cell>)> {
-        let study = &self.study;
-        let completed = CompletedTrials::of(study);
-        let missing = pass(study).into_iter().map(|(block, cells)| {
-            let cells = cells.into_iter().filter(|cell| completed.is_missing(cell, block));
-            (block, cells.cloned().collect())
-        });
-        missing.filter(|(_, cells): &(u32, Vec<Cell>)| !cells.is_empty()).collect()
-    }
-
-    /// Notes which cells the first pass chose, unless a study that is resumed has that remark.
-    fn note_second_pass(&mut self) -> Result<(), Fault> {
-        let study = &self.study;
-        let first = study.header.schedule.first_pass();
-        let Some((first, pass)) = first.zip(stats::second_pass(study)) else { return Ok(()) };
-        let chosen: Vec<&str> = pass.chosen.iter().map(|cell| cell.0.as_str()).collect();
+    /// Notes that the time was over before the planned blocks were run.
+    fn note_end_of_time(&mut self, blocks: u32, time: f64) -> Result<(), Fault> {
+        let planned = self.study.header.schedule.blocks;
         let remark = format!(
-            "within its budget: {first} blocks of all cells, then {} more of the leaders \
-             and of cells still undecided; judged by the later ones alone: {}. Each comparison \
-             is made at half of the declared error, since the first blocks chose which ones judge it",
-            pass.blocks,
-            chosen.join(", ")
+            "its time of {} was over after {blocks} of {planned} blocks",
+            unit::seconds(Duration::from_secs(time as u64))
         );
-        if self.study.remarks.contains(&remark) {
-            return Ok(());
-        }
         self.observer.remark(&remark);
         self.remark(remark)
     }
@@ -117,7 +112,15 @@ impl Run<'_, '_> {
         let schedule = self.study.header.schedule.clone();
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
-        let trials = slices::block(&self.runner(&meters, &schedule), cells, slice, position)?;
+        let runner = TrialRunner {
+            laboratory: self.laboratory,
+            guard: &mut self.guard,
+            meters: &meters,
+            schedule: &schedule,
+        };
+        let observer = &mut *self.observer;
+        let mut ended = |cell: &CellId, rate: f64| observer.slice_ends(cell, rate);
+        let trials = slices::block(&runner, cells, slice, position, &mut ended)?;
         self.store(trials)?;
         self.notify(clock, cells.len());
         Ok(())

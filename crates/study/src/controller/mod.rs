@@ -50,7 +50,7 @@ pub use pairs::PairedStudy;
 pub use plan::{Blocks, Laboratory, Observer, Plan, path_spec, testbed_spec};
 pub use preflight::{check, survey};
 pub use preparation::{NicSettings, nic_settings, preparable, previewed};
-pub use progress::Progress;
+pub use progress::{Progress, time_of_profiles};
 pub(crate) use request::random_seed;
 pub use request::{
     ExperimentRequest, PathsRequest, RunRequest, catalogues, from_file, read_experiment, read_text,

@@ -1,13 +1,12 @@
 //! What a dry run shows: the cells, their order, the time they take, and what would be set.
 
 use super::deployment::Deployment;
-use super::request::{OVERHEAD, ProfileTrials};
+use super::request::{ProfileTrials, planned_blocks};
 use crate::{Plan, meters_for_header, previewed, time_of_trial};
 use bytepath_record::{
     Cell, CellId, Fault, Judgement, Power, Profiling, Schedule, SettingRecord, WantedSetting,
 };
 use bytepath_spec as spec;
-use bytepath_stats as stats;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -57,20 +56,12 @@ pub enum Preview {
     Fault(String),
 }
 
-/// What follows the first pass of a study with a budget.
-pub struct SecondPass {
-    pub seconds: f64,
-    /// Cells that it runs, at most.
-    pub cells: usize,
-}
-
 impl<'a> Outline<'a> {
     /// Previews settings on the hosts of the deployment, and changes nothing there.
     pub fn of(plan: &'a Plan, deployment: &Deployment) -> Result<Outline<'a>, Fault> {
         let schedule = &plan.schedule;
         let count = plan.cells.len();
-        let passes = schedule.first_pass().unwrap_or(schedule.blocks);
-        let order = spec::order(count, passes, schedule.seed);
+        let order = spec::order(count, planned_blocks(schedule, count), schedule.seed);
         let block =
             |pass: &[(u32, usize)]| pass.iter().map(|(_, cell)| &plan.cells[*cell].id).collect();
         let seconds_per_trial = time_of_trial(schedule);
@@ -101,21 +92,6 @@ impl<'a> Outline<'a> {
             settings,
             prepared: prepared(plan, deployment)?,
         })
-    }
-
-    /// Seconds of a trial with everything around it.
-    pub fn trial_with_overhead(&self) -> f64 {
-        self.seconds_per_trial + OVERHEAD
-    }
-
-    /// `None` if the study has no budget, or runs all of its blocks in the first pass.
-    pub fn second_pass(&self) -> Option<SecondPass> {
-        let budget = self.schedule.budget?;
-        self.schedule.first_pass()?;
-        let trial = self.trial_with_overhead();
-        let first = trial * (self.order.len() * self.cells.len()) as f64;
-        let seconds = budget.seconds - budget.profiles - first;
-        Some(SecondPass { seconds, cells: stats::most_chosen(seconds, trial) })
     }
 }
 

@@ -2,10 +2,10 @@
 //! ended one, so that none waits for another. Then the studies of all pairs are merged.
 
 use super::deployment::{Deployment, parse_testbed};
-use super::request::{RunRequest, read_text};
+use super::request::{ExperimentRequest, RunRequest, read_text};
 use crate::{Blocks, Observer, Plan, load, merge, run_study};
 use bytepath_record::Fault;
-use bytepath_spec::{Chosen, Inventory, parse_power, usage};
+use bytepath_spec::{Chosen, DEFAULT_BLOCKS, Inventory, parse_power, usage};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,6 +34,13 @@ impl PairedStudy {
         inventory: &Path,
         names: &[String],
     ) -> Result<PairedStudy, Fault> {
+        let blocks = match request.experiment {
+            // Pairs share a number of blocks; a time of each would not add up.
+            ExperimentRequest::Paths(_) if request.time.is_none() => {
+                request.blocks.or(Some(DEFAULT_BLOCKS))
+            }
+            _ => request.blocks,
+        };
         let text = read_text(inventory)?;
         let inventory = Inventory::parse(&inventory.display().to_string(), &text)?;
         let mut pairs = Vec::new();
@@ -43,7 +50,8 @@ impl PairedStudy {
                 (None, Some(power)) => Some(parse_power(&power)?),
                 (requested, _) => requested.clone(),
             };
-            let (plan, deployment) = RunRequest { testbed, power, ..request.clone() }.plan()?;
+            let (plan, deployment) =
+                RunRequest { testbed, power, blocks, ..request.clone() }.plan()?;
             pairs.push(Pair { name, plan, deployment });
         }
         let Some(first) = pairs.first() else { return Err(usage("no pair is named")) };
@@ -57,9 +65,9 @@ impl PairedStudy {
             ));
         }
         let (folder, schedule) = (first.plan.folder.clone(), first.plan.schedule.clone());
-        if schedule.stopping.is_some() || schedule.budget.is_some() {
+        if schedule.stopping.is_some() || schedule.until_sure {
             return Err(usage("a study over several pairs has a fixed number of blocks")
-                .remedy("leave out the stopping rule and the budget"));
+                .remedy("leave out the stopping rule and the time"));
         }
         let trials = schedule.blocks as usize * first.plan.cells.len();
         let mut parts = folder.file_name().unwrap_or_default().to_owned();

@@ -114,6 +114,8 @@ pub trait Observer {
     fn begins(&mut self, _header: &StudyHeader, _trials: usize) {}
     /// A trial starts: its number (from 1), cell, block (from 1).
     fn trial_begins(&mut self, _number: usize, _cell: &CellId, _block: u32) {}
+    /// A slice of a cell has ended, at this rate in work per second.
+    fn slice_ends(&mut self, _cell: &CellId, _rate: f64) {}
     /// A trial has ended; so much time the rest will take.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
     /// A block has ended: the study as it is on disk by now.

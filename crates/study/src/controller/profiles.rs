@@ -95,6 +95,7 @@ impl Run<'_, '_> {
             design: Design::Trials,
             stopping: None,
             budget: None,
+            until_sure: false,
             ..header.schedule.clone()
         };
         let each = seconds(schedule.warm_up + schedule.window);

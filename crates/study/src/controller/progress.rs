@@ -1,6 +1,7 @@
 //! How much of a study is done, and whether its stopping rule ends it.
 
 use super::profiles;
+use super::request::{OVERHEAD, ProfileTrials};
 use super::slices::time_of_trial;
 use bytepath_record::{Cell, CellId, Study, StudyHeader, TrialStatus};
 use bytepath_spec as spec;
@@ -37,15 +38,33 @@ impl Progress {
     }
 }
 
+/// Seconds that the profiles of a study take at most, but for those that replace rejected ones.
+pub fn time_of_profiles(header: &StudyHeader) -> f64 {
+    let profiles = ProfileTrials::of(&header.schedule, &header.cells, header.profiling.as_ref());
+    profiles.trials * (profiles.seconds_each + OVERHEAD)
+}
+
 /// Why the declared rule ends a study at the end of a block, if it does. It is applied to the last
 /// block that was started, once that is complete.
 pub(super) fn stopped_early(study: &Study) -> Option<String> {
     let header = &study.header;
+    if header.schedule.until_sure {
+        let none = cells_to_run(study).is_empty();
+        return none.then(|| "every comparison is decided, or out of reach".to_owned());
+    }
     header.schedule.stopping?;
     let ended = CompletedTrials::of(study);
     let last = (0..header.schedule.blocks).take_while(|block| ended.has(*block)).last()?;
     let whole = header.cells.iter().all(|cell| !ended.is_missing(cell, last));
     if whole { stats::should_stop(study) } else { None }
+}
+
+/// The cells that the next block runs: all, but in a study that ends once it is sure.
+pub(super) fn cells_to_run(study: &Study) -> HashSet<CellId> {
+    match study.header.schedule.until_sure {
+        true => stats::cells_to_run(study),
+        false => study.header.cells.iter().map(|cell| cell.id.clone()).collect(),
+    }
 }
 
 /// A block of a study: its number, and its cells in the order in which they run.
@@ -76,13 +95,19 @@ impl CompletedTrials {
         !self.unable.contains(&cell.id) && !self.trials.contains(&(cell.id.clone(), block))
     }
 
-    /// Trials still to be run if every block is; of the second pass once the first is whole.
+    /// Trials still to be run if every block is, and no further cell is left out.
     pub(super) fn missing(&self, study: &Study) -> usize {
-        let passes = [first_pass(study), second_pass(study)];
+        let run = cells_to_run(study);
         let missing = |(block, cells): &Block| {
-            cells.iter().filter(|cell| self.is_missing(cell, *block)).count()
+            let run = cells.iter().filter(|cell| run.contains(&cell.id));
+            run.filter(|cell| self.is_missing(cell, *block)).count()
         };
-        passes.iter().flatten().map(missing).sum()
+        // Blocks that others went on without a cell are not made up for.
+        let begun = self.trials.iter().map(|(_, block)| *block).max().unwrap_or(0);
+        let all = blocks(&study.header).into_iter();
+        all.filter(|(block, _)| *block >= begun || !study.header.schedule.until_sure)
+            .map(|block| missing(&block))
+            .sum()
     }
 
     /// Whether a block was started.
@@ -91,26 +116,11 @@ impl CompletedTrials {
     }
 }
 
-/// The blocks of a study that all cells are in, with their cells in the order in which they
-/// run. Those that cannot run are in it, too, so that it is the same whatever the hosts can do.
-pub(super) fn first_pass(study: &Study) -> Vec<Block<'_>> {
-    let StudyHeader { cells, schedule, .. } = &study.header;
-    let blocks = schedule.first_pass().unwrap_or(schedule.blocks);
-    in_order(0, &cells.iter().collect::<Vec<_>>(), blocks, schedule.seed)
-}
-
-/// The blocks after them, of the cells that the first pass of a study with a budget has chosen.
-pub(super) fn second_pass(study: &Study) -> Vec<Block<'_>> {
-    let StudyHeader { cells, schedule, .. } = &study.header;
-    let Some((first, pass)) = schedule.first_pass().zip(stats::second_pass(study)) else {
-        return Vec::new();
-    };
-    let cells: Vec<&Cell> = cells.iter().filter(|cell| pass.cells.contains(&cell.id)).collect();
-    in_order(first, &cells, pass.blocks, schedule.seed.wrapping_add(1))
-}
-
-fn in_order<'c>(from: u32, cells: &[&'c Cell], count: u32, seed: u64) -> Vec<Block<'c>> {
-    let order = spec::order(cells.len(), count, seed);
-    let passes = order.chunks(cells.len().max(1));
-    (from..).zip(passes.map(|pass| pass.iter().map(|(_, at)| cells[*at]).collect())).collect()
+/// The blocks of a study, with all of its cells in the order in which they run. Those that cannot run are in
+/// it, too, so that it is the same whatever the hosts can do.
+pub(super) fn blocks(header: &StudyHeader) -> Vec<Block<'_>> {
+    let StudyHeader { cells, schedule, .. } = header;
+    let order = spec::order(cells.len(), schedule.blocks, schedule.seed);
+    let blocks = order.chunks(cells.len().max(1));
+    (0..).zip(blocks.map(|block| block.iter().map(|(_, at)| &cells[*at]).collect())).collect()
 }

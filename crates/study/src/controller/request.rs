@@ -10,12 +10,11 @@ use bytepath_host::testbed::{self, Testbed};
 use bytepath_meter as meter;
 use bytepath_record::{
     Budget, Cell, Design, DeviceName, Fault, Judgement, Kernel, Power, Profiling, Protocol,
-    Schedule, Source, WantedSetting, unit,
+    Schedule, Source, WantedSetting,
 };
 use bytepath_spec::{
     self as spec, Catalogues, CellRequest, Cpus, Experiment, Layout, TestbedChoice, usage,
 };
-use bytepath_stats as stats;
 use bytepath_sys::{Roots, files};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,7 +28,8 @@ pub struct RunRequest {
     pub warm_up: Option<Duration>,
     pub window: Option<Duration>,
     pub design: Option<Design>,
-    pub budget: Option<Duration>,
+    /// Time that the study may take; it ends earlier once it is sure.
+    pub time: Option<Duration>,
     /// Share of a role's CPU that others may use before a trial is rejected.
     pub max_interference: Option<f64>,
     /// How long to wait for other programs to leave the CPUs alone.
@@ -91,13 +91,14 @@ impl RunRequest {
                 (experiment, deployment, Some(source))
             }
             ExperimentRequest::Paths(paths) => {
-                let (experiment, deployment) = from_paths(paths, self.testbed.clone())?;
+                let fixed = self.blocks.is_some() && self.time.is_none();
+                let (experiment, deployment) = from_paths(paths, self.testbed.clone(), fixed)?;
                 (experiment, deployment, None)
             }
         };
         let testbed = deployment.testbed();
-        let profiling = self.profiling.clone().unwrap_or_else(|| experiment.profiling.clone());
-        let schedule = self.schedule(&experiment, testbed, profiling.as_ref())?;
+        let mut profiling = self.profiling.clone().unwrap_or_else(|| experiment.profiling.clone());
+        let schedule = self.schedule(&experiment, testbed, &mut profiling)?;
         if !self.link_is_unshared {
             refuse_flood(&experiment.cells, testbed)?;
         }
@@ -133,25 +134,37 @@ impl RunRequest {
         &self,
         experiment: &Experiment,
         testbed: &dyn Testbed,
-        profiling: Option<&Profiling>,
+        profiling: &mut Option<Profiling>,
     ) -> Result<Schedule, Fault> {
         let Experiment { layout, cells, .. } = experiment;
         let window = self.window.unwrap_or(layout.window);
+        let source_is_paths = matches!(self.experiment, ExperimentRequest::Paths(_));
+        // Blocks that are requested are run, all of them, whatever the file says.
+        let time = self.time.or(layout.time.filter(|_| self.blocks.is_none()));
         let design = self.design.or(layout.design);
         let design = choose_design(design, experiment, testbed, window)?;
         let schedule = Schedule {
-            blocks: self.blocks.unwrap_or(layout.blocks),
+            blocks: self.blocks.or(layout.blocks).unwrap_or(match time {
+                Some(_) => spec::MOST_BLOCKS,
+                None => spec::DEFAULT_BLOCKS,
+            }),
             warm_up: self.warm_up.unwrap_or(layout.warm_up).as_secs_f64(),
             window: window.as_secs_f64(),
             seed: self.seed.or(layout.seed).unwrap_or_else(random_seed),
             design: spec::check_design(design, window)?,
             stopping: layout.stopping,
             budget: None,
+            until_sure: false,
             max_interference: self.max_interference.or(layout.max_interference),
         };
         spec::check_lanes(cells, design)?;
-        let schedule = match self.budget.or(layout.budget) {
-            Some(budget) => within_budget(budget, schedule, cells, profiling)?,
+        let schedule = match time {
+            Some(time) => {
+                if self.profiling.is_none() && source_is_paths {
+                    *profiling = fewer_profiles(time, &schedule, cells, profiling.take());
+                }
+                until_sure(time, schedule, cells, profiling.as_ref())?
+            }
             None => schedule,
         };
         if let Some(rule) = schedule.stopping {
@@ -213,39 +226,51 @@ fn refuse_flood(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
     ))
 }
 
-/// Seconds that a trial takes besides its window and warm-up, until a first pass has shown it:
-/// to raise the hosts, to connect, to drain.
-pub(crate) const OVERHEAD: f64 = 1.0;
+/// Seconds that a trial takes besides its window and warm-up: to raise the hosts, to connect, to
+/// drain.
+pub(crate) const OVERHEAD: f64 = 0.5;
 
-/// The schedule of a study with a given duration.
-fn within_budget(
-    budget: Duration,
+/// The schedule of a study that ends once it is sure, and after this time at the latest. Its
+/// blocks are the most until it is known how many cells can run ([`planned_blocks`]).
+fn until_sure(
+    time: Duration,
     schedule: Schedule,
     cells: &[Cell],
     profiling: Option<&Profiling>,
 ) -> Result<Schedule, Fault> {
     if schedule.stopping.is_some() {
-        let text = "a budget and a stopping rule would each end the study";
+        let text = "a time and a stopping rule would each end the study";
         return Err(usage(text).remedy("leave one of them out"));
     }
-    let trial = time_of_trial(&schedule) + OVERHEAD;
     let profiles = ProfileTrials::of(&schedule, cells, profiling);
-    let each = profiles.seconds_each + OVERHEAD;
-    let (seconds, profiles) = (budget.as_secs_f64(), (profiles.trials + profiles.retakes) * each);
-    let allotted = stats::allot(seconds - profiles, trial, cells.len(), schedule.blocks);
-    let (blocks, first) = allotted.ok_or_else(|| {
-        let least = Duration::from_secs_f64((2.0 * trial * cells.len() as f64).ceil());
-        let text = format!(
-            "a budget of {} is too short for two blocks of {} cells, which take about {} without \
-             profiles",
-            unit::seconds(budget),
-            cells.len(),
-            unit::seconds(least)
-        );
-        usage(text)
-            .remedy("use a longer budget, a shorter --window, --profile none, or fewer cells")
-    })?;
-    Ok(Schedule { blocks, budget: Some(Budget { seconds, profiles, first }), ..schedule })
+    let profiles = profiles.trials * (profiles.seconds_each + OVERHEAD);
+    let budget = Budget { seconds: time.as_secs_f64(), profiles, first: schedule.blocks };
+    Ok(Schedule { budget: Some(budget), until_sure: true, ..schedule })
+}
+
+/// As many of the profiles as a quarter of the time holds; `None` if not one of each cell.
+fn fewer_profiles(
+    time: Duration,
+    schedule: &Schedule,
+    cells: &[Cell],
+    profiling: Option<Profiling>,
+) -> Option<Profiling> {
+    let profiling = profiling?;
+    let all = ProfileTrials::of(schedule, cells, Some(&profiling));
+    let one = all.trials / f64::from(profiling.trials) * (all.seconds_each + OVERHEAD);
+    let trials = ((time.as_secs_f64() / 4.0 / one) as u32).min(profiling.trials);
+    (trials > 0).then_some(Profiling { trials, ..profiling })
+}
+
+/// Blocks that a study which ends once it is sure is planned with: what its time holds if no
+/// comparison ends earlier.
+pub(crate) fn planned_blocks(schedule: &Schedule, cells: usize) -> u32 {
+    let Some(budget) = schedule.budget.filter(|_| schedule.until_sure) else {
+        return schedule.blocks;
+    };
+    let block = (time_of_trial(schedule) + OVERHEAD) * cells as f64;
+    let fits = ((budget.seconds - budget.profiles) / block) as u32;
+    fits.max(2).min(schedule.blocks)
 }
 
 /// Profile trials after the last block.
@@ -326,9 +351,11 @@ pub fn from_file(
     }
 }
 
+/// The experiment that paths are; with `fixed`, in a fixed number of blocks.
 fn from_paths(
     request: &PathsRequest,
     testbed: Option<TestbedChoice>,
+    fixed: bool,
 ) -> Result<(Experiment, Deployment), Fault> {
     let catalogues = catalogues();
     let testbed = testbed.map_or_else(default_testbed, Ok)?;
@@ -351,12 +378,15 @@ fn from_paths(
         baseline: request.baseline.as_deref(),
     };
     let (cells, baseline) = spec::cells(&ask, &catalogues.paths)?;
+    // What shows no speed is never sure of one.
+    let shows_speed = deployment.testbed().emulation().is_none();
+    let layout = if fixed || !shows_speed { Layout::default() } else { Layout::until_sure() };
     let experiment = Experiment {
         title: String::new(),
         testbed,
         cells,
         baseline,
-        layout: Layout::default(),
+        layout,
         judgement: Judgement::default(),
         meters: catalogues.meters(["default"])?,
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,

@@ -6,7 +6,7 @@ use super::remote::Remotes;
 use super::stream::{Stream, WindowResult, start_senders};
 use super::trial::{Position, TrialRunner, empty_trial, fail, unplaceable_reason};
 use bytepath_record::wire::Pace;
-use bytepath_record::{Cell, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
+use bytepath_record::{Cell, CellId, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
 use bytepath_spec as spec;
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ struct Lane<'a> {
     windows: Vec<WindowResult>,
 }
 
-/// Runs one block and returns one trial per cell, in the cells' order. A lane
+/// Runs one block and returns one trial per cell, in the cells' order. After each slice
+/// `ended` is given its cell and rate. A lane
 /// whose flow dies is a failed trial and the others continue; only cancellation is an
 /// error, and then the whole block is lost.
 pub(super) fn block<'a>(
@@ -31,6 +32,7 @@ pub(super) fn block<'a>(
     cells: &[&'a Cell],
     slice: f64,
     position: Position,
+    ended: &mut dyn FnMut(&CellId, f64),
 ) -> Result<Vec<Trial>, Fault> {
     let schedule = runner.schedule;
     let mut lanes = Vec::with_capacity(cells.len());
@@ -41,7 +43,11 @@ pub(super) fn block<'a>(
     let seed = schedule.seed.wrapping_add(u64::from(position.block) + 1);
     for (round, turn) in spec::order(lanes.len(), rounds, seed) {
         let ramp = if round == 0 { Duration::from_secs_f64(schedule.warm_up) } else { RAMP };
-        lanes[turn].measure(ramp, schedule.window / f64::from(rounds))?;
+        let lane = &mut lanes[turn];
+        lane.measure(ramp, schedule.window / f64::from(rounds))?;
+        if let Some(rate) = lane.windows.last().and_then(WindowResult::rate) {
+            ended(&lane.cell.id, rate);
+        }
     }
     lanes.into_iter().map(|lane| lane.close(schedule)).collect()
 }

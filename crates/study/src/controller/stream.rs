@@ -354,6 +354,15 @@ pub(super) struct WindowResult {
 }
 
 impl WindowResult {
+    /// Work per second of all flows as they arrived; `None` if no meter counted it.
+    pub(super) fn rate(&self) -> Option<f64> {
+        let of_flow = |reading: &&Reading| {
+            reading.metric == "throughput.flow"
+                && matches!(reading.scope, Scope::Flow(Role::Receiver, _))
+        };
+        self.readings.iter().filter(of_flow).map(|reading| reading.value).reduce(|a, b| a + b)
+    }
+
     /// Merges all windows of a trial: readings are combined by their `Aggregation`, series
     /// are concatenated. (Latency needs none of this: its histogram continues from window to
     /// window in the engine.)

@@ -3,7 +3,8 @@
 use super::guard::Guard;
 use super::plan::{Laboratory, Observer, Plan};
 use super::preflight::{Feasibility, Surveyed, facts_for_header, survey_hosts};
-use super::progress::{CompletedTrials, first_pass, second_pass, stopped_early};
+use super::progress::{CompletedTrials, stopped_early};
+use super::request::planned_blocks;
 use super::run::{Run, host_difference};
 use super::trial::now_ms;
 use super::{metering, power, profiles};
@@ -55,9 +56,7 @@ impl Run<'_, '_> {
     fn run_all(&mut self) -> Result<(), Fault> {
         self.note_unavailable()?;
         if stopped_early(&self.study).is_none() {
-            self.run_blocks(first_pass)?;
-            // Its cells are chosen by the results of the first one.
-            self.run_blocks(second_pass)?;
+            self.run_blocks()?;
         }
         self.profiles()
     }
@@ -74,15 +73,21 @@ fn begin<'r, 'a>(
     look_for_programs(laboratory, plan.wait_idle, observer)?;
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
     observer.settings(&guard.records, &left_behind);
-    let (surveyed, header, remarks) = header(laboratory, plan, baseline, &guard)?;
+    let (surveyed, mut header, remarks) = header(laboratory, plan, baseline, &guard)?;
     let mut feasibility = Feasibility::of(surveyed, baseline);
     guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
-    // What is requested by name must run, and so must the baseline.
-    for cell in header.cells.iter().filter(|cell| plan.mandatory || cell.id == header.baseline) {
-        if let Some(obstacle) = feasibility.obstacle(laboratory, &mut guard, cell)? {
-            return Err(obstacle.context(format!("path {} cannot run here", cell.id)));
+    let mut able = 0;
+    for cell in &header.cells {
+        match feasibility.obstacle(laboratory, &mut guard, cell)? {
+            // What is requested by name must run, and so must the baseline.
+            Some(obstacle) if plan.mandatory || cell.id == header.baseline => {
+                return Err(obstacle.context(format!("path {} cannot run here", cell.id)));
+            }
+            Some(_) => {}
+            None => able += 1,
         }
     }
+    header.schedule.blocks = planned_blocks(&header.schedule, able);
     let mut writer = StudyWriter::create(&plan.folder, &header)?;
     for remark in &remarks {
         writer.remark(remark)?;

@@ -75,9 +75,9 @@ fn parse(file: &Path, source: &Source) -> Result<Experiment, Fault> {
     let catalogues = Catalogues { testbed, cpus: Cpus::Apart([all.clone(), all]), ..catalogues() };
     let name = file.display().to_string();
     let experiment = spec::parse_experiment(&name, &source.text, &catalogues)?;
-    if experiment.layout.stopping.is_some() || experiment.layout.budget.is_some() {
+    if experiment.layout.stopping.is_some() || experiment.layout.time.is_some() {
         return Err(usage(format!("{name}: shards that may stop early cannot be merged"))
-            .remedy("leave out the keys stop and budget"));
+            .remedy("leave out the keys stop and time"));
     }
     Ok(experiment)
 }
@@ -94,7 +94,8 @@ fn begin(
     fs::copy(own_program()?, &program).map_err(|e| storage("write", &program, &e))?;
     write(&folder.join(EXPERIMENT), source.text.as_bytes())?;
     write(&folder.join(JOB), JOB_TEXT.as_bytes())?;
-    let trials = experiment.cells.len() * experiment.layout.blocks as usize;
+    let trials =
+        experiment.cells.len() * experiment.layout.blocks.unwrap_or(spec::DEFAULT_BLOCKS) as usize;
     let seed = experiment.layout.seed.unwrap_or_else(random_seed);
     let addresses = order.addresses.iter().cloned().collect();
     let fleet = Fleet::new(order.shards, trials, seed, addresses);
