@@ -65,6 +65,7 @@ impl Progress {
         let end = Arc::default();
         bar.set_style(style(BAR, &end));
         if is_shown {
+            bar.set_message("examining the hosts");
             bar.enable_steady_tick(TICK);
         }
         let lines = !quiet && (arguments.verbose || !is_shown);
@@ -159,18 +160,11 @@ impl Observer for Progress {
         self.set_left(all);
         self.bar.set_position(0);
         self.bar.set_length(trials as u64);
-        let kept = "an interrupt (Ctrl-C) keeps what was measured";
+        let kept = "Ctrl-C keeps what was measured";
         self.remark(&match schedule.until_sure {
-            true => format!("runs until it is sure, at most {}; {kept}", clock(all)),
+            true => format!("runs until sure, at most {}; {kept}", clock(all)),
             false => format!("{trials} trials, about {} with profiles; {kept}", clock(all)),
         });
-        let nothing = Study {
-            header: header.clone(),
-            trials: Vec::new(),
-            profiles: Vec::new(),
-            remarks: Vec::new(),
-        };
-        self.overview.get_or_insert_with(|| Overview::of(&nothing));
     }
 
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
@@ -200,7 +194,7 @@ impl Observer for Progress {
         self.line(&format!("[{number:>3}/{total}] {cell:<32} {result:<24} {left} left"));
     }
 
-    fn block_ends(&mut self, study: &Study) {
+    fn progressed(&mut self, study: &Study) {
         if !self.bar.is_hidden() {
             self.overview = Some(Overview::of(study));
             self.draw();

@@ -36,7 +36,8 @@ fn what_is_copied_is_counted(guest: &CommandRunner) {
 fn what_goes_by_reference_is_not(guest: &CommandRunner) {
     let seen = watched(guest, &double("reference"));
     let (to_program, from_program) = counted(&seen);
-    assert_eq!((seen.sent.ledger.unknown, seen.received.ledger.discarded), (BYTES, BYTES));
+    let ledgers = (seen.sent.ledger.unknown, seen.received.ledger.discarded);
+    assert_eq!(ledgers, (BYTES, BYTES), "{:#?}", (&seen.warnings, &seen.received));
     assert!(from_program <= TOLERANCE && to_program <= TOLERANCE, "{from_program} {to_program}");
     assert_eq!(seen.disagreement, None);
     println!("by reference: {BYTES} bytes; {from_program} from the program, {to_program} to it");

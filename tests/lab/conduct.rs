@@ -76,7 +76,7 @@ fn cells_take_turns_in_slices_with_their_streams_kept_open() {
 #[test]
 fn a_study_ends_once_it_is_sure_and_a_resumed_one_does_too() {
     let folder = tempfile::tempdir().unwrap();
-    let mut plan = plan(&["paced", "paced+10", "paced+50"], folder.path());
+    let mut plan = plan(&["paced", "paced+10", "paced+5"], folder.path());
     for cell in &mut plan.cells {
         cell.stream.flows = 1;
         cell.stream.touch = Touch::None;

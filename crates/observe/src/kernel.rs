@@ -7,7 +7,7 @@ use super::program::{Maps, Members, Slots, copy, end, enter, exit, fork};
 use bytepath_meter::bpf;
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::Roots;
-use bytepath_sys::bpf::{Link, Map, MapKind, Update, open_thread};
+use bytepath_sys::bpf::{Link, Map, MapKind, Program, Update, open_thread};
 use bytepath_sys::btf::{Btf, Kind};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
 use std::io::{self, Read, Write};
@@ -32,6 +32,7 @@ pub(crate) enum From {
 #[derive(Debug)]
 pub(crate) struct Counting {
     maps: Maps,
+    programs: Vec<Program>,
     links: Vec<Link>,
     /// Why there is no count of the bytes copied; `None` if there is one.
     pub no_copies: Option<Fault>,
@@ -56,18 +57,20 @@ impl Counting {
         }
         let maps =
             maps().map_err(|e| bpf::with_remedy(Fault::system("cannot create BPF maps", &e)))?;
-        let mut links = Vec::new();
+        let (mut programs, mut links) = (Vec::new(), Vec::new());
         for (name, insns) in [
             ("sched_process_fork", fork::program(&members, &maps)),
             ("sched_process_exit", end::program(&members, &maps)),
             ("sys_exit", exit::program(&members, &maps)),
             ("sys_enter", enter::program(&members, &maps)),
         ] {
-            links.push(bpf::attach(&bpf::load_typed(&btf, name, insns)?, name)?);
+            let program = bpf::load_typed(&btf, name, insns)?;
+            links.push(bpf::attach(&program, name)?);
+            programs.push(program);
         }
         let mut copying = Vec::new();
         let no_copies = count_copies(&btf, &members, &maps, &mut copying).err();
-        let mut counting = Counting { maps, links, no_copies, remarks };
+        let mut counting = Counting { maps, programs, links, no_copies, remarks };
         if counting.no_copies.is_none() {
             counting.no_copies = counting.try_copies().err();
         }
@@ -173,6 +176,7 @@ impl Counting {
             threads: threads.iter().map(|(k, v)| Thread::decode(k, v)).collect(),
             sockets,
             lost_calls: number(&self.maps.lost, lost::CALLS)?,
+            missed_runs: self.programs.iter().filter_map(|program| program.misses().ok()).sum(),
             lost_threads: number(&self.maps.lost, lost::THREADS)?,
             lost_sockets: number(&self.maps.lost, lost::SOCKETS)?,
             copies,

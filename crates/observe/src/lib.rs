@@ -438,6 +438,11 @@ impl<'a> Watch<'a> {
     fn warn(&mut self, counts: &Observations, machine: Vec<String>) {
         for (count, what) in [
             (counts.lost_calls, "system calls were not counted: no room in the table"),
+            (
+                counts.missed_runs,
+                "runs of the counting programs were left out by the kernel: as many calls, of any \
+                 program on this machine, may be missing",
+            ),
             (counts.lost_threads, "threads were not followed: no room in the table"),
             (
                 counts.lost_sockets,

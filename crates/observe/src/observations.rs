@@ -13,6 +13,8 @@ pub(crate) struct Observations {
     pub sockets: Vec<Socket>,
     /// Calls that were not counted, because there was no room.
     pub lost_calls: u64,
+    /// How often the kernel did not run what counts calls, of any thread of the machine.
+    pub missed_runs: u64,
     /// Threads that were not followed.
     pub lost_threads: u64,
     /// Looks at new sockets that found no room; their bytes are missing.

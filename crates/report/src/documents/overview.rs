@@ -74,7 +74,7 @@ pub fn screen(subject: &Subject, folder: &str) -> Document {
     page.add(table(analysis, None, |row| verdict(analysis, row)));
     page.text("  ", unavailable(analysis));
     page.gap();
-    let mut paragraphs = answer::answer(analysis, explanation);
+    let mut paragraphs = answer::short_answer(analysis, explanation);
     // What is read first stands first elsewhere; on a terminal it stands last.
     paragraphs.sort_by_key(|(lead, _)| *lead == "Use");
     paragraphs.splice(0..0, check(analysis).map(|text| ("A/A check", text)));

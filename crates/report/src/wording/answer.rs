@@ -7,7 +7,7 @@ use super::text::{self, mean};
 use super::verdicts::superlative;
 use crate::order::grouped;
 use bytepath_profile::Explanation;
-use bytepath_stats::{Analysis, Comparison, Metric, Recommendation, Requirement, Row};
+use bytepath_stats::{Analysis, Comparison, Metric, Recommendation, Requirement, Row, Undecided};
 
 /// Cells that a sentence names; more are counted.
 const NAMED: usize = 4;
@@ -26,6 +26,37 @@ pub(crate) fn answer(analysis: &Analysis, explanation: Option<&Explanation>) -> 
     paragraphs.extend(undecided(analysis, &choices));
     paragraphs.extend(text::busy(analysis).map(|text| ("Busy", text)));
     paragraphs
+}
+
+/// The same for one screen: what is undecided, and what disturbed the study, in a sentence each.
+pub(crate) fn short_answer(
+    analysis: &Analysis,
+    explanation: Option<&Explanation>,
+) -> Vec<Paragraph> {
+    let mut paragraphs = answer(analysis, explanation);
+    for (lead, text) in &mut paragraphs {
+        let short = match *lead {
+            "Undecided" => briefly_undecided(analysis),
+            "Busy" => text::briefly_busy(analysis),
+            _ => None,
+        };
+        *text = short.unwrap_or_else(|| std::mem::take(text));
+    }
+    paragraphs
+}
+
+/// The names of what is undecided.
+fn briefly_undecided(analysis: &Analysis) -> Option<String> {
+    let undecided = analysis.undecided();
+    let mut names: Vec<String> = undecided.iter().map(|u| u.row.cell.to_string()).collect();
+    names.dedup();
+    let needs_quiet =
+        |u: &&Undecided| matches!(u.needs, Requirement::LessNoise(_) | Requirement::Blocks(None));
+    let remedy = match undecided.iter().all(|u| needs_quiet(&u)) {
+        true => "a quieter machine may tell",
+        false => "more time may tell (--time 10m)",
+    };
+    (!names.is_empty()).then(|| format!("{}, in part: {remedy}.", listed(&names, NAMED)))
 }
 
 fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph {

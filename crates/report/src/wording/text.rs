@@ -112,6 +112,19 @@ pub(crate) fn busy(analysis: &Analysis) -> Option<String> {
     ))
 }
 
+/// The same in a sentence.
+pub(crate) fn briefly_busy(analysis: &Analysis) -> Option<String> {
+    let disturbed: Vec<&String> = all(analysis).flat_map(|row| &row.status.disturbed).collect();
+    let measured: u32 = all(analysis).map(|row| row.status.measured).sum();
+    let by = disturbed.first()?.rsplit_once("mostly ").map(|(_, programs)| programs);
+    let by = by.map(|programs| format!(", mostly by {programs}")).unwrap_or_default();
+    Some(format!(
+        "~ {} of {} were disturbed{by}: figures of a busy machine (--wait-idle, --strict).",
+        disturbed.len(),
+        plural(measured.into(), "trial")
+    ))
+}
+
 /// What a study that measured no speed does show; `None` if it did.
 pub(crate) fn functional(analysis: &Analysis) -> Option<String> {
     let because = analysis.functional.as_ref()?;

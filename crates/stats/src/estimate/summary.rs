@@ -47,7 +47,11 @@ impl Summary {
     /// The same with the t interval of the mean at this confidence.
     pub fn at(self, confidence: f64) -> Summary {
         let half = self.error().and_then(|error| error.half_width(confidence));
-        let ends = half.map(|half| (self.mean - half, self.mean + half));
+        // What cannot be negative has an interval of logarithms where the plain one would be.
+        let ends = half.map(|half| match half >= self.mean && self.min >= 0.0 && self.mean > 0.0 {
+            true => (self.mean * (-half / self.mean).exp(), self.mean * (half / self.mean).exp()),
+            false => (self.mean - half, self.mean + half),
+        });
         let finite = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite();
         Summary { interval: ends.filter(finite), ..self }
     }
@@ -88,6 +92,14 @@ mod tests {
         assert!((low - (5.0 - half)).abs() < 1e-8 && (high - (5.0 + half)).abs() < 1e-8);
         assert_eq!(Summary::of([1.0]).unwrap().at(0.95).interval, None);
         assert_eq!(Summary::of([1.0, 2.0]).unwrap().at(1.0).interval, None);
+    }
+
+    #[test]
+    fn what_cannot_be_negative_has_no_negative_interval() {
+        let (low, high) = Summary::with_interval([0.1, 5.0, 0.2], 0.95).unwrap().interval.unwrap();
+        assert!(low > 0.0 && low < 1.77 && high > 1.77, "{low} {high}");
+        let (low, _) = Summary::with_interval([-0.1, 5.0, 0.2], 0.95).unwrap().interval.unwrap();
+        assert!(low < 0.0, "what may be negative may");
     }
 
     #[test]

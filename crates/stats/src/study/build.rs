@@ -7,12 +7,12 @@ use super::offloading::offloading;
 use super::profiling::profiling_note;
 use super::row::row;
 use crate::cell::{CountedText, count, shape};
-use crate::estimate::{Looks, ORDER_LEVEL, Order};
+use crate::estimate::{Looks, ORDER_LEVEL, Order, Summary};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{Comparer, Noise, Side};
 use bytepath_record::{Cell, CellId, Role, Schedule, Study, Trial, TrialStatus};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Analyses a study. Rules that differ from [`Rules::of`] its header were made up
 /// after the fact, which a report that prints them mentions.
@@ -54,7 +54,8 @@ pub fn analyse(study: &Study, rules: &Rules) -> Analysis {
         }
     };
     let warnings = warnings(study, &rows);
-    let remarks = remarks(study).into_iter().chain(in_order(&rows)).collect();
+    let remarks = remarks(study).into_iter().chain(slow_blocks(&cells)).chain(in_order(&rows));
+    let remarks = remarks.collect();
     Analysis {
         schema: ANALYSIS_VERSION,
         rules: *rules,
@@ -150,6 +151,34 @@ fn remarks(study: &Study) -> Vec<String> {
     remarks
 }
 
+/// Part of their usual rate below which all cells of a block have to be for it to be a slow one.
+const SLOW: f64 = 0.75;
+
+/// Blocks in which the whole machine was slow: every cell was, which no comparison shows.
+fn slow_blocks(cells: &[&CellTrials]) -> Vec<String> {
+    let mut shares: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for cell in cells {
+        let rates = cell.measured.iter().filter_map(|t| Some((t.block, t.rate()?)));
+        let rates: Vec<(u32, f64)> = rates.collect();
+        let Some(usual) = Summary::of(rates.iter().map(|(_, rate)| *rate)) else { continue };
+        for (block, rate) in rates {
+            shares.entry(block).or_default().push(rate / usual.median);
+        }
+    }
+    // A cell or two may be slow by themselves.
+    let is_slow = |all: &Vec<f64>| all.len() > 2 && all.iter().all(|share| *share < SLOW);
+    let slow = shares.into_iter().filter(|(_, all)| is_slow(all));
+    let line = |(block, all): (u32, Vec<f64>)| {
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        format!(
+            "block {} ran at {:.0}% of the usual rate, all cells alike",
+            block + 1,
+            mean * 100.0
+        )
+    };
+    slow.map(line).collect()
+}
+
 /// Comparisons whose blocks do not look independent.
 fn in_order(rows: &[Row]) -> Vec<String> {
     let comparisons = rows.iter().flat_map(|row| row.comparisons.iter().map(move |c| (row, c)));
@@ -181,4 +210,22 @@ fn warnings(study: &Study, rows: &[Row]) -> Vec<CountedText> {
     let mut all = count(study.trials.iter().flat_map(|t| &t.warnings).map(String::as_str));
     all.retain(|warning| !notes.contains(&shape(&warning.text)));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::study;
+
+    #[test]
+    fn a_block_in_which_everything_was_slow_is_named() {
+        let rows = [[1000, 2000, 500], [520, 990, 240], [1010, 2010, 505], [990, 1990, 100]];
+        let remarks = |rows: &[[u64; 3]]| {
+            let study = study(0.01, rows);
+            analyse(&study, &Rules::of(&study.header)).remarks
+        };
+        let found = remarks(&rows);
+        assert_eq!(found, ["block 2 ran at 56% of the usual rate, all cells alike"]);
+        assert_eq!(remarks(&rows[2..]), [""; 0], "one slow cell is its own matter");
+    }
 }

@@ -98,6 +98,23 @@ impl Analysis {
         self.candidates().flat_map(of).collect()
     }
 
+    /// The undecided cell whose figures so far promise most.
+    pub(crate) fn most_to_gain(&self) -> Option<&Row> {
+        let gain = |undecided: &Undecided| {
+            let gains = undecided.questions.iter().filter_map(|question| {
+                let effect = undecided.row.effect(*question)?;
+                Some(match question.direction() {
+                    BetterDirection::Higher => effect.log_mean,
+                    BetterDirection::Lower => -effect.log_mean,
+                })
+            });
+            gains.fold(f64::NEG_INFINITY, f64::max)
+        };
+        let undecided = self.undecided();
+        let most = undecided.iter().max_by(|a, b| gain(a).total_cmp(&gain(b)))?;
+        Some(most.row).filter(|_| gain(most) > 0.0)
+    }
+
     /// Measured cells that can be compared with the baseline.
     pub fn candidates(&self) -> impl Iterator<Item = &Row> {
         let comparable = |row: &&Row| {

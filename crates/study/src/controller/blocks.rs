@@ -19,6 +19,7 @@ impl Run<'_, '_> {
             return Ok(());
         }
         self.observer.begins(&header, total);
+        self.observer.progressed(&self.study);
         let mut clock = Countdown { begin: Instant::now(), done: 0, total };
         let mut longest = Duration::ZERO;
         for (block, cells) in progress::blocks(&header) {
@@ -39,7 +40,7 @@ impl Run<'_, '_> {
                 Design::Slices { slice } => self.slices(&cells, slice, block, &mut clock)?,
             }
             longest = longest.max(begin.elapsed());
-            self.observer.block_ends(&self.study);
+            self.observer.progressed(&self.study);
             if block + 1 == schedule.blocks || self.stop_early(&clock)? {
                 break;
             }

@@ -118,8 +118,8 @@ pub trait Observer {
     fn slice_ends(&mut self, _cell: &CellId, _rate: f64) {}
     /// A trial has ended; so much time the rest will take.
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
-    /// A block has ended: the study as it is on disk by now.
-    fn block_ends(&mut self, _study: &Study) {}
+    /// The study as it is on disk by now: before the first block, and after each.
+    fn progressed(&mut self, _study: &Study) {}
     /// The trials that count have ended; this many profile trials follow, each of
     /// this length.
     fn profiles_begin(&mut self, _trials: usize, _each: Duration) {}

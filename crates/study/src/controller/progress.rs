@@ -1,7 +1,7 @@
 //! How much of a study is done, and whether its stopping rule ends it.
 
 use super::profiles;
-use super::request::{OVERHEAD, ProfileTrials};
+use super::request::{ProfileTrials, overhead};
 use super::slices::time_of_trial;
 use bytepath_record::{Cell, CellId, Study, StudyHeader, TrialStatus};
 use bytepath_spec as spec;
@@ -41,7 +41,7 @@ impl Progress {
 /// Seconds that the profiles of a study take at most, but for those that replace rejected ones.
 pub fn time_of_profiles(header: &StudyHeader) -> f64 {
     let profiles = ProfileTrials::of(&header.schedule, &header.cells, header.profiling.as_ref());
-    profiles.trials * (profiles.seconds_each + OVERHEAD)
+    profiles.trials * (profiles.seconds_each + overhead(header.schedule.design))
 }
 
 /// Why the declared rule ends a study at the end of a block, if it does. It is applied to the last

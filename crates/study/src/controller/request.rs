@@ -227,8 +227,13 @@ fn refuse_flood(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
 }
 
 /// Seconds that a trial takes besides its window and warm-up: to raise the hosts, to connect, to
-/// drain.
-pub(crate) const OVERHEAD: f64 = 0.5;
+/// drain. Slices are for testbeds that do so at once; what else there is boots or logs in.
+pub(crate) fn overhead(design: Design) -> f64 {
+    match design {
+        Design::Slices { .. } => 0.15,
+        Design::Trials => 1.0,
+    }
+}
 
 /// The schedule of a study that ends once it is sure, and after this time at the latest. Its
 /// blocks are the most until it is known how many cells can run ([`planned_blocks`]).
@@ -243,7 +248,7 @@ fn until_sure(
         return Err(usage(text).remedy("leave one of them out"));
     }
     let profiles = ProfileTrials::of(&schedule, cells, profiling);
-    let profiles = profiles.trials * (profiles.seconds_each + OVERHEAD);
+    let profiles = profiles.trials * (profiles.seconds_each + overhead(schedule.design));
     let budget = Budget { seconds: time.as_secs_f64(), profiles, first: schedule.blocks };
     Ok(Schedule { budget: Some(budget), until_sure: true, ..schedule })
 }
@@ -257,7 +262,8 @@ fn fewer_profiles(
 ) -> Option<Profiling> {
     let profiling = profiling?;
     let all = ProfileTrials::of(schedule, cells, Some(&profiling));
-    let one = all.trials / f64::from(profiling.trials) * (all.seconds_each + OVERHEAD);
+    let one =
+        all.trials / f64::from(profiling.trials) * (all.seconds_each + overhead(schedule.design));
     let trials = ((time.as_secs_f64() / 4.0 / one) as u32).min(profiling.trials);
     (trials > 0).then_some(Profiling { trials, ..profiling })
 }
@@ -268,7 +274,7 @@ pub(crate) fn planned_blocks(schedule: &Schedule, cells: usize) -> u32 {
     let Some(budget) = schedule.budget.filter(|_| schedule.until_sure) else {
         return schedule.blocks;
     };
-    let block = (time_of_trial(schedule) + OVERHEAD) * cells as f64;
+    let block = (time_of_trial(schedule) + overhead(schedule.design)) * cells as f64;
     let fits = ((budget.seconds - budget.profiles) / block) as u32;
     fits.max(2).min(schedule.blocks)
 }

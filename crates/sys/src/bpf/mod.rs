@@ -242,6 +242,15 @@ impl Program {
         Ok(Link { _fd: fd })
     }
 
+    /// How often the kernel did not run it, because it, or what it needs, was in use on the same
+    /// CPU: `recursion_misses` of /proc/PID/fdinfo. 0 before Linux 5.12, which did not count it.
+    pub fn misses(&self) -> io::Result<u64> {
+        let file = format!("/proc/self/fdinfo/{}", self.fd.as_raw_fd());
+        let text = std::fs::read_to_string(file)?;
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("recursion_misses:"));
+        Ok(lines.next().and_then(|count| count.trim().parse().ok()).unwrap_or(0))
+    }
+
     /// Runs a program of [`Hook::OnDemand`] once on a CPU, by an interrupt there, and
     /// waits for its end: a few microseconds. ENXIO: the CPU is not online.
     /// Since Linux 5.10.
