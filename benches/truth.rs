@@ -2,7 +2,10 @@
 //! any study: equal cells, and senders that pause for a known part of their time.
 //!
 //! `cargo bench --bench truth`; runs for BENCH_MINUTES (60), in studies of BENCH_BLOCKS
-//! (10) blocks and windows of BENCH_WINDOW (1) seconds, of both designs alternately.
+//! (10) blocks and windows of BENCH_WINDOW (1) seconds, of all designs in turn; the last one ends
+//! once it is sure, after twice as many blocks at most of the windows that `bytepath run` has.
+//! Meanwhile BENCH_LOAD (0) per cent of each of BENCH_LOAD_CPUS (1) CPUs are used by other
+//! processes, in bursts of BENCH_BURST (0.02) seconds.
 //!
 //! A study has the baseline, its null cell, ten more equals, and two senders that pause
 //! for 3 and 5 % of their time. A pause empties what is in flight, so that the receiver
@@ -11,15 +14,16 @@
 
 mod common;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bytepath::connection::Connection;
 use bytepath::math::{Moments, StandardError};
 use bytepath::path::{self, DataPath, HalfPath, OpenTx};
-use bytepath::record::{Cell, CellId, Design, Fault, Schedule, Study};
+use bytepath::record::{Budget, Cell, CellId, Design, Fault, Schedule, Study};
 use bytepath::stats::{Comparison, Metric, Rules, analyse};
 use bytepath::study::{self, Laboratory, Plan, run_study};
 use bytepath::workload::{Account, Group, HalfConfig, Recorder, Tx};
 use bytepath::{meter, sys};
+use std::process::{Child, Command};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -34,8 +38,12 @@ const CONFIDENCE: f64 = 0.95;
 /// Share of studies that find an effect, for the smallest one that is printed.
 const POWER: f64 = 0.8;
 
-const DESIGNS: &[(&str, Design)] =
-    &[("slices of 0.1 s", Design::Slices { slice: 0.1 }), ("whole trials", Design::Trials)];
+/// Name, turns, and whether a study ends once it is sure.
+const DESIGNS: &[(&str, Design, bool)] = &[
+    ("slices of 0.1 s", Design::Slices { slice: 0.1 }, false),
+    ("whole trials", Design::Trials, false),
+    ("until sure", Design::Slices { slice: 0.1 }, true),
+];
 
 /// The paths of this bench: `socket`, and senders of it that pause.
 static PATHS: &[&DataPath] = &[
@@ -53,11 +61,29 @@ fn main() -> Result<()> {
         let (input, output) = (std::io::stdin(), std::io::stdout());
         return Ok(study::agent::serve(input, output, PATHS, meter::CATALOG)?);
     }
+    if std::env::args().nth(1).as_deref() == Some("use-cpu") {
+        let numbers = std::env::args().skip(2).map(|text| text.parse::<f64>());
+        let [cpu, share, burst] = numbers.collect::<Result<Vec<f64>, _>>()?[..] else {
+            bail!("use-cpu takes three numbers")
+        };
+        return use_cpu(cpu as u32, share, burst);
+    }
     let minutes = common::number("BENCH_MINUTES", 60.0)?;
     let blocks = common::number("BENCH_BLOCKS", 10.0)? as u32;
     let window = common::number("BENCH_WINDOW", 1.0)?;
     let stop = AtomicBool::new(false);
     let program = std::env::current_exe().context("no program")?;
+    let load = common::number("BENCH_LOAD", 0.0)? / 100.0;
+    let burst = common::number("BENCH_BURST", 0.02)?;
+    let cpus = common::number("BENCH_LOAD_CPUS", 1.0)? as u32;
+    let _load: Vec<Load> = (0..cpus)
+        .filter(|_| load > 0.0)
+        .map(|cpu| {
+            let numbers = [f64::from(cpu), load, burst].map(|number| number.to_string());
+            let child = Command::new(&program).arg("use-cpu").args(numbers).spawn();
+            Ok(Load(child.context("no load")?))
+        })
+        .collect::<Result<_>>()?;
     let laboratory = Laboratory { paths: PATHS, program, ..common::laboratory(&stop) };
     let cells = cells()?;
     let mut found: Vec<Found> = DESIGNS.iter().map(|_| Found::default()).collect();
@@ -70,16 +96,48 @@ fn main() -> Result<()> {
         }
         eprintln!("study {}, {} s left", number + 1, left.as_secs());
         let at = number % DESIGNS.len();
-        let design = DESIGNS[at].1;
+        let (_, design, until_sure) = DESIGNS[at];
         let seed = number as u64;
-        let schedule = Schedule { seed, design, ..Schedule::trials(blocks, 0.3, window) };
+        let schedule = match until_sure {
+            false => Schedule::trials(blocks, 0.3, window),
+            true => Schedule {
+                until_sure,
+                budget: Some(Budget { seconds: 1e6, profiles: 0.0, first: 2 * blocks }),
+                ..Schedule::trials(2 * blocks, 0.2, 0.3)
+            },
+        };
         let started = Instant::now();
-        let study = measure(&laboratory, &cells, schedule)?;
+        let study = measure(&laboratory, &cells, Schedule { seed, design, ..schedule })?;
         longest = longest.max(started.elapsed());
-        found[at].add(&study, started.elapsed().as_secs_f64() / f64::from(blocks))?;
+        let run = study.trials.iter().map(|trial| trial.block + 1).max().unwrap_or(1);
+        found[at].add(&study, started.elapsed().as_secs_f64() / f64::from(run))?;
     }
+    println!("{:.0}% of {cpus} CPUs used by others, in bursts of {burst} s", load * 100.0);
     print(&found, blocks, window);
     Ok(())
+}
+
+/// A process that uses a CPU while this lives.
+struct Load(Child);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Uses a share of a CPU in bursts of so many seconds, for as long as its parent lives.
+fn use_cpu(cpu: u32, share: f64, burst: f64) -> Result<()> {
+    sys::process::die_with_parent(true)?;
+    sys::thread::pin(cpu)?;
+    loop {
+        let begin = Instant::now();
+        while begin.elapsed().as_secs_f64() < burst {
+            std::hint::spin_loop();
+        }
+        std::thread::sleep(Duration::from_secs_f64(burst * (1.0 / share - 1.0).max(0.0)));
+    }
 }
 
 fn cells() -> Result<Vec<Cell>> {
@@ -215,7 +273,7 @@ fn print(found: &[Found], blocks: u32, window: f64) {
         "80% power",
         "in 10 min"
     );
-    for ((name, _), found) in DESIGNS.iter().zip(found) {
+    for ((name, ..), found) in DESIGNS.iter().zip(found) {
         for (question, truth) in QUESTIONS.iter().zip(&found.questions) {
             let spread = truth.variances.mean().sqrt();
             // A study of two cells in ten minutes.
@@ -241,7 +299,7 @@ fn print(found: &[Found], blocks: u32, window: f64) {
         "\n{:<16} {:<5} {:<28} {:>6} {:>10} {:>13} {:>7}",
         "design", "of", "effect", "times", "found", "in interval", "mean"
     );
-    for ((name, _), found) in DESIGNS.iter().zip(found) {
+    for ((name, ..), found) in DESIGNS.iter().zip(found) {
         for (path, seen) in PATHS[1..].iter().zip(&found.pausing) {
             let what = format!("sender pauses {:.0}% of the time", share(path) * 100.0);
             seen.print(name, Metric::Rate, &what);
