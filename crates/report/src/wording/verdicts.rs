@@ -121,17 +121,23 @@ pub(crate) fn noise(analysis: &Analysis, question: Metric) -> String {
 /// What decides between the words.
 pub(crate) fn rule(analysis: &Analysis) -> String {
     let confidence = level(analysis.rules.confidence);
+    let all = Metric::MAIN.map(|question| compared(analysis, question));
+    let effects = || all.iter().flatten().filter_map(|(_, comparison)| comparison.effect.as_ref());
+    let each_block = |effect: &Effect| matches!(effect.looks, Looks::EachBlock { .. });
+    let interval = match effects().any(each_block) {
+        true => format!(
+            "holds at {confidence} however often one looks (a confidence sequence of the blocks' log \
+             ratios, and at the planned end Student's t, each at half of the error)"
+        ),
+        false => format!("is a {confidence} t interval of the blocks' log ratios"),
+    };
     let mut text = format!(
-        "Rule: each printed interval is a {confidence} t interval of the blocks' log ratios. \
+        "Rule: each printed interval {interval}. \
          Verdicts hold at {confidence} for all comparisons of their kind together (Holm; \
          the second p); EQUIVALENT requires an interval within {}.",
         level(analysis.rules.margin),
     );
-    let all = Metric::MAIN.map(|question| compared(analysis, question));
-    let flipped = |comparison: &Comparison| {
-        comparison.effect.as_ref().is_some_and(|effect| effect.permutation.is_some())
-    };
-    if all.iter().flatten().any(|(_, comparison)| flipped(comparison)) {
+    if effects().any(|effect| effect.permutation.is_some()) {
         text += " The permutation p is another look at the same ratios, and decides nothing.";
     }
     text

@@ -9,8 +9,8 @@ mod sample_size;
 mod summary;
 
 pub use effect::{Effect, Opening};
-pub use interval::Interval;
-pub(crate) use interval::{Estimate, Looks, ratio};
+pub(crate) use interval::{Estimate, ratio};
+pub use interval::{Interval, Looks};
 pub(crate) use order::LEVEL as ORDER_LEVEL;
 pub use order::Order;
 pub use pairs::PairSpread;
