@@ -4,7 +4,8 @@
 use super::figures::{effect_text, level, percent, plural, probability, ratio};
 use bytepath_record::Work;
 use bytepath_stats::{
-    Analysis, Ceiling, Comparison, FOREIGN_LIMIT, Metric, Row, STEAL_LIMIT, Test, Verdict,
+    Analysis, Ceiling, Comparison, Effect, FOREIGN_LIMIT, Looks, Metric, Row, STEAL_LIMIT, Test,
+    Verdict,
 };
 
 /// The comparisons of one question, in the order of the rows; empty if the study
