@@ -312,11 +312,21 @@ fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result
         let text = format!("the {actor} did not see the window start and end: nothing moved");
         return Err(Fault::failed(text));
     }
-    if trial.window < 0.8 * schedule.window {
+    let seen = trial.window;
+    if seen < 0.5 * schedule.window {
         return Err(Fault::failed(format!(
-            "the {actor} saw only {:.2} s of the {:.2} s window: nothing moved",
-            trial.window, schedule.window
+            "the {actor} saw only {seen:.2} s of the {:.2} s window: nothing moved",
+            schedule.window
         )));
+    }
+    // What was counted is all that moved in the window, so the time without is part of it.
+    if seen < 0.8 * schedule.window {
+        trial.window = schedule.window;
+        trial.warnings.push(format!(
+            "nothing moved for {:.2} s of the {:.2} s window",
+            schedule.window - seen,
+            schedule.window
+        ));
     }
     let off = (trial.window - schedule.window).abs();
     if off > 0.1 * schedule.window {
@@ -431,7 +441,7 @@ fn without_digits(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{Scope, Unit};
+    use bytepath_record::{CellId, Scope, Unit};
 
     fn window(busy: f64, rtt: f64, warning: &str) -> WindowResult {
         let cpu = || Scope::Cpu(0);
@@ -454,5 +464,21 @@ mod tests {
         assert!((values[0] - 0.3).abs() < 1e-12 && values[1..] == [3.0, 1.0], "{values:?}");
         assert_eq!(merged.warnings, ["CPU 0 1 %"]);
         assert_eq!(WindowResult::merge(Vec::new()), WindowResult::default());
+    }
+
+    #[test]
+    fn a_window_in_which_nothing_moved_for_a_while_is_counted_whole() {
+        let schedule = Schedule::trials(1, 0.0, 2.0);
+        let judge = |window: f64| {
+            let mut trial = Trial { window, count: 1000, ..Trial::blank(CellId("a".into()), 0, 0) };
+            let result = check_window(&mut trial, Role::Receiver, &schedule);
+            (result.is_ok(), trial.window, trial.warnings)
+        };
+        assert_eq!(judge(2.0), (true, 2.0, Vec::new()));
+        let (counts, window, warnings) = judge(1.39);
+        assert_eq!((counts, window), (true, 2.0));
+        assert_eq!(warnings, ["nothing moved for 0.61 s of the 2.00 s window"]);
+        assert!(!judge(0.9).0 && !judge(0.0).0);
+        assert!(judge(2.5).2[0].contains("a call took long at its edge"));
     }
 }
