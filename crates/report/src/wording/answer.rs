@@ -115,8 +115,11 @@ fn stay(analysis: &Analysis) -> String {
         1 => "the other cell was not".to_owned(),
         others => format!("none of the {others} other cells was"),
     };
-    let mut text =
-        format!("{base} ({}): {others} shown to be better{}", reached.join(", "), worse(analysis));
+    let reached = match reached.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", reached.join(", ")),
+    };
+    let mut text = format!("{base}{reached}: {others} shown to be better{}", worse(analysis));
     if !ranges.is_empty() {
         text += &format!("; they have {}", ranges.join(", "));
     }

@@ -54,7 +54,7 @@ impl Part {
         if study.trials.iter().any(|trial| trial.pair.is_some()) {
             return refuse("was merged already", "merge the studies that it was merged from");
         }
-        if study.header.schedule.stopping.is_some() {
+        if study.header.schedule.stopping.is_some() || study.header.schedule.until_sure {
             return refuse(
                 "may stop early",
                 "only studies whose number of blocks was fixed in advance can be merged",
