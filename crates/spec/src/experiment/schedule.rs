@@ -43,15 +43,19 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of a study for people who wait for it: short windows, so that there are blocks
-    /// enough for an answer in some twenty seconds, and an end when it is sure.
-    pub fn until_sure() -> Layout {
-        Layout {
-            warm_up: Duration::from_millis(200),
-            window: Duration::from_millis(300),
-            time: Some(Duration::from_secs(180)),
-            ..Layout::default()
-        }
+    /// That of a study for people who wait for it: windows so short that an answer takes
+    /// some twenty seconds, and an end when it is sure. For slices; whole trials, one after the
+    /// other, take seconds anyway.
+    pub fn until_sure(time: Option<Duration>, design: Design) -> Layout {
+        let milliseconds =
+            |warm_up, window| (Duration::from_millis(warm_up), Duration::from_millis(window));
+        let (all, (warm_up, window)) = match design {
+            Design::Trials => (300, milliseconds(1000, 1500)),
+            _ if time.is_some_and(|time| time.as_secs() <= 30) => (30, milliseconds(100, 200)),
+            Design::Slices { .. } => (180, milliseconds(200, 300)),
+        };
+        let time = time.unwrap_or(Duration::from_secs(all));
+        Layout { warm_up, window, time: Some(time), ..Layout::default() }
     }
 }
 

@@ -91,8 +91,7 @@ impl RunRequest {
                 (experiment, deployment, Some(source))
             }
             ExperimentRequest::Paths(paths) => {
-                let fixed = self.blocks.is_some() && self.time.is_none();
-                let (experiment, deployment) = from_paths(paths, self.testbed.clone(), fixed)?;
+                let (experiment, deployment) = from_paths(paths, self.testbed.clone())?;
                 (experiment, deployment, None)
             }
         };
@@ -137,12 +136,20 @@ impl RunRequest {
         profiling: &mut Option<Profiling>,
     ) -> Result<Schedule, Fault> {
         let Experiment { layout, cells, .. } = experiment;
+        let requested = self.design.or(layout.design);
+        let design = |window| choose_design(requested, experiment, testbed, window);
+        let is_of_paths = matches!(self.experiment, ExperimentRequest::Paths(_));
+        // What shows no speed is never sure of one.
+        let is_fixed =
+            self.time.is_none() && (self.blocks.is_some() || testbed.emulation().is_some());
+        let layout = &match is_of_paths && !is_fixed {
+            true => Layout::until_sure(self.time, design(self.window.unwrap_or(layout.window))?),
+            false => layout.clone(),
+        };
         let window = self.window.unwrap_or(layout.window);
-        let source_is_paths = matches!(self.experiment, ExperimentRequest::Paths(_));
         // Blocks that are requested are run, all of them, whatever the file says.
         let time = self.time.or(layout.time.filter(|_| self.blocks.is_none()));
-        let design = self.design.or(layout.design);
-        let design = choose_design(design, experiment, testbed, window)?;
+        let design = design(window)?;
         let schedule = Schedule {
             blocks: self.blocks.or(layout.blocks).unwrap_or(match time {
                 Some(_) => spec::MOST_BLOCKS,
@@ -160,7 +167,7 @@ impl RunRequest {
         spec::check_lanes(cells, design)?;
         let schedule = match time {
             Some(time) => {
-                if self.profiling.is_none() && source_is_paths {
+                if self.profiling.is_none() && is_of_paths {
                     *profiling = fewer_profiles(time, &schedule, cells, profiling.take());
                 }
                 until_sure(time, schedule, cells, profiling.as_ref())?
@@ -357,11 +364,9 @@ pub fn from_file(
     }
 }
 
-/// The experiment that paths are; with `fixed`, in a fixed number of blocks.
 fn from_paths(
     request: &PathsRequest,
     testbed: Option<TestbedChoice>,
-    fixed: bool,
 ) -> Result<(Experiment, Deployment), Fault> {
     let catalogues = catalogues();
     let testbed = testbed.map_or_else(default_testbed, Ok)?;
@@ -384,15 +389,12 @@ fn from_paths(
         baseline: request.baseline.as_deref(),
     };
     let (cells, baseline) = spec::cells(&ask, &catalogues.paths)?;
-    // What shows no speed is never sure of one.
-    let shows_speed = deployment.testbed().emulation().is_none();
-    let layout = if fixed || !shows_speed { Layout::default() } else { Layout::until_sure() };
     let experiment = Experiment {
         title: String::new(),
         testbed,
         cells,
         baseline,
-        layout,
+        layout: Layout::default(),
         judgement: Judgement::default(),
         meters: catalogues.meters(["default"])?,
         profiling: spec::parse_profile(spec::DEFAULT_PROFILE)?,
