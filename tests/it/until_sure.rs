@@ -7,7 +7,7 @@ use crate::shared::render;
 use bytepath::math::Random;
 use bytepath::record::{Budget, Study, Trial};
 use bytepath::report::Style;
-use bytepath::stats::{LEAST_BLOCKS, Metric, Row, Rules, analyse, beyond_reach, cells_to_run};
+use bytepath::stats::{LEAST_BLOCKS, Metric, Row, Rules, analyse, cells_to_run};
 use made_up::{cell, header};
 
 /// How the figures of made-up trials scatter, in standard deviations.
@@ -101,8 +101,7 @@ fn what_is_beyond_reach_ends_early_and_claims_nothing() {
     let analysis = analyse(&study, &Rules::of(&study.header));
     assert!(blocks(&study, "cell-0") < 17, "{}", blocks(&study, "cell-0"));
     assert_eq!([word(&analysis.rows[1]), word(&analysis.rows[2])], ["INCONCLUSIVE"; 2]);
-    let cells: Vec<&str> = beyond_reach(&analysis, 20).iter().map(|(cell, _)| &*cell.0).collect();
-    assert_eq!(cells, ["cell-2", "cell-3"]);
+    assert!(cells_to_run(&study).is_empty());
 }
 
 #[test]
@@ -124,6 +123,13 @@ fn the_last_block_counts_by_students_t() {
         (130..=175).contains(&found) && (155..=190).contains(&found_fixed),
         "{found} {found_fixed}"
     );
+}
+
+#[test]
+fn a_cell_alone_is_measured_too() {
+    let study = study(&[], 0.05, Random::normal, &mut Random::new(10));
+    assert_eq!(blocks(&study, "cell-0"), LEAST_BLOCKS as usize);
+    assert_eq!(blocks(&study, "cell-1"), LEAST_BLOCKS as usize);
 }
 
 /// One value of two, each with a little noise: streams that have two moods.

@@ -8,4 +8,4 @@ mod until_sure;
 
 pub use profiles::cells_to_profile;
 pub use stopping::should_stop;
-pub use until_sure::{LEAST_BLOCKS, beyond_reach, cells_to_run};
+pub use until_sure::{LEAST_BLOCKS, cells_to_run};

@@ -10,7 +10,8 @@ use bytepath_record::{CellId, ProfiledCells, Study};
 /// `Largest`: the baseline and the cell whose CPU seconds per unit of work differ most
 /// from its own, as a ratio; where no meter saw CPU time, whose rate does. `Leading`: the
 /// baseline and the first cell that the study recommends; where it recommends none, the
-/// undecided cell that may gain most; where none is undecided, the same as `Largest`. `None` if there is nothing to compare.
+/// undecided cell that may gain most; where none is undecided, the same as `Largest`. Empty if
+/// there is nothing to compare.
 pub fn cells_to_profile(study: &Study, which: ProfiledCells) -> Vec<CellId> {
     let analysis = analyse(study, &Rules::of(&study.header));
     let measured = |row: &&Row| row.rate.is_some();

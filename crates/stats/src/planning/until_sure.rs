@@ -1,15 +1,16 @@
 //! A study that runs until its answer is sure: which cells the next block still runs.
 //!
 //! Every comparison is tested after each block, by an interval that holds however often one
-//! looks ([`Looks::EachBlock`](crate::estimate::Looks)). So it may stop at any block and for any reason, and a
-//! cell that is left out of later blocks keeps its verdict. Here are the reasons. A cell is
-//! left out once each of its comparisons is
+//! looks ([`Looks::EachBlock`](crate::estimate::Looks)). So it may stop at any block and for any
+//! reason, and a cell that is left out of later blocks keeps its verdict. Here are the reasons: a
+//! cell is left out once each of its comparisons is
 //!
 //! - decided: it has a word, and the cell is none that the study would recommend;
-//! - beyond the study's reach: at the last planned block, whatever is plausible by now, the interval would
-//!   neither leave out 1 nor fit into the margin.
+//! - beyond the study's reach: at the last planned block, whatever is plausible by now, the
+//!   interval would neither leave out 1 nor fit into the margin.
 //!
-//! The baseline and its second copy are in every block. When no other cell is left, the study ends.
+//! The baseline and its second copy are in every block. When no other cell is left, the study
+//! ends.
 
 use crate::rules::Rules;
 use crate::study::{Analysis, Row, analyse};
@@ -34,7 +35,8 @@ pub fn cells_to_run(study: &Study) -> HashSet<CellId> {
         .filter(|row| is_open(&analysis, row, planned))
         .map(|row| row.cell.clone())
         .collect();
-    if open.is_empty() {
+    let is_new = |row: &Row| row.baseline && row.status.ended() < LEAST_BLOCKS;
+    if open.is_empty() && !analysis.rows.iter().any(is_new) {
         return open;
     }
     // What is recommended is measured on, beside those that may yet be better.
@@ -42,18 +44,6 @@ pub fn cells_to_run(study: &Study) -> HashSet<CellId> {
     let always = header.cells.iter().filter(|cell| cell.null || cell.id == header.baseline);
     open.extend(always.map(|cell| cell.id.clone()));
     open
-}
-
-/// Comparisons that more blocks of this study would not have decided, of which it says so: cell and
-/// question.
-pub fn beyond_reach(analysis: &Analysis, planned: u32) -> Vec<(&CellId, &Comparison)> {
-    let questions = analysis.deciding();
-    let rows = analysis.rows.iter();
-    let of = |row| {
-        let compared = questions.iter().filter_map(move |q| Row::comparison(row, *q));
-        compared.filter(|c| is_beyond_reach(c, planned)).map(move |c| (&row.cell, c))
-    };
-    rows.flat_map(of).collect()
 }
 
 fn is_open(analysis: &Analysis, row: &Row, planned: u32) -> bool {
