@@ -107,7 +107,7 @@ pub(super) struct RunArgs {
     /// How the cells of a block share its time: trials or slices[:TIME] [default: the file's, or slices if all cells can be open at once]
     #[arg(long, hide_short_help = true, value_name = "DESIGN", value_parser = spec::parse_design)]
     design: Option<Design>,
-    /// Time of the study, as in 20s or 2h; it ends once it is sure [default: 3m]
+    /// Time of the study, as in 20s; it ends once it is sure [default: 3m]
     ///
     /// A comparison is decided as soon as its interval, which holds however often one looks,
     /// allows it; a cell whose comparisons are decided or out of reach is left out of further
