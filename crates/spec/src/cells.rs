@@ -7,7 +7,7 @@ use super::placement::PlacementSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
 use bytepath_record::{
-    Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role, SoftirqCpu,
+    Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role, SoftirqCpu, joined,
 };
 
 /// A path of the catalogue, as far as a request needs it.
@@ -296,8 +296,8 @@ fn unknown_pair(name: &str, spec: &PathSpec) -> Fault {
             .remedy(format!("name both, sender first: {name}+RX or TX+{name}")),
         _ if name.contains(',') => {
             let each = name.split(',').filter(|one| !one.is_empty());
-            let each: Vec<String> = each.map(|one| format!("--path {one}")).collect();
-            fault.remedy(format!("give each path its own --path: {}", each.join(" ")))
+            let each = joined(each.map(|one| format!("--path {one}")), " ");
+            fault.remedy(format!("give each path its own --path: {each}"))
         }
         Some(near) => fault.remedy(format!("did you mean '{near}'?")),
         None => fault.remedy(format!("choose from {}, or TX+RX", names.join(", "))),

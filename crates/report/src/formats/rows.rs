@@ -3,7 +3,7 @@
 
 use bytepath_record::{
     Cell, Evidence, FragmentCounts, Hops, Manner, Percentile, ProvenWitness, Role, RoleRecord,
-    Scope, Series, Work,
+    Scope, Series, Work, joined,
 };
 use bytepath_record::{Study, StudyHeader, Trial, TrialStatus, Unit};
 use bytepath_stats::{self as stats, Costs, Rules, role_cpu, why_not_measured};
@@ -380,8 +380,7 @@ fn place(scope: &Scope) -> Place<'_> {
 fn levels<'a>(row: &Row<'a>) -> Value<'a> {
     let levels = row.cell.map(|c| &c.levels).filter(|l| !l.is_empty());
     levels.map_or(Value::None, |levels| {
-        let each: Vec<String> = levels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        Value::Text(each.join(";").into())
+        Value::Text(joined(levels.iter().map(|(k, v)| format!("{k}={v}")), ";").into())
     })
 }
 

@@ -5,6 +5,7 @@ use super::figures::{NONE, bytes, digits, level, number, plural};
 use bytepath_profile::Explanation;
 use bytepath_profile::change::Change;
 use bytepath_profile::waterfall::{Bar, Check, Function, Part, Waterfall};
+use bytepath_record::joined;
 
 /// Steps below this part of the larger cost are added up in one line.
 const SMALL: f64 = 0.01;
@@ -196,8 +197,8 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
         _ if rest.abs() >= least => (": ".to_owned(), format!(", and {} elsewhere", change(rest))),
         _ => (": ".to_owned(), smaller),
     };
-    let named: Vec<String> = named.iter().map(|part| step(part)).collect();
-    text += &format!("{lead}{}{tail}.", named.join(", "));
+    let named = joined(named.iter().map(|part| step(part)), ", ");
+    text += &format!("{lead}{named}{tail}.");
     text
 }
 

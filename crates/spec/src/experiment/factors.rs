@@ -9,7 +9,7 @@ use crate::options::short;
 use crate::placement::{PARTS, read_cores};
 use crate::stream::STREAM_OPTIONS;
 use crate::{suggest, usage, wanted_settings};
-use bytepath_record::{Fault, OptionSpec, Role, WantedSetting};
+use bytepath_record::{Fault, OptionSpec, Role, WantedSetting, joined};
 use std::collections::HashMap;
 
 /// Most combinations of levels that a file may request. A study of that many
@@ -250,6 +250,5 @@ pub(super) fn name_of_settings(settings: &[WantedSetting]) -> String {
         let host = setting.host.map_or(String::new(), |role| format!("{role}:"));
         format!("{host}{}", setting.setting.to_string().replace(' ', "/"))
     };
-    let all: Vec<String> = settings.iter().map(one).collect();
-    if all.is_empty() { "none".to_owned() } else { all.join("+") }
+    if settings.is_empty() { "none".to_owned() } else { joined(settings.iter().map(one), "+") }
 }

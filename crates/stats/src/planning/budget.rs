@@ -15,7 +15,7 @@ use crate::metric::{BetterDirection, Metric};
 use crate::rules::Rules;
 use crate::study::{Analysis, analyse};
 use crate::verdict::Verdict;
-use bytepath_record::{CellId, Study, Trial, TrialStatus};
+use bytepath_record::{CellId, Study, Trial, TrialStatus, distinct};
 use std::collections::{BTreeMap, HashSet};
 
 /// Least blocks of a pass: an interval over two, with t at 12.7, shows next to nothing.
@@ -132,13 +132,7 @@ fn matter(analysis: &Analysis) -> Vec<CellId> {
     });
     let mut open: Vec<(&CellId, f64)> = open.collect();
     open.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let mut all: Vec<CellId> = Vec::new();
-    for (cell, _) in leaders.chain(open) {
-        if !all.contains(cell) {
-            all.push(cell.clone());
-        }
-    }
-    all
+    distinct(leaders.chain(open).map(|(cell, _)| cell.clone()))
 }
 
 fn is_unavailable(trial: &Trial) -> bool {

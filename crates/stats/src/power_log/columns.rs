@@ -1,6 +1,8 @@
 //! Which column of a log has the active power, and in which unit. What a heading does not name
 //! is not guessed: a log with two columns that could be meant is refused.
 
+use bytepath_record::joined;
+
 /// The columns of time and power of a log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Columns {
@@ -238,7 +240,7 @@ fn unit_of(word: &str) -> Option<Quantity> {
 
 /// Names in quotes.
 fn quoted(names: &[&str]) -> String {
-    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+    joined(names.iter().map(|name| format!("'{name}'")), ", ")
 }
 
 #[cfg(test)]
