@@ -1,7 +1,7 @@
 //! What a host is, read from `/proc` and `/sys` (proc(5), sysfs(5)). Nothing is
 //! tried here, and nothing can fail: what a host does not show is left out.
 
-use bytepath_record::{Facts, Privileges};
+use bytepath_record::{Facts, Privileges, joined};
 use bytepath_sys::attribute::{self, names, text as read};
 use bytepath_sys::cgroup::{self, Limits};
 use bytepath_sys::{Roots, hwmon, pmu, powercap};
@@ -154,7 +154,7 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     };
     for name in SYSCTLS {
         let path = roots.proc.join("sys").join(name.replace('.', "/"));
-        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = |text: String| joined(text.split_whitespace(), " ");
         keep(name.to_string(), read(&path).map(words));
     }
     for (name, path) in ATTRIBUTES {
@@ -175,7 +175,7 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
         let shown = roots.sys.join("class/misc").join(device).exists();
         keep(format!("device.{device}"), shown.then(|| "there".into()));
     }
-    let engines = attribute::names(&roots.sys.join("bus/dsa/devices"));
+    let engines = names(&roots.sys.join("bus/dsa/devices"));
     keep("device.dsa".into(), (!engines.is_empty()).then(|| engines.join(" ")));
     for (name, value) in super::nics::settings(roots) {
         keep(name, Some(value));
@@ -185,8 +185,9 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
 
 /// What the machine has, and is as it was booted.
 fn built_in(roots: &Roots) -> BTreeMap<String, String> {
-    let states = entries(&roots.sys.join("devices/system/cpu/vulnerabilities"));
-    let states = states.into_iter().map(|(name, state)| (format!("vulnerability.{name}"), state));
+    let folder = roots.sys.join("devices/system/cpu/vulnerabilities");
+    let state = |name: String| Some((format!("vulnerability.{name}"), read(&folder.join(name))?));
+    let states = names(&folder).into_iter().filter_map(state);
     let options = kernel_options(&roots.proc.join("config.gz"));
     let options = options.into_iter().map(|(name, value)| (format!("config.{name}"), value));
     let ipmi = roots.sys.join("class/ipmi/ipmi0").exists();
@@ -204,20 +205,11 @@ fn nodes(sys: &Path) -> Vec<(u32, PathBuf)> {
     nodes.map(|node| (node, folder.join(format!("node{node}")))).collect()
 }
 
-/// Names and contents of the files in a folder.
-fn entries(folder: &Path) -> Vec<(String, String)> {
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    files
-        .filter_map(|file| Some((file.file_name().into_string().ok()?, read(&file.path())?)))
-        .collect()
-}
-
 /// What an attribute says of all CPUs; one word where they agree.
 fn of_all(cpus: &Path, attribute: &str) -> Option<String> {
-    let folders = std::fs::read_dir(cpus).ok()?.flatten();
-    let values: BTreeSet<String> =
-        folders.filter_map(|folder| read(&folder.path().join(attribute))).collect();
-    Some(values.into_iter().collect::<Vec<_>>().join(" "))
+    let value = |cpu: &String| read(&cpus.join(cpu).join(attribute));
+    let values: BTreeSet<String> = names(cpus).iter().filter_map(value).collect();
+    Some(joined(values, " "))
 }
 
 /// The idle states that a CPU may enter, with what leaving one takes:
@@ -229,8 +221,7 @@ fn idle_states(folder: &Path) -> Option<String> {
         let off = read(&folder.join("disable")).is_some_and(|text| text != "0");
         Some((!off).then(|| format!("{name} {latency}us")))
     };
-    let states: Vec<String> = (0..32).map_while(state).flatten().collect();
-    Some(states.join(", "))
+    Some(joined((0..32).map_while(state).flatten(), ", "))
 }
 
 /// "always [madvise] never" is "madvise"; a text without brackets is itself.

@@ -2,14 +2,14 @@
 //! needs, and the modules to be loaded. There is no distribution in it, not even a shell.
 
 use super::kernel::{self, Image};
-use super::modules::{Module, Modules};
+use super::modules::{Module, Modules, unreadable};
 use super::nics::{Maker, NicPair};
 use super::{elf, initramfs};
 use bytepath_record::Fault;
 use bytepath_sys::boot::MODULES;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// Where the program is in a guest.
 pub(super) const PROGRAM: &str = "/bin/bytepath";
@@ -149,8 +149,7 @@ fn library_folders(root: &Path) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    fs::read(path)
-        .map_err(|e: io::Error| Fault::storage(format!("cannot read {}: {e}", path.display())))
+    fs::read(path).map_err(|e| unreadable(path, &e))
 }
 
 /// An archive that grows entry by entry. Folders have to come before what is in

@@ -103,31 +103,28 @@ impl Settings {
 
     /// What these options come to.
     pub(super) fn of(options: &Options) -> Result<Settings, Fault> {
-        let usual = Settings::DEFAULT;
-        let count = |name, usual| options.number(name).map_or(usual, |n| n as u32);
-        let time = |name, usual| options.number(name).map_or(usual, Duration::from_millis);
-        let word = |name, known: &[&'static str], usual| {
+        let number = |name| options.number(name).unwrap_or_default();
+        let count = |name| number(name) as u32;
+        let time = |name| Duration::from_millis(number(name));
+        let word = |name, known: &[&'static str]| {
             let typed = options.word(name);
-            known.iter().find(|known| **known == typed).copied().unwrap_or(usual)
+            known.iter().find(|known| **known == typed).copied().unwrap_or("auto")
         };
         let on_host = options.word("host");
         let settings = Settings {
-            guests: count("guests", usual.guests),
+            guests: count("guests"),
             shape: Shape {
-                cpus: count("cpus", usual.shape.cpus),
-                memory: options.number("memory").unwrap_or(usual.shape.memory),
-                limits: Limits {
-                    boot: time("boot", usual.shape.limits.boot),
-                    silence: time("silence", usual.shape.limits.silence),
-                },
+                cpus: count("cpus"),
+                memory: number("memory"),
+                limits: Limits { boot: time("boot"), silence: time("silence") },
             },
-            accelerator: word("accel", ACCELERATORS, usual.accelerator),
+            accelerator: word("accel", ACCELERATORS),
             counted: options.word("count") == INSTRUCTIONS,
             on_host: Role::ALL.into_iter().find(|role| role.to_string() == on_host),
             cable: CableSpec {
-                kind: word("wire", cable::KINDS, usual.cable.kind),
-                queues: count("queues", usual.cable.queues),
-                vhost: word("vhost", cable::VHOST, usual.cable.vhost),
+                kind: word("wire", cable::KINDS),
+                queues: count("queues"),
+                vhost: word("vhost", cable::VHOST),
             },
             nics: NicPair::named(options.word("nic")),
         };
