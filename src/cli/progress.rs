@@ -115,10 +115,7 @@ impl Observer for Progress {
     }
 
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
-        let what = match self.interleaved {
-            true => "all cells interleaved",
-            false => &cell.0,
-        };
+        let what = if self.interleaved { "all cells interleaved" } else { &cell.0 };
         self.show(&format!("block {block} of {}: {what}", self.blocks));
     }
 

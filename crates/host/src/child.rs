@@ -67,7 +67,7 @@ impl AgentProcess {
         Some(talk(stdin.as_mut()?, self.stdout.as_mut()?))
     }
 
-    /// Closes its standard input, which tells it to end.
+    /// Closes its standard input, at whose end it ends.
     pub fn close(&self) {
         self.stdin.close();
     }
@@ -260,7 +260,7 @@ impl Tail {
         String::from_utf8_lossy(self.lock().bytes.make_contiguous()).into_owned()
     }
 
-    /// The last line with something to say, once the pipe is at its end (a
+    /// The last line that explains something, once the pipe is at its end (a
     /// process that inherited it may hold it open; that is waited for no longer
     /// than `timeout`).
     pub fn last_line(&self, timeout: Duration) -> Option<String> {

@@ -205,7 +205,7 @@ fn nodes(sys: &Path) -> Vec<(u32, PathBuf)> {
     nodes.map(|node| (node, folder.join(format!("node{node}")))).collect()
 }
 
-/// What an attribute says of all CPUs; one word where they agree.
+/// The values of an attribute of all CPUs; one word where they agree.
 fn of_all(cpus: &Path, attribute: &str) -> Option<String> {
     let value = |cpu: &String| read(&cpus.join(cpu).join(attribute));
     let values: BTreeSet<String> = names(cpus).iter().filter_map(value).collect();

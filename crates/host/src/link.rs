@@ -159,7 +159,11 @@ pub(super) fn wait_for<T>(
 fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fault> {
     let settings = &end.settings;
     if end.address.is_ipv4() {
-        quieten_ipv6(&end.device);
+        // IPv6 on a link that carries IPv4 only would send router solicitations and multicast
+        // reports into the measurement. Where `/proc/sys` is read-only, as in containers, they
+        // stay: some ten packets.
+        let file = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device);
+        let _ = std::fs::write(file, "1");
     }
     // A device that stays from trial to trial has it already.
     let added = netlink.add_address(link.index, end.address, end.prefix);
@@ -217,13 +221,6 @@ fn discipline<'a>(link: &Link, settings: &'a LinkSettings) -> Option<&'a str> {
         "none" => (link.kind == tap::KIND && settings.tap.is_some()).then_some("noqueue"),
         kind => Some(kind),
     }
-}
-
-/// IPv6 on a link that carries IPv4 only would send router solicitations and
-/// multicast reports into the measurement. Where `/proc/sys` is read-only, as
-/// in containers, they stay: some ten packets.
-fn quieten_ipv6(device: &str) {
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"), "1");
 }
 
 fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> Result<(), Fault> {

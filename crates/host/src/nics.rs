@@ -145,7 +145,7 @@ struct NicReport {
     /// Whether the driver changes that by the load.
     adaptive: Option<bool>,
     /// Whether headers are received into buffers of their own; `None` if the driver
-    /// cannot or does not say.
+    /// cannot or does not report it.
     header_split: Option<bool>,
     /// Packets up to this many bytes are not split.
     split_threshold: Option<u32>,

@@ -45,7 +45,7 @@ fn serve(build: &str) -> Result<(), Fault> {
             .map_err(|e| Fault::system(format!("mounting {kind} at {folder}"), &e))?;
     }
     let mut notes = load_modules();
-    // Without it there are fewer meters, and they say so themselves.
+    // Without it there are fewer meters, which is reported by their probes.
     if let Err(e) = boot::mount_virtual("tracefs", "/sys/kernel/tracing") {
         notes.push(format!("no tracefs: {e}"));
     }
@@ -125,7 +125,7 @@ fn load_modules() -> Vec<String> {
 
 /// Opens the serial port of our name, as soon as its driver has found it and the
 /// host has opened its side (drivers/char/virtio_console.c: until then poll(2)
-/// says POLLHUP).
+/// reports POLLHUP).
 fn open_port() -> Result<File, Fault> {
     let absent = |what: &str| {
         Fault::unsupported(format!("{what} within {} s", TIMEOUT.as_secs()))

@@ -31,8 +31,8 @@ const LIBRARY_FOLDERS: &[&str] = &[
     "/usr/lib",
 ];
 
-/// Builds the archive that the kernel unpacks. Other programs lie where the first of
-/// each pair says.
+/// Builds the archive that the kernel unpacks. Other programs are at the path that is first
+/// in each pair.
 pub(super) fn build(
     program: &Path,
     others: &[(&str, &Path)],
@@ -247,8 +247,8 @@ const GUEST_MODULES: &[(&str, bool)] = &[
     ("gcm", false),
 ];
 
-/// The image of a kernel and the file system of its guests: this program, others
-/// where the first of each pair says, modules, and with `nics` the one that drives them.
+/// The image of a kernel and the file system of its guests: this program, others at the path
+/// that is first in each pair, modules, and with `nics` the one that drives them.
 pub fn prepare(
     kernel: &str,
     program: &Path,

@@ -193,7 +193,7 @@ impl Machine {
     }
 
     /// Takes a session down. A guest that does not do so in time is ended, since
-    /// nothing that it says can be relied on any more.
+    /// nothing that it sends can be relied on any more.
     fn lower(&self, session: u32) {
         let lowered = self.send(Frame { session, message: Message::Lower }).is_ok()
             && self
@@ -232,7 +232,7 @@ impl Machine {
 
     /// A fault that reports what happened to the guest, or for how long it has been
     /// silent and what its console shows; such a guest is ended, since nothing that
-    /// it says can be relied on any more.
+    /// it sends can be relied on any more.
     fn lost(&self, what: &str) -> Fault {
         let how = if self.is_alive() {
             self.kill();
@@ -430,8 +430,8 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), 
 /// Lines of the console that a fault quotes.
 const QUOTED: usize = 6;
 
-/// How a guest ended, in words: `exit` is how its qemu did, if it has, and `words`
-/// the last that qemu said itself.
+/// How a guest ended, in words: `exit` is the status of its qemu, if that has ended, and
+/// `words` the last line that qemu printed.
 pub(super) fn describe(console: &str, exit: Option<ExitStatus>, words: Option<&str>) -> String {
     let how = match (panic(console), exit) {
         (Some(words), _) => format!("the guest's kernel panicked: {words}"),
@@ -447,7 +447,7 @@ pub(super) fn describe(console: &str, exit: Option<ExitStatus>, words: Option<&s
     format!("{how}; {}", shows(console, "ended with"))
 }
 
-/// What a kernel said when it gave up, if it did (kernel/panic.c).
+/// The message of a kernel's panic; `None` if there was none (kernel/panic.c).
 pub(super) fn panic(console: &str) -> Option<String> {
     console.lines().rev().find_map(|line| {
         let (_, words) = line.split_once("Kernel panic - not syncing: ")?;
@@ -455,9 +455,9 @@ pub(super) fn panic(console: &str) -> Option<String> {
     })
 }
 
-/// The end of a machine that is not restarted when it wants to be. An orderly one
-/// says on the console what it is about to do (kernel/reboot.c); a processor that
-/// cannot continue (a triple fault) says nothing.
+/// The end of a machine that is not restarted when it requests that. The kernel prints an orderly
+/// one on the console (kernel/reboot.c), and nothing if the processor cannot continue (a triple
+/// fault).
 fn switched_off(console: &str) -> &'static str {
     if console.contains("reboot: Restarting system") {
         "the guest restarted"

@@ -6,8 +6,8 @@ use bytepath_record::wire::LinkEnd;
 use std::net::IpAddr;
 
 /// Length of the link's prefix in bits. There is room for addresses that are not the kernel's.
-const PREFIX: u8 = 24;
-const PREFIX_V6: u8 = 64;
+pub(super) const PREFIX: u8 = 24;
+pub(super) const PREFIX_V6: u8 = 64;
 
 /// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
 /// network devices; no real network has them.
@@ -28,11 +28,6 @@ pub(super) fn device(role: Role) -> &'static str {
 /// A role's end, with a device that is there.
 pub(super) fn end(role: Role, device: impl Into<String>) -> LinkEnd {
     LinkEnd::plain(device, address(role), PREFIX)
-}
-
-/// The same with an address of IPv6.
-pub(super) fn end_v6(role: Role, device: impl Into<String>) -> LinkEnd {
-    LinkEnd::plain(device, address_v6(role), PREFIX_V6)
 }
 
 /// The receiver's end of a veth pair where a macvtap is on it, which has the end's name then.

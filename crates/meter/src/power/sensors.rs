@@ -8,7 +8,7 @@ use bytepath_sys::hwmon::{self, Sensor, Shows};
 use std::path::Path;
 use std::time::Instant;
 
-/// The sensors that say something of the whole machine, or of its sockets.
+/// The sensors of the whole machine, or of its sockets.
 pub(super) fn hwmon(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     let chosen = hwmon::whole(sys);
     if chosen.is_empty() {

@@ -7,8 +7,7 @@ use super::figures::{
 use super::verdicts::superlative;
 use bytepath_record::{Evidence, Manner, Percentile, Role, joined};
 use bytepath_stats::{
-    Analysis, BetterDirection, Comparison, CountedText, CpuRule, End, Failure, Metric, ReceiveWork,
-    Row, rejections,
+    Analysis, Comparison, CountedText, CpuRule, End, Failure, Metric, ReceiveWork, Row, rejections,
 };
 use std::fmt::Display;
 
@@ -24,11 +23,7 @@ fn leaders(analysis: &Analysis) -> Vec<(String, String)> {
     let rows = || analysis.rows.iter().filter(|r| r.status.measured > 0 && r.work == work);
     let leader = |question: Metric| {
         let mean = |row: &Row| mean(analysis, row, question);
-        let all = rows().filter_map(|row| Some((row, mean(row)?)));
-        let (row, best) = match question.direction() {
-            BetterDirection::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
-            BetterDirection::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
-        }?;
+        let (row, best) = question.best(rows().filter_map(|row| Some((row, mean(row)?))))?;
         let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
         let ends = if is_cost { ", both ends" } else { "" };
         let best = format!("{} {}{ends}", figure(question, work, best), unit(question, work));

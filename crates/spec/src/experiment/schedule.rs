@@ -149,10 +149,7 @@ fn within(
     otherwise: &str,
 ) -> Result<Duration, String> {
     let time = unit::parse_duration(text)?;
-    match (least..=most).contains(&time) {
-        true => Ok(time),
-        false => Err(format!("'{text}': {otherwise}")),
-    }
+    if (least..=most).contains(&time) { Ok(time) } else { Err(format!("'{text}': {otherwise}")) }
 }
 
 /// Reads `trials`, `slices` or `slices:TIME`.

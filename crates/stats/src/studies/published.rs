@@ -228,10 +228,7 @@ impl PublishedComparer<'_> {
             let name = &first.cell.id.0;
             let mut apart = undeclared(name, first.cell, second.cell);
             apart.extend(unlike(name, first.trials, second.trials));
-            match apart.is_empty() {
-                true => logs.push(ratios(first, second)),
-                false => reasons.extend(apart),
-            }
+            if apart.is_empty() { logs.push(ratios(first, second)) } else { reasons.extend(apart) }
         }
         logs.retain(|blocks| !blocks.is_empty());
         let why = reasons.into_iter().next().unwrap_or("no two cells differ only in this".into());

@@ -2,7 +2,7 @@
 
 use super::analysis::{Analysis, Row};
 use crate::estimate::Effect;
-use crate::metric::{BetterDirection, Metric};
+use crate::metric::Metric;
 use crate::verdict::Verdict;
 use bytepath_record::Percentile;
 
@@ -109,12 +109,7 @@ impl Analysis {
 
     fn best(&self, question: Metric) -> Option<&Row> {
         let shown = |row| Some((row, better(row, question)?.ratio));
-        let all = self.candidates().filter_map(shown);
-        let best = match question.direction() {
-            BetterDirection::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
-            BetterDirection::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
-        };
-        best.map(|(row, _)| row)
+        question.best(self.candidates().filter_map(shown)).map(|(row, _)| row)
     }
 }
 

@@ -9,7 +9,7 @@ use bytepath_record::{
 };
 use bytepath_stats::{Costs, Difference, Summary, Weight, host_differences};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How far the bytes of a call may be from those of a cell: a factor.
 const NEAR: f64 = 2.0;
@@ -310,11 +310,7 @@ fn nearest<'a>(
             way.path
         ));
     }
-    let listed = |mut all: Vec<String>| {
-        all.sort();
-        all.dedup();
-        all.join(", ")
-    };
+    let listed = |all: BTreeSet<String>| joined(all, ", ");
     let with_flows = same.iter().filter(|now| now.cell.flows(role) as usize == flows);
     let with_flows: Vec<NearestCell> = with_flows.copied().collect();
     if with_flows.is_empty() {
