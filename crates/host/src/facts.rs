@@ -5,6 +5,7 @@ use bytepath_record::{Facts, Privileges, joined};
 use bytepath_sys::attribute::{self, names, text as read};
 use bytepath_sys::cgroup::{self, Limits};
 use bytepath_sys::{Roots, hwmon, pmu, powercap};
+use rustix::thread::CapabilitySet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -24,7 +25,11 @@ pub fn survey(roots: &Roots) -> Facts {
         machine: kernel("random/boot_id"),
         kernel_release: kernel("osrelease"),
         kernel_version: kernel("version"),
-        architecture: architecture(kernel("arch")),
+        // `/proc/sys/kernel/arch` came with Linux 6.1; before, the binary's own architecture is
+        // the next best.
+        architecture: Some(kernel("arch"))
+            .filter(|shown| !shown.is_empty())
+            .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
         cpu_model: cpu_model(&read(&roots.proc.join("cpuinfo")).unwrap_or_default()),
         cpus,
         nodes: nodes(&roots.sys)
@@ -236,12 +241,6 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
 }
 
-/// `/proc/sys/kernel/arch` came with Linux 6.1; before, the binary's own
-/// architecture is the next best.
-fn architecture(shown: String) -> String {
-    if shown.is_empty() { std::env::consts::ARCH.to_string() } else { shown }
-}
-
 /// x86 calls it "model name"; others have names of their own, or numbers only.
 fn cpu_model(cpuinfo: &str) -> String {
     let names = ["model name", "Model Name", "cpu model", "Processor", "cpu", "uarch"];
@@ -259,28 +258,20 @@ fn memory(meminfo: &str) -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
 }
 
-/// Capabilities that some path or meter requires, by bit (linux/capability.h).
-const CAPABILITIES: &[(u32, &str)] = &[
-    (12, "NET_ADMIN"),
-    (13, "NET_RAW"),
-    (14, "IPC_LOCK"),
-    (21, "SYS_ADMIN"),
-    (23, "SYS_NICE"),
-    (24, "SYS_RESOURCE"),
-    (38, "PERFMON"),
-    (39, "BPF"),
-];
+/// Capabilities that some path or meter requires.
+const CAPABILITIES: [&str; 8] =
+    ["NET_ADMIN", "NET_RAW", "IPC_LOCK", "SYS_ADMIN", "SYS_NICE", "SYS_RESOURCE", "PERFMON", "BPF"];
 
 fn privileges(status: &str, uid_map: &str) -> Privileges {
     // Uid: real, effective, saved set, file system.
     let euid = field(status, "Uid").and_then(|ids| ids.split_whitespace().nth(1));
     let effective = field(status, "CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    let mask = effective.unwrap_or(0);
-    let granted = CAPABILITIES.iter().filter(|(bit, _)| mask >> bit & 1 == 1);
+    let all = CapabilitySet::from_bits_retain(effective.unwrap_or(0));
+    let granted = all.iter_names().filter(|(name, _)| CAPABILITIES.contains(name));
     Privileges {
         euid: euid.and_then(|id| id.parse().ok()).unwrap_or(u32::MAX),
         user_namespace: is_mapped(uid_map),
-        capabilities: granted.map(|(_, name)| name.to_string()).collect(),
+        capabilities: granted.map(|(name, _)| name.to_owned()).collect(),
     }
 }
 

@@ -219,7 +219,9 @@ impl Machine {
 
     /// Why nothing comes from it any more.
     fn exit_report(&self) -> String {
-        let exit = self.wait_for_state(EXIT, &NEVER, |state| state.exit);
+        let is_running = |state: &mut State| state.exit.is_none();
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), EXIT, is_running);
+        let exit = waited.unwrap_or_else(PoisonError::into_inner).0.exit;
         self.console.await_end(Duration::from_millis(500));
         let words = self.words.last_line(Duration::from_millis(200));
         describe(&self.console.text(), exit, words.as_deref())
@@ -259,33 +261,19 @@ impl Machine {
         stop: &AtomicBool,
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
-        let mut gone = false;
-        let result = self.wait_for_state(timeout, stop, |state| {
-            let result = look(state);
-            gone = result.is_none() && state.gone;
-            if gone { Some(None) } else { result.map(Some) }
-        });
-        if result.is_none() && stop.load(Ordering::Relaxed) {
-            return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
-        }
-        Ok(result.flatten())
-    }
-
-    fn wait_for_state<T>(
-        &self,
-        timeout: Duration,
-        stop: &AtomicBool,
-        mut look: impl FnMut(&mut State) -> Option<T>,
-    ) -> Option<T> {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.lock();
         loop {
-            if let Some(result) = look(&mut state) {
-                return Some(result);
+            let result = look(&mut state);
+            if result.is_some() || state.gone {
+                return Ok(result);
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
-            if remaining.is_zero() || stop.load(Ordering::Relaxed) {
-                return None;
+            if remaining.is_zero() {
+                return Ok(None);
             }
             let waited = self.shared.changed.wait_timeout(state, remaining.min(LOOK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
