@@ -283,7 +283,7 @@ fn options(role: Role, path: &str, spec: &PathSpec) -> Result<&'static [OptionSp
             usage(format!("path '{path}' has no {role} half"))
                 .remedy(format!("choose from {}", names.join(", ")))
         }),
-        None => Err(suggest(usage(format!("there is no path '{path}'")), path, &names)),
+        None => Err(suggest(usage(format!("there is no path '{path}'")), path, names)),
     }
 }
 
@@ -291,7 +291,7 @@ fn unknown_pair(name: &str, spec: &PathSpec) -> Fault {
     let names: Vec<&str> = spec.pairs.iter().map(|pair| pair.name).collect();
     let is_half = spec.paths.iter().any(|path| path.name == name);
     let fault = usage(format!("there is no path '{name}'"));
-    match did_you_mean(name, &names) {
+    match did_you_mean(name, names.iter().copied()) {
         _ if is_half => usage(format!("'{name}' is one half of a path"))
             .remedy(format!("name both, sender first: {name}+RX or TX+{name}")),
         _ if name.contains(',') => {

@@ -158,9 +158,9 @@ fn level_index(factor: &Factor, value: &Entry, catalogues: &Catalogues) -> Resul
     let requested = level(factor.kind, value, catalogues)?;
     let same = |level: &Level| level.canonical == requested.canonical;
     factor.levels.iter().position(same).ok_or_else(|| {
-        let known: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
+        let known = factor.levels.iter().map(|level| level.text.as_str());
         let text = format!("'{}' is not a level of '{}' in [factors]", requested.text, factor.name);
-        suggest(value.wrong(text), &requested.text, &known)
+        suggest(value.wrong(text), &requested.text, known)
     })
 }
 
@@ -180,9 +180,8 @@ fn kind(entry: &Entry) -> Result<Kind, Fault> {
             .or_else(|| option(LINK_OPTIONS).map(Kind::LinkOption)),
     };
     kind.ok_or_else(|| {
-        let names = factor_names();
         let fault = entry.wrong_key(format!("there is no factor '{}'", short(entry.key)));
-        suggest(fault, entry.key, &names)
+        suggest(fault, entry.key, factor_names())
     })
 }
 

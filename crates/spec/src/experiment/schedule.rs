@@ -173,7 +173,7 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
         }
         _ => {
             let fault = usage(format!("there is no design '{kind}'"));
-            Err(suggest(fault, kind, &["trials", "slices"]))
+            Err(suggest(fault, kind, ["trials", "slices"]))
         }
     }
 }
