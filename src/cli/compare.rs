@@ -176,7 +176,7 @@ fn choose_baseline(study: &mut Study, name: &str) -> Result<(), Fault> {
     let names = names(study);
     if !names.contains(&name) {
         let fault = usage(format!("the study has no cell '{name}'"));
-        return Err(suggest(fault, name, &names));
+        return Err(suggest(fault, name, names));
     }
     let declared = std::mem::replace(&mut study.header.baseline, CellId(name.to_owned()));
     if declared.0 != name {

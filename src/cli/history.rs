@@ -8,6 +8,7 @@ use bytepath_spec::{suggest, usage};
 use bytepath_stats::{self as stats, Metric, StudyPoints};
 use bytepath_study::read_studies;
 use clap::Args;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -66,15 +67,9 @@ fn figure(
     if let Some((cell, question)) = Metric::split(requested).filter(|(c, q)| known(c, *q)) {
         return Ok((cell.to_owned(), question));
     }
-    let mut names: Vec<String> = studies
-        .iter()
-        .flat_map(|(_, s)| &s.points)
-        .map(|p| format!("{}.{}", p.cell, p.question.name()))
-        .collect();
-    names.sort();
-    names.dedup();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let points = studies.iter().flat_map(|(_, s)| &s.points);
+    let names = points.map(|p| format!("{}.{}", p.cell, p.question.name()));
+    let names: BTreeSet<String> = names.collect();
     let what = format!("no study in {} has the figure '{requested}'", folder.display());
-    let fault = usage(what);
-    Err(suggest(fault, requested, &names))
+    Err(suggest(usage(what), requested, names.iter().map(String::as_str)))
 }

@@ -1,6 +1,6 @@
 //! Memory for what is read from files, which may be anyone's.
 
-use bytepath_record::{Fault, unit, visible};
+use bytepath_record::{Fault, joined, unit, visible};
 use bytepath_spec::usage;
 use bytepath_sys::allowance::{Limit, limit};
 
@@ -28,8 +28,7 @@ pub(super) fn bounded() -> Result<Limit, Fault> {
         Err(_) => DEFAULT_MEMORY,
     };
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let line: Vec<String> = words.collect();
-    let line: String = line.join(" ").chars().take(QUOTED).collect();
+    let line: String = joined(words, " ").chars().take(QUOTED).collect();
     let fault = Fault::storage(format!(
         "bytepath {line}: what it reads takes more than {} of memory",
         unit::bytes(most)

@@ -11,7 +11,7 @@ use bytepath_observe::{self as observe, Asked, Method, Observed, Request, Target
 use bytepath_profile::flame::{self, Chart};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{self as profile, export};
-use bytepath_record::{Ending, Fault, unit};
+use bytepath_record::{Ending, Fault, joined, unit};
 use bytepath_report::{self as report, Advice, Style};
 use bytepath_study::{ProgramSampler, copy_ceiling, load, of_program};
 use bytepath_sys::Roots;
@@ -84,11 +84,10 @@ fn profile_file(text: &str) -> Result<PathBuf, String> {
     if export::find_by_file_name(text).is_some() {
         return Ok(text.into());
     }
-    let endings: Vec<String> =
-        export::CATALOG.iter().map(|e| format!(".{}", e.extension)).collect();
+    let endings = export::CATALOG.iter().map(|e| format!(".{}", e.extension));
     Err(format!(
         "cannot infer the format from the name (use one of the suffixes {})",
-        endings.join(", ")
+        joined(endings, ", ")
     ))
 }
 

@@ -4,7 +4,7 @@
 
 use anstream::AutoStream;
 use anstream::stream::RawStream;
-use bytepath_record::{Fault, visible, visible_json};
+use bytepath_record::{Fault, joined, visible, visible_json};
 use bytepath_spec::usage;
 use bytepath_sys::files::Folder;
 use clap::ColorChoice;
@@ -73,9 +73,9 @@ pub(super) fn unknown_suffix<'a>(
     extensions: impl Iterator<Item = &'a str>,
     option: &str,
 ) -> Fault {
-    let suffixes: Vec<String> = extensions.map(|extension| format!(".{extension}")).collect();
+    let suffixes = joined(extensions.map(|extension| format!(".{extension}")), ", ");
     usage(format!("cannot infer the format from '{file}'"))
-        .remedy(format!("use one of the suffixes {}, or add {option}", suffixes.join(", ")))
+        .remedy(format!("use one of the suffixes {suffixes}, or add {option}"))
 }
 
 /// A value as JSON, with nothing in it that would steer a terminal.

@@ -94,10 +94,7 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
     pub(super) fn format(&self) -> Format {
         let suffix = || self.out.as_deref()?.extension()?.to_str();
         let implied = || Format::all(PAGE).find(|format| suffix() == Some(format.suffix()));
-        match self.json {
-            true => Format::Json,
-            false => self.format.or_else(implied).unwrap_or(Format::Text),
-        }
+        if self.json { Format::Json } else { self.format.or_else(implied).unwrap_or(Format::Text) }
     }
 
     /// Prints a result that has no page: JSON from the document, or text.

@@ -2,7 +2,7 @@
 
 use super::output;
 use super::output_args::Document;
-use bytepath_record::{Design, Fault, unit};
+use bytepath_record::{Design, Fault, joined, unit};
 use bytepath_report as report;
 use bytepath_stats::LEAST_BLOCKS;
 use bytepath_study::{Deployment, Outline, Plan, Prepared, Preview};
@@ -38,8 +38,7 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "order (seed {}):", s.seed)?;
     for (block, pass) in (1..).zip(&plan.order) {
-        let pass: Vec<&str> = pass.iter().map(|cell| cell.0.as_str()).collect();
-        writeln!(out, "  block {block}: {}", pass.join(", "))?;
+        writeln!(out, "  block {block}: {}", joined(pass, ", "))?;
     }
     let time =
         |seconds: f64| unit::seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));

@@ -3,10 +3,10 @@
 use super::host::AgentPipe;
 use bytepath_record::Fault;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -58,7 +58,7 @@ impl AgentProcess {
         AgentPipe { to_agent: Box::new(self.stdin.clone()), from_agent }
     }
 
-    /// Speaks with it before its pipe is taken; `None` if that has no ends.
+    /// Uses its pipes before they are taken; `None` if one is missing.
     pub(super) fn converse<T>(
         &mut self,
         talk: impl FnOnce(&mut ChildStdin, &mut ChildStdout) -> T,
@@ -67,7 +67,7 @@ impl AgentProcess {
         Some(talk(stdin.as_mut()?, self.stdout.as_mut()?))
     }
 
-    /// Closes its standard input, which tells it to end.
+    /// Closes its standard input, at whose end it ends.
     pub fn close(&self) {
         self.stdin.close();
     }
@@ -77,12 +77,12 @@ impl AgentProcess {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// How it ended, in words; it may take a moment to.
+    /// How it ended, in words; waits a moment for it to end.
     pub fn exit_report(&mut self) -> String {
         self.exit_report_within(GRACE)
     }
 
-    /// How it ended, in words, if it does within this time.
+    /// How it ended, in words; waits this long for it to end.
     pub fn exit_report_within(&mut self, time: Duration) -> String {
         let Some(status) = self.wait(time) else {
             return "still running".to_string();
@@ -103,18 +103,12 @@ impl AgentProcess {
         let pid = Pid::from_raw(self.child.id() as i32)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let deadline = Instant::now() + timeout;
-        loop {
+        let _ = retry_on_intr(|| {
             let remaining = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec {
-                tv_sec: remaining.as_secs() as i64,
-                tv_nsec: remaining.subsec_nanos().into(),
-            };
-            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-            match poll(&mut fds, Some(&timeout)) {
-                Err(rustix::io::Errno::INTR) => continue,
-                _ => return self.child.try_wait().ok().flatten(),
-            }
-        }
+            let timeout = Timespec::try_from(remaining).ok();
+            poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], timeout.as_ref())
+        });
+        self.child.try_wait().ok().flatten()
     }
 }
 
@@ -161,37 +155,15 @@ impl Write for SharedStdin {
 
 /// "exited with code 1", "killed by signal 9 (SIGKILL)".
 pub fn ending(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
+    // "signal: 11 (SIGSEGV) (core dumped)"
+    let text = status.to_string();
+    match (status.code(), text.strip_prefix("signal: ")) {
         (Some(code), _) => format!("exited with code {code}"),
-        (None, Some(signal)) => match signal_name(signal) {
-            Some(name) => format!("killed by signal {signal} ({name})"),
-            None => format!("killed by signal {signal}"),
-        },
-        (None, None) => status.to_string(),
+        (None, Some(signal)) => {
+            format!("killed by signal {}", signal.trim_end_matches(" (core dumped)"))
+        }
+        (None, None) => text,
     }
-}
-
-/// Names of the signals that end processes, signal(7).
-fn signal_name(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGTRAP => "SIGTRAP",
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGALRM => "SIGALRM",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGXCPU => "SIGXCPU",
-        libc::SIGXFSZ => "SIGXFSZ",
-        libc::SIGSYS => "SIGSYS",
-        _ => return None,
-    })
 }
 
 /// An agent that is a process of this machine. The agent comes first, because fields
@@ -288,7 +260,7 @@ impl Tail {
         String::from_utf8_lossy(self.lock().bytes.make_contiguous()).into_owned()
     }
 
-    /// The last line with something to say, once the pipe is at its end (a
+    /// The last line that explains something, once the pipe is at its end (a
     /// process that inherited it may hold it open; that is waited for no longer
     /// than `timeout`).
     pub fn last_line(&self, timeout: Duration) -> Option<String> {

@@ -1,10 +1,11 @@
 //! What a host is, read from `/proc` and `/sys` (proc(5), sysfs(5)). Nothing is
 //! tried here, and nothing can fail: what a host does not show is left out.
 
-use bytepath_record::{Facts, Privileges};
+use bytepath_record::{Facts, Privileges, joined};
 use bytepath_sys::attribute::{self, names, text as read};
 use bytepath_sys::cgroup::{self, Limits};
 use bytepath_sys::{Roots, hwmon, pmu, powercap};
+use rustix::thread::CapabilitySet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -24,7 +25,11 @@ pub fn survey(roots: &Roots) -> Facts {
         machine: kernel("random/boot_id"),
         kernel_release: kernel("osrelease"),
         kernel_version: kernel("version"),
-        architecture: architecture(kernel("arch")),
+        // `/proc/sys/kernel/arch` came with Linux 6.1; before, the binary's own architecture is
+        // the next best.
+        architecture: Some(kernel("arch"))
+            .filter(|shown| !shown.is_empty())
+            .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
         cpu_model: cpu_model(&read(&roots.proc.join("cpuinfo")).unwrap_or_default()),
         cpus,
         nodes: nodes(&roots.sys)
@@ -154,7 +159,7 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
     };
     for name in SYSCTLS {
         let path = roots.proc.join("sys").join(name.replace('.', "/"));
-        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = |text: String| joined(text.split_whitespace(), " ");
         keep(name.to_string(), read(&path).map(words));
     }
     for (name, path) in ATTRIBUTES {
@@ -175,7 +180,7 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
         let shown = roots.sys.join("class/misc").join(device).exists();
         keep(format!("device.{device}"), shown.then(|| "there".into()));
     }
-    let engines = attribute::names(&roots.sys.join("bus/dsa/devices"));
+    let engines = names(&roots.sys.join("bus/dsa/devices"));
     keep("device.dsa".into(), (!engines.is_empty()).then(|| engines.join(" ")));
     for (name, value) in super::nics::settings(roots) {
         keep(name, Some(value));
@@ -185,8 +190,9 @@ pub(super) fn adjustable(roots: &Roots) -> BTreeMap<String, String> {
 
 /// What the machine has, and is as it was booted.
 fn built_in(roots: &Roots) -> BTreeMap<String, String> {
-    let states = entries(&roots.sys.join("devices/system/cpu/vulnerabilities"));
-    let states = states.into_iter().map(|(name, state)| (format!("vulnerability.{name}"), state));
+    let folder = roots.sys.join("devices/system/cpu/vulnerabilities");
+    let state = |name: String| Some((format!("vulnerability.{name}"), read(&folder.join(name))?));
+    let states = names(&folder).into_iter().filter_map(state);
     let options = kernel_options(&roots.proc.join("config.gz"));
     let options = options.into_iter().map(|(name, value)| (format!("config.{name}"), value));
     let ipmi = roots.sys.join("class/ipmi/ipmi0").exists();
@@ -204,20 +210,11 @@ fn nodes(sys: &Path) -> Vec<(u32, PathBuf)> {
     nodes.map(|node| (node, folder.join(format!("node{node}")))).collect()
 }
 
-/// Names and contents of the files in a folder.
-fn entries(folder: &Path) -> Vec<(String, String)> {
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    files
-        .filter_map(|file| Some((file.file_name().into_string().ok()?, read(&file.path())?)))
-        .collect()
-}
-
-/// What an attribute says of all CPUs; one word where they agree.
+/// The values of an attribute of all CPUs; one word where they agree.
 fn of_all(cpus: &Path, attribute: &str) -> Option<String> {
-    let folders = std::fs::read_dir(cpus).ok()?.flatten();
-    let values: BTreeSet<String> =
-        folders.filter_map(|folder| read(&folder.path().join(attribute))).collect();
-    Some(values.into_iter().collect::<Vec<_>>().join(" "))
+    let value = |cpu: &String| read(&cpus.join(cpu).join(attribute));
+    let values: BTreeSet<String> = names(cpus).iter().filter_map(value).collect();
+    Some(joined(values, " "))
 }
 
 /// The idle states that a CPU may enter, with what leaving one takes:
@@ -229,8 +226,7 @@ fn idle_states(folder: &Path) -> Option<String> {
         let off = read(&folder.join("disable")).is_some_and(|text| text != "0");
         Some((!off).then(|| format!("{name} {latency}us")))
     };
-    let states: Vec<String> = (0..32).map_while(state).flatten().collect();
-    Some(states.join(", "))
+    Some(joined((0..32).map_while(state).flatten(), ", "))
 }
 
 /// "always [madvise] never" is "madvise"; a text without brackets is itself.
@@ -243,12 +239,6 @@ fn chosen(text: &str) -> String {
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
-}
-
-/// `/proc/sys/kernel/arch` came with Linux 6.1; before, the binary's own
-/// architecture is the next best.
-fn architecture(shown: String) -> String {
-    if shown.is_empty() { std::env::consts::ARCH.to_string() } else { shown }
 }
 
 /// x86 calls it "model name"; others have names of their own, or numbers only.
@@ -268,28 +258,20 @@ fn memory(meminfo: &str) -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
 }
 
-/// Capabilities that some path or meter requires, by bit (linux/capability.h).
-const CAPABILITIES: &[(u32, &str)] = &[
-    (12, "NET_ADMIN"),
-    (13, "NET_RAW"),
-    (14, "IPC_LOCK"),
-    (21, "SYS_ADMIN"),
-    (23, "SYS_NICE"),
-    (24, "SYS_RESOURCE"),
-    (38, "PERFMON"),
-    (39, "BPF"),
-];
+/// Capabilities that some path or meter requires.
+const CAPABILITIES: [&str; 8] =
+    ["NET_ADMIN", "NET_RAW", "IPC_LOCK", "SYS_ADMIN", "SYS_NICE", "SYS_RESOURCE", "PERFMON", "BPF"];
 
 fn privileges(status: &str, uid_map: &str) -> Privileges {
     // Uid: real, effective, saved set, file system.
     let euid = field(status, "Uid").and_then(|ids| ids.split_whitespace().nth(1));
     let effective = field(status, "CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    let mask = effective.unwrap_or(0);
-    let granted = CAPABILITIES.iter().filter(|(bit, _)| mask >> bit & 1 == 1);
+    let all = CapabilitySet::from_bits_retain(effective.unwrap_or(0));
+    let granted = all.iter_names().filter(|(name, _)| CAPABILITIES.contains(name));
     Privileges {
         euid: euid.and_then(|id| id.parse().ok()).unwrap_or(u32::MAX),
         user_namespace: is_mapped(uid_map),
-        capabilities: granted.map(|(_, name)| name.to_string()).collect(),
+        capabilities: granted.map(|(name, _)| name.to_owned()).collect(),
     }
 }
 

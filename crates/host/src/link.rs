@@ -18,7 +18,7 @@
 use super::nics::is_set;
 use super::sysctl;
 use bytepath_record::wire::LinkEnd;
-use bytepath_record::{Fault, FaultKind, GRO, HW_GRO, LRO, LinkSettings};
+use bytepath_record::{Cpus, Fault, FaultKind, GRO, HW_GRO, LRO, LinkSettings};
 use bytepath_settings::offloads::is_tso;
 use bytepath_sys::namespace::Sysfs;
 use bytepath_sys::netlink::{Limits, Link, Napi, Netlink, Veth};
@@ -36,7 +36,10 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// requested by name.
 /// The answer names optional requests that failed.
 pub(crate) fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
-    check(end)?;
+    if end.second && end.settings.threaded_napi && !end.settings.gro {
+        let text = "threaded NAPI needs GRO: without it a veth device has no NAPI to thread";
+        return Err(Fault::usage(text).remedy("set gro = true"));
+    }
     let mut netlink = Netlink::new();
     let lo = find(&mut netlink, "lo")?;
     netlink.set_up(lo.index).map_err(|e| refused("bringing up the loopback device", &e))?;
@@ -58,16 +61,6 @@ pub(crate) fn apply(end: &LinkEnd) -> Result<Vec<String>, Fault> {
 /// Waits until a device can send, at most this many seconds.
 pub fn await_carrier(device: &str, timeout: f64) -> Result<(), Fault> {
     wait_for_carrier(&mut Netlink::new(), device, timeout)
-}
-
-/// Contradictions that no kernel could resolve.
-fn check(end: &LinkEnd) -> Result<(), Fault> {
-    let settings = &end.settings;
-    if end.second && settings.threaded_napi && !settings.gro {
-        let text = "threaded NAPI needs GRO: without it a veth device has no NAPI to thread";
-        return Err(Fault::usage(text).remedy("set gro = true"));
-    }
-    Ok(())
 }
 
 /// Makes the pair. A pair that is left from earlier settings goes first, so
@@ -115,7 +108,8 @@ fn found(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
 
 /// Waits for a device to be there.
 fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
-    poll(&format!("looking for {name}"), TIMEOUT, || netlink.link(name))?.ok_or_else(|| {
+    let found = wait_for(TIMEOUT, || netlink.link(name));
+    found.map_err(|e| refused(format!("looking for {name}"), &e))?.ok_or_else(|| {
         let text = format!("there is no device {name}");
         Fault::failed(text).remedy("set up the other end of the link first")
     })
@@ -140,21 +134,21 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     };
     let what = format!("waiting for the carrier of {device}");
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(TIMEOUT);
-    poll(&what, timeout, || both(netlink))?.ok_or_else(|| {
+    let sending = wait_for(timeout, || both(netlink)).map_err(|e| refused(&what, &e))?;
+    sending.ok_or_else(|| {
         let text = format!("{what}: none within {} s", timeout.as_secs());
         Fault::failed(text).remedy("check that both ends are plugged in and run at the same speed")
     })
 }
 
-/// Asks repeatedly, for a while; none if it never came.
-fn poll<T>(
-    what: &str,
+/// Asks every millisecond until there is an answer; `None` if there is none in time.
+pub(super) fn wait_for<T>(
     timeout: Duration,
     mut ask: impl FnMut() -> io::Result<Option<T>>,
-) -> Result<Option<T>, Fault> {
+) -> io::Result<Option<T>> {
     let start = Instant::now();
     loop {
-        match ask().map_err(|e| refused(what, &e))? {
+        match ask()? {
             Some(answer) => return Ok(Some(answer)),
             None if start.elapsed() > timeout => return Ok(None),
             None => std::thread::sleep(Duration::from_millis(1)),
@@ -165,7 +159,11 @@ fn poll<T>(
 fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fault> {
     let settings = &end.settings;
     if end.address.is_ipv4() {
-        quieten_ipv6(&end.device);
+        // IPv6 on a link that carries IPv4 only would send router solicitations and multicast
+        // reports into the measurement. Where `/proc/sys` is read-only, as in containers, they
+        // stay: some ten packets.
+        let file = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device);
+        let _ = std::fs::write(file, "1");
     }
     // A device that stays from trial to trial has it already.
     let added = netlink.add_address(link.index, end.address, end.prefix);
@@ -196,8 +194,11 @@ fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fa
         gro_ipv4: settings.gro_max,
     };
     if limits != Limits::default() {
-        let set = netlink.set_limits(link.index, &limits);
-        set.map_err(|e| refused(format!("limits of GSO and GRO, {}", limits_text(&limits)), &e))?;
+        let text = |size: Option<u32>| size.map_or("default".to_owned(), |bytes| bytes.to_string());
+        let (gso, gro) = (text(limits.gso), text(limits.gro));
+        netlink
+            .set_limits(link.index, &limits)
+            .map_err(|e| refused(format!("limits of GSO and GRO, {gso} and {gro} bytes"), &e))?;
     }
     netlink.set_up(link.index).map_err(|e| refused("bringing it up", &e))?;
     if let Some(kind) = discipline(link, settings) {
@@ -220,13 +221,6 @@ fn discipline<'a>(link: &Link, settings: &'a LinkSettings) -> Option<&'a str> {
         "none" => (link.kind == tap::KIND && settings.tap.is_some()).then_some("noqueue"),
         kind => Some(kind),
     }
-}
-
-/// IPv6 on a link that carries IPv4 only would send router solicitations and
-/// multicast reports into the measurement. Where `/proc/sys` is read-only, as
-/// in containers, they stay: some ten packets.
-fn quieten_ipv6(device: &str) {
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"), "1");
 }
 
 fn set_offloads(netlink: &mut Netlink, index: u32, settings: &LinkSettings) -> Result<(), Fault> {
@@ -295,11 +289,6 @@ fn verify(netlink: &mut Netlink, end: &LinkEnd, wanted: &Limits) -> Result<(), F
     }
 }
 
-fn limits_text(limits: &Limits) -> String {
-    let text = |size: Option<u32>| size.map_or("default".to_string(), |bytes| bytes.to_string());
-    format!("{} and {} bytes", text(limits.gso), text(limits.gro))
-}
-
 /// Which CPU receives: RPS, or a kernel thread that polls. Both are set through
 /// sysfs, and only when requested.
 fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String>, Fault> {
@@ -335,6 +324,7 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
         }
     }
     if let Some(cpu) = rps {
+        let cpus = Cpus::new([cpu])?;
         for queue in 0..link.rx_queues.max(1) {
             let path = format!("class/net/{}/queues/rx-{queue}/rps_cpus", end.device);
             // A driver may use fewer queues than it could.
@@ -342,7 +332,8 @@ fn steer(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<Vec<String
                 break;
             }
             let what = format!("RPS to CPU {cpu}");
-            set_attribute(&sysfs, &path, &mask(cpu), &what, |text| cpus(text) == [cpu])?;
+            let holds = |text: &str| Cpus::from_mask(text).as_ref() == Some(&cpus);
+            set_attribute(&sysfs, &path, &cpus.mask(), &what, holds)?;
         }
     }
     Ok(notes)
@@ -459,23 +450,6 @@ fn is_called(pid: u32, name: &str) -> bool {
     comm == name || (comm.len() == 15 && name.starts_with(comm))
 }
 
-/// A CPU mask with one bit, as the kernel prints it: hexadecimal words of 32
-/// bits, the highest first (lib/bitmap-str.c).
-fn mask(cpu: u32) -> String {
-    format!("{:x}{}", 1u32 << (cpu % 32), ",00000000".repeat((cpu / 32) as usize))
-}
-
-/// The CPUs of such a mask; `None` if it is not one.
-fn cpus(mask: &str) -> Vec<u32> {
-    let words: Result<Vec<u32>, _> =
-        mask.trim().rsplit(',').map(|word| u32::from_str_radix(word, 16)).collect();
-    let words = words.unwrap_or_default();
-    let bits = (0u32..).zip(&words).flat_map(|(i, word)| {
-        (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| i * 32 + bit)
-    });
-    bits.collect()
-}
-
 /// A refusal. What the kernel calls an invalid argument is a value that the
 /// user chose.
 pub(super) fn refused(what: impl std::fmt::Display, error: &io::Error) -> Fault {
@@ -536,17 +510,6 @@ fn beginning(now: &Limits) -> Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn masks_are_read_as_they_are_written() {
-        for cpu in [0, 1, 31, 32, 63, 64, 200] {
-            assert_eq!(cpus(&mask(cpu)), [cpu], "{}", mask(cpu));
-        }
-        assert_eq!(mask(33), "2,00000000");
-        assert_eq!(cpus("00000000,00000003\n"), [0, 1]);
-        assert_eq!(cpus("00"), [0; 0]);
-        assert_eq!(cpus("nonsense"), [0; 0]);
-    }
 
     #[test]
     fn every_kind_of_tcp_segmentation_is_meant() {

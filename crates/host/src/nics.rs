@@ -2,11 +2,11 @@
 //! `/sys/class/net` the rest (Documentation/ABI/testing/sysfs-class-net, sysfs-bus-pci).
 
 use bytepath_record::wire::Nic;
-use bytepath_record::{Fault, Hops};
+use bytepath_record::{Fault, Hops, joined};
 use bytepath_sys::attribute::{names, text};
 use bytepath_sys::driver_info::driver_info;
-use bytepath_sys::ethtool::{Channels, Coalescing, DataSplit, Rings};
-use bytepath_sys::netlink::{Limits, Netlink};
+use bytepath_sys::ethtool::{Channels, DataSplit};
+use bytepath_sys::netlink::Netlink;
 use bytepath_sys::qdisc::ROOT;
 use bytepath_sys::{Roots, device};
 use serde::{Deserialize, Serialize};
@@ -145,7 +145,7 @@ struct NicReport {
     /// Whether the driver changes that by the load.
     adaptive: Option<bool>,
     /// Whether headers are received into buffers of their own; `None` if the driver
-    /// cannot or does not say.
+    /// cannot or does not report it.
     header_split: Option<bool>,
     /// Packets up to this many bytes are not split.
     split_threshold: Option<u32>,
@@ -167,10 +167,12 @@ fn query(devices: &[String]) -> BTreeMap<String, NicReport> {
         if !link.up {
             return None;
         }
-        let mut nic = NicReport { qdisc: link.qdisc, ..NicReport::default() };
-        let Limits { gso, gro, .. } = link.limits;
-        nic.big = (gso, gro);
-        nic.most_segmented = link.tso_max_size;
+        let mut nic = NicReport {
+            qdisc: link.qdisc,
+            big: (link.limits.gso, link.limits.gro),
+            most_segmented: link.tso_max_size,
+            ..NicReport::default()
+        };
         if let Ok(info) = driver_info(device) {
             (nic.driver_version, nic.firmware) = (info.version, info.firmware);
         }
@@ -178,16 +180,21 @@ fn query(devices: &[String]) -> BTreeMap<String, NicReport> {
             (nic.features, nic.changeable) = (features.active, features.changeable);
         }
         if let Ok(rings) = netlink.rings(link.index) {
-            nic.rings(&rings);
+            nic.rx_ring = rings.rx.zip(rings.rx_max);
+            nic.tx_ring = rings.tx.zip(rings.tx_max);
+            nic.header_split = match rings.tcp_data_split {
+                Some(DataSplit::Enabled) => Some(true),
+                Some(DataSplit::Disabled) => Some(false),
+                Some(DataSplit::Unknown) | None => None,
+            };
+            nic.split_threshold = rings.hds_thresh;
         }
         if let Ok(channels) = netlink.channels(link.index) {
             nic.queues = receiving(&channels);
         }
-        if let Ok(Coalescing { rx_usecs, rx_frames, adaptive_rx, .. }) =
-            netlink.coalescing(link.index)
-        {
-            nic.rx_coalescing = (rx_usecs, rx_frames);
-            nic.adaptive = adaptive_rx;
+        if let Ok(coalescing) = netlink.coalescing(link.index) {
+            nic.rx_coalescing = (coalescing.rx_usecs, coalescing.rx_frames);
+            nic.adaptive = coalescing.adaptive_rx;
         }
         Some((device.clone(), nic))
     };
@@ -195,17 +202,6 @@ fn query(devices: &[String]) -> BTreeMap<String, NicReport> {
 }
 
 impl NicReport {
-    fn rings(&mut self, rings: &Rings) {
-        self.rx_ring = rings.rx.zip(rings.rx_max);
-        self.tx_ring = rings.tx.zip(rings.tx_max);
-        self.header_split = match rings.tcp_data_split {
-            Some(DataSplit::Enabled) => Some(true),
-            Some(DataSplit::Disabled) => Some(false),
-            Some(DataSplit::Unknown) | None => None,
-        };
-        self.split_threshold = rings.hds_thresh;
-    }
-
     /// Whether an offload is on.
     fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|name| name == feature)
@@ -223,10 +219,10 @@ impl NicReport {
         keep("channels", self.queues.map(of));
         let (micros, frames) = self.rx_coalescing;
         let waits = [micros.map(|n| format!("{n} us")), frames.map(|n| format!("{n} packets"))];
-        let waits: Vec<String> = waits.into_iter().flatten().collect();
+        let waits = joined(waits.iter().flatten(), ", ");
         // An adaptive driver may report its present delay, which is not a setting.
         let set = self.adaptive != Some(true);
-        keep("rx_coalescing", Some(waits.join(", ")).filter(|text| set && !text.is_empty()));
+        keep("rx_coalescing", Some(waits).filter(|text| set && !text.is_empty()));
         keep("adaptive_coalescing", self.adaptive.map(switch));
         for (name, feature) in OFFLOADS {
             let known = self.has(feature) || self.changeable.iter().any(|f| f == feature);

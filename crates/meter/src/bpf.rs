@@ -78,7 +78,7 @@ pub fn attach(program: &Program, name: &str) -> Result<Link, Fault> {
     program.attach().map_err(|e| attach_fault(name, &e))
 }
 
-/// What to say of a program that could not be attached.
+/// The fault of a program that could not be attached.
 pub fn attach_fault(name: &str, error: &io::Error) -> Fault {
     with_remedy(Fault::system(format!("cannot attach a BPF program to {name}"), error))
 }

@@ -9,7 +9,7 @@
 use super::workers::{self, Worker};
 use super::{Context, Meter, Output, Reach, Running, at_stop};
 use bytepath_profile::counts::EVENTS;
-use bytepath_record::{Attempt, Fault, Outcome, Reading, Role, Scope, Unit};
+use bytepath_record::{Attempt, Fault, Outcome, Reading, Role, Scope, Unit, joined};
 use bytepath_sys::perf::{Event, Tally, ThreadCount};
 use bytepath_sys::{Roots, perf, thread};
 use std::collections::BTreeSet;
@@ -45,9 +45,9 @@ fn attempt(roots: &Roots) -> Outcome {
         Some(errno) => Outcome::Errno(errno),
         None => {
             let absent = all.iter().filter(|(_, count)| count.is_err()).map(|(name, _)| *name);
-            let absent: Vec<&str> = absent.collect();
+            let absent = joined(absent, ", ");
             let without = if absent.is_empty() { "" } else { "without " };
-            Outcome::Works(format!("{without}{}", absent.join(", ")))
+            Outcome::Works(format!("{without}{absent}"))
         }
     }
 }

@@ -39,13 +39,11 @@ pub(crate) static METER: Meter = Meter {
 };
 
 fn probe(facts: &Facts) -> Support {
-    match facts.settings.contains_key("cpuidle.driver") {
-        true => Support::Yes,
-        false => Support::no(
-            "no idle driver in /sys/devices/system/cpu/cpuidle",
-            "boot without idle=poll and with CONFIG_CPU_IDLE; a virtual machine needs cpuidle-haltpoll",
-        ),
-    }
+    Support::when(
+        facts.settings.contains_key("cpuidle.driver"),
+        "no idle driver in /sys/devices/system/cpu/cpuidle",
+        "boot without idle=poll and with CONFIG_CPU_IDLE; a virtual machine needs cpuidle-haltpoll",
+    )
 }
 
 /// To find and open them takes milliseconds on a large machine.

@@ -37,13 +37,11 @@ pub(crate) static METER: Meter = Meter {
 
 fn probe(facts: &Facts) -> Support {
     let known = |name| facts.settings.contains_key(name);
-    match known("cpufreq.governor") || known("perf.aperf") {
-        true => Support::Yes,
-        false => Support::no(
-            "no cpufreq driver and no APERF counter, as in most virtual machines",
-            "measure on bare metal",
-        ),
-    }
+    Support::when(
+        known("cpufreq.governor") || known("perf.aperf"),
+        "no cpufreq driver and no APERF counter, as in most virtual machines",
+        "measure on bare metal",
+    )
 }
 
 /// They stay open.

@@ -169,17 +169,12 @@ impl Sum {
             return;
         }
         for (name, count) in &after.counts {
+            let was = count_of(&before.counts, name);
             let value = match *name {
                 "qlen" | "backlog" => *count,
-                _ => {
-                    let was = count_of(&before.counts, name);
-                    // All but the bytes are of 32 bits and wrap.
-                    if *name == "bytes" {
-                        count.saturating_sub(was)
-                    } else {
-                        (*count as u32).wrapping_sub(was as u32).into()
-                    }
-                }
+                "bytes" => count.saturating_sub(was),
+                // The others are of 32 bits and wrap.
+                _ => (*count as u32).wrapping_sub(was as u32).into(),
             };
             let unit = if matches!(*name, "bytes" | "backlog") { Unit::Bytes } else { Unit::Count };
             let metric = format!("nic.qdisc.{name}");

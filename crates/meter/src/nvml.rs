@@ -6,7 +6,7 @@
 //! the GPU's own counter if it has one.
 
 use super::{Meter, Output, Running, TICK, at_stop};
-use bytepath_record::{Attempt, Fault, Outcome, Scope, Unit};
+use bytepath_record::{Attempt, Fault, Outcome, Scope, Unit, joined};
 use bytepath_sys::nvml::{self, Snapshot};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -34,7 +34,7 @@ const REMEDY: &str = "install NVIDIA's driver on a machine with a GPU, or leave 
 
 fn attempt() -> Outcome {
     match nvml::open() {
-        Ok(nvml) => Outcome::Works(nvml.names().collect::<Vec<_>>().join(", ")),
+        Ok(nvml) => Outcome::Works(joined(nvml.names(), ", ")),
         Err(e) => Outcome::Missing(e.to_string()),
     }
 }

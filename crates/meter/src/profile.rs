@@ -50,16 +50,9 @@ const ROOM: f64 = 5.0;
 const IDLE: Duration = Duration::from_millis(200);
 
 fn probe(facts: &Facts) -> Support {
-    let paranoid = facts.settings.get("kernel.perf_event_paranoid");
-    let level = paranoid.and_then(|text| text.trim().parse::<i32>().ok());
-    let may = |name: &str| facts.privileges.capabilities.iter().any(|c| c == name);
-    let privileged = !facts.privileges.user_namespace && (may("PERFMON") || may("SYS_ADMIN"));
-    match level {
-        Some(1..) if !privileged => {
-            Support::no("the kernel allows no sampling of whole CPUs", permission_remedy(level))
-        }
-        _ => Support::Yes,
-    }
+    let level = facts.number::<i32>("kernel.perf_event_paranoid");
+    let may = level.is_none_or(|level| level < 1) || facts.privileges.may_monitor();
+    Support::when(may, "the kernel allows no sampling of whole CPUs", permission_remedy(level))
 }
 
 fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {

@@ -4,7 +4,7 @@
 
 use super::context::Snapshot;
 use super::{Context, Meter, Output, Reach, Running, at_stop};
-use bytepath_record::{Fault, Role, Scope, Unit};
+use bytepath_record::{Fault, Role, Scope, Unit, joined};
 use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::ethtool::Channels;
 use bytepath_sys::netlink::{Link, Napi, Netlink};
@@ -131,7 +131,7 @@ fn link_settings(device: &str) -> Option<Vec<(&'static str, String)>> {
         ("NAPI instances", instances(&mut netlink, index)),
         ("qdisc", qdisc),
         ("packet limits", format!("{limits:?}")),
-        ("features", features.into_iter().collect::<Vec<_>>().join(" ")),
+        ("features", joined(features, " ")),
     ])
 }
 
@@ -142,7 +142,7 @@ fn channels(netlink: &mut Netlink, index: u32) -> String {
     };
     let kinds = [("rx", rx), ("tx", tx), ("combined", combined)];
     let counts = kinds.iter().filter_map(|(kind, count)| Some(format!("{kind}={}", (*count)?)));
-    counts.collect::<Vec<_>>().join(" ")
+    joined(counts, " ")
 }
 
 /// Their ids, and which have threads; "none" also where the kernel does not report them (before
@@ -151,8 +151,8 @@ fn instances(netlink: &mut Netlink, index: u32) -> String {
     let mut all = netlink.napis(index).unwrap_or_default();
     all.sort_by_key(|napi| napi.id);
     let with = |napi: &Napi| if napi.thread.is_some() { " with a thread" } else { "" };
-    let ids: Vec<String> = all.iter().map(|napi| format!("{}{}", napi.id, with(napi))).collect();
-    if ids.is_empty() { "none".into() } else { ids.join(", ") }
+    let ids = joined(all.iter().map(|napi| format!("{}{}", napi.id, with(napi))), ", ");
+    if ids.is_empty() { "none".into() } else { ids }
 }
 
 /// What differs, in words. A device that was removed has no settings.

@@ -4,6 +4,7 @@ use crate::{Fault, FaultKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 /// Facts about the machine an agent runs on, seen from inside its namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -45,6 +46,16 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// A setting; `None` if the host does not show it.
+    pub fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    /// A setting that is a number; `None` if the host does not show it, or it is something else.
+    pub fn number<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.setting(name)?.parse().ok()
+    }
+
     /// CPUs on the NUMA node of a card. `None` if there is one node, or the card's is not known.
     pub fn cpus_near(&self, card: &str) -> Option<&[u32]> {
         self.node(&format!("nic.{card}.node"))
@@ -52,7 +63,7 @@ impl Facts {
 
     /// The device of the link, and the CPUs on its NUMA node, as for [`Facts::cpus_near`].
     pub fn cpus_near_link(&self) -> Option<(&str, &[u32])> {
-        Some((self.settings.get(LINK_DEVICE)?.as_str(), self.node(LINK_NODE)?))
+        Some((self.setting(LINK_DEVICE)?, self.node(LINK_NODE)?))
     }
 
     /// The outcome of an attempt, if it was made.
@@ -75,7 +86,7 @@ impl Facts {
     }
 
     fn node(&self, setting: &str) -> Option<&[u32]> {
-        self.nodes.get(&self.settings.get(setting)?.parse().ok()?).map(Vec::as_slice)
+        self.nodes.get(&self.number(setting)?).map(Vec::as_slice)
     }
 }
 
@@ -93,6 +104,15 @@ pub struct Privileges {
     pub user_namespace: bool,
     /// Effective capabilities of interest, by name without the prefix.
     pub capabilities: Vec<String>,
+}
+
+impl Privileges {
+    /// Whether the process may use perf events of the whole machine, whatever
+    /// `kernel.perf_event_paranoid` says (capabilities(7)).
+    pub fn may_monitor(&self) -> bool {
+        let suffices = |name: &String| name == "PERFMON" || name == "SYS_ADMIN";
+        !self.user_namespace && self.capabilities.iter().any(suffices)
+    }
 }
 
 /// Something that was tried once, and its outcome.
@@ -152,6 +172,11 @@ impl Support {
     /// Not supported, with reason and remedy.
     pub fn no(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Support::No { reason: reason.into(), remedy: remedy.into() }
+    }
+
+    /// `Yes` under this condition; otherwise not supported, with reason and remedy.
+    pub fn when(is_met: bool, reason: &str, remedy: impl Into<String>) -> Self {
+        if is_met { Support::Yes } else { Support::no(reason, remedy) }
     }
 
     /// True where it can run.

@@ -49,7 +49,7 @@ pub struct Evidence {
     /// The source, in words: "MSG_ZEROCOPY completion without COPIED".
     pub source: String,
     /// True for bytes that came in at an end that sends, too: a witness page that went
-    /// out says nothing of them.
+    /// out shows nothing about them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub came_in: bool,
 }
@@ -135,8 +135,8 @@ impl Ledger {
         })
     }
 
-    /// The same after something on the way that says of entries in which manner they were passed
-    /// on, and why.
+    /// The same after something on the way, given in which manner it passed on the bytes of an
+    /// entry, and why; `None` leaves the entry as it is.
     pub fn gone_through(&self, each: impl Fn(&Evidence) -> Option<(Manner, String)>) -> Ledger {
         let mut ledger = Ledger { mode: self.mode.clone(), ..Ledger::default() };
         for e in &self.evidence {

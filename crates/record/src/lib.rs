@@ -17,6 +17,7 @@ mod hops;
 mod kernel;
 mod latency;
 mod ledger;
+mod list;
 mod observation;
 mod option;
 mod placement;
@@ -45,6 +46,7 @@ pub use hops::Hops;
 pub use kernel::{Kernel, KernelHosts};
 pub use latency::{Latency, Percentile};
 pub use ledger::{COMPLETED_AS_COPIED, COPIED_ON_THE_WAY, Evidence, Ledger, Manner};
+pub use list::{distinct, grouped, joined};
 pub use observation::{
     Absent, Connection, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
     ObservedSocket, ObservedTcp, ObservedThread, ProfileSummary, ProfiledFunction, Traffic, Way,

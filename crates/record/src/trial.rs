@@ -77,6 +77,8 @@ pub struct Trial {
 /// The outcome of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "is")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum TrialStatus {
     /// It ran and counts.
     #[default]

@@ -1,5 +1,5 @@
 //! What a workload does, and the words and units of its rate and its cost: the one
-//! place that says Gbit/s or GiB of a result.
+//! place that names Gbit/s or GiB.
 
 use super::unit::GIB;
 use super::{Role, Unit};

@@ -18,7 +18,6 @@ mod catalog;
 mod document;
 mod documents;
 mod formats;
-mod order;
 mod render;
 mod report;
 mod sections;

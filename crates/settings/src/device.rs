@@ -4,7 +4,7 @@ use super::access::{Access, Nic, parts_of};
 use super::files;
 use super::qdisc::{defaults, irreplaceable, root_text, set_root};
 use bytepath_record::{
-    DeviceName, Fault, FlowRule, PacketLimits, Setting, SettingValue, TapFlags, Word,
+    DeviceName, Fault, FlowRule, PacketLimits, Setting, SettingValue, TapFlags, Word, joined,
 };
 use bytepath_sys::ethtool::{Channels, Coalescing, DataSplit, Rings};
 use bytepath_sys::flow_steering::{self as steering, Rule};
@@ -127,11 +127,12 @@ pub(super) fn spread(device: &DeviceName, queues: u32) -> Access<'_> {
     let read = |nic: &mut Nic| {
         let name = nic.name;
         let table = nic.query(|_, _| steering::indirection(name))?;
-        Ok(SettingValue::one("table", words(table)))
+        Ok(SettingValue::one("table", joined(table, " ")))
     };
     let goal = move |before: &SettingValue| {
         let length = before.get("table").unwrap_or_default().split_whitespace().count();
-        Ok(SettingValue::one("table", words((0..length as u64).map(|at| at % u64::from(queues)))))
+        let table = (0..length as u64).map(|at| at % u64::from(queues));
+        Ok(SettingValue::one("table", joined(table, " ")))
     };
     let write =
         |nic: &mut Nic, to: &SettingValue| set_table(nic.name, to.get("table").unwrap_or_default());
@@ -246,10 +247,6 @@ fn number(parts: &SettingValue, name: &str) -> Option<u32> {
 
 fn switch(parts: &SettingValue, name: &str) -> Option<bool> {
     parts.get(name).map(|text| text == "on")
-}
-
-fn words(numbers: impl IntoIterator<Item = impl ToString>) -> String {
-    numbers.into_iter().map(|n| n.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 fn value<const N: usize>(parts: [(&str, Option<u32>); N]) -> SettingValue {

@@ -4,7 +4,8 @@
 use super::access::{Access, Knob, Means, no_device};
 use bytepath_record::{Cpus, DeviceName, IdleChoice, Setting, SysctlName, Word};
 use bytepath_sys::Roots;
-use std::fs::{self, File, OpenOptions};
+use bytepath_sys::attribute::names;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -218,10 +219,8 @@ fn idle_states_of(roots: &Roots, cpu: u32, choice: &IdleChoice) -> Vec<Knob> {
 
 /// The numbers of a folder's entries `PREFIXn`, ascending.
 fn numbered(folder: &Path, prefix: &str) -> Vec<u32> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let number = |name: String| name.strip_prefix(prefix)?.parse().ok();
-    let mut numbers: Vec<u32> =
-        entries.filter_map(|entry| number(entry.file_name().into_string().ok()?)).collect();
+    let number = |name: &String| name.strip_prefix(prefix)?.parse().ok();
+    let mut numbers: Vec<u32> = names(folder).iter().filter_map(number).collect();
     numbers.sort_unstable();
     numbers
 }

@@ -14,7 +14,8 @@ use super::access::no_device;
 use super::device::{flag, limits};
 use super::place::StateFolder;
 use super::qdisc::{defaults, irreplaceable, is_kernels_own, root_text, set_root};
-use bytepath_record::{DeviceName, Fault, Setting, SettingValue};
+use bytepath_record::{DeviceName, Fault, Setting, SettingValue, joined};
+use bytepath_sys::attribute::names;
 use bytepath_sys::device as kernel;
 use bytepath_sys::lasting_namespace::{self as lasting, within};
 use bytepath_sys::netlink::{Limits, Link, Netlink};
@@ -67,7 +68,7 @@ pub fn tuning(netlink: &mut Netlink, device: &DeviceName) -> Result<SettingValue
     let mut parts = BTreeMap::from([
         ("mtu".to_owned(), link.mtu.to_string()),
         ("features".to_owned(), switches.join(" ")),
-        ("limits".to_owned(), limits.collect::<Vec<_>>().join(" ")),
+        ("limits".to_owned(), joined(limits, " ")),
     ]);
     let folder = folder(device);
     if let Ok(text) = fs::read_to_string(folder.join("threaded")) {
@@ -371,12 +372,8 @@ fn sysctls(device: &DeviceName) -> Vec<String> {
     let mut lines = Vec::new();
     for folder in SYSCTLS {
         let of = |device: &str| Path::new("/proc/sys/net").join(folder).join(device);
-        let entries = fs::read_dir(of(device.as_str())).into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.sort();
         // IPv6 keeps the device's MTU among them.
-        for name in names.iter().filter(|name| *name != "mtu") {
+        for name in names(&of(device.as_str())).iter().filter(|name| *name != "mtu") {
             let read = |device: &str| fs::read_to_string(of(device).join(name)).ok();
             let (Some(own), Some(usual)) = (read(device.as_str()), read("default")) else {
                 continue;

@@ -7,7 +7,7 @@ use super::placement::PlacementSpec;
 use super::stream::STREAM_OPTIONS;
 use super::{parse_link, parse_stream};
 use bytepath_record::{
-    Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role, SoftirqCpu,
+    Activity, Cell, CellId, Fault, Half, Kernel, LinkSettings, OptionSpec, Role, SoftirqCpu, joined,
 };
 
 /// A path of the catalogue, as far as a request needs it.
@@ -283,7 +283,7 @@ fn options(role: Role, path: &str, spec: &PathSpec) -> Result<&'static [OptionSp
             usage(format!("path '{path}' has no {role} half"))
                 .remedy(format!("choose from {}", names.join(", ")))
         }),
-        None => Err(suggest(usage(format!("there is no path '{path}'")), path, &names)),
+        None => Err(suggest(usage(format!("there is no path '{path}'")), path, names)),
     }
 }
 
@@ -291,13 +291,13 @@ fn unknown_pair(name: &str, spec: &PathSpec) -> Fault {
     let names: Vec<&str> = spec.pairs.iter().map(|pair| pair.name).collect();
     let is_half = spec.paths.iter().any(|path| path.name == name);
     let fault = usage(format!("there is no path '{name}'"));
-    match did_you_mean(name, &names) {
+    match did_you_mean(name, names.iter().copied()) {
         _ if is_half => usage(format!("'{name}' is one half of a path"))
             .remedy(format!("name both, sender first: {name}+RX or TX+{name}")),
         _ if name.contains(',') => {
             let each = name.split(',').filter(|one| !one.is_empty());
-            let each: Vec<String> = each.map(|one| format!("--path {one}")).collect();
-            fault.remedy(format!("give each path its own --path: {}", each.join(" ")))
+            let each = joined(each.map(|one| format!("--path {one}")), " ");
+            fault.remedy(format!("give each path its own --path: {each}"))
         }
         Some(near) => fault.remedy(format!("did you mean '{near}'?")),
         None => fault.remedy(format!("choose from {}, or TX+RX", names.join(", "))),

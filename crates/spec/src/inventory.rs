@@ -74,8 +74,8 @@ impl Inventory {
         let mut all = Vec::new();
         for name in pairs {
             let Some(pair) = self.pairs.get(name) else {
-                let known: Vec<&str> = self.pairs.keys().map(String::as_str).collect();
-                return Err(suggest(usage(format!("there is no pair '{name}'")), name, &known));
+                let known = self.pairs.keys().map(String::as_str);
+                return Err(suggest(usage(format!("there is no pair '{name}'")), name, known));
             };
             let mut options = Vec::new();
             for (role, host) in [("sender", &pair.sender), ("receiver", &pair.receiver)] {
@@ -108,8 +108,8 @@ impl Inventory {
 
     fn options(&self, role: &str, host: &str) -> Result<Vec<String>, Fault> {
         let Some(ListedHost { at, address, device, .. }) = self.hosts.get(host) else {
-            let known: Vec<&str> = self.hosts.keys().map(String::as_str).collect();
-            return Err(suggest(usage(format!("there is no host '{host}'")), host, &known));
+            let known = self.hosts.keys().map(String::as_str);
+            return Err(suggest(usage(format!("there is no host '{host}'")), host, known));
         };
         if at.contains('"') || device.as_ref().is_some_and(|device| device.contains(['"', ','])) {
             return Err(usage(format!("the address of host '{host}' contains quotes or commas")));

@@ -1,6 +1,6 @@
 //! The one grammar of typed options: `name:key=value,key=value`.
 
-use bytepath_record::{Fault, OptionSpec, Options};
+use bytepath_record::{Fault, OptionSpec, Options, joined};
 
 /// A `key=value` as typed.
 pub(crate) type TypedOption = (String, String);
@@ -74,7 +74,7 @@ pub(super) fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> 
     {
         fault.remedy(format!("it is now called '{new}'"))
     } else {
-        suggest(fault, key, &names)
+        suggest(fault, key, names)
     }
 }
 
@@ -91,10 +91,14 @@ pub(crate) fn differing(declared: &[OptionSpec], options: &Options) -> Vec<Strin
 }
 
 /// A fault with the nearest of the known names as its remedy, or with all of them.
-pub fn suggest(fault: Fault, typed: &str, known: &[&str]) -> Fault {
-    match did_you_mean(typed, known) {
+pub fn suggest<'a>(
+    fault: Fault,
+    typed: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+) -> Fault {
+    match did_you_mean(typed, known.clone()) {
         Some(near) => fault.remedy(format!("did you mean '{near}'?")),
-        None => fault.remedy(format!("choose from {}", known.join(", "))),
+        None => fault.remedy(format!("choose from {}", joined(known, ", "))),
     }
 }
 
@@ -106,8 +110,7 @@ pub fn find<'a, T>(
     name_of: impl Fn(&T) -> &'static str,
 ) -> Result<&'a T, Fault> {
     all.iter().find(|entry| name_of(entry) == name).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(name_of).collect();
-        suggest(usage(format!("there is no {what} '{name}'")), name, &names)
+        suggest(usage(format!("there is no {what} '{name}'")), name, all.iter().map(&name_of))
     })
 }
 
@@ -122,14 +125,17 @@ fn typed(name: &str, value: &str) -> String {
 }
 
 /// The nearest of the known names, if one is near enough to be a slip.
-pub(super) fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(super) fn did_you_mean<'a>(
+    typed: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     // No slip of a key makes a text of this length, and comparing it would take its time.
     if typed.len() > 200 {
         return None;
     }
     known
-        .iter()
-        .map(|name| (strsim::jaro_winkler(typed, name), *name))
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(typed, name), name))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, name)| name)

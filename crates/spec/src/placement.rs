@@ -1,7 +1,7 @@
 //! Which CPUs the work runs on, as typed: a short form, parts by name, or both.
 
 use super::options::{suggest, usage};
-use bytepath_record::{Facts, Fault, Placement, Role, SoftirqCpu};
+use bytepath_record::{Facts, Fault, Placement, Role, SoftirqCpu, joined};
 
 /// A placement and how ids name it (empty for the default).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub fn parse_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, F
         return Err(usage(text).remedy("--cores one-core, or --cores unpinned"));
     }
     Err(usage(format!("CPU {cpu} does not exist or may not be used ({part})"))
-        .remedy(format!("this process may use {}", list(usable))))
+        .remedy(format!("this process may use {}", joined(usable, ", "))))
 }
 
 /// As [`parse_cores`], but a CPU that is not there is not an error: an experiment
@@ -207,9 +207,8 @@ fn read_part<'t>(text: &str, word: &'t str) -> Result<(&'static str, &'t str), F
     let (name, value) = word.split_once('=').ok_or_else(|| wrong(text))?;
     let name = name.trim();
     let Some((part, _)) = PARTS.iter().find(|(part, _)| *part == name) else {
-        let names: Vec<&str> = PARTS.iter().map(|(part, _)| *part).collect();
         let fault = usage(format!("'{name}' in '{text}' is not a part of the work"));
-        return Err(suggest(fault, name, &names));
+        return Err(suggest(fault, name, PARTS.map(|(part, _)| part)));
     };
     Ok((part, value.trim()))
 }
@@ -276,11 +275,6 @@ fn wrong(text: &str) -> Fault {
         "write two-cores, one-core, together, apart, unpinned, two CPU numbers (sender,receiver), or \
          parts as in sender=0,receiver=1,softirq=1,io-wq=0",
     )
-}
-
-fn list(cpus: &[u32]) -> String {
-    let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
-    list.join(", ")
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub const POWER_SOURCES: &[(&str, &str)] = &[
 ];
 
 /// The names of all sources, without their arguments.
-pub(crate) fn source_names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn source_names() -> impl Iterator<Item = &'static str> + Clone {
     POWER_SOURCES.iter().map(|(form, _)| form.split('=').next().unwrap_or(form))
 }
 
@@ -76,8 +76,8 @@ fn parse_one(text: &str) -> Result<Power, Fault> {
             return Err(usage(format!("the source '{name}' takes no argument")));
         }
         other => other.parse().map_err(|_| {
-            let names: Vec<&str> = source_names().collect();
-            suggest(usage(format!("there is no source of power '{other}'")), other, &names)
+            let fault = usage(format!("there is no source of power '{other}'"));
+            suggest(fault, other, source_names())
         })?,
     };
     if clock.is_some() || column.is_some() {

@@ -52,9 +52,8 @@ pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
         };
     }
     let Ok(cells) = name.parse() else {
-        let names: Vec<&str> = PROFILED_CELLS.iter().map(|(name, _)| *name).collect();
         let fault = usage(format!("'{name}' does not select what to profile"));
-        return Err(suggest(fault, name, &names));
+        return Err(suggest(fault, name, PROFILED_CELLS.iter().map(|(name, _)| *name)));
     };
     let options = resolve("profile", PROFILE_OPTIONS, &typed_options)?;
     Ok(Some(profiling(cells, &options)))

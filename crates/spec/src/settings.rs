@@ -2,7 +2,7 @@
 //! and single settings, as typed and as an experiment file has them.
 
 use super::options::{find, split, usage};
-use bytepath_record::{DeviceName, Fault, Role, Setting, WantedSetting};
+use bytepath_record::{DeviceName, Fault, Role, Setting, WantedSetting, joined};
 use serde::Deserialize;
 
 /// A named list of settings.
@@ -66,8 +66,7 @@ impl SettingProfile {
                 (DEVICE, Some(device)) => device.as_str(),
                 (word, _) => word,
             });
-            let text = words.collect::<Vec<_>>().join(" ");
-            let setting: Setting = text.parse()?;
+            let setting: Setting = joined(words, " ").parse()?;
             let nameless = setting.device().is_some_and(|device| device.as_str() == DEVICE);
             let obstacle = nameless
                 .then(|| format!("no device was given: --settings {}:device=NAME", self.name));

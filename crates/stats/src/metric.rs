@@ -65,6 +65,14 @@ impl Metric {
         }
     }
 
+    /// What has the best figure.
+    pub fn best<T>(self, figures: impl Iterator<Item = (T, f64)>) -> Option<(T, f64)> {
+        match self.direction() {
+            BetterDirection::Higher => figures.max_by(|a, b| a.1.total_cmp(&b.1)),
+            BetterDirection::Lower => figures.min_by(|a, b| a.1.total_cmp(&b.1)),
+        }
+    }
+
     /// The words of a threshold for a value below and for one above. `lower` and
     /// `higher` go with every metric.
     pub fn words(self) -> [&'static str; 2] {

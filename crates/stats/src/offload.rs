@@ -3,7 +3,7 @@
 
 use crate::estimate::{Effect, Summary};
 use crate::rules::CONFIDENCE;
-use bytepath_record::is_model;
+use bytepath_record::{grouped, is_model};
 use serde::Serialize;
 
 /// What is copied, and by what.
@@ -135,14 +135,11 @@ pub(crate) fn break_evens<A: Clone + PartialEq>(
     rows: &[&CopyComparison<A>],
     pays: [Benefit; 2],
 ) -> Vec<BreakEven<A>> {
-    let mut all: Vec<BreakEven<A>> = Vec::new();
-    for row in rows.iter().filter(|row| row.faster.is_some()) {
-        let is_same = |it: &BreakEven<A>| it.engine == row.cell.engine && it.at == row.cell.at;
-        if !all.iter().any(is_same) {
-            all.extend(pays.map(|pays| break_even(rows, &row.cell, pays)));
-        }
-    }
-    all
+    let faster = rows.iter().filter(|row| row.faster.is_some());
+    let kinds = grouped(faster.map(|row| ((&row.cell.engine, &row.cell.at), &row.cell)));
+    let each =
+        kinds.iter().flat_map(|(_, cells)| pays.map(|pays| break_even(rows, cells[0], pays)));
+    each.collect()
 }
 
 fn break_even<A: Clone + PartialEq>(

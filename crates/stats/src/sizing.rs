@@ -156,7 +156,7 @@ pub struct Shortage {
 pub fn shortages(facts: &Facts, sizing: &Sizing) -> Vec<Shortage> {
     let mut all = Vec::new();
     for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
-        let Some(text) = facts.settings.get(name) else { continue };
+        let text = facts.setting(name).unwrap_or_default();
         let values: Vec<u64> = text.split_whitespace().filter_map(|v| v.parse().ok()).collect();
         if let [least, first, most] = values[..]
             && most < sizing.socket_buffer
@@ -166,7 +166,7 @@ pub fn shortages(facts: &Facts, sizing: &Sizing) -> Vec<Shortage> {
             all.push(Shortage { setting: format!("{name} (maximum)"), is: most, needs, command });
         }
     }
-    let free = facts.settings.get("vm.nr_hugepages").and_then(|text| text.parse::<u64>().ok());
+    let free = facts.number::<u64>("vm.nr_hugepages");
     if let Some(is) = free.filter(|free| *free < sizing.huge_pages) {
         let needs = sizing.huge_pages;
         let command = format!("sysctl -w vm.nr_hugepages={needs}");

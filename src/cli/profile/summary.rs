@@ -4,6 +4,7 @@ use super::unit;
 use bytepath_profile::subsystem::{Classes, Rules};
 use bytepath_profile::symptom::symptoms;
 use bytepath_profile::{self as profile, FrameKind, Function, Header, Owner, Profile, Weight};
+use bytepath_record::joined;
 use bytepath_record::visible;
 use bytepath_report::{self as report, Style};
 use std::collections::HashMap;
@@ -126,14 +127,13 @@ fn by_whom(function: &Function) -> String {
     if function.own <= 0.0 {
         return String::new();
     }
-    let parts: Vec<String> = Owner::all()
+    let parts = Owner::all()
         .filter_map(|owner| {
             function.owners.get(&owner).map(|weight| (owner, weight / function.own))
         })
         .filter(|(_, part)| *part >= 0.005)
-        .map(|(owner, part)| format!("{owner} {:.0} %", part * 100.0))
-        .collect();
-    format!("  ({})", parts.join(", "))
+        .map(|(owner, part)| format!("{owner} {:.0} %", part * 100.0));
+    format!("  ({})", joined(parts, ", "))
 }
 
 fn percent(weight: f64, total: f64) -> String {

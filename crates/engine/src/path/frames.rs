@@ -88,7 +88,7 @@ pub(super) struct ReceivedFrames {
 
 /// After how many frames a sink stops: [`ReceivedFrames::of`] looks for it.
 pub(super) const STOP_AFTER: OptionSpec =
-    OptionSpec::new("stop-after", OptionKind::MaybeCount(0, 1_000_000_000_000), "none")
+    OptionSpec::new("stop-after", OptionKind::WordCount("none", 0, 1_000_000_000_000), "none")
         .help("frames after which it stops receiving, so that the rest stays in the queues");
 
 /// What a sink does while there is nothing: [`ReceivedFrames::of`] looks for it.

@@ -5,24 +5,24 @@
 use super::findings::Findings;
 use bytepath_record::Finding;
 use bytepath_sys::Roots;
-use bytepath_sys::attribute::text as read;
-use std::fs;
-use std::path::{Path, PathBuf};
+use bytepath_sys::attribute::{names, text as read};
+use std::path::Path;
 
 /// Intel's numbers of DSA (drivers/dma/idxd/init.c, include/linux/pci_ids.h).
 const DEVICES: [&str; 3] = ["0x0b25", "0x11fb", "0x1212"];
 
-/// What has to be said where there is a DSA; nothing where there is none.
+/// Findings about the DSA of a host; empty if it has none.
 pub fn examine_dsa(roots: &Roots) -> Vec<Finding> {
     let mut all = Findings::default();
-    let pci = folders(&roots.sys.join("bus/pci/devices"), "");
-    let ours = |folder: &&PathBuf| {
-        word(folder, "vendor") == "0x8086" && DEVICES.contains(&word(folder, "device").as_str())
+    let pci = roots.sys.join("bus/pci/devices");
+    let is_ours = |address: &String| {
+        let read = |file: &str| word(&pci, address, file);
+        read("vendor") == "0x8086" && DEVICES.contains(&read("device").as_str())
     };
     let bus = roots.sys.join("bus/dsa/devices");
-    let devices = folders(&bus, "dsa");
-    if let (Some(folder), true) = (pci.iter().find(ours), devices.is_empty()) {
-        let address = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let devices = named(&bus, "dsa");
+    let unbound = names(&pci).into_iter().find(is_ours).filter(|_| devices.is_empty());
+    if let Some(address) = unbound {
         all.note(
             format!("the DSA {address} has no driver"),
             "it cannot be used for copies",
@@ -43,10 +43,10 @@ pub fn examine_dsa(roots: &Roots) -> Vec<Finding> {
     all.0
 }
 
-fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Findings) {
-    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+fn examine(roots: &Roots, bus: &Path, name: &str, all: &mut Findings) {
+    let word = |part: &str, file: &str| word(bus, part, file);
     let number = name.trim_start_matches("dsa");
-    if word(device, "pasid_enabled") != "1" {
+    if word(name, "pasid_enabled") != "1" {
         all.note(
             format!("{name} shares no address space with programs (pasid_enabled is not 1)"),
             "its work queues cannot be enabled for programs",
@@ -54,7 +54,7 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Findings) {
         );
     }
     // Engines and queues are next to their device on the bus, and in its folder.
-    let parts = |kind: &str| folders(bus, &format!("{kind}{number}."));
+    let parts = |kind: &str| named(bus, &format!("{kind}{number}."));
     if parts("engine").iter().all(|engine| word(engine, "group_id").starts_with('-')) {
         all.note(
             format!("no engine of {name} is in a group"),
@@ -62,10 +62,9 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Findings) {
             &format!("echo 0 > /sys/bus/dsa/devices/engine{number}.0/group_id"),
         );
     }
-    let queues = parts("wq");
-    let usable =
-        |queue: &&PathBuf| word(queue, "state") == "enabled" && word(queue, "type") == "user";
-    let usable: Vec<&PathBuf> = queues.iter().filter(usable).collect();
+    let is_usable =
+        |queue: &String| word(queue, "state") == "enabled" && word(queue, "type") == "user";
+    let usable: Vec<String> = parts("wq").into_iter().filter(is_usable).collect();
     if usable.is_empty() {
         all.note(
             format!("no work queue of {name} is enabled for programs"),
@@ -80,10 +79,9 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Findings) {
         })
     };
     for queue in usable {
-        let shared = word(queue, "mode") == "shared";
+        let shared = word(&queue, "mode") == "shared";
         let instruction = if shared { "enqcmd" } else { "movdir64b" };
         if !has(instruction) {
-            let queue = queue.file_name().unwrap_or_default().to_string_lossy().into_owned();
             all.note(
                 format!("the processor does not show {instruction}, which {queue} requires"),
                 "nothing can be submitted to it; whether the firmware hides the instruction \
@@ -94,24 +92,19 @@ fn examine(roots: &Roots, bus: &Path, device: &Path, all: &mut Findings) {
     }
 }
 
-/// The folders here whose names begin so, in the order of their names.
-fn folders(parent: &Path, prefix: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    let mut all: Vec<PathBuf> = entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
-        .map(|entry| entry.path())
-        .collect();
-    all.sort();
-    all
+/// The devices on a bus whose names begin so.
+fn named(bus: &Path, prefix: &str) -> Vec<String> {
+    names(bus).into_iter().filter(|name| name.starts_with(prefix)).collect()
 }
 
-fn word(folder: &Path, file: &str) -> String {
-    read(&folder.join(file)).unwrap_or_default().trim().to_owned()
+fn word(bus: &Path, device: &str, file: &str) -> String {
+    read(&bus.join(device).join(file)).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// A tree that is made up: no machine with a DSA was recorded.
     struct Made(tempfile::TempDir);

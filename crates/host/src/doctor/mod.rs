@@ -8,7 +8,7 @@ mod pair;
 pub use dsa::examine_dsa;
 pub use pair::examine_pair;
 
-use bytepath_record::{Facts, Finding};
+use bytepath_record::{Facts, Finding, joined};
 use bytepath_sys::Roots;
 use bytepath_sys::attribute::{self, text as read};
 use findings::Findings;
@@ -70,9 +70,8 @@ pub fn examine(facts: &Facts, moment: &Moment) -> Vec<Finding> {
 }
 
 fn forbids(facts: &Facts, all: &mut Findings) {
-    let number = |name: &str| facts.settings.get(name)?.parse::<i64>().ok();
     let root = facts.privileges.euid == 0 && !facts.privileges.user_namespace;
-    match number("kernel.io_uring_disabled") {
+    match facts.number::<i64>("kernel.io_uring_disabled") {
         Some(2) => all.blocks(
             "io_uring is disabled (kernel.io_uring_disabled = 2)",
             "the paths uring, uring-zc and zcrx cannot run",
@@ -86,8 +85,8 @@ fn forbids(facts: &Facts, all: &mut Findings) {
         _ => {}
     }
     let may_profile = root || facts.privileges.capabilities.iter().any(|name| name == "PERFMON");
-    if let Some(paranoid) = number("kernel.perf_event_paranoid").filter(|p| *p > 0 && !may_profile)
-    {
+    let paranoid = facts.number::<i64>("kernel.perf_event_paranoid");
+    if let Some(paranoid) = paranoid.filter(|paranoid| *paranoid > 0 && !may_profile) {
         all.blocks(
             format!("kernel.perf_event_paranoid is {paranoid}"),
             "the whole machine cannot be profiled, so there is no explanation",
@@ -102,30 +101,28 @@ const STUDY_PIDS: u64 = 256;
 
 /// Limits of the control groups, as containers and service managers set them.
 fn groups(facts: &Facts, all: &mut Findings) {
-    let setting = |name: &str| facts.settings.get(name).map(String::as_str);
-    let number = |name: &str| setting(name)?.parse::<u64>().ok();
-    if let Some(cpus) = setting("cgroup.cpu") {
+    if let Some(cpus) = facts.setting("cgroup.cpu") {
         all.distorts(
             format!("the control group has a CPU quota: {cpus}"),
             "its threads stop when it is used up; trials that lose 10% of a CPU to it are rejected",
             "run outside of the container or slice, or lift the quota: cpu.max (systemd: CPUQuota=)",
         );
     }
-    if let Some(bytes) = number("cgroup.memory").filter(|bytes| *bytes < STUDY_MEMORY) {
+    if let Some(bytes) = facts.number("cgroup.memory").filter(|bytes: &u64| *bytes < STUDY_MEMORY) {
         all.distorts(
             format!("the control group may have {} MiB of memory", bytes >> 20),
             "socket buffers and rings count, and what does not fit is killed or reclaimed during trials",
             "raise the limit: memory.max (systemd: MemoryMax=)",
         );
     }
-    if let Some(pids) = number("cgroup.pids").filter(|pids| *pids < STUDY_PIDS) {
+    if let Some(pids) = facts.number("cgroup.pids").filter(|pids: &u64| *pids < STUDY_PIDS) {
         all.distorts(
             format!("the control group may have {pids} processes and threads"),
             "each flow has a thread at both ends, and an agent may fail to start",
             "raise the limit: pids.max (systemd: TasksMax=)",
         );
     }
-    let machine = setting("cpu.online").map(attribute::list).unwrap_or_default();
+    let machine = facts.setting("cpu.online").map(attribute::list).unwrap_or_default();
     if facts.cpus.len() < machine.len() {
         all.note(
             format!("this process may run on {} of {} CPUs", facts.cpus.len(), machine.len()),
@@ -136,23 +133,23 @@ fn groups(facts: &Facts, all: &mut Findings) {
 }
 
 fn cpus(facts: &Facts, all: &mut Findings) {
-    let setting = |name: &str| facts.settings.get(name).map(String::as_str);
-    if let Some(governor) = setting("cpufreq.governor").filter(|g| *g != "performance") {
+    if let Some(governor) = facts.setting("cpufreq.governor").filter(|g| *g != "performance") {
         all.distorts(
             format!("the CPUs' frequency governor is {governor}"),
             "the clock follows the load, so a path that waits more also runs slower",
             "cpupower frequency-set -g performance",
         );
     }
-    if let Some(preference) = setting("cpufreq.preference").filter(|p| *p != "performance") {
+    if let Some(preference) = facts.setting("cpufreq.preference").filter(|p| *p != "performance") {
         all.distorts(
             format!("the energy preference of the CPUs is {preference}"),
             "the hardware lowers the clock when a CPU is not wholly busy",
             "cpupower set --epp performance",
         );
     }
-    if setting("cpufreq.no_turbo") == Some("0") || setting("cpufreq.boost") == Some("1") {
-        let intel = setting("cpufreq.no_turbo").is_some();
+    if facts.setting("cpufreq.no_turbo") == Some("0") || facts.setting("cpufreq.boost") == Some("1")
+    {
+        let intel = facts.setting("cpufreq.no_turbo").is_some();
         all.note(
             "turbo is on",
             "the clock depends on temperature and on other cores",
@@ -167,24 +164,24 @@ fn cpus(facts: &Facts, all: &mut Findings) {
         let latency = state.rsplit(' ').next().and_then(|text| text.strip_suffix("us"));
         latency.and_then(|text| text.parse::<u64>().ok()).is_some_and(|us| us >= SLOW_WAKE)
     };
-    let states = setting("cpuidle.states").unwrap_or_default();
-    let slow: Vec<&str> = states.split(", ").filter(slow).collect();
+    let states = facts.setting("cpuidle.states").unwrap_or_default();
+    let slow = joined(states.split(", ").filter(slow), ", ");
     if !slow.is_empty() {
         all.distorts(
-            format!("idle states with long exit latency are enabled: {}", slow.join(", ")),
+            format!("idle states with long exit latency are enabled: {slow}"),
             "a path that sleeps between reads pays for the wake-up",
             "cpupower idle-set -D 10",
         );
     }
-    if setting("cpu.smt") == Some("on") {
+    if facts.setting("cpu.smt") == Some("on") {
         all.note(
             "SMT is on",
             "two roles on one core's threads share its execution units; pin roles to different cores",
             "echo off > /sys/devices/system/cpu/smt/control",
         );
     }
-    let nodes = setting("numa.nodes").is_some_and(|nodes| nodes.contains(['-', ',']));
-    if nodes && setting("kernel.numa_balancing").is_some_and(|on| on != "0") {
+    let nodes = facts.setting("numa.nodes").is_some_and(|nodes| nodes.contains(['-', ',']));
+    if nodes && facts.setting("kernel.numa_balancing").is_some_and(|on| on != "0") {
         all.distorts(
             "NUMA balancing is on",
             "the kernel unmaps pages to see who uses them, and moves them during trials",
@@ -218,8 +215,12 @@ const MITIGATIONS: &[(&str, &str)] = &[
     ("its", "ITS: indirect branches go through thunks"),
 ];
 
+/// Clock sources that are read without a system call.
+const FAST_CLOCKS: [&str; 4] =
+    ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
+
 fn kernel(facts: &Facts, all: &mut Findings) {
-    let option = |name: &str| facts.settings.get(&format!("config.{name}")).map(String::as_str);
+    let option = |name: &str| facts.setting(&format!("config.{name}"));
     for (name, effect) in DEBUG {
         if option(name) == Some("y") {
             let what = format!("the kernel was built with CONFIG_{name}");
@@ -242,33 +243,28 @@ fn kernel(facts: &Facts, all: &mut Findings) {
         );
     }
     for (name, effect) in MITIGATIONS {
-        let state = facts.settings.get(&format!("vulnerability.{name}"));
+        let state = facts.setting(&format!("vulnerability.{name}"));
         if let Some(state) = state.and_then(|state| state.strip_prefix("Mitigation: ")) {
             let what = format!("mitigation in force: {state}");
             let command = "boot with mitigations=off (on a lab machine only), as a variant";
             all.note(what, effect, command);
         }
     }
-    if let Some(mode) = facts.settings.get("lockdown").filter(|mode| *mode != "none") {
+    if let Some(mode) = facts.setting("lockdown").filter(|mode| *mode != "none") {
         all.note(
             format!("the kernel is in lockdown mode ({mode})"),
             "BPF may not attach to kernel functions, so copied bytes are estimated, not counted",
             "boot without lockdown= and without secure boot",
         );
     }
-    if let Some(clock) = facts.settings.get("clocksource")
-        && !matches!(
-            clock.as_str(),
-            "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter"
-        )
-    {
+    if let Some(clock) = facts.setting("clocksource").filter(|clock| !FAST_CLOCKS.contains(clock)) {
         all.distorts(
             format!("the clock source is {clock}"),
             "reading the time requires a system call or a device access, and every call is timed",
             "boot with tsc=reliable, if the machine's clock is sound",
         );
     }
-    if facts.settings.get("kernel.nmi_watchdog").is_some_and(|on| on == "1") {
+    if facts.setting("kernel.nmi_watchdog") == Some("1") {
         all.note(
             "the NMI watchdog is on",
             "it occupies a hardware counter that profiles need",
@@ -286,18 +282,17 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Findings) {
             "ss -0 -p names them: stop tcpdump, DHCP clients and similar programs on the link under test",
         );
     }
-    let optmem = facts.settings.get("net.core.optmem_max").and_then(|text| text.parse().ok());
-    if let Some(optmem) = optmem.filter(|bytes: &u64| *bytes < 128 << 10) {
+    let optmem = facts.number::<u64>("net.core.optmem_max");
+    if let Some(optmem) = optmem.filter(|bytes| *bytes < 128 << 10) {
         all.distorts(
             format!("net.core.optmem_max is {optmem}"),
             "MSG_ZEROCOPY runs out of room for its notifications (ENOBUFS)",
             "sysctl -w net.core.optmem_max=1048576",
         );
     }
-    let cards = facts.settings.iter().filter_map(|(name, value)| {
-        Some((name.strip_prefix("nic.")?.rsplit_once('.')?, value.as_str()))
-    });
-    for ((card, what), value) in cards {
+    for (name, value) in &facts.settings {
+        let name = name.strip_prefix("nic.").and_then(|name| name.rsplit_once('.'));
+        let Some((card, what)) = name else { continue };
         let other = |what: &str| facts.settings.get(&format!("nic.{card}.{what}"));
         match what {
             "pcie_width" | "pcie_speed" => {
@@ -319,7 +314,7 @@ fn network(facts: &Facts, moment: &Moment, all: &mut Findings) {
                 "packets are handed to other CPUs before TCP sees them",
                 "echo 0 > /sys/class/net/CARD/queues/rx-N/rps_cpus",
             ),
-            "node" if facts.settings.get("numa.nodes").is_some_and(|n| n.contains(['-', ','])) => {
+            "node" if facts.setting("numa.nodes").is_some_and(|n| n.contains(['-', ','])) => {
                 all.note(
                     format!("{card} is on NUMA node {value}"),
                     "roles on another node move every byte across the interconnect",
@@ -365,15 +360,14 @@ fn others(facts: &Facts, moment: &Moment, all: &mut Findings) {
             all.note(format!("there is no {device}"), effect, command);
         }
     }
-    let maps = facts.settings.get("vm.max_map_count").and_then(|text| text.parse::<u64>().ok());
-    if let Some(maps) = maps.filter(|maps| *maps < MAPPINGS) {
+    if let Some(maps) = facts.number::<u64>("vm.max_map_count").filter(|maps| *maps < MAPPINGS) {
         all.note(
             format!("vm.max_map_count is {maps}"),
             "a receiver that maps pieces of 4 KiB (tcp-zerocopy-receive) runs out of mappings",
             "sysctl -w vm.max_map_count=524240",
         );
     }
-    if facts.settings.get("vm.nr_hugepages").is_some_and(|pages| pages == "0") {
+    if facts.setting("vm.nr_hugepages") == Some("0") {
         all.note(
             "no huge pages are reserved (vm.nr_hugepages = 0)",
             "receive areas of zcrx and devmem fall back to small pages",

@@ -20,13 +20,17 @@ const PACKETS: f64 = 0.9;
 /// Disciplines that delay or drop on purpose (tc(8)).
 const SHAPERS: &[&str] = &["htb", "tbf", "hfsc", "cake", "netem", "cbq"];
 
-/// What has to be said of every NIC whose settings are known.
+/// Findings about every NIC whose settings are known.
 pub(super) fn examine(facts: &Facts, all: &mut Findings) {
-    let names = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
-    let names = names.filter_map(|name| name.rsplit_once('.').map(|(card, _)| card));
-    for card in names.collect::<BTreeSet<_>>() {
+    for card in cards(facts) {
         Examined { facts, card }.all(all);
     }
+}
+
+/// Names of the NICs whose settings are known.
+pub(super) fn cards(facts: &Facts) -> BTreeSet<&str> {
+    let names = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
+    names.filter_map(|name| Some(name.rsplit_once('.')?.0)).collect()
 }
 
 struct Examined<'a> {
@@ -36,7 +40,7 @@ struct Examined<'a> {
 
 impl Examined<'_> {
     fn setting(&self, what: &str) -> Option<&str> {
-        self.facts.settings.get(&format!("nic.{}.{what}", self.card)).map(String::as_str)
+        self.facts.setting(&format!("nic.{}.{what}", self.card))
     }
 
     /// "512 of 8192" as two numbers.
@@ -87,8 +91,8 @@ impl Examined<'_> {
         }
     }
 
-    /// Obstacles to BIG TCP (Documentation/networking/ip-sysctl.rst knows of
-    /// it as "gso_max_size"; include/linux/skbuff.h, MAX_SKB_FRAGS).
+    /// Obstacles to BIG TCP ("gso_max_size" in Documentation/networking/ip-sysctl.rst;
+    /// include/linux/skbuff.h, MAX_SKB_FRAGS).
     fn big_packets(&self, all: &mut Findings) {
         let card = self.card;
         let most = self.setting("tso_max_size").and_then(|text| text.parse::<u32>().ok());
@@ -99,8 +103,8 @@ impl Examined<'_> {
                 &format!("leave gso-max at {most}, or use a card with a larger tso_max_size"),
             );
         }
-        let fragments = self.facts.settings.get("config.MAX_SKB_FRAGS");
-        if let (Some("17"), Some(BIG..)) = (fragments.map(String::as_str), most) {
+        let fragments = self.facts.setting("config.MAX_SKB_FRAGS");
+        if let (Some("17"), Some(BIG..)) = (fragments, most) {
             all.note(
                 format!("{card}: the kernel's packets hold 17 fragments (CONFIG_MAX_SKB_FRAGS)"),
                 "a received packet of 4 KiB pages is limited to 68 KiB, so BIG TCP gains little",
@@ -132,14 +136,11 @@ impl Examined<'_> {
     /// Huge pages that are all on other nodes than the NIC.
     fn huge_pages(&self, all: &mut Findings) {
         let (card, Some(node)) = (self.card, self.setting("node")) else { return };
-        let pages = |name: &str| -> Option<u64> { self.facts.settings.get(name)?.parse().ok() };
-        let local = pages(&format!("numa.node{node}.hugepages.2M"));
-        let named = self
-            .facts
-            .settings
-            .keys()
-            .filter(|name| name.starts_with("numa.node") && name.ends_with(".hugepages.2M"));
-        let others: u64 = named.filter_map(|name| pages(name)).sum();
+        let local = self.facts.number(&format!("numa.node{node}.hugepages.2M"));
+        let is_pages =
+            |name: &&String| name.starts_with("numa.node") && name.ends_with(".hugepages.2M");
+        let named = self.facts.settings.keys().filter(is_pages);
+        let others: u64 = named.filter_map(|name| self.facts.number::<u64>(name)).sum();
         if local == Some(0) && others > 0 {
             all.distorts(
                 format!("{card} is on NUMA node {node}, and all {others} huge pages are elsewhere"),

@@ -1,6 +1,7 @@
 //! Differences between two hosts, or the NICs at the ends of one link.
 
 use super::findings::Findings;
+use super::nic::cards;
 use bytepath_record::{Facts, Finding, Role};
 
 /// Facts of a NIC that should be the same at both ends: name, what it is called.
@@ -11,8 +12,8 @@ const OF_CARDS: [(&str, &str); 4] = [
     ("speed", "speed (Mbit/s)"),
 ];
 
-/// What has to be said of two hosts together, the sender's first, where these devices join them.
-/// Of a host whose device is not known its only NIC is looked at.
+/// Findings about two hosts together, the sender's first, where these devices join them.
+/// Of a host whose device is not known its only NIC is examined.
 pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Finding> {
     let mut all = Findings::default();
     let [sender, receiver] = Role::ALL.map(|role| {
@@ -20,14 +21,11 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Fi
         devices[role as usize].clone().or_else(|| only_card(facts)).map(|card| (facts, card))
     });
     if let (Some((facts, card)), Some((others, other))) = (sender, receiver) {
-        let of = |facts: &Facts, card: &str, what: &str| {
-            facts.settings.get(&format!("nic.{card}.{what}")).cloned()
-        };
         for (what, name) in OF_CARDS {
-            let both = of(facts, &card, what).zip(of(others, &other, what));
+            let here = facts.setting(&format!("nic.{card}.{what}"));
+            let both = here.zip(others.setting(&format!("nic.{other}.{what}")));
             // An in-tree driver has the kernel's version, which is reported below.
-            let is_own_version = |text: &String| *text != facts.kernel_release;
-            let apart = both.filter(|(here, there)| here != there && is_own_version(here));
+            let apart = both.filter(|(here, there)| here != there && *here != facts.kernel_release);
             let Some((here, there)) = apart else { continue };
             all.distorts(
                 format!("{name}: {here} of {card} (sender), {there} of {other} (receiver)"),
@@ -49,11 +47,6 @@ pub fn examine_pair(facts: [&Facts; 2], devices: &[Option<String>; 2]) -> Vec<Fi
 
 /// The NIC of a host that has one.
 fn only_card(facts: &Facts) -> Option<String> {
-    let named = facts.settings.keys().filter_map(|name| name.strip_prefix("nic."));
-    let mut cards: Vec<&str> = named.filter_map(|name| Some(name.rsplit_once('.')?.0)).collect();
-    cards.dedup();
-    match cards.as_slice() {
-        [card] => Some((*card).to_owned()),
-        _ => None,
-    }
+    let cards = cards(facts);
+    cards.first().filter(|_| cards.len() == 1).map(|card| (*card).to_owned())
 }

@@ -1,4 +1,4 @@
-//! What an ELF file says it needs: the loader and the libraries of a program
+//! What an ELF file needs: the loader and the libraries of a program
 //! (elf(5), ld.so(8)), the other modules of a kernel module. And what it does not
 //! need in order to run.
 
@@ -18,7 +18,7 @@ pub struct Needs {
     pub folders: Vec<String>,
 }
 
-/// Reads what a program or a library needs. The error says what is wrong with
+/// Reads what a program or a library needs. The error is what is wrong with
 /// the file.
 pub fn needs(bytes: &[u8]) -> Result<Needs, String> {
     let file = parse(bytes)?;
@@ -58,7 +58,7 @@ pub fn depends(bytes: &[u8]) -> Result<Vec<String>, String> {
 
 /// A program without its debug information (sections `.debug_*` that are not
 /// loaded), which is most of it and which nothing needs to run. Its symbols stay,
-/// so that functions have names. The error says what is wrong with the file.
+/// so that functions have names. The error is what is wrong with the file.
 pub(super) fn without_debug(program: &[u8]) -> Result<Vec<u8>, String> {
     let mut file = Builder::read64(program).map_err(|e| e.to_string())?;
     for section in file.sections.iter_mut() {

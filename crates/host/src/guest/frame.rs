@@ -3,7 +3,7 @@
 //! agents' pipes are carried as bytes, so that a guest can hold several at once
 //! and each trial gets fresh agents.
 //!
-//! A frame is five numbers and bytes: session (4 bytes), length (4), kind (1),
+//! A frame is three numbers and bytes: session (4 bytes), length (4), kind (1),
 //! all little-endian; then this many bytes.
 
 use bytepath_record::Fault;
@@ -21,17 +21,18 @@ pub struct Frame {
 }
 
 /// What a frame is for: who sends it, and its meaning.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// Guest: it is up.
     Ready(Ready),
     /// Host: set up this guest as specified.
     Raise(Layout),
-    /// Guest: it is raised.
-    Raised(Raised),
+    /// Guest: it is raised; the process ids, in the guest, of its agents.
+    Raised(Vec<u32>),
     /// Guest: it cannot be raised.
     Refused(Fault),
     /// Bytes to or from the first or the second agent of a session.
+    #[serde(skip)]
     Bytes(usize, Vec<u8>),
     /// Guest: an agent has ended, in these words. No bytes of it follow.
     Ended(usize, String),
@@ -82,21 +83,8 @@ pub struct GuestCommand {
     pub environment: Vec<(String, String)>,
 }
 
-/// What the host has to know of a session in a guest.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Raised {
-    /// Process ids, in the guest, of its agents.
-    pub pids: Vec<u32>,
-}
-
-const READY: u8 = 1;
-const RAISE: u8 = 2;
-const RAISED: u8 = 3;
-const REFUSED: u8 = 4;
-const BYTES: [u8; 2] = [5, 6];
-const ENDED: [u8; 2] = [7, 8];
-const LOWER: u8 = 9;
-const LOWERED: u8 = 10;
+/// Kind of a frame whose bytes are a message in JSON. Those of an agent's bytes are its index.
+const CONTROL: u8 = 2;
 
 impl Frame {
     /// Writes it in one call.
@@ -135,38 +123,21 @@ impl Frame {
 impl Message {
     fn encode(&self) -> io::Result<(u8, Vec<u8>)> {
         Ok(match self {
-            Message::Ready(ready) => (READY, serde_json::to_vec(ready)?),
-            Message::Raise(layout) => (RAISE, serde_json::to_vec(layout)?),
-            Message::Raised(raised) => (RAISED, serde_json::to_vec(raised)?),
-            Message::Refused(fault) => (REFUSED, serde_json::to_vec(fault)?),
-            Message::Bytes(agent, bytes) => (*kind(&BYTES, *agent)?, bytes.clone()),
-            Message::Ended(agent, words) => (*kind(&ENDED, *agent)?, words.clone().into_bytes()),
-            Message::Lower => (LOWER, Vec::new()),
-            Message::Lowered => (LOWERED, Vec::new()),
+            Message::Bytes(agent @ 0..2, bytes) => (*agent as u8, bytes.clone()),
+            control => (CONTROL, serde_json::to_vec(control)?),
         })
     }
 
     fn decode(kind: u8, body: Vec<u8>) -> io::Result<Message> {
-        if let Some(agent) = BYTES.iter().position(|known| *known == kind) {
-            return Ok(Message::Bytes(agent, body));
+        match kind {
+            0 | 1 => Ok(Message::Bytes(kind.into(), body)),
+            CONTROL => match serde_json::from_slice(&body)? {
+                Message::Ended(2.., _) => Err(invalid("a session has no third agent")),
+                message => Ok(message),
+            },
+            _ => Err(invalid("a frame of an unknown kind")),
         }
-        if let Some(agent) = ENDED.iter().position(|known| *known == kind) {
-            return Ok(Message::Ended(agent, String::from_utf8_lossy(&body).into_owned()));
-        }
-        Ok(match kind {
-            READY => Message::Ready(serde_json::from_slice(&body)?),
-            RAISE => Message::Raise(serde_json::from_slice(&body)?),
-            RAISED => Message::Raised(serde_json::from_slice(&body)?),
-            REFUSED => Message::Refused(serde_json::from_slice(&body)?),
-            LOWER => Message::Lower,
-            LOWERED => Message::Lowered,
-            _ => return Err(invalid("a frame of an unknown kind")),
-        })
     }
-}
-
-fn kind(kinds: &[u8; 2], agent: usize) -> io::Result<&u8> {
-    kinds.get(agent).ok_or_else(|| invalid("a session has no third agent"))
 }
 
 fn invalid(what: &str) -> io::Error {
@@ -195,7 +166,7 @@ mod tests {
                 words: vec!["/bin/true".into()],
                 environment: vec![("A".into(), "b".into())],
             })),
-            Message::Raised(Raised { pids: vec![76, 77] }),
+            Message::Raised(vec![76, 77]),
             Message::Refused(Fault::failed("no").remedy("yes")),
             Message::Bytes(0, vec![]),
             Message::Bytes(1, vec![0, 255, 10]),

@@ -6,15 +6,16 @@
 use super::frame::{Frame, Message, Ready};
 use super::session::{Output, Session};
 use super::{initramfs, nics, qemu};
+use crate::link::wait_for;
 use bytepath_record::Fault;
-use bytepath_sys::boot;
-use rustix::event::{PollFd, PollFlags, poll};
+use bytepath_sys::{attribute, boot};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the port may take to appear, and the host to open its side.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -33,7 +34,7 @@ pub fn run(build: &str) -> io::Error {
     boot::power_off()
 }
 
-/// Message something on the console, if there is one.
+/// Prints a line on the console, if there is one.
 fn print(what: fmt::Arguments) {
     let _ = writeln!(io::stderr(), "bytepath: {what}");
 }
@@ -44,7 +45,7 @@ fn serve(build: &str) -> Result<(), Fault> {
             .map_err(|e| Fault::system(format!("mounting {kind} at {folder}"), &e))?;
     }
     let mut notes = load_modules();
-    // Without it there are fewer meters, and they say so themselves.
+    // Without it there are fewer meters, which is reported by their probes.
     if let Err(e) = boot::mount_virtual("tracefs", "/sys/kernel/tracing") {
         notes.push(format!("no tracefs: {e}"));
     }
@@ -71,13 +72,15 @@ fn serve(build: &str) -> Result<(), Fault> {
         let number = frame.session;
         match frame.message {
             Message::Raise(layout) => {
-                match Session::raise(number, layout, Path::new(initramfs::PROGRAM), &output) {
-                    Ok((session, raised)) => {
+                let program = Path::new(initramfs::PROGRAM);
+                let answer = match Session::raise(number, layout, program, &output) {
+                    Ok((session, pids)) => {
                         sessions.insert(number, session);
-                        output.send(number, Message::Raised(raised)).map_err(fail)?;
+                        Message::Raised(pids)
                     }
-                    Err(fault) => output.send(number, Message::Refused(fault)).map_err(fail)?,
-                }
+                    Err(fault) => Message::Refused(fault),
+                };
+                output.send(number, answer).map_err(fail)?;
             }
             Message::Bytes(agent, bytes) => {
                 if let Some(session) = sessions.get(&number) {
@@ -97,20 +100,18 @@ fn serve(build: &str) -> Result<(), Fault> {
 /// it was needed shows soon enough.
 fn load_modules() -> Vec<String> {
     let folder = Path::new(boot::MODULES);
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    files.sort();
     let mut notes = Vec::new();
-    // Cards are made by the sessions that have some, and pktgen starts a thread on each CPU
-    // in each network namespace, which wake ten times a second.
-    let kept =
-        |file: &Path| [nics::MODULE, "pktgen"].iter().any(|name| boot::is_module(file, name));
-    for file in files.into_iter().filter(|file| !kept(file)) {
+    for name in attribute::names(folder) {
+        let file = folder.join(&name);
+        // Cards are made by the sessions that have some, and pktgen starts a thread on each CPU
+        // in each network namespace, which wake ten times a second.
+        if [nics::MODULE, "pktgen"].iter().any(|kept| boot::is_module(&file, kept)) {
+            continue;
+        }
         let loaded = fs::read(&file).and_then(|module| boot::load_module(&module, ""));
         match loaded {
             // ENODEV: the processor lacks the instructions that it is made of.
             Err(e) if !matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENODEV)) => {
-                let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 print(format_args!("module {name}: {e}"));
                 notes.push(format!("module {name} cannot be loaded: {e}"));
             }
@@ -124,39 +125,31 @@ fn load_modules() -> Vec<String> {
 
 /// Opens the serial port of our name, as soon as its driver has found it and the
 /// host has opened its side (drivers/char/virtio_console.c: until then poll(2)
-/// says POLLHUP).
+/// reports POLLHUP).
 fn open_port() -> Result<File, Fault> {
-    let deadline = Instant::now() + TIMEOUT;
-    let pause = || std::thread::sleep(Duration::from_millis(1));
     let absent = |what: &str| {
         Fault::unsupported(format!("{what} within {} s", TIMEOUT.as_secs()))
             .remedy("use a kernel with CONFIG_VIRTIO_PCI and CONFIG_VIRTIO_CONSOLE")
     };
-    let port = loop {
-        match find_port().and_then(|path| File::options().read(true).write(true).open(path).ok()) {
-            Some(port) => break port,
-            None if Instant::now() > deadline => return Err(absent("no serial port of the host")),
-            None => pause(),
-        }
-    };
-    loop {
+    let open = |path| File::options().read(true).write(true).open(path).ok();
+    let failed = |e: io::Error| Fault::system("opening the port", &e);
+    let port = wait_for(TIMEOUT, || Ok(find_port().and_then(open))).map_err(failed)?;
+    let port = port.ok_or_else(|| absent("no serial port of the host"))?;
+    let is_open = || {
         let mut fds = [PollFd::new(&port, PollFlags::OUT)];
-        let polled = poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }));
-        if polled.is_ok() && !fds[0].revents().contains(PollFlags::HUP) {
-            return Ok(port);
-        }
-        if Instant::now() > deadline {
-            return Err(absent("the host did not open its side of the port"));
-        }
-        pause();
-    }
+        let polled = poll(&mut fds, Some(&Timespec::default()));
+        Ok((polled.is_ok() && !fds[0].revents().contains(PollFlags::HUP)).then_some(()))
+    };
+    let opened = wait_for(TIMEOUT, is_open).map_err(failed)?;
+    opened.ok_or_else(|| absent("the host did not open its side of the port"))?;
+    Ok(port)
 }
 
 fn find_port() -> Option<PathBuf> {
-    let entries = fs::read_dir("/sys/class/virtio-ports").ok()?;
-    let ours = |entry: &fs::DirEntry| {
-        fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim() == qemu::PORT)
+    let folder = Path::new("/sys/class/virtio-ports");
+    let is_ours = |port: &String| {
+        attribute::text(&folder.join(port).join("name")).is_some_and(|name| name == qemu::PORT)
     };
-    let entry = entries.flatten().find(ours)?;
-    Some(Path::new("/dev").join(entry.file_name()))
+    let port = attribute::names(folder).into_iter().find(is_ours)?;
+    Some(Path::new("/dev").join(port))
 }

@@ -2,14 +2,14 @@
 //! needs, and the modules to be loaded. There is no distribution in it, not even a shell.
 
 use super::kernel::{self, Image};
-use super::modules::{Module, Modules};
+use super::modules::{Module, Modules, unreadable};
 use super::nics::{Maker, NicPair};
 use super::{elf, initramfs};
 use bytepath_record::Fault;
 use bytepath_sys::boot::MODULES;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// Where the program is in a guest.
 pub(super) const PROGRAM: &str = "/bin/bytepath";
@@ -31,8 +31,8 @@ const LIBRARY_FOLDERS: &[&str] = &[
     "/usr/lib",
 ];
 
-/// Builds the archive that the kernel unpacks. Other programs lie where the first of
-/// each pair says.
+/// Builds the archive that the kernel unpacks. Other programs are at the path that is first
+/// in each pair.
 pub(super) fn build(
     program: &Path,
     others: &[(&str, &Path)],
@@ -149,8 +149,7 @@ fn library_folders(root: &Path) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    fs::read(path)
-        .map_err(|e: io::Error| Fault::storage(format!("cannot read {}: {e}", path.display())))
+    fs::read(path).map_err(|e| unreadable(path, &e))
 }
 
 /// An archive that grows entry by entry. Folders have to come before what is in
@@ -248,8 +247,8 @@ const GUEST_MODULES: &[(&str, bool)] = &[
     ("gcm", false),
 ];
 
-/// The image of a kernel and the file system of its guests: this program, others
-/// where the first of each pair says, modules, and with `nics` the one that drives them.
+/// The image of a kernel and the file system of its guests: this program, others at the path
+/// that is first in each pair, modules, and with `nics` the one that drives them.
 pub fn prepare(
     kernel: &str,
     program: &Path,

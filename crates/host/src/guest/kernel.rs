@@ -67,7 +67,7 @@ pub fn find(source: &str, module: Option<&str>) -> Result<Image, Fault> {
     match places.iter().find(|place| Path::new(place).is_file()) {
         Some(place) => image(Path::new(place)),
         None if Path::new(source).is_file() => image(Path::new(source)),
-        None => Err(absent(format!(
+        None => Err(Fault::unsupported(format!(
             "there is no kernel '{source}': neither {}, {} nor a file",
             places[0], places[1]
         ))),
@@ -108,10 +108,11 @@ fn fetched(root: &Path, wanted: &str, module: Option<&str>) -> Result<Image, Fau
     let ranked = names.iter().filter(fits).map(|name| (has_module(name), name));
     match ranked.max_by(|a, b| a.0.cmp(&b.0).then(by_version(a.1, b.1))) {
         Some((_, name)) => image(&folder.join(name).join("vmlinuz")),
-        None => {
-            Err(absent(format!("there is no kernel '{FETCHED}{wanted}' in {}", folder.display()))
-                .remedy(FETCH))
-        }
+        None => Err(Fault::unsupported(format!(
+            "there is no kernel '{FETCHED}{wanted}' in {}",
+            folder.display()
+        ))
+        .remedy(FETCH)),
     }
 }
 
@@ -202,7 +203,7 @@ fn unpacked(package: &Path, cache: &Path) -> Result<Image, Fault> {
     }
     let images = files_called(&folder, "vmlinuz", 8);
     match images.as_slice() {
-        [] => Err(absent(format!("{} contains no kernel image", package.display()))
+        [] => Err(Fault::unsupported(format!("{} contains no kernel image", package.display()))
             .remedy("give the package with the image: linux-image-* or linux-binary-*")),
         [first, ..] => image(first),
     }
@@ -266,10 +267,6 @@ fn files_called(folder: &Path, lead: &str, depth: usize) -> Vec<PathBuf> {
     }
     files.sort();
     files
-}
-
-fn absent(message: String) -> Fault {
-    Fault::unsupported(message)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Fault {

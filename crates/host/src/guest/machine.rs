@@ -1,7 +1,7 @@
 //! A guest, seen from the host: the process that runs it, the port to its
 //! agents, its console, and how it ended.
 
-use super::frame::{Frame, Layout, Message, Raised, Ready};
+use super::frame::{Frame, Layout, Message, Ready};
 use super::qemu::{self, Limits, Network, Start};
 use crate::{Tail, ending, spawn_thread};
 use bytepath_record::{Fault, FaultKind};
@@ -27,6 +27,9 @@ const EXIT: Duration = Duration::from_secs(4);
 
 /// How often a wait looks whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Of a wait that the user cannot stop.
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// A guest that is up. Dropping it ends the process that runs it.
 pub struct Machine {
@@ -112,7 +115,7 @@ pub fn retry_once_if_emulated<T>(
 #[derive(Default)]
 struct SessionState {
     pipes: [Option<Sender<Vec<u8>>>; 2],
-    raised: Option<Result<Raised, Fault>>,
+    raised: Option<Result<Vec<u32>, Fault>>,
     ended: [Option<String>; 2],
     lowered: bool,
 }
@@ -180,8 +183,8 @@ impl Machine {
             state.sessions.get_mut(&number).and_then(|session| session.raised.take())
         })?;
         match raised {
-            Some(Ok(raised)) => {
-                session.pids = raised.pids;
+            Some(Ok(pids)) => {
+                session.pids = pids;
                 Ok((session, [one, other]))
             }
             Some(Err(fault)) => Err(fault.context("in the guest")),
@@ -190,12 +193,11 @@ impl Machine {
     }
 
     /// Takes a session down. A guest that does not do so in time is ended, since
-    /// nothing that it says can be relied on any more.
+    /// nothing that it sends can be relied on any more.
     fn lower(&self, session: u32) {
-        let never = AtomicBool::new(false);
         let lowered = self.send(Frame { session, message: Message::Lower }).is_ok()
             && self
-                .wait(self.limits.silence, &never, |state| {
+                .wait(self.limits.silence, &NEVER, |state| {
                     state.sessions.get(&session).is_none_or(|session| session.lowered).then_some(())
                 })
                 .is_ok_and(|lowered| lowered.is_some());
@@ -217,8 +219,9 @@ impl Machine {
 
     /// Why nothing comes from it any more.
     fn exit_report(&self) -> String {
-        let never = AtomicBool::new(false);
-        let exit = self.wait_for_state(EXIT, &never, |state| state.exit);
+        let is_running = |state: &mut State| state.exit.is_none();
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), EXIT, is_running);
+        let exit = waited.unwrap_or_else(PoisonError::into_inner).0.exit;
         self.console.await_end(Duration::from_millis(500));
         let words = self.words.last_line(Duration::from_millis(200));
         describe(&self.console.text(), exit, words.as_deref())
@@ -231,7 +234,7 @@ impl Machine {
 
     /// A fault that reports what happened to the guest, or for how long it has been
     /// silent and what its console shows; such a guest is ended, since nothing that
-    /// it says can be relied on any more.
+    /// it sends can be relied on any more.
     fn lost(&self, what: &str) -> Fault {
         let how = if self.is_alive() {
             self.kill();
@@ -258,33 +261,19 @@ impl Machine {
         stop: &AtomicBool,
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, Fault> {
-        let mut gone = false;
-        let result = self.wait_for_state(timeout, stop, |state| {
-            let result = look(state);
-            gone = result.is_none() && state.gone;
-            if gone { Some(None) } else { result.map(Some) }
-        });
-        if result.is_none() && stop.load(Ordering::Relaxed) {
-            return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
-        }
-        Ok(result.flatten())
-    }
-
-    fn wait_for_state<T>(
-        &self,
-        timeout: Duration,
-        stop: &AtomicBool,
-        mut look: impl FnMut(&mut State) -> Option<T>,
-    ) -> Option<T> {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.lock();
         loop {
-            if let Some(result) = look(&mut state) {
-                return Some(result);
+            let result = look(&mut state);
+            if result.is_some() || state.gone {
+                return Ok(result);
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
-            if remaining.is_zero() || stop.load(Ordering::Relaxed) {
-                return None;
+            if remaining.is_zero() {
+                return Ok(None);
             }
             let waited = self.shared.changed.wait_timeout(state, remaining.min(LOOK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -317,8 +306,7 @@ impl Session {
 
     /// How an agent ended, in words.
     pub fn exit_report(&self, agent: usize) -> String {
-        let never = AtomicBool::new(false);
-        let words = self.machine.wait(EXIT, &never, |state| {
+        let words = self.machine.wait(EXIT, &NEVER, |state| {
             state.sessions.get(&self.number)?.ended.get(agent)?.clone()
         });
         match words {
@@ -357,7 +345,7 @@ impl Shared {
         }
         let Some(session) = state.sessions.get_mut(&frame.session) else { return };
         match frame.message {
-            Message::Raised(raised) => session.raised = Some(Ok(raised)),
+            Message::Raised(pids) => session.raised = Some(Ok(pids)),
             Message::Refused(fault) => session.raised = Some(Err(fault)),
             Message::Bytes(agent, bytes) => {
                 // Its reader may be gone.
@@ -430,12 +418,14 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), 
 /// Lines of the console that a fault quotes.
 const QUOTED: usize = 6;
 
-/// How a guest ended, in words: `exit` is how its qemu did, if it has, and `words`
-/// the last that qemu said itself.
+/// How a guest ended, in words: `exit` is the status of its qemu, if that has ended, and
+/// `words` the last line that qemu printed.
 pub(super) fn describe(console: &str, exit: Option<ExitStatus>, words: Option<&str>) -> String {
     let how = match (panic(console), exit) {
         (Some(words), _) => format!("the guest's kernel panicked: {words}"),
-        (None, Some(status)) if status.success() && words.is_none() => switched_off(console),
+        (None, Some(status)) if status.success() && words.is_none() => {
+            switched_off(console).to_owned()
+        }
         (None, Some(status)) => {
             let words = words.map(|line| format!(": {line}")).unwrap_or_default();
             format!("the guest's qemu {}{words}", ending(status))
@@ -445,7 +435,7 @@ pub(super) fn describe(console: &str, exit: Option<ExitStatus>, words: Option<&s
     format!("{how}; {}", shows(console, "ended with"))
 }
 
-/// What a kernel said when it gave up, if it did (kernel/panic.c).
+/// The message of a kernel's panic; `None` if there was none (kernel/panic.c).
 pub(super) fn panic(console: &str) -> Option<String> {
     console.lines().rev().find_map(|line| {
         let (_, words) = line.split_once("Kernel panic - not syncing: ")?;
@@ -453,19 +443,17 @@ pub(super) fn panic(console: &str) -> Option<String> {
     })
 }
 
-/// The end of a machine that is not restarted when it wants to be. An orderly one
-/// says on the console what it is about to do (kernel/reboot.c); a processor that
-/// cannot continue (a triple fault) says nothing.
-fn switched_off(console: &str) -> String {
-    let printed = |words: &str| console.contains(words);
-    let how = if printed("reboot: Restarting system") {
+/// The end of a machine that is not restarted when it requests that. The kernel prints an orderly
+/// one on the console (kernel/reboot.c), and nothing if the processor cannot continue (a triple
+/// fault).
+fn switched_off(console: &str) -> &'static str {
+    if console.contains("reboot: Restarting system") {
         "the guest restarted"
-    } else if printed("reboot: Power down") {
+    } else if console.contains("reboot: Power down") {
         "the guest powered off"
     } else {
         "the guest was reset without a message from its kernel"
-    };
-    how.to_owned()
+    }
 }
 
 /// What a console shows, as the end of a sentence: `its console VERB: a | b`.

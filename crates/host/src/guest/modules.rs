@@ -22,17 +22,11 @@ const DEEPEST: usize = 16;
 const MOST: usize = 100_000;
 
 /// A module, ready to be loaded.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Module {
     /// Its name as the kernel has it.
     pub name: String,
     pub bytes: Vec<u8>,
-}
-
-impl std::fmt::Debug for Module {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({} bytes)", self.name, self.bytes.len())
-    }
 }
 
 /// What a kernel has, built in and as modules.
@@ -115,21 +109,25 @@ impl Modules {
         above: &mut Vec<String>,
         order: &mut Vec<Module>,
     ) -> Result<(), Fault> {
-        if order.iter().any(|module| module.name == name) || self.is_built_in(name) {
+        let is_built_in = self.built_in.contains(name) && !self.files.contains_key(name);
+        if is_built_in || order.iter().any(|module| module.name == name) {
             return Ok(());
         }
-        let broken = |why: String| Fault::unsupported(why);
         if above.iter().any(|one| one == name) {
             let circle = above.join(" needs ");
-            return Err(broken(format!("modules depend on each other: {circle} needs {name}")));
+            return Err(Fault::unsupported(format!(
+                "modules depend on each other: {circle} needs {name}"
+            )));
         }
         let Some(path) = self.files.get(name) else {
             let last = above.last().map_or("", String::as_str);
-            return Err(broken(format!("module {last} depends on {name}, which is not there")));
+            return Err(Fault::unsupported(format!(
+                "module {last} depends on {name}, which is not there"
+            )));
         };
         let bytes = unpack(path)?;
-        let needs =
-            depends(&bytes).map_err(|why| broken(format!("module {}: {why}", path.display())))?;
+        let needs = depends(&bytes)
+            .map_err(|why| Fault::unsupported(format!("module {}: {why}", path.display())))?;
         above.push(name.to_owned());
         for need in needs {
             self.visit(&need, above, order)?;
@@ -137,10 +135,6 @@ impl Modules {
         above.pop();
         order.push(Module { name: name.to_owned(), bytes });
         Ok(())
-    }
-
-    fn is_built_in(&self, name: &str) -> bool {
-        self.built_in.contains(name) && !self.files.contains_key(name)
     }
 }
 
@@ -166,7 +160,7 @@ fn unpack(path: &Path) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Fault {
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> Fault {
     Fault::storage(format!("cannot read {}: {error}", path.display()))
 }
 

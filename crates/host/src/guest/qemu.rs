@@ -4,7 +4,7 @@
 //! but cannot run a guest. So a guest is run: a firmware of a dozen bytes that
 //! writes to a port by which qemu ends with a known code.
 
-use bytepath_record::{Fault, Role, Support};
+use bytepath_record::{Fault, Role, Support, joined};
 use bytepath_sys::{launch, process};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsStr;
@@ -399,8 +399,7 @@ impl Network {
 
 /// "5:6:7".
 fn numbers(descriptors: &[OwnedFd]) -> String {
-    let numbers: Vec<String> = descriptors.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
-    numbers.join(":")
+    joined(descriptors.iter().map(AsRawFd::as_raw_fd), ":")
 }
 
 #[cfg(test)]

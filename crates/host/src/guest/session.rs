@@ -1,7 +1,7 @@
 //! A session in a guest: two agents in namespaces of their own, or one agent, where
 //! the other host is elsewhere.
 
-use super::frame::{Frame, LARGEST, Layout, Message, Raised};
+use super::frame::{Frame, LARGEST, Layout, Message};
 use super::nics::{self, NicPair};
 use crate::{AgentProcess, LocalAgent, pair_of_agents, spawn_thread};
 use bytepath_record::Fault;
@@ -74,13 +74,13 @@ fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
 }
 
 impl Session {
-    /// Raises it; `program` is what agents are started from.
+    /// Raises it; `program` is what agents are started from. Returns their process ids, too.
     pub(super) fn raise(
         number: u32,
         layout: Layout,
         program: &Path,
         output: &Output,
-    ) -> Result<(Session, Raised), Fault> {
+    ) -> Result<(Session, Vec<u32>), Fault> {
         let Started { agents, errors, grace } = start(layout, program)?;
         let pids = agents.iter().map(|agent| agent.process.id()).collect();
         let mut session = Session { to_agents: Vec::new(), agents: Vec::new() };
@@ -108,7 +108,7 @@ impl Session {
             let output = output.clone();
             spawn_thread(&name, move || carry(number, agent, written, &output))?;
         }
-        Ok((session, Raised { pids }))
+        Ok((session, pids))
     }
 
     /// Bytes for an agent.
@@ -197,7 +197,7 @@ mod tests {
         let output = Output::new(File::options().write(true).open("/dev/null").unwrap());
         for number in 7700..7705 {
             let raised = Session::raise(number, Layout::Pair, &program, &output);
-            let (session, raised) = match raised {
+            let (session, pids) = match raised {
                 Ok(raised) => raised,
                 Err(fault) => {
                     assert!(!bytepath_sys::namespace::privileged(), "{fault}");
@@ -205,7 +205,7 @@ mod tests {
                     return;
                 }
             };
-            assert_eq!(raised.pids.len(), 2);
+            assert_eq!(pids.len(), 2);
             assert_eq!(left(&program).0, 2, "two agents, and none of earlier sessions");
             session.pass(0, b"hello\n".to_vec());
             drop(session);

@@ -20,7 +20,7 @@ const LARGEST: u64 = 512 << 20;
 const PHYS32_ENTRY: u32 = 18;
 const OWNER: &[u8] = b"Xen";
 
-/// Takes the kernel out of an image. The error says why this one has to unpack
+/// Takes the kernel out of an image. The error is why this one has to unpack
 /// itself.
 pub fn of_image(image: &[u8]) -> Result<Vec<u8>, String> {
     let payload = payload(image).ok_or("it is not an image with a payload (boot protocol 2.08)")?;

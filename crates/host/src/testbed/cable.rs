@@ -93,7 +93,6 @@ impl Cable {
     /// Lays it between two guests, or from one to the role that stays `on_host`.
     pub(super) fn lay(&self, on_host: Option<Role>) -> Result<Laid, Fault> {
         let guests = Role::ALL.into_iter().filter(|role| Some(*role) != on_host);
-        let network = |(role, line): (Role, Line)| Network::virtio(role, line);
         let Cable::Taps { queues, vhost: with_vhost } = self else {
             return Ok(Laid {
                 networks: Network::joined(Network::VIRTIO, false)?.into(),
@@ -110,7 +109,7 @@ impl Cable {
             };
             Ok(Line::Tap { queues, vhost: vhost? })
         };
-        let networks = guests.map(|role| Ok(network((role, line()?))));
+        let networks = guests.map(|role| Ok(Network::virtio(role, line()?)));
         let networks = networks.collect::<Result<Vec<_>, Fault>>()?;
         Ok(Laid { networks, host: on_host.map(|_| made.namespace) })
     }
@@ -136,10 +135,8 @@ impl Cable {
 
 /// What a cable of guests cannot have on this host.
 pub(super) fn findings() -> Vec<Finding> {
-    let refused = match plan(1, None).map(|plan| make(&plan)) {
-        Ok(Err(refused)) => refused,
-        _ => return Vec::new(),
-    };
+    let tried = plan(1, None).map(|plan| make(&plan));
+    let Ok(Err(refused)) = tried else { return Vec::new() };
     let fault = fault(&refused, &Roots::real());
     vec![Finding {
         severity: Severity::Note,

@@ -3,45 +3,31 @@
 use crate::Attachment;
 use bytepath_record::Role;
 use bytepath_record::wire::LinkEnd;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// Length of the link's prefix in bits. There is room for addresses that are not the kernel's.
-const PREFIX: u8 = 24;
-const PREFIX_V6: u8 = 64;
+pub(super) const PREFIX: u8 = 24;
+pub(super) const PREFIX_V6: u8 = 64;
 
 /// Addresses from 198.18.0.0/15, which RFC 2544 sets aside for benchmarks of
 /// network devices; no real network has them.
 pub(super) fn address(role: Role) -> IpAddr {
-    IpAddr::V4(match role {
-        Role::Sender => Ipv4Addr::new(198, 18, 0, 1),
-        Role::Receiver => Ipv4Addr::new(198, 18, 0, 2),
-    })
+    IpAddr::from([198, 18, 0, role as u8 + 1])
 }
 
 /// The same of IPv6, from 2001:2::/48, which RFC 5180 sets aside likewise.
 pub(super) fn address_v6(role: Role) -> IpAddr {
-    IpAddr::V6(match role {
-        Role::Sender => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1),
-        Role::Receiver => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2),
-    })
+    IpAddr::from([0x2001, 2, 0, 0, 0, 0, 0, role as u16 + 1])
 }
 
 /// Name of a role's end where the testbed makes the device.
 pub(super) fn device(role: Role) -> &'static str {
-    match role {
-        Role::Sender => "byte0",
-        Role::Receiver => "byte1",
-    }
+    ["byte0", "byte1"][role as usize]
 }
 
 /// A role's end, with a device that is there.
 pub(super) fn end(role: Role, device: impl Into<String>) -> LinkEnd {
     LinkEnd::plain(device, address(role), PREFIX)
-}
-
-/// The same with an address of IPv6.
-pub(super) fn end_v6(role: Role, device: impl Into<String>) -> LinkEnd {
-    LinkEnd::plain(device, address_v6(role), PREFIX_V6)
 }
 
 /// The receiver's end of a veth pair where a macvtap is on it, which has the end's name then.

@@ -85,10 +85,7 @@ impl Testbed for Hosts {
     }
 
     fn probe(&self) -> Support {
-        match &self.named {
-            Some(_) => Support::Yes,
-            None => Support::no("no hosts are given", REMEDY),
-        }
+        Support::when(self.named.is_some(), "no hosts are given", REMEDY)
     }
 
     fn named_devices(&self) -> [Option<String>; 2] {

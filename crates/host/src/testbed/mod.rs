@@ -43,7 +43,7 @@ pub trait Testbed: Sync {
         &[]
     }
 
-    /// Defaults of them that a value of another changes.
+    /// Defaults that the value of another option changes.
     fn implied(&self) -> &'static [Implied] {
         &[]
     }
@@ -64,7 +64,7 @@ pub trait Testbed: Sync {
         None
     }
 
-    /// What of it is not available here, or works less well than it could.
+    /// Parts of it that are not available here, or work less well than they could.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
@@ -114,7 +114,7 @@ pub struct Properties {
     /// Each host has a machine of its own.
     pub hosts_apart: bool,
     /// A cable, real or emulated, is between the hosts. It copies the witness page in any
-    /// case, which says nothing of the sender's kernel then.
+    /// case, which shows nothing about the sender's kernel then.
     pub has_cable: bool,
     /// The link already exists, and stays as it is.
     pub link_is_given: bool,
@@ -148,7 +148,7 @@ impl Default for Properties {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Emulation {
-    /// Why the speed of its hosts says nothing of any machine.
+    /// Why the speed of its hosts is that of no real machine.
     pub because: String,
     /// How many times slower than a current machine they may be: what waits for them
     /// waits this many times longer.

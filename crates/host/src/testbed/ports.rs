@@ -128,22 +128,21 @@ impl Testbed for Ports {
         };
         let namespaces = [ends[0].namespace()?, ends[1].namespace()?];
         let program = site.program.to_path_buf();
-        let agents = LocalAgent::start(move || {
+        let [sender, receiver] = LocalAgent::start(move || {
             let [sender, receiver] = namespaces.map(|namespace| {
                 let child = namespace::spawn_in(AgentProcess::command(&program), namespace);
                 child.map(AgentProcess::new).map_err(|refused| fault(&refused))
             });
             Ok([sender?, receiver?])
         })?;
-        let [sender, receiver] = agents;
         let host = |role: Role, agent| {
             let peer = role.peer();
             let device = devices[role as usize].to_string();
-            let end = if self.ipv6 { ends::end_v6(role, device) } else { ends::end(role, device) };
+            let prefix = if self.ipv6 { ends::PREFIX_V6 } else { ends::PREFIX };
             let end = LinkEnd {
                 timeout: CARRIER.as_secs_f64(),
                 neighbour: hardware.map(|all| (self.address(peer), all[peer as usize])),
-                ..end
+                ..LinkEnd::plain(device, self.address(role), prefix)
             };
             let attachment = Attachment::Made(end, HwGro::AsAsked);
             ProcessHost { agent, attachment, adapter: Adapter::Asked }
@@ -178,12 +177,19 @@ struct Base {
     root: u32,
 }
 
-/// Handle of a device's root queueing discipline; 0 of the kernel's own, and of none.
-fn root_of(netlink: &mut Netlink, device: &DeviceName) -> Result<u32, Fault> {
-    let fault = |e: io::Error| Fault::system(format!("queueing discipline of {device}"), &e);
-    let Some(link) = netlink.link(device.as_str()).map_err(fault)? else { return Ok(0) };
-    let all = netlink.qdiscs(link.index).map_err(fault)?;
-    Ok(all.iter().find(|qdisc| qdisc.parent == ROOT).map_or(0, |root| root.handle))
+/// Index of a device and handle of its root queueing discipline, 0 of the kernel's own and of
+/// none; both are 0 if there is no such device.
+fn root_of(netlink: &mut Netlink, device: &DeviceName) -> Result<(u32, u32), Fault> {
+    let Some(link) = netlink.link(device.as_str()).map_err(of_qdisc(device))? else {
+        return Ok((0, 0));
+    };
+    let all = netlink.qdiscs(link.index).map_err(of_qdisc(device))?;
+    let root = all.iter().find(|qdisc| qdisc.parent == ROOT);
+    Ok((link.index, root.map_or(0, |root| root.handle)))
+}
+
+fn of_qdisc(device: &DeviceName) -> impl Fn(io::Error) -> Fault {
+    move |e| Fault::system(format!("queueing discipline of {device}"), &e)
 }
 
 impl Base {
@@ -192,7 +198,7 @@ impl Base {
         let mut tuning = settings::tuning(&mut netlink, device)?;
         // Every link sets it, and some NICs stop for it.
         tuning.0.remove("mtu");
-        let root = root_of(&mut netlink, device)?;
+        let (_, root) = root_of(&mut netlink, device)?;
         Ok(Base { tuning, wmem: fs::read_to_string(WMEM).map_err(|e| of_wmem(&e))?, root })
     }
 
@@ -202,11 +208,9 @@ impl Base {
         if fs::read_to_string(WMEM).map_err(|e| of_wmem(&e))? != self.wmem {
             fs::write(WMEM, &self.wmem).map_err(|e| of_wmem(&e))?;
         }
-        let fault = |e: io::Error| Fault::system(format!("queueing discipline of {device}"), &e);
-        let Some(link) = netlink.link(device.as_str()).map_err(fault)? else { return Ok(()) };
-        let root = root_of(&mut netlink, device)?;
+        let (index, root) = root_of(&mut netlink, device)?;
         if root != 0 && root != self.root {
-            netlink.delete_root_qdisc(link.index).map_err(fault)?;
+            netlink.delete_root_qdisc(index).map_err(of_qdisc(device))?;
         }
         Ok(())
     }

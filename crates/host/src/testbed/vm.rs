@@ -71,7 +71,8 @@ impl Vm {
             return Ok(booted);
         }
         // No one else has to wait while it boots.
-        let booted = retry_once_if_emulated(self.is_emulated(), || self.boot(site, &kernel))?;
+        let is_emulated = matches!(self.accelerator(), Ok(Accelerator::Tcg { .. }));
+        let booted = retry_once_if_emulated(is_emulated, || self.boot(site, &kernel))?;
         self.guests().push((kernel, booted.clone()));
         Ok(booted)
     }
@@ -94,10 +95,6 @@ impl Vm {
     fn accelerator(&self) -> Result<Accelerator, Fault> {
         let Settings { accelerator, counted, .. } = self.settings;
         qemu::accelerator(if counted { qemu::COUNTED } else { accelerator })
-    }
-
-    fn is_emulated(&self) -> bool {
-        matches!(self.accelerator(), Ok(Accelerator::Tcg { .. }))
     }
 
     /// qemu, with the device that the guest needs.
@@ -259,21 +256,15 @@ impl Testbed for Vm {
             Cable::Taps { .. } => HwGro::WithTso,
         };
         let mut machines = machines.iter();
-        let mut hosts = Vec::new();
-        for role in Role::ALL {
-            let host: Box<dyn Host> = match &host {
-                Some(namespace) if self.settings.on_host == Some(role) => {
-                    Box::new(beside(role, namespace, site.program)?)
-                }
-                _ => {
-                    let machine = machines.next().ok_or_else(too_few)?;
-                    let attachment = Attachment::Made(ends::end(role, DEVICE), hw_gro);
-                    Box::new(GuestHost::alone(machine, site.stop, attachment)?)
-                }
-            };
-            hosts.push(host);
-        }
-        let hosts = hosts.try_into().map_err(|_| too_few())?;
+        let mut host = |role: Role| -> Result<Box<dyn Host>, Fault> {
+            if let Some(namespace) = host.as_ref().filter(|_| self.settings.on_host == Some(role)) {
+                return Ok(Box::new(beside(role, namespace, site.program)?));
+            }
+            let machine = machines.next().ok_or_else(too_few)?;
+            let attachment = Attachment::Made(ends::end(role, DEVICE), hw_gro);
+            Ok(Box::new(GuestHost::alone(machine, site.stop, attachment)?))
+        };
+        let hosts = [host(Role::Sender)?, host(Role::Receiver)?];
         Ok(Deployment { hosts, link_facts: cable.facts(), ports: None })
     }
 }

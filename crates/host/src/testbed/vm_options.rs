@@ -1,7 +1,7 @@
 //! The testbed's options, as the user types them, and their contradictions.
 
 use super::cable::{self, CableSpec};
-use crate::guest::{Limits, NIC_PAIRS, NicPair, Shape};
+use crate::guest::{Limits, NicPair, Shape};
 use bytepath_record::{Fault, Implied, OptionKind, OptionSpec, Options, Role};
 use std::time::Duration;
 
@@ -58,31 +58,19 @@ const LEAST_MEMORY: u64 = 768 << 20;
 
 /// With two CPUs the clock would advance for both while one of them counts. Emulated NICs have
 /// a queue and an interrupt for each CPU, up to what they have.
-pub(super) const IMPLIED: &[Implied] = &{
-    let mut all =
-        [Implied { given: ("count", INSTRUCTIONS), then: ("cpus", "1") }; NIC_PAIRS.len() + 1];
-    let mut at = 0;
-    while at < NIC_PAIRS.len() {
-        if NIC_PAIRS[at].emulated_device().is_some() {
-            all[at + 1] = Implied { given: ("nic", NIC_PAIRS[at].name), then: ("cpus", "4") };
-        }
-        at += 1;
-    }
-    all
-};
+pub(super) const IMPLIED: &[Implied] = &[
+    Implied { given: ("count", INSTRUCTIONS), then: ("cpus", "1") },
+    Implied { given: ("nic", "igb"), then: ("cpus", "4") },
+    Implied { given: ("nic", "e1000e"), then: ("cpus", "4") },
+    Implied { given: ("nic", "vmxnet3"), then: ("cpus", "4") },
+    Implied { given: ("nic", "virtio"), then: ("cpus", "4") },
+];
 
 const INSTRUCTIONS: &str = "instructions";
 const COUNTS: &[&str] = &["time", INSTRUCTIONS];
 
-const NIC_CHOICES: &[&str] = &{
-    let mut all = ["auto"; NIC_PAIRS.len() + 1];
-    let mut at = 0;
-    while at < NIC_PAIRS.len() {
-        all[at + 1] = NIC_PAIRS[at].name;
-        at += 1;
-    }
-    all
-};
+/// A veth pair or virtio-net, and the names of [`crate::guest::NIC_PAIRS`].
+const NIC_CHOICES: &[&str] = &["auto", "zcnic", "igb", "e1000e", "vmxnet3", "virtio"];
 
 const ACCELERATORS: &[&str] = &["auto", "kvm", "tcg"];
 
@@ -103,31 +91,28 @@ impl Settings {
 
     /// What these options come to.
     pub(super) fn of(options: &Options) -> Result<Settings, Fault> {
-        let usual = Settings::DEFAULT;
-        let count = |name, usual| options.number(name).map_or(usual, |n| n as u32);
-        let time = |name, usual| options.number(name).map_or(usual, Duration::from_millis);
-        let word = |name, known: &[&'static str], usual| {
+        let number = |name| options.number(name).unwrap_or_default();
+        let count = |name| number(name) as u32;
+        let time = |name| Duration::from_millis(number(name));
+        let word = |name, known: &[&'static str]| {
             let typed = options.word(name);
-            known.iter().find(|known| **known == typed).copied().unwrap_or(usual)
+            known.iter().find(|known| **known == typed).copied().unwrap_or("auto")
         };
         let on_host = options.word("host");
         let settings = Settings {
-            guests: count("guests", usual.guests),
+            guests: count("guests"),
             shape: Shape {
-                cpus: count("cpus", usual.shape.cpus),
-                memory: options.number("memory").unwrap_or(usual.shape.memory),
-                limits: Limits {
-                    boot: time("boot", usual.shape.limits.boot),
-                    silence: time("silence", usual.shape.limits.silence),
-                },
+                cpus: count("cpus"),
+                memory: number("memory"),
+                limits: Limits { boot: time("boot"), silence: time("silence") },
             },
-            accelerator: word("accel", ACCELERATORS, usual.accelerator),
+            accelerator: word("accel", ACCELERATORS),
             counted: options.word("count") == INSTRUCTIONS,
             on_host: Role::ALL.into_iter().find(|role| role.to_string() == on_host),
             cable: CableSpec {
-                kind: word("wire", cable::KINDS, usual.cable.kind),
-                queues: count("queues", usual.cable.queues),
-                vhost: word("vhost", cable::VHOST, usual.cable.vhost),
+                kind: word("wire", cable::KINDS),
+                queues: count("queues"),
+                vhost: word("vhost", cable::VHOST),
             },
             nics: NicPair::named(options.word("nic")),
         };
@@ -205,5 +190,21 @@ impl Settings {
             return wrong(text, "leave out guests and host");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::NIC_PAIRS;
+
+    #[test]
+    fn every_pair_of_nics_can_be_chosen_and_emulated_ones_have_cpus() {
+        let names = NIC_PAIRS.iter().map(|pair| pair.name);
+        assert_eq!(NIC_CHOICES, std::iter::once("auto").chain(names).collect::<Vec<_>>());
+        let emulated = NIC_PAIRS.iter().filter(|pair| pair.emulated_device().is_some());
+        let implied = emulated.map(|pair| (("nic", pair.name), ("cpus", "4")));
+        let all: Vec<_> = IMPLIED.iter().skip(1).map(|one| (one.given, one.then)).collect();
+        assert_eq!(all, implied.collect::<Vec<_>>());
     }
 }

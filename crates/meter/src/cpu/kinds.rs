@@ -4,7 +4,7 @@
 use super::account::Spent;
 use super::programs::class;
 use crate::Output;
-use bytepath_record::{Role, Scope, Unit};
+use bytepath_record::{Role, Scope, Unit, joined};
 use bytepath_sys::procfs::CpuTicks;
 
 /// How `wall` seconds were spent on each CPU that was online at both ends; `exact` has the
@@ -178,8 +178,8 @@ impl Doubts {
         say(&self.steal, "the hypervisor took time away");
         say(&self.taken_back, "iowait went down (counted as idle)");
         if !self.came_or_went.is_empty() {
-            let list: Vec<_> = self.came_or_went.iter().map(|cpu| format!("CPU {cpu}")).collect();
-            lines.push(format!("cpu: left out, not online throughout: {}", list.join(", ")));
+            let list = joined(self.came_or_went.iter().map(|cpu| format!("CPU {cpu}")), ", ");
+            lines.push(format!("cpu: left out, not online throughout: {list}"));
         }
         lines
     }

@@ -1,6 +1,6 @@
 //! Sources that count energy themselves: RAPL by the powercap class and by perf.
 
-use super::domain::{Domain, Part};
+use super::domain::Part;
 use super::gauge::{Gauge, Measured};
 use bytepath_record::Fault;
 use bytepath_sys::attribute::Number;
@@ -82,14 +82,12 @@ impl Gauge for Rapl {
     }
 
     fn stop(mut self: Box<Self>) -> Result<Measured, Fault> {
-        let mut parts = Vec::new();
         let seconds = self.begin.elapsed().as_secs_f64();
-        for counter in &mut self.counters {
+        let part = |counter: &mut Wrapping| {
             counter.look()?;
-            let name = counter.zone.name.clone();
-            let domain = Domain::of(&name);
-            parts.push(Part { name, domain, joules: counter.gained as f64 * 1e-6 });
-        }
+            Ok(Part::named(counter.zone.name.clone(), counter.gained as f64 * 1e-6))
+        };
+        let parts = self.counters.iter_mut().map(part).collect::<Result<_, Fault>>()?;
         Ok(Measured { seconds, parts, ..Measured::default() })
     }
 }
@@ -124,19 +122,16 @@ struct Perf {
 impl Gauge for Perf {
     fn stop(self: Box<Self>) -> Result<Measured, Fault> {
         let seconds = self.begin.elapsed().as_secs_f64();
-        let many = |event: &Offered| event.cpus.len() > 1;
-        let mut parts = Vec::new();
-        for (event, counter) in &self.counters {
-            let count = counter.read();
-            let count = count
-                .map_err(|e| Fault::system(format_args!("power: power/{}/", event.name), &e))?;
-            let domain = Domain::of(&event.name);
-            let name = match many(event) {
-                true => format!("{}-cpu{}", event.name, counter.cpu),
-                false => event.name.clone(),
-            };
-            parts.push(Part { name, domain, joules: count as f64 * event.scale });
-        }
+        let part = |(event, counter): &(Offered, Count)| {
+            let fault = |e| Fault::system(format_args!("power: power/{}/", event.name), &e);
+            let joules = counter.read().map_err(fault)? as f64 * event.scale;
+            let part = Part::named(event.name.clone(), joules);
+            Ok(match event.cpus.len() {
+                0 | 1 => part,
+                _ => Part { name: format!("{}-cpu{}", event.name, counter.cpu), ..part },
+            })
+        };
+        let parts = self.counters.iter().map(part).collect::<Result<_, Fault>>()?;
         Ok(Measured { seconds, parts, ..Measured::default() })
     }
 }

@@ -43,6 +43,11 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// Of a RAPL zone, or an event of perf's PMU `power`.
+    pub(super) fn named(name: String, joules: f64) -> Part {
+        Part { domain: Domain::of(&name), name, joules }
+    }
+
     /// Name of its reading: "power.package-0.dram".
     pub(super) fn metric(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '.' };

@@ -16,7 +16,7 @@ pub use program::{dcmi_reading, printed_watts};
 
 use super::{Context, Meter, Output, Prepared, Running};
 use bytepath_record::{
-    Facts, Fault, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit,
+    Facts, Fault, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit, joined,
 };
 use gauge::{Gauge, Measured};
 use serde_json::json;
@@ -84,7 +84,7 @@ pub fn support(facts: &Facts, source: &PowerSource) -> Support {
             } else {
                 "use an external meter: --power csv=FILE or --power command=PROGRAM"
             };
-            Support::no(reasons.collect::<Vec<_>>().join("; "), denied.unwrap_or(other))
+            Support::no(joined(reasons, "; "), denied.unwrap_or(other))
         }
         PowerSource::Ipmi if !facts.settings.contains_key("device.ipmi") => Support::no(
             "there is no /dev/ipmi0",
@@ -128,26 +128,17 @@ fn of_perf(facts: &Facts) -> Support {
     if !facts.settings.contains_key("power.perf") {
         return Support::no("no PMU power in /sys/bus/event_source/devices", "");
     }
-    let paranoid = facts.settings.get("kernel.perf_event_paranoid");
-    let open = paranoid.and_then(|text| text.parse::<i64>().ok()).is_some_and(|p| p <= 0);
-    let sufficient = ["PERFMON", "SYS_ADMIN"];
-    let capabilities = &facts.privileges.capabilities;
-    let may = capabilities.iter().any(|name| sufficient.contains(&name.as_str()));
-    if open || may && !facts.privileges.user_namespace {
-        Support::Yes
-    } else {
-        Support::no(
-            "perf's PMU power is not accessible to this user",
-            "sysctl -w kernel.perf_event_paranoid=0",
-        )
-    }
+    let open = facts.number::<i64>("kernel.perf_event_paranoid").is_some_and(|p| p <= 0);
+    Support::when(
+        open || facts.privileges.may_monitor(),
+        "perf's PMU power is not accessible to this user",
+        "sysctl -w kernel.perf_event_paranoid=0",
+    )
 }
 
 fn of_hwmon(facts: &Facts) -> Support {
-    match facts.settings.get("power.hwmon") {
-        Some(_) => Support::Yes,
-        None => Support::no("no sensor of machine or sockets in /sys/class/hwmon", ""),
-    }
+    let is_there = facts.settings.contains_key("power.hwmon");
+    Support::when(is_there, "no sensor of machine or sockets in /sys/class/hwmon", "")
 }
 
 /// Opens a source and begins to read it. `Auto` takes the first that can be opened; `None` if

@@ -2,21 +2,20 @@
 
 use super::domain::{Domain, Part};
 use super::gauge::{Gauge, Measured, integrate};
-use bytepath_record::Fault;
+use bytepath_record::{Fault, joined};
 use bytepath_sys::attribute::Number;
 use bytepath_sys::hwmon::{self, Sensor, Shows};
 use std::path::Path;
 use std::time::Instant;
 
-/// The sensors that say something of the whole machine, or of its sockets.
+/// The sensors of the whole machine, or of its sockets.
 pub(super) fn hwmon(sys: &Path) -> Result<Box<dyn Gauge>, Fault> {
     let chosen = hwmon::whole(sys);
     if chosen.is_empty() {
         let others = hwmon::sensors(sys).into_iter().map(|sensor| sensor.chip);
-        let others: Vec<String> = others.collect();
-        let others = match others.is_empty() {
-            true => String::new(),
-            false => format!(" (there are sensors of parts alone: {})", others.join(", ")),
+        let others = match joined(others, ", ").as_str() {
+            "" => String::new(),
+            others => format!(" (there are sensors of parts alone: {others})"),
         };
         let text = format!("power: no sensor of machine or sockets in /sys/class/hwmon{others}");
         return Err(Fault::unsupported(text).remedy(

@@ -5,7 +5,7 @@
 use super::parts::{Parts, on_or_off};
 use super::words::{Words, flag, not_a_number, number, wrong};
 use super::{Cpus, DeviceName, FlowRule, IdleChoice, Setting, SysctlName, Word, names};
-use crate::{Fault, unit};
+use crate::{Fault, joined, unit};
 use std::fmt;
 
 /// Form and example of each kind that a person may type, in the order in which help texts show
@@ -241,7 +241,7 @@ impl Setting {
                 format!("huge pages of {}{of_node}", unit::bytes(*size))
             }
             Setting::Dsa { part, attribute, .. } => format!("{attribute} of {part}"),
-            _ => self.to_string().split(' ').take(2).collect::<Vec<_>>().join(" "),
+            _ => joined(self.to_string().split(' ').take(2), " "),
         }
     }
 

@@ -2,7 +2,7 @@
 //! a message to the kernel, no matter who wrote it: the same check applies to typed
 //! text, files and journals.
 
-use crate::Fault;
+use crate::{Fault, joined};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -220,8 +220,11 @@ impl fmt::Display for Cpus {
             0 => first.to_string(),
             _ => format!("{first}-{last}"),
         };
-        let text: Vec<String> = runs.iter().map(run).collect();
-        f.write_str(if text.is_empty() { "none".into() } else { text.join(",") }.as_str())
+        f.write_str(&if runs.is_empty() {
+            "none".into()
+        } else {
+            joined(runs.iter().map(run), ",")
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //! of `hosts.json`, of the journal and of `bytepath restore`.
 
 use super::Setting;
-use crate::Role;
+use crate::{Role, grouped, joined};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -215,21 +215,14 @@ impl std::fmt::Display for SettingValue {
         // The options of a queueing discipline are in the kernel's own encoding.
         let readable = |word: &&str| !word.starts_with("options=");
         let squeeze = |text: &str| {
-            let words: Vec<&str> = text.split_whitespace().filter(readable).collect();
-            let text = words.join(" ").replace(char::is_control, "?");
+            let words = joined(text.split_whitespace().filter(readable), " ");
+            let text = words.replace(char::is_control, "?");
             match text.char_indices().nth(LONGEST) {
                 Some((cut, _)) => format!("{}...", &text[..cut]),
                 None => text,
             }
         };
-        let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
-        for (name, text) in &self.0 {
-            let text = squeeze(text);
-            match texts.iter_mut().find(|(known, _)| *known == text) {
-                Some((_, names)) => names.push(name),
-                None => texts.push((text, vec![name])),
-            }
-        }
+        let texts = grouped(self.0.iter().map(|(name, text)| (squeeze(text), name.as_str())));
         match texts.as_slice() {
             [] => f.write_str("nothing"),
             [(text, _)] => f.write_str(if text.is_empty() { "empty" } else { text }),
@@ -240,7 +233,7 @@ impl std::fmt::Display for SettingValue {
                     }
                     names => format!("{} {text}", names.join(" and ")),
                 };
-                f.write_str(&several.iter().map(part).collect::<Vec<_>>().join(", "))
+                f.write_str(&joined(several.iter().map(part), ", "))
             }
         }
     }

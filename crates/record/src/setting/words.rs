@@ -3,7 +3,7 @@
 use super::kinds::{SETTING_FORMS, parse};
 use super::names::tame;
 use super::{Cpus, DeviceName, IdleChoice, Setting, Split, Word};
-use crate::{Fault, unit};
+use crate::{Fault, joined, unit};
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -15,9 +15,9 @@ impl FromStr for Setting {
         let kinds =
             || SETTING_FORMS.iter().filter_map(|(form, _)| Some((form.split(' ').next()?, form)));
         let Some((_, form)) = kinds().find(|(kind, _)| *kind == name) else {
-            let names: Vec<&str> = kinds().map(|(kind, _)| kind).collect();
+            let names = joined(kinds().map(|(kind, _)| kind), ", ");
             return Err(wrong(format!("there is no setting '{}'", tame(name)))
-                .remedy(format!("choose from {}", names.join(", "))));
+                .remedy(format!("choose from {names}")));
         };
         let mut words = Words::new(rest.trim());
         let parsed = parse(name, &mut words).and_then(|setting| words.done().map(|()| setting));

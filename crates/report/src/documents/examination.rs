@@ -1,9 +1,8 @@
 //! The text of `bytepath doctor`.
 
 use crate::document::{Document, Section, Tone};
-use crate::order::grouped;
 use crate::wording::figures::listed;
-use bytepath_record::{Finding, Severity, Support};
+use bytepath_record::{Finding, Severity, Support, grouped, joined};
 
 /// Items of one reason that are named before the rest is only counted.
 const NAMED: usize = 2;
@@ -13,10 +12,10 @@ pub fn examination(groups: &[(&str, Vec<(String, Support)>)], findings: &[Findin
     let mut page = Document::default();
     for (title, items) in groups {
         page.heading(*title);
-        let works: Vec<&str> =
-            items.iter().filter(|(_, s)| s.is_yes()).map(|(name, _)| name.as_str()).collect();
+        let works = items.iter().filter(|(_, s)| s.is_yes()).map(|(name, _)| name);
+        let works = joined(works, ", ");
         if !works.is_empty() {
-            page.text("  yes  ", works.join(", "));
+            page.text("  yes  ", works);
         }
         for ((reason, remedy), names) in grouped(items.iter().filter_map(missing)) {
             page.text("  no   ", format!("{}: {reason}", listed(&names, NAMED)));

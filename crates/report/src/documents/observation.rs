@@ -6,7 +6,7 @@ use crate::wording::figures::{
 };
 use bytepath_record::{
     Connection, CopyCount, Counter, CpuSource, Ending, Evidence, Manner, Observation, ObservedCall,
-    ObservedSocket, ObservedThread, Scope, ThreadTime, Traffic, Work, unit::GIB,
+    ObservedSocket, ObservedThread, Scope, ThreadTime, Traffic, Work, joined, unit::GIB,
 };
 use std::collections::BTreeMap;
 
@@ -172,7 +172,7 @@ pub(crate) fn direction(traffic: &Traffic) -> String {
     let share = |part: u64| percent(part as f64 / ledger.delivered as f64);
     let parts = parts.into_iter().filter(|(part, _)| *part > 0);
     let parts = parts.map(|(part, manner)| format!("{} {}", share(part), manner.words()));
-    let parts = parts.collect::<Vec<_>>().join(", ");
+    let parts = joined(parts, ", ");
     format!("{}: {} ({parts})", bytes(ledger.delivered as f64), traffic.label)
 }
 

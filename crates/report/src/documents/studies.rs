@@ -7,7 +7,7 @@ use crate::wording::figures::{
 };
 use crate::wording::setup::date;
 use crate::wording::verdicts;
-use bytepath_record::{Study, Work};
+use bytepath_record::{Study, Work, joined};
 use bytepath_stats::{
     BetterDirection, CHANGE_LEVEL, CellComparison, Difference, Entry, History, Metric, Shift,
     StudyComparison, Summary, ThresholdResult, Weight,
@@ -42,8 +42,7 @@ pub fn between(names: [&str; 2], studies: [&Study; 2], between: &StudyComparison
     for (what, cells) in [("first", &between.only_first), ("second", &between.only_second)] {
         if !cells.is_empty() {
             page.gap();
-            let cells: Vec<&str> = cells.iter().map(|c| c.0.as_str()).collect();
-            page.text(&format!("Only in the {what}: "), cells.join(", "));
+            page.text(&format!("Only in the {what}: "), joined(cells, ", "));
         }
     }
     page.gap();

@@ -2,10 +2,10 @@
 //! goes into other programs. [`COLUMNS`] is the one place that names a column.
 
 use bytepath_record::{
-    Cell, Evidence, FragmentCounts, Hops, Manner, Percentile, ProvenWitness, Role, RoleRecord,
-    Scope, Series, Work,
+    Cell, Evidence, FragmentCounts, Hops, Percentile, ProvenWitness, Role, RoleRecord, Scope,
+    Series, Work, joined,
 };
-use bytepath_record::{Study, StudyHeader, Trial, TrialStatus, Unit};
+use bytepath_record::{Study, StudyHeader, Trial, Unit};
 use bytepath_stats::{self as stats, Costs, Rules, role_cpu, why_not_measured};
 use std::borrow::Cow;
 
@@ -120,12 +120,7 @@ pub(crate) fn rows<'a>(study: &'a Study, trial: &'a Trial) -> Vec<Row<'a>> {
 
 /// The outcome of a trial, in a word.
 pub(crate) fn status(trial: &Trial) -> &'static str {
-    match &trial.status {
-        TrialStatus::Measured => "measured",
-        TrialStatus::Rejected { .. } => "rejected",
-        TrialStatus::Unavailable { .. } => "unavailable",
-        TrialStatus::Failed { .. } => "failed",
-    }
+    (&trial.status).into()
 }
 
 /// The sign of a unit, as the column `unit` has it.
@@ -337,14 +332,9 @@ impl<'a> Rows<'a> {
         }
         for Evidence { manner, bytes, events, source, .. } in &ledger.evidence {
             let place: Place = ("evidence", Some(record.role), None, Some(source));
-            let [of_bytes, of_events] = match manner {
-                Manner::Copied => ["evidence.copied.bytes", "evidence.copied.events"],
-                Manner::NotCopied => ["evidence.not_copied.bytes", "evidence.not_copied.events"],
-                Manner::Discarded => ["evidence.discarded.bytes", "evidence.discarded.events"],
-                Manner::Unknown => ["evidence.unknown.bytes", "evidence.unknown.events"],
-            };
-            self.push(of_bytes, "B", place, *bytes as f64);
-            self.push(of_events, "1", place, *events as f64);
+            let manner = manner.words().replace(' ', "_");
+            self.push(format!("evidence.{manner}.bytes"), "B", place, *bytes as f64);
+            self.push(format!("evidence.{manner}.events"), "1", place, *events as f64);
         }
     }
 
@@ -380,8 +370,7 @@ fn place(scope: &Scope) -> Place<'_> {
 fn levels<'a>(row: &Row<'a>) -> Value<'a> {
     let levels = row.cell.map(|c| &c.levels).filter(|l| !l.is_empty());
     levels.map_or(Value::None, |levels| {
-        let each: Vec<String> = levels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        Value::Text(each.join(";").into())
+        Value::Text(joined(levels.iter().map(|(k, v)| format!("{k}={v}")), ";").into())
     })
 }
 

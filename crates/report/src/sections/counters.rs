@@ -4,11 +4,10 @@
 use super::hops::lines;
 use super::view::View;
 use crate::document::{Column, Media, Section, Table};
-use crate::order::distinct;
 use crate::wording::ascii::wrap;
 use crate::wording::figures::{NONE, amount, percent, plural, three};
 use bytepath_profile::counts::{Count, Counts, DERIVED, ELAPSED, EVENTS};
-use bytepath_record::{CellId, Role, Scope, Trial, TrialStatus, Work};
+use bytepath_record::{CellId, Role, Scope, Trial, TrialStatus, Work, distinct, joined};
 use bytepath_stats::Row;
 
 /// How the names of its readings begin.
@@ -118,8 +117,8 @@ impl Group {
 /// What the machine cannot count, in a sentence; `None` if it counts all.
 fn absent(groups: &[Group]) -> Option<String> {
     let nowhere = |event: &&&str| groups.iter().all(|group| group.value(event).is_none());
-    let events: Vec<&str> = EVENTS.iter().filter(nowhere).copied().collect();
-    (!events.is_empty()).then(|| format!("Not counted on this machine: {}.", events.join(", ")))
+    let events = joined(EVENTS.iter().filter(nowhere), ", ");
+    (!events.is_empty()).then(|| format!("Not counted on this machine: {events}."))
 }
 
 /// A line for each cell and group, of what follows from the counters.
@@ -213,9 +212,9 @@ fn block(group: &Group) -> Vec<String> {
         let (each, unit) = if clock { (each * 1e6, " ns") } else { (each, "") };
         Some(format!("{event} {}{unit}", figure(Some(each))))
     };
-    let each: Vec<String> = EVENTS.iter().filter_map(each).collect();
+    let each = joined(EVENTS.iter().filter_map(each), ", ");
     // Readers of such blocks skip what follows the sign.
-    let each = wrap(&format!("each {unit}: {}", each.join(", ")), WIDTH - 2);
+    let each = wrap(&format!("each {unit}: {each}"), WIDTH - 2);
     lines.extend(each.into_iter().map(|line| format!("# {line}")));
     lines
 }

@@ -7,7 +7,7 @@ use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Sectio
 use crate::wording::figures::{
     NONE, amount, bytes, milliseconds, number, percent, plural, rate, ratio,
 };
-use bytepath_record::{CallRow, Role, SizeDistribution, Trial, Work};
+use bytepath_record::{CallRow, Role, SizeDistribution, Trial, Work, joined};
 use bytepath_stats::{Pace, Row, receiver_steps};
 
 pub(crate) fn calls(view: &View) -> Section {
@@ -227,11 +227,11 @@ pub(crate) fn course(view: &View) -> Section {
     let (across, up) = (Scale::over([0.0, window]), Scale::over([0.0, top]));
     let drawing = Drawing::Panels { across, up, panels };
     let ceiling = |row: &&Row| Some(format!("{} {}", row.cell, percent(row.ceiling_share?)));
-    let ceilings: Vec<String> = view.rows.iter().filter_map(ceiling).collect();
+    let ceilings = joined(view.rows.iter().filter_map(ceiling), ", ");
     let mut note =
         format!("In steps of {step} s; drawn: the median trial, from 0 to its fastest step.");
     if !ceilings.is_empty() {
-        note += &format!(" Share of the copy ceiling: {}.", ceilings.join(", "));
+        note += &format!(" Share of the copy ceiling: {ceilings}.");
     }
     section.with(Figure { caption, key: Vec::new(), drawing, table }).note_on(Media::PLAIN, note)
 }

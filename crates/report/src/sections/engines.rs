@@ -2,11 +2,10 @@
 
 use super::view::View;
 use crate::document::{Column, Drawing, Figure, Mark, Media, Panel, Scale, Section, Table};
-use crate::order::grouped;
 use crate::wording::figures::{bytes, effect_text, level};
 use crate::wording::offload::name;
 use crate::wording::setup::pairs;
-use bytepath_record::Levels;
+use bytepath_record::{Levels, grouped};
 use bytepath_stats::{CopyComparison, Effect};
 
 type Point = CopyComparison<Levels>;

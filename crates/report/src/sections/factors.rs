@@ -4,11 +4,10 @@
 use super::view::{View, mean};
 use crate::document::{Block, Table, Tone};
 use crate::document::{Cell, Column, Figure, List, Mark, Media, Scale, Section};
-use crate::order::grouped;
 use crate::wording::figures::{NONE, effect_text, level, plural, probability, rate};
 use crate::wording::text::labels;
 use crate::wording::verdicts::subject;
-use bytepath_record::{Study, Work};
+use bytepath_record::{Study, Work, grouped, joined};
 use bytepath_stats::{Analysis, Factor, FactorView, Interaction, LevelEffect, Metric, Row};
 use std::collections::BTreeMap;
 
@@ -302,8 +301,8 @@ impl<'a> Panels<'a> {
             None => format!("{}, {}, mean of all trials", terms.rate_heading, terms.rate_unit),
         };
         let fixed = self.fixed.iter().map(|(factor, level)| format!("{factor}={level}"));
-        let fixed: Vec<String> = fixed.collect();
-        if fixed.is_empty() { format!("{what}.") } else { format!("{what}; {}.", fixed.join(", ")) }
+        let fixed = joined(fixed, ", ");
+        if fixed.is_empty() { format!("{what}.") } else { format!("{what}; {fixed}.") }
     }
 
     /// The levels that have a panel; one without a name where there are none.

@@ -3,11 +3,10 @@
 
 use super::view::View;
 use crate::document::{Block, Column, List, Media, Section, Table};
-use crate::order::distinct;
 use crate::wording::figures::{NONE, level, number, percent, three};
 use bytepath_profile::waterfall::{Part, Waterfall};
 use bytepath_profile::{Ends, Explanation};
-use bytepath_record::{CellId, Role, Work};
+use bytepath_record::{CellId, Role, Work, distinct, joined};
 use bytepath_stats::{Analysis, FactKind, FactStep, RateLimit, Row, fact_steps};
 
 const TITLE: &str = "Why the packet rate differs";
@@ -74,9 +73,9 @@ pub fn why(
     }
     let open =
         steps.iter().filter(reportable).filter(|step| !matters(step) && is_large_enough(step));
-    let open: Vec<String> = open.map(|step| short(step.what)).collect();
+    let open = joined(open.map(|step| short(step.what)), ", ");
     if !open.is_empty() {
-        lines.push(format!("Not resolved, or too small to matter: {}.", open.join(", ")));
+        lines.push(format!("Not resolved, or too small to matter: {open}."));
     }
     Some(RateDifference { before: before.cell.clone(), after: after.cell.clone(), lines })
 }
@@ -250,8 +249,8 @@ fn by_function(role: Role, steps: &Waterfall) -> Option<String> {
         });
         format!("{} {} ({interval}{most})", part.subsystem.title(), signed(mean))
     };
-    let named: Vec<String> = steps.parts.iter().filter(large).take(NAMED).map(part).collect();
-    let (actor, unit, named) = (actor(role), &steps.unit, named.join("; "));
+    let named = joined(steps.parts.iter().filter(large).take(NAMED).map(part), "; ");
+    let (actor, unit) = (actor(role), &steps.unit);
     (!named.is_empty()).then(|| format!("By its profile, the {actor} spends in {unit}: {named}."))
 }
 

@@ -2,11 +2,10 @@
 
 use super::view::{View, mean};
 use crate::document::{Block, Cell, Column, Media, Section, Table, Tone};
-use crate::order::distinct;
 use crate::wording::ascii::{plain, wrap};
 use crate::wording::figures::{NONE, number, percent, plural};
 use crate::wording::setup;
-use bytepath_record::{self as record, LinkSettings, Study};
+use bytepath_record::{self as record, LinkSettings, Study, distinct};
 use bytepath_stats::{Analysis, HopsRow, Row, Summary};
 
 /// How to read the table.

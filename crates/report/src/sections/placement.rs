@@ -2,8 +2,8 @@
 
 use super::view::View;
 use crate::document::{List, Section};
-use crate::order::grouped;
 use crate::wording::figures::percent;
+use bytepath_record::{grouped, joined};
 use bytepath_stats::{Analysis, ReceiveWork, Row};
 
 pub(crate) fn section(view: &View) -> Section {
@@ -40,12 +40,12 @@ fn placed(group: &[&Row], alone: bool) -> (String, String) {
     let ran = |(what, works): (&str, Option<Works>)| {
         let (first, cpus) = works?;
         let of_cpu = |(cpu, part): &(u32, f64)| format!("CPU {cpu}: {}", percent(*part));
-        let ran: Vec<String> = cpus.iter().filter(|(_, part)| *part >= 0.001).map(of_cpu).collect();
+        let ran = joined(cpus.iter().filter(|(_, part)| *part >= 0.001).map(of_cpu), ", ");
         let request =
             first.asked.map_or("left free".to_owned(), |cpu| format!("requested: CPU {cpu}"));
         let sender = first.asked_of_sender.filter(|cpu| first.asked != Some(*cpu));
         let sender = sender.map(|cpu| format!(", CPU {cpu} for the sender"));
-        Some(format!("{what} ran on {}; {request}{}", ran.join(", "), sender.unwrap_or_default()))
+        Some(format!("{what} ran on {ran}; {request}{}", sender.unwrap_or_default()))
     };
     let mut parts: Vec<String> = ends.into_iter().filter_map(ran).collect();
     if let Some(first) = group.first() {

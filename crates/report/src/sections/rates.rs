@@ -86,11 +86,12 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
             comparison = [Cell::ratio(*effect), Cell::from("A against A")];
         }
         let [ratio, word] = comparison;
+        // What stands before a figure that was measured while others used its CPUs.
+        let mark = if row.status.disturbed.is_empty() { "" } else { "~" };
         let cells = [
             Cell::path(row),
             row.status.measured.to_string().into(),
-            Cell::from(disturbed_mark(row) + &rate_of(work, mean(&row.rate)))
-                .strong_if(row.baseline),
+            Cell::from(format!("{mark}{}", rate_of(work, mean(&row.rate)))).strong_if(row.baseline),
             percent(row.rate.and_then(|t| t.relative_stddev())).into(),
             percent(row.ceiling_share).into(),
             not_copied(&row.sender).into(),
@@ -105,11 +106,6 @@ fn table(view: &View, work: Work, lines: &[Line]) -> Table {
         line.media = if *is_null { Media::PAGE } else { Media::ALL };
     }
     table
-}
-
-/// What stands before a figure that was measured while others used its CPUs.
-fn disturbed_mark(row: &Row) -> String {
-    if row.status.disturbed.is_empty() { String::new() } else { "~".to_owned() }
 }
 
 /// An axis that holds every trial, and every interval that is not much wider than

@@ -3,6 +3,7 @@
 use crate::document::{Block, Cell, Column, Media, Section, Table};
 use crate::wording::figures::percent;
 use bytepath_profile::symptom::Seen;
+use bytepath_record::joined;
 
 const NOTE: &str = "Shares of the busy time, as sampled, without idle samples \
                     and foreign threads. Lines below 0.5% on every side are omitted.";
@@ -17,7 +18,7 @@ pub(crate) fn section(all: &[Seen], sides: &[impl AsRef<str>]) -> Section {
                 let shares = names.iter().zip(&symptom.shares);
                 let shares =
                     shares.map(|(name, share)| format!("{} {}", name.as_ref(), percent(*share)));
-                shares.collect::<Vec<String>>().join(", ")
+                joined(shares, ", ")
             }
         };
         let functions = symptom.functions.join(", ");

@@ -8,6 +8,7 @@ use crate::wording::explanation::{self, Kind, Step, decimals, signed, steps};
 use crate::wording::figures::number;
 use bytepath_profile::waterfall::{Function, Waterfall};
 use bytepath_profile::{Explanation, Ranked};
+use bytepath_record::joined;
 
 const TITLE: &str = "Where the CPU time goes";
 
@@ -165,8 +166,8 @@ fn functions(waterfall: &Waterfall) -> List {
         let functions = large.map(|f| {
             format!("{} {} to {}", f.name, number(f.before, digits), number(f.after, digits))
         });
-        let functions: Vec<String> = functions.collect();
-        (!functions.is_empty()).then(|| format!("{}: {}", step.title, functions.join(", ")))
+        let functions = joined(functions, ", ");
+        (!functions.is_empty()).then(|| format!("{}: {functions}", step.title))
     };
     List::of(parts.take(EXPLAINED).filter_map(line))
 }
@@ -188,8 +189,7 @@ fn numbers(waterfall: &Waterfall) -> Table {
             }),
             (Column::words("functions", 0, None), |(part, digits)| {
                 let change = |f: &Function| signed(f.after - f.before, *digits);
-                let named = part.functions.iter().map(|f| format!("{} {}", f.name, change(f)));
-                named.collect::<Vec<_>>().join(", ")
+                joined(part.functions.iter().map(|f| format!("{} {}", f.name, change(f))), ", ")
             }),
         ],
     );

@@ -5,8 +5,8 @@ use super::explanation;
 use super::figures::{figure, level, listed, percent, plural, ratio, unit};
 use super::text::{self, mean};
 use super::verdicts::superlative;
-use crate::order::grouped;
 use bytepath_profile::Explanation;
+use bytepath_record::{grouped, joined};
 use bytepath_stats::{Analysis, Comparison, Metric, Recommendation, Requirement, Row, Undecided};
 
 /// Cells that a sentence names; more are counted.
@@ -63,8 +63,7 @@ fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph 
     let base = &analysis.baseline;
     let figures = |choice: &Recommendation| {
         let deciding = analysis.deciding().into_iter();
-        let each = deciding.filter_map(|question| standing(analysis, choice.row, question));
-        each.collect::<Vec<_>>().join("; ")
+        joined(deciding.filter_map(|question| standing(analysis, choice.row, question)), "; ")
     };
     let text = match choices {
         [] => stay(analysis),
@@ -74,10 +73,10 @@ fn recommendation(analysis: &Analysis, choices: &[Recommendation]) -> Paragraph 
                 let purposes = choice.questions.iter();
                 let purposes =
                     purposes.map(|q| format!("the {}", superlative(*q, analysis.work())));
-                let purposes = purposes.collect::<Vec<_>>().join(" and ");
+                let purposes = joined(purposes, " and ");
                 format!("{} for {purposes}: {}.", ends(choice.row), figures(choice))
             });
-            format!("{} All against {base}.", each.collect::<Vec<_>>().join(" "))
+            format!("{} All against {base}.", joined(each, " "))
         }
     };
     ("Use", text)
@@ -110,18 +109,18 @@ fn stay(analysis: &Analysis) -> String {
         let both = if low == high { low } else { format!("{low} to {high}") };
         Some(format!("{both} its {}", about(*question, analysis)))
     };
-    let ranges: Vec<String> = deciding.iter().filter_map(range).collect();
+    let ranges = joined(deciding.iter().filter_map(range), ", ");
     let others = match analysis.candidates().count() {
         1 => "the other cell was not".to_owned(),
         others => format!("none of the {others} other cells was"),
     };
     let reached = match reached.is_empty() {
         true => String::new(),
-        false => format!(" ({})", reached.join(", ")),
+        false => format!(" ({})", joined(reached, ", ")),
     };
     let mut text = format!("{base}{reached}: {others} shown to be better{}", worse(analysis));
     if !ranges.is_empty() {
-        text += &format!("; they have {}", ranges.join(", "));
+        text += &format!("; they have {ranges}");
     }
     text + "."
 }
@@ -150,8 +149,8 @@ fn worse(analysis: &Analysis) -> String {
         let words: Vec<_> = words.collect();
         words.first().map(|word| format!("{word}: {}", words.len()))
     };
-    let counts: Vec<String> = analysis.deciding().into_iter().filter_map(count).collect();
-    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
+    let counts = joined(analysis.deciding().into_iter().filter_map(count), ", ");
+    if counts.is_empty() { String::new() } else { format!(" ({counts})") }
 }
 
 /// How a cell compares with the baseline in one question, in a few words.
@@ -226,8 +225,8 @@ fn undecided(analysis: &Analysis, choices: &[Recommendation]) -> Option<Paragrap
     };
     let mut sentences: Vec<String> = choices.iter().filter_map(of_choice).collect();
     let open = analysis.undecided().into_iter().map(|open| {
-        let abouts = open.questions.iter().map(|q| about(*q, analysis));
-        let name = format!("{} ({})", open.row.cell, abouts.collect::<Vec<_>>().join(", "));
+        let abouts = joined(open.questions.iter().map(|q| about(*q, analysis)), ", ");
+        let name = format!("{} ({abouts})", open.row.cell);
         (remedy(analysis, open.needs), name)
     });
     let sentence =

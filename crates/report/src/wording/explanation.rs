@@ -5,6 +5,7 @@ use super::figures::{NONE, bytes, digits, level, number, plural};
 use bytepath_profile::Explanation;
 use bytepath_profile::change::Change;
 use bytepath_profile::waterfall::{Bar, Check, Function, Part, Waterfall};
+use bytepath_record::{distinct, joined};
 
 /// Steps below this part of the larger cost are added up in one line.
 const SMALL: f64 = 0.01;
@@ -196,8 +197,8 @@ pub(crate) fn words(waterfall: &Waterfall, functional: bool) -> String {
         _ if rest.abs() >= least => (": ".to_owned(), format!(", and {} elsewhere", change(rest))),
         _ => (": ".to_owned(), smaller),
     };
-    let named: Vec<String> = named.iter().map(|part| step(part)).collect();
-    text += &format!("{lead}{}{tail}.", named.join(", "));
+    let named = joined(named.iter().map(|part| step(part)), ", ");
+    text += &format!("{lead}{named}{tail}.");
     text
 }
 
@@ -271,16 +272,10 @@ pub(crate) fn rule(waterfall: &Waterfall) -> String {
 
 /// Remarks on all waterfalls together.
 pub(crate) fn remarks(explanation: &Explanation) -> Vec<String> {
-    let mut lines = Vec::new();
-    if let Some(part) = explanation.classified {
+    let classified = explanation.classified.map(|part| {
         let part = super::figures::percent(part);
-        lines.push(format!("{part} of the kernel's busy samples are in a named subsystem."));
-    }
+        format!("{part} of the kernel's busy samples are in a named subsystem.")
+    });
     let notes = explanation.waterfalls.iter().flat_map(|w| &w.notes).chain(&explanation.notes);
-    for note in notes {
-        if !lines.contains(note) {
-            lines.push(note.clone());
-        }
-    }
-    lines
+    distinct(classified.into_iter().chain(notes.cloned()))
 }

@@ -1,7 +1,7 @@
 //! How numbers are written: with their significant digits, never a NaN,
 //! and never wider than a column.
 
-use bytepath_record::{Cost, Work};
+use bytepath_record::{Cost, Work, joined};
 use bytepath_stats::{Effect, Interval, Metric};
 
 /// Printed where there is no number.
@@ -95,11 +95,17 @@ pub(crate) fn figure(question: Metric, work: Work, value: impl Into<Option<f64>>
 
 /// The unit of a figure of one question, in short.
 pub(crate) fn unit(question: Metric, work: Work) -> &'static str {
+    unit_and_scale(question, work).0
+}
+
+/// The same, and the factor from what is kept to what is shown.
+pub(crate) fn unit_and_scale(question: Metric, work: Work) -> (&'static str, f64) {
+    let terms = work.terms();
     match question {
-        Metric::Rate => work.terms().rate_unit,
-        Metric::Cpu => work.terms().cost.unit,
-        Metric::Instructions => work.terms().instructions.unit,
-        Metric::Latency(_) => "us",
+        Metric::Rate => (terms.rate_unit, terms.rate_scale),
+        Metric::Cpu => (terms.cost.unit, terms.cost.scale),
+        Metric::Instructions => (terms.instructions.unit, terms.instructions.scale),
+        Metric::Latency(_) => ("us", 1e6),
     }
 }
 
@@ -211,9 +217,8 @@ pub(crate) fn bytes(bytes: f64) -> String {
 /// The first of some names, and how many more there are: `a, b and 3 more`.
 pub(crate) fn listed(names: &[impl AsRef<str>], most: usize) -> String {
     let more = names.len().saturating_sub(most);
-    let named: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
-    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{tail}", named.join(", "))
+    let named = joined(names.iter().take(most).map(AsRef::as_ref), ", ");
+    if more > 0 { format!("{named} and {more} more") } else { named }
 }
 
 /// `1 block`, `5 blocks`.

@@ -1,7 +1,7 @@
 //! What reports for people call the cells of a study: levels that all cells have are
 //! listed once, at the head, and left out of every name.
 
-use bytepath_record::{CellId, Study, StudyHeader};
+use bytepath_record::{CellId, Study, StudyHeader, joined};
 
 /// The study with short names; `None` if the cells have no level in common, or are but one.
 pub(crate) fn shortened(study: &Study) -> Option<Study> {
@@ -38,7 +38,7 @@ fn shared<'a>(names: &[&'a str]) -> Vec<&'a str> {
 fn without(name: &str, words: &[String]) -> String {
     let path = name.split(' ').take(1);
     let remaining = levels(name).filter(|word| !words.iter().any(|other| other == word));
-    path.chain(remaining).collect::<Vec<&str>>().join(" ")
+    joined(path.chain(remaining), " ")
 }
 
 fn levels(name: &str) -> impl Iterator<Item = &str> {

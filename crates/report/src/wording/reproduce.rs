@@ -1,7 +1,7 @@
 //! The command that runs a study again.
 
 use super::setup::seconds;
-use bytepath_record::{Cell, Design, StudyHeader};
+use bytepath_record::{Cell, Design, SettingRecord, StudyHeader, distinct};
 
 /// Names of what belongs to the stream in the id of a cell; a level of any
 /// other name is one of the link, `cores` aside.
@@ -123,22 +123,17 @@ fn other_testbed(header: &StudyHeader, file: &str) -> Option<String> {
 /// Settings of the host that the file, if there is one, does not request itself.
 fn settings(header: &StudyHeader) -> Vec<String> {
     let file = header.source.as_ref().map_or("", |source| source.text.as_str());
-    let mut pieces: Vec<String> = Vec::new();
-    // What a testbed requests, it requests again.
-    for record in header.settings.iter().filter(|record| !record.setting.is_of_testbed()) {
-        let (option, value) = match &record.profile {
-            Some(profile) => ("--settings", profile.clone()),
-            None => {
-                let host = record.host.map_or(String::new(), |role| format!("{role}: "));
-                ("--set", format!("{host}{}", record.setting))
-            }
-        };
-        let piece = flag(option, &value);
-        if !file.contains(&value) && !pieces.contains(&piece) {
-            pieces.push(piece);
+    let option = |record: &SettingRecord| match &record.profile {
+        Some(profile) => ("--settings", profile.clone()),
+        None => {
+            let host = record.host.map_or(String::new(), |role| format!("{role}: "));
+            ("--set", format!("{host}{}", record.setting))
         }
-    }
-    pieces
+    };
+    // What a testbed requests, it requests again.
+    let records = header.settings.iter().filter(|record| !record.setting.is_of_testbed());
+    let options = records.map(option).filter(|(_, value)| !file.contains(value));
+    distinct(options.map(|(option, value)| flag(option, &value)))
 }
 
 /// Seconds as they are typed.

@@ -2,13 +2,13 @@
 
 use super::figures::{NONE, bytes, number, plural};
 use super::names;
-use crate::order::grouped;
 use crate::report::Subject;
 use bytepath_record::TrialStatus::Unavailable;
 use bytepath_record::unit;
 use bytepath_record::{
     Activity, Cell, CopyCeiling, Design, Facts, Kernel, KernelHosts, LinkSettings, Placement,
     Protocol, Role, SettingRecord, SoftirqCpu, Stream, Study, Tls, Touch, Trial, TrialStatus, Work,
+    grouped, joined,
 };
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -137,8 +137,8 @@ fn wire(facts: &Facts) -> Option<String> {
     Some(format!("{wire}{}{}", queues.unwrap_or_default(), vhost.unwrap_or_default()))
 }
 
-fn of_link<'a>(facts: &'a Facts, name: &str) -> Option<&'a String> {
-    facts.settings.get(&format!("link.{name}"))
+fn of_link<'a>(facts: &'a Facts, name: &str) -> Option<&'a str> {
+    facts.setting(&format!("link.{name}"))
 }
 
 /// How the bytes of hosts apart go: "sender by eth0, packets up to 1500; receiver by ...".
@@ -170,8 +170,7 @@ fn varied(cells: &[&Cell]) -> String {
         }
     }
     let several = factors.iter().filter(|(_, levels)| levels.len() > 1);
-    let each: Vec<_> = several.map(|(f, levels)| format!("{f}: {}", levels.join(", "))).collect();
-    each.join("; ")
+    joined(several.map(|(f, levels)| format!("{f}: {}", levels.join(", "))), "; ")
 }
 
 fn varies() -> String {
@@ -234,8 +233,7 @@ fn workload(cells: &[&Cell]) -> Vec<(&'static str, String)> {
 pub(crate) fn pairs<'a, K: Display + 'a, V: Display + 'a>(
     pairs: impl IntoIterator<Item = (&'a K, &'a V)>,
 ) -> String {
-    let pairs = pairs.into_iter().map(|(name, value)| format!("{name}={value}"));
-    pairs.collect::<Vec<_>>().join(", ")
+    joined(pairs.into_iter().map(|(name, value)| format!("{name}={value}")), ", ")
 }
 
 /// The contract; message and read size where a stream has them.
@@ -302,8 +300,7 @@ fn settings(records: &[SettingRecord]) -> Vec<(&'static str, String)> {
     let (skipped, made): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.skipped.is_some());
     let (so, set): (Vec<_>, Vec<_>) = made.into_iter().partition(|r| r.before == r.after);
     let line = |name, lead: &str, records: Vec<&SettingRecord>| {
-        let texts: Vec<String> = records.iter().map(ToString::to_string).collect();
-        (!texts.is_empty()).then(|| (name, format!("{lead}{}", texts.join("; "))))
+        (!records.is_empty()).then(|| (name, format!("{lead}{}", joined(records, "; "))))
     };
     let lines = [
         line("settings", "made for the study and restored: ", set),
@@ -333,7 +330,7 @@ fn prepared(study: &Study) -> Option<(&'static str, String)> {
     let specific =
         specific.map(|(cells, all)| format!("for {}: {}", cells.join(", "), all.join("; ")));
     let parts = (!everywhere.is_empty()).then(|| everywhere.join("; ")).into_iter().chain(specific);
-    let text = parts.collect::<Vec<String>>().join(". ");
+    let text = joined(parts, ". ");
     Some(("prepared", format!("made before each trial and restored after it: {text}")))
 }
 

@@ -5,10 +5,9 @@ use super::figures::{
     self, NONE, amount, bytes, figure, number, percent, plural, ratio, ratio_text, unit,
 };
 use super::verdicts::superlative;
-use bytepath_record::{Evidence, Manner, Percentile, Role};
+use bytepath_record::{Evidence, Manner, Percentile, Role, joined};
 use bytepath_stats::{
-    Analysis, BetterDirection, Comparison, CountedText, CpuRule, End, Failure, Metric, ReceiveWork,
-    Row, rejections,
+    Analysis, Comparison, CountedText, CpuRule, End, Failure, Metric, ReceiveWork, Row, rejections,
 };
 use std::fmt::Display;
 
@@ -24,11 +23,7 @@ fn leaders(analysis: &Analysis) -> Vec<(String, String)> {
     let rows = || analysis.rows.iter().filter(|r| r.status.measured > 0 && r.work == work);
     let leader = |question: Metric| {
         let mean = |row: &Row| mean(analysis, row, question);
-        let all = rows().filter_map(|row| Some((row, mean(row)?)));
-        let (row, best) = match question.direction() {
-            BetterDirection::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
-            BetterDirection::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
-        }?;
+        let (row, best) = question.best(rows().filter_map(|row| Some((row, mean(row)?))))?;
         let is_cost = matches!(question, Metric::Cpu | Metric::Instructions);
         let ends = if is_cost { ", both ends" } else { "" };
         let best = format!("{} {}{ends}", figure(question, work, best), unit(question, work));
@@ -162,8 +157,8 @@ pub(crate) fn labels(labels: &[CountedText]) -> String {
         [] => NONE.into(),
         [one] => one.text.clone(),
         many => {
-            let each: Vec<_> = many.iter().map(|l| format!("{}x {}", l.count, l.text)).collect();
-            format!("trials disagree: {}", each.join("; "))
+            let each = many.iter().map(|l| format!("{}x {}", l.count, l.text));
+            format!("trials disagree: {}", joined(each, "; "))
         }
     }
 }
@@ -274,8 +269,8 @@ pub(crate) fn evidence(end: &End) -> String {
     let manners = [Manner::NotCopied, Manner::Copied, Manner::Discarded, Manner::Unknown];
     let part = |manner: Manner| {
         let share = Some(ledger.part(manner)).filter(|share| *share > 0.0)?;
-        let sources: Vec<String> = ledger.evidence_of(manner).into_iter().map(source).collect();
-        let by = if sources.is_empty() { "no evidence".into() } else { sources.join(", ") };
+        let sources = joined(ledger.evidence_of(manner).into_iter().map(source), ", ");
+        let by = if sources.is_empty() { "no evidence" } else { &sources };
         Some(format!("{} {} ({by})", percent(share), manner.words()))
     };
     let witness = match (end.witness.shared, end.witness.copied) {
@@ -284,7 +279,7 @@ pub(crate) fn evidence(end: &End) -> String {
         (0, _) => ", witness page copied".into(),
         (s, c) => format!(", witness page shared in {s}, copied in {c} trials"),
     };
-    manners.into_iter().filter_map(part).collect::<Vec<_>>().join(", ") + &witness
+    joined(manners.into_iter().filter_map(part), ", ") + &witness
 }
 
 fn source(e: &Evidence) -> String {
@@ -336,10 +331,9 @@ fn all(analysis: &Analysis) -> impl Iterator<Item = &Row> {
 /// Which profiles a study has, and what it cost the stream to take them.
 pub(crate) fn profiles(analysis: &Analysis) -> Option<String> {
     let note = analysis.profiling.as_ref()?;
-    let cells: Vec<String> = note.cells.iter().map(|cell| cell.to_string()).collect();
     let mut text = match note.trials {
         0 => format!("none of {} counts", note.spoiled.len()),
-        n => format!("{n} of {}", cells.join(" and ")),
+        n => format!("{n} of {}", joined(&note.cells, " and ")),
     };
     text += &format!(", {} at {} Hz", note.event, note.rate);
     if let Some(cost) = &note.cost {

@@ -43,7 +43,7 @@ impl Catalogues {
                     Some(at) => &self.meters[at..=at],
                     None => {
                         let fault = usage(format!("there is no meter '{}'", short(name)));
-                        return Err(suggest(fault, name, &self.meters));
+                        return Err(suggest(fault, name, self.meters.iter().copied()));
                     }
                 },
             };

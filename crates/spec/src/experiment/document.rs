@@ -250,7 +250,7 @@ impl<'a> Text<'a> {
             "f64" => fault.remedy("write a number"),
             "a string" | "a spanned value" => fault.remedy("write a quoted string"),
             _ if names.is_empty() => fault.remedy(format!("write {expected}")),
-            _ => suggest(fault, self.text[place].trim_matches(['"', '\'']), &names),
+            _ => suggest(fault, self.text[place].trim_matches(['"', '\'']), names),
         }
     }
 
@@ -323,7 +323,7 @@ impl<'a> Section<'a> {
             return Ok(());
         };
         let fault = stray.wrong_key(format!("{} has no key '{}'", self.what, short(stray.key)));
-        Err(suggest(fault, stray.key, known))
+        Err(suggest(fault, stray.key, known.iter().copied()))
     }
 
     /// The entry of a key.

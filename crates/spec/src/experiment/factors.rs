@@ -9,7 +9,7 @@ use crate::options::short;
 use crate::placement::{PARTS, read_cores};
 use crate::stream::STREAM_OPTIONS;
 use crate::{suggest, usage, wanted_settings};
-use bytepath_record::{Fault, OptionSpec, Role, WantedSetting};
+use bytepath_record::{Fault, OptionSpec, Role, WantedSetting, joined};
 use std::collections::HashMap;
 
 /// Most combinations of levels that a file may request. A study of that many
@@ -158,9 +158,9 @@ fn level_index(factor: &Factor, value: &Entry, catalogues: &Catalogues) -> Resul
     let requested = level(factor.kind, value, catalogues)?;
     let same = |level: &Level| level.canonical == requested.canonical;
     factor.levels.iter().position(same).ok_or_else(|| {
-        let known: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
+        let known = factor.levels.iter().map(|level| level.text.as_str());
         let text = format!("'{}' is not a level of '{}' in [factors]", requested.text, factor.name);
-        suggest(value.wrong(text), &requested.text, &known)
+        suggest(value.wrong(text), &requested.text, known)
     })
 }
 
@@ -180,9 +180,8 @@ fn kind(entry: &Entry) -> Result<Kind, Fault> {
             .or_else(|| option(LINK_OPTIONS).map(Kind::LinkOption)),
     };
     kind.ok_or_else(|| {
-        let names = factor_names();
         let fault = entry.wrong_key(format!("there is no factor '{}'", short(entry.key)));
-        suggest(fault, entry.key, &names)
+        suggest(fault, entry.key, factor_names())
     })
 }
 
@@ -250,6 +249,5 @@ pub(super) fn name_of_settings(settings: &[WantedSetting]) -> String {
         let host = setting.host.map_or(String::new(), |role| format!("{role}:"));
         format!("{host}{}", setting.setting.to_string().replace(' ', "/"))
     };
-    let all: Vec<String> = settings.iter().map(one).collect();
-    if all.is_empty() { "none".to_owned() } else { all.join("+") }
+    if settings.is_empty() { "none".to_owned() } else { joined(settings.iter().map(one), "+") }
 }

@@ -7,7 +7,7 @@ use crate::cells::{cell, halves, null_of};
 use crate::kernel::parse_kernel;
 use crate::link::PRESETS;
 use crate::placement::read_cores;
-use bytepath_record::{Cell, CellId, Fault};
+use bytepath_record::{Cell, CellId, Fault, joined};
 use std::collections::{BTreeMap, HashMap};
 
 /// The cells of an experiment, each with the level that it has of each factor.
@@ -181,5 +181,5 @@ fn chosen<'f, 'a>(
 /// A combination in words: `path = socket, gro = on`.
 fn describe(factors: &[Factor], picks: &[usize]) -> String {
     let one = |(factor, level): (&Factor, &Level)| format!("{} = {}", factor.name, level.text);
-    chosen(factors, picks).map(one).collect::<Vec<_>>().join(", ")
+    joined(chosen(factors, picks).map(one), ", ")
 }

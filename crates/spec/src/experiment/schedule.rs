@@ -122,10 +122,7 @@ fn stopping(text: Text, value: &Placed<Stop>, blocks: u32) -> Result<Stopping, F
 fn share(text: Text, value: &Placed<Share>, percent: RangeInclusive<f64>) -> Result<f64, Fault> {
     let share = match value.get() {
         Share::Part(part) => Some(*part),
-        Share::Text(text) => {
-            let number = text.trim().strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok());
-            number.map(|percent| percent / 100.0)
-        }
+        Share::Text(text) => percentage(text).map(|percent| percent / 100.0),
     };
     // The bounds are of percent; dividing them would make 5 % miss itself.
     share.filter(|share| percent.contains(&(share * 100.0))).ok_or_else(|| {
@@ -140,11 +137,15 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Reads the most that others may use of a role's CPU, in percent: `10%`.
 pub fn parse_interference(text: &str) -> Result<f64, String> {
-    let percent = text.trim().strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok());
-    let percent = percent.filter(|percent| (1.0..=100.0).contains(percent));
+    let percent = percentage(text).filter(|percent| (1.0..=100.0).contains(percent));
     percent
         .map(|percent| percent / 100.0)
         .ok_or_else(|| format!("'{text}' is not a share from 1% to 100%"))
+}
+
+/// The number before a percent sign.
+fn percentage(text: &str) -> Option<f64> {
+    text.trim().strip_suffix('%')?.trim().parse().ok()
 }
 
 /// Reads a measured window: [`unit::parse_duration`] within 100 ms, the
@@ -170,10 +171,7 @@ fn within(
     otherwise: &str,
 ) -> Result<Duration, String> {
     let time = unit::parse_duration(text)?;
-    match (least..=most).contains(&time) {
-        true => Ok(time),
-        false => Err(format!("'{text}': {otherwise}")),
-    }
+    if (least..=most).contains(&time) { Ok(time) } else { Err(format!("'{text}': {otherwise}")) }
 }
 
 /// Reads `trials`, `slices` or `slices:TIME`.
@@ -197,7 +195,7 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
         }
         _ => {
             let fault = usage(format!("there is no design '{kind}'"));
-            Err(suggest(fault, kind, &["trials", "slices"]))
+            Err(suggest(fault, kind, ["trials", "slices"]))
         }
     }
 }

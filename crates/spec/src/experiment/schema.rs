@@ -4,13 +4,13 @@
 use super::catalogues::OWN_FACTORS;
 use crate::power::source_names;
 use crate::{LINK_OPTIONS, PARTS, PRESETS, PROFILED_CELLS, SETTING_PROFILES, STREAM_OPTIONS};
-use bytepath_record::{OptionKind, OptionSpec};
+use bytepath_record::{OptionKind, OptionSpec, joined};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
 /// The pattern of one of these names and what may come after it.
 pub(super) fn named<'a>(names: impl Iterator<Item = &'a str>, after: &str) -> String {
-    format!("^({})([{after}].*)?$", names.collect::<Vec<_>>().join("|"))
+    format!("^({})([{after}].*)?$", joined(names, "|"))
 }
 
 /// The pattern of which profiles are taken.
@@ -84,10 +84,7 @@ fn option_level(spec: &OptionSpec) -> Value {
             json!({"enum": [true, false, "on", "off", "yes", "no", "true", "false", "1", "0", 1, 0]})
         }
         OptionKind::Choice(words) => json!({"enum": words}),
-        OptionKind::Count(min, max)
-        | OptionKind::MaybeCount(min, max)
-        | OptionKind::AutoCount(min, max)
-        | OptionKind::WordCount(_, min, max) => {
+        OptionKind::Count(min, max) | OptionKind::WordCount(_, min, max) => {
             json!({"anyOf": [{"type": "integer", "minimum": min, "maximum": max}, {"type": "string"}]})
         }
         OptionKind::Name | OptionKind::Text | OptionKind::Time(..) => json!({"type": "string"}),

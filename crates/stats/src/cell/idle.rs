@@ -1,6 +1,6 @@
 //! How long the CPUs of the roles rested in each idle state.
 
-use bytepath_record::{Cell, Role, Scope, Trial, Unit};
+use bytepath_record::{Cell, Role, Scope, Trial, Unit, distinct};
 use serde::Serialize;
 
 /// What an idle state had of a role's CPU.
@@ -22,30 +22,26 @@ pub struct IdleShare {
 pub(crate) fn idle(role: Role, cell: &Cell, measured: &[&Trial]) -> Vec<IdleShare> {
     let Some(cpu) = cell.placement.cpu(role) else { return Vec::new() };
     let scope = Scope::Cpu(cpu);
-    let mut states: Vec<(String, bool)> = Vec::new();
     let readings = measured.iter().flat_map(|trial| &trial.readings);
-    for reading in readings.filter(|r| r.scope == scope && r.unit == Unit::Ratio) {
-        let Some(state) = reading.metric.strip_prefix("cstate.") else { continue };
-        let (state, hardware) = match state.strip_prefix("hw.") {
-            Some(state) => (state, true),
-            None => (state, false),
-        };
-        if !states.iter().any(|(known, by)| known == state && *by == hardware) {
-            states.push((state.to_owned(), hardware));
-        }
-    }
+    let readings = readings.filter(|r| r.scope == scope && r.unit == Unit::Ratio);
+    let states = readings.filter_map(|reading| {
+        let state = reading.metric.strip_prefix("cstate.")?;
+        let of_hardware = state.strip_prefix("hw.");
+        Some((of_hardware.unwrap_or(state), of_hardware.is_some()))
+    });
     let mean = |metric: &str, of: fn(f64, &Trial) -> f64| {
         let values = measured.iter().filter_map(|t| Some(of(t.reading(metric, &scope)?, t)));
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
-    let share = |(state, hardware): (String, bool)| {
+    let share = |(state, hardware): (&str, bool)| {
         let prefix = if hardware { "cstate.hw." } else { "cstate." };
         let metric = format!("{prefix}{state}");
         let entries = mean(&format!("{metric}.entries"), |count, trial| count / trial.window);
-        Some(IdleShare { share: mean(&metric, |share, _| share)?, entries, state, hardware })
+        let (share, state) = (mean(&metric, |share, _| share)?, state.to_owned());
+        Some(IdleShare { share, entries, state, hardware })
     };
-    states.into_iter().filter_map(share).collect()
+    distinct(states).into_iter().filter_map(share).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Adding up over the trials of a cell what can be added up.
 
 use bytepath_math::Moments;
-use bytepath_record::{CallRow, Evidence, FragmentCounts, Ledger, Manner, SizeDistribution};
+use bytepath_record::{
+    CallRow, Evidence, FragmentCounts, Ledger, Manner, SizeDistribution, joined,
+};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 
@@ -55,7 +57,7 @@ pub(crate) fn count_exact<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<C
 /// The kinds of events among those of a trial: "CPU 0 lost 12%; CPU 1 lost 14%" is "CPU # lost #%".
 fn kinds(events: &str) -> String {
     let each: BTreeSet<String> = events.split("; ").map(shape).collect();
-    each.into_iter().collect::<Vec<_>>().join("; ")
+    joined(each, "; ")
 }
 
 /// A sentence without its numbers: "steal 1.3 % on CPU 0" is "steal # % on CPU #".

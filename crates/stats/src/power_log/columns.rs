@@ -1,6 +1,8 @@
 //! Which column of a log has the active power, and in which unit. What a heading does not name
 //! is not guessed: a log with two columns that could be meant is refused.
 
+use bytepath_record::joined;
+
 /// The columns of time and power of a log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Columns {
@@ -185,14 +187,9 @@ fn has_hump_before_unit(heading: &str) -> bool {
 /// capital letters separate them, but for the prefix of a unit (`kW`).
 fn words(heading: &str) -> Vec<&str> {
     let is_word = |c: char| c.is_alphanumeric() || c == '%' || c == '°';
-    let mut words = Vec::new();
-    for piece in heading.split(|c: char| !is_word(c)).filter(|piece| !piece.is_empty()) {
-        match unit_of(piece) {
-            Some(_) => words.push(piece),
-            None => words.extend(humps(piece)),
-        }
-    }
-    words
+    let pieces = heading.split(|c: char| !is_word(c)).filter(|piece| !piece.is_empty());
+    let words = |piece| if unit_of(piece).is_some() { vec![piece] } else { humps(piece) };
+    pieces.flat_map(words).collect()
 }
 
 /// `PkgWatt` in two, `powerKW` in two.
@@ -238,7 +235,7 @@ fn unit_of(word: &str) -> Option<Quantity> {
 
 /// Names in quotes.
 fn quoted(names: &[&str]) -> String {
-    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+    joined(names.iter().map(|name| format!("'{name}'")), ", ")
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::columns::{Columns, split_unit};
 use super::numbers::{Evidence, Locale};
+use bytepath_record::joined;
 use std::borrow::Cow;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -160,7 +161,7 @@ fn delimiter(line: &str) -> u8 {
 
 /// The text with one blank between two words.
 fn single_blanks(text: &str) -> Cow<'_, str> {
-    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n";
+    let line = |line: &str| joined(line.split_whitespace(), " ") + "\n";
     Cow::Owned(text.lines().map(line).collect())
 }
 

@@ -15,7 +15,7 @@ use crate::trial::sum_of;
 use crate::verdict::{Side, undeclared, unlike};
 use bytepath_record::{
     Cell, Levels, Ours, Published, PublishedFactor, PublishedFigure, ReadFrom, Role, Scope, Study,
-    Trial,
+    Trial, joined,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -228,10 +228,7 @@ impl PublishedComparer<'_> {
             let name = &first.cell.id.0;
             let mut apart = undeclared(name, first.cell, second.cell);
             apart.extend(unlike(name, first.trials, second.trials));
-            match apart.is_empty() {
-                true => logs.push(ratios(first, second)),
-                false => reasons.extend(apart),
-            }
+            if apart.is_empty() { logs.push(ratios(first, second)) } else { reasons.extend(apart) }
         }
         logs.retain(|blocks| !blocks.is_empty());
         let why = reasons.into_iter().next().unwrap_or("no two cells differ only in this".into());
@@ -268,11 +265,10 @@ impl PublishedComparer<'_> {
         let fitting: Vec<Side> = all.iter().copied().filter(fits).collect();
         if fitting.is_empty() {
             let none = |level: &(&String, &String)| !all.iter().any(|s| has(s.cell, *level));
-            let missing: Vec<String> =
-                required.iter().filter(none).map(|(k, v)| format!("{k}={v}")).collect();
-            return Err(match missing.is_empty() {
-                false => format!("no cell has {}", missing.join(", ")),
-                true => "no cell has all of these levels".into(),
+            let missing = required.iter().filter(none).map(|(k, v)| format!("{k}={v}"));
+            return Err(match joined(missing, ", ").as_str() {
+                "" => "no cell has all of these levels".into(),
+                missing => format!("no cell has {missing}"),
             });
         }
         let measured: Vec<Side> = fitting.into_iter().filter(measured).collect();

@@ -12,7 +12,7 @@ use crate::rules::Rules;
 use crate::verdict::{
     Comparer, Findings, Noise, Side, Test, Verdict, judge, tests, undeclared, unlike,
 };
-use bytepath_record::Cell;
+use bytepath_record::{Cell, distinct};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,13 +145,8 @@ impl LevelEffect {
 fn varied(cells: &[Side]) -> Vec<Factor> {
     let names: BTreeSet<&String> = cells.iter().flat_map(|side| side.cell.levels.keys()).collect();
     let factor = |name: &&String| {
-        let mut levels: Vec<String> = Vec::new();
-        for level in cells.iter().filter_map(|side| side.cell.levels.get(*name)) {
-            if !levels.contains(level) {
-                levels.push(level.clone());
-            }
-        }
-        Factor { name: (*name).clone(), levels }
+        let levels = cells.iter().filter_map(|side| side.cell.levels.get(*name));
+        Factor { name: (*name).clone(), levels: distinct(levels.cloned()) }
     };
     names.iter().map(factor).filter(|factor| factor.levels.len() > 1).collect()
 }

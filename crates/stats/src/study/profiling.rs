@@ -4,7 +4,7 @@ use crate::estimate::{Estimate, Interval, ratio};
 use crate::rules::Rules;
 use crate::trial::why_not_measured;
 use bytepath_math::{Moments, StandardError, welch};
-use bytepath_record::{CellId, Design, Study, Trial};
+use bytepath_record::{CellId, Design, Study, Trial, distinct};
 use serde::Serialize;
 
 /// What the profiles of a study are, and what sampling cost.
@@ -42,12 +42,7 @@ pub(crate) fn profiling_note(study: &Study, rules: &Rules) -> Option<ProfilingNo
     let first = study.profiles.iter().find_map(|trial| trial.profile.as_ref())?;
     let (counted, spoiled): (Vec<&Trial>, Vec<&Trial>) =
         study.profiles.iter().partition(|trial| trial.rate().is_some());
-    let mut cells: Vec<CellId> = Vec::new();
-    for trial in &counted {
-        if !cells.contains(&trial.cell) {
-            cells.push(trial.cell.clone());
-        }
-    }
+    let cells = distinct(counted.iter().map(|trial| trial.cell.clone()));
     let why = |trial: &Trial| {
         let why = why_not_measured(trial).unwrap_or("it has no window".into());
         format!("{}: {why}", trial.cell)

@@ -126,12 +126,7 @@ impl Analysis {
 
     fn best(&self, question: Metric) -> Option<&Row> {
         let shown = |row| Some((row, better(row, question)?.ratio));
-        let all = self.candidates().filter_map(shown);
-        let best = match question.direction() {
-            BetterDirection::Higher => all.max_by(|a, b| a.1.total_cmp(&b.1)),
-            BetterDirection::Lower => all.min_by(|a, b| a.1.total_cmp(&b.1)),
-        };
-        best.map(|(row, _)| row)
+        question.best(self.candidates().filter_map(shown)).map(|(row, _)| row)
     }
 }
 

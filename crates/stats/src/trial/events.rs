@@ -32,7 +32,7 @@
 //! their number.
 
 use super::interference;
-use bytepath_record::{Cell, Design, Reading, Role, Schedule, Scope, Trial, TrialStatus};
+use bytepath_record::{Cell, Design, Reading, Role, Schedule, Scope, Trial, TrialStatus, joined};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most time that the hypervisor may take from a role's CPU, as a part of the
@@ -166,8 +166,8 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
             ("steady.clock_changes", _) => Some("the clock source changed".to_owned()),
             ("host.changes", _) => {
                 let warnings = trial.warnings.iter();
-                let names: Vec<&str> = warnings.filter_map(|w| w.strip_prefix("host: ")).collect();
-                Some(format!("settings of the host changed: {}", names.join("; ")))
+                let names = joined(warnings.filter_map(|w| w.strip_prefix("host: ")), "; ");
+                Some(format!("settings of the host changed: {names}"))
             }
             ("steady.link_changes", Scope::Link(role, device)) => {
                 Some(format!("settings of the {role}'s link {device} changed"))

@@ -99,7 +99,7 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
     let Some(row) = rows().find(|row| row.cell.0 == id) else {
         let what = format!("the study {} has no cell '{id}'", folder.display());
         let names: Vec<&str> = rows().map(|row| row.cell.0.as_str()).collect();
-        return Err(suggest(Fault::usage(what), id, &names));
+        return Err(suggest(Fault::usage(what), id, names));
     };
     let cell = ProfiledCell::of(folder, &study, row);
     if cell.profiles.is_empty() {

@@ -5,11 +5,11 @@
 use crate::wording::figures::{bytes, level, plural, three};
 use bytepath_record::unit::GIB;
 use bytepath_record::{
-    Cell, Observation, ObservedSocket, Role, Study, Traffic, Trial, TrialStatus, Way,
+    Cell, Observation, ObservedSocket, Role, Study, Traffic, Trial, TrialStatus, Way, joined,
 };
 use bytepath_stats::{Costs, Difference, Summary, Weight, host_differences};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How far the bytes of a call may be from those of a cell: a factor.
 const NEAR: f64 = 2.0;
@@ -160,7 +160,7 @@ fn same_host(observed: &Observation, study: &Study) -> Result<Vec<String>, Strin
     let listed = |differences: Vec<&Difference>| {
         let texts =
             differences.iter().map(|d| format!("{} ({} and {})", d.what, d.first, d.second));
-        texts.collect::<Vec<_>>().join(", ")
+        joined(texts, ", ")
     };
     if !fatal.is_empty() {
         return Err(format!(
@@ -250,7 +250,7 @@ fn main_way(traffic: &Traffic, moved: u64) -> Result<&Way, String> {
         let ways = ways.map(|way| format!("{} by {}", bytes(way.bytes as f64), way.path));
         format!(
             "the program used several mechanisms ({}); a study cell covers exactly one",
-            ways.collect::<Vec<_>>().join(", ")
+            joined(ways, ", ")
         )
     })
 }
@@ -310,11 +310,7 @@ fn nearest<'a>(
             way.path
         ));
     }
-    let listed = |mut all: Vec<String>| {
-        all.sort();
-        all.dedup();
-        all.join(", ")
-    };
+    let listed = |all: BTreeSet<String>| joined(all, ", ");
     let with_flows = same.iter().filter(|now| now.cell.flows(role) as usize == flows);
     let with_flows: Vec<NearestCell> = with_flows.copied().collect();
     if with_flows.is_empty() {

@@ -5,7 +5,7 @@ use super::plot::LARGE;
 use crate::document::{Figure, Mark, Scale};
 use crate::sections::View;
 use crate::wording::figures::{cost, rate};
-use bytepath_record::Work;
+use bytepath_record::{Work, joined};
 use bytepath_stats::Row;
 
 /// Radius of a dot, and of one on the frontier.
@@ -47,7 +47,7 @@ pub(crate) fn figure(view: &View) -> Option<Figure> {
         terms.rate_heading,
         terms.rate_unit,
         cost_unit.unit,
-        leading.map(|point| point.row.cell.to_string()).collect::<Vec<_>>().join(", ")
+        joined(leading.map(|point| &point.row.cell), ", ")
     );
     let marks = marks(&points, &scales, work, view);
     Some(Figure::plot(caption, scales, marks))

@@ -7,12 +7,14 @@ use crate::documents::advice::Advice;
 use crate::documents::observation::{self, direction};
 use crate::documents::{difference, studies};
 use crate::sections::class_of;
-use crate::wording::figures::{digits, figure, interval, number, percent, plural, ratio, unit};
+use crate::wording::figures::{
+    digits, figure, interval, number, percent, plural, ratio, unit, unit_and_scale,
+};
 use crate::wording::setup::date;
 use crate::wording::verdicts;
 use bytepath_profile::diff::{Diff, Row};
 use bytepath_profile::flame::Chart;
-use bytepath_record::{Observation, ObservedThread, Study, Work};
+use bytepath_record::{Observation, ObservedThread, Study, Work, joined};
 use bytepath_stats::{
     BetterDirection, CellComparison, History, Metric, StudyComparison, ThresholdResult, Verdict,
 };
@@ -57,11 +59,11 @@ pub fn between(
 fn changes(what: &str, pairings: &[&CellComparison]) -> Markup {
     let changed = pairings.iter().filter(|p| p.verdict.better().is_some());
     let changed = changed.map(|p| format!("{} {} ({})", p.cell, ratio(p.ratio), p.verdict.word()));
-    let changed: Vec<String> = changed.collect();
+    let changed = joined(changed, ", ");
     let alike = pairings.iter().filter(|p| p.verdict == Verdict::Equivalent).count();
     html! {
         strong { (what) ": " }
-        @if changed.is_empty() { "no change was shown in " } @else { (changed.join(", ")) ", of " }
+        @if changed.is_empty() { "no change was shown in " } @else { (changed) ", of " }
         (plural(pairings.len() as u64, "cell")) "."
         @if alike > 0 { " " (plural(alike as u64, "cell")) " EQUIVALENT." }
     }
@@ -135,12 +137,7 @@ pub fn history(history: &History, out: &mut dyn Write) -> io::Result<()> {
 fn course(history: &History, what: &str) -> Figure {
     let History { question, work, .. } = *history;
     // What is drawn is in the unit that is printed.
-    let shown = match question {
-        Metric::Rate => work.terms().rate_scale,
-        Metric::Cpu => work.terms().cost.scale,
-        Metric::Instructions => work.terms().instructions.scale,
-        Metric::Latency(_) => 1e6,
-    };
+    let (unit, shown) = unit_and_scale(question, work);
     let reach = |mean: f64, stddev: Option<f64>| {
         let off = stddev.unwrap_or(0.0);
         [(mean - off) * shown, (mean + off) * shown]
@@ -161,14 +158,13 @@ fn course(history: &History, what: &str) -> Figure {
     let dots = entries.clone().map(|(at, entry)| {
         let mean = figure(question, work, entry.mean);
         let when = date(entry.started_ms).unwrap_or_default();
-        let words = format!("{}, {when}: {mean} {}", entry.study, unit(question, work));
+        let words = format!("{}, {when}: {mean} {unit}", entry.study);
         Mark::dot("spot", (at, entry.mean * shown), 4.0).tip(words)
     });
     let marks = changes.chain([Mark::course("course", path)]).chain(spread).chain(dots).collect();
     let caption = format!(
-        "{what}. {}, the studies in order of time; the thin line is one standard deviation of the \
+        "{what}. {unit}, the studies in order of time; the thin line is one standard deviation of the \
          trials to either side, a dashed one a change. {}",
-        unit(question, work),
         if up.low > 0.0 { "The axis does not start at zero." } else { "" }
     );
     Figure::plot(caption, [across, up], marks)

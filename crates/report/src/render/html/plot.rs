@@ -3,6 +3,7 @@
 //! print), so a mark has a class and no colour.
 
 use crate::document::{Form, Mark, Scale};
+use bytepath_record::joined;
 use maud::{Markup, html};
 
 /// A row is as wide as the page has room: what is across in it is in percent of the
@@ -55,9 +56,8 @@ fn drawn(mark: &Mark, unit: &str, place: impl Fn((f64, f64)) -> (f64, f64)) -> M
         }
         Form::Course(points) => {
             let points = points.iter().map(|at| place(*at));
-            let points: Vec<String> =
-                points.map(|(x, y)| format!("{},{}", shorter(x), shorter(y))).collect();
-            html! { polyline class=(class) points=(points.join(" ")) data-tip=[tip] {} }
+            let points = points.map(|(x, y)| format!("{},{}", shorter(x), shorter(y)));
+            html! { polyline class=(class) points=(joined(points, " ")) data-tip=[tip] {} }
         }
         Form::Name(at, off, text) => {
             let (x, y) = place(*at);

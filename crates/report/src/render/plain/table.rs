@@ -3,6 +3,7 @@
 
 use crate::document::{Align, Cell, Column, Media, Ratios, Table, Tone};
 use crate::wording::ascii::{plain, wrap};
+use bytepath_record::joined;
 
 /// Blanks between two columns.
 const GAP: usize = 2;
@@ -126,7 +127,7 @@ impl Grid {
             }
             format!("{} {group} {}", "-".repeat(rule / 2), "-".repeat(rule - rule / 2))
         };
-        self.runs(&stay).into_iter().map(heading).collect::<Vec<_>>().join(&" ".repeat(GAP))
+        joined(self.runs(&stay).into_iter().map(heading), &" ".repeat(GAP))
     }
 
     fn add_row(
