@@ -127,9 +127,9 @@ impl Running {
         let mut recorder =
             Recorder::new(role == Role::Sender, gate.clone(), progress.clone(), Detail::ALL);
         thread::spawn(move || {
-            let (account, calls) = (endpoint.run(&mut recorder), endpoint.calls());
+            let account = endpoint.run(&mut recorder);
             drop(endpoint);
-            let _ = send.send((account, recorder.finish(calls)));
+            let _ = send.send((account, recorder.finish()));
         });
         Running { result, socket, progress }
     }

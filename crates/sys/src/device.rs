@@ -52,14 +52,10 @@ pub fn receive_queues(name: &str) -> io::Result<u32> {
     let index = index(name)?;
     let mut request = netdev::Request::new().op_queue_get_dump();
     request.encode().push_ifindex(index);
-    let mut socket = NetlinkSocket::new();
-    let mut replies = socket.request(&request)?;
-    let mut count = 0;
-    while let Some(queue) = replies.recv() {
-        let receives = queue?.get_type().is_ok_and(|kind| kind == QueueType::Rx as u32);
-        count += u32::from(receives);
-    }
-    Ok(count)
+    let receives = Netlink::new().dump(&request, |queue| {
+        Ok(queue.get_type().ok().filter(|kind| *kind == QueueType::Rx as u32))
+    })?;
+    Ok(receives.len() as u32)
 }
 
 /// A device sends frames that have no socket buffer (`NETDEV_XDP_ACT_NDO_XMIT`,
@@ -127,7 +123,8 @@ fn on_bus(name: &str) -> io::Result<Option<PathBuf>> {
     Ok(folder?.flatten())
 }
 
-fn any_socket() -> io::Result<OwnedFd> {
+/// A socket for requests about devices.
+pub(super) fn any_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 

@@ -7,7 +7,7 @@
 //! software that takes the same 64 bytes ([`Device`]).
 
 use super::copying::{Memory, Piece};
-use super::memory::FileMapping;
+use super::memory::MappedMemory;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -151,7 +151,7 @@ pub fn instructions() -> [(Submission, bool); 2] {
 }
 
 enum Portal {
-    Mapped(FileMapping, Submission),
+    Mapped(MappedMemory, Submission),
     Written(File),
     Software(Box<dyn Device>),
 }
@@ -214,7 +214,7 @@ impl WorkQueue {
     pub fn open(path: &Path, shared: bool, setup: Setup) -> io::Result<WorkQueue> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let way = if shared { Submission::Shared } else { Submission::Dedicated };
-        let portal = match FileMapping::new(file.as_fd(), 0, 4096) {
+        let portal = match MappedMemory::new(file.as_fd(), 0, 4096) {
             Ok(_) if !instructions().contains(&(way, true)) => {
                 return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
             }

@@ -1,8 +1,8 @@
 //! Rings of a packet socket that both the kernel and the program have in memory
 //! (Documentation/networking/packet_mmap.rst), of version 2: one slot a frame.
 
-use super::memory::{FileMapping, READ_WRITE};
-use super::packet::{self, bind, dropped, share, wait_readable};
+use super::memory::{MappedMemory, READ_WRITE};
+use super::packet::{self, Batch, bind, dropped, share, wait_readable};
 use super::{check, tcp};
 use libc::{TP_STATUS_KERNEL, TP_STATUS_SEND_REQUEST, TP_STATUS_USER, TP_STATUS_WRONG_FORMAT};
 use rustix::net::SocketFlags;
@@ -28,7 +28,7 @@ struct Ring {
     socket: OwnedFd,
     /// The kernel shares it; who may touch a slot is in the status of the slot, which is only
     /// accessed atomically.
-    memory: FileMapping,
+    memory: MappedMemory,
     slot: usize,
     slots: usize,
 }
@@ -52,7 +52,7 @@ impl Ring {
         // struct tpacket_req.
         let request = [block, blocks, slot, slots].map(|n| (n as u32).to_ne_bytes()).concat();
         tcp::set_option(socket.as_fd(), libc::SOL_PACKET, kind, &request)?;
-        let memory = FileMapping::on_demand(&socket, block * blocks, READ_WRITE)?;
+        let memory = MappedMemory::on_demand(&socket, block * blocks, READ_WRITE)?;
         bind(&socket, index, protocol)?;
         Ok(Ring { socket, memory, slot, slots })
     }
@@ -102,17 +102,6 @@ pub struct Sender {
     waiting: usize,
 }
 
-/// The outcome of a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
-    /// Frames that the kernel took.
-    pub sent: usize,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Whether it refused one by ENOBUFS, which it will be given again.
-    pub refused: bool,
-}
-
 impl Sender {
     /// Puts frames into a ring of at least this many slots that are sent by a device.
     pub fn open(index: u32, frames: &[Vec<u8>], least: usize) -> io::Result<Sender> {
@@ -137,8 +126,9 @@ impl Sender {
     }
 
     /// Hands over at most this many frames, as far as slots are free, with those that the kernel
-    /// did not take before, and never waits. EINVAL: it could not read a frame.
-    pub fn send(&mut self, most: usize) -> io::Result<Turn> {
+    /// did not take before, and never waits. One that is refused will be given again. EINVAL: the
+    /// kernel could not read a frame.
+    pub fn send(&mut self, most: usize) -> io::Result<Batch> {
         while self.waiting < most
             && self.waiting < self.ring.slots
             && self.ring.status(self.filled).load(Ordering::Acquire) == TP_STATUS_KERNEL
@@ -150,7 +140,7 @@ impl Sender {
         let socket = self.ring.socket.as_raw_fd();
         // SAFETY: no memory is passed.
         let result = unsafe { libc::send(socket, null(), 0, libc::MSG_DONTWAIT) };
-        let mut turn = Turn::default();
+        let mut turn = Batch::default();
         match check(result as libc::c_long) {
             Ok(_) => {}
             Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => turn.refused = true,
@@ -209,12 +199,9 @@ impl Receiver {
         let slot = self.next;
         let length = self.ring.get(slot, SNAPPED) as usize;
         // Two numbers of 16 bits; the first is where the frame begins.
-        let begin = (self.ring.get(slot, OFFSETS) & 0xffff) as usize;
-        let begin = if cfg!(target_endian = "big") {
-            (self.ring.get(slot, OFFSETS) >> 16) as usize
-        } else {
-            begin
-        };
+        let offsets = self.ring.get(slot, OFFSETS);
+        let begin = if cfg!(target_endian = "big") { offsets >> 16 } else { offsets & 0xffff };
+        let begin = begin as usize;
         let length = length.min(self.ring.slot.saturating_sub(begin));
         // SAFETY: within the slot, which is ours until its status says otherwise.
         let frame = unsafe { std::slice::from_raw_parts(self.ring.at(slot).add(begin), length) };

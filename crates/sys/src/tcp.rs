@@ -54,16 +54,20 @@ pub fn connect(
     let socket = stream_socket(&peer.ip())?;
     set_options(socket.as_fd(), options)?;
     if let Some(port) = from {
-        let any: IpAddr = match peer {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
         // Also while a connection of an earlier session from there is in TIME-WAIT.
         rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &SocketAddr::from((any, port)))?;
+        rustix::net::bind(&socket, &SocketAddr::from((unspecified(peer.ip()), port)))?;
     }
     rustix::net::connect(&socket, &peer)?;
     Ok(TcpStream::from(socket))
+}
+
+/// The address of its family that stands for any.
+pub fn unspecified(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
 }
 
 fn stream_socket(address: &IpAddr) -> io::Result<OwnedFd> {
@@ -72,7 +76,8 @@ fn stream_socket(address: &IpAddr) -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> {
+/// Sets those options of a socket that are given.
+pub fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> {
     if let Some(bytes) = options.send_buffer {
         rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes as usize)?;
     }

@@ -1,7 +1,7 @@
 //! `TCP_ZEROCOPY_RECEIVE`: pages of a receive queue mapped into the process
 //! (tcp_zerocopy_receive() in net/ipv4/tcp.c, include/uapi/linux/tcp.h).
 
-use super::memory::{FileMapping, Region};
+use super::memory::{MappedMemory, Region};
 use super::tcp::get_option;
 use rustix::mm::ProtFlags;
 use std::io;
@@ -34,7 +34,7 @@ struct Request {
 /// in between. Next to it is a page for what the kernel copies in the same call.
 #[derive(Debug)]
 pub struct Mapping {
-    range: FileMapping,
+    range: MappedMemory,
     leftover: Region,
     mapped: usize,
     copied: usize,
@@ -58,7 +58,7 @@ impl Mapping {
         }
         let leftover = Region::new(page, false)?;
         Ok(Mapping {
-            range: FileMapping::on_demand(socket, len, ProtFlags::READ)?,
+            range: MappedMemory::on_demand(socket, len, ProtFlags::READ)?,
             leftover,
             mapped: 0,
             copied: 0,

@@ -2,7 +2,7 @@
 
 use crate::connection::{Attached, Connection};
 use crate::workload::{
-    Account, FrameInspector, FramePlan, Group, HalfConfig, Phase, QUIET, Recorder,
+    Account, Call, FrameInspector, FramePlan, Group, HalfConfig, Phase, QUIET, Recorder,
 };
 use bytepath_record::{
     Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Touch,
@@ -12,6 +12,7 @@ use bytepath_sys::bpf::Refused;
 use bytepath_sys::bpf::xdp::{Mode, Passer};
 use bytepath_sys::device;
 use bytepath_sys::netlink::Netlink;
+use bytepath_sys::packet::Batch;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,16 +43,10 @@ pub(super) struct SubmittedFrames {
 }
 
 impl SubmittedFrames {
-    /// Enters a call: the frames that the kernel took, their bytes, and whether it refused the
-    /// one after them. Returns how many it was offered.
+    /// Enters a call. Returns how many frames the kernel was offered.
     #[inline]
-    pub(super) fn enter(
-        &mut self,
-        sent: usize,
-        bytes: u64,
-        refused: bool,
-        recorder: &mut Recorder,
-    ) -> u64 {
+    pub(super) fn enter(&mut self, batch: Batch, recorder: &mut Recorder) -> u64 {
+        let Batch { sent, bytes, refused } = batch;
         let tried = sent as u64 + u64::from(refused);
         self.calls += 1;
         self.bytes += bytes;
@@ -76,6 +71,8 @@ pub(super) fn made_in_kernel(hops: Hops, bytes: u64, events: u64, source: &str) 
 
 /// Frames that a sink received.
 pub(super) struct ReceivedFrames {
+    /// Where the sink is.
+    pub at: Attached,
     inspector: FrameInspector,
     /// Frames that are still to be taken in; the others are left where they are.
     left: u64,
@@ -111,8 +108,9 @@ pub(super) fn spin(is_there: impl Fn() -> bool) -> bool {
 
 impl ReceivedFrames {
     /// Nothing yet; `before` are the bytes that precede each frame.
-    pub(super) fn of(job: &HalfConfig, before: usize) -> ReceivedFrames {
+    pub(super) fn of(job: &HalfConfig, at: Attached, before: usize) -> ReceivedFrames {
         ReceivedFrames {
+            at,
             inspector: FrameInspector::new(job.touch, before),
             left: job.options.number(STOP_AFTER.name).unwrap_or(u64::MAX),
             hops: Hops::default(),
@@ -122,24 +120,23 @@ impl ReceivedFrames {
         }
     }
 
-    /// Whether frames are to be left where they are, after a while in which they were. Once
-    /// the generator has ended they are taken to be counted.
-    pub(super) fn idle_until_stop(
+    /// Frames that may be taken in a turn of this many; `None` where they are to be left where
+    /// they are, after a while in which they were. Once the generator has ended they are taken
+    /// to be counted.
+    pub(super) fn most(
         &self,
-        at: &Attached,
+        turn: usize,
         recorder: &mut Recorder,
-    ) -> Result<bool, Fault> {
-        let idle = self.left == 0 && recorder.phase() != Phase::Stop;
-        if idle {
-            at.check()?;
-            std::thread::sleep(QUIET);
+    ) -> Result<Option<usize>, Fault> {
+        if self.left > 0 {
+            return Ok(Some(turn.min(self.left as usize)));
         }
-        Ok(idle)
-    }
-
-    /// Frames that may be taken in one turn of this many.
-    pub(super) fn most(&self, turn: usize) -> usize {
-        if self.left == 0 { turn } else { turn.min(self.left as usize) }
+        if recorder.phase() == Phase::Stop {
+            return Ok(Some(turn));
+        }
+        self.at.check()?;
+        std::thread::sleep(QUIET);
+        Ok(None)
     }
 
     /// Enters what was read at once. The error is that of a frame that was changed on its way.
@@ -164,25 +161,19 @@ impl ReceivedFrames {
         self.hops.strays += 1;
     }
 
-    /// Waits for a frame, for as long as a sink does; whether there is one. `slot` is that of
-    /// the call.
+    /// Waits for a frame by this call, for as long as a sink does; whether there is one.
     pub(super) fn wait(
         &mut self,
-        at: &Attached,
         recorder: &mut Recorder,
-        (slot, call): (usize, &str),
+        call: Call,
         mut wait: impl FnMut(Duration) -> io::Result<bool>,
     ) -> Result<bool, Fault> {
-        at.check()?;
+        self.at.check()?;
         let begin = Instant::now();
         let time = if self.spins { Duration::ZERO } else { QUIET };
         loop {
-            let mut there = false;
-            let waited = recorder.timed(slot, || {
-                there = wait(time)?;
-                Ok(0)
-            });
-            waited.map_err(|e| at.fault(call, &e))?;
+            let waited = recorder.timed_with(call, || wait(time), |_| 0);
+            let there = waited.map_err(|e| self.at.fault(call.1, &e))?;
             if there || !self.spins || begin.elapsed() >= QUIET {
                 return Ok(self.woken(there));
             }
@@ -201,15 +192,9 @@ impl ReceivedFrames {
     }
 
     /// All of it, what the sink's own queue has dropped, and what is known of the bytes.
-    pub(super) fn account(
-        &self,
-        at: &Attached,
-        dropped: u64,
-        manner: Manner,
-        source: &str,
-    ) -> Account {
+    pub(super) fn account(&self, dropped: u64, manner: Manner, source: &str) -> Account {
         let hops = Hops { sink_dropped: dropped, ..self.hops };
-        let scope = Scope::Flow(Role::Receiver, at.index());
+        let scope = Scope::Flow(Role::Receiver, self.at.index());
         let wakes = Reading::sum("sink.wakes", Unit::Count, self.wakes as f64, scope);
         let account = Account::of(manner, self.bytes, self.hops.received, source);
         Account { hops, readings: vec![wakes], ..account }

@@ -9,7 +9,7 @@
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Group, HalfConfig, Tx};
+use crate::workload::{Call, Group, HalfConfig, Tx};
 use bytepath_record::{Fault, OptionKind, OptionSpec};
 use bytepath_sys::errqueue;
 use bytepath_sys::memory::Region;
@@ -51,7 +51,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
 struct Message(Region);
 
 impl Payload for Message {
-    const CALLS: &'static [&'static str] = &["send", "recvmsg(errqueue)", "poll"];
+    const SEND: Call = Call(0, "send");
     const CALL: &'static str = "send with MSG_ZEROCOPY";
     const REMEDY: &'static str = "raise sysctl net.core.optmem_max and the limit on locked memory \
                                   (ulimit -l), or choose a smaller message size";

@@ -24,7 +24,7 @@
 
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
+use crate::workload::{Account, Call, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Tls, unit};
 use bytepath_sys::pipe::Pipe;
 use bytepath_sys::tcp;
@@ -144,16 +144,11 @@ struct StreamPosition {
 /// Bytes of the stream from one end of a record to the next, at least.
 const RECORD: u64 = 1 << 20;
 
-/// Slots of the calls.
-const TEE: usize = 0;
-const SPLICE: usize = 1;
-const SEND: usize = 2;
+const TEE: Call = Call(0, "tee");
+const SPLICE: Call = Call(1, "splice");
+const SEND: Call = Call(2, "send");
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        &["tee", "splice", "send"]
-    }
-
     /// The page that is sent is user memory lent to a pipe, because no one can
     /// write to a page that a pipe owns. From the pipe on it goes the way of
     /// the stream.

@@ -10,7 +10,7 @@
 
 use super::{DataPath, HalfPath, Opened, Sum};
 use crate::connection::{Connection, Flow};
-use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
+use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp::{self, Ready};
@@ -124,16 +124,11 @@ struct Counts {
     by_recv: Sum,
 }
 
-/// Slots of the calls.
-const MAP: usize = 0;
-const RECV: usize = 1;
-const POLL: usize = 2;
+const MAP: Call = Call(0, "getsockopt(zerocopy)");
+const RECV: Call = Call(1, "recv");
+const POLL: Call = Call(2, "poll");
 
 impl Rx for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        &["getsockopt(zerocopy)", "recv", "poll"]
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         super::set_lowat(&self.flow, Some(self.lowat as u64))
     }
@@ -239,7 +234,7 @@ impl Receiver {
     #[inline]
     fn await_bytes(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let fd = self.flow.fd();
-        let waited = recorder.timed(POLL, || tcp::wait(fd, Ready::IN, None).map(|_| 0));
+        let waited = recorder.timed_with(POLL, || tcp::wait(fd, Ready::IN, None), |_| 0);
         self.flow.completed("poll", waited).map(drop)
     }
 

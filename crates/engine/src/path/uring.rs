@@ -3,7 +3,7 @@
 //! of sends is one io_uring_enter, and a multishot receive delivers all that
 //! has arrived, into buffers picked by the kernel, without another request.
 
-use super::ring::{self, CALLS, ENTER};
+use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Flow, WITNESS_LEN};
 use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher, Tx};
@@ -97,9 +97,7 @@ impl Sender {
         let chain = if job.tls == Tls::Kernel { 1 } else { ring::chain(job) };
         let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, bundle, job.tls)?;
-        if ring::counts_iowait(job) {
-            ring.count_iowait();
-        }
+        ring.count_iowait(ring::counts_iowait(job));
         let tls = job.tls;
         Ok(Box::new(Sender { flow, ring, message, chain, bundle, tls, at: 0, completions: 0 }))
     }
@@ -201,10 +199,6 @@ impl Sender {
 const BUNDLE: u64 = 1;
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         let (bundle, tls) = (self.bundle, self.tls);
         ring::witness(
@@ -270,9 +264,7 @@ impl Receiver {
                 fault
             }
         })?;
-        if ring::counts_iowait(job) {
-            ring.count_iowait();
-        }
+        ring.count_iowait(ring::counts_iowait(job));
         let toucher = Toucher::new(job.touch, job.message_size);
         let read_size = job.read_size as usize;
         Ok(Box::new(Receiver { flow, ring, read_size, toucher, fillings: 0 }))
@@ -340,10 +332,6 @@ fn shape(job: &HalfConfig) -> Result<RecvShape, Fault> {
 }
 
 impl Rx for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
     }

@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use std::net::Ipv4Addr;
 
 /// Frames as a cell requests them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FramePlan {
     /// Sizes in the order in which they are sent, bytes without the frame check sequence.
     sizes: Vec<u32>,
@@ -87,15 +87,7 @@ impl FramePlan {
                 (0..DRAWN).map(|_| random.random_range(least..=most)).collect()
             }
         };
-        let plan = FramePlan {
-            sizes,
-            burst,
-            tap: None,
-            queued: false,
-            vhost: None,
-            rate: None,
-            count: None,
-        };
+        let plan = FramePlan { sizes, burst, ..FramePlan::default() };
         let smallest = plan.sizes.iter().min().copied().unwrap_or_default();
         if smallest < SMALLEST || plan.largest() > 65_535 {
             let text = format!("frames of {smallest} to {} bytes", plan.largest());

@@ -100,14 +100,15 @@ impl RecvRing {
         Ok(ring)
     }
 
-    /// Has the kernel count waits as iowait, which is left out where the kernel can (Linux 6.15).
-    pub fn count_iowait(&mut self) {
-        self.core.count_iowait();
+    /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
+    /// can (Linux 6.15).
+    pub fn count_iowait(&mut self, wanted: bool) {
+        self.core.ring.count_iowait(wanted);
     }
 
     /// Binds the ring to the calling thread; see the module's documentation.
     pub fn activate(&self) -> io::Result<()> {
-        super::activate(&self.core.ring)
+        self.core.ring.activate()
     }
 
     /// Waits until something has come in (io_uring_enter(2)), and starts the

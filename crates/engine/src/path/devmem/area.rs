@@ -75,15 +75,11 @@ impl Area {
     pub(super) fn bind(spec: &AreaSpec) -> Result<Area, Fault> {
         let AreaSpec { device, queue, memory, bytes, page_size } = spec;
         let memory = allocate(memory, *bytes)?;
-        let binding = sys::device::index(device)
-            .map_err(devmem::Refusal::from)
-            .and_then(|index| devmem::bind_receive(index, &[*queue], *page_size, memory.fd()))
-            .map_err(|refusal| {
-                let what = format!("binding a dmabuf to receive queue {queue} of {device}");
-                Fault::system(what, &refusal.error)
-                    .words(refusal.words.as_deref())
-                    .remedy(super::support::cure(refusal.error.raw_os_error()))
-            })?;
+        let binding = devmem::bind_receive(device, &[*queue], *page_size, memory.fd());
+        let binding = binding.map_err(|refusal| {
+            let what = format!("binding a dmabuf to receive queue {queue} of {device}");
+            super::support::refused(what, &refusal)
+        })?;
         Ok(Area { dmabuf: binding.dmabuf, memory, _binding: Some(binding) })
     }
 

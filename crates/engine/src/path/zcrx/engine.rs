@@ -5,9 +5,9 @@ use super::plan::Plan;
 use super::setup::{self, Writer};
 use super::shared::{Copied, SharedQueue, SharedQueues};
 use crate::connection::Flow;
-use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
+use crate::path::ring::{self, ENTER, REGISTER};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
-use bytepath_record::{Fault, Ledger, Manner, Reading, Role, Scope, Unit};
+use bytepath_record::{Fault, Ledger, Manner, Role, Scope, Unit};
 use bytepath_sys::uring;
 use bytepath_sys::uring::Arrival;
 use bytepath_sys::uring::zcrx::{self, RecvZcRing};
@@ -39,16 +39,12 @@ impl Receiver {
             let mut ring =
                 RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)
                     .map_err(|e| ring::fault("cannot import the queue of the first flow", &e))?;
-            if ring::counts_iowait(job) {
-                ring.count_iowait();
-            }
+            ring.count_iowait(ring::counts_iowait(job));
             let (writer, shared) = (shared.writer.clone(), Some(shared));
             return Ok(Receiver { flow, role, ring, shared, writer, read_size, toucher });
         }
         let (mut ring, writer) = setup::register(&plan, job, abilities, &flow)?;
-        if ring::counts_iowait(job) {
-            ring.count_iowait();
-        }
+        ring.count_iowait(ring::counts_iowait(job));
         let several = job.flows > number + plan.queues;
         let shared = if several && (plan.share || writer.is_device()) {
             let exported = setup::export(&mut ring, abilities)?;
@@ -84,7 +80,7 @@ impl Receiver {
             }
             if self.ring.due() {
                 let given = if flushes {
-                    recorder.timed(REGISTER, || self.ring.give_back().map(|()| 0)).map(drop)
+                    recorder.timed_with(REGISTER, || self.ring.give_back(), |()| 0)
                 } else {
                     self.ring.give_back()
                 };
@@ -114,12 +110,7 @@ impl Receiver {
             ..Account::default()
         };
         let scope = Scope::Flow(self.role, self.flow.index);
-        let counted = copied.unwrap_or_default();
-        let mut enter = |name: &str, unit, value: u64| {
-            let metric = format!("zcrx.{name}");
-            account.readings.push(Reading::sum(metric, unit, value as f64, scope.clone()));
-        };
-        for (name, value) in [
+        let events = [
             ("pieces", counts.pieces),
             ("arms", counts.arms),
             ("no_buffer", counts.no_buffer),
@@ -132,12 +123,11 @@ impl Receiver {
             ("flushes", counts.flushes),
             ("refill_full", counts.refill_full),
             ("contended", counts.contended),
-        ] {
-            enter(name, Unit::Count, value);
-        }
-        if copied.is_some() {
-            enter("copied_fragments", Unit::Count, counted.fragments);
-            enter("copied_bytes", Unit::Bytes, counted.bytes);
+        ];
+        account.count("zcrx", &scope, Unit::Count, events);
+        if let Some(Copied { fragments, bytes }) = copied {
+            account.count("zcrx", &scope, Unit::Count, [("copied_fragments", fragments)]);
+            account.count("zcrx", &scope, Unit::Bytes, [("copied_bytes", bytes)]);
         }
         account.notes = self.notes();
         account
@@ -265,10 +255,6 @@ fn starved(error: io::Error) -> Fault {
 }
 
 impl Rx for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
     }
