@@ -18,7 +18,7 @@ const KINDS: [OptionKind; 9] = [
     OptionKind::Flag,
     OptionKind::Choice(&["none", "read", "verify"]),
     OptionKind::AutoSize(4096, u64::MAX),
-    OptionKind::MaybeCount(0, u64::MAX),
+    OptionKind::WordCount("none", 0, u64::MAX),
     OptionKind::Name,
 ];
 

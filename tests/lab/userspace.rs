@@ -222,7 +222,7 @@ fn carry(sent: &[u8], from: &dyn Connection, to: &dyn Connection) {
     let mut got = vec![0; sent.len()];
     thread::scope(|scope| {
         scope.spawn(|| match Hold::of(from, Role::Sender, false) {
-            Ok(stack) => stack.connection().write_all(sent).unwrap(),
+            Ok(stack) => stack.connection.write_all(sent).unwrap(),
             Err(_) => (&from.kernel().unwrap().socket).write_all(sent).unwrap(),
         });
         to.read_exact(&mut got).unwrap();

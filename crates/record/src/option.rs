@@ -43,11 +43,8 @@ pub enum OptionKind {
     Choice(&'static [&'static str]),
     /// Bytes as for `Size`, or `auto`, which leaves the choice to the kernel.
     AutoSize(u64, u64),
-    /// A whole number, or `none`.
-    MaybeCount(u64, u64),
-    /// A whole number, or `auto`, which leaves the choice to what is found.
-    AutoCount(u64, u64),
-    /// A word, or a whole number within bounds.
+    /// A whole number within bounds, or a word: `none`, or `auto`, which leaves the choice to
+    /// what is found.
     WordCount(&'static str, u64, u64),
     /// A time, `250ms` or `2s`, kept in milliseconds; bounds inclusive.
     Time(u64, u64),
@@ -114,16 +111,12 @@ impl OptionKind {
     pub fn parse(&self, text: &str) -> Result<OptionValue, String> {
         let word = || Ok(OptionValue::Word(text.into()));
         match *self {
-            OptionKind::AutoSize(..) | OptionKind::AutoCount(..) if text == "auto" => word(),
-            OptionKind::MaybeCount(..) if text == "none" => word(),
+            OptionKind::AutoSize(..) if text == "auto" => word(),
             OptionKind::WordCount(special, ..) if text == special => word(),
             OptionKind::Size(min, max) | OptionKind::AutoSize(min, max) => {
                 within(unit::parse_bytes(text)?, [min, max], &format!("'{text}'"), bytes)
             }
-            OptionKind::Count(min, max)
-            | OptionKind::MaybeCount(min, max)
-            | OptionKind::AutoCount(min, max)
-            | OptionKind::WordCount(_, min, max) => {
+            OptionKind::Count(min, max) | OptionKind::WordCount(_, min, max) => {
                 let n: u64 = text.parse().map_err(|_| format!("'{text}' is not a whole number"))?;
                 within(n, [min, max], &n.to_string(), |n| n.to_string())
             }
@@ -197,8 +190,6 @@ impl fmt::Display for OptionKind {
             OptionKind::Size(min, max) => write!(f, "{}..{}", bytes(*min), bytes(*max)),
             OptionKind::AutoSize(min, max) => write!(f, "auto|{}..{}", bytes(*min), bytes(*max)),
             OptionKind::Count(min, max) => write!(f, "{min}..{max}"),
-            OptionKind::MaybeCount(min, max) => write!(f, "none|{min}..{max}"),
-            OptionKind::AutoCount(min, max) => write!(f, "auto|{min}..{max}"),
             OptionKind::WordCount(word, min, max) => write!(f, "{word}|{min}..{max}"),
             OptionKind::Time(min, max) => {
                 write!(f, "{}..{}", milliseconds(*min), milliseconds(*max))

@@ -43,7 +43,7 @@ pub enum ProfiledCells {
 
 /// What can be set of the meter `profile` itself: its rate and its event.
 pub const SAMPLING_OPTIONS: [OptionSpec; 2] = [
-    OptionSpec::new("rate", OptionKind::AutoCount(1, 100_000), "auto")
+    OptionSpec::new("rate", OptionKind::WordCount("auto", 1, 100_000), "auto")
         .help("samples per second and CPU; auto adapts to the cost of a sample"),
     OptionSpec::new("event", OptionKind::Text, "auto")
         .help("what to sample, as perf list names it; auto: cycles, else cpu-clock"),

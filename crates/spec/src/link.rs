@@ -1,7 +1,7 @@
 //! The testbed's link as typed options on top of a named preset.
 
 use super::options::{TypedOption, find, resolve, split, usage};
-use bytepath_record::OptionKind::{AutoCount, AutoSize, Choice, Count, Flag, MaybeCount};
+use bytepath_record::OptionKind::{AutoSize, Choice, Count, Flag, WordCount};
 use bytepath_record::{Fault, LinkSettings, OptionSpec, Options, TapSettings};
 
 /// What can be set of the link.
@@ -24,7 +24,7 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         .help("maximum size of an autotuned send buffer in bytes: limits the bytes in flight"),
     OptionSpec::new("qdisc", Choice(&["pfifo", "none", "fq_codel", "fq"]), "pfifo")
         .help("queue before the device; none (noqueue) drops what a full ring cannot take"),
-    OptionSpec::new("queue-length", AutoCount(1, 65536), "auto")
+    OptionSpec::new("queue-length", WordCount("auto", 1, 65536), "auto")
         .help("txqueuelen, packets: the length of a pfifo, and of a tap's rings"),
     OptionSpec::new("queues", Count(1, 64), "1")
         .help("tap: number of queues, each with a ring and a sink thread"),
@@ -35,7 +35,7 @@ pub const LINK_OPTIONS: &[OptionSpec] = &[
         .help("tap: UDP messages arrive unsegmented (Linux 6.2), as the virtio_net_hdr states"),
     OptionSpec::new("threaded-napi", Flag, "on")
         .help("receive in a kernel thread on the receiver's CPU"),
-    OptionSpec::new("rps", MaybeCount(0, 4095), "none")
+    OptionSpec::new("rps", WordCount("none", 0, 4095), "none")
         .help("CPU that receives packets by RPS at the receiver"),
 ];
 

@@ -4,7 +4,6 @@
 
 use super::netlink::{Netlink, named};
 use netlink_bindings::netdev::{self, QueueType};
-use netlink_bindings::rt_addr;
 use netlink_socket2::NetlinkSocket;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use std::ffi::CString;
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Name of the device that has this address. ENODEV: none has.
 pub fn of_address(address: IpAddr) -> io::Result<String> {
-    let found = all_addresses()?.into_iter().find(|(_, known, _)| *known == address);
+    let found = Netlink::new().all_addresses()?.into_iter().find(|(_, known, _)| *known == address);
     let (index, ..) = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
     name(index)
 }
@@ -24,17 +23,7 @@ pub fn of_address(address: IpAddr) -> io::Result<String> {
 /// All addresses of the namespace: device, address, and length of the prefix in bits.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr, u8)>> {
     let named = |(index, address, prefix)| Ok((name(index)?, address, prefix));
-    all_addresses()?.into_iter().map(named).collect()
-}
-
-/// The same with the devices' numbers.
-fn all_addresses() -> io::Result<Vec<(u32, IpAddr, u8)>> {
-    let header = rt_addr::Ifaddrmsg::default();
-    let request = rt_addr::Request::new().op_getaddr_dump(&header);
-    Netlink::new().dump(&request, |(header, attributes)| {
-        let local = attributes.get_local().or_else(|_| attributes.get_address());
-        Ok(local.ok().map(|local| (header.ifa_index, local, header.ifa_prefixlen)))
-    })
+    Netlink::new().all_addresses()?.into_iter().map(named).collect()
 }
 
 /// Index of a device in the namespace of the caller. ENODEV: no such device.

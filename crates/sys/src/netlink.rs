@@ -285,17 +285,7 @@ impl Netlink {
 
     /// Gives a device an address; duplicate address detection is left out.
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
-        let (family, flags) = match address {
-            IpAddr::V4(_) => (libc::AF_INET, 0),
-            IpAddr::V6(_) => (libc::AF_INET6, libc::IFA_F_NODAD),
-        };
-        let header = rt_addr::Ifaddrmsg {
-            ifa_family: family as u8,
-            ifa_prefixlen: prefix,
-            ifa_flags: flags as u8,
-            ifa_index: index,
-            ..Default::default()
-        };
+        let header = address_header(index, address, prefix);
         let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
         request.encode().push_local(address).push_address(address);
         acknowledged(&mut self.socket, &request)
@@ -303,20 +293,25 @@ impl Netlink {
 
     /// Takes all its addresses from a device.
     pub fn remove_addresses(&mut self, index: u32) -> io::Result<()> {
-        let header = rt_addr::Ifaddrmsg::default();
-        let request = rt_addr::Request::new().op_getaddr_dump(&header);
-        // The kernel reports those of all devices.
-        let found = self.dump(&request, |(header, attributes)| {
-            let local = attributes.get_local().or_else(|_| attributes.get_address());
-            let own = (header.ifa_index == index).then(|| local.map_err(undecodable));
-            Ok(own.transpose()?.map(|address| (header, address)))
-        })?;
-        for (header, address) in found {
+        let mut own = self.all_addresses()?;
+        own.retain(|(device, ..)| *device == index);
+        own.into_iter().try_for_each(|(_, address, prefix)| {
+            let header = address_header(index, address, prefix);
             let mut request = rt_addr::Request::new().op_deladdr_do(&header);
             request.encode().push_local(address);
-            acknowledged(&mut self.socket, &request)?;
-        }
-        Ok(())
+            acknowledged(&mut self.socket, &request)
+        })
+    }
+
+    /// All addresses of the namespace: number of the device, address, and length of the prefix in
+    /// bits.
+    pub(super) fn all_addresses(&mut self) -> io::Result<Vec<(u32, IpAddr, u8)>> {
+        let header = rt_addr::Ifaddrmsg::default();
+        let request = rt_addr::Request::new().op_getaddr_dump(&header);
+        self.dump(&request, |(header, attributes)| {
+            let local = attributes.get_local().or_else(|_| attributes.get_address());
+            Ok(local.ok().map(|local| (header.ifa_index, local, header.ifa_prefixlen)))
+        })
     }
 
     /// Hardware address of an Ethernet device. InvalidData: it has none of six bytes.
@@ -504,6 +499,20 @@ pub(super) fn put<E, T>(encoder: E, value: Option<T>, push: impl FnOnce(E, T) ->
     match value {
         Some(value) => push(encoder, value),
         None => encoder,
+    }
+}
+
+fn address_header(index: u32, address: IpAddr, prefix: u8) -> rt_addr::Ifaddrmsg {
+    let (family, flags) = match address {
+        IpAddr::V4(_) => (libc::AF_INET, 0),
+        IpAddr::V6(_) => (libc::AF_INET6, libc::IFA_F_NODAD),
+    };
+    rt_addr::Ifaddrmsg {
+        ifa_family: family as u8,
+        ifa_prefixlen: prefix,
+        ifa_flags: flags as u8,
+        ifa_index: index,
+        ..Default::default()
     }
 }
 

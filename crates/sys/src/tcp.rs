@@ -21,13 +21,9 @@ pub struct FlowOptions {
     pub congestion: Option<String>,
 }
 
-/// Listens on a port of the kernel's choice; accepted sockets inherit the options.
-pub fn listen(address: IpAddr, backlog: u32, options: &FlowOptions) -> io::Result<TcpListener> {
-    listen_at((address, 0).into(), backlog, options)
-}
-
-/// The same on this port, also while connections of an earlier listener there live on; 0
-/// leaves it to the kernel. EADDRINUSE: another socket listens there.
+/// Listens on this port, also while connections of an earlier listener there live on; 0
+/// leaves it to the kernel. Accepted sockets inherit the options. EADDRINUSE: another socket
+/// listens there.
 pub fn listen_at(
     address: SocketAddr,
     backlog: u32,
@@ -233,10 +229,8 @@ pub fn peer_finished(socket: BorrowedFd) -> io::Result<bool> {
 
 /// Two connected sockets on the loopback device, for trying something out.
 pub fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
-    let options = FlowOptions::default();
-    let listener = listen(std::net::Ipv4Addr::LOCALHOST.into(), 1, &options)?;
-    let active = connect(listener.local_addr()?, None, &options)?;
-    Ok((active, listener.accept()?.0))
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok((TcpStream::connect(listener.local_addr()?)?, listener.accept()?.0))
 }
 
 /// What the kernel knows of a connection (`TCP_INFO`, include/uapi/linux/tcp.h).
@@ -349,7 +343,7 @@ mod tests {
     #[test]
     fn an_unknown_congestion_control_is_an_error() {
         let options = FlowOptions { congestion: Some("nonsense".into()), ..Default::default() };
-        let error = listen(Ipv4Addr::LOCALHOST.into(), 1, &options).unwrap_err();
+        let error = listen_at((Ipv4Addr::LOCALHOST, 0).into(), 1, &options).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
     }
 

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 pub(super) static KIND: EngineKind = EngineKind {
     name: "thread",
     summary: "a helper core, through a lock-free ring",
-    options: &[OptionSpec::new("cpu", OptionKind::AutoCount(0, 4095), "auto").help(
+    options: &[OptionSpec::new("cpu", OptionKind::WordCount("auto", 0, 4095), "auto").help(
         "CPU that the helper is pinned to; auto leaves it to the scheduler, away from the caller's",
     )],
     open: |memories, shape, options| {

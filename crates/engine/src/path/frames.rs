@@ -80,12 +80,13 @@ pub(super) struct ReceivedFrames {
     bytes: u64,
     /// Waits that ended because there was a frame.
     wakes: u64,
-    spins: bool,
+    /// Whether it never sleeps.
+    pub spins: bool,
 }
 
 /// After how many frames a sink stops: [`ReceivedFrames::of`] looks for it.
 pub(super) const STOP_AFTER: OptionSpec =
-    OptionSpec::new("stop-after", OptionKind::MaybeCount(0, 1_000_000_000_000), "none")
+    OptionSpec::new("stop-after", OptionKind::WordCount("none", 0, 1_000_000_000_000), "none")
         .help("frames after which it stops receiving, so that the rest stays in the queues");
 
 /// What a sink does while there is nothing: [`ReceivedFrames::of`] looks for it.
@@ -180,11 +181,6 @@ impl ReceivedFrames {
         }
     }
 
-    /// Whether it never sleeps.
-    pub(super) fn spins(&self) -> bool {
-        self.spins
-    }
-
     /// Enters a wait that ended, and whether a frame was there.
     pub(super) fn woken(&mut self, there: bool) -> bool {
         self.wakes += u64::from(there);
@@ -230,7 +226,7 @@ pub(super) fn on_a_device(job: &HalfConfig) -> Support {
 
 /// For a generator that makes all frames alike.
 pub(super) fn of_one_size(job: &HalfConfig, name: &str) -> Support {
-    let sizes = job.frames.as_ref().map_or(&[][..], FramePlan::sizes);
+    let sizes = job.frames.as_ref().map_or(&[][..], |frames| &frames.sizes);
     super::refuse_if(
         !sizes.windows(2).all(|pair| pair[0] == pair[1]),
         format!("{name} makes frames of one size"),

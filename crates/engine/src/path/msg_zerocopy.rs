@@ -15,6 +15,7 @@ use bytepath_sys::errqueue;
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp::{self, Ready};
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub(super) static PATH: DataPath = DataPath {
@@ -81,15 +82,9 @@ fn attempt() -> io::Result<String> {
     let (tx, _rx) = match tcp::loopback_pair() {
         Ok(pair) => pair,
         Err(e) => {
-            let idle = tcp::listen(
-                std::net::Ipv4Addr::UNSPECIFIED.into(),
-                1,
-                &tcp::FlowOptions::default(),
-            )?;
-            enable(idle.as_fd())?;
-            return Ok(format!(
-                "the option; not sent, because there is no loopback connection: {e}"
-            ));
+            enable(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.as_fd())?;
+            let text = "the option; not sent, because there is no loopback connection";
+            return Ok(format!("{text}: {e}"));
         }
     };
     enable(tx.as_fd())?;

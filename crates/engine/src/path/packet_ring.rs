@@ -26,11 +26,7 @@ pub(super) static PATH: DataPath = DataPath {
 const SLOTS: OptionSpec = OptionSpec::new("slots", OptionKind::Count(64, 65536), "4096")
     .help("minimum number of frames in the ring");
 
-const GENERATE_OPTIONS: &[OptionSpec] = &[
-    SLOTS,
-    OptionSpec::new("bypass", OptionKind::Flag, "off")
-        .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline"),
-];
+const GENERATE_OPTIONS: &[OptionSpec] = &[SLOTS, super::packet::BYPASS];
 
 const TAKE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::WAIT, frames::STOP_AFTER];
 
@@ -119,7 +115,7 @@ impl Rx for Taker {
         if count > 0 {
             return Ok(true);
         }
-        if self.received.spins() {
+        if self.received.spins {
             self.received.at.check()?;
             return Ok(self.received.woken(frames::spin(|| self.ring.is_there())));
         }

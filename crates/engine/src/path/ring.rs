@@ -196,6 +196,14 @@ pub(super) fn needs(facts: &Facts, attempt: &str, what: &str, since: &str) -> Su
     }
 }
 
+/// Whether a ring was entered; to be interrupted is no fault.
+pub(super) fn entered(result: io::Result<usize>) -> Result<(), Fault> {
+    match result {
+        Err(e) if !uring::is_transient(&e) => Err(fault("io_uring_enter", &e)),
+        _ => Ok(()),
+    }
+}
+
 /// A failed call or operation of an engine, with the remedy where we know one.
 pub(super) fn fault(what: impl fmt::Display, error: &io::Error) -> Fault {
     let fault = Fault::system(what, error);

@@ -165,9 +165,7 @@ impl Rx for Receiver {
         match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
             Ok(0) => return self.flow.confirm_end().map(|()| false),
             Ok(n) => {
-                self.toucher.take(&buffer[..n])?;
-                recorder.moved(n);
-                recorder.piece(n);
+                self.toucher.deliver(&buffer[..n], n, recorder)?;
                 self.calls += 1;
                 self.at += self.read_size;
                 if self.at + self.read_size > self.buffer.len() {

@@ -161,11 +161,7 @@ impl Sender {
         let before = recorder.total();
         while self.ring.operations() > 0 {
             let want = self.ring.operations();
-            if let Err(e) = recorder.timed(ENTER, || self.ring.enter(want))
-                && !uring::is_transient(&e)
-            {
-                return Err(ring::fault("io_uring_enter", &e));
-            }
+            ring::entered(recorder.timed(ENTER, || self.ring.enter(want)))?;
             while let Some(event) = self.ring.event() {
                 let SendEvent::Sent { tag, result, .. } = event else { continue };
                 match result {
@@ -272,21 +268,14 @@ impl Receiver {
 
     /// Enters the ring and takes all that has arrived. False at the end of the stream.
     fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if !self.ring.pending()
-            && let Err(e) = recorder.timed(ENTER, || self.ring.enter())
-            && !uring::is_transient(&e)
-        {
-            return Err(ring::fault("io_uring_enter", &e));
+        if !self.ring.pending() {
+            ring::entered(recorder.timed(ENTER, || self.ring.enter()))?;
         }
         while let Some(arrival) = self.ring.arrival() {
             match arrival {
                 Arrival::Bytes(bytes) => {
                     self.fillings += 1;
-                    for piece in bytes.chunks(self.read_size) {
-                        self.toucher.take(piece)?;
-                        recorder.piece(piece.len());
-                    }
-                    recorder.moved(bytes.len());
+                    self.toucher.deliver(bytes, self.read_size, recorder)?;
                 }
                 Arrival::End => return self.flow.confirm_end().map(|()| false),
                 Arrival::Failed(e) => return Err(ring::fault("cannot receive", &e)),
@@ -348,7 +337,7 @@ impl Rx for Receiver {
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let source = "IORING_OP_RECV copies into provided buffers";
         let mut account = Account::of(Manner::Copied, recorder.total(), self.fillings, source);
-        let (again, starved) = (self.ring.arms().saturating_sub(1), self.ring.starved());
+        let (again, starved) = (self.ring.arms.saturating_sub(1), self.ring.starved);
         if again > 0 {
             account.notes.push(format!(
                 "restarts of the multishot receive: {again}, of which {starved} for lack of a free \

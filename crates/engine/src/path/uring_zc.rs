@@ -142,7 +142,8 @@ impl Sender {
         let (held, before) = (self.ring.notifications(), recorder.total());
         self.queue_chain()?;
         while self.ring.operations() > 0 {
-            self.enter(recorder, self.ring.operations())?;
+            let want = self.ring.operations();
+            ring::entered(recorder.timed(ENTER, || self.ring.enter(want)))?;
             self.collect(recorder)?;
         }
         if recorder.total() > before {
@@ -163,13 +164,6 @@ impl Sender {
             from = 0;
         }
         Ok(())
-    }
-
-    fn enter(&mut self, recorder: &mut Recorder, want: u32) -> Result<(), Fault> {
-        match recorder.timed(ENTER, || self.ring.enter(want)) {
-            Err(e) if !uring::is_transient(&e) => Err(ring::fault("io_uring_enter", &e)),
-            _ => Ok(()),
-        }
     }
 
     /// Takes what has been completed.

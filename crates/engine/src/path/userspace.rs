@@ -140,9 +140,7 @@ impl Rx for Receiver {
         match received {
             Received::Bytes(0) => idle(&self.hold, recorder)?,
             Received::Bytes(bytes) => {
-                self.toucher.take(&buffer[..bytes])?;
-                recorder.moved(bytes);
-                recorder.piece(bytes);
+                self.toucher.deliver(&buffer[..bytes], bytes, recorder)?;
                 self.turns += 1;
                 self.place += self.read_size;
                 if self.place + self.read_size > self.buffer.len() {

@@ -69,7 +69,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
 /// The worker has the CPU of the thread that requested it, which is about to be busy.
 fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
     let fault = |e| Fault::system("choosing the CPU of the vhost worker", &e);
-    match (vhost.worker(), cpu) {
+    match (vhost.worker, cpu) {
         (Some(worker), Some(cpu)) => thread::pin_other(worker, cpu).map_err(fault),
         (Some(worker), None) => thread::free_other(worker).map_err(fault),
         (None, Some(_)) => Err(Fault::unsupported("the vhost worker is not visible").remedy(
@@ -110,7 +110,7 @@ impl Rx for Queue {
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let source = "vhost-net: its worker copies each frame into the queue's memory";
         let mut account = self.received.account(0, Manner::Copied, source);
-        let counts = self.vhost.counts();
+        let counts = self.vhost.counts;
         let scope = Scope::Flow(Role::Receiver, self.received.at.index());
         let counts =
             [("batches", counts.batches), ("kicks", counts.kicks), ("sleeps", counts.sleeps)];
@@ -122,7 +122,7 @@ impl Rx for Queue {
 impl Queue {
     fn wait_for_frames(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         self.received.at.check()?;
-        if self.received.spins() {
+        if self.received.spins {
             frames::spin(|| self.vhost.waiting() > 0);
             self.vhost.examine().map_err(trouble)?;
             return Ok(self.vhost.waiting() > 0);

@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FramePlan {
     /// Sizes in the order in which they are sent, bytes without the frame check sequence.
-    sizes: Vec<u32>,
+    pub sizes: Vec<u32>,
     /// Most frames that are handed to the kernel at once.
     pub burst: u32,
     /// Settings of the tap that is the link, or `None` if the link ends in a device.
@@ -100,11 +100,6 @@ impl FramePlan {
     /// The largest of its frames, bytes.
     pub fn largest(&self) -> u32 {
         self.sizes.iter().max().copied().unwrap_or(SMALLEST)
-    }
-
-    /// The sizes of its frames, in the order in which they are sent.
-    pub fn sizes(&self) -> &[u32] {
-        &self.sizes
     }
 
     /// All frames of a flow, in the order in which they are sent.

@@ -46,9 +46,9 @@ const OPTIONS: &[OptionSpec] = &[
         .help("frame size in bytes without the check sequence; a range (60-1514), or imix"),
     OptionSpec::new("burst", OptionKind::Count(1, 1024), "32")
         .help("maximum frames that a generator submits per call"),
-    OptionSpec::new("rate", OptionKind::AutoCount(1, 1_000_000_000), "auto")
+    OptionSpec::new("rate", OptionKind::WordCount("auto", 1, 1_000_000_000), "auto")
         .help("frames per second of all generators together; auto: as fast as possible"),
-    OptionSpec::new("count", OptionKind::AutoCount(1, 1_000_000_000_000), "auto")
+    OptionSpec::new("count", OptionKind::WordCount("auto", 1, 1_000_000_000_000), "auto")
         .help("frames from all generators together after which the trial ends; auto: ends by time"),
 ];
 

@@ -36,7 +36,7 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("response", OptionKind::Size(1, 1 << 30), "64").help("bytes of a response"),
     OptionSpec::new("outstanding", OptionKind::Count(1, 1024), "1")
         .help("maximum requests in flight per connection"),
-    OptionSpec::new("rate", OptionKind::AutoCount(1, 100_000_000), "auto").help(
+    OptionSpec::new("rate", OptionKind::WordCount("auto", 1, 100_000_000), "auto").help(
         "requests per second over all connections, timed from when they were due; \
                auto: each response is followed by the next request",
     ),

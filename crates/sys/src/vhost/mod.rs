@@ -124,8 +124,11 @@ pub struct Receiver {
     kick: OwnedFd,
     call: OwnedFd,
     broken: OwnedFd,
-    worker: Option<u32>,
-    counts: Counts,
+    /// Thread id of the kernel's worker: a thread of this process since Linux 6.4, before
+    /// that one of the kernel's own. `None` if `/proc` does not show it.
+    pub worker: Option<u32>,
+    /// How often either side had to be notified.
+    pub counts: Counts,
 }
 
 /// Features that this kernel's vhost-net has. ENOENT: it has none; EACCES: it is not ours
@@ -157,17 +160,6 @@ impl Receiver {
         let backend = receiver.tap.as_raw_fd();
         receiver.vring(NET_SET_BACKEND, backend as u32).map_err(at(Step::Backend))?;
         Ok(receiver)
-    }
-
-    /// Thread id of the kernel's worker: a thread of this process since Linux 6.4, before
-    /// that one of the kernel's own. `None` if `/proc` does not show it.
-    pub fn worker(&self) -> Option<u32> {
-        self.worker
-    }
-
-    /// How often either side had to be notified.
-    pub fn counts(&self) -> Counts {
-        self.counts
     }
 
     /// Buffers that are filled and were not taken.

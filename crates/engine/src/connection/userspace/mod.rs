@@ -241,7 +241,7 @@ impl Userspace {
 
 /// The stack of a connection, in a mover's hands.
 pub struct Hold {
-    connection: Userspace,
+    pub connection: Userspace,
     attends: bool,
     /// Whose mover it is.
     pub role: Role,
@@ -274,10 +274,6 @@ impl Hold {
                 .remedy("report this as a bug")
         })?;
         Ok(Hold { connection, attends: false, role, spins })
-    }
-
-    pub fn connection(&self) -> &Userspace {
-        &self.connection
     }
 
     /// From now on as long as this lives, its owner polls the stack.

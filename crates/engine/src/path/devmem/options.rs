@@ -20,7 +20,7 @@ pub(super) const DEVICE: OptionSpec = OptionSpec::new("device", OptionKind::Name
 pub(super) const RECEIVER_OPTIONS: &[OptionSpec] = &[
     MEMORY,
     DEVICE,
-    OptionSpec::new("queue", OptionKind::AutoCount(0, 65_535), "auto")
+    OptionSpec::new("queue", OptionKind::WordCount("auto", 0, 65_535), "auto")
         .help("receive queue to bind, to which the flows are steered (auto: the last)"),
     QUEUES,
     OptionSpec::new("area", OptionKind::Size(64 << 10, 64 << 30), "64M")

@@ -133,9 +133,7 @@ impl Rx for Receiver {
         }
         let mut taken = 0;
         while let Some((plain, len)) = self.opener.open(&mut memory[taken..self.filled])? {
-            self.toucher.take(plain)?;
-            recorder.moved(plain.len());
-            recorder.piece(plain.len());
+            self.toucher.deliver(plain, LARGEST, recorder)?;
             taken += len;
         }
         if taken > 0 {

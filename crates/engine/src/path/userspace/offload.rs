@@ -25,7 +25,7 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new("copy-batch", OptionKind::Count(1, 1024), "1").help("copies submitted together, at most copy-depth"),
     OptionSpec::new("fifo", OptionKind::Size(4096, 1 << 30), "2M").help("capacity of the FIFO in bytes"),
     OptionSpec::new("writer", OptionKind::Choice(&["same", "thread", "lock-free"]), "same").help("writer: the thread that polls the stack, or another one, with a spin lock or without"),
-    OptionSpec::new("stack-cpu", OptionKind::AutoCount(0, 4095), "auto").help("CPU of the stack's own thread; auto leaves it to the scheduler, away from the writer's"),
+    OptionSpec::new("stack-cpu", OptionKind::WordCount("auto", 0, 4095), "auto").help("CPU of the stack's own thread; auto leaves it to the scheduler, away from the writer's"),
 ];
 
 /// Numbers of the memories: what the application writes from, and the FIFO.
@@ -204,7 +204,7 @@ impl Tx for Offloaded {
         );
         let mut account = account(&self.hold, [recorder.total(), counts.copies], &source)?;
         let elapsed = (clock::now() - self.begun) as f64 * clock::tick_seconds();
-        let scope = Scope::Flow(self.hold.role, self.hold.connection().index());
+        let scope = Scope::Flow(self.hold.role, self.hold.connection.index());
         account.readings.extend(readings(&counts, &self.writer.events(), elapsed, &scope));
         Ok(account)
     }

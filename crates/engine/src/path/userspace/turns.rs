@@ -24,8 +24,8 @@ pub(super) const POLL: Call = Call(1, "poll");
 /// The witness page, which takes the way that the stream will take.
 pub(super) fn witness(hold: &Hold) -> Result<(), Fault> {
     let mut page = common::witness_page()?;
-    hold.connection().write_all(&page)?;
-    WitnessPage::settle(hold.connection(), |after| page.copy_from_slice(after))
+    hold.connection.write_all(&page)?;
+    WitnessPage::settle(&hold.connection, |after| page.copy_from_slice(after))
 }
 
 /// One poll of the stack.
@@ -52,7 +52,7 @@ pub(super) fn account(
 ) -> Result<Account, Fault> {
     let mut account = Account::of(Manner::Copied, bytes, turns, source);
     let Some(counts) = hold.counts()? else { return Ok(account) };
-    let scope = Scope::Flow(hold.role, hold.connection().index());
+    let scope = Scope::Flow(hold.role, hold.connection.index());
     let frames = [
         ("frames-in", counts.frames_in),
         ("frames-out", counts.frames_out),

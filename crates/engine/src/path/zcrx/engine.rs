@@ -69,11 +69,7 @@ impl Receiver {
         while let Some(arrival) = self.ring.arrival() {
             match arrival {
                 Arrival::Bytes(bytes) => {
-                    for piece in bytes.chunks(self.read_size) {
-                        self.toucher.take(piece)?;
-                        recorder.piece(piece.len());
-                    }
-                    recorder.moved(bytes.len());
+                    self.toucher.deliver(bytes, self.read_size, recorder)?;
                 }
                 Arrival::End => return self.flow.confirm_end().map(|()| false),
                 Arrival::Failed(e) => return Err(receive_fault(&self.flow, &e)),
@@ -98,7 +94,7 @@ impl Receiver {
                 None => Copied { bytes: bytes.min(total), ..counted },
             }
         });
-        let counts = self.ring.counts();
+        let counts = self.ring.counts;
         let mut account = Account {
             ledger: ledger(
                 total,
@@ -134,7 +130,7 @@ impl Receiver {
     }
 
     fn notes(&mut self) -> Vec<String> {
-        let (counts, lost) = (self.ring.counts(), self.ring.lost());
+        let (counts, lost) = (self.ring.counts, self.ring.lost());
         let mut notes = Vec::new();
         if let Writer::Kernel { unable } = &self.writer
             && self.flow.index == 0

@@ -34,17 +34,17 @@ const OPTIONS: &[OptionSpec] = &[
         .help("kind of memory: pages, reserved huge pages, or a udmabuf (Linux 6.16)"),
     OptionSpec::new("rx-buf-len", OptionKind::AutoSize(4096, 1 << 30), "auto")
         .help("bytes of a buffer, a power of two (Linux 7.0, mlx5 and bnxt); auto: a page"),
-    OptionSpec::new("rq", OptionKind::AutoCount(1, 32768), "auto")
+    OptionSpec::new("rq", OptionKind::WordCount("auto", 1, 32768), "auto")
         .help("entries of the refill ring; auto: one for each buffer, at most 32768"),
     OptionSpec::new("rq-memory", OptionKind::Choice(&["user", "kernel"]), "user")
         .help("provider of the refill ring's memory"),
     OptionSpec::new("recycle", OptionKind::Count(1, 32768), "64")
         .help("buffers returned at a time, at most a quarter of the area"),
-    OptionSpec::new("completions", OptionKind::AutoCount(2, 65536), "auto")
+    OptionSpec::new("completions", OptionKind::WordCount("auto", 2, 65536), "auto")
         .help("entries of the completion queue; auto: two for each buffer, 1024 to 32768"),
     OptionSpec::new("device", OptionKind::Choice(&["auto", "none"]), "auto")
         .help("none: a queue without a device, always copied (Linux 7.1); auto: if there is none"),
-    OptionSpec::new("queue", OptionKind::AutoCount(0, 65535), "auto")
+    OptionSpec::new("queue", OptionKind::WordCount("auto", 0, 65535), "auto")
         .help("receive queue of the NIC; auto: its last"),
     QUEUES,
     OptionSpec::new("share", OptionKind::Flag, "off")

@@ -56,7 +56,8 @@ pub struct RecvZcRing {
     id: u32,
     gathered: VecDeque<RawCompletion>,
     owed: Owed,
-    counts: Counts,
+    /// What happened so far.
+    pub counts: Counts,
     armed: bool,
     /// Events that fired and have to be armed again.
     fired: [bool; 2],
@@ -148,11 +149,6 @@ impl RecvZcRing {
     /// `enter`; a second call does nothing.
     pub fn activate(&self) -> io::Result<()> {
         self.ring.activate()
-    }
-
-    /// What happened so far.
-    pub fn counts(&self) -> Counts {
-        self.counts
     }
 
     /// Fragments that the kernel reports as copied into this queue, no matter who shares
@@ -480,7 +476,7 @@ mod tests {
             // The event is posted by work of its own, which may come after the bytes.
             ring.pause().unwrap();
             assert!(ring.arrival().is_none());
-            ring.counts().copy_events
+            ring.counts.copy_events
         };
         assert_eq!(round(&mut ring), 1);
         assert_eq!(round(&mut ring), 1, "it fires once");
@@ -497,7 +493,7 @@ mod tests {
         ring.activate().unwrap();
         tx.write_all(&[1; 40_000]).unwrap();
         receive(&mut ring, 40_000);
-        let counts = ring.counts();
+        let counts = ring.counts;
         assert!(counts.no_buffer > 0 && counts.flushes > 0, "{counts:?}");
         assert_eq!(ring.waiting(), 0, "each batch was flushed");
     }
