@@ -5,6 +5,7 @@
 //! Errors carry the kernel's own explanation (its extended acknowledgement)
 //! after the error number's text, and keep the error's kind.
 
+use super::bridge::up;
 use super::bytes::u32_at;
 use super::route_request::push_attribute;
 use netlink_bindings::traits::{NetlinkRequest, Pusher};
@@ -192,12 +193,12 @@ impl Netlink {
 
     /// Brings a device up.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
-        self.set_flags(index, libc::IFF_UP as u32)
+        self.set_link(&up(index), |link| link)
     }
 
     /// Takes a device down; with it go the routes by it.
     pub fn set_down(&mut self, index: u32) -> io::Result<()> {
-        self.set_flags(index, 0)
+        self.set_link(&rt_link::Ifinfomsg { ifi_flags: 0, ..up(index) }, |link| link)
     }
 
     /// Moves a device into another network namespace, under its name. It loses its
@@ -246,13 +247,6 @@ impl Netlink {
             let name = attributes.get_ifname().ok().filter(|_| stands);
             Ok(name.map(|name| name.to_string_lossy().into_owned()))
         })
-    }
-
-    fn set_flags(&mut self, index: u32, flags: u32) -> io::Result<()> {
-        let change = libc::IFF_UP as u32;
-        let header =
-            rt_link::Ifinfomsg { ifi_flags: flags, ifi_change: change, ..link_header(index) };
-        self.set_link(&header, |link| link)
     }
 
     fn set_link(

@@ -186,7 +186,9 @@ impl Tx for Sender {
                     stand.record += n as u64;
                     stand.at = self.sources.advance(stand.at, n);
                 }
-                Some(n) => return Err(short_tee(n, len)),
+                // The kernel fills an empty pipe of the same size whole (`link_pipe`,
+                // fs/splice.c), and what it left out could not be reached any more.
+                Some(n) => return Err(Fault::failed(format!("tee: {n} of {len} bytes"))),
                 None => {
                     stand.eor_pending = false;
                     return Ok(());
@@ -223,12 +225,6 @@ impl Tx for Sender {
         account.ledger.enter(Manner::Copied, ends, ends, source);
         Ok(account)
     }
-}
-
-/// The kernel fills an empty pipe of the same size whole (`link_pipe`,
-/// fs/splice.c), and what it left out could not be reached any more.
-fn short_tee(got: usize, wanted: usize) -> Fault {
-    Fault::failed(format!("tee: {got} of {wanted} bytes"))
 }
 
 /// Makes both pipes of the default size and sends a page over the loopback

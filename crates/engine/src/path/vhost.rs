@@ -144,7 +144,7 @@ fn trouble(trouble: Trouble) -> Fault {
 }
 
 fn refused(refused: &Refused) -> Fault {
-    let fault = Fault::system(refused.step.words(), &refused.error);
+    let fault = Fault::system(refused.step, &refused.error);
     match refused.step {
         Step::Open => fault.remedy(REMEDY),
         Step::Queue => fault.remedy("choose a smaller ring"),

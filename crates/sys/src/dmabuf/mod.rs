@@ -76,11 +76,6 @@ pub static PROVIDERS: &[Provider] = &[
     Provider { name: "gpu", allocate: gpu::allocate },
 ];
 
-/// The provider of this name.
-pub fn provider(name: &str) -> Option<&'static Provider> {
-    PROVIDERS.iter().find(|provider| provider.name == name)
-}
-
 /// A dmabuf that is mapped.
 #[derive(Debug)]
 struct Mapped {

@@ -92,7 +92,10 @@ impl Area {
 
 /// Memory of a provider, at least this many bytes.
 pub(super) fn allocate(name: &str, bytes: u64) -> Result<Box<dyn Memory>, Fault> {
-    let provider = dmabuf::provider(name)
+    let named = |provider: &&dmabuf::Provider| provider.name == name;
+    let provider = dmabuf::PROVIDERS
+        .iter()
+        .find(named)
         .ok_or_else(|| Fault::usage(format!("there is no memory '{name}' for dmabufs")))?;
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
     (provider.allocate)(len).map_err(|e| {

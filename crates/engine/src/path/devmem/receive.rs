@@ -238,7 +238,10 @@ impl<R: Receiver> Receiving<R> {
             return Ok(());
         }
         let memory = self.area.memory.as_ref();
-        recorder.timed_with(SYNC, || call(memory), |()| 0).map_err(|e| sync_fault(&e))
+        recorder.timed_with(SYNC, || call(memory), |()| 0).map_err(|e| {
+            let fault = Fault::system("DMA_BUF_IOCTL_SYNC", &e);
+            fault.remedy("choose touch=none, or other memory")
+        })
     }
 
     /// Gives all tokens back, in as many calls as it takes.
@@ -365,10 +368,6 @@ fn foreign(found: u32, ours: u32) -> Fault {
 fn beyond(fragment: &impl std::fmt::Debug) -> Fault {
     let text = format!("a fragment lies outside of its memory: {fragment:?}");
     Fault::failed(text).remedy("report this with the kernel version")
-}
-
-fn sync_fault(error: &io::Error) -> Fault {
-    Fault::system("DMA_BUF_IOCTL_SYNC", error).remedy("choose touch=none, or other memory")
 }
 
 #[cfg(test)]

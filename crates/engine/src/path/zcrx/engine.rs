@@ -12,7 +12,7 @@ use bytepath_sys::uring;
 use bytepath_sys::uring::Arrival;
 use bytepath_sys::uring::zcrx::{self, RecvZcRing};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// The receiving end of a flow.
 pub(super) struct Receiver {
@@ -34,7 +34,7 @@ impl Receiver {
         let (read_size, role) = (plan.read_size, job.role);
         let number = flow.index % plan.queues;
         let all = group.share(|| Ok(SharedQueues::default()))?;
-        let mut all = all.lock();
+        let mut all = all.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = all.get(&number).cloned() {
             let mut ring =
                 RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)

@@ -47,7 +47,10 @@ pub(super) fn register(
     let no_device = abilities.is_some_and(|can| can.no_device);
     let mut unable = None;
     if plan.device {
-        let name = device_of(flow)?;
+        let address = flow.local_address()?;
+        let name = device::of_address(address).map_err(|e| {
+            Fault::system(format!("cannot find the device with address {address}"), &e)
+        })?;
         let failed = match on_device(plan, job, abilities, flow, &name)? {
             Ok(ring) => return Ok((ring, Writer::Device(name))),
             Err(e) => e,
@@ -140,13 +143,6 @@ fn shape(
         kernel_ring: plan.kernel_ring,
         abilities,
     })
-}
-
-/// The device that has the flow's own address.
-fn device_of(flow: &Flow) -> Result<String, Fault> {
-    let address = flow.local_address()?;
-    device::of_address(address)
-        .map_err(|e| Fault::system(format!("cannot find the device with address {address}"), &e))
 }
 
 pub(super) fn export(
