@@ -11,7 +11,6 @@ use bytepath::record::{
 use bytepath::report::{self, Style};
 use bytepath::stats::{Rules, analyse};
 use bytepath::study::load;
-use bytepath::sys;
 use bytepath::sys::devmem::{self, Refusal};
 use bytepath::sys::dmabuf::{self, Memory};
 use bytepath::workload::HalfConfig;

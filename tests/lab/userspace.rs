@@ -9,7 +9,8 @@ use bytepath::connection::userspace::Hold;
 use bytepath::connection::{Connection, KERNEL_TCP, Terms, USERSPACE_TCP};
 use bytepath::record::wire::Token;
 use bytepath::record::{
-    FaultKind, LinkSettings, OptionValue, Options, ProvenWitness, Stream, Trial, TrialStatus, Work,
+    FaultKind, LinkSettings, OptionValue, Options, ProvenWitness, Role, Stream, Trial, TrialStatus,
+    Work,
 };
 use bytepath::study::load;
 use bytepath::sys::tcp;
