@@ -216,7 +216,7 @@ impl Recorder {
     }
 }
 
-/// A call that a mover makes: its place in the mover's table, below [`SLOTS`], and its name.
+/// A call that a mover makes: its place in the mover's table, below `SLOTS`, and its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Call(pub usize, pub &'static str);
 
