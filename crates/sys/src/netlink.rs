@@ -133,8 +133,7 @@ impl Netlink {
     /// Makes a veth pair. EOPNOTSUPP: the kernel has no veth; EEXIST: a name
     /// is taken; ESRCH: the peer's process is gone.
     pub fn create_veth(&mut self, veth: &Veth) -> io::Result<()> {
-        let request = veth_request(veth)?;
-        acknowledged(&mut self.socket, &request)
+        acknowledged(&mut self.socket, &veth_request(veth)?)
     }
 
     /// Looks a device up by name; `None` if there is no such device. Where the
@@ -411,8 +410,12 @@ pub fn veth_message(veth: &Veth) -> io::Result<Vec<u8>> {
 /// A complete message of this type that requests an acknowledgement, for those who
 /// cannot use [`Netlink`]: a child between fork and exec.
 pub(super) fn message<R: NetlinkRequest>(kind: u16, request: &R) -> Vec<u8> {
-    let payload = request.payload();
-    let flags = request.flags() | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+    framed(kind, request.flags() | libc::NLM_F_ACK as u16, request.payload())
+}
+
+/// A complete message of this type.
+pub(super) fn framed(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
+    let flags = flags | libc::NLM_F_REQUEST as u16;
     let mut message = Vec::with_capacity(16 + payload.len());
     message.extend(((16 + payload.len()) as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());

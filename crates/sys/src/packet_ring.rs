@@ -93,7 +93,6 @@ const OFFSETS: usize = 12;
 /// start. The kernel copies their link header and refers to the rest.
 pub struct Sender {
     ring: Ring,
-    lengths: Box<[u32]>,
     /// The next slot to be handed over.
     filled: usize,
     /// The first that was handed over and that the kernel has not taken.
@@ -108,17 +107,15 @@ impl Sender {
         let largest = frames.iter().map(Vec::len).max().unwrap_or(0);
         let ring = Ring::open(libc::PACKET_TX_RING, index, largest, least.max(frames.len()), 0)?;
         // The order restarts with each round of the ring.
-        let of = |slot: usize| &frames[slot % frames.len()];
         for slot in 0..ring.slots {
-            let frame = of(slot);
+            let frame = &frames[slot % frames.len()];
             ring.set(slot, LENGTH, frame.len() as u32);
             // SAFETY: a slot has room for its header and the largest frame, and is ours now.
             unsafe {
                 ring.at(slot).add(HEADER).copy_from_nonoverlapping(frame.as_ptr(), frame.len());
             }
         }
-        let lengths = (0..ring.slots).map(|slot| of(slot).len() as u32).collect();
-        Ok(Sender { ring, lengths, filled: 0, taken: 0, waiting: 0 })
+        Ok(Sender { ring, filled: 0, taken: 0, waiting: 0 })
     }
 
     pub fn socket(&self) -> BorrowedFd<'_> {
@@ -157,7 +154,7 @@ impl Sender {
                 _ => {}
             }
             turn.sent += 1;
-            turn.bytes += u64::from(self.lengths[self.taken]);
+            turn.bytes += u64::from(self.ring.get(self.taken, LENGTH));
             self.taken = (self.taken + 1) % self.ring.slots;
             self.waiting -= 1;
         }
