@@ -89,6 +89,9 @@ pub(super) const STOP_AFTER: OptionSpec =
     OptionSpec::new("stop-after", OptionKind::WordCount("none", 0, 1_000_000_000_000), "none")
         .help("frames after which it stops receiving, so that the rest stays in the queues");
 
+pub(super) const BYPASS: OptionSpec = OptionSpec::new("bypass", OptionKind::Flag, "off")
+    .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline");
+
 /// What a sink does while there is nothing: [`ReceivedFrames::of`] looks for it.
 pub(super) const WAIT: OptionSpec =
     OptionSpec::new("wait", OptionKind::Choice(&["block", "spin"]), "block")

@@ -14,7 +14,9 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "packet",
     summary: "frames by packet sockets, sendmmsg and recvmmsg: copied at both ends",
-    tx: Some(HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(&[BYPASS]).over(&[FRAMES])),
+    tx: Some(
+        HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(&[frames::BYPASS]).over(&[FRAMES]),
+    ),
     rx: Some(
         HalfPath::rx(|job, _| frames::on_a_device(job), open_rx)
             .with_options(TAKE_OPTIONS)
@@ -22,9 +24,6 @@ pub(super) static PATH: DataPath = DataPath {
     ),
     ..DataPath::EMPTY
 };
-
-pub(super) const BYPASS: OptionSpec = OptionSpec::new("bypass", OptionKind::Flag, "off")
-    .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline");
 
 fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;

@@ -26,7 +26,7 @@ pub(super) static PATH: DataPath = DataPath {
 const SLOTS: OptionSpec = OptionSpec::new("slots", OptionKind::Count(64, 65536), "4096")
     .help("minimum number of frames in the ring");
 
-const GENERATE_OPTIONS: &[OptionSpec] = &[SLOTS, super::packet::BYPASS];
+const GENERATE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::BYPASS];
 
 const TAKE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::WAIT, frames::STOP_AFTER];
 
