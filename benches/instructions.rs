@@ -368,10 +368,6 @@ struct Looped {
 }
 
 impl Tx for Looped {
-    fn calls(&self) -> &'static [&'static str] {
-        self.tx.calls()
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         self.tx.witness()
     }

@@ -376,10 +376,6 @@ struct Sender {
 const PAUSE: f64 = 0.005;
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        self.inner.calls()
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         self.inner.witness()
     }

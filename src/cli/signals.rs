@@ -74,7 +74,7 @@ mod tests {
         let mut caught = Signals::new([SIGUSR1]).unwrap();
         let file = launch::find("true".as_ref(), std::env::var_os("PATH")).unwrap();
         let held = PausedProgram::new(&file, &["true".into()]).unwrap();
-        launch::signal(held.pid(), SIGUSR1).unwrap();
+        launch::signal(held.pid, SIGUSR1).unwrap();
         assert_eq!(held.release().unwrap().wait().unwrap().how, How::Code(0), "it was caught");
         assert_eq!(caught.pending().collect::<Vec<_>>(), [0; 0]);
         launch::signal(std::process::id(), SIGUSR1).unwrap();

@@ -10,7 +10,7 @@ use bytepath::testbed;
 use std::fs;
 use std::time::Duration;
 
-/// A guest boots anew after each of the faults, and may be emulated.
+/// A guest boots again after each of the faults, and may be emulated.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A guest that is silent for so long hangs.

@@ -11,7 +11,6 @@ use bytepath::record::{
 use bytepath::report::{self, Style};
 use bytepath::stats::{Rules, analyse};
 use bytepath::study::load;
-use bytepath::sys;
 use bytepath::sys::devmem::{self, Refusal};
 use bytepath::sys::dmabuf::{self, Memory};
 use bytepath::workload::HalfConfig;
@@ -46,10 +45,9 @@ fn devices_that_cannot_bind_say_why() {
         if entry.path().join("device").exists() && !all || !entry.path().join("ifindex").exists() {
             continue;
         }
-        let index = sys::device::index(&name).unwrap();
         let bindings = [
-            ("rx", devmem::bind_receive(index, &[0], None, fd)),
-            ("tx", devmem::bind_send(index, fd)),
+            ("rx", devmem::bind_receive(&name, &[0], None, fd)),
+            ("tx", devmem::bind_send(&name, fd)),
         ];
         for (direction, binding) in bindings {
             let Refusal { error, words } = binding.expect_err("a virtual device binds a dmabuf");

@@ -12,7 +12,7 @@ use bytepath::record::{
 };
 use bytepath::stats;
 use bytepath::study::{Laboratory, Observer, Plan, load, resume_study, run_study};
-use bytepath::workload::{Account, Group, HalfConfig, Phase, Recorder, Rx, Toucher, Tx};
+use bytepath::workload::{Account, Call, Group, HalfConfig, Phase, Recorder, Rx, Toucher, Tx};
 use bytepath_testing::{alone, shared};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -344,10 +344,6 @@ struct FakeTx {
 }
 
 impl Tx for FakeTx {
-    fn calls(&self) -> &'static [&'static str] {
-        &["write"]
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         let mut page = [0; WITNESS_LEN];
         WitnessPage::before(&mut page);
@@ -374,7 +370,7 @@ impl Tx for FakeTx {
         }
         let mut socket = &self.flow.socket;
         let rest = &self.message[self.at..];
-        match recorder.timed(0, || socket.write(rest)) {
+        match recorder.timed(Call(0, "write"), || socket.write(rest)) {
             Ok(n) => {
                 recorder.moved(n);
                 self.at = (self.at + n) % self.message.len();
@@ -398,16 +394,12 @@ struct FakeRx {
 }
 
 impl Rx for FakeRx {
-    fn calls(&self) -> &'static [&'static str] {
-        &["read"]
-    }
-
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         if self.conduct == "dies" && recorder.phase() == Phase::Window {
             return Ok(false);
         }
         let mut socket = &self.flow.socket;
-        match recorder.timed(0, || socket.read(&mut self.buffer)) {
+        match recorder.timed(Call(0, "read"), || socket.read(&mut self.buffer)) {
             Ok(0) => return Ok(false),
             Ok(n) => {
                 self.toucher.take(&self.buffer[..n])?;

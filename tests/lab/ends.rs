@@ -1,7 +1,7 @@
 //! One half of a path on a real connection, driven without an agent.
 #![allow(dead_code)] // Not every test program needs all of it.
 
-use bytepath::connection::Flow;
+use bytepath::connection::{Connection, Flow};
 use bytepath::path::DataPath;
 use bytepath::record::{Cell, Fault, FaultKind, OptionSpec, Role};
 use bytepath::workload::{Account, Group, HalfConfig, Recorder, Rx, Tx};
@@ -20,14 +20,6 @@ impl End {
         match self {
             End::Tx(tx, _) => tx.witness(),
             End::Rx(_) => panic!("only a sender sends a witness page"),
-        }
-    }
-
-    /// The names of its calls.
-    pub fn calls(&self) -> &'static [&'static str] {
-        match self {
-            End::Tx(tx, _) => tx.calls(),
-            End::Rx(rx) => rx.calls(),
         }
     }
 

@@ -73,7 +73,8 @@ impl Setup {
     }
 
     fn listen(&self) -> (TcpListener, SocketAddr) {
-        let listener = tcp::listen(Ipv4Addr::LOCALHOST.into(), 1, &FlowOptions::default()).unwrap();
+        let (at, options) = ((Ipv4Addr::LOCALHOST, 0).into(), FlowOptions::default());
+        let listener = tcp::listen_at(at, 1, &options).unwrap();
         if let Some(bytes) = self.max_segment {
             tcp::set_int(listener.as_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG, bytes).unwrap();
         }
@@ -127,9 +128,9 @@ impl Running {
         let mut recorder =
             Recorder::new(role == Role::Sender, gate.clone(), progress.clone(), Detail::ALL);
         thread::spawn(move || {
-            let (account, calls) = (endpoint.run(&mut recorder), endpoint.calls());
+            let account = endpoint.run(&mut recorder);
             drop(endpoint);
-            let _ = send.send((account, recorder.finish(calls)));
+            let _ = send.send((account, recorder.finish()));
         });
         Running { result, socket, progress }
     }

@@ -242,10 +242,6 @@ struct GoingWrong {
 }
 
 impl Rx for GoingWrong {
-    fn calls(&self) -> &'static [&'static str] {
-        self.rx.calls()
-    }
-
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         if recorder.phase() != Phase::Window {
             return self.rx.receive(recorder);

@@ -9,7 +9,8 @@ use bytepath::connection::userspace::Hold;
 use bytepath::connection::{Connection, KERNEL_TCP, Terms, USERSPACE_TCP};
 use bytepath::record::wire::Token;
 use bytepath::record::{
-    FaultKind, LinkSettings, OptionValue, Options, ProvenWitness, Stream, Trial, TrialStatus, Work,
+    FaultKind, LinkSettings, OptionValue, Options, ProvenWitness, Role, Stream, Trial, TrialStatus,
+    Work,
 };
 use bytepath::study::load;
 use bytepath::sys::tcp;
@@ -221,8 +222,8 @@ fn pattern(length: usize) -> Vec<u8> {
 fn carry(sent: &[u8], from: &dyn Connection, to: &dyn Connection) {
     let mut got = vec![0; sent.len()];
     thread::scope(|scope| {
-        scope.spawn(|| match Hold::of(from) {
-            Ok(stack) => stack.connection().write_all(sent).unwrap(),
+        scope.spawn(|| match Hold::of(from, Role::Sender, false) {
+            Ok(stack) => stack.connection.write_all(sent).unwrap(),
             Err(_) => (&from.kernel().unwrap().socket).write_all(sent).unwrap(),
         });
         to.read_exact(&mut got).unwrap();

@@ -92,10 +92,10 @@ fn start(role: Role, mut endpoint: End, gate: &Arc<Gate>) -> (Receiver<Ended>, A
     thread::spawn(move || {
         let mut recorder = Recorder::new(role == Role::Sender, gate, published, Detail::ALL);
         let ended = endpoint.run(&mut recorder);
-        let (total, calls) = (recorder.total(), endpoint.calls());
+        let total = recorder.total();
         let ended = ended.map(|account| {
             assert_eq!(account.ledger.delivered, total, "the ledger is of all bytes");
-            (account, recorder.finish(calls))
+            (account, recorder.finish())
         });
         let _ = send.send(ended);
     });

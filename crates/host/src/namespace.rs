@@ -29,7 +29,7 @@ fn fault(refused: &Refused, program: &Path) -> Fault {
     match refused.step {
         Step::Program => Fault::system(format!("starting {}", program.display()), &refused.error),
         step => {
-            let what = format!("testbed netns: {}", step.words());
+            let what = format!("testbed netns: {step}");
             let fault = Fault::system(what, &refused.error).remedy(remedy(refused, &Roots::real()));
             match is_limit(&refused.error) {
                 // ENOSPC of namespaces is a limit that an administrator sets, not a full disk.

@@ -150,7 +150,7 @@ fn command(
     let file = launch::find(name, std::env::var_os("PATH")).map_err(|e| cannot(&e))?;
     let held = PausedProgram::new(&file, words)
         .map_err(|e| Fault::system("cannot create a process", &e))?;
-    let pid = held.pid();
+    let pid = held.pid;
     let roots = Roots::real();
     let started = counter::start(method, &roots, &Start::Exec(pid))?;
     let mut watch = Watch::begin(pid, BTreeMap::new(), started, sampler, roots);

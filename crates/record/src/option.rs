@@ -43,7 +43,8 @@ pub enum OptionKind {
     Choice(&'static [&'static str]),
     /// Bytes as for `Size`, or `auto`, which leaves the choice to the kernel.
     AutoSize(u64, u64),
-    /// A word, or a whole number within bounds.
+    /// A whole number within bounds, or a word: `none`, or `auto`, which leaves the choice to
+    /// what is found.
     WordCount(&'static str, u64, u64),
     /// A time, `250ms` or `2s`, kept in milliseconds; bounds inclusive.
     Time(u64, u64),

@@ -24,7 +24,8 @@ pub fn port_message(index: u32, mtu: u32, bridge: Option<u32>) -> Vec<u8> {
     message(libc::RTM_SETLINK, &request)
 }
 
-fn up(index: u32) -> Ifinfomsg {
+/// The header of a request that brings a device up.
+pub(super) fn up(index: u32) -> Ifinfomsg {
     let flag = libc::IFF_UP as u32;
     Ifinfomsg { ifi_flags: flag, ifi_change: flag, ..link_header(index) }
 }

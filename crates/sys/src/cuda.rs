@@ -138,11 +138,6 @@ impl Functions {
 }
 
 impl Driver {
-    /// Name of the GPU.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Memory of the GPU, `size` bytes.
     pub fn allocate(&'static self, size: usize) -> io::Result<Allocation> {
         self.enter()?;
@@ -241,7 +236,7 @@ mod tests {
     #[test]
     fn without_a_driver_the_reason_is_in_words() {
         match driver() {
-            Ok(driver) => assert!(!driver.name().is_empty()),
+            Ok(driver) => assert!(!driver.name.is_empty()),
             Err(e) => {
                 skip!("the CUDA driver: {e}");
                 assert!(e.raw_os_error().is_none() && e.to_string().len() > 20, "{e}");

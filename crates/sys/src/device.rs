@@ -4,7 +4,6 @@
 
 use super::netlink::{Netlink, named};
 use netlink_bindings::netdev::{self, QueueType};
-use netlink_bindings::rt_addr;
 use netlink_socket2::NetlinkSocket;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use std::ffi::CString;
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Name of the device that has this address. ENODEV: none has.
 pub fn of_address(address: IpAddr) -> io::Result<String> {
-    let found = all_addresses()?.into_iter().find(|(_, known, _)| *known == address);
+    let found = Netlink::new().all_addresses()?.into_iter().find(|(_, known, _)| *known == address);
     let (index, ..) = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
     name(index)
 }
@@ -24,17 +23,7 @@ pub fn of_address(address: IpAddr) -> io::Result<String> {
 /// All addresses of the namespace: device, address, and length of the prefix in bits.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr, u8)>> {
     let named = |(index, address, prefix)| Ok((name(index)?, address, prefix));
-    all_addresses()?.into_iter().map(named).collect()
-}
-
-/// The same with the devices' numbers.
-fn all_addresses() -> io::Result<Vec<(u32, IpAddr, u8)>> {
-    let header = rt_addr::Ifaddrmsg::default();
-    let request = rt_addr::Request::new().op_getaddr_dump(&header);
-    Netlink::new().dump(&request, |(header, attributes)| {
-        let local = attributes.get_local().or_else(|_| attributes.get_address());
-        Ok(local.ok().map(|local| (header.ifa_index, local, header.ifa_prefixlen)))
-    })
+    Netlink::new().all_addresses()?.into_iter().map(named).collect()
 }
 
 /// Index of a device in the namespace of the caller. ENODEV: no such device.
@@ -52,14 +41,10 @@ pub fn receive_queues(name: &str) -> io::Result<u32> {
     let index = index(name)?;
     let mut request = netdev::Request::new().op_queue_get_dump();
     request.encode().push_ifindex(index);
-    let mut socket = NetlinkSocket::new();
-    let mut replies = socket.request(&request)?;
-    let mut count = 0;
-    while let Some(queue) = replies.recv() {
-        let receives = queue?.get_type().is_ok_and(|kind| kind == QueueType::Rx as u32);
-        count += u32::from(receives);
-    }
-    Ok(count)
+    let receives = Netlink::new().dump(&request, |queue| {
+        Ok(queue.get_type().ok().filter(|kind| *kind == QueueType::Rx as u32))
+    })?;
+    Ok(receives.len() as u32)
 }
 
 /// A device sends frames that have no socket buffer (`NETDEV_XDP_ACT_NDO_XMIT`,
@@ -127,7 +112,8 @@ fn on_bus(name: &str) -> io::Result<Option<PathBuf>> {
     Ok(folder?.flatten())
 }
 
-fn any_socket() -> io::Result<OwnedFd> {
+/// A socket for requests about devices.
+pub(super) fn any_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 

@@ -6,7 +6,7 @@
 //! EOPNOTSUPP everywhere: the driver does not support it (veth has no rings).
 
 use super::netlink::{Netlink, acknowledged, explained, number, put};
-use netlink_bindings::ethtool::{self, HeaderFlags};
+use netlink_bindings::ethtool::{self, HeaderFlags, PushChannels, PushCoalesce, PushRings};
 use std::io;
 
 /// Descriptor rings and header split. None in an answer: the driver does not
@@ -115,13 +115,12 @@ impl Netlink {
         number(&mut request.encode(), RINGS_SET);
         let header = request.encode().nested_header().push_dev_index(index).push_flags(QUIET);
         let change = header.end_nested();
-        let change = put(change, rings.rx, |change, rx| change.push_rx(rx));
-        let change = put(change, rings.tx, |change, tx| change.push_tx(tx));
-        let change = put(change, rings.rx_buf_len, |change, bytes| change.push_rx_buf_len(bytes));
-        let change = put(change, rings.tcp_data_split, |change, split| {
-            change.push_tcp_data_split(split as u8)
-        });
-        let change = put(change, rings.hds_thresh, |change, bytes| change.push_hds_thresh(bytes));
+        let change = put(change, rings.rx, PushRings::push_rx);
+        let change = put(change, rings.tx, PushRings::push_tx);
+        let change = put(change, rings.rx_buf_len, PushRings::push_rx_buf_len);
+        let split = rings.tcp_data_split.map(|split| split as u8);
+        let change = put(change, split, PushRings::push_tcp_data_split);
+        let change = put(change, rings.hds_thresh, PushRings::push_hds_thresh);
         drop(change);
         acknowledged(&mut self.socket, &request)
     }
@@ -150,10 +149,9 @@ impl Netlink {
         number(&mut request.encode(), CHANNELS_SET);
         let header = request.encode().nested_header().push_dev_index(index).push_flags(QUIET);
         let change = header.end_nested();
-        let change = put(change, channels.rx, |change, rx| change.push_rx_count(rx));
-        let change = put(change, channels.tx, |change, tx| change.push_tx_count(tx));
-        let change =
-            put(change, channels.combined, |change, combined| change.push_combined_count(combined));
+        let change = put(change, channels.rx, PushChannels::push_rx_count);
+        let change = put(change, channels.tx, PushChannels::push_tx_count);
+        let change = put(change, channels.combined, PushChannels::push_combined_count);
         drop(change);
         acknowledged(&mut self.socket, &request)
     }
@@ -182,18 +180,13 @@ impl Netlink {
         number(&mut request.encode(), COALESCE_SET);
         let header = request.encode().nested_header().push_dev_index(index).push_flags(QUIET);
         let change = header.end_nested();
-        let change = put(change, coalescing.adaptive_rx, |change, on| {
-            change.push_use_adaptive_rx(u8::from(on))
-        });
-        let change = put(change, coalescing.adaptive_tx, |change, on| {
-            change.push_use_adaptive_tx(u8::from(on))
-        });
-        let change = put(change, coalescing.rx_usecs, |change, usecs| change.push_rx_usecs(usecs));
-        let change =
-            put(change, coalescing.rx_frames, |change, frames| change.push_rx_max_frames(frames));
-        let change = put(change, coalescing.tx_usecs, |change, usecs| change.push_tx_usecs(usecs));
-        let change =
-            put(change, coalescing.tx_frames, |change, frames| change.push_tx_max_frames(frames));
+        let [rx, tx] = [coalescing.adaptive_rx, coalescing.adaptive_tx].map(|on| on.map(u8::from));
+        let change = put(change, rx, PushCoalesce::push_use_adaptive_rx);
+        let change = put(change, tx, PushCoalesce::push_use_adaptive_tx);
+        let change = put(change, coalescing.rx_usecs, PushCoalesce::push_rx_usecs);
+        let change = put(change, coalescing.rx_frames, PushCoalesce::push_rx_max_frames);
+        let change = put(change, coalescing.tx_usecs, PushCoalesce::push_tx_usecs);
+        let change = put(change, coalescing.tx_frames, PushCoalesce::push_tx_max_frames);
         drop(change);
         acknowledged(&mut self.socket, &request)
     }

@@ -3,6 +3,7 @@
 //! netlink family reads the table since Linux 6.3 and changes it since 6.17, and
 //! has no rules at all, so this is the older interface, which every driver supports.
 
+use super::bytes::u64_at;
 use super::interface_request::{Ethtool, word, words};
 use std::io;
 use std::net::IpAddr;
@@ -102,8 +103,7 @@ pub fn rules(device: &str) -> io::Result<RuleTable> {
 /// The rule at a place; `None` if it is not a rule about TCP flows, or matches only
 /// parts of addresses. ENOENT (or EINVAL): there is none.
 pub fn rule(device: &str, location: u32) -> io::Result<Option<Rule>> {
-    let mut request = Classifier::new(GRXCLSRULE, 0);
-    request.put(LOCATION, &location.to_ne_bytes());
+    let mut request = Classifier::at(GRXCLSRULE, location);
     request.send(device)?;
     Ok(request.rule())
 }
@@ -111,18 +111,15 @@ pub fn rule(device: &str, location: u32) -> io::Result<Option<Rule>> {
 /// Inserts a rule at a place, or wherever the driver likes, and gives its place.
 /// EINVAL: the driver cannot match this, or needs features such as `rx-ntuple-filter`.
 pub fn insert_rule(device: &str, rule: &Rule, location: Option<u32>) -> io::Result<u32> {
-    let mut request = Classifier::new(SRXCLSRLINS, 0);
+    let mut request = Classifier::at(SRXCLSRLINS, location.unwrap_or(LOC_ANY));
     request.put_rule(rule);
-    request.put(LOCATION, &location.unwrap_or(LOC_ANY).to_ne_bytes());
     request.send(device)?;
     Ok(word(&request.0, LOCATION))
 }
 
 /// Deletes the rule at a place. ENOENT (or EINVAL): there is none.
 pub fn delete_rule(device: &str, location: u32) -> io::Result<()> {
-    let mut request = Classifier::new(SRXCLSRLDEL, 0);
-    request.put(LOCATION, &location.to_ne_bytes());
-    request.send(device)
+    Classifier::at(SRXCLSRLDEL, location).send(device)
 }
 
 /// `struct ethtool_rxnfc` followed by room for places.
@@ -148,10 +145,17 @@ fn fields(ipv6: bool) -> ([usize; 4], usize) {
 
 impl Classifier {
     fn new(command: u32, room: u32) -> Self {
-        let mut bytes = vec![0; LENGTH + room as usize * 4];
-        bytes[..4].copy_from_slice(&command.to_ne_bytes());
-        bytes[RULE_COUNT..RULE_COUNT + 4].copy_from_slice(&room.to_ne_bytes());
-        Classifier(bytes)
+        let mut request = Classifier(vec![0; LENGTH + room as usize * 4]);
+        request.put(0, &command.to_ne_bytes());
+        request.put(RULE_COUNT, &room.to_ne_bytes());
+        request
+    }
+
+    /// About the rule at a place.
+    fn at(command: u32, location: u32) -> Self {
+        let mut request = Classifier::new(command, 0);
+        request.put(LOCATION, &location.to_ne_bytes());
+        request
     }
 
     fn send(&mut self, device: &str) -> io::Result<()> {
@@ -163,7 +167,7 @@ impl Classifier {
     }
 
     fn long(&self, at: usize) -> u64 {
-        self.0[at..at + 8].try_into().map_or(0, u64::from_ne_bytes)
+        u64_at(&self.0, at).unwrap_or(0)
     }
 
     fn put_rule(&mut self, rule: &Rule) {

@@ -83,12 +83,9 @@ pub fn whole(sys: &Path) -> Vec<Sensor> {
     let battery =
         all.iter().filter(|sensor| sensor.shows == Shows::Power && discharges(sys, &sensor.chip));
     let sockets = all.iter().filter(|sensor| sensor.is_socket());
-    for chosen in [board.collect::<Vec<_>>(), battery.collect(), sockets.collect()] {
-        if !chosen.is_empty() {
-            return chosen.into_iter().cloned().collect();
-        }
-    }
-    Vec::new()
+    let choices = [board.collect::<Vec<_>>(), battery.collect(), sockets.collect()];
+    let chosen = choices.into_iter().find(|chosen| !chosen.is_empty()).unwrap_or_default();
+    chosen.into_iter().cloned().collect()
 }
 
 /// Whether a battery gives power at the moment, by its name

@@ -7,7 +7,7 @@
 //! software that takes the same 64 bytes ([`Device`]).
 
 use super::copying::{Memory, Piece};
-use super::memory::FileMapping;
+use super::memory::MappedMemory;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -151,7 +151,7 @@ pub fn instructions() -> [(Submission, bool); 2] {
 }
 
 enum Portal {
-    Mapped(FileMapping, Submission),
+    Mapped(MappedMemory, Submission),
     Written(File),
     Software(Box<dyn Device>),
 }
@@ -185,12 +185,13 @@ impl Place {
     }
 }
 
-/// A copy for a queue.
+/// A copy: `len` bytes from one place to another. Places of one copy may overlap; those of
+/// copies in flight must not, or their bytes are any of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
+pub struct Copy {
     pub from: Place,
     pub to: Place,
-    /// Bytes.
+    /// Bytes, at least one.
     pub len: u32,
 }
 
@@ -214,7 +215,7 @@ impl WorkQueue {
     pub fn open(path: &Path, shared: bool, setup: Setup) -> io::Result<WorkQueue> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let way = if shared { Submission::Shared } else { Submission::Dedicated };
-        let portal = match FileMapping::new(file.as_fd(), 0, 4096) {
+        let portal = match MappedMemory::new(file.as_fd(), 0, 4096) {
             Ok(_) if !instructions().contains(&(way, true)) => {
                 return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
             }
@@ -254,14 +255,14 @@ impl WorkQueue {
     }
 
     /// Submits a copy with the record of `slot`; false if the queue is full.
-    pub fn post(&mut self, slot: usize, copy: &Move) -> io::Result<bool> {
+    pub fn post(&mut self, slot: usize, copy: &Copy) -> io::Result<bool> {
         let descriptor = self.descriptor(slot, copy);
         self.submit(&descriptor)
     }
 
     /// Submits copies, each with its slot, as a batch with the record of slot `depth + list`;
     /// false if the queue is full. Panics where there are more than a batch can hold.
-    pub fn post_batch(&mut self, list: usize, copies: &[(usize, Move)]) -> io::Result<bool> {
+    pub fn post_batch(&mut self, list: usize, copies: &[(usize, Copy)]) -> io::Result<bool> {
         assert!(list < self.depth && copies.len() <= self.batch);
         let start = list * self.batch * DESCRIPTOR;
         for (n, (slot, copy)) in copies.iter().enumerate() {
@@ -279,7 +280,7 @@ impl WorkQueue {
         Record::read(&self.records, slot * RECORD)
     }
 
-    fn descriptor(&self, slot: usize, copy: &Move) -> Descriptor {
+    fn descriptor(&self, slot: usize, copy: &Copy) -> Descriptor {
         assert!(slot < self.depth);
         let len = copy.len as usize;
         let [from, to] = [copy.from, copy.to].map(|place| place.address(&self.memories, len));

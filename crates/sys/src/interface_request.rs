@@ -3,8 +3,8 @@
 //! Structures are laid out byte by byte, as they are on every 64-bit Linux.
 
 use super::bytes::u32_at;
+use super::device::any_socket;
 use super::ioctl;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -37,9 +37,7 @@ impl Ethtool {
     /// Whether the device exists shows with the first command.
     pub(crate) fn open(device: &str) -> io::Result<Ethtool> {
         let request = about(device)?;
-        let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-        Ok(Ethtool { socket, request })
+        Ok(Ethtool { socket: any_socket()?, request })
     }
 
     /// Runs one command; the answer replaces the request.

@@ -20,16 +20,10 @@ pub(super) const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE)
 /// the kernel may hold references to its pages while it lives.
 #[derive(Debug)]
 pub struct Region {
-    start: NonNull<u8>,
+    memory: MappedMemory,
+    /// Bytes that were requested.
     len: usize,
-    mapped: usize,
 }
-
-// SAFETY: a Region owns its mapping like a Box<[u8]>; nothing about it is tied
-// to a thread.
-unsafe impl Send for Region {}
-// SAFETY: shared access is read-only access to plain bytes.
-unsafe impl Sync for Region {}
 
 impl Region {
     /// At least `len` zeroed bytes, rounded up to whole pages for the mapping.
@@ -38,10 +32,10 @@ impl Region {
         let page = rustix::param::page_size();
         let mut region = Region::map(len, page, MapFlags::PRIVATE)?;
         if huge {
-            let start = region.start.as_ptr().cast();
+            let start = region.memory.start.as_ptr().cast();
             // SAFETY: the range is the mapping just made; huge-page advice
             // changes no content. A kernel without THP says EINVAL: no harm.
-            let _ = unsafe { madvise(start, region.mapped, Advice::LinuxHugepage) };
+            let _ = unsafe { madvise(start, region.memory.len, Advice::LinuxHugepage) };
         }
         region.touch(page);
         Ok(region)
@@ -53,7 +47,7 @@ impl Region {
     pub(crate) fn on_huge_pages(len: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         let mut region = Region::map(len, HUGE_PAGE, flags)?;
-        region.len = region.mapped;
+        region.len = region.memory.len;
         // The pages were reserved when the mapping was made, so this cannot fault.
         region.touch(HUGE_PAGE);
         Ok(region)
@@ -67,14 +61,14 @@ impl Region {
         // choice overlaps nothing.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, READ_WRITE, flags)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        Ok(Region { start, len, mapped })
+        Ok(Region { memory: MappedMemory { start, len: mapped }, len })
     }
 
     /// Writes one byte of every page, so that no page fault is left for later.
     fn touch(&mut self, page: usize) {
-        for offset in (0..self.mapped).step_by(page) {
+        for offset in (0..self.memory.len).step_by(page) {
             // SAFETY: the offset lies within the mapping, which is writable.
-            unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
+            unsafe { self.memory.start.as_ptr().add(offset).write_volatile(0) };
         }
     }
 
@@ -86,55 +80,51 @@ impl Region {
 
     /// Address of the first byte.
     pub fn as_ptr(&self) -> *const u8 {
-        self.start.as_ptr()
+        self.memory.start.as_ptr()
     }
 
     /// The same, for callers that share the memory with the kernel and therefore
     /// must not make references to it.
     pub(super) fn start(&self) -> NonNull<u8> {
-        self.start
+        self.memory.start
+    }
+
+    /// All of it, for those who only share it with the kernel.
+    pub(super) fn into_shared(self) -> MappedMemory {
+        self.memory
     }
 }
 
 impl Deref for Region {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len <= mapped`, the mapping is readable and initialized.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        // SAFETY: no more than is mapped, readable and initialized.
+        unsafe { slice::from_raw_parts(self.memory.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Region {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `&mut self` makes the access exclusive.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts_mut(self.memory.start.as_ptr(), self.len) }
     }
 }
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and no longer borrowed. Pages
-        // the kernel still refers to live on until it releases them.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
-    }
-}
-
-/// Part of a file or device, mapped for reading and writing and shared with
-/// other processes: never referred to by Rust references, because others
-/// change it at any time.
+/// A mapping: of a [`Region`], or of part of a file or device. The latter is shared with other
+/// processes and never referred to by Rust references, because others change it at any time.
 #[derive(Debug)]
-pub struct FileMapping {
+pub struct MappedMemory {
     start: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: a mapping is not tied to a thread; code that reads or writes through its
 // address answers for that.
-unsafe impl Send for FileMapping {}
+unsafe impl Send for MappedMemory {}
 // SAFETY: as above: the address alone is what is shared.
-unsafe impl Sync for FileMapping {}
+unsafe impl Sync for MappedMemory {}
 
-impl FileMapping {
+impl MappedMemory {
     /// Maps `len` bytes from an offset on, every page present (`MAP_POPULATE`).
     pub fn new(file: BorrowedFd, offset: u64, len: usize) -> io::Result<Self> {
         Self::map(file, offset, len, READ_WRITE, MapFlags::POPULATE)
@@ -157,7 +147,7 @@ impl FileMapping {
         // nothing.
         let start = unsafe { mmap(std::ptr::null_mut(), len, access, flags, file, offset)? };
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        Ok(FileMapping { start, len })
+        Ok(MappedMemory { start, len })
     }
 
     /// Address of the first byte.
@@ -172,9 +162,10 @@ impl FileMapping {
     }
 }
 
-impl Drop for FileMapping {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        // SAFETY: the mapping is ours and no longer borrowed. Pages
+        // the kernel still refers to live on until it releases them.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

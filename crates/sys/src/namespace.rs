@@ -38,63 +38,55 @@ pub enum Enter {
 }
 
 /// What a child does between fork and exec, in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::FromRepr)]
 #[repr(u8)]
 pub enum Step {
     /// Find the user namespace of the process to join.
+    #[strum(to_string = "finding the other host's user namespace")]
     FindPeer,
     /// Create a user namespace (unprivileged callers only).
+    #[strum(to_string = "creating a user namespace")]
     UserNamespace,
     /// Map the caller to root in it.
+    #[strum(to_string = "mapping the user to root in a user namespace")]
     IdMap,
     /// Join the peer's user namespace (unprivileged callers only).
+    #[strum(to_string = "joining the other host's user namespace")]
     JoinPeer,
     /// Create the network and the mount namespace.
+    #[strum(to_string = "creating a network namespace")]
     Namespaces,
     /// Keep mounts made in there from reaching the outside.
+    #[strum(to_string = "making mounts private")]
     Mounts,
     /// Show the namespace's own devices in `/sys`.
+    #[strum(to_string = "showing the namespace's own devices in /sys")]
     Sysfs,
     /// Arrange to die with the parent.
+    #[strum(to_string = "tying the child to its parent")]
     DeathSignal,
     /// Make a device, in a rehearsal.
+    #[strum(to_string = "creating a veth pair")]
     Device,
     /// Open the device by which taps are made, in a namespace to be kept.
+    #[strum(to_string = "opening /dev/net/tun")]
     OpenTap,
     /// Make a tap there, or a queue of one.
+    #[strum(to_string = "creating a tap device")]
     Tap,
     /// Join what was made there.
+    #[strum(to_string = "joining devices by a bridge")]
     Join,
     /// Hand over descriptors of it.
+    #[strum(to_string = "handing over descriptors of a namespace")]
     HandOver,
+    #[strum(to_string = "running the program")]
     Program,
-}
-
-impl Step {
-    /// What was being done, to be put before "failed" or an error.
-    pub fn words(self) -> &'static str {
-        match self {
-            Step::FindPeer => "finding the other host's user namespace",
-            Step::UserNamespace => "creating a user namespace",
-            Step::IdMap => "mapping the user to root in a user namespace",
-            Step::JoinPeer => "joining the other host's user namespace",
-            Step::Namespaces => "creating a network namespace",
-            Step::Mounts => "making mounts private",
-            Step::Sysfs => "showing the namespace's own devices in /sys",
-            Step::DeathSignal => "tying the child to its parent",
-            Step::Device => "creating a veth pair",
-            Step::OpenTap => "opening /dev/net/tun",
-            Step::Tap => "creating a tap device",
-            Step::Join => "joining devices by a bridge",
-            Step::HandOver => "handing over descriptors of a namespace",
-            Step::Program => "running the program",
-        }
-    }
 }
 
 /// A child that could not be put into namespaces of its own.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {error}", .step.words())]
+#[error("{step}: {error}")]
 pub struct Refused {
     pub step: Step,
     /// What the kernel returned.

@@ -5,6 +5,7 @@
 //! Errors carry the kernel's own explanation (its extended acknowledgement)
 //! after the error number's text, and keep the error's kind.
 
+use super::bridge::up;
 use super::bytes::u32_at;
 use super::route_request::push_attribute;
 use netlink_bindings::traits::{NetlinkRequest, Pusher};
@@ -132,8 +133,7 @@ impl Netlink {
     /// Makes a veth pair. EOPNOTSUPP: the kernel has no veth; EEXIST: a name
     /// is taken; ESRCH: the peer's process is gone.
     pub fn create_veth(&mut self, veth: &Veth) -> io::Result<()> {
-        let request = veth_request(veth)?;
-        acknowledged(&mut self.socket, &request)
+        acknowledged(&mut self.socket, &veth_request(veth)?)
     }
 
     /// Looks a device up by name; `None` if there is no such device. Where the
@@ -192,12 +192,12 @@ impl Netlink {
 
     /// Brings a device up.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
-        self.set_flags(index, libc::IFF_UP as u32)
+        self.set_link(&up(index), |link| link)
     }
 
     /// Takes a device down; with it go the routes by it.
     pub fn set_down(&mut self, index: u32) -> io::Result<()> {
-        self.set_flags(index, 0)
+        self.set_link(&rt_link::Ifinfomsg { ifi_flags: 0, ..up(index) }, |link| link)
     }
 
     /// Moves a device into another network namespace, under its name. It loses its
@@ -248,13 +248,6 @@ impl Netlink {
         })
     }
 
-    fn set_flags(&mut self, index: u32, flags: u32) -> io::Result<()> {
-        let change = libc::IFF_UP as u32;
-        let header =
-            rt_link::Ifinfomsg { ifi_flags: flags, ifi_change: change, ..link_header(index) };
-        self.set_link(&header, |link| link)
-    }
-
     fn set_link(
         &mut self,
         header: &rt_link::Ifinfomsg,
@@ -285,17 +278,7 @@ impl Netlink {
 
     /// Gives a device an address; duplicate address detection is left out.
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
-        let (family, flags) = match address {
-            IpAddr::V4(_) => (libc::AF_INET, 0),
-            IpAddr::V6(_) => (libc::AF_INET6, libc::IFA_F_NODAD),
-        };
-        let header = rt_addr::Ifaddrmsg {
-            ifa_family: family as u8,
-            ifa_prefixlen: prefix,
-            ifa_flags: flags as u8,
-            ifa_index: index,
-            ..Default::default()
-        };
+        let header = address_header(index, address, prefix);
         let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
         request.encode().push_local(address).push_address(address);
         acknowledged(&mut self.socket, &request)
@@ -303,20 +286,25 @@ impl Netlink {
 
     /// Takes all its addresses from a device.
     pub fn remove_addresses(&mut self, index: u32) -> io::Result<()> {
-        let header = rt_addr::Ifaddrmsg::default();
-        let request = rt_addr::Request::new().op_getaddr_dump(&header);
-        // The kernel reports those of all devices.
-        let found = self.dump(&request, |(header, attributes)| {
-            let local = attributes.get_local().or_else(|_| attributes.get_address());
-            let own = (header.ifa_index == index).then(|| local.map_err(undecodable));
-            Ok(own.transpose()?.map(|address| (header, address)))
-        })?;
-        for (header, address) in found {
+        let mut own = self.all_addresses()?;
+        own.retain(|(device, ..)| *device == index);
+        own.into_iter().try_for_each(|(_, address, prefix)| {
+            let header = address_header(index, address, prefix);
             let mut request = rt_addr::Request::new().op_deladdr_do(&header);
             request.encode().push_local(address);
-            acknowledged(&mut self.socket, &request)?;
-        }
-        Ok(())
+            acknowledged(&mut self.socket, &request)
+        })
+    }
+
+    /// All addresses of the namespace: number of the device, address, and length of the prefix in
+    /// bits.
+    pub(super) fn all_addresses(&mut self) -> io::Result<Vec<(u32, IpAddr, u8)>> {
+        let header = rt_addr::Ifaddrmsg::default();
+        let request = rt_addr::Request::new().op_getaddr_dump(&header);
+        self.dump(&request, |(header, attributes)| {
+            let local = attributes.get_local().or_else(|_| attributes.get_address());
+            Ok(local.ok().map(|local| (header.ifa_index, local, header.ifa_prefixlen)))
+        })
     }
 
     /// Hardware address of an Ethernet device. InvalidData: it has none of six bytes.
@@ -422,8 +410,12 @@ pub fn veth_message(veth: &Veth) -> io::Result<Vec<u8>> {
 /// A complete message of this type that requests an acknowledgement, for those who
 /// cannot use [`Netlink`]: a child between fork and exec.
 pub(super) fn message<R: NetlinkRequest>(kind: u16, request: &R) -> Vec<u8> {
-    let payload = request.payload();
-    let flags = request.flags() | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+    framed(kind, request.flags() | libc::NLM_F_ACK as u16, request.payload())
+}
+
+/// A complete message of this type.
+pub(super) fn framed(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
+    let flags = flags | libc::NLM_F_REQUEST as u16;
     let mut message = Vec::with_capacity(16 + payload.len());
     message.extend(((16 + payload.len()) as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
@@ -504,6 +496,20 @@ pub(super) fn put<E, T>(encoder: E, value: Option<T>, push: impl FnOnce(E, T) ->
     match value {
         Some(value) => push(encoder, value),
         None => encoder,
+    }
+}
+
+fn address_header(index: u32, address: IpAddr, prefix: u8) -> rt_addr::Ifaddrmsg {
+    let (family, flags) = match address {
+        IpAddr::V4(_) => (libc::AF_INET, 0),
+        IpAddr::V6(_) => (libc::AF_INET6, libc::IFA_F_NODAD),
+    };
+    rt_addr::Ifaddrmsg {
+        ifa_family: family as u8,
+        ifa_prefixlen: prefix,
+        ifa_flags: flags as u8,
+        ifa_index: index,
+        ..Default::default()
     }
 }
 

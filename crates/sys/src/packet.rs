@@ -107,7 +107,6 @@ pub struct Frames {
     /// What the headers point at; never changed.
     _vectors: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
-    lengths: Box<[u32]>,
     next: usize,
 }
 
@@ -137,8 +136,8 @@ impl Frames {
             (begin, frame.len())
         };
         let places: Vec<(usize, usize)> = frames.iter().map(place).collect();
-        let all = || std::iter::repeat_n(&places, times).flatten();
-        let mut vectors: Box<[libc::iovec]> = all()
+        let mut vectors: Box<[libc::iovec]> = std::iter::repeat_n(&places, times)
+            .flatten()
             .map(|(begin, length)| libc::iovec {
                 // The kernel only reads it.
                 iov_base: memory[*begin..].as_ptr().cast_mut().cast(),
@@ -153,8 +152,7 @@ impl Frames {
             header
         };
         let headers = vectors.iter_mut().map(header).collect();
-        let lengths = all().map(|(_, length)| *length as u32).collect();
-        Frames { _memory: memory, _vectors: vectors, headers, lengths, next: 0 }
+        Frames { _memory: memory, _vectors: vectors, headers, next: 0 }
     }
 
     /// Sends the next frames, at most that many; fewer at the end of the order. A frame that was
@@ -176,8 +174,7 @@ impl Frames {
             Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => 0,
             Err(e) => return Err(e),
         };
-        let lengths = &self.lengths[self.next..self.next + sent];
-        let bytes = lengths.iter().map(|length| u64::from(*length)).sum();
+        let bytes = rest[..sent].iter().map(|header| u64::from(header.msg_len)).sum();
         let refused = sent < wanted;
         self.next += sent + usize::from(refused);
         if self.next == self.headers.len() {

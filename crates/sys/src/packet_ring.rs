@@ -1,8 +1,8 @@
 //! Rings of a packet socket that both the kernel and the program have in memory
 //! (Documentation/networking/packet_mmap.rst), of version 2: one slot a frame.
 
-use super::memory::{FileMapping, READ_WRITE};
-use super::packet::{self, bind, dropped, share, wait_readable};
+use super::memory::{MappedMemory, READ_WRITE};
+use super::packet::{self, Batch, bind, dropped, share, wait_readable};
 use super::{check, tcp};
 use libc::{TP_STATUS_KERNEL, TP_STATUS_SEND_REQUEST, TP_STATUS_USER, TP_STATUS_WRONG_FORMAT};
 use rustix::net::SocketFlags;
@@ -28,7 +28,7 @@ struct Ring {
     socket: OwnedFd,
     /// The kernel shares it; who may touch a slot is in the status of the slot, which is only
     /// accessed atomically.
-    memory: FileMapping,
+    memory: MappedMemory,
     slot: usize,
     slots: usize,
 }
@@ -52,7 +52,7 @@ impl Ring {
         // struct tpacket_req.
         let request = [block, blocks, slot, slots].map(|n| (n as u32).to_ne_bytes()).concat();
         tcp::set_option(socket.as_fd(), libc::SOL_PACKET, kind, &request)?;
-        let memory = FileMapping::on_demand(&socket, block * blocks, READ_WRITE)?;
+        let memory = MappedMemory::on_demand(&socket, block * blocks, READ_WRITE)?;
         bind(&socket, index, protocol)?;
         Ok(Ring { socket, memory, slot, slots })
     }
@@ -93,7 +93,6 @@ const OFFSETS: usize = 12;
 /// start. The kernel copies their link header and refers to the rest.
 pub struct Sender {
     ring: Ring,
-    lengths: Box<[u32]>,
     /// The next slot to be handed over.
     filled: usize,
     /// The first that was handed over and that the kernel has not taken.
@@ -102,34 +101,21 @@ pub struct Sender {
     waiting: usize,
 }
 
-/// The outcome of a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
-    /// Frames that the kernel took.
-    pub sent: usize,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Whether it refused one by ENOBUFS, which it will be given again.
-    pub refused: bool,
-}
-
 impl Sender {
     /// Puts frames into a ring of at least this many slots that are sent by a device.
     pub fn open(index: u32, frames: &[Vec<u8>], least: usize) -> io::Result<Sender> {
         let largest = frames.iter().map(Vec::len).max().unwrap_or(0);
         let ring = Ring::open(libc::PACKET_TX_RING, index, largest, least.max(frames.len()), 0)?;
         // The order restarts with each round of the ring.
-        let of = |slot: usize| &frames[slot % frames.len()];
         for slot in 0..ring.slots {
-            let frame = of(slot);
+            let frame = &frames[slot % frames.len()];
             ring.set(slot, LENGTH, frame.len() as u32);
             // SAFETY: a slot has room for its header and the largest frame, and is ours now.
             unsafe {
                 ring.at(slot).add(HEADER).copy_from_nonoverlapping(frame.as_ptr(), frame.len());
             }
         }
-        let lengths = (0..ring.slots).map(|slot| of(slot).len() as u32).collect();
-        Ok(Sender { ring, lengths, filled: 0, taken: 0, waiting: 0 })
+        Ok(Sender { ring, filled: 0, taken: 0, waiting: 0 })
     }
 
     pub fn socket(&self) -> BorrowedFd<'_> {
@@ -137,8 +123,9 @@ impl Sender {
     }
 
     /// Hands over at most this many frames, as far as slots are free, with those that the kernel
-    /// did not take before, and never waits. EINVAL: it could not read a frame.
-    pub fn send(&mut self, most: usize) -> io::Result<Turn> {
+    /// did not take before, and never waits. One that is refused will be given again. EINVAL: the
+    /// kernel could not read a frame.
+    pub fn send(&mut self, most: usize) -> io::Result<Batch> {
         while self.waiting < most
             && self.waiting < self.ring.slots
             && self.ring.status(self.filled).load(Ordering::Acquire) == TP_STATUS_KERNEL
@@ -150,7 +137,7 @@ impl Sender {
         let socket = self.ring.socket.as_raw_fd();
         // SAFETY: no memory is passed.
         let result = unsafe { libc::send(socket, null(), 0, libc::MSG_DONTWAIT) };
-        let mut turn = Turn::default();
+        let mut turn = Batch::default();
         match check(result as libc::c_long) {
             Ok(_) => {}
             Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => turn.refused = true,
@@ -167,7 +154,7 @@ impl Sender {
                 _ => {}
             }
             turn.sent += 1;
-            turn.bytes += u64::from(self.lengths[self.taken]);
+            turn.bytes += u64::from(self.ring.get(self.taken, LENGTH));
             self.taken = (self.taken + 1) % self.ring.slots;
             self.waiting -= 1;
         }
@@ -209,12 +196,9 @@ impl Receiver {
         let slot = self.next;
         let length = self.ring.get(slot, SNAPPED) as usize;
         // Two numbers of 16 bits; the first is where the frame begins.
-        let begin = (self.ring.get(slot, OFFSETS) & 0xffff) as usize;
-        let begin = if cfg!(target_endian = "big") {
-            (self.ring.get(slot, OFFSETS) >> 16) as usize
-        } else {
-            begin
-        };
+        let offsets = self.ring.get(slot, OFFSETS);
+        let begin = if cfg!(target_endian = "big") { offsets >> 16 } else { offsets & 0xffff };
+        let begin = begin as usize;
         let length = length.min(self.ring.slot.saturating_sub(begin));
         // SAFETY: within the slot, which is ours until its status says otherwise.
         let frame = unsafe { std::slice::from_raw_parts(self.ring.at(slot).add(begin), length) };

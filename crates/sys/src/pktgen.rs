@@ -2,6 +2,7 @@
 //! (Documentation/networking/pktgen.rst, net/core/pktgen.c). It has one thread on each CPU
 //! and, in each network namespace, files of its own.
 
+use super::attribute;
 use super::procfs::Malformed;
 use std::fs;
 use std::io;
@@ -86,12 +87,12 @@ pub const THREAD: &str = "kpktgend_";
 
 /// The threads of the caller's network namespace that have a device to send by, by name.
 pub fn threads_at_work(proc: &Path) -> Vec<String> {
-    let files = fs::read_dir(proc.join(FOLDER)).into_iter().flatten().flatten();
-    let at_work = |file: fs::DirEntry| {
-        let name = file.file_name().into_string().ok().filter(|name| name.starts_with(THREAD))?;
-        has_device(&fs::read_to_string(file.path()).ok()?).then_some(name)
+    let folder = proc.join(FOLDER);
+    let at_work = |name: &String| {
+        let read = || fs::read_to_string(folder.join(name)).unwrap_or_default();
+        name.starts_with(THREAD) && has_device(&read())
     };
-    files.filter_map(at_work).collect()
+    attribute::names(&folder).into_iter().filter(at_work).collect()
 }
 
 /// Whether a thread's file names a device, running or stopped (`pktgen_thread_show`).

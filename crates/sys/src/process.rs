@@ -81,11 +81,7 @@ pub fn ignores(signal: libc::c_int) -> bool {
 
 /// Whether SIGPIPE was ignored already when this process started. Rust ignores it
 /// before `main`, so this is noted even earlier.
-pub(crate) fn began_without_sigpipe() -> bool {
-    BEGAN_WITHOUT_SIGPIPE.load(Ordering::Relaxed)
-}
-
-static BEGAN_WITHOUT_SIGPIPE: AtomicBool = AtomicBool::new(false);
+pub(crate) static BEGAN_WITHOUT_SIGPIPE: AtomicBool = AtomicBool::new(false);
 
 // SAFETY: the C library calls what is in this section before `main`; the function has
 // the right type and makes one system call.

@@ -21,13 +21,9 @@ pub struct FlowOptions {
     pub congestion: Option<String>,
 }
 
-/// Listens on a port of the kernel's choice; accepted sockets inherit the options.
-pub fn listen(address: IpAddr, backlog: u32, options: &FlowOptions) -> io::Result<TcpListener> {
-    listen_at((address, 0).into(), backlog, options)
-}
-
-/// The same on this port, also while connections of an earlier listener there live on; 0
-/// leaves it to the kernel. EADDRINUSE: another socket listens there.
+/// Listens on this port, also while connections of an earlier listener there live on; 0
+/// leaves it to the kernel. Accepted sockets inherit the options. EADDRINUSE: another socket
+/// listens there.
 pub fn listen_at(
     address: SocketAddr,
     backlog: u32,
@@ -54,16 +50,20 @@ pub fn connect(
     let socket = stream_socket(&peer.ip())?;
     set_options(socket.as_fd(), options)?;
     if let Some(port) = from {
-        let any: IpAddr = match peer {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
         // Also while a connection of an earlier session from there is in TIME-WAIT.
         rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &SocketAddr::from((any, port)))?;
+        rustix::net::bind(&socket, &SocketAddr::from((unspecified(peer.ip()), port)))?;
     }
     rustix::net::connect(&socket, &peer)?;
     Ok(TcpStream::from(socket))
+}
+
+/// The address of its family that stands for any.
+pub fn unspecified(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
 }
 
 fn stream_socket(address: &IpAddr) -> io::Result<OwnedFd> {
@@ -72,7 +72,8 @@ fn stream_socket(address: &IpAddr) -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> {
+/// Sets those options of a socket that are given.
+pub fn set_options(socket: BorrowedFd, options: &FlowOptions) -> io::Result<()> {
     if let Some(bytes) = options.send_buffer {
         rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes as usize)?;
     }
@@ -228,10 +229,8 @@ pub fn peer_finished(socket: BorrowedFd) -> io::Result<bool> {
 
 /// Two connected sockets on the loopback device, for trying something out.
 pub fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
-    let options = FlowOptions::default();
-    let listener = listen(std::net::Ipv4Addr::LOCALHOST.into(), 1, &options)?;
-    let active = connect(listener.local_addr()?, None, &options)?;
-    Ok((active, listener.accept()?.0))
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok((TcpStream::connect(listener.local_addr()?)?, listener.accept()?.0))
 }
 
 /// What the kernel knows of a connection (`TCP_INFO`, include/uapi/linux/tcp.h).
@@ -344,7 +343,7 @@ mod tests {
     #[test]
     fn an_unknown_congestion_control_is_an_error() {
         let options = FlowOptions { congestion: Some("nonsense".into()), ..Default::default() };
-        let error = listen(Ipv4Addr::LOCALHOST.into(), 1, &options).unwrap_err();
+        let error = listen_at((Ipv4Addr::LOCALHOST, 0).into(), 1, &options).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
     }
 

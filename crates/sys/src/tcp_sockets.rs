@@ -7,6 +7,7 @@
 //! one form, and only one of them is an answer, so they are read by [`parse`] alone.
 
 use super::bytes::{text, u16_at, u32_at};
+use super::netlink::framed;
 use super::route_request::attributes;
 use super::tcp::{TcpInfo, parse_info};
 use rustix::net::netlink::{self, SocketAddrNetlink};
@@ -132,15 +133,11 @@ const ROOM: usize = 1 << 20;
 const DATAGRAM: usize = 64 << 10;
 
 fn request(family: u8) -> Vec<u8> {
-    const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    let mut bytes = Vec::with_capacity(HEADER + REQUEST);
-    bytes.extend(((HEADER + REQUEST) as u32).to_ne_bytes());
-    bytes.extend([BY_FAMILY, DUMP].iter().flat_map(|half| half.to_ne_bytes()));
-    bytes.extend([0; 8]);
-    bytes.extend([family, libc::IPPROTO_TCP as u8, 1 << (INFO - 1) | 1 << (CONGESTION - 1), 0]);
+    let wanted = 1 << (INFO - 1) | 1 << (CONGESTION - 1);
+    let mut bytes = vec![family, libc::IPPROTO_TCP as u8, wanted, 0];
     bytes.extend((!UNCONNECTED & 0x1fff).to_ne_bytes());
-    bytes.resize(HEADER + REQUEST, 0);
-    bytes
+    bytes.resize(REQUEST, 0);
+    framed(BY_FAMILY, libc::NLM_F_DUMP as u16, &bytes)
 }
 
 /// Reads one datagram. Whatever is cut short or of another kind is passed over.

@@ -87,9 +87,8 @@ impl Completion {
 /// operations that the kernel still works on.
 struct Core {
     // Dropped before `kept`: no new operation can begin on memory that is gone.
-    ring: IoUring,
+    ring: SocketRing<cqueue::Entry>,
     kept: Vec<Region>,
-    wait_flags: EnterFlags,
     gathered: VecDeque<Completion>,
     operations: u32,
     /// Notifications promised less those that came: below zero while one has
@@ -101,23 +100,10 @@ impl Core {
     /// A disabled ring for up to `entries` submissions at once, with the
     /// socket registered as file 0.
     fn new(socket: BorrowedFd, entries: u32, completions: u32) -> io::Result<Self> {
-        let ring = setup(entries, completions)?;
-        ring.submitter().register_files(&[socket.as_raw_fd()])?;
-        let gathered = VecDeque::with_capacity(ring.params().cq_entries() as usize);
-        Ok(Core {
-            wait_flags: wait_flags(&ring),
-            ring,
-            kept: Vec::with_capacity(2),
-            gathered,
-            operations: 0,
-            notifications: 0,
-        })
-    }
-
-    /// Has the kernel count waits as iowait. Without it they are counted as idle, where the
-    /// kernel can (Linux 6.15).
-    fn count_iowait(&mut self) {
-        self.wait_flags -= EnterFlags::NO_IOWAIT;
+        let ring = SocketRing::new(setup(entries, completions)?, socket)?;
+        let gathered = VecDeque::with_capacity(ring.uring.params().cq_entries() as usize);
+        let kept = Vec::with_capacity(2);
+        Ok(Core { ring, kept, gathered, operations: 0, notifications: 0 })
     }
 
     /// Takes memory into the ring's care and says at which place in `kept`.
@@ -135,7 +121,7 @@ impl Core {
     /// the operation's completion has been taken.
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: the caller vouches for the memory; the file is registered.
-        unsafe { push(&mut self.ring, entry) }?;
+        unsafe { self.ring.push(entry) }?;
         self.operations += 1;
         Ok(())
     }
@@ -144,7 +130,7 @@ impl Core {
     /// submits what is queued, waits for `want` completions, and takes all that
     /// are there. The value is the bytes these report.
     fn enter(&mut self, want: u32) -> io::Result<usize> {
-        let entered = enter(&mut self.ring, want, self.wait_flags);
+        let entered = self.ring.enter(want);
         let bytes = self.gather();
         entered.map(|_| bytes)
     }
@@ -152,7 +138,7 @@ impl Core {
     /// Waits for one completion at most this long and submits nothing. ETIME
     /// is not an error. Needs `IORING_FEAT_EXT_ARG` (Linux 5.11).
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        let waited = wait(&self.ring, timeout, self.wait_flags);
+        let waited = self.ring.wait(timeout);
         self.gather();
         waited
     }
@@ -161,7 +147,7 @@ impl Core {
     fn gather(&mut self) -> usize {
         let mut bytes = 0;
         let room = self.gathered.capacity() - self.gathered.len();
-        for entry in self.ring.completion().take(room) {
+        for entry in self.ring.uring.completion().take(room) {
             let (data, result, flags) = (entry.user_data(), entry.result(), entry.flags());
             let completion = Completion { data, result, flags };
             if completion.notification() {
@@ -190,14 +176,14 @@ impl Core {
     /// Cancels everything under way and waits until the kernel is done with
     /// it; true if it is. Completions that come meanwhile are dropped.
     fn cancel(&mut self) -> bool {
-        let queued = |core: &mut Core| core.ring.submission().len() as u32;
+        let queued = |core: &mut Core| core.ring.uring.submission().len() as u32;
         self.gathered.clear();
         let begin = Instant::now();
         while self.operations > queued(self) && begin.elapsed() < CANCEL_TIMEOUT {
             let limit = Some(Timespec::from(CANCEL_TIMEOUT));
             // ENOENT says that nothing was found; what is left then only has
             // to be taken. EEXIST: this is not the ring's own thread.
-            match self.ring.submitter().register_sync_cancel(limit, CancelBuilder::any()) {
+            match self.ring.uring.submitter().register_sync_cancel(limit, CancelBuilder::any()) {
                 Err(e) if e.raw_os_error() == Some(libc::EEXIST) => return false,
                 _ => {}
             }
@@ -219,68 +205,75 @@ impl Drop for Core {
         // ring is closed, and the next ring would find its memory still
         // charged and its peer would wait for the socket to close. Errors mean
         // that there is nothing to release.
-        let _ = self.ring.submitter().unregister_buffers();
-        let _ = self.ring.submitter().unregister_files();
+        let _ = self.ring.uring.submitter().unregister_buffers();
+        let _ = self.ring.uring.submitter().unregister_files();
     }
 }
 
-/// How a ring waits for completions, whatever their size.
-fn wait_flags<C: cqueue::EntryMarker>(ring: &IoUring<squeue::Entry, C>) -> EnterFlags {
-    match ring.params().is_feature_no_iowait() {
-        true => EnterFlags::GETEVENTS | EnterFlags::NO_IOWAIT,
-        false => EnterFlags::GETEVENTS,
+/// A ring with one registered socket, file 0, whatever the size of its completions.
+struct SocketRing<C: cqueue::EntryMarker> {
+    uring: IoUring<squeue::Entry, C>,
+    /// How it waits for completions.
+    wait_flags: EnterFlags,
+}
+
+impl<C: cqueue::EntryMarker> SocketRing<C> {
+    fn new(uring: IoUring<squeue::Entry, C>, socket: BorrowedFd) -> io::Result<Self> {
+        uring.submitter().register_files(&[socket.as_raw_fd()])?;
+        let wait_flags = match uring.params().is_feature_no_iowait() {
+            true => EnterFlags::GETEVENTS | EnterFlags::NO_IOWAIT,
+            false => EnterFlags::GETEVENTS,
+        };
+        Ok(SocketRing { uring, wait_flags })
     }
-}
 
-/// Binds a ring to the calling thread. Has to come before the first operation; a second call
-/// does nothing.
-fn activate<C: cqueue::EntryMarker>(ring: &IoUring<squeue::Entry, C>) -> io::Result<()> {
-    match ring.submitter().register_enable_rings() {
-        // EBADFD: it is not disabled (any more).
-        Err(e) if e.raw_os_error() != Some(libc::EBADFD) => Err(e),
-        _ => Ok(()),
+    /// Whether the kernel is to count waits as iowait. Otherwise they are counted as idle, where
+    /// the kernel can (Linux 6.15).
+    fn count_iowait(&mut self, wanted: bool) {
+        if wanted {
+            self.wait_flags -= EnterFlags::NO_IOWAIT;
+        }
     }
-}
 
-/// Queues an operation. EBUSY: the queue is full.
-///
-/// # Safety
-///
-/// As of [`io_uring::SubmissionQueue::push`].
-unsafe fn push<C: cqueue::EntryMarker>(
-    ring: &mut IoUring<squeue::Entry, C>,
-    entry: &squeue::Entry,
-) -> io::Result<()> {
-    // SAFETY: by the caller's promise.
-    let pushed = unsafe { ring.submission().push(entry) };
-    pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))
-}
+    /// Binds it to the calling thread. Has to come before the first operation; a second call
+    /// does nothing.
+    fn activate(&self) -> io::Result<()> {
+        match self.uring.submitter().register_enable_rings() {
+            // EBADFD: it is not disabled (any more).
+            Err(e) if e.raw_os_error() != Some(libc::EBADFD) => Err(e),
+            _ => Ok(()),
+        }
+    }
 
-/// Submits what is queued, and waits for this many completions.
-fn enter<C: cqueue::EntryMarker>(
-    ring: &mut IoUring<squeue::Entry, C>,
-    want: u32,
-    flags: EnterFlags,
-) -> io::Result<usize> {
-    let submit = ring.submission().len() as u32;
-    // SAFETY: no argument is passed, so there is no pointer to be valid.
-    unsafe { ring.submitter().enter::<libc::sigset_t>(submit, want, flags.bits(), None) }
-}
+    /// Queues an operation. EBUSY: the queue is full.
+    ///
+    /// # Safety
+    ///
+    /// As of [`io_uring::SubmissionQueue::push`].
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: by the caller's promise.
+        let pushed = unsafe { self.uring.submission().push(entry) };
+        pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))
+    }
 
-/// Waits for one completion at most this long and submits nothing. ETIME is not an error.
-fn wait<C: cqueue::EntryMarker>(
-    ring: &IoUring<squeue::Entry, C>,
-    timeout: Duration,
-    flags: EnterFlags,
-) -> io::Result<()> {
-    let limit = Timespec::from(timeout);
-    let args = SubmitArgs::new().timespec(&limit);
-    let flags = (flags | EnterFlags::EXT_ARG).bits();
-    // SAFETY: `args` is the structure that EXT_ARG announces, and it and the time it points to
-    // live until the call returns.
-    match unsafe { ring.submitter().enter(0, 1, flags, Some(&args)) } {
-        Err(e) if e.raw_os_error() != Some(libc::ETIME) && !is_transient(&e) => Err(e),
-        _ => Ok(()),
+    /// Submits what is queued, and waits for this many completions.
+    fn enter(&mut self, want: u32) -> io::Result<usize> {
+        let (submit, flags) = (self.uring.submission().len() as u32, self.wait_flags.bits());
+        // SAFETY: no argument is passed, so there is no pointer to be valid.
+        unsafe { self.uring.submitter().enter::<libc::sigset_t>(submit, want, flags, None) }
+    }
+
+    /// Waits for one completion at most this long and submits nothing. ETIME is not an error.
+    fn wait(&self, timeout: Duration) -> io::Result<()> {
+        let limit = Timespec::from(timeout);
+        let args = SubmitArgs::new().timespec(&limit);
+        let flags = (self.wait_flags | EnterFlags::EXT_ARG).bits();
+        // SAFETY: `args` is the structure that EXT_ARG announces, and it and the time it points to
+        // live until the call returns.
+        match unsafe { self.uring.submitter().enter(0, 1, flags, Some(&args)) } {
+            Err(e) if e.raw_os_error() != Some(libc::ETIME) && !is_transient(&e) => Err(e),
+            _ => Ok(()),
+        }
     }
 }
 

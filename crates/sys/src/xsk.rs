@@ -13,6 +13,7 @@ mod ring;
 use super::memory::Region;
 use super::tcp;
 use ring::{Filled, Ring};
+use rustix::event::PollFd;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_xdp_umem_reg, xdp_mmap_offsets, xdp_options, xdp_statistics};
 use rustix::net::xdp::{
@@ -144,26 +145,14 @@ impl Receiver {
     pub fn has_received(&self) -> bool {
         self.received.filled() > 0
     }
-
-    /// Sleeps until something has come or the time is over: true when something has.
-    /// ENETDOWN, ENXIO: the device is down, or gone.
-    pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
-        self.socket.wait(tcp::Ready::IN, timeout)?;
-        Ok(self.has_received())
-    }
 }
 
-/// As [`Receiver::wait`], for something at any of these.
+/// Sleeps until something has come to one of these or the time is over: true when something has.
+/// ENETDOWN, ENXIO: the device is down, or gone.
 pub fn wait_for_any(receivers: &[Receiver], timeout: Duration) -> io::Result<bool> {
-    let polled = |one| rustix::event::PollFd::new(one, tcp::Ready::IN);
-    let mut sockets: Vec<_> = receivers.iter().map(polled).collect();
-    match tcp::wait_for_any(&mut sockets, Some(timeout)) {
-        Ok(now) if now.contains(tcp::Ready::ERR) => {
-            Err(io::Error::from_raw_os_error(libc::ENETDOWN))
-        }
-        Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
-        _ => Ok(receivers.iter().any(Receiver::has_received)),
-    }
+    let polled = |one| PollFd::new(one, tcp::Ready::IN);
+    wait(&mut receivers.iter().map(polled).collect::<Vec<_>>(), timeout)?;
+    Ok(receivers.iter().any(Receiver::has_received))
 }
 
 impl Sender {
@@ -240,7 +229,7 @@ impl Sender {
 
     /// Waits until the kernel can take more, at most this long.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        self.socket.wait(tcp::Ready::OUT, timeout)
+        wait(&mut [PollFd::new(&self.socket.fd, tcp::Ready::OUT)], timeout)
     }
 }
 
@@ -320,16 +309,6 @@ impl Socket {
         self.memory.get(start..start.checked_add(frame.len as usize)?)
     }
 
-    fn wait(&self, ready: tcp::Ready, timeout: Duration) -> io::Result<()> {
-        match tcp::wait(self.fd.as_fd(), ready, Some(timeout)) {
-            Ok(now) if now.contains(tcp::Ready::ERR) => {
-                Err(io::Error::from_raw_os_error(libc::ENETDOWN))
-            }
-            Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
-            _ => Ok(()),
-        }
-    }
-
     fn lost(&self) -> io::Result<Lost> {
         let all = xdp_statistics(&self.fd)?;
         Ok(Lost {
@@ -337,6 +316,14 @@ impl Socket {
             ring_full: all.rx_ring_full.unwrap_or(0),
             invalid: all.tx_invalid_descs,
         })
+    }
+}
+
+fn wait(sockets: &mut [PollFd], timeout: Duration) -> io::Result<()> {
+    match tcp::wait_for_any(sockets, Some(timeout)) {
+        Ok(now) if now.contains(tcp::Ready::ERR) => Err(Errno::NETDOWN.into()),
+        Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `TCP_ZEROCOPY_RECEIVE`: pages of a receive queue mapped into the process
 //! (tcp_zerocopy_receive() in net/ipv4/tcp.c, include/uapi/linux/tcp.h).
 
-use super::memory::{FileMapping, Region};
+use super::memory::{MappedMemory, Region};
 use super::tcp::get_option;
 use rustix::mm::ProtFlags;
 use std::io;
@@ -34,12 +34,16 @@ struct Request {
 /// in between. Next to it is a page for what the kernel copies in the same call.
 #[derive(Debug)]
 pub struct Mapping {
-    range: FileMapping,
+    range: MappedMemory,
     leftover: Region,
     mapped: usize,
     copied: usize,
-    skip: usize,
-    queued: usize,
+    /// How many bytes come next that cannot be mapped and have to be read with
+    /// recv(2). The kernel looks no further than to the end of one packet.
+    pub skip: usize,
+    /// Bytes that were still queued after the last call (1 also for the end of
+    /// the stream).
+    pub queued: usize,
     /// Packets end inside pages, as far as the last call shows.
     pieces: bool,
     pending: Option<i32>,
@@ -58,7 +62,7 @@ impl Mapping {
         }
         let leftover = Region::new(page, false)?;
         Ok(Mapping {
-            range: FileMapping::on_demand(socket, len, ProtFlags::READ)?,
+            range: MappedMemory::on_demand(socket, len, ProtFlags::READ)?,
             leftover,
             mapped: 0,
             copied: 0,
@@ -139,18 +143,6 @@ impl Mapping {
     pub fn copied(&self) -> &[u8] {
         &self.leftover[..self.copied]
     }
-
-    /// How many bytes come next that cannot be mapped and have to be read with
-    /// recv(2). The kernel looks no further than to the end of one packet.
-    pub fn skip(&self) -> usize {
-        self.skip
-    }
-
-    /// Bytes that were still queued after the last call (1 also for the end of
-    /// the stream).
-    pub fn queued(&self) -> usize {
-        self.queued
-    }
 }
 
 #[cfg(test)]
@@ -169,17 +161,17 @@ mod tests {
     fn less_than_a_page_is_left_at_first_then_copied_and_the_end_is_eio() {
         let (mut tx, rx) = tcp::loopback_pair().unwrap();
         let mut mapping = Mapping::new(rx.as_fd(), 1 << 20).unwrap();
-        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (0, 0));
+        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip), (0, 0));
         tx.write_all(b"a few bytes").unwrap();
         tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
-        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (0, 11));
-        assert_eq!((mapping.mapped(), mapping.queued()), (&b""[..], 11));
+        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip), (0, 11));
+        assert_eq!((mapping.mapped(), mapping.queued), (&b""[..], 11));
         assert_eq!(tcp::recv(rx.as_fd(), &mut [0; 64], 0).unwrap(), 11);
         tx.write_all(b"a few bytes").unwrap();
         tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
-        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip()), (11, 0));
+        assert_eq!((mapping.receive(rx.as_fd()).unwrap(), mapping.skip), (11, 0));
         assert_eq!((mapping.mapped(), mapping.copied()), (&b""[..], &b"a few bytes"[..]));
-        assert_eq!(mapping.queued(), 0);
+        assert_eq!(mapping.queued, 0);
         drop(tx);
         tcp::wait(rx.as_fd(), tcp::Ready::IN, None).unwrap();
         let error = mapping.receive(rx.as_fd()).unwrap_err();

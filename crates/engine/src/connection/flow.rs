@@ -32,7 +32,7 @@ impl Flow {
         self.socket.as_fd()
     }
 
-    /// Sender, before its stream: from here to [`Flow::end_stream`] the death
+    /// Sender, before its stream: from here to [`Connection::end_stream`] the death
     /// of this process resets the connection. Without this the kernel would
     /// end the stream of a killed sender in good order, and the receiver would
     /// take half a stream for a whole one.
@@ -53,34 +53,6 @@ impl Flow {
         let address = self.socket.peer_addr();
         let address = address.map_err(|e| self.fault("reading its peer", &e))?.as_socket();
         address.ok_or_else(|| self.cut_off())
-    }
-
-    /// Sender, after its stream: ends it and waits until the peer's kernel has
-    /// acknowledged all of it; datagrams end with an empty one. A receiver that no longer reads makes this wait
-    /// until the socket is shut down, which is a `PeerLost` fault.
-    pub fn end_stream(&self) -> Result<(), Fault> {
-        let failed = |e: io::Error| self.fault("the end of the stream", &e);
-        if self.protocol == Protocol::Udp {
-            return tcp::send(self.fd(), &[], 0).map(drop).map_err(failed);
-        }
-        tcp::shutdown(self.fd(), Shutdown::Write).map_err(failed)?;
-        // No event reports an acknowledgement, so it has to be polled; the
-        // stream is over, and nothing is timed any more.
-        let mut pause = Duration::from_micros(50);
-        while tcp::unacknowledged(self.fd()).map_err(failed)? > 0 {
-            match tcp::recv(self.fd(), &mut [0; 512], libc::MSG_DONTWAIT) {
-                // A peer that has read everything has acknowledged it, too.
-                Ok(0) if tcp::unacknowledged(self.fd()).map_err(failed)? == 0 => break,
-                Ok(0) => return Err(self.cut_off()),
-                Ok(_) => {}
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(1));
-                }
-                Err(e) => return Err(failed(e)),
-            }
-        }
-        tcp::reset_on_close(self.fd(), false).map_err(failed)
     }
 
     /// Sender, within its stream: whether the connection was cut, by the peer or
@@ -126,9 +98,9 @@ impl Flow {
 
     /// What a call has moved, or `None` if it was interrupted.
     #[inline]
-    pub fn completed(&self, call: &str, result: io::Result<usize>) -> Result<Option<usize>, Fault> {
+    pub fn completed<T>(&self, call: &str, result: io::Result<T>) -> Result<Option<T>, Fault> {
         match result {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(moved) => Ok(Some(moved)),
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(None),
             Err(e) => Err(self.fault(call, &e)),
         }
@@ -191,8 +163,32 @@ impl Connection for Flow {
         self.socket.set_tcp_nodelay(true).map_err(|e| self.fault("TCP_NODELAY", &e))
     }
 
+    /// Sender, after its stream: ends it and waits until the peer's kernel has
+    /// acknowledged all of it; datagrams end with an empty one. A receiver that no longer reads makes this wait
+    /// until the socket is shut down, which is a `PeerLost` fault.
     fn end_stream(&self) -> Result<(), Fault> {
-        Flow::end_stream(self)
+        let failed = |e: io::Error| self.fault("the end of the stream", &e);
+        if self.protocol == Protocol::Udp {
+            return tcp::send(self.fd(), &[], 0).map(drop).map_err(failed);
+        }
+        tcp::shutdown(self.fd(), Shutdown::Write).map_err(failed)?;
+        // No event reports an acknowledgement, so it has to be polled; the
+        // stream is over, and nothing is timed any more.
+        let mut pause = Duration::from_micros(50);
+        while tcp::unacknowledged(self.fd()).map_err(failed)? > 0 {
+            match tcp::recv(self.fd(), &mut [0; 512], libc::MSG_DONTWAIT) {
+                // A peer that has read everything has acknowledged it, too.
+                Ok(0) if tcp::unacknowledged(self.fd()).map_err(failed)? == 0 => break,
+                Ok(0) => return Err(self.cut_off()),
+                Ok(_) => {}
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(1));
+                }
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        tcp::reset_on_close(self.fd(), false).map_err(failed)
     }
 
     fn wait_acknowledged(&self, timeout: Duration) -> Result<(), Fault> {

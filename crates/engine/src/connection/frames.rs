@@ -7,7 +7,7 @@ use bytepath_record::{Fault, FaultKind, Protocol};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::packet;
 use std::net::IpAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -136,10 +136,6 @@ impl Attached {
 impl Connection for Attached {
     fn index(&self) -> u32 {
         self.index
-    }
-
-    fn socket(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn kernel(&self) -> Result<Flow, Fault> {

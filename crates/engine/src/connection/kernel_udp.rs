@@ -4,7 +4,7 @@
 use super::{Connected, Flow, Listener, Terms, Transport, hello, ports};
 use bytepath_record::wire::Token;
 use bytepath_record::{Fault, Protocol, Stream};
-use bytepath_sys::tcp;
+use bytepath_sys::tcp::{self, FlowOptions};
 use socket2::{Domain, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -49,7 +49,7 @@ fn listen(address: IpAddr, terms: &Terms) -> Result<Listener, Fault> {
 }
 
 fn connect(peer: SocketAddr, terms: &Terms, token: &Token, index: u32) -> Connected {
-    let any = ports::unspecified(peer.ip());
+    let any = tcp::unspecified(peer.ip());
     let from = terms.ports.map_or(Ok(0), |ports| ports::of_flow(ports, index))?;
     let socket = bind((any, from).into(), terms.contract)?;
     let flow = connected(socket, peer, index)?;
@@ -68,12 +68,9 @@ fn bind(address: SocketAddr, contract: &Stream) -> Result<Socket, Fault> {
 fn open(address: SocketAddr, contract: &Stream, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
     socket.set_reuse_address(shared)?;
-    if let Some(bytes) = contract.send_buffer {
-        socket.set_send_buffer_size(bytes as usize)?;
-    }
-    if let Some(bytes) = contract.receive_buffer {
-        socket.set_recv_buffer_size(bytes as usize)?;
-    }
+    let Stream { send_buffer, receive_buffer, .. } = *contract;
+    let options = FlowOptions { send_buffer, receive_buffer, congestion: None };
+    tcp::set_options(socket.as_fd(), &options)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }

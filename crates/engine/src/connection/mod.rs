@@ -15,7 +15,7 @@ mod frames;
 pub mod hello;
 mod kernel_tcp;
 mod kernel_udp;
-pub(crate) mod ports;
+mod ports;
 pub mod reach;
 pub mod records;
 pub mod tls;

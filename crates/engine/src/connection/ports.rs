@@ -2,7 +2,7 @@
 
 use bytepath_record::{Fault, Ports};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// What `open` gives at the first free port of a range, or, without one, at a port that
 /// the kernel chooses. AddrInUse: none is free.
@@ -20,14 +20,6 @@ pub(super) fn at_free_port<T>(
     }
     let text = format!("none of the ports {low} to {high} is free");
     Err(io::Error::new(ErrorKind::AddrInUse, text))
-}
-
-/// The address of its family that stands for any.
-pub(crate) fn unspecified(like: IpAddr) -> IpAddr {
-    match like {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    }
 }
 
 /// The port of a range that a flow connects from.
@@ -53,7 +45,7 @@ mod tests {
     use super::*;
     use crate::connection::{KERNEL_TCP, KERNEL_UDP, Listener, Terms, Transport};
     use bytepath_record::{LinkSettings, Options, Stream};
-    use std::net::{TcpListener, UdpSocket};
+    use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -78,7 +78,9 @@ pub trait Connection: Any + Send + Sync {
     fn index(&self) -> u32;
 
     /// The kernel's socket, where it is one: what meters read the state of.
-    fn socket(&self) -> Option<BorrowedFd<'_>>;
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// The same connection for movers that work by system calls on a socket; a
     /// transport without one is refused by name.

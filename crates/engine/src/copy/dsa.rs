@@ -6,10 +6,9 @@ pub mod status;
 
 use super::{Copy, Engine, EngineKind, Events, Shape};
 use bytepath_record::{Fault, OptionKind, OptionSpec, Options};
-use bytepath_sys::Roots;
 use bytepath_sys::copying::{Method, Piece};
-use bytepath_sys::idxd::{BLOCK_ON_FAULT, Memories, Move, TO_CACHE, WorkQueue};
-use std::fs;
+use bytepath_sys::idxd::{BLOCK_ON_FAULT, Memories, TO_CACHE, WorkQueue};
+use bytepath_sys::{Roots, attribute};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -88,7 +87,7 @@ pub struct Dsa {
     /// What is held back is to go.
     flushing: bool,
     /// What is being posted: kept, so that no copy takes memory.
-    list: Vec<(usize, Move)>,
+    list: Vec<(usize, Copy)>,
     /// The queue that is tried first.
     turn: usize,
     events: Events,
@@ -155,8 +154,7 @@ impl Dsa {
         list.clear();
         list.extend((self.posted..).take(count).map(|number| {
             let slot = self.slot(number);
-            let Copy { from, to, len } = self.copies[slot].0;
-            (slot, Move { from, to, len })
+            (slot, self.copies[slot].0)
         }));
         self.list = list;
         let queue = &mut self.queues[index];
@@ -317,21 +315,18 @@ pub struct QueueFacts {
 /// The work queues of the machine, in the order of their names.
 pub fn found(roots: &Roots) -> Vec<QueueFacts> {
     let folder = roots.sys.join("bus/dsa/devices");
-    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names = attribute::names(&folder);
     names.retain(|name| name.starts_with("wq"));
-    names.sort();
     names.into_iter().map(|name| facts(&folder.join(&name), name.clone())).collect()
 }
 
 fn facts(folder: &Path, name: String) -> QueueFacts {
-    let word = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
-    let number = |file: &str| word(file).trim().parse::<u64>().unwrap_or_default();
+    let word = |file: &str| attribute::text(&folder.join(file)).unwrap_or_default();
+    let number = |file: &str| word(file).parse::<u64>().unwrap_or_default();
     QueueFacts {
         name,
-        usable: word("state").trim() == "enabled" && word("type").trim() == "user",
-        shared: word("mode").trim() == "shared",
+        usable: word("state") == "enabled" && word("type") == "user",
+        shared: word("mode") == "shared",
         size: number("size") as usize,
         batch: number("max_batch_size") as usize,
         longest: u32::try_from(number("max_transfer_size")).unwrap_or(u32::MAX),

@@ -1,17 +1,7 @@
 //! What a copy engine is.
 
 use bytepath_record::{Fault, OptionSpec, Options};
-use bytepath_sys::idxd::{Memories, Place};
-
-/// A copy: `len` bytes from one place to another. Places of one copy may overlap; those of
-/// copies in flight must not, or their bytes are any of both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copy {
-    pub from: Place,
-    pub to: Place,
-    /// Bytes, at least one.
-    pub len: u32,
-}
+use bytepath_sys::idxd::{Copy, Memories};
 
 /// Something that copies. It is used by one thread, and ends what is in flight when dropped.
 pub trait Engine: Send {

@@ -134,20 +134,11 @@ impl Reader {
 pub struct Bytes<'a> {
     memory: &'a Memory,
     at: usize,
-    len: usize,
+    /// How many there are.
+    pub len: usize,
 }
 
 impl Bytes<'_> {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Copies bytes out, from the one of number `skip` on, as many as there are and fit; returns
     /// how many.
     pub fn read(&self, skip: usize, into: &mut [u8]) -> usize {
@@ -317,7 +308,7 @@ mod tests {
     fn taken(reader: &mut Reader, most: usize) -> Vec<u8> {
         let mut found = Vec::new();
         reader.take(|bytes| {
-            found.resize(bytes.len().min(most), 0);
+            found.resize(bytes.len.min(most), 0);
             bytes.read(0, &mut found)
         });
         found
@@ -490,7 +481,7 @@ mod tests {
         assert_eq!(writer.write(source(5), 1).unwrap(), 0);
         let mut some = [0; 100];
         let count = reader.take(|shown| {
-            assert_eq!((shown.len(), shown.is_empty()), (1000, false));
+            assert_eq!(shown.len, 1000);
             assert_eq!(shown.read(950, &mut some), 50, "to its end");
             shown.read(7, &mut some)
         });

@@ -20,9 +20,9 @@ mod threaded;
 pub mod trial;
 
 pub use bytepath_sys::copying::Memory;
-pub use bytepath_sys::idxd::{Memories, Place};
+pub use bytepath_sys::idxd::{Copy, Memories, Place};
 pub use catalog::{CATALOG, engine};
-pub use engine::{Copy, Engine, EngineKind, Events, Shape};
+pub use engine::{Engine, EngineKind, Events, Shape};
 pub use helper::{helper, pause};
 
 use counter::Counter;

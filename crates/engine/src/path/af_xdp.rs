@@ -5,11 +5,11 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
+use crate::workload::{Account, Call, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Unit};
 use bytepath_sys::bpf::xdp::{Mode, Passer, Redirector};
 use bytepath_sys::device;
-use bytepath_sys::xsk::{self, Binding, FRAME, Lost, Receiver, Sender, Sent};
+use bytepath_sys::xsk::{self, Binding, FRAME, Lost, Receiver, Sender};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -118,18 +118,14 @@ struct Generator {
     bytes: u64,
 }
 
-/// Slots of the generator's calls.
-const SENDTO: usize = 0;
-const POLL: usize = 1;
+/// The calls of both halves.
+const SENDTO: Call = Call(0, "sendto");
+const POLL: Call = Call(1, "poll");
 
 /// How long it waits for what is under way, when it is over.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tx for Generator {
-    fn calls(&self) -> &'static [&'static str] {
-        &["sendto", "poll"]
-    }
-
     #[inline]
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.turn(most.min(self.burst.into()) as u32, recorder)
@@ -174,13 +170,9 @@ impl Generator {
     /// were shown.
     #[inline]
     fn turn(&mut self, wanted: u32, recorder: &mut Recorder) -> Result<u64, Fault> {
-        let sender = &mut self.sender;
-        let mut sent = Sent::default();
-        let done = recorder.timed(SENDTO, || {
-            sent = sender.send(wanted)?;
-            Ok(sent.completed as usize)
-        });
-        done.map_err(|e| self.at.fault("sendto on AF_XDP", &e))?;
+        let send = || self.sender.send(wanted);
+        let sent = recorder.timed_with(SENDTO, send, |sent| sent.completed as usize);
+        let sent = sent.map_err(|e| self.at.fault("sendto on AF_XDP", &e))?;
         self.bytes += sent.bytes;
         self.hops.offered += u64::from(sent.completed);
         self.hops.refused += u64::from(sent.dropped);
@@ -188,8 +180,7 @@ impl Generator {
         if sent.no_room {
             // A stopped queue, or completions that are still to come.
             self.at.check()?;
-            let sender = &mut self.sender;
-            let waited = recorder.timed(POLL, || sender.wait(QUIET).map(|()| 0));
+            let waited = recorder.timed_with(POLL, || self.sender.wait(QUIET), |()| 0);
             waited.map_err(|e| self.at.fault("poll", &e))?;
         }
         Ok(sent.shown.into())
@@ -214,8 +205,8 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, group: &Group) -> Open
         let served = redirector.serve(*queue, receiver.as_fd());
         served.map_err(|e| at.fault("giving a queue to an AF_XDP socket", &e))?;
     }
-    let received = ReceivedFrames::of(job, 0);
-    Ok(Box::new(Queues { at, receivers, next: 0, mode, _redirector: redirector, flow, received }))
+    let received = ReceivedFrames::of(job, at, 0);
+    Ok(Box::new(Queues { receivers, next: 0, mode, _redirector: redirector, flow, received }))
 }
 
 /// Queues that the flow's device receives by. Before Linux 6.8, and of a device that is
@@ -234,7 +225,6 @@ fn queues_of(at: &Attached, flow: u32, flows: u32) -> Result<Vec<u32>, Fault> {
 
 /// The queues of one flow.
 struct Queues {
-    at: Attached,
     // Detached before the sockets go.
     _redirector: Arc<Redirector>,
     receivers: Vec<Receiver>,
@@ -246,16 +236,10 @@ struct Queues {
 }
 
 impl Rx for Queues {
-    fn calls(&self) -> &'static [&'static str] {
-        &["poll"]
-    }
-
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.received.idle_until_stop(&self.at, recorder)? {
-            return Ok(false);
-        }
-        let (most, mut entered) = (self.received.most(TURN), Ok(()));
+        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
+        let mut entered = Ok(());
         let visit = |frame: &[u8]| {
             if entered.is_ok() {
                 entered = self.received.enter(frame, recorder);
@@ -268,7 +252,7 @@ impl Rx for Queues {
             Some(at) => self.receivers[at].take(most, visit),
             None => Ok(0),
         };
-        let frames = frames.map_err(|e| self.at.fault("receiving by AF_XDP", &e))?;
+        let frames = frames.map_err(|e| self.received.at.fault("receiving by AF_XDP", &e))?;
         entered?;
         if let Some(at) = found {
             self.next = (at + 1) % count;
@@ -277,14 +261,13 @@ impl Rx for Queues {
             return Ok(true);
         }
         let receivers = &self.receivers;
-        self.received
-            .wait(&self.at, recorder, (0, "poll"), |time| xsk::wait_for_any(receivers, time))
+        self.received.wait(recorder, POLL, |time| xsk::wait_for_any(receivers, time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let mut dropped = 0;
         for receiver in &self.receivers {
-            let lost = receiver.lost().map_err(|e| self.at.fault("XDP_STATISTICS", &e))?;
+            let lost = receiver.lost().map_err(|e| self.received.at.fault("XDP_STATISTICS", &e))?;
             let Lost { dropped: refused, ring_full, .. } = lost;
             dropped += refused + ring_full;
         }
@@ -294,7 +277,7 @@ impl Rx for Queues {
             Mode::Native if copies => as_bound(Binding::Copy),
             Mode::Native => as_bound(Binding::ZeroCopy),
         };
-        let mut account = self.received.account(&self.at, dropped, manner, source);
+        let mut account = self.received.account(dropped, manner, source);
         let calls = self.receivers.iter().map(Receiver::wakes).sum();
         account.readings.push(wakes(Role::Receiver, self.flow, calls));
         Ok(account)

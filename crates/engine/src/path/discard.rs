@@ -5,7 +5,7 @@
 use super::common::{self, LOWAT};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow};
-use crate::workload::{Account, Group, HalfConfig, Recorder, Rx};
+use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, Support, Touch};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
@@ -48,14 +48,9 @@ struct Discarder {
     calls: u64,
 }
 
-/// Slot of the only call.
-const RECV: usize = 0;
+const RECV: Call = Call(0, "recv");
 
 impl Rx for Discarder {
-    fn calls(&self) -> &'static [&'static str] {
-        &["recv"]
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         common::set_lowat(&self.flow, self.lowat)
     }

@@ -2,7 +2,7 @@
 
 use crate::connection::{Attached, Connection};
 use crate::workload::{
-    Account, FrameInspector, FramePlan, Group, HalfConfig, Phase, QUIET, Recorder,
+    Account, Call, FrameInspector, FramePlan, Group, HalfConfig, Phase, QUIET, Recorder,
 };
 use bytepath_record::{
     Fault, FaultKind, Hops, Manner, OptionKind, OptionSpec, Reading, Role, Scope, Support, Touch,
@@ -12,6 +12,7 @@ use bytepath_sys::bpf::Refused;
 use bytepath_sys::bpf::xdp::{Mode, Passer};
 use bytepath_sys::device;
 use bytepath_sys::netlink::Netlink;
+use bytepath_sys::packet::Batch;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,16 +43,10 @@ pub(super) struct SubmittedFrames {
 }
 
 impl SubmittedFrames {
-    /// Enters a call: the frames that the kernel took, their bytes, and whether it refused the
-    /// one after them. Returns how many it was offered.
+    /// Enters a call. Returns how many frames the kernel was offered.
     #[inline]
-    pub(super) fn enter(
-        &mut self,
-        sent: usize,
-        bytes: u64,
-        refused: bool,
-        recorder: &mut Recorder,
-    ) -> u64 {
+    pub(super) fn enter(&mut self, batch: Batch, recorder: &mut Recorder) -> u64 {
+        let Batch { sent, bytes, refused } = batch;
         let tried = sent as u64 + u64::from(refused);
         self.calls += 1;
         self.bytes += bytes;
@@ -76,6 +71,8 @@ pub(super) fn made_in_kernel(hops: Hops, bytes: u64, events: u64, source: &str) 
 
 /// Frames that a sink received.
 pub(super) struct ReceivedFrames {
+    /// Where the sink is.
+    pub at: Attached,
     inspector: FrameInspector,
     /// Frames that are still to be taken in; the others are left where they are.
     left: u64,
@@ -83,13 +80,17 @@ pub(super) struct ReceivedFrames {
     bytes: u64,
     /// Waits that ended because there was a frame.
     wakes: u64,
-    spins: bool,
+    /// Whether it never sleeps.
+    pub spins: bool,
 }
 
 /// After how many frames a sink stops: [`ReceivedFrames::of`] looks for it.
 pub(super) const STOP_AFTER: OptionSpec =
     OptionSpec::new("stop-after", OptionKind::WordCount("none", 0, 1_000_000_000_000), "none")
         .help("frames after which it stops receiving, so that the rest stays in the queues");
+
+pub(super) const BYPASS: OptionSpec = OptionSpec::new("bypass", OptionKind::Flag, "off")
+    .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline");
 
 /// What a sink does while there is nothing: [`ReceivedFrames::of`] looks for it.
 pub(super) const WAIT: OptionSpec =
@@ -111,8 +112,9 @@ pub(super) fn spin(is_there: impl Fn() -> bool) -> bool {
 
 impl ReceivedFrames {
     /// Nothing yet; `before` are the bytes that precede each frame.
-    pub(super) fn of(job: &HalfConfig, before: usize) -> ReceivedFrames {
+    pub(super) fn of(job: &HalfConfig, at: Attached, before: usize) -> ReceivedFrames {
         ReceivedFrames {
+            at,
             inspector: FrameInspector::new(job.touch, before),
             left: job.options.number(STOP_AFTER.name).unwrap_or(u64::MAX),
             hops: Hops::default(),
@@ -122,24 +124,23 @@ impl ReceivedFrames {
         }
     }
 
-    /// Whether frames are to be left where they are, after a while in which they were. Once
-    /// the generator has ended they are taken to be counted.
-    pub(super) fn idle_until_stop(
+    /// Frames that may be taken in a turn of this many; `None` where they are to be left where
+    /// they are, after a while in which they were. Once the generator has ended they are taken
+    /// to be counted.
+    pub(super) fn most(
         &self,
-        at: &Attached,
+        turn: usize,
         recorder: &mut Recorder,
-    ) -> Result<bool, Fault> {
-        let idle = self.left == 0 && recorder.phase() != Phase::Stop;
-        if idle {
-            at.check()?;
-            std::thread::sleep(QUIET);
+    ) -> Result<Option<usize>, Fault> {
+        if self.left > 0 {
+            return Ok(Some(turn.min(self.left as usize)));
         }
-        Ok(idle)
-    }
-
-    /// Frames that may be taken in one turn of this many.
-    pub(super) fn most(&self, turn: usize) -> usize {
-        if self.left == 0 { turn } else { turn.min(self.left as usize) }
+        if recorder.phase() == Phase::Stop {
+            return Ok(Some(turn));
+        }
+        self.at.check()?;
+        std::thread::sleep(QUIET);
+        Ok(None)
     }
 
     /// Enters what was read at once. The error is that of a frame that was changed on its way.
@@ -164,34 +165,23 @@ impl ReceivedFrames {
         self.hops.strays += 1;
     }
 
-    /// Waits for a frame, for as long as a sink does; whether there is one. `slot` is that of
-    /// the call.
+    /// Waits for a frame by this call, for as long as a sink does; whether there is one.
     pub(super) fn wait(
         &mut self,
-        at: &Attached,
         recorder: &mut Recorder,
-        (slot, call): (usize, &str),
+        call: Call,
         mut wait: impl FnMut(Duration) -> io::Result<bool>,
     ) -> Result<bool, Fault> {
-        at.check()?;
+        self.at.check()?;
         let begin = Instant::now();
         let time = if self.spins { Duration::ZERO } else { QUIET };
         loop {
-            let mut there = false;
-            let waited = recorder.timed(slot, || {
-                there = wait(time)?;
-                Ok(0)
-            });
-            waited.map_err(|e| at.fault(call, &e))?;
+            let waited = recorder.timed_with(call, || wait(time), |_| 0);
+            let there = waited.map_err(|e| self.at.fault(call.1, &e))?;
             if there || !self.spins || begin.elapsed() >= QUIET {
                 return Ok(self.woken(there));
             }
         }
-    }
-
-    /// Whether it never sleeps.
-    pub(super) fn spins(&self) -> bool {
-        self.spins
     }
 
     /// Enters a wait that ended, and whether a frame was there.
@@ -201,15 +191,9 @@ impl ReceivedFrames {
     }
 
     /// All of it, what the sink's own queue has dropped, and what is known of the bytes.
-    pub(super) fn account(
-        &self,
-        at: &Attached,
-        dropped: u64,
-        manner: Manner,
-        source: &str,
-    ) -> Account {
+    pub(super) fn account(&self, dropped: u64, manner: Manner, source: &str) -> Account {
         let hops = Hops { sink_dropped: dropped, ..self.hops };
-        let scope = Scope::Flow(Role::Receiver, at.index());
+        let scope = Scope::Flow(Role::Receiver, self.at.index());
         let wakes = Reading::sum("sink.wakes", Unit::Count, self.wakes as f64, scope);
         let account = Account::of(manner, self.bytes, self.hops.received, source);
         Account { hops, readings: vec![wakes], ..account }
@@ -245,7 +229,7 @@ pub(super) fn on_a_device(job: &HalfConfig) -> Support {
 
 /// For a generator that makes all frames alike.
 pub(super) fn of_one_size(job: &HalfConfig, name: &str) -> Support {
-    let sizes = job.frames.as_ref().map_or(&[][..], FramePlan::sizes);
+    let sizes = job.frames.as_ref().map_or(&[][..], |frames| &frames.sizes);
     super::refuse_if(
         !sizes.windows(2).all(|pair| pair[0] == pair[1]),
         format!("{name} makes frames of one size"),

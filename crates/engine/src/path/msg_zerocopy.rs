@@ -9,12 +9,13 @@
 use super::zerocopy_send::{COMPLETIONS, Payload, WINDOW, ZerocopySender};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Group, HalfConfig, Tx};
+use crate::workload::{Call, Group, HalfConfig, Tx};
 use bytepath_record::{Fault, OptionKind, OptionSpec};
 use bytepath_sys::errqueue;
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp::{self, Ready};
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub(super) static PATH: DataPath = DataPath {
@@ -51,7 +52,7 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
 struct Message(Region);
 
 impl Payload for Message {
-    const CALLS: &'static [&'static str] = &["send", "recvmsg(errqueue)", "poll"];
+    const SEND: Call = Call(0, "send");
     const CALL: &'static str = "send with MSG_ZEROCOPY";
     const REMEDY: &'static str = "raise sysctl net.core.optmem_max and the limit on locked memory \
                                   (ulimit -l), or choose a smaller message size";
@@ -81,15 +82,9 @@ fn attempt() -> io::Result<String> {
     let (tx, _rx) = match tcp::loopback_pair() {
         Ok(pair) => pair,
         Err(e) => {
-            let idle = tcp::listen(
-                std::net::Ipv4Addr::UNSPECIFIED.into(),
-                1,
-                &tcp::FlowOptions::default(),
-            )?;
-            enable(idle.as_fd())?;
-            return Ok(format!(
-                "the option; not sent, because there is no loopback connection: {e}"
-            ));
+            enable(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.as_fd())?;
+            let text = "the option; not sent, because there is no loopback connection";
+            return Ok(format!("{text}: {e}"));
         }
     };
     enable(tx.as_fd())?;

@@ -4,7 +4,7 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Tx};
+use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::packet::{self, Frames};
 use bytepath_sys::packet_batch::Receiver;
@@ -14,7 +14,9 @@ use std::time::Duration;
 pub(super) static PATH: DataPath = DataPath {
     name: "packet",
     summary: "frames by packet sockets, sendmmsg and recvmmsg: copied at both ends",
-    tx: Some(HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(OPTIONS).over(&[FRAMES])),
+    tx: Some(
+        HalfPath::tx(|_, _| Support::Yes, open_tx).with_options(&[frames::BYPASS]).over(&[FRAMES]),
+    ),
     rx: Some(
         HalfPath::rx(|job, _| frames::on_a_device(job), open_rx)
             .with_options(TAKE_OPTIONS)
@@ -22,9 +24,6 @@ pub(super) static PATH: DataPath = DataPath {
     ),
     ..DataPath::EMPTY
 };
-
-const OPTIONS: &[OptionSpec] = &[OptionSpec::new("bypass", OptionKind::Flag, "off")
-    .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline")];
 
 fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Tx> {
     let at = Attached::of(connection)?;
@@ -53,17 +52,12 @@ struct Generator {
     submitted: frames::SubmittedFrames,
 }
 
-/// Slot of the generator's only call.
-const SENDMMSG: usize = 0;
+const SENDMMSG: Call = Call(0, "sendmmsg");
 
 /// How long it waits at once for room in its socket's buffer.
 const TIMEOUT: Duration = Duration::from_millis(10);
 
 impl Tx for Generator {
-    fn calls(&self) -> &'static [&'static str] {
-        &["sendmmsg"]
-    }
-
     #[inline]
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         // Frames that a stopped queue holds fill the buffer. A call that waited for room
@@ -73,14 +67,10 @@ impl Tx for Generator {
             return self.at.check().map(|()| 0);
         }
         let most = most.min(self.burst.into()) as usize;
-        let (mut refused, mut bytes) = (false, 0);
-        let sent = recorder.timed(SENDMMSG, || {
-            let batch = self.frames.send(self.socket.as_fd(), most)?;
-            (refused, bytes) = (batch.refused, batch.bytes);
-            Ok(batch.sent)
-        });
-        let sent = sent.map_err(|e| self.at.fault("sendmmsg", &e))?;
-        Ok(self.submitted.enter(sent, bytes, refused, recorder))
+        let send = || self.frames.send(self.socket.as_fd(), most);
+        let batch = recorder.timed_with(SENDMMSG, send, |batch| batch.sent);
+        let batch = batch.map_err(|e| self.at.fault("sendmmsg", &e))?;
+        Ok(self.submitted.enter(batch, recorder))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
@@ -111,45 +101,36 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<d
         at.fault("opening a packet socket", &e)
             .remedy("run as root, or with CAP_NET_RAW and, for a buffer, CAP_NET_ADMIN")
     })?;
-    Ok(Box::new(Taker { at, receiver, received: ReceivedFrames::of(job, 0) }))
+    Ok(Box::new(Taker { receiver, received: ReceivedFrames::of(job, at, 0) }))
 }
 
 struct Taker {
-    at: Attached,
     receiver: Receiver,
     received: ReceivedFrames,
 }
 
-/// Slots of the sink's calls.
-const RECVMMSG: usize = 0;
-const POLL: usize = 1;
+const RECVMMSG: Call = Call(0, "recvmmsg");
+const POLL: Call = Call(1, "poll");
 
 impl Rx for Taker {
-    fn calls(&self) -> &'static [&'static str] {
-        &["recvmmsg", "poll"]
-    }
-
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.received.idle_until_stop(&self.at, recorder)? {
-            return Ok(false);
-        }
-        let most = self.received.most(BATCH);
+        let Some(most) = self.received.most(BATCH, recorder)? else { return Ok(false) };
         let received = recorder.timed(RECVMMSG, || self.receiver.receive(most));
-        let received = received.map_err(|e| self.at.fault("recvmmsg", &e))?;
+        let received = received.map_err(|e| self.received.at.fault("recvmmsg", &e))?;
         for frame in self.receiver.frames(received) {
             self.received.enter(frame, recorder)?;
         }
         if received > 0 {
             return Ok(true);
         }
-        self.received.wait(&self.at, recorder, (POLL, "poll"), |time| self.receiver.wait(time))
+        self.received.wait(recorder, POLL, |time| self.receiver.wait(time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let dropped = self.receiver.dropped();
-        let dropped = dropped.map_err(|e| self.at.fault("PACKET_STATISTICS", &e))?;
+        let dropped = dropped.map_err(|e| self.received.at.fault("PACKET_STATISTICS", &e))?;
         let source = "recvmmsg(2) on a packet socket: copied to user memory";
-        Ok(self.received.account(&self.at, dropped, Manner::Copied, source))
+        Ok(self.received.account(dropped, Manner::Copied, source))
     }
 }

@@ -4,7 +4,7 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Tx};
+use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::packet;
 use bytepath_sys::packet_ring::{Receiver, Sender};
@@ -26,11 +26,7 @@ pub(super) static PATH: DataPath = DataPath {
 const SLOTS: OptionSpec = OptionSpec::new("slots", OptionKind::Count(64, 65536), "4096")
     .help("minimum number of frames in the ring");
 
-const GENERATE_OPTIONS: &[OptionSpec] = &[
-    SLOTS,
-    OptionSpec::new("bypass", OptionKind::Flag, "off")
-        .help("PACKET_QDISC_BYPASS: straight to the driver, bypassing the queueing discipline"),
-];
+const GENERATE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::BYPASS];
 
 const TAKE_OPTIONS: &[OptionSpec] = &[SLOTS, frames::WAIT, frames::STOP_AFTER];
 
@@ -60,25 +56,15 @@ struct Generator {
     submitted: frames::SubmittedFrames,
 }
 
-/// Slot of the generator's only call.
-const SEND: usize = 0;
+const SEND: Call = Call(0, "send");
 
 impl Tx for Generator {
-    fn calls(&self) -> &'static [&'static str] {
-        &["send"]
-    }
-
     #[inline]
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         let most = most.min(self.burst) as usize;
-        let (mut refused, mut bytes) = (false, 0);
-        let sent = recorder.timed(SEND, || {
-            let turn = self.ring.send(most)?;
-            (refused, bytes) = (turn.refused, turn.bytes);
-            Ok(turn.sent)
-        });
-        let sent = sent.map_err(|e| self.at.fault("send from the ring", &e))?;
-        let tried = self.submitted.enter(sent, bytes, refused, recorder);
+        let batch = recorder.timed_with(SEND, || self.ring.send(most), |batch| batch.sent);
+        let batch = batch.map_err(|e| self.at.fault("send from the ring", &e))?;
+        let tried = self.submitted.enter(batch, recorder);
         if tried == 0 {
             self.at.check()?;
         }
@@ -102,32 +88,24 @@ fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<d
         at.fault("making a ring to receive into", &e)
             .remedy("run as root, or with CAP_NET_RAW; or choose fewer slots")
     })?;
-    Ok(Box::new(Taker { at, ring, received: ReceivedFrames::of(job, 0) }))
+    Ok(Box::new(Taker { ring, received: ReceivedFrames::of(job, at, 0) }))
 }
 
 struct Taker {
-    at: Attached,
     ring: Receiver,
     received: ReceivedFrames,
 }
 
-/// Slot of the sink's only call.
-const POLL: usize = 0;
+const POLL: Call = Call(0, "poll");
 
 /// Frames that are taken in a turn.
 const TURN: usize = 256;
 
 impl Rx for Taker {
-    fn calls(&self) -> &'static [&'static str] {
-        &["poll"]
-    }
-
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.received.idle_until_stop(&self.at, recorder)? {
-            return Ok(false);
-        }
-        let (mut count, most) = (0, self.received.most(TURN));
+        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
+        let mut count = 0;
         while count < most {
             let looked = self.ring.look(|frame| self.received.enter(frame, recorder));
             let Some(entered) = looked else { break };
@@ -137,16 +115,17 @@ impl Rx for Taker {
         if count > 0 {
             return Ok(true);
         }
-        if self.received.spins() {
-            self.at.check()?;
+        if self.received.spins {
+            self.received.at.check()?;
             return Ok(self.received.woken(frames::spin(|| self.ring.is_there())));
         }
-        self.received.wait(&self.at, recorder, (POLL, "poll"), |time| self.ring.wait(time))
+        self.received.wait(recorder, POLL, |time| self.ring.wait(time))
     }
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
-        let dropped = self.ring.dropped().map_err(|e| self.at.fault("PACKET_STATISTICS", &e))?;
+        let dropped =
+            self.ring.dropped().map_err(|e| self.received.at.fault("PACKET_STATISTICS", &e))?;
         let source = "PACKET_RX_RING: copied by the kernel into the ring";
-        Ok(self.received.account(&self.at, dropped, Manner::Copied, source))
+        Ok(self.received.account(dropped, Manner::Copied, source))
     }
 }

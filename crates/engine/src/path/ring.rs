@@ -2,7 +2,7 @@
 //! the messages for what it lacks and what fails.
 
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::HalfConfig;
+use crate::workload::{Call, HalfConfig};
 use bytepath_record::{Attempt, Facts, Fault, FaultKind, OptionKind, OptionSpec, Outcome, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::uring::{self, SendEvent, SendRing};
@@ -19,14 +19,10 @@ pub(super) const SEND_BUNDLE: &str = "io_uring.send-bundle";
 pub(super) const SEND_ZC: &str = "io_uring.send-zc";
 pub(super) const NO_IOWAIT: &str = "io_uring.no-iowait";
 
-/// The name of the only system call these engines make while bytes flow.
-pub(super) const CALLS: &[&str] = &["io_uring_enter"];
-pub(super) const ENTER: usize = 0;
-/// The calls of `zcrx`, which on a queue without a device also has the refill
-/// ring flushed.
-pub(super) const CALLS_ZCRX: &[&str] = &["io_uring_enter", "io_uring_register"];
-/// Slot of the second.
-pub(super) const REGISTER: usize = 1;
+/// The only system call these engines make while bytes flow.
+pub(super) const ENTER: Call = Call(0, "io_uring_enter");
+/// The other one of `zcrx`, which on a queue without a device has the refill ring flushed.
+pub(super) const REGISTER: Call = Call(1, "io_uring_register");
 
 /// Whether waits of a ring count as iowait, by which cpuidle's governor and cpufreq's take the
 /// CPU for busy (`nr_iowait_cpu`, kernel/sched/core.c).
@@ -197,6 +193,14 @@ pub(super) fn needs(facts: &Facts, attempt: &str, what: &str, since: &str) -> Su
         ),
         Some(Outcome::Works(_)) => Support::Yes,
         _ => facts.require(attempt, &remedy),
+    }
+}
+
+/// Whether a ring was entered; to be interrupted is no fault.
+pub(super) fn entered(result: io::Result<usize>) -> Result<(), Fault> {
+    match result {
+        Err(e) if !uring::is_transient(&e) => Err(fault("io_uring_enter", &e)),
+        _ => Ok(()),
     }
 }
 

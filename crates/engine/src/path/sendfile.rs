@@ -7,7 +7,7 @@
 
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
+use crate::workload::{Account, Call, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{Fault, Manner};
 use bytepath_sys::memory::MemoryFile;
 use bytepath_sys::tcp;
@@ -49,14 +49,9 @@ struct Sender {
     calls: u64,
 }
 
-/// Slot of the only call.
-const SENDFILE: usize = 0;
+const SENDFILE: Call = Call(0, "sendfile");
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        &["sendfile"]
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         const CALL: &str = "sendfile of the witness page";
         let failed = |e: io::Error| self.flow.fault(CALL, &e);

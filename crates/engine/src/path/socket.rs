@@ -6,11 +6,12 @@ mod tls;
 use super::common::{self, LOWAT, clamp};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WitnessPage};
-use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher, Tx};
+use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
 use rustix::event::epoll;
+use rustix::io::Errno;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -100,14 +101,9 @@ struct Sender {
     calls: u64,
 }
 
-/// Slot of the sender's only call.
-const SEND: usize = 0;
+const SEND: Call = Call(0, "send");
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        &["send"]
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         let mut page = common::witness_page()?;
         let send = |at: usize| tcp::send(self.flow.fd(), &page[at..], 0);
@@ -154,15 +150,10 @@ enum Wait {
     Spin,
 }
 
-/// Slots of the receiver's calls.
-const RECV: usize = 0;
-const EPOLL: usize = 1;
+const RECV: Call = Call(0, "recv");
+const EPOLL: Call = Call(1, "epoll_wait");
 
 impl Rx for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        &["recv", "epoll_wait"]
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         common::set_lowat(&self.flow, self.lowat)
     }
@@ -174,9 +165,7 @@ impl Rx for Receiver {
         match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
             Ok(0) => return self.flow.confirm_end().map(|()| false),
             Ok(n) => {
-                self.toucher.take(&buffer[..n])?;
-                recorder.moved(n);
-                recorder.piece(n);
+                self.toucher.deliver(&buffer[..n], n, recorder)?;
                 self.calls += 1;
                 self.at += self.read_size;
                 if self.at + self.read_size > self.buffer.len() {
@@ -225,12 +214,8 @@ impl Epoll {
 
     fn wait(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let mut events = [std::mem::MaybeUninit::uninit(); 1];
-        let waited = recorder.timed(EPOLL, || {
-            epoll::wait(&self.fd, &mut events, None)?;
-            Ok(0)
-        });
-        match waited {
-            Err(e) if e.kind() != ErrorKind::Interrupted => Err(Fault::system("epoll_wait", &e)),
+        match recorder.timed_with(EPOLL, || epoll::wait(&self.fd, &mut events, None), |_| 0) {
+            Err(e) if e != Errno::INTR => Err(Fault::system("epoll_wait", &e.into())),
             _ => Ok(()),
         }
     }

@@ -24,7 +24,7 @@
 
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
-use crate::workload::{Account, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
+use crate::workload::{Account, Call, Group, HalfConfig, PATTERN_PERIOD, Pattern, Recorder, Tx};
 use bytepath_record::{Fault, Manner, OptionKind, OptionSpec, Tls, unit};
 use bytepath_sys::pipe::Pipe;
 use bytepath_sys::tcp;
@@ -144,16 +144,11 @@ struct StreamPosition {
 /// Bytes of the stream from one end of a record to the next, at least.
 const RECORD: u64 = 1 << 20;
 
-/// Slots of the calls.
-const TEE: usize = 0;
-const SPLICE: usize = 1;
-const SEND: usize = 2;
+const TEE: Call = Call(0, "tee");
+const SPLICE: Call = Call(1, "splice");
+const SEND: Call = Call(2, "send");
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        &["tee", "splice", "send"]
-    }
-
     /// The page that is sent is user memory lent to a pipe, because no one can
     /// write to a page that a pipe owns. From the pipe on it goes the way of
     /// the stream.
@@ -191,7 +186,9 @@ impl Tx for Sender {
                     stand.record += n as u64;
                     stand.at = self.sources.advance(stand.at, n);
                 }
-                Some(n) => return Err(short_tee(n, len)),
+                // The kernel fills an empty pipe of the same size whole (`link_pipe`,
+                // fs/splice.c), and what it left out could not be reached any more.
+                Some(n) => return Err(Fault::failed(format!("tee: {n} of {len} bytes"))),
                 None => {
                     stand.eor_pending = false;
                     return Ok(());
@@ -228,12 +225,6 @@ impl Tx for Sender {
         account.ledger.enter(Manner::Copied, ends, ends, source);
         Ok(account)
     }
-}
-
-/// The kernel fills an empty pipe of the same size whole (`link_pipe`,
-/// fs/splice.c), and what it left out could not be reached any more.
-fn short_tee(got: usize, wanted: usize) -> Fault {
-    Fault::failed(format!("tee: {got} of {wanted} bytes"))
 }
 
 /// Makes both pipes of the default size and sends a page over the loopback

@@ -5,7 +5,7 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames, ring};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, FrameInspector, FramePlan, Group, HalfConfig, Recorder, Rx};
+use crate::workload::{Account, Call, FrameInspector, FramePlan, Group, HalfConfig, Recorder, Rx};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support, TapSettings};
 use bytepath_sys::memory::Region;
 use bytepath_sys::uring::{self, Arrival, RecvRing, RecvShape};
@@ -59,22 +59,21 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
     // Room for a frame that is larger than any that was requested, which is another's.
     let largest = if uso { MESSAGE } else { plan.largest() };
     let room = (largest as usize + before).max(4096);
-    let received = ReceivedFrames::of(job, before);
+    let received = ReceivedFrames::of(job, at, before);
     if job.options.word("by") == "uring" {
-        return Ring::open(job, at, &queue, room, received).map(|ring| Box::new(ring) as _);
+        return Ring::open(job, &queue, room, received).map(|ring| Box::new(ring) as _);
     }
     // The header of a tap's own, or those of the frame.
     let head = if vnet_header { before } else { FramePlan::HEADERS };
     let head = (job.options.word("by") == "readv").then_some(head);
     let room = super::buffer("the read buffer", room as u64, false)?;
-    Ok(Box::new(Reader { at, queue, room, head, received }))
+    Ok(Box::new(Reader { queue, room, head, received }))
 }
 
 /// Most bytes of a UDP message that was not cut, with all headers.
 const MESSAGE: u32 = 65_535 + 14;
 
 struct Reader {
-    at: Attached,
     queue: Arc<OwnedFd>,
     room: Region,
     /// Bytes of the first of two pieces, or `None` to read into one.
@@ -82,33 +81,26 @@ struct Reader {
     received: ReceivedFrames,
 }
 
-/// Slots of the reader's calls.
-const READ: usize = 0;
-const POLL: usize = 1;
+/// How a frame is read: into one piece, or two.
+const READ: Call = Call(0, "read");
+const READV: Call = Call(0, "readv");
+const POLL: Call = Call(1, "poll");
 
 impl Rx for Reader {
-    fn calls(&self) -> &'static [&'static str] {
-        if self.head.is_some() { &["readv", "poll"] } else { &["read", "poll"] }
-    }
-
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.received.idle_until_stop(&self.at, recorder)? {
-            return Ok(false);
-        }
-        for _ in 0..self.received.most(TURN) {
-            let (queue, room, mut length) = (self.queue.as_fd(), &mut self.room, None);
-            let read = recorder.timed(READ, || {
-                length = match self.head {
-                    Some(head) => packet::read_in_two(queue, room, head),
-                    None => packet::read(queue, room),
-                }?;
-                Ok(length.unwrap_or(0))
-            });
-            read.map_err(|e| self.at.fault(self.calls()[READ], &e))?;
-            let Some(length) = length else {
+        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
+        let call = if self.head.is_some() { READV } else { READ };
+        for _ in 0..most {
+            let (queue, room) = (self.queue.as_fd(), &mut self.room);
+            let read = || match self.head {
+                Some(head) => packet::read_in_two(queue, room, head),
+                None => packet::read(queue, room),
+            };
+            let read = recorder.timed_with(call, read, |length| length.unwrap_or(0));
+            let Some(length) = read.map_err(|e| self.received.at.fault(call.1, &e))? else {
                 let wait = |time| packet::wait_readable(queue, time);
-                return self.received.wait(&self.at, recorder, (POLL, "poll"), wait);
+                return self.received.wait(recorder, POLL, wait);
             };
             self.received.enter(&self.room[..length], recorder)?;
         }
@@ -117,13 +109,12 @@ impl Rx for Reader {
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let source = "read of a tap: copied to user memory";
-        Ok(self.received.account(&self.at, 0, Manner::Copied, source))
+        Ok(self.received.account(0, Manner::Copied, source))
     }
 }
 
 /// A multishot read into provided buffers.
 struct Ring {
-    at: Attached,
     ring: RecvRing,
     received: ReceivedFrames,
 }
@@ -131,13 +122,12 @@ struct Ring {
 impl Ring {
     fn open(
         job: &HalfConfig,
-        at: Attached,
         queue: &OwnedFd,
         room: usize,
         received: ReceivedFrames,
     ) -> Result<Ring, Fault> {
         // io_uring would give up where there is no frame.
-        tap::set_waiting(queue.as_fd()).map_err(|e| at.fault("making it block", &e))?;
+        tap::set_waiting(queue.as_fd()).map_err(|e| received.at.fault("making it block", &e))?;
         let shape = RecvShape {
             buffers: job.options.number("depth").unwrap_or(1) as u16,
             buffer_size: room as u32,
@@ -147,24 +137,23 @@ impl Ring {
         };
         let ring = RecvRing::new(queue.as_fd(), shape)
             .map_err(|e| ring::fault("cannot set up a reading io_uring", &e))?;
-        Ok(Ring { at, ring, received })
+        Ok(Ring { ring, received })
     }
 
     fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.received.idle_until_stop(&self.at, recorder)? {
-            return Ok(false);
-        }
+        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
         if !self.ring.pending() {
             let wait = |time| self.ring.wait(time);
-            let call = (ring::ENTER, ring::CALLS[ring::ENTER]);
-            if !self.received.wait(&self.at, recorder, call, wait)? {
+            if !self.received.wait(recorder, ring::ENTER, wait)? {
                 return Ok(false);
             }
         }
-        for _ in 0..self.received.most(TURN) {
+        for _ in 0..most {
             match self.ring.arrival() {
                 Some(Arrival::Bytes(frame)) => self.received.enter(frame, recorder)?,
-                Some(Arrival::Failed(e)) => return Err(self.at.fault("io_uring's read", &e)),
+                Some(Arrival::Failed(e)) => {
+                    return Err(self.received.at.fault("io_uring's read", &e));
+                }
                 Some(Arrival::End) | None => break,
             }
         }
@@ -173,10 +162,6 @@ impl Ring {
 }
 
 impl Rx for Ring {
-    fn calls(&self) -> &'static [&'static str] {
-        ring::CALLS
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
     }
@@ -189,6 +174,6 @@ impl Rx for Ring {
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         self.ring.cancel();
         let source = "IORING_OP_READ_MULTISHOT copies into provided buffers";
-        Ok(self.received.account(&self.at, 0, Manner::Copied, source))
+        Ok(self.received.account(0, Manner::Copied, source))
     }
 }

@@ -10,12 +10,13 @@
 
 use super::{DataPath, HalfPath, Opened, Sum};
 use crate::connection::{Connection, Flow};
-use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
+use crate::workload::{Account, Call, Group, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Facts, Fault, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp::{self, Ready};
 use bytepath_sys::zerocopy::Mapping;
 use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -124,16 +125,11 @@ struct Counts {
     by_recv: Sum,
 }
 
-/// Slots of the calls.
-const MAP: usize = 0;
-const RECV: usize = 1;
-const POLL: usize = 2;
+const MAP: Call = Call(0, "getsockopt(zerocopy)");
+const RECV: Call = Call(1, "recv");
+const POLL: Call = Call(2, "poll");
 
 impl Rx for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        &["getsockopt(zerocopy)", "recv", "poll"]
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         super::set_lowat(&self.flow, Some(self.lowat as u64))
     }
@@ -148,12 +144,12 @@ impl Rx for Receiver {
             }
             return Ok(true);
         }
-        if self.mapping.queued() < self.enough() {
+        if self.mapping.queued < self.enough() {
             self.await_bytes(recorder)?;
         }
         if self.map(recorder)? {
             let (mapped, copied) = (self.mapping.mapped().len(), self.mapping.copied().len());
-            self.plain = self.stretch.after(mapped, copied, self.mapping.skip());
+            self.plain = self.stretch.after(mapped, copied, self.mapping.skip);
             return Ok(true);
         }
         // Nothing is queued although poll reported it, or the kernel returned EIO:
@@ -186,7 +182,7 @@ impl Receiver {
     /// where it ended because a packet ended inside a page, waiting gains nothing.
     #[inline]
     fn enough(&self) -> usize {
-        let interrupted = !self.mapping.copied().is_empty() || self.mapping.skip() > 0;
+        let interrupted = !self.mapping.copied().is_empty() || self.mapping.skip > 0;
         if interrupted { self.lowat.min(PACKET) } else { self.lowat }
     }
 
@@ -195,7 +191,7 @@ impl Receiver {
     fn map(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         let fd = self.flow.fd();
         match recorder.timed(MAP, || self.mapping.receive(fd)) {
-            Ok(0) => return Ok(self.mapping.skip() > 0),
+            Ok(0) => return Ok(self.mapping.skip > 0),
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(false),
             Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(false),
@@ -204,9 +200,7 @@ impl Receiver {
         let Counts { mapped, leftover, .. } = &mut self.counts;
         for (bytes, count) in [(self.mapping.mapped(), mapped), (self.mapping.copied(), leftover)] {
             if !bytes.is_empty() {
-                self.toucher.take(bytes)?;
-                recorder.moved(bytes.len());
-                recorder.piece(bytes.len());
+                self.toucher.deliver(bytes, bytes.len(), recorder)?;
                 count.enter(bytes.len());
             }
         }
@@ -221,9 +215,7 @@ impl Receiver {
         match recorder.timed(RECV, || tcp::recv(fd, buffer, flags)) {
             Ok(0) => Ok(Read::End),
             Ok(n) => {
-                self.toucher.take(&buffer[..n])?;
-                recorder.moved(n);
-                recorder.piece(n);
+                self.toucher.deliver(&buffer[..n], n, recorder)?;
                 self.counts.by_recv.enter(n);
                 Ok(Read::Bytes(n))
             }
@@ -239,7 +231,7 @@ impl Receiver {
     #[inline]
     fn await_bytes(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         let fd = self.flow.fd();
-        let waited = recorder.timed(POLL, || tcp::wait(fd, Ready::IN, None).map(|_| 0));
+        let waited = recorder.timed_with(POLL, || tcp::wait(fd, Ready::IN, None), |_| 0);
         self.flow.completed("poll", waited).map(drop)
     }
 
@@ -308,8 +300,7 @@ fn attempt() -> io::Result<String> {
             Ok("on a loopback connection".into())
         }
         Err(e) => {
-            let any = std::net::Ipv4Addr::UNSPECIFIED.into();
-            Mapping::new(tcp::listen(any, 1, &tcp::FlowOptions::default())?.as_fd(), LEN)?;
+            Mapping::new(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.as_fd(), LEN)?;
             Ok(format!("the mapping; not received, because there is no loopback connection: {e}"))
         }
     }

@@ -4,7 +4,7 @@
 
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, FramePlan, Group, HalfConfig, Recorder, Tx};
+use crate::workload::{Account, Call, FramePlan, Group, HalfConfig, Recorder, Tx};
 use bytepath_record::{Facts, Fault, Hops, Manner, OptionKind, OptionSpec, Support};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::packet::{self, Frames};
@@ -172,14 +172,9 @@ struct Generator {
     calls: u64,
 }
 
-/// Slot of the generator's only call.
-const SENDMMSG: usize = 0;
+const SENDMMSG: Call = Call(0, "sendmmsg");
 
 impl Tx for Generator {
-    fn calls(&self) -> &'static [&'static str] {
-        &["sendmmsg"]
-    }
-
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         let writable = packet::wait_writable(self.socket.as_fd(), TIMEOUT);
         if !writable.map_err(|e| self.at.fault("poll", &e))? {
@@ -191,14 +186,10 @@ impl Tx for Generator {
             0 => (1, &mut self.single, most),
             whole => (segments, &mut self.messages, whole.min(self.burst)),
         };
-        let mut refused = false;
-        let sent = recorder.timed(SENDMMSG, || {
-            let batch = frames.send(socket, wanted as usize)?;
-            refused = batch.refused;
-            Ok(batch.sent)
-        });
-        let sent = sent.map_err(|e| self.at.fault("sendmmsg", &e))? as u64 * each;
-        let refused = u64::from(refused) * each;
+        let send = || frames.send(socket, wanted as usize);
+        let batch = recorder.timed_with(SENDMMSG, send, |batch| batch.sent);
+        let batch = batch.map_err(|e| self.at.fault("sendmmsg", &e))?;
+        let (sent, refused) = (batch.sent as u64 * each, u64::from(batch.refused) * each);
         self.calls += 1;
         self.hops.offered += sent + refused;
         self.hops.refused += refused;

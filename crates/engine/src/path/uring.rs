@@ -3,7 +3,7 @@
 //! of sends is one io_uring_enter, and a multishot receive delivers all that
 //! has arrived, into buffers picked by the kernel, without another request.
 
-use super::ring::{self, CALLS, ENTER};
+use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened};
 use crate::connection::{Flow, WITNESS_LEN};
 use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher, Tx};
@@ -97,9 +97,7 @@ impl Sender {
         let chain = if job.tls == Tls::Kernel { 1 } else { ring::chain(job) };
         let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, bundle, job.tls)?;
-        if ring::counts_iowait(job) {
-            ring.count_iowait();
-        }
+        ring.count_iowait(ring::counts_iowait(job));
         let tls = job.tls;
         Ok(Box::new(Sender { flow, ring, message, chain, bundle, tls, at: 0, completions: 0 }))
     }
@@ -163,11 +161,7 @@ impl Sender {
         let before = recorder.total();
         while self.ring.operations() > 0 {
             let want = self.ring.operations();
-            if let Err(e) = recorder.timed(ENTER, || self.ring.enter(want))
-                && !uring::is_transient(&e)
-            {
-                return Err(ring::fault("io_uring_enter", &e));
-            }
+            ring::entered(recorder.timed(ENTER, || self.ring.enter(want)))?;
             while let Some(event) = self.ring.event() {
                 let SendEvent::Sent { tag, result, .. } = event else { continue };
                 match result {
@@ -201,10 +195,6 @@ impl Sender {
 const BUNDLE: u64 = 1;
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         let (bundle, tls) = (self.bundle, self.tls);
         ring::witness(
@@ -270,9 +260,7 @@ impl Receiver {
                 fault
             }
         })?;
-        if ring::counts_iowait(job) {
-            ring.count_iowait();
-        }
+        ring.count_iowait(ring::counts_iowait(job));
         let toucher = Toucher::new(job.touch, job.message_size);
         let read_size = job.read_size as usize;
         Ok(Box::new(Receiver { flow, ring, read_size, toucher, fillings: 0 }))
@@ -280,21 +268,14 @@ impl Receiver {
 
     /// Enters the ring and takes all that has arrived. False at the end of the stream.
     fn turn(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if !self.ring.pending()
-            && let Err(e) = recorder.timed(ENTER, || self.ring.enter())
-            && !uring::is_transient(&e)
-        {
-            return Err(ring::fault("io_uring_enter", &e));
+        if !self.ring.pending() {
+            ring::entered(recorder.timed(ENTER, || self.ring.enter()))?;
         }
         while let Some(arrival) = self.ring.arrival() {
             match arrival {
                 Arrival::Bytes(bytes) => {
                     self.fillings += 1;
-                    for piece in bytes.chunks(self.read_size) {
-                        self.toucher.take(piece)?;
-                        recorder.piece(piece.len());
-                    }
-                    recorder.moved(bytes.len());
+                    self.toucher.deliver(bytes, self.read_size, recorder)?;
                 }
                 Arrival::End => return self.flow.confirm_end().map(|()| false),
                 Arrival::Failed(e) => return Err(ring::fault("cannot receive", &e)),
@@ -340,10 +321,6 @@ fn shape(job: &HalfConfig) -> Result<RecvShape, Fault> {
 }
 
 impl Rx for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
     }
@@ -360,7 +337,7 @@ impl Rx for Receiver {
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let source = "IORING_OP_RECV copies into provided buffers";
         let mut account = Account::of(Manner::Copied, recorder.total(), self.fillings, source);
-        let (again, starved) = (self.ring.arms().saturating_sub(1), self.ring.starved());
+        let (again, starved) = (self.ring.arms.saturating_sub(1), self.ring.starved);
         if again > 0 {
             account.notes.push(format!(
                 "restarts of the multishot receive: {again}, of which {starved} for lack of a free \

@@ -2,7 +2,7 @@
 //! references to the pages of the message, and posts a notification when it
 //! releases them, which also shows whether it copied after all.
 
-use super::ring::{self, CALLS, ENTER};
+use super::ring::{self, ENTER};
 use super::{DataPath, HalfPath, Opened, Sum};
 use crate::connection::{Flow, WITNESS_LEN};
 use crate::workload::{Account, HalfConfig, Recorder, Tx};
@@ -100,9 +100,7 @@ impl Sender {
         let (chain, fixed) = (ring::chain(job), job.options.flag("fixed"));
         let memory = super::message(job.message_size, false)?;
         let mut ring = Self::ring(&flow, memory, chain, fixed)?;
-        if ring::counts_iowait(job) {
-            ring.count_iowait();
-        }
+        ring.count_iowait(ring::counts_iowait(job));
         let slots = OUTSTANDING + chain;
         Ok(Box::new(Sender {
             flow,
@@ -144,7 +142,8 @@ impl Sender {
         let (held, before) = (self.ring.notifications(), recorder.total());
         self.queue_chain()?;
         while self.ring.operations() > 0 {
-            self.enter(recorder, self.ring.operations())?;
+            let want = self.ring.operations();
+            ring::entered(recorder.timed(ENTER, || self.ring.enter(want)))?;
             self.collect(recorder)?;
         }
         if recorder.total() > before {
@@ -165,13 +164,6 @@ impl Sender {
             from = 0;
         }
         Ok(())
-    }
-
-    fn enter(&mut self, recorder: &mut Recorder, want: u32) -> Result<(), Fault> {
-        match recorder.timed(ENTER, || self.ring.enter(want)) {
-            Err(e) if !uring::is_transient(&e) => Err(ring::fault("io_uring_enter", &e)),
-            _ => Ok(()),
-        }
     }
 
     /// Takes what has been completed.
@@ -257,7 +249,7 @@ impl Sender {
     ) -> Result<(), Fault> {
         self.flow.check_open()?;
         recorder
-            .timed(ENTER, || self.ring.wait(timeout).map(|()| 0))
+            .timed_with(ENTER, || self.ring.wait(timeout), |()| 0)
             .map_err(|e| ring::fault("io_uring_enter", &e))?;
         self.collect(recorder)
     }
@@ -297,10 +289,6 @@ impl Sender {
 }
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         ring::witness(
             &self.flow,

@@ -12,10 +12,10 @@ use crate::connection::userspace::{Hold, OPTIONS, Received};
 use crate::connection::{Connection, USERSPACE_TCP};
 use crate::copy;
 use crate::workload::{Account, Group, HalfConfig, Pattern, Recorder, Rx, Toucher, Tx};
-use bytepath_record::{Fault, OptionKind, OptionSpec, Role, Support};
+use bytepath_record::{Fault, OptionKind, OptionSpec, Support};
 use bytepath_sys::memory::Region;
 use std::time::{Duration, Instant};
-use turns::{CALLS, account, idle, rotation, spins, turn, witness};
+use turns::{account, hold, idle, rotation, turn, witness};
 
 pub(super) static PATH: DataPath = DataPath {
     name: "userspace",
@@ -48,47 +48,36 @@ fn open_tx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<d
     let mut messages = super::buffer("the message buffers", rotation(job), false)?;
     Pattern::new(size).fill(&mut messages, 0);
     Ok(Box::new(Sender {
-        hold: Hold::of(connection)?,
-        spins: spins(job),
+        hold: hold(job, connection)?,
         messages,
         size: size as usize,
         place: 0,
         turns: 0,
-        at: (job.role, connection.index()),
     }))
 }
 
 fn open_rx(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn Rx> {
-    let (hold, spins) = (Hold::of(connection)?, spins(job));
     Ok(Box::new(Receiver {
-        hold,
-        spins,
+        hold: hold(job, connection)?,
         buffer: super::buffer("the read buffer", job.read_memory, false)?,
         read_size: job.read_size as usize,
         place: 0,
         toucher: Toucher::new(job.touch, job.message_size),
         turns: 0,
-        at: (job.role, connection.index()),
     }))
 }
 
 struct Sender {
     hold: Hold,
-    spins: bool,
     /// Those that are sent in turn, and the size of one.
     messages: Region,
     size: usize,
     /// Position of the stream in them.
     place: usize,
     turns: u64,
-    at: (Role, u32),
 }
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         witness(&self.hold)
     }
@@ -113,32 +102,26 @@ impl Tx for Sender {
             self.place = (self.place + taken) % self.messages.len();
             return Ok(());
         }
-        idle(&self.hold, self.spins, recorder)
+        idle(&self.hold, recorder)
     }
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let source = "copied to the user-space TCP's buffer, and twice more on output";
-        account(&self.hold, self.at, [recorder.total(), self.turns], source)
+        account(&self.hold, [recorder.total(), self.turns], source)
     }
 }
 
 struct Receiver {
     hold: Hold,
-    spins: bool,
     buffer: Region,
     read_size: usize,
     /// Where in the buffer the next read goes.
     place: usize,
     toucher: Toucher,
     turns: u64,
-    at: (Role, u32),
 }
 
 impl Rx for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         self.hold.attend();
         Ok(())
@@ -155,11 +138,9 @@ impl Rx for Receiver {
             stack.receive(buffer)
         };
         match received {
-            Received::Bytes(0) => idle(&self.hold, self.spins, recorder)?,
+            Received::Bytes(0) => idle(&self.hold, recorder)?,
             Received::Bytes(bytes) => {
-                self.toucher.take(&buffer[..bytes])?;
-                recorder.moved(bytes);
-                recorder.piece(bytes);
+                self.toucher.deliver(&buffer[..bytes], bytes, recorder)?;
                 self.turns += 1;
                 self.place += self.read_size;
                 if self.place + self.read_size > self.buffer.len() {
@@ -178,7 +159,7 @@ impl Rx for Receiver {
 
     fn account(&mut self, recorder: &mut Recorder) -> Result<Account, Fault> {
         let source = "copied from the user-space TCP's buffer, and twice before on input";
-        account(&self.hold, self.at, [recorder.total(), self.turns], source)
+        account(&self.hold, [recorder.total(), self.turns], source)
     }
 }
 

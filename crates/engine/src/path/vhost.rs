@@ -5,10 +5,9 @@
 use super::frames::ReceivedFrames;
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, Group, HalfConfig, QUIET, Recorder, Rx};
+use crate::workload::{Account, Call, Group, HalfConfig, QUIET, Recorder, Rx};
 use bytepath_record::{
-    Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Outcome, Reading, Role, Scope,
-    Support, Unit,
+    Facts, Fault, FaultKind, Manner, OptionKind, OptionSpec, Outcome, Role, Scope, Support, Unit,
 };
 use bytepath_sys::thread;
 use bytepath_sys::vhost::{self, HEADER, Piece, Receiver, Refused, Shape, Step, Trouble};
@@ -64,13 +63,13 @@ fn open(job: &HalfConfig, connection: &dyn Connection, _: &Group) -> Opened<dyn 
     let shape = Shape { entries: frames::ring(job, 256)? as u16, buffer, mergeable };
     let vhost = Receiver::new(at.queue()?.as_fd(), shape).map_err(|r| refused(&r))?;
     place(&vhost, plan.vhost)?;
-    Ok(Box::new(Queue { at, vhost, received: ReceivedFrames::of(job, 0) }))
+    Ok(Box::new(Queue { vhost, received: ReceivedFrames::of(job, at, 0) }))
 }
 
 /// The worker has the CPU of the thread that requested it, which is about to be busy.
 fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
     let fault = |e| Fault::system("choosing the CPU of the vhost worker", &e);
-    match (vhost.worker(), cpu) {
+    match (vhost.worker, cpu) {
         (Some(worker), Some(cpu)) => thread::pin_other(worker, cpu).map_err(fault),
         (Some(worker), None) => thread::free_other(worker).map_err(fault),
         (None, Some(_)) => Err(Fault::unsupported("the vhost worker is not visible").remedy(
@@ -81,25 +80,18 @@ fn place(vhost: &Receiver, cpu: Option<u32>) -> Result<(), Fault> {
 }
 
 struct Queue {
-    at: Attached,
     vhost: Receiver,
     received: ReceivedFrames,
 }
 
-/// Slot of the only call that it makes on its own.
-const POLL: usize = 0;
+/// The only call that it makes on its own.
+const POLL: Call = Call(0, "poll");
 
 impl Rx for Queue {
-    fn calls(&self) -> &'static [&'static str] {
-        &["poll"]
-    }
-
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        if self.received.idle_until_stop(&self.at, recorder)? {
-            return Ok(false);
-        }
-        let (most, mut entered) = (self.received.most(TURN), Ok(()));
+        let Some(most) = self.received.most(TURN, recorder)? else { return Ok(false) };
+        let mut entered = Ok(());
         let visit = |piece: Piece| {
             // What takes several buffers is larger than any frame of ours.
             if piece.begins && piece.ends {
@@ -117,34 +109,26 @@ impl Rx for Queue {
 
     fn account(&mut self, _: &mut Recorder) -> Result<Account, Fault> {
         let source = "vhost-net: its worker copies each frame into the queue's memory";
-        let mut account = self.received.account(&self.at, 0, Manner::Copied, source);
-        let counts = self.vhost.counts();
-        let scope = Scope::Flow(Role::Receiver, self.at.index());
-        for (name, value) in
-            [("batches", counts.batches), ("kicks", counts.kicks), ("sleeps", counts.sleeps)]
-        {
-            let metric = format!("vhost.{name}");
-            account.readings.push(Reading::sum(metric, Unit::Count, value as f64, scope.clone()));
-        }
+        let mut account = self.received.account(0, Manner::Copied, source);
+        let counts = self.vhost.counts;
+        let scope = Scope::Flow(Role::Receiver, self.received.at.index());
+        let counts =
+            [("batches", counts.batches), ("kicks", counts.kicks), ("sleeps", counts.sleeps)];
+        account.count("vhost", &scope, Unit::Count, counts);
         Ok(account)
     }
 }
 
 impl Queue {
     fn wait_for_frames(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        self.at.check()?;
-        if self.received.spins() {
+        self.received.at.check()?;
+        if self.received.spins {
             frames::spin(|| self.vhost.waiting() > 0);
             self.vhost.examine().map_err(trouble)?;
             return Ok(self.vhost.waiting() > 0);
         }
-        let vhost = &mut self.vhost;
-        let mut there = Ok(false);
-        let _ = recorder.timed(POLL, || {
-            there = vhost.wait(QUIET);
-            Ok(0)
-        });
-        there.map(|there| self.received.woken(there)).map_err(trouble)
+        let waited = recorder.timed_with(POLL, || self.vhost.wait(QUIET), |_| 0);
+        waited.map(|there| self.received.woken(there)).map_err(trouble)
     }
 }
 
@@ -160,7 +144,7 @@ fn trouble(trouble: Trouble) -> Fault {
 }
 
 fn refused(refused: &Refused) -> Fault {
-    let fault = Fault::system(refused.step.words(), &refused.error);
+    let fault = Fault::system(refused.step, &refused.error);
     match refused.step {
         Step::Open => fault.remedy(REMEDY),
         Step::Queue => fault.remedy("choose a smaller ring"),

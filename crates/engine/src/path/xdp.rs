@@ -3,7 +3,7 @@
 
 use super::{DataPath, HalfPath, Opened, frames};
 use crate::connection::{Attached, Connection, FRAMES};
-use crate::workload::{Account, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
+use crate::workload::{Account, Call, FramePlan, Group, HalfConfig, QUIET, Recorder, Rx, Tx};
 use bytepath_record::{Fault, Hops, Manner, OptionKind, OptionSpec};
 use bytepath_sys::bpf::xdp::{Count, Dropper, LiveFrames, Mode, Passer};
 use std::sync::Arc;
@@ -141,15 +141,12 @@ struct Generator {
 }
 
 impl Tx for Generator {
-    fn calls(&self) -> &'static [&'static str] {
-        &["bpf"]
-    }
-
     fn send_at_most(&mut self, most: u64, recorder: &mut Recorder) -> Result<u64, Fault> {
         self.at.check()?;
         let count = most.min(self.repeat);
         let (live, batch) = (&self.live, self.batch);
-        let made = recorder.timed(0, || live.send(count as u32, batch).map(|()| count as usize));
+        let send = || live.send(count as u32, batch);
+        let made = recorder.timed_with(Call(0, "bpf"), send, |()| count as usize);
         made.map_err(|e| {
             let fault = self.at.fault("making frames (BPF_PROG_TEST_RUN)", &e);
             match e.raw_os_error() {

@@ -4,7 +4,7 @@
 
 use super::Sum;
 use crate::connection::Flow;
-use crate::workload::{Account, Recorder, Tx};
+use crate::workload::{Account, Call, Recorder, Tx};
 use bytepath_record::{COMPLETED_AS_COPIED, Fault, Ledger, Manner};
 use bytepath_sys::errqueue::{self, Completion};
 use bytepath_sys::tcp::{self, Ready};
@@ -23,8 +23,8 @@ pub(super) const COMPLETIONS: Duration = Duration::from_secs(2);
 
 /// One message, in whichever memory.
 pub(super) trait Payload: Send + Sized {
-    /// Names of the calls, those of the engine after its own.
-    const CALLS: &'static [&'static str];
+    /// The send, which is call 0 of the engine's.
+    const SEND: Call;
 
     /// Bytes of the message.
     fn len(&self) -> usize;
@@ -48,10 +48,9 @@ pub(super) trait Payload: Send + Sized {
     }
 }
 
-/// Slots of the calls that the engine makes: [`Payload`]'s own first.
-const SEND: usize = 0;
-const REAP: usize = 1;
-const POLL: usize = 2;
+/// The calls that the engine makes besides [`Payload::SEND`].
+const REAP: Call = Call(1, "recvmsg(errqueue)");
+const POLL: Call = Call(2, "poll");
 
 /// Sends one message repeatedly.
 pub(super) struct ZerocopySender<P> {
@@ -116,18 +115,13 @@ impl<P: Payload> ZerocopySender<P> {
     /// Takes all completions that are there.
     fn reap(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while !self.in_flight.is_empty() {
-            let mut found = None;
-            recorder
-                .timed(REAP, || {
-                    found = errqueue::completion(self.flow.fd())?;
-                    // An empty queue is an error of the call, as the kernel has it.
-                    found.map(|_| 0).ok_or_else(|| ErrorKind::WouldBlock.into())
-                })
-                .or_else(|e| if e.kind() == ErrorKind::WouldBlock { Ok(0) } else { Err(e) })
-                .map_err(|e| self.flow.fault("the error queue", &e))?;
-            match found {
-                Some(completion) => self.in_flight.complete(completion),
-                None => break,
+            // An empty queue is an error of the call, as the kernel has it.
+            let empty = || io::Error::from(ErrorKind::WouldBlock);
+            let take = || errqueue::completion(self.flow.fd())?.ok_or_else(empty);
+            match recorder.timed_with(REAP, take, |_| 0) {
+                Ok(completion) => self.in_flight.complete(completion),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => return Err(self.flow.fault("the error queue", &e)),
             }
         }
         Ok(())
@@ -155,13 +149,9 @@ impl<P: Payload> ZerocopySender<P> {
 
     /// Sleeps until there is a completion or the connection is gone.
     fn await_completion(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
-        let mut ready = Ready::empty();
         let fd = self.flow.fd();
-        let polled = recorder.timed(POLL, || {
-            ready = tcp::wait(fd, Ready::RDHUP, None)?;
-            Ok(0)
-        });
-        self.flow.completed("poll", polled)?;
+        let polled = recorder.timed_with(POLL, || tcp::wait(fd, Ready::RDHUP, None), |_| 0);
+        let ready = self.flow.completed("poll", polled)?.unwrap_or(Ready::empty());
         let before = self.in_flight.len();
         self.reap(recorder)?;
         if self.in_flight.len() == before && ready.intersects(Ready::RDHUP | Ready::HUP) {
@@ -212,10 +202,6 @@ impl<P: Payload> ZerocopySender<P> {
 }
 
 impl<P: Payload> Tx for ZerocopySender<P> {
-    fn calls(&self) -> &'static [&'static str] {
-        P::CALLS
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         P::witness(self)
     }
@@ -236,7 +222,7 @@ impl<P: Payload> Tx for ZerocopySender<P> {
         }
         let (at, end) = (self.at, self.payload.len().min(self.at + self.piece));
         let (payload, flow) = (&self.payload, &self.flow);
-        match recorder.timed(SEND, || payload.send(flow, at, end - at)) {
+        match recorder.timed(P::SEND, || payload.send(flow, at, end - at)) {
             Ok(n) => {
                 self.in_flight.sent(n as u64);
                 recorder.moved(n);

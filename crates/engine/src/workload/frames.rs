@@ -14,10 +14,10 @@ use rand::{Rng, SeedableRng};
 use std::net::Ipv4Addr;
 
 /// Frames as a cell requests them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FramePlan {
     /// Sizes in the order in which they are sent, bytes without the frame check sequence.
-    sizes: Vec<u32>,
+    pub sizes: Vec<u32>,
     /// Most frames that are handed to the kernel at once.
     pub burst: u32,
     /// Settings of the tap that is the link, or `None` if the link ends in a device.
@@ -87,15 +87,7 @@ impl FramePlan {
                 (0..DRAWN).map(|_| random.random_range(least..=most)).collect()
             }
         };
-        let plan = FramePlan {
-            sizes,
-            burst,
-            tap: None,
-            queued: false,
-            vhost: None,
-            rate: None,
-            count: None,
-        };
+        let plan = FramePlan { sizes, burst, ..FramePlan::default() };
         let smallest = plan.sizes.iter().min().copied().unwrap_or_default();
         if smallest < SMALLEST || plan.largest() > 65_535 {
             let text = format!("frames of {smallest} to {} bytes", plan.largest());
@@ -108,11 +100,6 @@ impl FramePlan {
     /// The largest of its frames, bytes.
     pub fn largest(&self) -> u32 {
         self.sizes.iter().max().copied().unwrap_or(SMALLEST)
-    }
-
-    /// The sizes of its frames, in the order in which they are sent.
-    pub fn sizes(&self) -> &[u32] {
-        &self.sizes
     }
 
     /// All frames of a flow, in the order in which they are sent.

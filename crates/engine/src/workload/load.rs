@@ -4,8 +4,8 @@
 
 use super::{Gate, Phase};
 use crate::connection::Connection;
-use crate::connection::ports::unspecified;
 use bytepath_record::{Cell, Fault, Reading, Role, Scope, Unit};
+use bytepath_sys::tcp::unspecified;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

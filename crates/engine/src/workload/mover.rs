@@ -4,7 +4,7 @@
 
 use super::{FramePlan, Phase, Recorder};
 use bytepath_record::{
-    Cell, Fault, Hops, Ledger, Manner, Options, Protocol, Reading, Role, Tls, Touch,
+    Cell, Fault, Hops, Ledger, Manner, Options, Protocol, Reading, Role, Scope, Tls, Touch, Unit,
 };
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +12,6 @@ use std::time::Duration;
 
 /// The sending half of one flow.
 pub trait Tx: Send {
-    /// Names of the calls it makes, in the order of the slots that it passes to
-    /// [`Recorder::timed`]. At most 8.
-    fn calls(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// Sends the witness page of [`crate::connection::WITNESS_LEN`] bytes the way that
     /// the stream will go, waits until the peer's kernel has it, then overwrites the
     /// page. Called at most once, before [`Tx::begin`], and never of frames, which have no stream
@@ -73,11 +67,6 @@ pub trait Tx: Send {
 
 /// The receiving half of one flow.
 pub trait Rx: Send {
-    /// As [`Tx::calls`].
-    fn calls(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// Called once on the mover's thread, before the first turn.
     fn begin(&mut self) -> Result<(), Fault> {
         Ok(())
@@ -187,6 +176,19 @@ impl Account {
         account
     }
 
+    /// Adds what the path counted of a flow, by names within the path.
+    pub fn count(
+        &mut self,
+        path: &str,
+        scope: &Scope,
+        unit: Unit,
+        counts: impl IntoIterator<Item = (&'static str, u64)>,
+    ) {
+        self.readings.extend(counts.into_iter().map(|(name, count)| {
+            Reading::sum(format!("{path}.{name}"), unit, count as f64, scope.clone())
+        }));
+    }
+
     /// Adds the account of the other half of the same flow.
     pub fn add(&mut self, other: Account) {
         self.ledger.add(&other.ledger);
@@ -214,11 +216,5 @@ impl Group {
         let made = Arc::new(make()?);
         *slot = Some(made.clone());
         Ok(made)
-    }
-
-    /// What an earlier flow has shared.
-    pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.clone()?.downcast().ok()
     }
 }

@@ -135,7 +135,7 @@ fn generate(mut actor: Actor) -> Result<FlowEnd, Fault> {
     }
     let account = tx.account(&mut recorder)?;
     let bytes = account.ledger.delivered;
-    Ok(FlowEnd { account, bytes, ..recorder.finish(tx.calls()) })
+    Ok(FlowEnd { account, bytes, ..recorder.finish() })
 }
 
 /// The part of a number that one of several flows has: all parts add up to it.
@@ -186,7 +186,7 @@ fn take(mut actor: Actor) -> Result<FlowEnd, Fault> {
     }
     let account = rx.account(&mut recorder)?;
     let bytes = account.ledger.delivered;
-    Ok(FlowEnd { account, bytes, ..recorder.finish(rx.calls()) })
+    Ok(FlowEnd { account, bytes, ..recorder.finish() })
 }
 
 #[cfg(test)]

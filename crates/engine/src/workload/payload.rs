@@ -1,5 +1,6 @@
 //! What is sent, and what the receiver does with it: the same for every path.
 
+use super::Recorder;
 use bytepath_record::{Fault, FaultKind, Touch};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -99,6 +100,22 @@ impl Toucher {
             Touch::Verify => self.verify(bytes)?,
         }
         self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Takes what came at once, in pieces of at most this many bytes, and records it.
+    #[inline]
+    pub fn deliver(
+        &mut self,
+        bytes: &[u8],
+        most: usize,
+        recorder: &mut Recorder,
+    ) -> Result<(), Fault> {
+        for piece in bytes.chunks(most) {
+            self.take(piece)?;
+            recorder.piece(piece.len());
+        }
+        recorder.moved(bytes.len());
         Ok(())
     }
 

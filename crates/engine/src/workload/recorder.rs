@@ -27,7 +27,7 @@ pub struct Recorder {
     begin: Option<(Edge, u64)>,
     window: Window,
     detail: Detail,
-    calls: [CallStats; SLOTS],
+    calls: [(&'static str, CallStats); SLOTS],
     sizes: Histogram<u64>,
     fragments: FragmentCounts,
     latency: Option<Histogram<u64>>,
@@ -46,7 +46,7 @@ impl Recorder {
             begin: None,
             window: Window::default(),
             detail,
-            calls: [CallStats::default(); SLOTS],
+            calls: Default::default(),
             sizes: histogram(SIZES),
             fragments: FragmentCounts::default(),
             latency: None,
@@ -112,22 +112,33 @@ impl Recorder {
         self.phase as u32 == Phase::Window as u32
     }
 
-    /// Makes a system call and enters it under a slot of the mover's calls. The value
-    /// is the bytes it moved. An interrupted or refused call is an error in the table
-    /// and is handed back as it is.
+    /// Makes a system call and enters it in the table. The value is the bytes it moved. An
+    /// interrupted or refused call is an error in the table and is handed back as it is.
     #[inline(always)]
     pub fn timed(
         &mut self,
-        slot: usize,
-        call: impl FnOnce() -> io::Result<usize>,
+        call: Call,
+        make: impl FnOnce() -> io::Result<usize>,
     ) -> io::Result<usize> {
+        self.timed_with(call, make, |bytes| *bytes)
+    }
+
+    /// The same of a call that returns something else, from which `moved` takes the bytes.
+    #[inline(always)]
+    pub fn timed_with<T, E>(
+        &mut self,
+        Call(slot, name): Call,
+        make: impl FnOnce() -> Result<T, E>,
+        moved: impl FnOnce(&T) -> usize,
+    ) -> Result<T, E> {
         if !(self.detail.calls && self.counting()) {
-            return call();
+            return make();
         }
         let begin = clock::now();
-        let result = call();
-        let moved = result.as_ref().ok().map(|n| *n as u64);
-        self.calls[slot].enter(clock::now().saturating_sub(begin), moved);
+        let result = make();
+        let moved = result.as_ref().ok().map(|value| moved(value) as u64);
+        self.calls[slot].0 = name;
+        self.calls[slot].1.enter(clock::now().saturating_sub(begin), moved);
         result
     }
 
@@ -183,18 +194,17 @@ impl Recorder {
         }
     }
 
-    /// The sums, after the loop has ended; `calls` are the names of the slots. Notices a
-    /// phase that changed after the last look.
-    pub fn finish(mut self, calls: &[&'static str]) -> FlowEnd {
+    /// The sums, after the loop has ended. Notices a phase that changed after the last look.
+    pub fn finish(mut self) -> FlowEnd {
         self.phase();
-        self.end(calls)
+        self.end()
     }
 
-    fn end(self, calls: &[&'static str]) -> FlowEnd {
+    fn end(self) -> FlowEnd {
         FlowEnd {
             total: self.total,
             window: self.window,
-            calls: calls.iter().copied().zip(self.calls).collect(),
+            calls: self.calls.into_iter().filter(|(name, _)| !name.is_empty()).collect(),
             sizes: self.sizes,
             fragments: self.fragments,
             latency: self.latency.map(|times| {
@@ -205,6 +215,10 @@ impl Recorder {
         }
     }
 }
+
+/// A call that a mover makes: its place in the mover's table, below `SLOTS`, and its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Call(pub usize, pub &'static str);
 
 /// Optional counters; each adds overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -250,7 +264,7 @@ mod tests {
         t.moved(7);
         t.piece(7);
         t.enter_phase(Phase::Stop, at(4000));
-        let end = t.end(&[]);
+        let end = t.end();
         assert_eq!((end.total, end.window), (187, window(80, 2000)));
         let sizes = end.size_distribution();
         assert_eq!((sizes.count, sizes.min, sizes.max), (2, 30, 50));
@@ -261,7 +275,7 @@ mod tests {
         let mut t = recorder(Detail::ALL);
         t.moved(100);
         t.enter_phase(Phase::Stop, at(4000));
-        let end = t.end(&[]);
+        let end = t.end();
         assert_eq!(end.window, Window::default());
     }
 
@@ -275,7 +289,7 @@ mod tests {
             t.moved(1);
             t.enter_phase(Phase::WarmUp, at(begin + 200));
         }
-        let end = t.end(&[]);
+        let end = t.end();
         assert_eq!((end.total, end.window), (32, window(30, 200)));
     }
 
@@ -283,10 +297,11 @@ mod tests {
     fn calibrates_ticks_by_window() {
         let mut t = recorder(Detail { calls: true, sizes: false });
         t.enter_phase(Phase::Window, at(1000));
-        t.calls[0].enter(200, Some(1));
+        t.calls[0] = ("recv", CallStats::default());
+        t.calls[0].1.enter(200, Some(1));
         t.piece(1);
         t.enter_phase(Phase::Drain, at(2000));
-        let end = t.end(&["recv"]);
+        let end = t.end();
         let rows = end.rows();
         assert_eq!((rows.len(), rows[0].name.as_str()), (1, "recv"));
         assert!((rows[0].total - 100e-9).abs() < 1e-15, "{}", rows[0].total);
@@ -300,7 +315,7 @@ mod tests {
         t.enter_phase(Phase::Window, at(0));
         t.latency(1000);
         t.enter_phase(Phase::Drain, at(10));
-        let latency = t.end(&[]).latency.unwrap();
+        let latency = t.end().latency.unwrap();
         assert_eq!(latency.count(), 1);
         assert!((latency.max().unwrap() - 1e-6).abs() < 1e-12, "{latency:?}");
     }

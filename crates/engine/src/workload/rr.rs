@@ -210,9 +210,9 @@ impl Halves {
         let received = self.rx.account(&mut self.received)?;
         account.add(Account { ledger: received.ledger.came_in(), ..received });
         let bytes = self.sent.total() + self.received.total();
-        let mut end = FlowEnd { account, bytes, ..self.exchanges.finish(&[]) };
-        end.join(self.sent.finish(self.tx.calls()));
-        end.join(self.received.finish(self.rx.calls()));
+        let mut end = FlowEnd { account, bytes, ..self.exchanges.finish() };
+        end.join(self.sent.finish());
+        end.join(self.received.finish());
         Ok(end)
     }
 }

@@ -38,7 +38,7 @@ fn send(mut actor: Actor) -> Result<FlowEnd, Fault> {
     tx.send_until_stop(&mut recorder)?;
     actor.connection.end_stream()?;
     let account = tx.account(&mut recorder)?;
-    Ok(FlowEnd { account, bytes: recorder.total(), ..recorder.finish(tx.calls()) })
+    Ok(FlowEnd { account, bytes: recorder.total(), ..recorder.finish() })
 }
 
 fn receive(mut actor: Actor) -> Result<FlowEnd, Fault> {
@@ -49,5 +49,5 @@ fn receive(mut actor: Actor) -> Result<FlowEnd, Fault> {
     rx.receive_to_end(&mut recorder)?;
     let mut account = rx.account(&mut recorder)?;
     account.readings.extend(load.map(Load::end));
-    Ok(FlowEnd { account, bytes: recorder.total(), ..recorder.finish(rx.calls()) })
+    Ok(FlowEnd { account, bytes: recorder.total(), ..recorder.finish() })
 }

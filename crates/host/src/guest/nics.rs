@@ -29,7 +29,7 @@ pub struct NicPair {
     pub maker: Maker,
 }
 
-/// What makes NICs, and makes them anew.
+/// What makes NICs, and makes them again.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Maker {
     /// Their module itself, each time it is loaded.
@@ -83,7 +83,7 @@ impl NicPair {
         }
     }
 
-    /// Makes the NICs anew, so that no setting of an earlier session is left. `parameters` are
+    /// Makes the NICs again, so that no setting of an earlier session is left. `parameters` are
     /// those of a module that makes NICs: `name=value`, with blanks between them.
     pub(super) fn renew(&self, parameters: &str) -> Result<(), Fault> {
         match self.maker {

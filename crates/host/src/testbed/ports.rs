@@ -261,7 +261,7 @@ fn fault(refused: &Refused) -> Fault {
         Step::Program => "check that the program exists and may be run",
         _ => "run as root, outside of containers",
     };
-    Fault::system(format!("testbed ports: {}", refused.step.words()), &refused.error).remedy(remedy)
+    Fault::system(format!("testbed ports: {}", refused.step), &refused.error).remedy(remedy)
 }
 
 #[cfg(test)]

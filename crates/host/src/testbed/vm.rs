@@ -281,7 +281,7 @@ fn beside(role: Role, namespace: &Arc<Kept>, program: &Path) -> Result<ProcessHo
         let child = namespace::spawn_into(AgentProcess::command(&program), &namespace);
         let agent = child.map(AgentProcess::new).map_err(|refused| {
             Fault::system(format!("starting {} on the cable", program.display()), &refused.error)
-                .context(refused.step.words())
+                .context(refused.step)
         });
         Ok([agent?])
     })?;

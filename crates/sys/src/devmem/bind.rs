@@ -1,7 +1,8 @@
 //! Ties a dmabuf to a network device, by the `netdev` netlink family
 //! (Documentation/netlink/specs/netdev.yaml).
 
-use crate::netlink::put;
+use crate::device;
+use crate::netlink::{Netlink, put};
 use netlink_bindings::netdev::{QueueType, Request};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 use std::fmt;
@@ -65,13 +66,14 @@ impl From<io::Error> for Refusal {
 /// descriptor is not a dmabuf; EEXIST, EBUSY: the queue is bound already; ERANGE:
 /// there is no such queue.
 pub fn bind_receive(
-    device: u32,
+    device: &str,
     queues: &[u32],
     page_size: Option<u32>,
     memory: BorrowedFd,
 ) -> Result<Binding, Refusal> {
     let mut request = Request::new().op_bind_rx_do();
-    let mut encoder = request.encode().push_ifindex(device).push_fd(memory.as_raw_fd() as u32);
+    let index = device::index(device)?;
+    let mut encoder = request.encode().push_ifindex(index).push_fd(memory.as_raw_fd() as u32);
     for queue in queues {
         let nested = encoder.nested_queues().push_id(*queue).push_type(QueueType::Rx as u32);
         encoder = nested.end_nested();
@@ -84,9 +86,10 @@ pub fn bind_receive(
 
 /// Binds memory to a device for sending (Linux 6.16). Errors as for
 /// [`bind_receive`], but for EPERM: no capability is needed.
-pub fn bind_send(device: u32, memory: BorrowedFd) -> Result<Binding, Refusal> {
+pub fn bind_send(device: &str, memory: BorrowedFd) -> Result<Binding, Refusal> {
     let mut request = Request::new().op_bind_tx_do();
-    request.encode().push_ifindex(device).push_fd(memory.as_raw_fd() as u32);
+    let index = device::index(device)?;
+    request.encode().push_ifindex(index).push_fd(memory.as_raw_fd() as u32);
     let mut socket = NetlinkSocket::new();
     let answer = socket.request(&request)?.recv_one().map(|answer| answer.get_id())?;
     bound(socket, answer)
@@ -108,13 +111,7 @@ pub fn stand_in() -> io::Result<OwnedFd> {
 /// Whether the kernel has the `netdev` netlink family: lists the devices by
 /// it. ENOENT: it has not (before Linux 6.3).
 pub fn netdev_family() -> io::Result<()> {
-    let request = Request::new().op_dev_get_dump();
-    let mut socket = NetlinkSocket::new();
-    let mut replies = socket.request(&request)?;
-    while let Some(reply) = replies.recv() {
-        reply?;
-    }
-    Ok(())
+    Netlink::new().dump(&Request::new().op_dev_get_dump(), |_| Ok(None::<()>)).map(drop)
 }
 
 #[cfg(test)]
@@ -130,7 +127,9 @@ mod tests {
             return;
         }
         let memory = stand_in().unwrap();
-        for refused in [bind_receive(1, &[0], None, memory.as_fd()), bind_send(1, memory.as_fd())] {
+        let bound =
+            [bind_receive("lo", &[0], None, memory.as_fd()), bind_send("lo", memory.as_fd())];
+        for refused in bound {
             let refusal = refused.unwrap_err();
             assert!(refusal.error.raw_os_error().is_some(), "{refusal}");
         }

@@ -7,7 +7,7 @@ mod heap;
 mod udmabuf;
 
 use super::ioctl;
-use super::memory::{FileMapping, READ_WRITE};
+use super::memory::{MappedMemory, READ_WRITE};
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -76,23 +76,18 @@ pub static PROVIDERS: &[Provider] = &[
     Provider { name: "gpu", allocate: gpu::allocate },
 ];
 
-/// The provider of this name.
-pub fn provider(name: &str) -> Option<&'static Provider> {
-    PROVIDERS.iter().find(|provider| provider.name == name)
-}
-
 /// A dmabuf that is mapped.
 #[derive(Debug)]
 struct Mapped {
     fd: OwnedFd,
     /// Devices hold on to the memory by the dmabuf, not by this mapping.
-    memory: FileMapping,
+    memory: MappedMemory,
 }
 
 impl Mapped {
     /// Maps a dmabuf of this size and touches every page of it.
     fn new(fd: OwnedFd, size: usize) -> io::Result<Self> {
-        let memory = FileMapping::on_demand(&fd, size, READ_WRITE)?;
+        let memory = MappedMemory::on_demand(&fd, size, READ_WRITE)?;
         for offset in (0..size).step_by(rustix::param::page_size()) {
             // SAFETY: the offset lies within the mapping, which is readable.
             unsafe { memory.start().as_ptr().add(offset).read_volatile() };

@@ -289,9 +289,7 @@ fn of_unit(unit: &str, rest: &str, sys: &Path) -> Result<Event, UnknownEvent> {
             wrong(format!("'{value}' in '{unit}/{terms}/' is not a number"), None)
         })?;
         let place = match key {
-            "config" => Some("config:0-63".to_owned()),
-            "config1" => Some("config1:0-63".to_owned()),
-            "config2" => Some("config2:0-63".to_owned()),
+            _ if WORDS.contains(&key) => Some(format!("{key}:0-63")),
             _ if sound(key) => attribute::text(&folder.join("format").join(key)),
             _ => None,
         };
@@ -318,15 +316,13 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
+/// Names of the words of [`Event::config`].
+const WORDS: [&str; 3] = ["config", "config1", "config2"];
+
 /// `config1:0-7,32-35`: the word and its bits, lowest first.
 fn parse_format(text: &str) -> Option<(usize, Vec<u32>)> {
     let (word, ranges) = text.trim().split_once(':')?;
-    let word = match word {
-        "config" => 0,
-        "config1" => 1,
-        "config2" => 2,
-        _ => return None,
-    };
+    let word = WORDS.iter().position(|known| *known == word)?;
     let mut bits = Vec::new();
     for range in ranges.split(',') {
         let (low, high) = range.split_once('-').unwrap_or((range, range));

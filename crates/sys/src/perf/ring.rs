@@ -4,7 +4,7 @@
 //! tail has passed it.
 
 use super::record::Malformed;
-use crate::memory::{FileMapping, READ_WRITE};
+use crate::memory::{MappedMemory, READ_WRITE};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 use std::io;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub fn spans(tail: u64, head: u64, size: usize) -> Result<(Span, Span), Malforme
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    memory: FileMapping,
+    memory: MappedMemory,
     page: usize,
 }
 
@@ -41,7 +41,7 @@ impl Ring {
     pub(super) fn map(event: impl AsFd, pages: usize) -> io::Result<Ring> {
         let page = rustix::param::page_size();
         // Writable, so that the kernel minds the tail.
-        let memory = FileMapping::on_demand(event, page + pages * page, READ_WRITE)?;
+        let memory = MappedMemory::on_demand(event, page + pages * page, READ_WRITE)?;
         Ok(Ring { memory, page })
     }
 

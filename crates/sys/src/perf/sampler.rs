@@ -54,7 +54,6 @@ pub struct Refused {
 #[derive(Debug)]
 pub struct Sampler {
     control: Control,
-    cpus: Vec<u32>,
     rings: Vec<Ring>,
     epoll: OwnedFd,
     counts_lost: bool,
@@ -143,16 +142,11 @@ impl Sampler {
             rings.push(ring);
         }
         let control = Control { events: Arc::new(events), wake: Arc::new(wake) };
-        Ok(Sampler { control, cpus: request.cpus.clone(), rings, epoll, counts_lost })
+        Ok(Sampler { control, rings, epoll, counts_lost })
     }
 
     pub fn control(&self) -> Control {
         self.control.clone()
-    }
-
-    /// The CPUs, in the order of [`drain`](Sampler::drain).
-    pub fn cpus(&self) -> &[u32] {
-        &self.cpus
     }
 
     /// Bytes that each ring can hold.

@@ -35,7 +35,8 @@ impl BufferGroup {
         // SAFETY: the array has `entries` entries, is page-aligned, and the
         // core keeps it until after the ring is closed.
         unsafe {
-            core.ring.submitter().register_buf_ring_with_flags(address, entries, GROUP, flags)?;
+            let submitter = core.ring.uring.submitter();
+            submitter.register_buf_ring_with_flags(address, entries, GROUP, flags)?;
         }
         Ok(BufferGroup { place, mask: entries - 1, tail: 0 })
     }

@@ -47,8 +47,10 @@ pub struct RecvRing {
     group: BufferGroup,
     shape: RecvShape,
     armed: bool,
-    arms: u64,
-    starved: u64,
+    /// How often the receive was started.
+    pub arms: u64,
+    /// How often the buffers ran out.
+    pub starved: u64,
     /// Bytes of the current completion that were not returned yet, and its flags.
     left: u32,
     flags: u32,
@@ -100,14 +102,15 @@ impl RecvRing {
         Ok(ring)
     }
 
-    /// Has the kernel count waits as iowait, which is left out where the kernel can (Linux 6.15).
-    pub fn count_iowait(&mut self) {
-        self.core.count_iowait();
+    /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
+    /// can (Linux 6.15).
+    pub fn count_iowait(&mut self, wanted: bool) {
+        self.core.ring.count_iowait(wanted);
     }
 
     /// Binds the ring to the calling thread; see the module's documentation.
     pub fn activate(&self) -> io::Result<()> {
-        super::activate(&self.core.ring)
+        self.core.ring.activate()
     }
 
     /// Waits until something has come in (io_uring_enter(2)), and starts the
@@ -240,16 +243,6 @@ impl RecvRing {
         // SAFETY: the buffer lies within the region, and the caller of
         // `arrival` no longer borrows it.
         unsafe { self.group.provide(&self.core, address, size, id) };
-    }
-
-    /// How often the buffers ran out.
-    pub fn starved(&self) -> u64 {
-        self.starved
-    }
-
-    /// How often the receive was started.
-    pub fn arms(&self) -> u64 {
-        self.arms
     }
 
     /// Ends the receive; to be called by the ring's thread before it gives up

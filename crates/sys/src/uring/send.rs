@@ -99,7 +99,7 @@ impl SendRing {
         let part = libc::iovec { iov_base: base, iov_len: self.len };
         // SAFETY: the region is kept until after the ring is closed, and the
         // kernel pins its pages on top.
-        unsafe { self.core.ring.submitter().register_buffers(&[part])? };
+        unsafe { self.core.ring.uring.submitter().register_buffers(&[part])? };
         self.fixed = true;
         Ok(())
     }
@@ -117,14 +117,15 @@ impl SendRing {
         Ok(())
     }
 
-    /// Has the kernel count waits as iowait, which is left out where the kernel can (Linux 6.15).
-    pub fn count_iowait(&mut self) {
-        self.core.count_iowait();
+    /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
+    /// can (Linux 6.15).
+    pub fn count_iowait(&mut self, wanted: bool) {
+        self.core.ring.count_iowait(wanted);
     }
 
     /// Binds the ring to the calling thread; see the module's documentation.
     pub fn activate(&self) -> io::Result<()> {
-        super::activate(&self.core.ring)
+        self.core.ring.activate()
     }
 
     /// The memory. Bytes that are changed while a send refers to them may

@@ -12,9 +12,9 @@ mod ring;
 
 pub use ring::{HEADER, Malformed, Piece, Shape};
 
-use super::{ioctl, procfs, tap};
+use super::{ioctl, procfs, tap, tcp};
 use ring::ReceiveRing;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -49,35 +49,27 @@ const NET_SET_BACKEND: u32 = 0x4008_af30;
 const RECEIVE: u32 = 0;
 
 /// What was being done when vhost-net could not be set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum Step {
     /// Opening [`DEVICE`].
+    #[strum(to_string = "opening /dev/vhost-net")]
     Open,
     /// Starting the worker (`VHOST_SET_OWNER`).
+    #[strum(to_string = "starting the vhost worker")]
     Owner,
+    #[strum(to_string = "negotiating features with vhost-net")]
     Features,
     /// Making the queue and showing it.
+    #[strum(to_string = "configuring the queue of vhost-net")]
     Queue,
     /// Taking the tap for its backend.
+    #[strum(to_string = "passing the tap to vhost-net")]
     Backend,
-}
-
-impl Step {
-    /// The words for it, to be put before an error.
-    pub fn words(self) -> &'static str {
-        match self {
-            Step::Open => "opening /dev/vhost-net",
-            Step::Owner => "starting the vhost worker",
-            Step::Features => "negotiating features with vhost-net",
-            Step::Queue => "configuring the queue of vhost-net",
-            Step::Backend => "passing the tap to vhost-net",
-        }
-    }
 }
 
 /// vhost-net could not be set up.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {error}", .step.words())]
+#[error("{step}: {error}")]
 pub struct Refused {
     pub step: Step,
     /// What the kernel returned.
@@ -124,8 +116,11 @@ pub struct Receiver {
     kick: OwnedFd,
     call: OwnedFd,
     broken: OwnedFd,
-    worker: Option<u32>,
-    counts: Counts,
+    /// Thread id of the kernel's worker: a thread of this process since Linux 6.4, before
+    /// that one of the kernel's own. `None` if `/proc` does not show it.
+    pub worker: Option<u32>,
+    /// How often either side had to be notified.
+    pub counts: Counts,
 }
 
 /// Features that this kernel's vhost-net has. ENOENT: it has none; EACCES: it is not ours
@@ -157,17 +152,6 @@ impl Receiver {
         let backend = receiver.tap.as_raw_fd();
         receiver.vring(NET_SET_BACKEND, backend as u32).map_err(at(Step::Backend))?;
         Ok(receiver)
-    }
-
-    /// Thread id of the kernel's worker: a thread of this process since Linux 6.4, before
-    /// that one of the kernel's own. `None` if `/proc` does not show it.
-    pub fn worker(&self) -> Option<u32> {
-        self.worker
-    }
-
-    /// How often either side had to be notified.
-    pub fn counts(&self) -> Counts {
-        self.counts
     }
 
     /// Buffers that are filled and were not taken.
@@ -211,13 +195,11 @@ impl Receiver {
     }
 
     fn sleep(&self, timeout: Duration) -> Result<(), Trouble> {
-        let timeout = timeout.try_into().map_err(|_| io::ErrorKind::InvalidInput);
-        let timeout = timeout.map_err(io::Error::from)?;
         let wanted = [&self.call, &self.broken];
         let mut polled = wanted.map(|event| PollFd::new(event, PollFlags::IN));
-        match poll(&mut polled, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(io::Error::from(e).into()),
+        match tcp::wait_for_any(&mut polled, Some(timeout)) {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e.into()),
+            _ => {}
         }
         if !polled[1].revents().is_empty() {
             return Err(Trouble::QueueBroken);

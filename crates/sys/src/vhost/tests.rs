@@ -58,7 +58,7 @@ fn frames_of_a_tap_arrive_whole_and_in_order() {
                 sent += 25;
                 assert_eq!(taken(&mut receiver, 25), batch, "{flags:#x} {buffer}");
             }
-            let counts = receiver.counts();
+            let counts = receiver.counts;
             assert!(counts.batches > 0 && counts.sleeps > 0, "{counts:?}");
         }
     }
@@ -75,7 +75,7 @@ fn a_ring_left_full_holds_its_frames_until_they_are_taken() {
     }
     // The others wait in the tap.
     let all = taken(&mut receiver, 400);
-    assert_eq!((all.len(), receiver.counts().kicks > 0), (400, true));
+    assert_eq!((all.len(), receiver.counts.kicks > 0), (400, true));
     assert_eq!(all.last().unwrap()[14..18], 399u32.to_be_bytes());
 }
 
@@ -83,7 +83,7 @@ fn a_ring_left_full_holds_its_frames_until_they_are_taken() {
 fn the_worker_is_found_and_can_be_pinned() {
     let Some(bed) = bed(0) else { return };
     let receiver = Receiver::new(bed.queue.as_fd(), SHAPE).unwrap();
-    let worker = receiver.worker().expect("a worker was started");
+    let worker = receiver.worker.expect("a worker was started");
     let cpu = thread::allowed().unwrap()[0];
     thread::pin_other(worker, cpu).unwrap();
     assert!(is_there(worker));

@@ -1,7 +1,7 @@
 //! A ring between us and the kernel: one side moves the producer's index, the other the
 //! consumer's. Each side trusts only its own.
 
-use crate::memory::FileMapping;
+use crate::memory::MappedMemory;
 use rustix::net::xdp::{XdpMmapOffsets, XdpRingOffset};
 use std::io;
 use std::marker::PhantomData;
@@ -49,7 +49,7 @@ pub(super) struct Filled {
 /// Our side of a ring of entries of this type: `u64` (an address) or [`Filled`].
 #[derive(Debug)]
 pub(super) struct Ring<T> {
-    memory: FileMapping,
+    memory: MappedMemory,
     producer: usize,
     consumer: usize,
     flags: usize,
@@ -80,7 +80,7 @@ impl<T: Copy> Ring<T> {
             let what = "the kernel placed an AF_XDP ring beyond its memory";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         };
-        let memory = FileMapping::new(socket, place, len)?;
+        let memory = MappedMemory::new(socket, place, len)?;
         let (mask, of) = (entries - 1, PhantomData);
         Ok(Ring { memory, producer, consumer, flags, entries: array, mask, ours: 0, of })
     }

@@ -22,7 +22,7 @@ fn receiving() -> Option<(Redirector, Receiver, u32)> {
 
 fn taken(receiver: &mut Receiver, wanted: usize) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
-    while all.len() < wanted && receiver.wait(TIMEOUT).unwrap() {
+    while all.len() < wanted && wait_for_any(std::slice::from_ref(receiver), TIMEOUT).unwrap() {
         receiver.take(7, |frame| all.push(frame.to_vec())).unwrap();
     }
     all

@@ -83,7 +83,7 @@ impl StackDevice {
 
     pub(super) fn counts(&mut self) -> io::Result<Counts> {
         let injectors = [&self.input.injector, &self.output.injector];
-        let injected = injectors.into_iter().flatten().map(LossInjector::count).sum();
+        let injected = injectors.into_iter().flatten().map(|injector| injector.count).sum();
         Ok(Counts { dropped: self.port.dropped()?, injected, ..self.output.counts })
     }
 

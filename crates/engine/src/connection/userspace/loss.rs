@@ -21,7 +21,8 @@ pub(super) struct LossInjector {
     /// The frame that is being overtaken, and whether it was.
     waiting: Option<Box<[u8]>>,
     overtaken: bool,
-    count: u64,
+    /// Frames that were lost or reordered.
+    pub count: u64,
 }
 
 impl LossInjector {
@@ -57,11 +58,6 @@ impl LossInjector {
     pub(super) fn next(&mut self, at_last: bool) -> Option<Box<[u8]>> {
         if self.overtaken || at_last { self.waiting.take() } else { None }
     }
-
-    /// Frames that were lost or reordered.
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
 }
 
 #[cfg(test)]
@@ -86,7 +82,7 @@ mod tests {
         );
         let late = came.windows(2).filter(|pair| pair[0] > pair[1]).count();
         let lost = 100_000 - came.len();
-        assert_eq!(lost + late, injector.count() as usize);
+        assert_eq!(lost + late, injector.count as usize);
         assert!((800..1200).contains(&lost), "{lost}");
         assert!((4000..6000).contains(&late), "{late}");
         came.sort_unstable();

@@ -19,7 +19,7 @@ pub use stack::{Received, Stack};
 
 use super::{Connected, Connection, Flow, Listener, Terms, Transport, hello};
 use bytepath_record::wire::Token;
-use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol};
+use bytepath_record::{Cell, Fault, FaultKind, OptionKind, OptionSpec, Protocol, Role};
 use bytepath_sys::tcp::{self, Ready};
 use loss::LossConfig;
 use rand::Rng;
@@ -27,7 +27,7 @@ use stack::{Congestion, StackConfig, Stage};
 use std::any::Any;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -241,8 +241,12 @@ impl Userspace {
 
 /// The stack of a connection, in a mover's hands.
 pub struct Hold {
-    connection: Userspace,
+    pub connection: Userspace,
     attends: bool,
+    /// Whose mover it is.
+    pub role: Role,
+    /// Whether the mover polls again, and does not sleep, where nothing can be moved.
+    pub spins: bool,
 }
 
 impl std::ops::Deref for Hold {
@@ -263,17 +267,13 @@ impl Drop for Hold {
 
 impl Hold {
     /// Of a connection whose transport is [`USERSPACE_TCP`].
-    pub fn of(connection: &dyn Connection) -> Result<Hold, Fault> {
+    pub fn of(connection: &dyn Connection, role: Role, spins: bool) -> Result<Hold, Fault> {
         let any: &dyn Any = connection;
         let connection = any.downcast_ref::<Userspace>().cloned().ok_or_else(|| {
             Fault::failed("a path of the user-space TCP over another transport")
                 .remedy("report this as a bug")
         })?;
-        Ok(Hold { connection, attends: false })
-    }
-
-    pub fn connection(&self) -> &Userspace {
-        &self.connection
+        Ok(Hold { connection, attends: false, role, spins })
     }
 
     /// From now on as long as this lives, its owner polls the stack.
@@ -351,10 +351,6 @@ impl SharedStack {
 impl Connection for Userspace {
     fn index(&self) -> u32 {
         self.0.index
-    }
-
-    fn socket(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn kernel(&self) -> Result<Flow, Fault> {

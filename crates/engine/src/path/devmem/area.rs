@@ -75,15 +75,11 @@ impl Area {
     pub(super) fn bind(spec: &AreaSpec) -> Result<Area, Fault> {
         let AreaSpec { device, queue, memory, bytes, page_size } = spec;
         let memory = allocate(memory, *bytes)?;
-        let binding = sys::device::index(device)
-            .map_err(devmem::Refusal::from)
-            .and_then(|index| devmem::bind_receive(index, &[*queue], *page_size, memory.fd()))
-            .map_err(|refusal| {
-                let what = format!("binding a dmabuf to receive queue {queue} of {device}");
-                Fault::system(what, &refusal.error)
-                    .words(refusal.words.as_deref())
-                    .remedy(super::support::cure(refusal.error.raw_os_error()))
-            })?;
+        let binding = devmem::bind_receive(device, &[*queue], *page_size, memory.fd());
+        let binding = binding.map_err(|refusal| {
+            let what = format!("binding a dmabuf to receive queue {queue} of {device}");
+            super::support::refused(what, &refusal)
+        })?;
         Ok(Area { dmabuf: binding.dmabuf, memory, _binding: Some(binding) })
     }
 
@@ -96,7 +92,10 @@ impl Area {
 
 /// Memory of a provider, at least this many bytes.
 pub(super) fn allocate(name: &str, bytes: u64) -> Result<Box<dyn Memory>, Fault> {
-    let provider = dmabuf::provider(name)
+    let named = |provider: &&dmabuf::Provider| provider.name == name;
+    let provider = dmabuf::PROVIDERS
+        .iter()
+        .find(named)
         .ok_or_else(|| Fault::usage(format!("there is no memory '{name}' for dmabufs")))?;
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
     (provider.allocate)(len).map_err(|e| {

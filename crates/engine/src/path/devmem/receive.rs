@@ -8,7 +8,7 @@
 use super::area::Area;
 use crate::connection::Flow;
 use crate::path::{Sum, buffer};
-use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher};
+use crate::workload::{Account, Call, HalfConfig, Recorder, Rx, Toucher};
 use bytepath_record::{Fault, Manner, Touch};
 use bytepath_sys::devmem::{self, Arrived, Control, Freer, Held, Lent, Received, TokenRange};
 use bytepath_sys::dmabuf::Memory;
@@ -136,10 +136,9 @@ struct Counts {
     starved: u64,
 }
 
-/// Slots of the calls.
-const RECEIVE: usize = 0;
-const FREE: usize = 1;
-const SYNC: usize = 2;
+const RECEIVE: Call = Call(0, "recvmsg(devmem)");
+const FREE: Call = Call(1, "setsockopt(dontneed)");
+const SYNC: Call = Call(2, "ioctl(dma-buf sync)");
 
 impl<R: Receiver> Receiving<R> {
     /// An engine over an area; all memory is taken here.
@@ -239,14 +238,17 @@ impl<R: Receiver> Receiving<R> {
             return Ok(());
         }
         let memory = self.area.memory.as_ref();
-        recorder.timed(SYNC, || call(memory).map(|()| 0)).map(drop).map_err(|e| sync_fault(&e))
+        recorder.timed_with(SYNC, || call(memory), |()| 0).map_err(|e| {
+            let fault = Fault::system("DMA_BUF_IOCTL_SYNC", &e);
+            fault.remedy("choose touch=none, or other memory")
+        })
     }
 
     /// Gives all tokens back, in as many calls as it takes.
     fn give_all_back(&mut self, recorder: &mut Recorder) -> Result<(), Fault> {
         while !self.held.is_empty() {
             let (held, receiver) = (&mut self.held, &mut self.receiver);
-            match recorder.timed(FREE, || held.give_back(receiver).map(|_| 0)) {
+            match recorder.timed_with(FREE, || held.give_back(receiver), |_| 0) {
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.raw_os_error() == Some(libc::EBADMSG) => {
@@ -308,28 +310,20 @@ impl<R: Receiver> Receiving<R> {
 }
 
 impl<R: Receiver> Rx for Receiving<R> {
-    fn calls(&self) -> &'static [&'static str] {
-        &["recvmsg(devmem)", "setsockopt(dontneed)", "ioctl(dma-buf sync)"]
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         self.receiver.prepare()
     }
 
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
-        let mut received = Received { bytes: 0, truncated: false };
         let (receiver, linear, control) = (&mut self.receiver, &mut self.linear, &mut self.control);
-        let result = recorder.timed(RECEIVE, || {
-            received = receiver.receive(linear, control)?;
-            Ok(received.bytes)
-        });
-        match result {
-            Ok(0) => {
+        let receive = || receiver.receive(linear, control);
+        match recorder.timed_with(RECEIVE, receive, |received| received.bytes) {
+            Ok(Received { bytes: 0, .. }) => {
                 self.give_all_back(recorder)?;
                 return self.receiver.confirm_end().map(|()| false);
             }
-            Ok(_) => self.deliver(received, recorder)?,
+            Ok(received) => self.deliver(received, recorder)?,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 self.counts.starved += u64::from(!self.held.is_empty());
@@ -376,17 +370,13 @@ fn beyond(fragment: &impl std::fmt::Debug) -> Fault {
     Fault::failed(text).remedy("report this with the kernel version")
 }
 
-fn sync_fault(error: &io::Error) -> Fault {
-    Fault::system("DMA_BUF_IOCTL_SYNC", error).remedy("choose touch=none, or other memory")
-}
-
 #[cfg(test)]
 mod tests {
     //! The receiving engine against a fake kernel and NIC: whole streams
     //! run through the same loop that runs on a connection.
 
     use super::*;
-    use crate::connection::Flow;
+    use crate::connection::{Connection, Flow};
     use crate::path::devmem::area::Area;
     use crate::workload::{
         Account, Detail, FlowEnd, Gate, HalfConfig, Pattern, Phase, Progress, Recorder, Rx,
@@ -615,7 +605,7 @@ mod tests {
         let mut recorder = Recorder::new(false, gate.clone(), progress, Detail::ALL);
         let result = run(&mut engine, &mut recorder);
         gate.set(Phase::Stop);
-        let tally = recorder.finish(engine.calls());
+        let tally = recorder.finish();
         let leaked = out.lock().unwrap().iter().flatten().count();
         let calls = calls.lock().unwrap().clone();
         let sent = *sent.lock().unwrap();

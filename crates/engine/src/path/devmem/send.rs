@@ -7,9 +7,8 @@ use super::options::{device, memory};
 use crate::connection::{Flow, WITNESS_LEN, WitnessPage};
 use crate::path::Opened;
 use crate::path::zerocopy_send::{Payload, ZerocopySender};
-use crate::workload::{HalfConfig, Pattern, Tx};
+use crate::workload::{Call, HalfConfig, Pattern, Tx};
 use bytepath_record::Fault;
-use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding};
 use bytepath_sys::dmabuf::Memory;
 use std::io;
@@ -21,14 +20,9 @@ pub(super) fn open(job: &HalfConfig, flow: Flow) -> Opened<dyn Tx> {
     let mut memory = allocate(memory(options), size)?;
     let pattern = Pattern::new(size);
     fill(memory.as_mut(), &pattern, size)?;
-    let binding = sys::device::index(&device)
-        .map_err(devmem::Refusal::from)
-        .and_then(|index| devmem::bind_send(index, memory.fd()))
-        .map_err(|refusal| {
-            Fault::system(format_args!("binding a dmabuf to {device} for sending"), &refusal.error)
-                .words(refusal.words.as_deref())
-                .remedy(super::support::cure(refusal.error.raw_os_error()))
-        })?;
+    let binding = devmem::bind_send(&device, memory.fd()).map_err(|refusal| {
+        super::support::refused(format!("binding a dmabuf to {device} for sending"), &refusal)
+    })?;
     // Another device than the one it is bound to would refuse it.
     devmem::Socket(flow.fd())
         .keep_to(&device)
@@ -57,7 +51,7 @@ struct InDmabuf {
 }
 
 impl Payload for InDmabuf {
-    const CALLS: &'static [&'static str] = &["sendmsg(devmem)", "recvmsg(errqueue)", "poll"];
+    const SEND: Call = Call(0, "sendmsg(devmem)");
     const CALL: &'static str = "sendmsg out of a dmabuf";
     const REMEDY: &'static str = "raise sysctl net.core.optmem_max, or choose a smaller message";
 

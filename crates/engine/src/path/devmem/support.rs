@@ -1,7 +1,7 @@
 //! What is probed on a host, and what it lacks.
 
 use crate::path::ring::attempt;
-use bytepath_record::{Attempt, Facts, Outcome, Role, Support};
+use bytepath_record::{Attempt, Facts, Fault, Outcome, Role, Support};
 use bytepath_sys as sys;
 use bytepath_sys::devmem::{self, Binding, Refusal};
 use bytepath_sys::dmabuf::{self, Memory};
@@ -48,17 +48,16 @@ fn bindings(device: &str, memory: Option<&dyn Memory>) -> Vec<Attempt> {
         Ok(file) => file,
         Err(e) => return vec![attempt(BIND_RX, Err(e), "")],
     };
-    let index = || sys::device::index(device).map_err(Refusal::from);
     // Binding a receive queue restarts it, which would break the connections of
     // a NIC that is in use. It gets a plain memory file, which a driver that can
     // bind refuses as no dmabuf before it does anything.
     let hardware = sys::device::driver(device).is_ok_and(|driver| driver.is_some());
     let dmabuf = memory.filter(|_| !hardware);
     let fd = dmabuf.map_or(stand_in.as_fd(), |memory| memory.fd());
-    let result = index().and_then(|index| devmem::bind_receive(index, &[0], None, fd));
+    let result = devmem::bind_receive(device, &[0], None, fd);
     let receive = bound(BIND_RX, result, dmabuf.is_some(), hardware, device);
     let fd = memory.map_or(stand_in.as_fd(), |memory| memory.fd());
-    let result = index().and_then(|index| devmem::bind_send(index, fd));
+    let result = devmem::bind_send(device, fd);
     vec![receive, bound(BIND_TX, result, memory.is_some(), false, device)]
 }
 
@@ -182,8 +181,14 @@ fn device(facts: &Facts, bind: &str, direction: &str) -> Support {
     }
 }
 
+/// The fault of a binding that the kernel refuses.
+pub(super) fn refused(what: String, refusal: &Refusal) -> Fault {
+    let fault = Fault::system(what, &refusal.error).words(refusal.words.as_deref());
+    fault.remedy(cure(refusal.error.raw_os_error()))
+}
+
 /// What helps against the refusal of a binding.
-pub(super) fn cure(errno: Option<i32>) -> &'static str {
+fn cure(errno: Option<i32>) -> &'static str {
     match errno {
         Some(libc::EPERM) => "run as root: this requires CAP_NET_ADMIN in the device's namespace",
         Some(libc::EINVAL) => {

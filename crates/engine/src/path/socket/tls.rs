@@ -6,7 +6,7 @@
 use crate::connection::Flow;
 use crate::connection::records::{LARGEST, OVERHEAD, Opener, Sealer};
 use crate::connection::tls::Keys;
-use crate::workload::{Account, HalfConfig, Recorder, Rx, Toucher, Tx};
+use crate::workload::{Account, Call, HalfConfig, Recorder, Rx, Toucher, Tx};
 use bytepath_record::{Fault, FaultKind, Manner};
 use bytepath_sys::memory::Region;
 use bytepath_sys::tcp;
@@ -18,8 +18,8 @@ const BATCH: usize = 16;
 /// Bytes of a whole record.
 const RECORD: usize = LARGEST + OVERHEAD;
 
-/// Slot of the only call of an end.
-const CALL: usize = 0;
+const SEND: Call = Call(0, "send");
+const RECV: Call = Call(0, "recv");
 
 pub(super) struct Sender {
     flow: Flow,
@@ -41,10 +41,6 @@ impl Sender {
 }
 
 impl Tx for Sender {
-    fn calls(&self) -> &'static [&'static str] {
-        &["send"]
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         let text = "a page that the program encrypts cannot show whether the kernel copied it";
         Err(Fault::failed(text).remedy("report this as a bug"))
@@ -61,7 +57,7 @@ impl Tx for Sender {
         let mut sent = 0;
         while sent < end {
             let records = &self.records[sent..end];
-            let result = recorder.timed(CALL, || tcp::send(self.flow.fd(), records, 0));
+            let result = recorder.timed(SEND, || tcp::send(self.flow.fd(), records, 0));
             if let Some(n) = self.flow.completed("send", result)? {
                 (sent, self.calls) = (sent + n, self.calls + 1);
             }
@@ -120,16 +116,12 @@ impl Receiver {
 }
 
 impl Rx for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        &["recv"]
-    }
-
     #[inline]
     fn receive(&mut self, recorder: &mut Recorder) -> Result<bool, Fault> {
         let fd = self.flow.fd();
         let memory = &mut self.memory[self.base..self.base + self.stride];
         let room = &mut memory[self.filled..self.filled + self.read_size];
-        let received = recorder.timed(CALL, || tcp::recv(fd, room, 0));
+        let received = recorder.timed(RECV, || tcp::recv(fd, room, 0));
         match self.flow.completed("recv", received)? {
             Some(0) if self.filled > 0 => {
                 let text = format!("flow {}: the stream ended within a record", self.flow.index);
@@ -141,9 +133,7 @@ impl Rx for Receiver {
         }
         let mut taken = 0;
         while let Some((plain, len)) = self.opener.open(&mut memory[taken..self.filled])? {
-            self.toucher.take(plain)?;
-            recorder.moved(plain.len());
-            recorder.piece(plain.len());
+            self.toucher.deliver(plain, LARGEST, recorder)?;
             taken += len;
         }
         if taken > 0 {

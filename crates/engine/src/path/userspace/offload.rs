@@ -2,7 +2,7 @@
 //! may be work of the flow's thread, or the stack has a thread of its own: then the two share
 //! the FIFO by a spin lock, or without one.
 
-use super::turns::{CALLS, account, idle, rotation, spins, turn, witness};
+use super::turns::{account, hold, idle, rotation, turn, witness};
 use crate::connection::Connection;
 use crate::connection::userspace::{Hold, Stack};
 use crate::copy::fifo::{Counts, Reader, Sharing, Writer, fifo};
@@ -11,7 +11,7 @@ use crate::path::Opened;
 use crate::path::common;
 use crate::workload::{Account, HalfConfig, PATTERN_PERIOD, Pattern, Phase, Recorder, Tx};
 use bytepath_record::{
-    Attempt, Facts, Fault, OptionKind, OptionSpec, Options, Reading, Role, Scope, Support, Unit,
+    Attempt, Facts, Fault, OptionKind, OptionSpec, Options, Reading, Scope, Support, Unit,
 };
 use bytepath_sys::{Roots, clock};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,26 +101,24 @@ pub fn offloaded(
     let writer = options.word("writer");
     let sharing = if writer == "thread" { Sharing::Lock } else { Sharing::LockFree };
     let (fifo_in, reader) = fifo(sharing, &memories, FIFO, (opened, shape.depth));
-    let hold = Hold::of(connection)?;
+    let own = hold(job, connection)?;
     let feeder = match writer {
         "thread" | "lock-free" => {
             let cpu = options.number("stack-cpu").map(|cpu| cpu as u32);
-            Feeder::Waiting { hold: Hold::of(connection)?, reader, cpu }
+            Feeder::Waiting { hold: hold(job, connection)?, reader, cpu }
         }
         _ => Feeder::Own(reader),
     };
     Ok(Box::new(Offloaded {
         feeder,
         writer: fifo_in,
-        hold,
-        spins: spins(job),
+        hold: own,
         engine: options.word("copy").to_owned(),
         size: job.message_size as usize,
         all: all as usize,
         place: 0,
         idle: 0,
         begun: 0,
-        at: (job.role, connection.index()),
     }))
 }
 
@@ -129,7 +127,6 @@ struct Offloaded {
     feeder: Feeder,
     writer: Writer,
     hold: Hold,
-    spins: bool,
     engine: String,
     /// Bytes of a message, and of all that are written from in turn.
     size: usize,
@@ -140,7 +137,6 @@ struct Offloaded {
     idle: u32,
     /// When it began, in ticks.
     begun: u64,
-    at: (Role, u32),
 }
 
 /// Who takes bytes from the FIFO to the stack.
@@ -157,10 +153,6 @@ enum Feeder {
 }
 
 impl Tx for Offloaded {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn witness(&mut self) -> Result<(), Fault> {
         witness(&self.hold)
     }
@@ -210,9 +202,9 @@ impl Tx for Offloaded {
             "copied into a FIFO by {}, to the user-space TCP's buffer, and twice more on output",
             self.engine
         );
-        let mut account = account(&self.hold, self.at, [recorder.total(), counts.copies], &source)?;
+        let mut account = account(&self.hold, [recorder.total(), counts.copies], &source)?;
         let elapsed = (clock::now() - self.begun) as f64 * clock::tick_seconds();
-        let scope = Scope::Flow(self.at.0, self.at.1);
+        let scope = Scope::Flow(self.hold.role, self.hold.connection.index());
         account.readings.extend(readings(&counts, &self.writer.events(), elapsed, &scope));
         Ok(account)
     }
@@ -234,7 +226,7 @@ impl Offloaded {
                 // An engine that is at work is polled again.
                 match written || fed > 0 || self.writer.is_under_way() {
                     true => Ok(()),
-                    false => idle(&self.hold, self.spins, recorder),
+                    false => idle(&self.hold, recorder),
                 }
             }
             Feeder::Thread(thread) if !written => {
@@ -370,7 +362,7 @@ fn readings(counts: &Counts, events: &Events, elapsed: f64, scope: &Scope) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytepath_record::{Cell, Half, OptionValue};
+    use bytepath_record::{Cell, Half, OptionValue, Role};
 
     /// A job of a stream with these options of the sender, all others being at their defaults.
     fn job(given: &[(&str, &str)]) -> HalfConfig {

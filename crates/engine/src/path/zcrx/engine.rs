@@ -5,14 +5,14 @@ use super::plan::Plan;
 use super::setup::{self, Writer};
 use super::shared::{Copied, SharedQueue, SharedQueues};
 use crate::connection::Flow;
-use crate::path::ring::{self, CALLS_ZCRX as CALLS, ENTER, REGISTER};
+use crate::path::ring::{self, ENTER, REGISTER};
 use crate::workload::{Account, Group, HalfConfig, Recorder, Rx, Toucher};
-use bytepath_record::{Fault, Ledger, Manner, Reading, Role, Scope, Unit};
+use bytepath_record::{Fault, Ledger, Manner, Role, Scope, Unit};
 use bytepath_sys::uring;
 use bytepath_sys::uring::Arrival;
 use bytepath_sys::uring::zcrx::{self, RecvZcRing};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// The receiving end of a flow.
 pub(super) struct Receiver {
@@ -34,21 +34,17 @@ impl Receiver {
         let (read_size, role) = (plan.read_size, job.role);
         let number = flow.index % plan.queues;
         let all = group.share(|| Ok(SharedQueues::default()))?;
-        let mut all = all.lock();
+        let mut all = all.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = all.get(&number).cloned() {
             let mut ring =
                 RecvZcRing::import(flow.fd(), &shared.exported, plan.completions, plan.batch)
                     .map_err(|e| ring::fault("cannot import the queue of the first flow", &e))?;
-            if ring::counts_iowait(job) {
-                ring.count_iowait();
-            }
+            ring.count_iowait(ring::counts_iowait(job));
             let (writer, shared) = (shared.writer.clone(), Some(shared));
             return Ok(Receiver { flow, role, ring, shared, writer, read_size, toucher });
         }
         let (mut ring, writer) = setup::register(&plan, job, abilities, &flow)?;
-        if ring::counts_iowait(job) {
-            ring.count_iowait();
-        }
+        ring.count_iowait(ring::counts_iowait(job));
         let several = job.flows > number + plan.queues;
         let shared = if several && (plan.share || writer.is_device()) {
             let exported = setup::export(&mut ring, abilities)?;
@@ -73,18 +69,14 @@ impl Receiver {
         while let Some(arrival) = self.ring.arrival() {
             match arrival {
                 Arrival::Bytes(bytes) => {
-                    for piece in bytes.chunks(self.read_size) {
-                        self.toucher.take(piece)?;
-                        recorder.piece(piece.len());
-                    }
-                    recorder.moved(bytes.len());
+                    self.toucher.deliver(bytes, self.read_size, recorder)?;
                 }
                 Arrival::End => return self.flow.confirm_end().map(|()| false),
                 Arrival::Failed(e) => return Err(receive_fault(&self.flow, &e)),
             }
             if self.ring.due() {
                 let given = if flushes {
-                    recorder.timed(REGISTER, || self.ring.give_back().map(|()| 0)).map(drop)
+                    recorder.timed_with(REGISTER, || self.ring.give_back(), |()| 0)
                 } else {
                     self.ring.give_back()
                 };
@@ -102,7 +94,7 @@ impl Receiver {
                 None => Copied { bytes: bytes.min(total), ..counted },
             }
         });
-        let counts = self.ring.counts();
+        let counts = self.ring.counts;
         let mut account = Account {
             ledger: ledger(
                 total,
@@ -114,12 +106,7 @@ impl Receiver {
             ..Account::default()
         };
         let scope = Scope::Flow(self.role, self.flow.index);
-        let counted = copied.unwrap_or_default();
-        let mut enter = |name: &str, unit, value: u64| {
-            let metric = format!("zcrx.{name}");
-            account.readings.push(Reading::sum(metric, unit, value as f64, scope.clone()));
-        };
-        for (name, value) in [
+        let events = [
             ("pieces", counts.pieces),
             ("arms", counts.arms),
             ("no_buffer", counts.no_buffer),
@@ -132,19 +119,18 @@ impl Receiver {
             ("flushes", counts.flushes),
             ("refill_full", counts.refill_full),
             ("contended", counts.contended),
-        ] {
-            enter(name, Unit::Count, value);
-        }
-        if copied.is_some() {
-            enter("copied_fragments", Unit::Count, counted.fragments);
-            enter("copied_bytes", Unit::Bytes, counted.bytes);
+        ];
+        account.count("zcrx", &scope, Unit::Count, events);
+        if let Some(Copied { fragments, bytes }) = copied {
+            account.count("zcrx", &scope, Unit::Count, [("copied_fragments", fragments)]);
+            account.count("zcrx", &scope, Unit::Bytes, [("copied_bytes", bytes)]);
         }
         account.notes = self.notes();
         account
     }
 
     fn notes(&mut self) -> Vec<String> {
-        let (counts, lost) = (self.ring.counts(), self.ring.lost());
+        let (counts, lost) = (self.ring.counts, self.ring.lost());
         let mut notes = Vec::new();
         if let Writer::Kernel { unable } = &self.writer
             && self.flow.index == 0
@@ -265,10 +251,6 @@ fn starved(error: io::Error) -> Fault {
 }
 
 impl Rx for Receiver {
-    fn calls(&self) -> &'static [&'static str] {
-        CALLS
-    }
-
     fn begin(&mut self) -> Result<(), Fault> {
         self.ring.activate().map_err(|e| ring::fault("cannot start the io_uring", &e))
     }

@@ -47,13 +47,16 @@ pub(super) fn register(
     let no_device = abilities.is_some_and(|can| can.no_device);
     let mut unable = None;
     if plan.device {
-        let name = device_of(flow)?;
+        let address = flow.local_address()?;
+        let name = device::of_address(address).map_err(|e| {
+            Fault::system(format!("cannot find the device with address {address}"), &e)
+        })?;
         let failed = match on_device(plan, job, abilities, flow, &name)? {
             Ok(ring) => return Ok((ring, Writer::Device(name))),
             Err(e) => e,
         };
         if failed.raw_os_error() != Some(libc::EOPNOTSUPP) || !no_device {
-            return Err(refused(&name, &failed));
+            return Err(refused(plan, Some(&name), &failed));
         }
         unable = Some(name);
     }
@@ -73,7 +76,7 @@ pub(super) fn register(
     }
     let shape = shape(plan, abilities, None)?;
     let ring = RecvZcRing::register(flow.fd(), shape, plan.completions, plan.batch);
-    ring.map(|ring| (ring, Writer::Kernel { unable })).map_err(|e| memory_fault(plan, &e))
+    ring.map(|ring| (ring, Writer::Kernel { unable })).map_err(|e| refused(plan, None, &e))
 }
 
 /// Registers the planned queue of a device; the inner error is the kernel's.
@@ -142,13 +145,6 @@ fn shape(
     })
 }
 
-/// The device that has the flow's own address.
-fn device_of(flow: &Flow) -> Result<String, Fault> {
-    let address = flow.local_address()?;
-    device::of_address(address)
-        .map_err(|e| Fault::system(format!("cannot find the device with address {address}"), &e))
-}
-
 pub(super) fn export(
     ring: &mut RecvZcRing,
     abilities: Option<Abilities>,
@@ -161,38 +157,34 @@ pub(super) fn export(
     ring.export().map_err(|e| ring::fault("cannot export the queue", &e))
 }
 
-fn refused(device: &str, error: &io::Error) -> Fault {
-    let fault = Fault::system(format!("cannot register a receive queue of {device}"), error);
-    match error.raw_os_error() {
-        Some(libc::EOPNOTSUPP) => Fault { kind: FaultKind::Unsupported, ..fault }.remedy(NIC),
-        Some(libc::EINVAL) => fault
-            .remedy(format!("ethtool -G {device} tcp-data-split on hds-thresh 0; rx-buf-len=auto")),
-        // net_mp_open_rxq(), net/core/netdev_rx_queue.c.
-        Some(libc::EEXIST | libc::EBUSY) => fault.remedy(
-            "free the queue (another program's memory, AF_XDP, or leased to a container), detach \
-             XDP from the device, or choose queue=N",
-        ),
-        Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
-        Some(libc::ENOMEM) => {
-            fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or choose a smaller area")
-        }
-        Some(libc::ERANGE) => fault.remedy("rx-buf-len larger than a page needs memory=huge"),
-        Some(libc::ENETDOWN) => fault.remedy(format!("ip link set dev {device} up")),
-        _ => fault,
-    }
-}
-
-fn memory_fault(plan: &Plan, error: &io::Error) -> Fault {
-    let fault = Fault::system("cannot register a queue without a device", error);
-    match error.raw_os_error() {
-        Some(libc::ENOMEM) if plan.memory == Memory::Huge => {
+/// What keeps a queue from being registered: of this device, or without one.
+fn refused(plan: &Plan, device: Option<&str>, error: &io::Error) -> Fault {
+    let queue = device.map(|name| format!("receive queue of {name}"));
+    let queue = queue.as_deref().unwrap_or("queue without a device");
+    let fault = Fault::system(format!("cannot register a {queue}"), error);
+    match (error.raw_os_error(), device) {
+        (Some(libc::ENOMEM), _) if plan.memory == Memory::Huge => {
             let pages = plan.area.div_ceil(bytepath_sys::memory::HUGE_PAGE);
             fault.remedy(format!("reserve {pages} huge pages: sysctl vm.nr_hugepages={pages}"))
         }
-        Some(libc::ENOMEM) => {
+        (Some(libc::ENOMEM), _) => {
             fault.remedy("raise 'ulimit -l' (RLIMIT_MEMLOCK), or choose a smaller area")
         }
-        Some(libc::EPERM) => fault.remedy("run as root, not in a user namespace"),
+        (Some(libc::EPERM), _) => fault.remedy("run as root, not in a user namespace"),
+        (Some(libc::EOPNOTSUPP), Some(_)) => {
+            Fault { kind: FaultKind::Unsupported, ..fault }.remedy(NIC)
+        }
+        (Some(libc::EINVAL), Some(name)) => fault
+            .remedy(format!("ethtool -G {name} tcp-data-split on hds-thresh 0; rx-buf-len=auto")),
+        // net_mp_open_rxq(), net/core/netdev_rx_queue.c.
+        (Some(libc::EEXIST | libc::EBUSY), Some(_)) => fault.remedy(
+            "free the queue (another program's memory, AF_XDP, or leased to a container), detach \
+             XDP from the device, or choose queue=N",
+        ),
+        (Some(libc::ERANGE), Some(_)) => {
+            fault.remedy("rx-buf-len larger than a page needs memory=huge")
+        }
+        (Some(libc::ENETDOWN), Some(name)) => fault.remedy(format!("ip link set dev {name} up")),
         _ => fault,
     }
 }

@@ -4,19 +4,12 @@
 use super::setup::Writer;
 use bytepath_sys::uring::zcrx::Exported;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The queues of a session that are shared, by their number among those that its flows are
 /// spread over.
 #[derive(Debug, Default)]
-pub(super) struct SharedQueues(Mutex<BTreeMap<u32, Arc<SharedQueue>>>);
-
-impl SharedQueues {
-    /// To be held while a flow finds or makes its queue.
-    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<SharedQueue>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(super) struct SharedQueues(pub Mutex<BTreeMap<u32, Arc<SharedQueue>>>);
 
 /// A queue that several flows receive from.
 #[derive(Debug)]

@@ -3,40 +3,15 @@
 //! the head. Documentation/networking/iou-zcrx.rst, "Recycling buffers".
 
 use super::abi::{Offsets, RefillEntry, STATS};
-use crate::memory::{FileMapping, Region};
+use crate::memory::MappedMemory;
 use std::io;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// The memory that ring and statistics lie in.
-#[derive(Debug)]
-pub(super) enum RingMemory {
-    /// Ours, which the kernel has pinned.
-    User(Region),
-    /// The kernel's, mapped through the io_uring's descriptor.
-    Kernel(FileMapping),
-}
-
-impl RingMemory {
-    fn start(&self) -> NonNull<u8> {
-        match self {
-            RingMemory::User(region) => region.start(),
-            RingMemory::Kernel(mapping) => mapping.start(),
-        }
-    }
-
-    fn size(&self) -> usize {
-        match self {
-            RingMemory::User(region) => region.len(),
-            RingMemory::Kernel(mapping) => mapping.len(),
-        }
-    }
-}
 
 /// Our end of a refill ring. There is one for each queue, no matter who shares it.
 #[derive(Debug)]
 pub(super) struct RefillRing {
-    memory: RingMemory,
+    /// Ours, which the kernel has pinned, or the kernel's, mapped through the io_uring's descriptor.
+    memory: MappedMemory,
     head: usize,
     tail: usize,
     entries: usize,
@@ -53,12 +28,12 @@ impl RefillRing {
     /// it made of the number requested; `stats` where it was asked to keep its
     /// statistics. Everything is checked to lie within the memory.
     pub(super) fn new(
-        memory: RingMemory,
+        memory: MappedMemory,
         offsets: &Offsets,
         entries: u32,
         stats: Option<usize>,
     ) -> io::Result<Self> {
-        let size = memory.size();
+        let size = memory.len();
         let fits = |at: usize, len: usize, align: usize| {
             at.is_multiple_of(align) && at.checked_add(len).is_some_and(|end| end <= size)
         };
@@ -94,6 +69,7 @@ impl RefillRing {
     }
 
     /// Entries that were shown to the kernel and that it has not taken.
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.held(self.shown)
     }
@@ -151,6 +127,8 @@ impl RefillRing {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::memory::Region;
+    use std::ptr::NonNull;
 
     /// Where a kernel might put things: another place than any real one does.
     const OFFSETS: Offsets =
@@ -165,7 +143,7 @@ pub(super) mod tests {
         }
         let kernel = FakeKernel { base: region.start(), mask: entries - 1 };
         let stats = Some(OFFSETS.rqes as usize + entries as usize * 16);
-        let ring = RefillRing::new(RingMemory::User(region), &OFFSETS, entries, stats).unwrap();
+        let ring = RefillRing::new(region.into_shared(), &OFFSETS, entries, stats).unwrap();
         (ring, kernel)
     }
 
@@ -272,7 +250,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_layout_beyond_the_memory_is_refused() {
-        let region = || RingMemory::User(Region::new(4096, false).unwrap());
+        let region = || Region::new(4096, false).unwrap().into_shared();
         let new = |offsets: Offsets, entries, stats| {
             RefillRing::new(region(), &offsets, entries, stats).map(drop)
         };

@@ -8,8 +8,8 @@ use super::abi::{
     REGISTER_IFQ, REGISTER_QUERY, RefillEntry, RegionDesc, STATS,
 };
 use super::arrivals::{EVENTS, Piece, Reader};
-use super::refill::{RefillRing, RingMemory};
-use crate::memory::{FileMapping, HUGE_PAGE, Region};
+use super::refill::RefillRing;
+use crate::memory::{HUGE_PAGE, MappedMemory, Region};
 use crate::{check, dmabuf};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -99,8 +99,6 @@ pub(super) struct Queue {
     area: Area,
     refill: Mutex<RefillRing>,
     pub reader: Reader,
-    /// Bytes of a buffer.
-    pub buffer: usize,
     /// There is no NIC that takes entries from the refill ring, so they are only
     /// taken when the ring is flushed.
     pub no_device: bool,
@@ -197,20 +195,15 @@ impl Queue {
         unsafe { register(ring.as_raw_fd(), REGISTER_IFQ, &raw mut request, 1)? };
 
         let memory = match ours {
-            Some(region) => RingMemory::User(region),
-            None => RingMemory::Kernel(FileMapping::new(ring, region_desc.mmap_offset, size)?),
+            Some(region) => region.into_shared(),
+            None => MappedMemory::new(ring, region_desc.mmap_offset, size)?,
         };
         let stats = can.events.then_some(stats);
         let refill = RefillRing::new(memory, &request.offsets, request.rq_entries, stats)?;
-        let buffer = match request.rx_buf_len {
-            0 => page,
-            bytes => bytes as usize,
-        };
         let queue = Queue {
             reader: Reader { area: area.len(), token: area_reg.rq_area_token },
             refill: Mutex::new(refill),
             area,
-            buffer,
             no_device: shape.device.is_none(),
             flush: can.flush,
         };
@@ -263,6 +256,7 @@ impl Queue {
     }
 
     /// Entries in the refill ring that the kernel has not taken.
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner).waiting()
     }

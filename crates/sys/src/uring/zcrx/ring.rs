@@ -3,12 +3,12 @@
 use super::abi::{EVENT_ALLOC_FAIL, EVENT_COPY};
 use super::arrivals::{Arrived, Owed, Piece, RECEIVE, RawCompletion};
 use super::register::{self, Queue, QueueShape};
-use crate::uring::{self, Arrival, CANCEL_TIMEOUT};
+use crate::uring::{Arrival, CANCEL_TIMEOUT, SocketRing};
 use io_uring::types::{CancelBuilder, Fixed, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use io_uring::{IoUring, cqueue, opcode};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,13 +51,13 @@ pub struct Counts {
 /// A ring that receives from one stream socket into the area of a queue, which
 /// it has registered or imported.
 pub struct RecvZcRing {
-    ring: IoUring<squeue::Entry, cqueue::Entry32>,
+    ring: SocketRing<cqueue::Entry32>,
     queue: Arc<Queue>,
     id: u32,
-    wait_flags: EnterFlags,
     gathered: VecDeque<RawCompletion>,
     owed: Owed,
-    counts: Counts,
+    /// What happened so far.
+    pub counts: Counts,
     armed: bool,
     /// Events that fired and have to be armed again.
     fired: [bool; 2],
@@ -91,7 +91,7 @@ impl RecvZcRing {
         batch: usize,
     ) -> io::Result<Self> {
         let ring = ring(socket, completions)?;
-        let (queue, id) = Queue::register(ring.as_fd(), shape)?;
+        let (queue, id) = Queue::register(ring.uring.as_fd(), shape)?;
         Ok(Self::new(ring, Arc::new(queue), id, batch, false))
     }
 
@@ -103,7 +103,7 @@ impl RecvZcRing {
         batch: usize,
     ) -> io::Result<Self> {
         let ring = ring(socket, completions)?;
-        let id = register::import(ring.as_fd(), from.descriptor.as_fd())?;
+        let id = register::import(ring.uring.as_fd(), from.descriptor.as_fd())?;
         Ok(Self::new(ring, from.queue.clone(), id, batch, true))
     }
 
@@ -111,19 +111,19 @@ impl RecvZcRing {
     /// [`RecvZcRing::activate`] or by the thread that called it. EINVAL: the
     /// kernel cannot (before Linux 6.19).
     pub fn export(&mut self) -> io::Result<Exported> {
-        let descriptor = register::export(self.ring.as_fd(), self.id)?;
+        let descriptor = register::export(self.ring.uring.as_fd(), self.id)?;
         self.shared = true;
         Ok(Exported { descriptor, queue: self.queue.clone() })
     }
 
     fn new(
-        ring: IoUring<squeue::Entry, cqueue::Entry32>,
+        ring: SocketRing<cqueue::Entry32>,
         queue: Arc<Queue>,
         id: u32,
         batch: usize,
         shared: bool,
     ) -> Self {
-        let completions = ring.params().cq_entries() as usize;
+        let completions = ring.uring.params().cq_entries() as usize;
         RecvZcRing {
             owed: Owed::new(queue.reader, batch, batch.saturating_add(completions)),
             gathered: VecDeque::with_capacity(completions),
@@ -131,7 +131,6 @@ impl RecvZcRing {
             armed: false,
             fired: [false; 2],
             barren: None,
-            wait_flags: uring::wait_flags(&ring),
             ring,
             queue,
             id,
@@ -140,30 +139,16 @@ impl RecvZcRing {
         }
     }
 
-    /// Has the kernel count waits as iowait, which is left out where the kernel can (Linux 6.15).
-    pub fn count_iowait(&mut self) {
-        self.wait_flags -= EnterFlags::NO_IOWAIT;
+    /// Whether the kernel is to count waits as iowait; otherwise it is left out where the kernel
+    /// can (Linux 6.15).
+    pub fn count_iowait(&mut self, wanted: bool) {
+        self.ring.count_iowait(wanted);
     }
 
     /// Binds the ring to the calling thread. Has to come before the first
     /// `enter`; a second call does nothing.
     pub fn activate(&self) -> io::Result<()> {
-        uring::activate(&self.ring)
-    }
-
-    /// Bytes of the area.
-    pub fn area(&self) -> usize {
-        self.queue.reader.area
-    }
-
-    /// Bytes of a buffer of the area.
-    pub fn buffer(&self) -> usize {
-        self.queue.buffer
-    }
-
-    /// What happened so far.
-    pub fn counts(&self) -> Counts {
-        self.counts
+        self.ring.activate()
     }
 
     /// Fragments that the kernel reports as copied into this queue, no matter who shares
@@ -198,13 +183,13 @@ impl RecvZcRing {
             // A small refill ring had no room for it, and nothing may arrive before the NIC has it.
             self.give_all()?;
         }
-        if self.ring.submission().cq_overflow() {
+        if self.ring.uring.submission().cq_overflow() {
             self.counts.overflows += 1;
         }
         if std::mem::take(&mut self.looking) {
             self.queue.sync(false)?;
         }
-        let entered = uring::enter(&mut self.ring, 1, self.wait_flags);
+        let entered = self.ring.enter(1);
         let bytes = self.gather();
         entered?;
         self.queue.sync(true)?;
@@ -298,7 +283,7 @@ impl RecvZcRing {
 
     fn flush(&mut self) -> io::Result<()> {
         self.counts.flushes += 1;
-        register::flush(self.ring.as_fd(), self.id)
+        register::flush(self.ring.uring.as_fd(), self.id)
     }
 
     /// Gives everything back, and makes room for it where there is none. True
@@ -343,7 +328,7 @@ impl RecvZcRing {
         let entry = opcode::RecvZc::new(Fixed(0), 0).ifq(self.id).build().user_data(RECEIVE);
         // SAFETY: the operation refers to no memory but the queue's, which the
         // kernel has pinned.
-        unsafe { uring::push(&mut self.ring, &entry) }?;
+        unsafe { self.ring.push(&entry) }?;
         self.armed = true;
         self.counts.arms += 1;
         Ok(())
@@ -352,7 +337,7 @@ impl RecvZcRing {
     fn arm_events(&mut self) -> io::Result<()> {
         for event in [EVENT_ALLOC_FAIL, EVENT_COPY] {
             if std::mem::take(&mut self.fired[event as usize]) {
-                register::arm_event(self.ring.as_fd(), self.id, event)?;
+                register::arm_event(self.ring.uring.as_fd(), self.id, event)?;
             }
         }
         Ok(())
@@ -360,7 +345,7 @@ impl RecvZcRing {
 
     /// Waits for a completion a little while, and submits nothing.
     fn pause(&mut self) -> io::Result<()> {
-        let waited = uring::wait(&self.ring, PAUSE, self.wait_flags);
+        let waited = self.ring.wait(PAUSE);
         self.gather();
         waited
     }
@@ -369,7 +354,7 @@ impl RecvZcRing {
     fn gather(&mut self) -> usize {
         let mut bytes = 0;
         let room = self.gathered.capacity() - self.gathered.len();
-        for entry in self.ring.completion().take(room) {
+        for entry in self.ring.uring.completion().take(room) {
             let result = entry.result();
             bytes += if entry.user_data() == RECEIVE { result.max(0) as usize } else { 0 };
             self.gathered.push_back(RawCompletion {
@@ -385,11 +370,12 @@ impl RecvZcRing {
     /// Completions that were lost for good, which a kernel that keeps them aside
     /// (`IORING_FEAT_NODROP`, Linux 5.5) never does.
     pub fn lost(&mut self) -> u32 {
-        self.ring.completion().overflow()
+        self.ring.uring.completion().overflow()
     }
 
     /// Entries of the refill ring that the kernel has not taken.
-    pub fn waiting(&self) -> usize {
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
         self.queue.waiting()
     }
 }
@@ -401,9 +387,10 @@ impl Drop for RecvZcRing {
         // mean that there is nothing to cancel or to release.
         if self.armed {
             let limit = Some(Timespec::from(CANCEL_TIMEOUT));
-            let _ = self.ring.submitter().register_sync_cancel(limit, CancelBuilder::any());
+            let submitter = self.ring.uring.submitter();
+            let _ = submitter.register_sync_cancel(limit, CancelBuilder::any());
         }
-        let _ = self.ring.submitter().unregister_files();
+        let _ = self.ring.uring.submitter().unregister_files();
     }
 }
 
@@ -413,19 +400,15 @@ fn starved(what: &str) -> io::Error {
 
 /// A disabled ring with the socket as file 0. zcrx requires deferred task work
 /// and completions of 32 bytes.
-fn ring(
-    socket: BorrowedFd,
-    completions: u32,
-) -> io::Result<IoUring<squeue::Entry, cqueue::Entry32>> {
-    let ring = IoUring::<squeue::Entry, cqueue::Entry32>::builder()
+fn ring(socket: BorrowedFd, completions: u32) -> io::Result<SocketRing<cqueue::Entry32>> {
+    let uring = IoUring::builder()
         .setup_r_disabled()
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_cqsize(completions.max(ENTRIES))
         .setup_clamp()
         .build(ENTRIES)?;
-    ring.submitter().register_files(&[socket.as_raw_fd()])?;
-    Ok(ring)
+    SocketRing::new(uring, socket)
 }
 
 /// Submissions at once: a ring has one operation.
@@ -493,7 +476,7 @@ mod tests {
             // The event is posted by work of its own, which may come after the bytes.
             ring.pause().unwrap();
             assert!(ring.arrival().is_none());
-            ring.counts().copy_events
+            ring.counts.copy_events
         };
         assert_eq!(round(&mut ring), 1);
         assert_eq!(round(&mut ring), 1, "it fires once");
@@ -510,7 +493,7 @@ mod tests {
         ring.activate().unwrap();
         tx.write_all(&[1; 40_000]).unwrap();
         receive(&mut ring, 40_000);
-        let counts = ring.counts();
+        let counts = ring.counts;
         assert!(counts.no_buffer > 0 && counts.flushes > 0, "{counts:?}");
         assert_eq!(ring.waiting(), 0, "each batch was flushed");
     }
