@@ -14,6 +14,7 @@ mod shared;
 mod advise;
 mod browser;
 mod budget;
+mod cases;
 mod cli;
 mod compare;
 mod copy;
