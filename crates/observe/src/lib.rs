@@ -32,6 +32,7 @@ use bytepath_record::{
     ObservedCall, ObservedThread, SCHEMA_VERSION, ThreadTime,
 };
 use bytepath_sys::Roots;
+use bytepath_sys::allowance;
 use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::launch::{self, ExitStatus, How, PausedProgram};
 use connections::Connections;
@@ -152,6 +153,10 @@ fn command(
         .map_err(|e| Fault::system("cannot create a process", &e))?;
     let pid = held.pid();
     let roots = Roots::real();
+    // Where memory runs out, this process gives way, and not the program, which has the score from
+    // before.
+    let _ = std::fs::write(roots.proc.join("self/oom_score_adj"), "1000");
+    allowance::outlive(pid, "bytepath: no memory is left for the report\n");
     let started = counter::start(method, &roots, &Start::Exec(pid))?;
     let mut watch = Watch::begin(pid, BTreeMap::new(), started, sampler, roots);
     let end = end_of(pid)?;
@@ -165,6 +170,10 @@ fn command(
         }
     }
     let ended = launched.wait().map_err(|e| Fault::system("cannot wait for the program", &e))?;
+    allowance::outlived(match ended.how {
+        How::Code(code) => code,
+        How::Signal(signal) => 128 + signal,
+    });
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     Ok(watch.finish(words, Some(ended), Ending::Gone))
 }

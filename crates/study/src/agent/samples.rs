@@ -16,7 +16,7 @@ use bytepath_profile::{
 use bytepath_record::wire::ProfileSize;
 use bytepath_record::{Fault, Sampling};
 use bytepath_sys::perf::{self, Call, Record, Task, Unit, records};
-use bytepath_sys::{Roots, thread};
+use bytepath_sys::{Roots, allowance, thread};
 use serde_json::json;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -64,6 +64,9 @@ fn header(capture: &Capture, hidden: Option<&str>) -> Header {
     let sampling = &capture.sampling;
     let mut notes = vec![format!("sampled at {} Hz on each CPU", sampling.rate)];
     notes.extend(hidden.map(str::to_owned));
+    if capture.dropped > 0 {
+        notes.push(format!("no memory for {} samples: a limit leaves too little", capture.dropped));
+    }
     if capture.throttled > 0 {
         notes.push(format!(
             "the kernel stopped sampling {} times because it took too long \
@@ -300,7 +303,29 @@ impl observe::Sampler for ProgramSampler {
     fn end(&mut self) -> Result<Profile, Fault> {
         let running = self.running.take().ok_or_else(nothing)?;
         let capture = running.stop()?.capture.ok_or_else(nothing)?;
+        room_for_names(&capture, &self.roots)?;
         profile(&capture, &Stream::default(), &self.roots)
+    }
+}
+
+/// Memory that names of the kernel and of a program's files take, bytes, and how many times as
+/// much as the records what is made of them.
+const NAMES: u64 = 24 << 20;
+const PER_RECORD: u64 = 12;
+
+/// Refuses to name samples where a limit of memory leaves too little: the report is worth more.
+fn room_for_names(capture: &Capture, roots: &Roots) -> Result<(), Fault> {
+    let records: usize = capture.records.iter().map(Vec::len).sum();
+    let needed = NAMES + PER_RECORD * records as u64;
+    match allowance::left(roots).filter(|left| *left < needed) {
+        Some(left) => Err(Fault::failed(format!(
+            "its samples are dropped: to name them takes about {} MiB, and a limit of memory leaves \
+             {}",
+            needed >> 20,
+            left >> 20
+        ))
+        .remedy("raise the limit (ulimit -v, ulimit -d, memory.max)")),
+        None => Ok(()),
     }
 }
 
@@ -363,6 +388,7 @@ mod capture_tests {
             begin: 1_000_000_000,
             seconds: 2.0,
             lost: 3,
+            dropped: 0,
             throttled: 0,
             counted: 1.0,
             threads: threads.iter().map(thread).collect(),
