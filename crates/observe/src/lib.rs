@@ -35,17 +35,17 @@ use bytepath_sys::Roots;
 use bytepath_sys::allowance;
 use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::launch::{self, ExitStatus, How, PausedProgram};
+use bytepath_sys::tcp::wait_readable;
 use connections::Connections;
 use copies::{disagreement, estimate};
 use counter::Start;
 use family::Member;
 use kernel::Counting;
 use observations::{Observations, Row, Used};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -543,15 +543,9 @@ fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
 
 /// Waits until a process has ended, at most for so long.
 fn readable(end: &OwnedFd, timeout: Duration) -> Result<bool, Fault> {
-    let mut fds = [PollFd::new(end, PollFlags::IN)];
-    let timeout = rustix::event::Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    match poll(&mut fds, Some(&timeout)) {
-        Ok(ready) => Ok(ready > 0),
+    match wait_readable(end.as_fd(), timeout) {
         // A signal: the caller checks its flag.
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(e) => Err(Fault::system("poll", &e.into())),
+        Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Ok(false),
+        other => other.map_err(|e| Fault::system("poll", &e)),
     }
 }
