@@ -223,7 +223,7 @@ impl Window {
             threads: self.threads,
             maps: BTreeMap::new(),
         };
-        capture.read_processes(&self.roots.proc);
+        capture.read_processes(&self.roots);
         // The kernel's own count includes losses after which no record found room.
         let counted: Option<u64> = drained.tallies.iter().map(|tally| tally.lost).sum();
         capture.lost = capture.lost.max(counted.unwrap_or_default()) + capture.dropped;
@@ -233,7 +233,8 @@ impl Window {
 
 impl Capture {
     /// Counts losses, and reads the names and files of the sampled processes while they exist.
-    fn read_processes(&mut self, proc: &Path) {
+    fn read_processes(&mut self, roots: &Roots) {
+        let proc = &roots.proc;
         let known: BTreeSet<u32> = self.threads.iter().map(|(_, tid, _)| *tid).collect();
         let (mut pids, mut nameless) = (BTreeSet::new(), BTreeSet::new());
         for record in self.records.iter().flat_map(|bytes| records(bytes)) {
@@ -255,7 +256,7 @@ impl Capture {
             let dir = proc.join(pid.to_string()).join("task").join(tid.to_string());
             self.threads.extend(procfs::name(&dir).map(|name| (pid, tid, name)));
         }
-        let mut room = MOST_MAPS;
+        let mut room = allowance::left(roots).map_or(MOST_MAPS, |left| MOST_MAPS.min(left / SHARE));
         for pid in pids.into_iter().filter(|pid| *pid != 0) {
             let text = files::read_text(&proc.join(pid.to_string()).join("maps"), room);
             let text = text.ok().filter(|text| !text.is_empty());

@@ -97,8 +97,8 @@ pub trait Sampler {
     /// Called at least every [`LOOK`], to take new samples.
     fn tick(&mut self);
 
-    /// Called when the program or the watch has ended.
-    fn end(&mut self) -> Result<Profile, Fault>;
+    /// Called when the program or the watch has ended; the profile is of these processes.
+    fn end(&mut self, pids: &[u32]) -> Result<Profile, Fault>;
 }
 
 impl Observed {
@@ -314,7 +314,9 @@ impl<'a> Watch<'a> {
         let threads = self.threads(&counts);
         // Naming what was sampled takes its time, in which a process that runs
         // would be counted on.
-        let profile = self.sampler.take().map(|sampler| sampler.end());
+        let pids = threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
+        let pids: Vec<u32> = pids.chain([self.pid]).collect();
+        let profile = self.sampler.take().map(|sampler| sampler.end(&pids));
         let profile = or_absent(&mut self.absent, PROFILE, profile);
         let (sent, received) = traffic::traffic(&counts);
         let peeked = traffic::peeked(&counts);
