@@ -489,6 +489,11 @@ ffffffff81000300 T default_idle
         assert_eq!((header.weight, profile.total()), (Weight::Nanoseconds, 6.0 * PERIOD as f64));
         let times: Vec<f64> = profile.samples().iter().map(|s| s.time.unwrap()).collect();
         assert!(times.is_sorted() && (times[0] - 0.001).abs() < 1e-9, "{times:?}");
+        let pids = HashSet::from([20]);
+        let own = super::profile(&capture, &stream, &roots, Some(&pids)).unwrap();
+        let [sample] = own.samples() else { panic!("{:?}", own.samples()) };
+        assert_eq!(own.thread(sample.thread).name, "receiver/0");
+        assert!(own.frames().iter().all(|frame| frame.function != "tcp_sendmsg"), "{own:?}");
     }
 
     #[test]
