@@ -112,14 +112,16 @@ bench-packets: build tools-bench
 tools-bench:
 	@tools/need iperf3 nsenter taskset sysctl sockperf qperf
 
-## observe-examples: iperf3, nginx and redis, observed by bytepath (as root)
+## observe-examples: iperf3, nginx, redis and ten others, observed by bytepath (as root)
 observe-examples: build tools-observe
 	examples/observe-iperf3.sh
 	examples/observe-nginx.sh
 	examples/observe-redis.sh
+	examples/observe-programs.py
 
 tools-observe:
-	@tools/need iperf3 nginx wrk redis-server redis-benchmark redis-cli ss strace perf
+	@tools/need iperf3 nginx wrk redis-server redis-benchmark redis-cli ss strace perf \
+		python3 curl go haproxy javac node psql rsync ssh sshd setpriv
 
 # First lists what will be installed, then installs it. Without TEST_PROGRAMS, readers or
 # kernels the tests that need them are skipped.

@@ -1,16 +1,18 @@
-//! What watching costs. First, what it adds to one call: loops of calls under
+//! What watching costs. First, the memory of `bytepath observe`, and how long its report takes
+//! after the end of programs with many threads. Then what it adds to one call: loops of calls under
 //! `bytepath observe`, and next to it. Then iperf3 over loopback alone, under
 //! `bytepath observe`, `perf record`, `perf trace -s` and `strace -c -f`, one after the
 //! other in every round. Prints throughput and its ratio to iperf3 alone: median and range.
 //!
-//! `cargo bench --bench observe`; needs iperf3 and root, and perf and strace for
-//! their lines. Rounds and seconds of each run by BENCH_PAIRS and BENCH_WINDOW;
-//! options of the client by BENCH_IPERF3 (default: -l 128K -C cubic).
+//! `cargo bench --bench observe [-- report]`, the latter for memory and report alone; needs root,
+//! iperf3, and perf and strace for their lines. Rounds and seconds of each run by BENCH_PAIRS and
+//! BENCH_WINDOW; options of the client by BENCH_IPERF3 (default: -l 128K -C cubic).
 
 #[path = "common/iperf3.rs"]
 mod iperf3;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use bytepath::sys::clock;
 use iperf3::Server;
 use rustix::net::RecvFlags;
 use std::fs::File;
@@ -41,12 +43,83 @@ const BYTEPATH: &str = env!("CARGO_BIN_EXE_bytepath");
 /// Set where this program is the loop of calls.
 const LOOP: &str = "BENCH_CALLS";
 
+/// Set where this program is the one of so many short threads.
+const THREADS: &str = "BENCH_THREADS";
+
 fn main() -> Result<()> {
     if std::env::var_os(LOOP).is_some() {
         return loops();
     }
+    if let Ok(number) = std::env::var(THREADS) {
+        return threads(number.parse()?);
+    }
+    report()?;
+    if std::env::args().any(|argument| argument == "report") {
+        return Ok(());
+    }
     a_call()?;
     throughput()
+}
+
+/// Short threads, one after the other, with a few calls each; then when the program ends.
+fn threads(number: u32) -> Result<()> {
+    let null = File::create("/dev/null")?;
+    std::thread::scope(|scope| -> Result<()> {
+        for _ in 0..number {
+            let calls = || (rustix::process::getppid(), rustix::io::write(&null, b"x"));
+            let ended = scope.spawn(calls).join();
+            ensure!(ended.is_ok_and(|(_, written)| written == Ok(1)), "a thread failed");
+        }
+        Ok(())
+    })?;
+    println!("{}", clock::monotonic());
+    Ok(())
+}
+
+/// Resident memory of the observer, and its time from the end of the program to its own: the medians
+/// of five runs each.
+fn report() -> Result<()> {
+    let own = std::env::current_exe()?;
+    println!("{:<36}{:>10}{:>14}", "observe, of short threads", "report s", "resident MiB");
+    for (number, options) in [
+        (1, &[][..]),
+        (1, &["--sample", "none"]),
+        (10_000, &[]),
+        (10_000, &["--sample", "none"]),
+        (30_000, &[]),
+        (30_000, &["--json"]),
+    ] {
+        let mut runs = Vec::new();
+        for _ in 0..5 {
+            let mut command = Command::new(BYTEPATH);
+            command.args(["observe", "--out", "/dev/null"]).args(options).arg("--").arg(&own);
+            command.env(THREADS, number.to_string()).stdout(Stdio::piped());
+            runs.push(timed(command)?);
+        }
+        let [seconds, memory] =
+            [0, 1].map(|at| median(&runs.iter().map(|run| run[at]).collect::<Vec<_>>()));
+        let name = format!("{number} {}", options.join(" "));
+        println!("{name:<36}{seconds:>10.2}{memory:>14.1}");
+    }
+    println!();
+    Ok(())
+}
+
+/// Seconds from the end that the program prints to that of the observer, and its largest resident
+/// memory in MiB.
+fn timed(mut command: Command) -> Result<[f64; 2]> {
+    let mut observer = command.spawn()?;
+    let mut text = String::new();
+    observer.stdout.take().context("no pipe")?.read_to_string(&mut text)?;
+    let (mut status, pid) = (0, observer.id() as libc::pid_t);
+    // SAFETY: all zeros are a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to variables of the right types. The child is waited for here alone.
+    let waited = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
+    let now = clock::monotonic();
+    ensure!(waited == pid && status == 0, "the observer failed: {status}");
+    let ended: u64 = text.trim().parse()?;
+    Ok([now.saturating_sub(ended) as f64 * 1e-9, usage.ru_maxrss as f64 / 1024.0])
 }
 
 /// Nanoseconds that a call of each kind takes, and what watchers add to it.

@@ -82,7 +82,7 @@ pub(super) fn unknown_suffix<'a>(
 pub(super) fn json(value: &impl Serialize) -> Result<String, Fault> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Fault::failed(format!("cannot encode: {e}")))?;
-    Ok(visible_json(&text) + "\n")
+    Ok(visible_json(text) + "\n")
 }
 
 /// Prints a value as JSON.

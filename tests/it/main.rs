@@ -13,6 +13,8 @@ mod shared;
 
 mod advise;
 mod browser;
+mod budget;
+mod cases;
 mod cli;
 mod compare;
 mod copy;

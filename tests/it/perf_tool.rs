@@ -22,9 +22,14 @@ const FIELDS: &[&str] = &[
     "period,ip,sym",
     "event,ip,sym",
     "event,period,ip,sym,dso,symoff",
+    "comm,period,event,ip,sym",
+    "pid,period,ip,sym",
     "comm,tid,time,event,ip,sym,srcline",
+    "ip,dso",
     "comm,tid,event,sym",
     "time,event",
+    "time,sym",
+    "comm,tid",
     "comm,tid,time,period,event",
 ];
 
@@ -44,6 +49,8 @@ const REPORTS: &[&[&str]] = &[
     &["-G"],
     &["-v"],
     &["--hierarchy"],
+    &["-t", ","],
+    &["-t", "\t", "-g", "none"],
     &["--percent-limit", "2"],
     &["-w", "20,20,40"],
     &["--tasks"],
@@ -71,7 +78,7 @@ fn every_print_of_one_recording_has_the_same_shares_or_is_refused() {
         for fields in FIELDS {
             let print = perf(&["script", "-F", fields]);
             if print.status.success() && !print.stdout.is_empty() {
-                let has_functions = fields.contains("ip");
+                let has_functions = fields.contains("ip") && fields.contains("sym");
                 let known = if has_functions { &known } else { &without_functions(&known) };
                 check(folder.path(), known, &print, &format!("{name}: -F {fields}"), "x.script");
             }
@@ -102,12 +109,16 @@ fn check(folder: &Path, known: &Sums, print: &Output, what: &str, file: &str) {
     let sums = match read(folder, file, &print.stdout) {
         Ok(sums) => sums,
         Err(refusal) => {
-            let named = ["-F comm,ip,sym", "--hierarchy", "not a profile", "holds no"];
+            let named = ["-F comm,ip,sym", "--hierarchy", "without -t", "ip or time", "holds no"];
             assert!(named.iter().any(|word| refusal.contains(word)), "{what}: {refusal}");
             return println!("{what}: {refusal}");
         }
     };
     assert_eq!(sums.samples, known.samples, "{what}");
+    if file == "x.script" {
+        let period = if what.contains("period") { known.total } else { known.samples as f64 };
+        assert_eq!(sums.total, period, "{what}");
+    }
     let limited = sums.shares.contains_key("[not in the table]");
     for (function, share) in &known.shares {
         // Addresses have no name in a report.

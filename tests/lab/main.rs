@@ -25,6 +25,8 @@ mod hosts;
 mod live;
 mod lost;
 mod observe;
+mod observe_cases;
+mod observe_programs;
 mod observe_tcp;
 mod observe_uncommon;
 mod offload;

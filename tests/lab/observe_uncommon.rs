@@ -3,7 +3,7 @@
 
 use crate::observe::{double, text, watched, works};
 use bytepath::record::{Ending, Observation};
-use bytepath_testing::skip;
+use bytepath_testing::{beside, skip};
 use std::process::Command;
 
 #[test]
@@ -102,6 +102,57 @@ fn a_small_program_is_profiled_in_little_memory() {
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
     let report = text(&output.stderr);
     assert!(report.contains("Profile of the program"), "{report}");
+}
+
+/// Three thousand processes and many samples, under limits of the observer's own memory: the program
+/// ends as it would without, and what is missing is named.
+#[test]
+fn a_limit_of_memory_takes_from_the_report_alone() {
+    if !works() {
+        return;
+    }
+    let _share = beside();
+    for limit in ["-d 131072", "-v 262144", "-d 65536", "-v 131072", "-d 40960", "-v 98304"] {
+        let lines = format!("ulimit {limit}; exec \"$@\"");
+        let output = under(&lines, &["--sample", "10000"], MANY).output().unwrap();
+        let report = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{limit}: {report}");
+        assert!(is_complete_or_names_what_is_missing(&report), "{limit}: {report}");
+    }
+}
+
+/// The same in a control group, whose memory the program shares.
+#[test]
+fn a_control_group_s_limit_takes_from_the_report_alone() {
+    let folder = format!("/sys/fs/cgroup/memory/bytepath-test-{}", std::process::id());
+    let limited = std::fs::create_dir(&folder)
+        .and_then(|()| std::fs::write(format!("{folder}/memory.limit_in_bytes"), "64M"));
+    if limited.is_err() || !works() {
+        return skip!("no control group with a limit of memory can be made here");
+    }
+    let lines = format!("echo $$ > {folder}/tasks; exec \"$@\"");
+    let output = under(&lines, &["--sample", "10000"], MANY).output().unwrap();
+    std::fs::remove_dir(&folder).unwrap();
+    let report = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{report}");
+    assert!(is_complete_or_names_what_is_missing(&report), "{report}");
+}
+
+/// A shell's script that makes many processes, and ends with 5.
+const MANY: &str = "i=0; while [ $i -lt 3000 ]; do (:); i=$((i+1)); done; exit 5";
+
+/// Observes a script, after these lines of a shell's.
+fn under(lines: &str, options: &[&str], script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", lines, "sh", env!("CARGO_BIN_EXE_bytepath"), "observe"]).args(options);
+    command.args(["--", "sh", "-c", script]);
+    command
+}
+
+fn is_complete_or_names_what_is_missing(report: &str) -> bool {
+    ["Profile of the program", "samples are dropped", "no memory"]
+        .iter()
+        .any(|t| report.contains(t))
 }
 
 fn observed(part: &str) -> Option<Observation> {

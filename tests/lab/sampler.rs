@@ -24,7 +24,7 @@ impl Sampler for Fake {
         self.log.push("tick".into());
     }
 
-    fn end(&mut self) -> Result<Profile, Fault> {
+    fn end(&mut self, _: &[u32]) -> Result<Profile, Fault> {
         self.log.push("end".into());
         let header = Header { weight: Weight::Nanoseconds, ..Header::default() };
         let mut builder = Builder::new(header);

@@ -43,6 +43,8 @@ pub struct Capture {
     pub seconds: f64,
     /// Samples that the kernel took and that were lost.
     pub lost: u64,
+    /// Those of them for which there was no memory.
+    pub dropped: u64,
     /// Times that the kernel stopped sampling because it took too long.
     pub throttled: u64,
     /// Part of the window in which the event was really counted, 0 to 1.

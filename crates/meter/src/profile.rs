@@ -12,7 +12,7 @@ use bytepath_sys::perf::{
     self, Control, Event, LARGEST_SAMPLE, Rate, Record, Refused, Request, Sampler, Step, Tally,
     Unit, records,
 };
-use bytepath_sys::{Roots, attribute, clock, files, procfs};
+use bytepath_sys::{Roots, allowance, attribute, clock, files, procfs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,9 +34,11 @@ pub(crate) static METER: Meter = Meter {
 
 pub const NAME: &str = "profile";
 
-/// Bytes of records that one window may take, all CPUs together. What comes
-/// beyond is counted as lost.
-const MOST_BYTES: usize = 1 << 30;
+/// Bytes of records that one window may take, all CPUs together, and the part of what memory limits
+/// leave: what is observed shares the limit, and naming takes more. What comes beyond is counted as
+/// lost.
+const MOST_BYTES: u64 = 1 << 30;
+const SHARE: u64 = 32;
 
 /// Bytes of `/proc/PID/maps` of all processes. One alone may have some hundred MiB of it:
 /// vm.max_map_count lines, each with a path.
@@ -62,11 +64,13 @@ fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     let request =
         Request { event, rate: Rate::Frequency(sampling.rate), cpus: sampling.cpus.clone() };
     let sampler = Sampler::open(&request).map_err(|refused| fault(refused, roots))?;
-    let each = (MOST_BYTES / request.cpus.len().max(1))
+    let left = allowance::left(roots).map_or(MOST_BYTES, |left| left / SHARE);
+    let most = left.min(MOST_BYTES) as usize;
+    let each = (most / request.cpus.len().max(1))
         .min((sampling.rate as f64 * ROOM * LARGEST_SAMPLE as f64) as usize);
     let store = Store {
         rings: request.cpus.iter().map(|_| Vec::with_capacity(each)).collect(),
-        most: MOST_BYTES,
+        most,
         dropped: 0,
     };
     let control = sampler.control();
@@ -206,22 +210,24 @@ impl Window {
             begin,
             seconds,
             lost: 0,
+            dropped: drained.store.dropped,
             throttled: 0,
             counted: if enabled > 0 { running as f64 / enabled as f64 } else { 1.0 },
             threads: self.threads,
             maps: BTreeMap::new(),
         };
-        capture.read_processes(&self.roots.proc);
+        capture.read_processes(&self.roots);
         // The kernel's own count includes losses after which no record found room.
         let counted: Option<u64> = drained.tallies.iter().map(|tally| tally.lost).sum();
-        capture.lost = capture.lost.max(counted.unwrap_or_default()) + drained.store.dropped;
+        capture.lost = capture.lost.max(counted.unwrap_or_default()) + capture.dropped;
         Ok(Output { capture: Some(Box::new(capture)), ..Output::default() })
     }
 }
 
 impl Capture {
     /// Counts losses, and reads the names and files of the sampled processes while they exist.
-    fn read_processes(&mut self, proc: &Path) {
+    fn read_processes(&mut self, roots: &Roots) {
+        let proc = &roots.proc;
         let known: BTreeSet<u32> = self.threads.iter().map(|(_, tid, _)| *tid).collect();
         let (mut pids, mut nameless) = (BTreeSet::new(), BTreeSet::new());
         for record in self.records.iter().flat_map(|bytes| records(bytes)) {
@@ -243,7 +249,7 @@ impl Capture {
             let dir = proc.join(pid.to_string()).join("task").join(tid.to_string());
             self.threads.extend(procfs::name(&dir).map(|name| (pid, tid, name)));
         }
-        let mut room = MOST_MAPS;
+        let mut room = allowance::left(roots).map_or(MOST_MAPS, |left| MOST_MAPS.min(left / SHARE));
         for pid in pids.into_iter().filter(|pid| *pid != 0) {
             let text = files::read_text(&proc.join(pid.to_string()).join("maps"), room);
             let text = text.ok().filter(|text| !text.is_empty());

@@ -138,24 +138,22 @@ impl Counting {
 
     /// What was counted so far.
     pub(crate) fn read(&self) -> Result<Observations, Fault> {
-        let entries = |map: &Map, what: &str| {
-            map.entries().map_err(|e| Fault::system(format!("cannot read the {what}"), &e))
-        };
+        let unread = |what: &str, e: &io::Error| Fault::system(format!("cannot read {what}"), e);
         let number = |map: &Map, index: i32| {
             let value = map.lookup(&index.to_ne_bytes());
-            let value = value.map_err(|e| Fault::system("cannot read a count", &e))?;
+            let value = value.map_err(|e| unread("a count", &e))?;
             Ok::<u64, Fault>(layout::long(&value, 0))
         };
-        let rows = entries(&self.maps.rows, "table of calls")?;
-        let threads = entries(&self.maps.threads, "threads")?;
-        let sockets = entries(&self.maps.sockets, "sockets")?;
-        let mut rows: Vec<Row> = rows.iter().map(|(key, value)| Row::decode(key, value)).collect();
-        let mut sockets: Vec<Socket> =
-            sockets.iter().map(|(key, value)| Socket::decode(key, value)).collect();
+        let rows = self.maps.rows.read(Row::decode);
+        let mut rows = rows.map_err(|e| unread("the table of calls", &e))?;
+        let threads = self.maps.threads.read(Thread::decode);
+        let threads = threads.map_err(|e| unread("the threads", &e))?;
+        let sockets = self.maps.sockets.read(Socket::decode);
+        let mut sockets = sockets.map_err(|e| unread("the sockets", &e))?;
         let slots = &self.maps.slots;
         let entry = |map: &Map, index: u32| {
             let value = map.lookup(&index.to_ne_bytes());
-            value.map_err(|e| Fault::system(format!("cannot read entry {index}"), &e))
+            value.map_err(|e| unread(&format!("entry {index}"), &e))
         };
         let taken = number(&slots.used, used::ROWS)?.min(u64::from(Slots::ROWS) - 1);
         for index in 1..=taken as u32 {
@@ -173,7 +171,7 @@ impl Counting {
         };
         Ok(Observations {
             rows: Row::merged(rows),
-            threads: threads.iter().map(|(k, v)| Thread::decode(k, v)).collect(),
+            threads,
             sockets,
             lost_calls: number(&self.maps.lost, lost::CALLS)?,
             missed_runs: self.programs.iter().filter_map(|program| program.misses().ok()).sum(),
@@ -220,13 +218,14 @@ pub(crate) fn initial_pid_namespace(roots: &Roots) -> bool {
 
 fn maps() -> io::Result<Maps> {
     let array = |name, size, entries| Map::new(MapKind::Array, name, 4, size, entries);
+    let kinds = layout::kinds();
     let maps = Maps {
         state: Map::new(MapKind::TaskStorage, "bytepath_state", 4, state::SIZE, 0)?,
         rows: Map::new(MapKind::Hash, "bytepath_rows", 8, row::SIZE, ROWS)?,
         zero: array("bytepath_zero", row::SIZE, 1)?,
         threads: Map::new(MapKind::Hash, "bytepath_thread", 4, thread::SIZE, THREADS)?,
         sockets: Map::new(MapKind::Hash, "bytepath_socket", 8, socket::SIZE, SOCKETS)?,
-        kinds: array("bytepath_kinds", 4, layout::kinds().len() as u32)?,
+        kinds: array("bytepath_kinds", 4, kinds.len() as u32)?,
         lost: array("bytepath_lost", 8, lost::COUNT)?,
         copies: array("bytepath_copies", 8, copies::COUNT)?,
         slots: Slots {
@@ -235,7 +234,7 @@ fn maps() -> io::Result<Maps> {
             used: array("bytepath_used", 8, used::COUNT)?,
         },
     };
-    for (number, kind) in (0u32..).zip(layout::kinds()) {
+    for (number, kind) in (0u32..).zip(kinds) {
         maps.kinds.update(&number.to_ne_bytes(), &kind.to_ne_bytes(), Update::Any)?;
     }
     Ok(maps)

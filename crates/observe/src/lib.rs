@@ -32,19 +32,20 @@ use bytepath_record::{
     ObservedCall, ObservedThread, SCHEMA_VERSION, ThreadTime,
 };
 use bytepath_sys::Roots;
+use bytepath_sys::allowance;
 use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::launch::{self, ExitStatus, How, PausedProgram};
+use bytepath_sys::tcp::wait_readable;
 use connections::Connections;
 use copies::{disagreement, estimate};
 use counter::Start;
 use family::Member;
 use kernel::Counting;
 use observations::{Observations, Row, Used};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -96,8 +97,8 @@ pub trait Sampler {
     /// Called at least every [`LOOK`], to take new samples.
     fn tick(&mut self);
 
-    /// Called when the program or the watch has ended.
-    fn end(&mut self) -> Result<Profile, Fault>;
+    /// Called when the program or the watch has ended; the profile is of these processes.
+    fn end(&mut self, pids: &[u32]) -> Result<Profile, Fault>;
 }
 
 impl Observed {
@@ -152,6 +153,10 @@ fn command(
         .map_err(|e| Fault::system("cannot create a process", &e))?;
     let pid = held.pid;
     let roots = Roots::real();
+    // Where memory runs out, this process gives way, and not the program, which has the score from
+    // before.
+    let _ = std::fs::write(roots.proc.join("self/oom_score_adj"), "1000");
+    allowance::outlive(pid, "bytepath: no memory is left for the report\n");
     let started = counter::start(method, &roots, &Start::Exec(pid))?;
     let mut watch = Watch::begin(pid, BTreeMap::new(), started, sampler, roots);
     let end = end_of(pid)?;
@@ -165,6 +170,10 @@ fn command(
         }
     }
     let ended = launched.wait().map_err(|e| Fault::system("cannot wait for the program", &e))?;
+    allowance::outlived(match ended.how {
+        How::Code(code) => code,
+        How::Signal(signal) => 128 + signal,
+    });
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     Ok(watch.finish(words, Some(ended), Ending::Gone))
 }
@@ -305,7 +314,9 @@ impl<'a> Watch<'a> {
         let threads = self.threads(&counts);
         // Naming what was sampled takes its time, in which a process that runs
         // would be counted on.
-        let profile = self.sampler.take().map(|sampler| sampler.end());
+        let pids = threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
+        let pids: Vec<u32> = pids.chain([self.pid]).collect();
+        let profile = self.sampler.take().map(|sampler| sampler.end(&pids));
         let profile = or_absent(&mut self.absent, PROFILE, profile);
         let (sent, received) = traffic::traffic(&counts);
         let peeked = traffic::peeked(&counts);
@@ -539,15 +550,9 @@ fn end_of(pid: u32) -> Result<OwnedFd, Fault> {
 
 /// Waits until a process has ended, at most for so long.
 fn readable(end: &OwnedFd, timeout: Duration) -> Result<bool, Fault> {
-    let mut fds = [PollFd::new(end, PollFlags::IN)];
-    let timeout = rustix::event::Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    match poll(&mut fds, Some(&timeout)) {
-        Ok(ready) => Ok(ready > 0),
+    match wait_readable(end.as_fd(), timeout) {
         // A signal: the caller checks its flag.
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(e) => Err(Fault::system("poll", &e.into())),
+        Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Ok(false),
+        other => other.map_err(|e| Fault::system("poll", &e)),
     }
 }

@@ -1,8 +1,6 @@
 //! Observations of the followed threads.
 
 use super::layout::{self, WAYS, long, row, socket, thread, word};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Observations {
@@ -140,16 +138,18 @@ impl Row {
 
     /// One row for each thread and call: a thread has several of one call if it
     /// became another program, or if its id was used before.
-    pub(crate) fn merged(rows: Vec<Row>) -> Vec<Row> {
-        let mut merged: BTreeMap<(u32, u32), Row> = BTreeMap::new();
+    pub(crate) fn merged(mut rows: Vec<Row>) -> Vec<Row> {
         // One that was started a moment ago has no call yet, and maybe no key.
-        for row in rows.into_iter().filter(|row| row.calls > 0) {
-            match merged.entry((row.tid, row.number)) {
-                Entry::Vacant(place) => _ = place.insert(row),
-                Entry::Occupied(mut place) => place.get_mut().merge(&row),
+        rows.retain(|row| row.calls > 0);
+        rows.sort_unstable_by_key(|row| (row.tid, row.number));
+        rows.dedup_by(|row, before| {
+            let is_same = (row.tid, row.number) == (before.tid, before.number);
+            if is_same {
+                before.merge(row);
             }
-        }
-        merged.into_values().collect()
+            is_same
+        });
+        rows
     }
 
     fn merge(&mut self, other: &Row) {

@@ -46,31 +46,26 @@ fn ways(counts: &Observations, wanted: Direction) -> Vec<record::Way> {
     let sendfile = by("sendfile").saturating_add(by("sendfile64"));
     let into = if sendfile >= by("splice") { "sendfile" } else { "splice" };
     let is_tcp = |socket: &&Socket| kind(socket.family, socket.protocol) == "tcp";
-    let mut ways: Vec<record::Way> = Vec::new();
-    for socket in counts.sockets.iter().filter(is_tcp) {
-        for way in Way::VARIANTS.iter().copied().filter(|way| direction(*way) == Some(wanted)) {
-            let path = match way {
-                Way::Sent | Way::Received => "socket",
-                Way::ZeroCopy => "msg-zerocopy",
-                Way::Into => into,
-                Way::OutOf => "splice",
-                Way::Mapped => "tcp-zerocopy-receive",
-                Way::Discarded => "discard",
-                Way::Peeked => continue,
-            };
-            let (bytes, calls) = (socket.bytes[way as usize], socket.calls[way as usize]);
-            if bytes == 0 {
-                continue;
-            }
-            match ways.iter_mut().find(|known| known.path == path) {
-                Some(known) => {
-                    known.bytes = known.bytes.saturating_add(bytes);
-                    known.calls = known.calls.saturating_add(calls);
-                }
-                None => ways.push(record::Way { path: path.to_owned(), bytes, calls }),
-            }
-        }
-    }
+    let of_way = |way: Way| {
+        let path = match way {
+            Way::Sent | Way::Received => "socket",
+            Way::ZeroCopy => "msg-zerocopy",
+            Way::Into => into,
+            Way::OutOf => "splice",
+            Way::Mapped => "tcp-zerocopy-receive",
+            Way::Discarded => "discard",
+            Way::Peeked => return None,
+        };
+        let used = |socket: &&Socket| is_tcp(socket) && socket.bytes[way as usize] > 0;
+        let (bytes, calls) =
+            counts.sockets.iter().filter(used).fold((0u64, 0u64), |sum, socket| {
+                let one = (socket.bytes[way as usize], socket.calls[way as usize]);
+                (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1))
+            });
+        (bytes > 0).then(|| record::Way { path: path.to_owned(), bytes, calls })
+    };
+    let found = Way::VARIANTS.iter().copied().filter(|way| direction(*way) == Some(wanted));
+    let mut ways: Vec<record::Way> = found.filter_map(of_way).collect();
     ways.sort_by_key(|way| std::cmp::Reverse(way.bytes));
     ways
 }

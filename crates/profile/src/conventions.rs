@@ -95,13 +95,68 @@ pub(crate) fn weight_of(event: &str) -> Weight {
     // `cpu-clock:u`, `cpu-clock/freq=999/`.
     match event.split([':', '/']).next().unwrap_or(event) {
         "cpu-clock" | "task-clock" => Weight::Nanoseconds,
+        // `perf record --off-cpu`: nanoseconds in which a thread waited.
+        "offcpu-time" => Weight::Delay,
         _ => Weight::Events,
     }
 }
 
+/// What an event counts, whatever its terms and modifiers say about how it is sampled:
+/// `cpu-clock/freq=499/`, `cycles:ppp`.
+pub(crate) fn counted(event: &str) -> String {
+    let parts = event.split_once('/').and_then(|(name, rest)| {
+        let (terms, modifiers) = rest.rsplit_once('/')?;
+        Some((name, terms, modifiers))
+    });
+    let (name, terms, modifiers) = parts.unwrap_or_else(|| match event.rsplit_once(':') {
+        Some((name, modifiers)) if modifiers.bytes().all(|b| MODIFIERS.contains(&b)) => {
+            (name, "", modifiers)
+        }
+        _ => (event, "", ""),
+    });
+    let counts = |term: &&str| !SAMPLING.iter().any(|name| term.starts_with(name));
+    let terms: Vec<&str> = terms.split(',').filter(counts).collect();
+    let modifiers: String = modifiers.chars().filter(|c| "ukhG".contains(*c)).collect();
+    format!("{name}/{}/{modifiers}", terms.join(","))
+}
+
+/// Modifiers of events (perf-list(1)), of which user, kernel, hypervisor and guest limit what counts.
+pub(crate) const MODIFIERS: &[u8] = b"ukhIGHpPSDWeb";
+
+/// Terms that say how an event is sampled (perf-record(1)).
+const SAMPLING: [&str; 8] = [
+    "freq=",
+    "period=",
+    "call-graph=",
+    "stack-size=",
+    "max-stack=",
+    "time=",
+    "name=",
+    "no-inherit",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_count_the_same_however_they_are_sampled() {
+        for same in [
+            ["cpu-clock", "cpu-clock/freq=499/"],
+            ["cpu-clock:u", "cpu-clock/period=1,call-graph=no/u"],
+            ["cycles", "cycles:pppH"],
+            ["cpu/event=0x3c,freq=99/", "cpu/event=0x3c/p"],
+        ] {
+            assert_eq!(counted(same[0]), counted(same[1]));
+        }
+        for different in [
+            ["cpu-clock", "cpu-clock:u"],
+            ["cpu/event=0x3c/", "cpu/event=0x3d/"],
+            ["sched:sched_switch", "sched:sched_wakeup"],
+        ] {
+            assert_ne!(counted(different[0]), counted(different[1]));
+        }
+    }
 
     #[test]
     fn modules_have_one_name() {

@@ -67,7 +67,10 @@ impl Observation {
     /// Processes of the program: its own, and those of its threads and children.
     pub fn pids(&self) -> Vec<u32> {
         let threads = self.threads.iter().map(|thread| thread.pid).filter(|pid| *pid != 0);
-        threads.chain([self.pid]).collect()
+        let mut pids: Vec<u32> = threads.chain([self.pid]).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
     }
 }
 

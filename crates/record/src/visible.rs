@@ -26,16 +26,13 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 
 /// JSON in which such characters are escaped; a parser reads the same. All of them are of the
 /// Basic Multilingual Plane and occur only within strings.
-pub fn visible_json(json: &str) -> String {
-    let mut all = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c {
-            '\n' => all.push(c),
-            c if steers(c) => all.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => all.push(c),
-        }
+pub fn visible_json(json: String) -> String {
+    let is_hidden = |c: char| c != '\n' && steers(c);
+    if !json.contains(is_hidden) {
+        return json;
     }
-    all
+    let shown = |c| if is_hidden(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    json.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -54,7 +51,7 @@ mod tests {
     #[test]
     fn visible_json_says_the_same() {
         let value = "a\u{202e}b\u{9b}c\u{1b}\"\\\n\u{fffb}Grüße";
-        let text = visible_json(&serde_json::to_string_pretty(&[value]).unwrap());
+        let text = visible_json(serde_json::to_string_pretty(&[value]).unwrap());
         assert!(!text.contains(|c| c != '\n' && steers(c)), "{text}");
         assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [value]);
     }

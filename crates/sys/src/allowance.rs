@@ -1,10 +1,11 @@
 //! A limit on the memory of this process while it reads what others wrote, and last words where
 //! that does not suffice: no parser of ours or of a crate has to count what it takes.
 
+use super::{Roots, cgroup};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The system's allocator. Where a limit holds and memory is refused, the process ends with
@@ -18,6 +19,8 @@ pub struct Limit {
 }
 
 static HOLDS: AtomicBool = AtomicBool::new(false);
+/// A child whose end is waited for before this process ends, with its exit code; 0 for none.
+static CHILD: AtomicI32 = AtomicI32::new(0);
 static WORDS: Mutex<(String, i32)> = Mutex::new((String::new(), 0));
 
 /// Limits the memory of this process (`RLIMIT_DATA`, setrlimit(2)) to so many bytes, or fewer where
@@ -30,6 +33,34 @@ pub fn limit(bytes: u64, words: impl Into<String>, code: i32) -> io::Result<Limi
     setrlimit(Resource::Data, Rlimit { current: Some(lower), ..before })?;
     HOLDS.store(true, Ordering::Release);
     Ok(Limit { before })
+}
+
+/// From now on, where memory is refused, the process prints `words` and ends with the exit code of
+/// this child, which may still run.
+pub fn outlive(child: u32, words: impl Into<String>) {
+    *WORDS.lock().unwrap_or_else(PoisonError::into_inner) = (words.into(), 0);
+    CHILD.store(child as i32, Ordering::Release);
+    HOLDS.store(true, Ordering::Release);
+}
+
+/// The child of [`outlive`] has ended with this code, and was waited for.
+pub fn outlived(code: i32) {
+    WORDS.lock().unwrap_or_else(PoisonError::into_inner).1 = code;
+    CHILD.store(0, Ordering::Release);
+}
+
+/// Bytes that this process may still take under its own limits (`RLIMIT_AS`, `RLIMIT_DATA`) and
+/// those of its control groups; `None` if there are none.
+pub fn left(roots: &Roots) -> Option<u64> {
+    let text = std::fs::read_to_string(roots.proc.join("self/statm")).unwrap_or_default();
+    // Size first, data and stack sixth (proc_pid_statm(5)).
+    let pages: Vec<u64> = text.split(' ').filter_map(|word| word.trim().parse().ok()).collect();
+    let page = rustix::param::page_size() as u64;
+    let own = [(Resource::As, 0), (Resource::Data, 5)].into_iter().filter_map(|(resource, at)| {
+        let used = pages.get(at).copied().unwrap_or_default() * page;
+        Some(getrlimit(resource).current?.saturating_sub(used))
+    });
+    own.chain(cgroup::memory_left(roots)).min()
 }
 
 impl Drop for Limit {
@@ -45,14 +76,24 @@ fn refused() {
     if !HOLDS.load(Ordering::Acquire) {
         return;
     }
-    // Set once, before there was a limit; another thread that says it already ends us both.
+    // Held by no one who allocates; another thread that says it already ends us both.
     let words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (text, code) = &*words;
-    // SAFETY: the text is there while it is written, and then the process ends; nothing of it is
-    // run any more that might need memory.
+    let (text, mut code) = (&words.0, words.1);
+    let (child, mut status) = (CHILD.load(Ordering::Acquire), 0);
+    // SAFETY: the text is there while it is written, `status` while it is waited for, and then the
+    // process ends; nothing of it is run any more that might need memory.
     unsafe {
         libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
-        libc::_exit(*code)
+        while child != 0 && libc::waitpid(child, &mut status, 0) != child {
+            if *libc::__errno_location() != libc::EINTR {
+                break;
+            }
+        }
+        if child != 0 {
+            let ended_by = libc::WIFSIGNALED(status).then(|| 128 + libc::WTERMSIG(status));
+            code = ended_by.unwrap_or(libc::WEXITSTATUS(status));
+        }
+        libc::_exit(code)
     }
 }
 

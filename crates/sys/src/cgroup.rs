@@ -65,20 +65,44 @@ pub fn most_throttled(before: &Throttling, after: &Throttling) -> Option<Throttl
 
 /// What limits this process.
 pub fn limits(roots: &Roots) -> Limits {
-    let number = |folder: &PathBuf, names: &[&str]| -> Option<u64> {
-        let text = names.iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
-        // Version 1 has the largest number of pages where version 2 has "max".
-        text.trim().parse().ok().filter(|limit| *limit < 1 << 62)
-    };
     let least = |controller, names: &[&str]| {
         folders(roots, "self", controller).iter().filter_map(|folder| number(folder, names)).min()
     };
     let quotas = folders(roots, "self", "cpu");
     Limits {
         cpus: quotas.iter().filter_map(|folder| quota(folder)).min_by(f64::total_cmp),
-        memory: least("memory", &["memory.max", "memory.limit_in_bytes"]),
+        memory: least("memory", MEMORY_LIMIT),
         pids: least("pids", &["pids.max"]),
     }
+}
+
+/// Bytes that the groups of this process may still take, files aside, which give way; `None`
+/// without a limit.
+pub fn memory_left(roots: &Roots) -> Option<u64> {
+    let left = |folder: &PathBuf| {
+        let limit = number(folder, MEMORY_LIMIT)?;
+        let used = number(folder, &["memory.current", "memory.usage_in_bytes"])?;
+        let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        let value = |name: &str| {
+            let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok();
+            stat.lines().find_map(of)
+        };
+        // Version 1 has the group's own and, as `total_`, those with all that it contains.
+        let files = ["active_file", "inactive_file"].map(|name| {
+            value(&format!("total_{name}")).or_else(|| value(name)).unwrap_or_default()
+        });
+        Some((limit + files.iter().sum::<u64>()).saturating_sub(used).min(limit))
+    };
+    folders(roots, "self", "memory").iter().filter_map(left).min()
+}
+
+/// Names of the same file in both versions.
+const MEMORY_LIMIT: &[&str] = &["memory.max", "memory.limit_in_bytes"];
+
+fn number(folder: &Path, names: &[&str]) -> Option<u64> {
+    let text = names.iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
+    // Version 1 has the largest number of pages where version 2 has "max".
+    text.trim().parse().ok().filter(|limit| *limit < 1 << 62)
 }
 
 /// CPUs' worth of time that a group may use; `None` if it has no quota.
@@ -249,6 +273,20 @@ mod tests {
         let limits = limits(&v2().roots());
         let expected = Limits { cpus: Some(1.5), memory: Some(512 << 20), pids: Some(64) };
         assert_eq!(limits, expected);
+    }
+
+    #[test]
+    fn memory_is_left_as_far_as_every_level_has_some() {
+        let tree = v2();
+        assert_eq!(memory_left(&tree.roots()), None);
+        let job = "sys/fs/cgroup/user.slice/job";
+        tree.put(&format!("{job}/memory.current"), "500000000\n");
+        assert_eq!(memory_left(&tree.roots()), Some(36_870_912));
+        tree.put(&format!("{job}/memory.stat"), "anon 1\nactive_file 1000\ninactive_file 88\n");
+        assert_eq!(memory_left(&tree.roots()), Some(36_872_000));
+        tree.put("sys/fs/cgroup/user.slice/memory.max", "510000000\n");
+        tree.put("sys/fs/cgroup/user.slice/memory.current", "510000000\n");
+        assert_eq!(memory_left(&tree.roots()), Some(0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! In what unit profiles are compared: their weights as they are, or divided by
 //! the work that was done.
 
+use crate::conventions::counted;
 use crate::{Profile, Weight};
 use bytepath_record::Fault;
 use bytepath_record::unit::GIB;
@@ -63,7 +64,9 @@ impl Side {
             counts,
         };
         for profile in profiles {
-            if profile.header.weight != counts || profile.header.event != side.event {
+            if profile.header.weight != counts
+                || counted(&profile.header.event) != counted(&side.event)
+            {
                 let what = format!(
                     "the profiles {name} are of different kinds: {} and {}",
                     kind(counts, &side.event),
@@ -128,7 +131,8 @@ pub(super) fn natural(sides: [&Side; 2]) -> Per {
 /// Refuses to lay weights of different kinds side by side.
 pub(super) fn comparable(sides: [&Side; 2], per: Per) -> Result<(), Fault> {
     let [a, b] = sides;
-    let same_event = a.event == b.event || a.event.is_empty() || b.event.is_empty();
+    let same_event =
+        counted(&a.event) == counted(&b.event) || a.event.is_empty() || b.event.is_empty();
     if per == Per::Sample || a.counts == b.counts && same_event {
         return Ok(());
     }

@@ -170,10 +170,12 @@ impl Reader {
 
     /// A function, and whether the compiler had put it into its caller.
     fn frame(&mut self, name: &str) -> (FrameId, bool) {
-        // `_[j]` marks code that was made at run time.
+        // `_[j]`, `_[0]` and `_[1]` mark code of a virtual machine: compiled, interpreted.
         let (function, mark) =
             match name.len().checked_sub(4).and_then(|at| name.split_at_checked(at)) {
-                Some((function, mark @ ("_[k]" | "_[i]" | "_[j]"))) => (function, mark),
+                Some((function, mark @ ("_[k]" | "_[i]" | "_[j]" | "_[0]" | "_[1]"))) => {
+                    (function, mark)
+                }
                 _ => (name, ""),
             };
         let inlined = mark == "_[i]";

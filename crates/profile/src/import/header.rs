@@ -5,6 +5,7 @@
 //! line is read outwards from the fields that are unambiguous.
 
 use super::lines::digits;
+use crate::conventions::MODIFIERS;
 
 /// What the line contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,7 +31,7 @@ impl Head<'_> {
         self.event.is_some_and(|event| {
             memchr::memchr(b':', event)
                 .and_then(|at| event.get(at + 1..))
-                .is_some_and(|after| !after.iter().all(|byte| b"ukhIGHpPSDWeb".contains(byte)))
+                .is_some_and(|after| !after.iter().all(|byte| MODIFIERS.contains(byte)))
         })
     }
 }
@@ -83,6 +84,15 @@ impl<'a> Words<'a> {
         match (end(index), index.checked_sub(1).and_then(end)) {
             (Some(own), Some(before)) => own.saturating_sub(before),
             _ => 0,
+        }
+    }
+
+    /// Whether a word stands in the column of a period. As the first of its line it ends where that
+    /// does: a thread's name, which may be a number, is set farther to the right.
+    fn is_wide(&self, index: usize) -> bool {
+        match (index, self.places.first()) {
+            (0, Some((from, to))) => *to == PERIOD_COLUMN - 1 || *from == 0 && *to >= PERIOD_COLUMN,
+            _ => self.gap(index) >= PERIOD_COLUMN,
         }
     }
 
@@ -143,15 +153,17 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
     let Some(event) = event else {
         return Some(named(&words, stop));
     };
-    // `pid period event:` or `pid event:`. A thread's name may end with a number,
-    // so what identifies a period is its column, which is ten wide.
+    // `pid period event:`, `pid event:` or `period event:`. A thread's name may end with a number,
+    // so what identifies a period is its column.
     let number = |back: usize| {
         let word = words.get(event.checked_sub(back)?)?;
         ids(word).map(|ids| (ids, digits(word)))
     };
-    let wide = words.gap(event.wrapping_sub(1)) > 10;
+    let wide = words.is_wide(event.wrapping_sub(1));
     let (ids, period, comm) = match (number(1), number(2)) {
-        (Some((_, Some(period))), Some((ids, _))) if wide => (Some(ids), Some(period), event - 2),
+        (Some((_, Some(period))), before) if wide => {
+            (before.map(|(ids, _)| ids), Some(period), event - 1 - usize::from(before.is_some()))
+        }
         (Some((ids, _)), _) => (Some(ids), None, event - 1),
         (None, _) => (None, None, event),
     };
@@ -164,7 +176,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
         event: words.get(event).and_then(|word| word.strip_suffix(b":")),
         rest: words.from(event + 1),
         // A line of any text may end with a colon.
-        certain: tid.is_some() || words.is_address(event + 1),
+        certain: tid.is_some() || period.is_some() || words.is_address(event + 1),
         ..Head::default()
     })
 }
@@ -217,7 +229,7 @@ fn named<'a>(words: &Words<'a>, stop: usize) -> Head<'a> {
     // In a column as wide as that of addresses.
     let certain = stop < words.count && words.gap(stop) >= ADDRESS_COLUMN;
     let last = stop.checked_sub(1);
-    let period = last.filter(|last| words.gap(*last) >= PERIOD_COLUMN);
+    let period = last.filter(|last| words.is_wide(*last));
     let period = period.and_then(|last| digits(words.get(last)?));
     let stop = stop - usize::from(period.is_some());
     let ids = stop.checked_sub(1).and_then(|last| words.get(last)).and_then(ids);

@@ -46,6 +46,22 @@ pub static CATALOG: &[&Importer] = &[
 /// Every format of counters. They are asked before the texts of [`CATALOG`].
 pub static COUNTS: &[&CountsImporter] = &[&perf_stat::FORMAT, &perf_trace::FORMAT];
 
+/// How texts of other programs begin, what they are, and what makes a profile of them.
+const OTHERS: &[(&str, &str, &str)] = &[
+    ("heap profile: ", "a heap profile of gperftools", "pprof -proto PROGRAM FILE converts it"),
+    ("heap_v2/", "a heap profile of jemalloc", "jeprof --collapsed PROGRAM FILE converts it"),
+    ("goroutine profile: ", GO, BINARY),
+    ("--- ", GO, BINARY),
+    ("Flat profile:", "a table of gprof", "perf record and perf script make a profile"),
+    ("# tracer: ", "a trace of ftrace", "perf record and perf script make a profile"),
+    ("Sampling at ", "stacks of bcc's profile", "its option -f prints them folded"),
+    ("Attaching ", "stacks of bpftrace", "stackcollapse-bpftrace.pl converts them"),
+    ("@[", "stacks of bpftrace", "stackcollapse-bpftrace.pl converts them"),
+];
+
+const GO: &str = "a profile of Go as text";
+const BINARY: &str = "get it without debug=1: then it is pprof";
+
 /// What a file holds.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each file, and it is destructured")]
@@ -108,7 +124,15 @@ pub fn open(
                 let known = CATALOG.iter().map(|importer| importer.name);
                 let known: Vec<&str> = known.chain(COUNTS.iter().map(|it| it.name)).collect();
                 let what = format!("{title} is not a profile of a known format");
-                Err(Fault::storage(what).remedy(format!("known formats: {}", known.join(", "))))
+                Err(match OTHERS.iter().find(|(start, ..)| head.starts_with(start.as_bytes())) {
+                    Some((_, what_else, remedy)) => {
+                        Fault::storage(format!("{what}: it looks like {what_else}")).remedy(*remedy)
+                    }
+                    None => Fault::storage(what).remedy(format!(
+                        "known formats: {}; of perf script with -F, ip or time is needed",
+                        known.join(", ")
+                    )),
+                })
             }
         }
     })

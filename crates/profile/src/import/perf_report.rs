@@ -33,15 +33,24 @@ pub(super) static FORMAT: Importer = Importer {
 
 fn recognises(head: &[u8]) -> bool {
     // With anything else between it is a mail.
-    let own = |line: &[u8]| line.first().is_none_or(|byte| b"# \t".contains(byte));
+    let own = |line: &[u8]| line.first().is_none_or(|byte| b"# \t[".contains(byte));
     let lines = || first_lines(head).map(<[u8]>::trim_ascii);
     first_lines(head).all(own)
         && lines().zip(lines().skip(1)).any(|(line, next)| {
             let text = String::from_utf8_lossy(line);
-            ruler(next).is_some_and(|places| apart(&places))
+            (separator(&text).is_some() || ruler(next).is_some_and(|places| apart(&places)))
                 && text.starts_with('#')
                 && COLUMNS.iter().any(|(name, column)| column.measures() && text.contains(name))
         })
+}
+
+/// What `-t` put between the columns of a heading, if not blanks: `# Overhead,Command,Symbol`.
+fn separator(heading: &str) -> Option<char> {
+    let column = |text: &str| COLUMNS.iter().find(|(name, _)| text.starts_with(name));
+    let text = heading.strip_prefix("# ")?;
+    let rest = text.get(column(text)?.0.len()..)?.trim_start();
+    let separator = rest.chars().next()?;
+    column(rest.get(separator.len_utf8()..)?.trim_start()).map(|_| separator)
 }
 
 fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
@@ -132,18 +141,15 @@ pub(super) struct Row {
 
 impl Row {
     /// `perf report -v` pads no long names, so the address before the symbol may be in the column of
-    /// the object, and the letter of its origin is left in its own.
+    /// the object.
     fn realign(&mut self) {
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if let Some((object, address)) = self.object.rsplit_once("  ")
             && address.strip_prefix("0x").is_some_and(digits)
         {
+            let symbol = format!("{address} {}", self.symbol.as_deref().unwrap_or_default());
+            self.symbol = Some(without_address(&symbol).to_owned());
             self.object.truncate(object.trim_end().len());
-            let symbol = self.symbol.take().unwrap_or_default();
-            let rest = symbol
-                .split_once(' ')
-                .filter(|(origin, rest)| origin.len() == 1 && rest.starts_with('['));
-            self.symbol = Some(rest.map_or(symbol.clone(), |(_, rest)| rest.to_owned()));
         }
     }
 
@@ -188,7 +194,14 @@ impl Reader {
             return Ok(());
         }
         if self.columns.is_empty() {
-            return Err(format!("{} comes before any heading of perf report", quote(line)));
+            return Err(match separator(&String::from_utf8_lossy(&self.heading)) {
+                Some(separator) => format!(
+                    "{} has '{separator}' between its columns, and perf report -t replaces that in \
+                     names: print it without -t",
+                    quote(line)
+                ),
+                None => format!("{} comes before any heading of perf report", quote(line)),
+            });
         }
         if line.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             return Err(format!("{} is not a row of perf report", quote(line)));

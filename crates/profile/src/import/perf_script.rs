@@ -402,22 +402,26 @@ impl Reader {
 impl<'a> Located<'a> {
     /// Takes a frame's line apart; `None` if nothing is in it.
     fn of(line: &'a [u8]) -> Option<Located<'a>> {
+        // What perf pads is an address.
+        let padded = line.starts_with(b"\t ");
         let line = line.trim_ascii();
         let (first, rest) = match memchr::memchr(b' ', line) {
             Some(at) => (line.get(..at)?, line.get(at + 1..)?.trim_ascii_start()),
             None => (line, &b""[..]),
         };
         // A symbol can look like an address (`add`), but then nothing except a
-        // module follows it.
+        // module follows it, and it does not begin with a digit.
         let hexadecimal = !first.is_empty()
             && first.len() <= 16
             && first.iter().all(u8::is_ascii_hexdigit)
             && (if rest.is_empty() {
-                first.len() >= 4
+                first.len() >= 4 || padded
             } else {
                 // `(anonymous namespace)::f (/bin/x)` is more than a module.
-                !rest.starts_with(b"(")
+                padded
+                    || !rest.starts_with(b"(")
                     || !matches!(split_module(rest), (b"", _))
+                    || first.first().is_some_and(u8::is_ascii_digit)
                     || first.len() >= 8 && first.iter().any(u8::is_ascii_digit)
             });
         let (address, text) = if hexadecimal { (first, rest) } else { (&b""[..], line) };
@@ -426,10 +430,9 @@ impl<'a> Located<'a> {
             None => (text, false),
         };
         let (symbol, module) = if inlined { (text, None) } else { split_module(text) };
-        // Without a name, in front of the module.
-        let (symbol, inlined) =
-            if symbol == b"(inlined)" { (&b""[..], true) } else { (symbol, inlined) };
-        let symbol = without_offset(symbol);
+        // Without a name it is an address as any other.
+        let symbol = without_offset(symbol.strip_suffix(b"(inlined)").unwrap_or(symbol));
+        let inlined = inlined && !symbol.is_empty();
         if symbol.is_empty() && address.is_empty() {
             return None;
         }

@@ -41,5 +41,5 @@ fn render(subject: &Subject, _: &Style, out: &mut dyn Write) -> io::Result<()> {
     let paragraphs = answer::answer(analysis, explanation).into_iter();
     let answer = paragraphs.map(|(lead, text)| format!("{lead}: {text}")).collect();
     let document = Document { format, study: &study.header, answer, analysis, explanation };
-    writeln!(out, "{}", visible_json(&serde_json::to_string_pretty(&document)?))
+    writeln!(out, "{}", visible_json(serde_json::to_string_pretty(&document)?))
 }

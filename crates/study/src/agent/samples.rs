@@ -16,9 +16,9 @@ use bytepath_profile::{
 use bytepath_record::wire::ProfileSize;
 use bytepath_record::{Fault, Sampling};
 use bytepath_sys::perf::{self, Call, Record, Task, Unit, records};
-use bytepath_sys::{Roots, thread};
+use bytepath_sys::{Roots, allowance, thread};
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// Symbolizes what was captured and packs it as a file.
@@ -28,7 +28,7 @@ pub(super) fn pack(
     work: Work,
     stream: &Stream,
 ) -> Result<(Vec<u8>, ProfileSize), Fault> {
-    let mut profile = profile(capture, stream, &Roots::real())?;
+    let mut profile = profile(capture, stream, &Roots::real(), None)?;
     profile.header.title = title;
     profile.header.work = work;
     let mut packed = Vec::new();
@@ -40,8 +40,13 @@ pub(super) fn pack(
     Ok((packed, ProfileSize { bytes, samples, lost, notes }))
 }
 
-/// The profile of a window.
-pub(super) fn profile(capture: &Capture, stream: &Stream, roots: &Roots) -> Result<Profile, Fault> {
+/// The profile of a window, or of these processes in it.
+pub(super) fn profile(
+    capture: &Capture,
+    stream: &Stream,
+    roots: &Roots,
+    pids: Option<&HashSet<u32>>,
+) -> Result<Profile, Fault> {
     let read = |path: &std::path::Path| std::fs::read(path).unwrap_or_default();
     let kallsyms = String::from_utf8_lossy(&read(&roots.proc.join("kallsyms"))).into_owned();
     let modules = String::from_utf8_lossy(&read(&roots.proc.join("modules"))).into_owned();
@@ -57,13 +62,16 @@ pub(super) fn profile(capture: &Capture, stream: &Stream, roots: &Roots) -> Resu
         known: HashMap::new(),
         functions: HashMap::new(),
     };
-    build(capture, stream, &world, names, header)
+    build(capture, (stream, pids), &world, names, header)
 }
 
 fn header(capture: &Capture, hidden: Option<&str>) -> Header {
     let sampling = &capture.sampling;
     let mut notes = vec![format!("sampled at {} Hz on each CPU", sampling.rate)];
     notes.extend(hidden.map(str::to_owned));
+    if capture.dropped > 0 {
+        notes.push(format!("no memory for {} samples: a limit leaves too little", capture.dropped));
+    }
     if capture.throttled > 0 {
         notes.push(format!(
             "the kernel stopped sampling {} times because it took too long \
@@ -199,7 +207,7 @@ impl Names<'_> {
 
 fn build(
     capture: &Capture,
-    stream: &Stream,
+    (stream, pids): (&Stream, Option<&HashSet<u32>>),
     world: &World,
     mut names: Names,
     header: Header,
@@ -221,6 +229,9 @@ fn build(
             }
             Unit::Events => sample.period,
         };
+        if pids.is_some_and(|pids| !pids.contains(&sample.task.pid)) {
+            continue;
+        }
         stack.clear();
         // Where the kernel could not walk the stack there is the address alone.
         let alone = Call { address: sample.ip, in_kernel: sample.in_kernel, exact: true };
@@ -297,10 +308,33 @@ impl observe::Sampler for ProgramSampler {
         // The meter has a thread of its own that empties the rings.
     }
 
-    fn end(&mut self) -> Result<Profile, Fault> {
+    fn end(&mut self, pids: &[u32]) -> Result<Profile, Fault> {
         let running = self.running.take().ok_or_else(nothing)?;
         let capture = running.stop()?.capture.ok_or_else(nothing)?;
-        profile(&capture, &Stream::default(), &self.roots)
+        room_for_names(&capture, &self.roots)?;
+        let pids = pids.iter().copied().collect();
+        profile(&capture, &Stream::default(), &self.roots, Some(&pids))
+    }
+}
+
+/// Memory that names of the kernel and of a program's files take, bytes, and how many times as
+/// much as the records what is made of them.
+const NAMES: u64 = 32 << 20;
+const PER_RECORD: u64 = 4;
+
+/// Refuses to name samples where a limit of memory leaves too little: the report is worth more.
+fn room_for_names(capture: &Capture, roots: &Roots) -> Result<(), Fault> {
+    let records: usize = capture.records.iter().map(Vec::len).sum();
+    let needed = NAMES + PER_RECORD * records as u64;
+    match allowance::left(roots).filter(|left| *left < needed) {
+        Some(left) => Err(Fault::failed(format!(
+            "its samples are dropped: to name them takes about {} MiB, and a limit of memory leaves \
+             {}",
+            needed >> 20,
+            left >> 20
+        ))
+        .remedy("raise the limit (ulimit -v, ulimit -d, memory.max)")),
+        None => Ok(()),
     }
 }
 
@@ -363,6 +397,7 @@ mod capture_tests {
             begin: 1_000_000_000,
             seconds: 2.0,
             lost: 3,
+            dropped: 0,
             throttled: 0,
             counted: 1.0,
             threads: threads.iter().map(thread).collect(),
@@ -430,7 +465,7 @@ ffffffff81000300 T default_idle
         let capture = capture(records, &[(10, 12, "sender/0"), (20, 22, "receiver/0")]);
         let placement = Placement::pinned(0, 1);
         let stream = Stream { agents: [Some(10), Some(20)], placement };
-        let profile = profile(&capture, &stream, &roots).unwrap();
+        let profile = profile(&capture, &stream, &roots, None).unwrap();
         let seen: Vec<(Owner, String, Vec<&str>)> = profile
             .samples()
             .iter()
@@ -454,6 +489,11 @@ ffffffff81000300 T default_idle
         assert_eq!((header.weight, profile.total()), (Weight::Nanoseconds, 6.0 * PERIOD as f64));
         let times: Vec<f64> = profile.samples().iter().map(|s| s.time.unwrap()).collect();
         assert!(times.is_sorted() && (times[0] - 0.001).abs() < 1e-9, "{times:?}");
+        let pids = HashSet::from([20]);
+        let own = super::profile(&capture, &stream, &roots, Some(&pids)).unwrap();
+        let [sample] = own.samples() else { panic!("{:?}", own.samples()) };
+        assert_eq!(own.thread(sample.thread).name, "receiver/0");
+        assert!(own.frames().iter().all(|frame| frame.function != "tcp_sendmsg"), "{own:?}");
     }
 
     #[test]
@@ -461,7 +501,7 @@ ffffffff81000300 T default_idle
         let (_dir, roots) = roots("0000000000000000 T hidden\n");
         let mut capture = capture(vec![EXEC.to_vec()], &[]);
         (capture.throttled, capture.counted) = (2, 0.5);
-        let profile = profile(&capture, &Stream::default(), &roots).unwrap();
+        let profile = profile(&capture, &Stream::default(), &roots, None).unwrap();
         let [one] = profile.samples() else { panic!("{:?}", profile.samples()) };
         assert_eq!(profile.thread(one.thread).name, "true");
         assert_eq!(one.owner, Owner::Foreign);
@@ -477,7 +517,7 @@ ffffffff81000300 T default_idle
     #[test]
     fn bytes_that_are_not_records_are_a_fault() {
         let (_dir, roots) = roots("");
-        let fault = profile(&capture(vec![vec![1; 24]], &[]), &Stream::default(), &roots);
+        let fault = profile(&capture(vec![vec![1; 24]], &[]), &Stream::default(), &roots, None);
         assert!(fault.unwrap_err().message.contains("malformed"));
     }
 

@@ -188,6 +188,11 @@ impl Map {
 
     /// All keys with their values. Entries made meanwhile may be missing.
     pub fn entries(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.read(|key, value| (key.to_vec(), value.to_vec()))
+    }
+
+    /// What is made of each key and its value, without keeping them.
+    pub fn read<T>(&self, make: impl Fn(&[u8], &[u8]) -> T) -> io::Result<Vec<T>> {
         let mut entries = Vec::new();
         let mut key: Option<Vec<u8>> = None;
         loop {
@@ -200,7 +205,7 @@ impl Map {
                 other => other?,
             };
             match self.lookup(&next) {
-                Ok(value) => entries.push((next.clone(), value)),
+                Ok(value) => entries.push(make(&next, &value)),
                 Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(e) => return Err(e),
             }

@@ -36,7 +36,7 @@ pub(crate) fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     // JSON has this sign in texts alone, and there it may be an escape: no text ends the element.
-    let data = visible_json(&data.to_string()).replace('<', "\\u003c");
+    let data = visible_json(data.to_string()).replace('<', "\\u003c");
     let page = html! {
         (DOCTYPE)
         html lang="en" {
