@@ -13,7 +13,6 @@ mod shared;
 
 mod advise;
 mod browser;
-mod budget;
 mod cases;
 mod cli;
 mod compare;
