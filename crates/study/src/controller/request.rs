@@ -260,7 +260,8 @@ fn until_sure(
     Ok(Schedule { budget: Some(budget), until_sure: true, ..schedule })
 }
 
-/// As many of the profiles as a quarter of the time holds; `None` if not one of each cell.
+/// As many of the profiles as a quarter of the time holds; `None` if not two of each cell, without
+/// which no difference has an interval.
 fn fewer_profiles(
     time: Duration,
     schedule: &Schedule,
@@ -272,7 +273,7 @@ fn fewer_profiles(
     let one =
         all.trials / f64::from(profiling.trials) * (all.seconds_each + overhead(schedule.design));
     let trials = ((time.as_secs_f64() / 4.0 / one) as u32).min(profiling.trials);
-    (trials > 0).then_some(Profiling { trials, ..profiling })
+    (trials > 1).then_some(Profiling { trials, ..profiling })
 }
 
 /// Blocks that a study which ends once it is sure is planned with: what its time holds if no
