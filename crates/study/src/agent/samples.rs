@@ -111,21 +111,21 @@ impl World {
         for (pid, text) in &capture.maps {
             parse_maps(text).into_iter().for_each(|mapping| processes.map(*pid, mapping));
         }
-        let mut threads: HashMap<u32, Thread> = HashMap::new();
-        for (pid, tid, name) in &capture.threads {
-            threads.insert(*tid, Thread { name: name.clone(), pid: *pid, tid: *tid });
-        }
+        let thread = |name: String, Task { pid, tid }: Task| Thread { name, pid, tid };
+        let known = capture
+            .threads
+            .iter()
+            .map(|(pid, tid, name)| (*tid, thread(name.clone(), Task { pid: *pid, tid: *tid })));
+        let mut threads: HashMap<u32, Thread> = known.collect();
         for record in capture.records.iter().flat_map(|bytes| records(bytes)) {
             match record.map_err(malformed)? {
                 Record::Comm(task, name, _) => {
                     let name = String::from_utf8_lossy(name).into_owned();
-                    threads.insert(task.tid, Thread { name, pid: task.pid, tid: task.tid });
+                    threads.insert(task.tid, thread(name, task));
                 }
                 Record::Fork(task, parent) => {
                     let name = threads.get(&parent.tid).map(|thread| thread.name.clone());
-                    let name = name.unwrap_or_default();
-                    let thread = Thread { name, pid: task.pid, tid: task.tid };
-                    threads.entry(task.tid).or_insert(thread);
+                    threads.entry(task.tid).or_insert(thread(name.unwrap_or_default(), task));
                     processes.fork(task.pid, parent.pid);
                 }
                 Record::Mmap(map) if !capture.maps.contains_key(&map.task.pid) => {

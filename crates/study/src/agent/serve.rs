@@ -72,18 +72,15 @@ fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl 
             .map_err(|e| Fault::failed(format!("the controller sent no valid request: {e}")));
         // Answered here, because the main loop may be busy for long.
         let at_once = match request {
-            Ok(Request::Ping(_)) => Some(Reply::Ping(())),
-            Ok(Request::ReadClock(_)) => Some(Reply::ReadClock(read_clock())),
-            _ => None,
+            Ok(Request::Ping(_)) => Reply::Ping(()),
+            Ok(Request::ReadClock(_)) => Reply::ReadClock(read_clock()),
+            request => match events.send(Event::Request(request)) {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
         };
-        if let Some(reply) = at_once {
-            // A pipe that is closed is noticed by the read.
-            let _ = output.send(&reply);
-            continue;
-        }
-        if events.send(Event::Request(request)).is_err() {
-            return;
-        }
+        // A pipe that is closed is noticed by the read.
+        let _ = output.send(&at_once);
     }
 }
 
