@@ -58,7 +58,7 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
         lines(trials).map_err(|fault| fault.context(folder.join(TRIALS).display()))?;
     let (mut remarks, cut) = match opened.read(REMARKS, MOST) {
         Ok(bytes) => whole_lines(&bytes),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => (Vec::new(), false),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Default::default(),
         Err(e) => return Err(refused(REMARKS, &e)),
     };
     let lost = |what| format!("the last {what} was cut off while it was written; it is left out");
@@ -164,10 +164,9 @@ fn check_size(header: &StudyHeader, merged: bool) -> Result<(), String> {
         ("profile trials", of_profiles(|profiling| profiling.trials), spec::MOST_PROFILES),
         ("profile retakes", of_profiles(|profiling| profiling.retakes), spec::MOST_PROFILES),
     ];
-    match sizes.into_iter().find(|(_, count, most)| count > most) {
-        Some((what, count, most)) => Err(format!("{count} {what}, of at most {most}")),
-        None => Ok(()),
-    }
+    let too_large = sizes.into_iter().find(|(_, count, most)| count > most);
+    too_large
+        .map_or(Ok(()), |(what, count, most)| Err(format!("{count} {what}, of at most {most}")))
 }
 
 /// Leaves out what no run can have written, with a remark for each.
@@ -234,13 +233,10 @@ pub struct Studies {
 /// Reads the studies of a folder, in the order of their names.
 pub fn read_studies(folder: &Path) -> Result<Studies, Fault> {
     let unreadable = |e: std::io::Error| storage("read", folder, &e);
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        if path.join("experiment.toml").is_file() {
-            paths.push(path);
-        }
-    }
+    let entries = fs::read_dir(folder).map_err(unreadable)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = paths.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    paths.retain(|path| path.join(EXPERIMENT).is_file());
     paths.sort();
     let mut studies = Studies::default();
     for path in paths {

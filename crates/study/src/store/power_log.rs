@@ -36,11 +36,10 @@ pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog
     let alignment = match clock {
         LogClock::Offset { seconds } => Alignment { offset: *seconds, explained: f64::NAN },
         LogClock::Steps => {
-            let flowed =
-                trials.iter().filter_map(|trial| flow(trial, study.header.schedule.warm_up));
-            align(&log, &flowed.collect::<Vec<_>>()).map_err(|cause| {
-                wrong(cause).remedy("give the offset of its clock, if known: clock=SECONDS")
-            })?
+            let warm_up = study.header.schedule.warm_up;
+            let flowed: Vec<_> = trials.iter().filter_map(|trial| flow(trial, warm_up)).collect();
+            let remedy = "give the offset of its clock, if known: clock=SECONDS";
+            align(&log, &flowed).map_err(|cause| wrong(cause).remedy(remedy))?
         }
     };
     let offset = alignment.offset;
@@ -57,22 +56,14 @@ pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog
             })?)
         }
     };
-    let ran = trials.iter().filter(|trial| !trial.spans.is_empty());
-    let (mut logged, mut without) = (Vec::new(), 0);
-    for trial in ran {
-        match of_trial(&log, trial, offset, rest.unwrap_or(0.0)) {
-            Some(entry) => logged.push(entry),
-            None => without += 1,
-        }
-    }
-    let mut remarks = Vec::new();
-    if without > 0 {
-        remarks.push(format!(
-            "power: the log has fewer than {FEWEST} readings in some window of {without} \
-             trials, which therefore have no power figure (a reading every {:.1} s)",
-            log.interval()
-        ));
-    }
+    let ran: Vec<_> = trials.iter().filter(|trial| !trial.spans.is_empty()).collect();
+    let logged = ran.iter().filter_map(|t| of_trial(&log, t, offset, rest.unwrap_or(0.0)));
+    let logged: Vec<LoggedTrial> = logged.collect();
+    let (without, interval) = (ran.len() - logged.len(), log.interval());
+    let remark = format!(
+        "power: the log has fewer than {FEWEST} readings in some window of {without} trials, \
+         which therefore have no power figure (a reading every {interval:.1} s)"
+    );
     Ok(PowerLog {
         schema: SCHEMA_VERSION,
         role: *role,
@@ -82,7 +73,7 @@ pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog
         explained: Some(alignment.explained).filter(|explained| explained.is_finite()),
         rest,
         trials: logged,
-        remarks,
+        remarks: (without > 0).then_some(remark).into_iter().collect(),
     })
 }
 

@@ -44,6 +44,7 @@ impl StudyWriter {
     }
 
     fn begin(path: &Path, folder: Folder, header: &StudyHeader) -> Result<Self, Fault> {
+        let fault = |name: &str, e: &io::Error| storage("write", &path.join(name), e);
         // What the hosts are is in a separate file.
         let mut experiment = header.clone();
         let hosts = serde_json::to_string_pretty(&Hosts {
@@ -57,14 +58,11 @@ impl StudyWriter {
         let experiment = toml::to_string(&experiment).map_err(|e| encoding(EXPERIMENT, &e))?;
         let hosts = hosts.map_err(|e| encoding(HOSTS, &e))?;
         for (name, text) in [(EXPERIMENT, experiment), (HOSTS, hosts)] {
-            let put = folder.replace(name, text.as_bytes());
-            put.map_err(|e| storage("write", &path.join(name), &e))?;
+            folder.replace(name, text.as_bytes()).map_err(|e| fault(name, &e))?;
         }
-        let trials = folder.create(TRIALS).and_then(|trials| {
-            // The names of the files have to outlive a crash too.
-            folder.sync().map(|()| trials)
-        });
-        let trials = trials.map_err(|e| storage("write", &path.join(TRIALS), &e))?;
+        let trials = folder.create(TRIALS).map_err(|e| fault(TRIALS, &e))?;
+        // The names of the files have to outlive a crash too.
+        folder.sync().map_err(|e| fault(TRIALS, &e))?;
         lock(path, &trials)?;
         Ok(StudyWriter { path: path.to_owned(), folder, trials })
     }
