@@ -190,10 +190,8 @@ fn choose_design(
 ) -> Result<Design, Fault> {
     // Short turns are there to see small differences; where none is judged, whole
     // trials show the same and strain the hosts less.
-    let mut slices_suit = true;
-    for cell in &experiment.cells {
-        slices_suit &= workload::of(cell)?.suits_slices;
-    }
+    let workloads = experiment.cells.iter().map(workload::of).collect::<Result<Vec<_>, _>>()?;
+    let slices_suit = workloads.iter().all(|workload| workload.suits_slices);
     let holds_several = testbed.properties().holds_several;
     let design = match requested {
         Some(design) => design,
@@ -219,10 +217,8 @@ fn choose_design(
 /// existing link would hardly get through.
 fn refuse_flood(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
     let exists = testbed.properties().link_is_given || testbed.devices().is_some();
-    let mut floods = false;
-    for cell in cells {
-        floods |= (workload::of(cell)?.protocol)(cell) == Protocol::Frames;
-    }
+    let protocols = cells.iter().map(|cell| Ok((workload::of(cell)?.protocol)(cell)));
+    let floods = protocols.collect::<Result<Vec<_>, Fault>>()?.contains(&Protocol::Frames);
     if !exists || !floods {
         return Ok(());
     }
