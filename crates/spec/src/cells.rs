@@ -171,11 +171,8 @@ pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String)
     let declared = find("workload", name, &spec.workloads, |declared| declared.name)?;
     let options = resolve(&format!("workload {name}"), declared.options, &typed_options)?;
     let difference = differing(declared.options, &options);
-    let as_typed = if name == default.name && difference.is_empty() {
-        String::new()
-    } else {
-        typed(name, &difference)
-    };
+    let is_default = name == default.name && difference.is_empty();
+    let as_typed = if is_default { String::new() } else { typed(name, &difference) };
     Ok((Activity { name: name.to_owned(), options }, as_typed))
 }
 

@@ -32,9 +32,8 @@ pub(super) fn pack(
     profile.header.title = title;
     profile.header.work = work;
     let mut packed = Vec::new();
-    PPROF
-        .write(&profile, &mut packed)
-        .map_err(|e| Fault::failed(format!("cannot pack the profile: {e}")))?;
+    let written = PPROF.write(&profile, &mut packed);
+    written.map_err(|e| Fault::failed(format!("cannot pack the profile: {e}")))?;
     let (samples, bytes) = (profile.count(), packed.len() as u64);
     let Header { lost, notes, .. } = profile.header;
     Ok((packed, ProfileSize { bytes, samples, lost, notes }))
@@ -112,10 +111,9 @@ impl World {
             parse_maps(text).into_iter().for_each(|mapping| processes.map(*pid, mapping));
         }
         let thread = |name: String, Task { pid, tid }: Task| Thread { name, pid, tid };
-        let known = capture
-            .threads
-            .iter()
-            .map(|(pid, tid, name)| (*tid, thread(name.clone(), Task { pid: *pid, tid: *tid })));
+        let known =
+            capture.threads.iter().map(|(pid, tid, name)| (Task { pid: *pid, tid: *tid }, name));
+        let known = known.map(|(task, name)| (task.tid, thread(name.clone(), task)));
         let mut threads: HashMap<u32, Thread> = known.collect();
         for record in capture.records.iter().flat_map(|bytes| records(bytes)) {
             match record.map_err(malformed)? {
@@ -326,11 +324,8 @@ pub fn of_program(profile: &Profile, pids: &[u32]) -> Profile {
     let mut builder = Builder::new(profile.header.clone());
     let is_of_program = |sample: &&Sample| pids.contains(&profile.thread(sample.thread).pid);
     for sample in profile.samples().iter().filter(is_of_program) {
-        let frames: Vec<_> = profile
-            .stack(sample.stack)
-            .iter()
-            .map(|id| builder.frame(profile.frame(*id).clone()))
-            .collect();
+        let frames = profile.stack(sample.stack).iter().map(|id| profile.frame(*id).clone());
+        let frames: Vec<_> = frames.map(|frame| builder.frame(frame)).collect();
         let stack = builder.stack(&frames);
         let thread = builder.thread(profile.thread(sample.thread).clone());
         let owner = match sample.owner {

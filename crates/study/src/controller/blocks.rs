@@ -104,12 +104,8 @@ impl Run<'_, '_> {
         let schedule = self.study.header.schedule.clone();
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
-        let runner = TrialRunner {
-            laboratory: self.laboratory,
-            guard: &mut self.guard,
-            meters: &meters,
-            schedule: &schedule,
-        };
+        let (laboratory, guard, schedule) = (self.laboratory, &mut self.guard, &schedule);
+        let runner = TrialRunner { laboratory, guard, meters: &meters, schedule };
         let observer = &mut *self.observer;
         let mut ended = |cell: &CellId, rate: f64| observer.slice_ends(cell, rate);
         let trials = slices::block(&runner, cells, slice, position, &mut ended)?;

@@ -38,11 +38,6 @@ fn around_loans(wanted: &[WantedSetting], loans: Vec<WantedSetting>) -> Vec<Want
     [sysctls, loans, others].concat()
 }
 
-/// Whether a role's half of a cell keeps its payload in memory of a GPU.
-fn uses_gpu(cell: &Cell, role: Role) -> bool {
-    cell.half(role).options.word("memory") == "gpu"
-}
-
 /// A host that changed, and what did; the text begins with its role.
 pub(super) type Change = (Option<Role>, String);
 
@@ -61,7 +56,8 @@ impl Guard {
         cells: &[Cell],
     ) -> Result<(Guard, Vec<RestorationRow>), Fault> {
         let wanted = around_loans(wanted, laboratory.testbed.settings());
-        let gpus = Role::ALL.into_iter().filter(|role| cells.iter().any(|c| uses_gpu(c, *role)));
+        let is_gpu = |cell: &Cell, role| cell.half(role).options.word("memory") == "gpu";
+        let gpus = Role::ALL.into_iter().filter(|role| cells.iter().any(|c| is_gpu(c, *role)));
         let gpus: Vec<Role> = gpus.collect();
         let mut stewards = Stewards::of(laboratory)?;
         gpus.iter().try_for_each(|role| stewards.hold_gpu(*role))?;

@@ -263,10 +263,8 @@ pub(super) fn new_secret() -> Result<Secret, Fault> {
 
 fn random<const N: usize>() -> Result<[u8; N], Fault> {
     let mut bytes = [0; N];
-    OsRng
-        .unwrap_err()
-        .try_fill_bytes(&mut bytes)
-        .map_err(|e| Fault::failed(format!("no random numbers: {e}")))?;
+    let filled = OsRng.try_fill_bytes(&mut bytes);
+    filled.map_err(|e| Fault::failed(format!("no random numbers: {e}")))?;
     Ok(bytes)
 }
 

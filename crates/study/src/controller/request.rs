@@ -84,16 +84,12 @@ impl RunRequest {
 
     /// The plan, and where it runs.
     pub fn plan(&self) -> Result<(Plan, Deployment), Fault> {
-        let (experiment, deployment, source) = match &self.experiment {
+        let ((experiment, deployment), source) = match &self.experiment {
             ExperimentRequest::File(file) => {
                 let source = read_experiment(file)?;
-                let (experiment, deployment) = from_file(file, &source, self.testbed.clone())?;
-                (experiment, deployment, Some(source))
+                (from_file(file, &source, self.testbed.clone())?, Some(source))
             }
-            ExperimentRequest::Paths(paths) => {
-                let (experiment, deployment) = from_paths(paths, self.testbed.clone())?;
-                (experiment, deployment, None)
-            }
+            ExperimentRequest::Paths(paths) => (from_paths(paths, self.testbed.clone())?, None),
         };
         let testbed = deployment.testbed();
         let mut profiling = self.profiling.clone().unwrap_or_else(|| experiment.profiling.clone());

@@ -118,16 +118,11 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
     let unknown = |what: &str| {
         Fault::unsupported(format!("node {node}: {name} {what}")).remedy(remedy.clone())
     };
-    let mut found = match name.parse() {
-        Ok(address) => vec![address],
-        Err(_) => (name, 0)
-            .to_socket_addrs()
-            .map_err(|e| unknown(&format!("has no address: {e}")))?
-            .map(|address| address.ip())
-            .collect::<Vec<IpAddr>>(),
-    };
-    found.retain(|address| !address.is_loopback());
-    found.first().copied().ok_or_else(|| unknown("is a loopback address, which peers cannot reach"))
+    // What is an address already is found as it is.
+    let found =
+        (name, 0).to_socket_addrs().map_err(|e| unknown(&format!("has no address: {e}")))?;
+    let usable = found.map(|address| address.ip()).find(|address| !address.is_loopback());
+    usable.ok_or_else(|| unknown("is a loopback address, which peers cannot reach"))
 }
 
 /// The testbed of two nodes: srun, within the job, runs what becomes an agent on each. The
@@ -152,10 +147,7 @@ pub fn testbed(nodes: &[String; 2], addresses: [IpAddr; 2]) -> String {
 /// Reads what `sbatch --parsable` prints: `ID` or `ID;CLUSTER`.
 pub fn parse_job(text: &str) -> Result<String, Fault> {
     let id = text.trim().split(';').next().unwrap_or_default();
-    match is_job(id) {
-        true => Ok(id.to_owned()),
-        false => Err(garbled("sbatch", text)),
-    }
+    if is_job(id) { Ok(id.to_owned()) } else { Err(garbled("sbatch", text)) }
 }
 
 /// Whether this is the id of a job: digits.

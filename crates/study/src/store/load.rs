@@ -112,7 +112,6 @@ pub(super) struct Lines {
 
 /// Reads the trials of a file. The fault names the line.
 pub(super) fn lines(file: File) -> Result<Lines, Fault> {
-    let fault = |text: String| Fault::storage(text);
     let mut file = BufReader::new(file.take(MOST_TRIALS + 1));
     let mut read = Lines { trials: Vec::new(), torn: false, whole: 0 };
     let mut line = Vec::new();
@@ -120,14 +119,14 @@ pub(super) fn lines(file: File) -> Result<Lines, Fault> {
         line.clear();
         let number = read.trials.len() + 1;
         let length = file.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', &mut line);
-        let length = length.map_err(|e| fault(format!("line {number} cannot be read: {e}")))?;
-        let length = length as u64;
+        let unreadable = |e| Fault::storage(format!("line {number} cannot be read: {e}"));
+        let length = length.map_err(unreadable)? as u64;
         if length > LONGEST_LINE {
             let text = format!("line {number} is longer than {} MiB", LONGEST_LINE >> 20);
-            return Err(fault(text));
+            return Err(Fault::storage(text));
         }
         if read.whole + length > MOST_TRIALS {
-            return Err(fault(format!("it is larger than {} MiB", MOST_TRIALS >> 20)));
+            return Err(Fault::storage(format!("it is larger than {} MiB", MOST_TRIALS >> 20)));
         }
         if line.last() != Some(&b'\n') {
             read.torn = length > 0;
@@ -139,7 +138,7 @@ pub(super) fn lines(file: File) -> Result<Lines, Fault> {
             return Err(too_new(format_args!("line {number}"), schema));
         }
         let trial = serde_json::from_slice(&line);
-        let damaged = |e| fault(format!("line {number} is damaged: {e}"));
+        let damaged = |e| Fault::storage(format!("line {number} is damaged: {e}"));
         read.trials.push(trial.map_err(damaged)?);
         read.whole += length;
     }
