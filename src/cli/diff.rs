@@ -176,9 +176,8 @@ enum ExplainName {
 pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     let rules = rules(arguments.rules.as_deref())?;
     if arguments.without == "-" && arguments.with == "-" {
-        return Err(
-            usage("only one side can be standard input").remedy("name a file for the other")
-        );
+        let what = "only one side can be standard input";
+        return Err(usage(what).remedy("name a file for the other"));
     }
     let [without, with] = sides(arguments)?;
     match (&without, &with) {
@@ -190,9 +189,8 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
             );
         }
         _ if arguments.work.is_some() => {
-            return Err(
-                usage("--work divides counters, and these have none").remedy("choose --per")
-            );
+            let what = "--work divides counters, and these have none";
+            return Err(usage(what).remedy("choose --per"));
         }
         _ => {}
     }

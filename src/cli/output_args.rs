@@ -93,9 +93,8 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
         text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Fault> {
         if self.format() == Format::Html {
-            return Err(
-                usage("there is no page of this result").remedy("choose --format text or json")
-            );
+            let what = "there is no page of this result";
+            return Err(usage(what).remedy("choose --format text or json"));
         }
         self.print_any(document, text, |_| Ok(()))
     }

@@ -7,7 +7,7 @@ use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::{Trials, Waterfall};
 use bytepath_profile::{Ends, Explanation, Profile, WorkUnit, explain, symptoms};
 use bytepath_record::unit::GIB;
-use bytepath_record::{CellId, Fault, Scope, Study, Trial, TrialStatus, Work, joined};
+use bytepath_record::{Fault, Scope, Study, Trial, TrialStatus, Work, joined};
 use bytepath_spec::suggest;
 use bytepath_stats::{self as stats, Analysis, Row};
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ use std::path::Path;
 /// A cell of a study, with its profiles.
 #[derive(Clone, Debug)]
 pub struct ProfiledCell {
-    pub id: CellId,
     /// What its trials come to.
     pub row: Row,
     /// The profiles of its profile trials that count, each with the work that was done.
@@ -117,7 +116,6 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
 impl ProfiledCell {
     fn of(folder: &Path, study: &Study, row: &Row) -> ProfiledCell {
         let mut cell = ProfiledCell {
-            id: row.cell.clone(),
             row: row.clone(),
             profiles: Vec::new(),
             notes: Vec::new(),
@@ -149,7 +147,7 @@ impl ProfiledCell {
         let metered = &self.metered[usize::from(unit == WorkUnit::Packet)];
         let all_known = metered.len() == self.profiles.len();
         let metered = if all_known { metered.as_slice() } else { &[] };
-        Trials { cell: &self.id.0, profiles: &self.profiles, metered }
+        Trials { cell: &self.row.cell.0, profiles: &self.profiles, metered }
     }
 }
 

@@ -26,9 +26,8 @@ pub(crate) fn logs(power: &Power) -> Vec<LogRequest> {
 /// What such a log says of the trials of a study.
 pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog, Fault> {
     let PowerSource::Csv { file, clock, column } = &power.source else {
-        return Err(
-            Fault::usage("only a log can be attached to a study that has ended").remedy("csv=FILE")
-        );
+        let text = "only a log can be attached to a study that has ended";
+        return Err(Fault::usage(text).remedy("csv=FILE"));
     };
     let wrong = |cause: String| Fault::storage(format!("{file}: {cause}"));
     let log = Log::parse(&read_text(file)?, column.as_deref()).map_err(wrong)?;
