@@ -116,7 +116,7 @@ pub const PRESETS: &[Preset] = &[
 ];
 
 /// Reads `PRESET[:key=value,...]`; also returns the part of the cell's id that
-/// says how the link differs from the default preset (empty for the default).
+/// names how the link differs from the default preset (empty for the default).
 pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let (name, typed_options) = split(text)?;
     let preset = find("link preset", &name, PRESETS, |preset| preset.name)?;

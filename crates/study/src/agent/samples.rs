@@ -95,7 +95,7 @@ fn header(capture: &Capture, hidden: Option<&str>) -> Header {
     }
 }
 
-/// What the records say of threads and processes, whatever was sampled.
+/// Threads and processes by the records, whatever was sampled.
 struct World {
     processes: Processes,
     threads: HashMap<u32, Thread>,
@@ -303,8 +303,7 @@ impl observe::Sampler for ProgramSampler {
 }
 
 fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Prepared, Fault> {
-    let cpus =
-        thread::allowed().map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
+    let cpus = allowed_cpus()?;
     let first = cpus.first().copied().unwrap_or_default();
     let price = meter::sample_price(None, first, roots)?;
     let rate = rate.unwrap_or_else(|| affordable_rate(price.seconds).min(GENTLE));
@@ -312,6 +311,11 @@ fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Prepared, Fault> {
     let context = Context { options, ..Context::idle(roots.clone()) };
     let profile = meter::CATALOG.iter().find(|meter| meter.name == meter::PROFILE_NAME);
     profile.map(|meter| (meter.prepare)(&context)).transpose()?.flatten().ok_or_else(nothing)
+}
+
+/// The CPUs that this process may use.
+pub(super) fn allowed_cpus() -> Result<Vec<u32>, Fault> {
+    thread::allowed().map_err(|e| Fault::system("cannot read the CPUs of this process", &e))
 }
 
 fn nothing() -> Fault {

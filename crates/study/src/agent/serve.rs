@@ -253,7 +253,8 @@ impl Agent {
             Request::Stop(call) => answer(call, |_| self.session().map(|session| session.stop())),
             Request::Finish(call) => answer(call, |call| self.finish(call.timeout)),
             Request::PriceSample(call) => answer(call, |call| {
-                let cpu = call.cpu.map_or_else(any_cpu, Ok)?;
+                let any = || samples::allowed_cpus().map(|all| all.first().copied());
+                let cpu = call.cpu.map_or_else(any, |cpu| Ok(Some(cpu)))?.unwrap_or_default();
                 meter::sample_price(call.event.as_deref(), cpu, &Roots::real())
             }),
             Request::PackProfile(call) => answer(call, |call| self.pack_profile(call)),
@@ -413,12 +414,6 @@ pub fn survey(
     facts.attempts.extend(tls::attempts());
     facts.attempts.extend(meters.iter().filter_map(|meter| (meter.attempt)(&roots)));
     facts
-}
-
-fn any_cpu() -> Result<u32, Fault> {
-    let allowed = bytepath_sys::thread::allowed();
-    let allowed = allowed.map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
-    Ok(allowed.first().copied().unwrap_or_default())
 }
 
 /// The pipe to the controller, for two threads.

@@ -58,7 +58,7 @@ pub struct HostsAfter {
 /// The hosts that a log may be of: both, or a role's.
 pub(super) const LOGS: [Option<Role>; 3] = [None, Some(Role::Sender), Some(Role::Receiver)];
 
-/// The file of what such a log says.
+/// The file of the readings of such a log.
 pub(super) fn power_file(role: Option<Role>) -> String {
     role.map_or_else(|| "power.json".to_owned(), |role| format!("power-{role}.json"))
 }

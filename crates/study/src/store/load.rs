@@ -151,7 +151,7 @@ fn whole_lines(bytes: &[u8]) -> (Vec<String>, bool) {
     (whole.map(str::to_owned).collect(), bytes.last().is_some_and(|last| *last != b'\n'))
 }
 
-/// Says where a study is larger than can be asked for: `resume` would write down the order of all
+/// Refuses a study that is larger than can be requested: `resume` would write down the order of all
 /// its trials. One that was merged has the blocks of its parts.
 fn check_size(header: &StudyHeader, merged: bool) -> Result<(), String> {
     let StudyHeader { cells, schedule, profiling, .. } = header;

@@ -23,7 +23,7 @@ pub(crate) fn logs(power: &Power) -> Vec<LogRequest> {
     all.into_iter().filter(|(_, power)| matches!(power.source, PowerSource::Csv { .. })).collect()
 }
 
-/// What such a log says of the trials of a study.
+/// Reads such a log and aligns it with the trials of a study.
 pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog, Fault> {
     let PowerSource::Csv { file, clock, column } = &power.source else {
         let text = "only a log can be attached to a study that has ended";
@@ -98,7 +98,7 @@ fn of_trial(log: &Log, trial: &Trial, offset: f64, rest: f64) -> Option<LoggedTr
     Some(sum).filter(|sum| sum.seconds > 0.0)
 }
 
-/// Enters what a log says into the trials that it covers.
+/// Enters the readings of a log into the trials that it covers.
 pub(crate) fn enter(study: &mut Study, log: &PowerLog) {
     let ran = |trial: &&mut Trial| {
         matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. })

@@ -27,7 +27,7 @@ pub struct StudyWriter {
 
 impl StudyWriter {
     /// Makes the folder, which must not exist or be empty, and writes down
-    /// what is asked and where. Where that fails, nothing of it stays.
+    /// what is requested and where. If that fails, nothing of it stays.
     pub fn create(folder: &Path, header: &StudyHeader) -> Result<Self, Fault> {
         let absent = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
         let made: Vec<&Path> = folder.ancestors().take_while(absent).collect();
@@ -69,7 +69,7 @@ impl StudyWriter {
 
     /// Opens a folder to resume its study. Torn last lines are cut off.
     pub fn reopen(path: &Path) -> Result<(Self, Study), Fault> {
-        // Whatever is wrong with the folder, `load` says it better.
+        // `load` explains what is wrong with the folder.
         load(path)?;
         let folder = Folder::open(path).map_err(|e| storage("write", path, &e))?;
         let fault = |name: &str, e: &io::Error| storage("write", &path.join(name), e);
@@ -217,6 +217,6 @@ pub fn import_power(
     }
     let log = power_log::read(&study, &(role, power.clone()))?;
     writer.power_log(&log)?;
-    // Read again, because the study may hold what an older log said.
+    // Read again, because the study may hold readings of an older log.
     Ok((load(folder)?, log))
 }
