@@ -3,7 +3,7 @@
 use super::catalogues::Catalogues;
 use super::document::Entry;
 use super::factors::{Choice, Factor, Kind, Level, choice, name_of_settings, settings_of_level};
-use crate::cells::{cell, halves, null_of};
+use crate::cells::{CellRequest, cell, halves, null_of};
 use crate::kernel::parse_kernel;
 use crate::link::PRESETS;
 use crate::placement::read_cores;
@@ -152,7 +152,9 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
     let link = format!("{link}{separator}{}", link_options.join(","));
     let cores = cores.map_or_else(|| read_cores(cpus.usual(), cpus.clone()), Ok)?;
     let (stream, kernel) = (stream.join(","), kernel.as_ref());
-    let mut cell = cell(&path, workload, &stream, &link, &cores, kernel, &catalogues.paths)?;
+    let ask =
+        CellRequest { workload, stream: &stream, link: &link, ..CellRequest::of(&[], &cores) };
+    let mut cell = cell(&path, kernel, &ask, &catalogues.paths)?;
     if !settings.is_empty() {
         cell.id = CellId(format!("{} settings={}", cell.id, name_of_settings(&settings)));
         cell.settings = settings;
