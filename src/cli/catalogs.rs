@@ -69,9 +69,9 @@ pub(super) fn paths(arguments: &CatalogArgs) -> Result<(), Fault> {
     arguments.output.print_plain(&Document::new("bytepath-paths", list), |out| {
         write(&entries, out)?;
         writeln!(out, "pairs (TX+RX), as --path takes them:")?;
-        path::PAIRS
-            .iter()
-            .try_for_each(|pair| writeln!(out, "  {:<14} {}+{}", pair.name, pair.tx, pair.rx))?;
+        for path::Pair { name, tx, rx, .. } in path::PAIRS {
+            writeln!(out, "  {name:<14} {tx}+{rx}")?;
+        }
         writeln!(out, "\nencryption, as --stream takes it:")?;
         write(&tls, out)
     })

@@ -7,7 +7,7 @@ use super::output_args::{Document, OutputArgs};
 use super::published::published;
 use super::show::{PER, explained};
 use bytepath_profile::{Explanation, WorkUnit};
-use bytepath_record::{CellId, Fault, Study};
+use bytepath_record::{CellId, Fault, Study, joined};
 use bytepath_report as report;
 use bytepath_spec::{PUBLISHED, suggest, usage};
 use bytepath_stats::{
@@ -110,13 +110,10 @@ fn refuse_what_no_work_has(arguments: &CompareArgs) -> Result<(), Fault> {
         ("--details", *details),
         ("--per", per.is_some()),
     ];
-    match given.into_iter().find(|(_, given)| *given) {
-        Some((name, _)) => {
-            let what = format!("{name} does not apply to a published work");
-            Err(usage(what).remedy("leave it out"))
-        }
-        None => Ok(()),
-    }
+    given.into_iter().find(|(_, given)| *given).map_or(Ok(()), |(name, _)| {
+        let what = format!("{name} does not apply to a published work");
+        Err(usage(what).remedy("leave it out"))
+    })
 }
 
 /// The cells of one study against its baseline, or against another.
@@ -194,14 +191,12 @@ fn names(study: &Study) -> Vec<&str> {
 
 /// Numbers of two machines say nothing of what changed in software.
 fn refuse_other_machines(arguments: &CompareArgs, between: &StudyComparison) -> Result<(), Fault> {
-    let named: Vec<String> = between
-        .other_machine()
-        .map(|d| format!("{} ({} and {})", d.what, d.first, d.second))
-        .collect();
+    let named = between.other_machine();
+    let named = joined(named.map(|d| format!("{} ({} and {})", d.what, d.first, d.second)), ", ");
     if named.is_empty() || arguments.different_hosts {
         return Ok(());
     }
-    let what = format!("the studies are of different machines: {}", named.join(", "));
+    let what = format!("the studies are of different machines: {named}");
     Err(usage(what).remedy("compare them anyway with --different-hosts"))
 }
 

@@ -1,7 +1,7 @@
 //! `bytepath diff`: the difference between two profiles.
 
 use super::help::{Choice, choices, one_of, values};
-use super::output::{file_fault, print, print_json, replace, style};
+use super::output::{print, print_json, style, write_file};
 use super::output_args::Document;
 use super::profile::{open, source};
 use bytepath_profile::counts::{self, Counts};
@@ -10,7 +10,7 @@ use bytepath_profile::flame::{BOXES, Flames, Widths, flames, label};
 use bytepath_profile::import::{Content, Times};
 use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::Trials;
-use bytepath_profile::{self as profile, Profile, WorkUnit};
+use bytepath_profile::{self as profile, Header, Profile, WorkUnit};
 use bytepath_record::Fault;
 use bytepath_report::{self as report, Style};
 use bytepath_spec::usage;
@@ -176,9 +176,8 @@ enum ExplainName {
 pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
     let rules = rules(arguments.rules.as_deref())?;
     if arguments.without == "-" && arguments.with == "-" {
-        return Err(
-            usage("only one side can be standard input").remedy("name a file for the other")
-        );
+        let what = "only one side can be standard input";
+        return Err(usage(what).remedy("name a file for the other"));
     }
     let [without, with] = sides(arguments)?;
     match (&without, &with) {
@@ -190,9 +189,8 @@ pub(super) fn diff(arguments: &DiffArgs) -> Result<(), Fault> {
             );
         }
         _ if arguments.work.is_some() => {
-            return Err(
-                usage("--work divides counters, and these have none").remedy("choose --per")
-            );
+            let what = "--work divides counters, and these have none";
+            return Err(usage(what).remedy("choose --per"));
         }
         _ => {}
     }
@@ -310,13 +308,9 @@ fn explain(
         explanation.ends = ends(&cells, unit)?;
     }
     let why = frames.and_then(|cells| {
+        let (ends, functional) = (Some(&explanation.ends), explanation.functional);
         let confidence = stats::Rules::default().confidence;
-        report::why(
-            cells.map(|cell| &cell.row),
-            Some(&explanation.ends),
-            explanation.functional,
-            confidence,
-        )
+        report::why(cells.map(|cell| &cell.row), ends, functional, confidence)
     });
     let why = why.as_ref();
     match form {
@@ -354,13 +348,11 @@ impl Side {
     fn notes(&self) -> Vec<String> {
         match self {
             Side::Files(profiles) => {
-                let headers = profiles.iter().map(|profile| &profile.header);
-                headers
-                    .flat_map(|header| {
-                        let left_out = header.notes.iter().filter(|n| n.starts_with("left out"));
-                        left_out.map(|note| format!("{}: {note}", header.title))
-                    })
-                    .collect()
+                let of = |Header { title, notes, .. }: &Header| -> Vec<String> {
+                    let left_out = notes.iter().filter(|note| note.starts_with("left out"));
+                    left_out.map(|note| format!("{title}: {note}")).collect()
+                };
+                profiles.iter().flat_map(|profile| of(&profile.header)).collect()
             }
             Side::Cell(cell) => cell.notes.clone(),
             Side::Counts(counts) => counts.notes.clone(),
@@ -473,7 +465,7 @@ fn write_svg(flames: &Flames, title: &str, widths: Widths, file: &Path) -> Resul
         }
         _ => Fault::system("cannot draw the flame graph", &e),
     })?;
-    replace(file, &svg).map_err(|e| file_fault("write", file, &e))
+    write_file(file, &svg)
 }
 
 /// One row a function. The first four columns are those of a hand-made list:

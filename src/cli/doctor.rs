@@ -105,13 +105,12 @@ pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
         let unable = hosts.unable(&deployment, &experiment.cells, &facts)?;
         Ok(unable.into_iter().map(|(cell, support)| Item::new(cell.0, support)).collect())
     });
+    let tls = |name: &str, tls| Item::new(name, facts.supports_tls(tls));
     let meters = meter::CATALOG.iter();
     let examination = Examination {
         testbeds: testbeds(arguments.deployment.testbed()?)?,
         paths: halves.filter_map(half).collect(),
-        streams: [("tls=kernel", Tls::Kernel), ("tls=user", Tls::User)]
-            .map(|(name, tls)| Item::new(name, facts.supports_tls(tls)))
-            .into(),
+        streams: vec![tls("tls=kernel", Tls::Kernel), tls("tls=user", Tls::User)],
         meters: meters.map(|m| Item::new(m.name, facts.supports_meter(m))).collect(),
         findings,
         cells: cells.transpose()?,

@@ -22,18 +22,15 @@ pub(super) fn bounded_while<T>(read: impl FnOnce() -> Result<T, Fault>) -> Resul
 /// Until it is dropped, a command that takes more memory ends with a message.
 pub(super) fn bounded() -> Result<Limit, Fault> {
     let most = match std::env::var(VARIABLE) {
-        Ok(text) => {
-            unit::parse_bytes(&text).map_err(|what| usage(format!("{VARIABLE}: {what}")))?
-        }
+        Ok(text) => unit::parse_bytes(&text).map_err(|e| usage(format!("{VARIABLE}: {e}")))?,
         Err(_) => DEFAULT_MEMORY,
     };
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let line: String = joined(words, " ").chars().take(QUOTED).collect();
-    let fault = Fault::storage(format!(
-        "bytepath {line}: what it reads takes more than {} of memory",
-        unit::bytes(most)
-    ))
-    .remedy(format!("if it may take more: {VARIABLE}={}", unit::bytes(most.saturating_mul(4))));
+    let allowed = unit::bytes(most);
+    let text = format!("bytepath {line}: what it reads takes more than {allowed} of memory");
+    let fault = Fault::storage(text)
+        .remedy(format!("if it may take more: {VARIABLE}={}", unit::bytes(most.saturating_mul(4))));
     limit(most, format!("bytepath: {}\n", visible(&fault.to_string())), STORAGE)
         .map_err(|e| Fault::system("cannot limit memory", &e))
 }

@@ -36,24 +36,9 @@ pub(super) enum Format {
     Json,
 }
 
-impl Format {
-    fn suffix(self) -> &'static str {
-        match self {
-            Format::Text => "txt",
-            Format::Html => "html",
-            Format::Json => "json",
-        }
-    }
-
-    fn all(page: bool) -> impl Iterator<Item = Format> {
-        [Format::Text, Format::Html, Format::Json]
-            .into_iter()
-            .filter(move |format| page || *format != Format::Html)
-    }
-}
-
 fn formats(page: bool) -> impl TypedValueParser<Value = Format> {
-    let names = Format::all(page).filter_map(|format| format.to_possible_value());
+    let all = Format::value_variants().iter().filter(|format| page || **format != Format::Html);
+    let names = all.filter_map(Format::to_possible_value);
     PossibleValuesParser::new(names).try_map(|name| Format::from_str(&name, false))
 }
 
@@ -92,8 +77,12 @@ impl<T> Document<BTreeMap<&'static str, T>> {
 
 impl<const PAGE: bool> OutputArgs<PAGE> {
     pub(super) fn format(&self) -> Format {
-        let suffix = || self.out.as_deref()?.extension()?.to_str();
-        let implied = || Format::all(PAGE).find(|format| suffix() == Some(format.suffix()));
+        let implied = || match self.out.as_deref()?.extension()?.to_str()? {
+            "txt" => Some(Format::Text),
+            "html" if PAGE => Some(Format::Html),
+            "json" => Some(Format::Json),
+            _ => None,
+        };
         if self.json { Format::Json } else { self.format.or_else(implied).unwrap_or(Format::Text) }
     }
 
@@ -104,9 +93,8 @@ impl<const PAGE: bool> OutputArgs<PAGE> {
         text: impl FnOnce(&Style, &mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Fault> {
         if self.format() == Format::Html {
-            return Err(
-                usage("there is no page of this result").remedy("choose --format text or json")
-            );
+            let what = "there is no page of this result";
+            return Err(usage(what).remedy("choose --format text or json"));
         }
         self.print_any(document, text, |_| Ok(()))
     }

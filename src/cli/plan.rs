@@ -2,10 +2,10 @@
 
 use super::output;
 use super::output_args::Document;
-use bytepath_record::{Design, Fault, joined, unit};
+use bytepath_record::{Design, Fault, Stopping, joined, unit};
 use bytepath_report as report;
 use bytepath_stats::LEAST_BLOCKS;
-use bytepath_study::{Deployment, Outline, Plan, Prepared, Preview};
+use bytepath_study::{Deployment, Outline, Plan, Preview};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -61,32 +61,28 @@ fn write(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
             more => writeln!(out, "; at most {more} more in place of rejected ones")?,
         }
     }
-    if !plan.settings.is_empty() {
+    write_settings(plan, out)?;
+    if let Some(Stopping { at_least, within }) = s.stopping {
+        let early = time(each * plan.cells.len() as f64 * f64::from(at_least));
+        let percent = within * 100.0;
         writeln!(
             out,
-            "settings of the host, made before the first trial and restored at the end:"
-        )?;
-        for record in &plan.settings {
-            writeln!(out, "  {record}")?;
-        }
-    }
-    write_prepared(&plan.prepared, out)?;
-    if let Some(rule) = s.stopping {
-        let early = each * plan.cells.len() as f64 * f64::from(rule.at_least);
-        writeln!(
-            out,
-            "stops after at least {} blocks, when every interval is within {}%: {} at best",
-            rule.at_least,
-            rule.within * 100.0,
-            time(early)
+            "stops after at least {at_least} blocks, when every interval is within {percent}%: \
+             {early} at best"
         )?;
     }
     Ok(())
 }
 
-/// Prints preparations: what all cells have in common once, then the rest of each.
-fn write_prepared(all: &[Prepared], out: &mut dyn Write) -> io::Result<()> {
-    let able = all.iter().filter_map(|one| match &one.settings {
+/// Prints settings of the study, and preparations: what all cells have in common once, then the
+/// rest of each.
+fn write_settings(plan: &Outline, out: &mut dyn Write) -> io::Result<()> {
+    if !plan.settings.is_empty() {
+        let when = "made before the first trial and restored at the end";
+        writeln!(out, "settings of the host, {when}:")?;
+    }
+    plan.settings.iter().try_for_each(|record| writeln!(out, "  {record}"))?;
+    let able = plan.prepared.iter().filter_map(|one| match &one.settings {
         Preview::Settings(settings) => Some((one.cell.to_string(), settings.clone())),
         Preview::Fault(_) => None,
     });
@@ -100,7 +96,7 @@ fn write_prepared(all: &[Prepared], out: &mut dyn Write) -> io::Result<()> {
         cells.iter().try_for_each(|cell| writeln!(out, "  for {cell}:"))?;
         settings.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
     }
-    for one in all {
+    for one in &plan.prepared {
         if let Preview::Fault(fault) = &one.settings {
             writeln!(out, "{}: cannot run here: {fault}", one.cell)?;
         }

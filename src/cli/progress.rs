@@ -145,18 +145,14 @@ impl Progress {
 impl Observer for Progress {
     fn begins(&mut self, header: &StudyHeader, trials: usize) {
         self.trials = trials;
-        self.blocks = header.schedule.blocks;
-        self.until_sure = header.schedule.until_sure;
-        self.interleaved = matches!(header.schedule.design, Design::Slices { .. });
         let schedule = &header.schedule;
-        let profiles = time_of_profiles(header);
-        self.time_of_profiles = profiles;
-        let trials_alone = trials as f64 * time_of_trial(schedule);
-        let all = match schedule.budget.filter(|_| schedule.until_sure) {
-            Some(budget) => budget.seconds,
-            None => trials_alone + profiles,
-        };
-        let all = Duration::from_secs_f64(all);
+        self.blocks = schedule.blocks;
+        self.until_sure = schedule.until_sure;
+        self.interleaved = matches!(schedule.design, Design::Slices { .. });
+        self.time_of_profiles = time_of_profiles(header);
+        let all = trials as f64 * time_of_trial(schedule) + self.time_of_profiles;
+        let budget = schedule.budget.filter(|_| schedule.until_sure);
+        let all = Duration::from_secs_f64(budget.map_or(all, |budget| budget.seconds));
         self.set_left(all);
         self.bar.set_position(0);
         self.bar.set_length(trials as u64);
@@ -170,10 +166,7 @@ impl Observer for Progress {
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
         self.rates.clear();
         let most = if self.until_sure { "at most " } else { "" };
-        let what = match self.interleaved {
-            true => String::new(),
-            false => format!(": {cell}"),
-        };
+        let what = if self.interleaved { String::new() } else { format!(": {cell}") };
         self.show(&format!("block {block} of {most}{}{what}", self.blocks));
     }
 

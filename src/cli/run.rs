@@ -350,12 +350,16 @@ fn run_pairs(
 
 /// Examples, and the typed options of workload and link from their declarations.
 fn run_options_help() -> String {
-    let options = |heading: String, options: &[OptionSpec]| {
+    let options = |heading: &str, options: &[OptionSpec]| {
         let row = |option: &OptionSpec| {
             let typed = format!("{}={}", option.name, option.kind);
             (typed, format!("{} [{}]", option.help, option.default))
         };
-        list(&heading, options.iter().map(row))
+        list(heading, options.iter().map(row))
+    };
+    let of = |kind: &str, name: &str, own: &[OptionSpec]| {
+        let heading = format!("Options of the {kind} {name} (--{kind}):");
+        (!own.is_empty()).then(|| options(&heading, own))
     };
     let workloads = workload::CATALOG.iter();
     let testbeds = testbed::CATALOG.iter();
@@ -363,19 +367,13 @@ fn run_options_help() -> String {
     let sources = spec::POWER_SOURCES.iter().chain(spec::POWER_OPTIONS).copied();
     let mut parts = vec![EXAMPLES.to_owned()];
     parts.push(list("Workloads (--workload):", workloads.clone().map(|w| (w.name, w.summary))));
-    parts.extend(workloads.filter(|workload| !workload.options.is_empty()).map(|workload| {
-        let heading = format!("Options of the workload {} (--workload):", workload.name);
-        options(heading, workload.options)
-    }));
-    parts.push(options("Stream options (--stream):".to_owned(), spec::STREAM_OPTIONS));
+    parts.extend(workloads.filter_map(|w| of("workload", w.name, w.options)));
+    parts.push(options("Stream options (--stream):", spec::STREAM_OPTIONS));
     parts.push(list("Link presets (--link):", presets));
-    parts.push(options("Link options:".to_owned(), spec::LINK_OPTIONS));
-    parts.extend(testbeds.filter(|testbed| !testbed.options().is_empty()).map(|testbed| {
-        let heading = format!("Options of the testbed {} (--testbed):", testbed.name());
-        options(heading, testbed.options())
-    }));
+    parts.push(options("Link options:", spec::LINK_OPTIONS));
+    parts.extend(testbeds.filter_map(|testbed| of("testbed", testbed.name(), testbed.options())));
     parts.push(list("Profiles (--profile):", spec::PROFILED_CELLS.iter().copied()));
-    parts.push(options("Profile options:".to_owned(), spec::PROFILE_OPTIONS));
+    parts.push(options("Profile options:", spec::PROFILE_OPTIONS));
     parts.push(list("Sources of power (--power):", sources));
     parts.push(UNITS.to_owned());
     parts.join("\n")

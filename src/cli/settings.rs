@@ -112,9 +112,7 @@ pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
             required(&device, &records)
         });
     }
-    let Some(name) = &arguments.profile else {
-        return list(output);
-    };
+    let Some(name) = &arguments.profile else { return list(output) };
     let (profile, device) = find_setting_profile(name)?;
     if arguments.file {
         return print_text(|out| out.write_all(profile.text.as_bytes()));
@@ -122,11 +120,9 @@ pub(super) fn settings(arguments: &SettingsArgs) -> Result<(), Fault> {
     let (wanted, reasons): (Vec<WantedSetting>, Vec<String>) =
         profile.settings(device.as_ref())?.into_iter().unzip();
     let records = engine::preview(ThisMachine::new(Roots::real()), &wanted);
-    let items: Vec<Item> = records
-        .into_iter()
-        .zip(reasons)
-        .map(|(record, why)| Item { command: record.setting.command(), record, why })
-        .collect();
+    let items = records.into_iter().zip(reasons);
+    let items = items.map(|(record, why)| Item { command: record.setting.command(), record, why });
+    let items: Vec<Item> = items.collect();
     print(output, &Document::of(SETTINGS, "settings", &items), || {
         let mut text = format!("{}: {}\n", profile.name, profile.summary());
         for item in &items {

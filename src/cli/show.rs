@@ -123,13 +123,10 @@ pub(super) fn explained(
     let unit = per.unwrap_or(if is_bytes { WorkUnit::Gib } else { WorkUnit::Packet });
     let explanation = explanation(folder, study, analysis, unit);
     if per.is_some() && explanation.as_ref().is_none_or(|e| e.waterfalls.is_empty()) {
-        let why = explanation
-            .map(|explanation| explanation.notes.join("; "))
-            .filter(|why| !why.is_empty());
+        let why = explanation.map(|e| e.notes.join("; ")).filter(|why| !why.is_empty());
         let what = format!("{} has nothing to explain", folder.display());
-        return Err(usage(what).remedy(why.unwrap_or_else(|| {
-            "profiles of two cells are needed: bytepath run --profile largest".to_owned()
-        })));
+        let without = "profiles of two cells are needed: bytepath run --profile largest";
+        return Err(usage(what).remedy(why.as_deref().unwrap_or(without)));
     }
     Ok(explanation)
 }

@@ -89,8 +89,7 @@ pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), 
     let kernels = if ask.kernels.is_empty() { vec![None] } else { named.collect() };
     for text in ask.paths {
         for kernel in &kernels {
-            let mut cell =
-                cell(text, ask.workload, ask.stream, ask.link, ask.cores, *kernel, spec)?;
+            let mut cell = cell(text, *kernel, ask, spec)?;
             if cells.iter().any(|known| known.id == cell.id) {
                 let what = kernel.map_or(String::new(), |k| format!(" with kernel '{}'", k.name));
                 return Err(usage(format!("path '{text}'{what} is requested twice")));
@@ -118,24 +117,21 @@ pub fn cells(ask: &CellRequest, spec: &PathSpec) -> Result<(Vec<Cell>, CellId), 
     Ok((cells, baseline.id))
 }
 
-/// One cell from its parts as typed, without levels.
+/// The cell of one path and kernel, without levels.
 pub(super) fn cell(
     path: &str,
-    workload: &str,
-    stream: &str,
-    link: &str,
-    cores: &PlacementSpec,
     kernel: Option<&Kernel>,
+    ask: &CellRequest,
     spec: &PathSpec,
 ) -> Result<Cell, Fault> {
-    let (workload, workload_difference) = activity(workload, spec)?;
-    let (stream, stream_options) = parse_stream(stream)?;
-    let (link, link_difference) = link_for(&workload.name, link, spec)?;
+    let (workload, workload_difference) = activity(ask.workload, spec)?;
+    let (stream, stream_options) = parse_stream(ask.stream)?;
+    let (link, link_difference) = link_for(&workload.name, ask.link, spec)?;
     let (name, tx, rx) = halves(path, spec)?;
-    agree(&link, cores)?;
+    agree(&link, ask.cores)?;
     let mut levels = vec![workload_difference];
     levels.extend(differing(STREAM_OPTIONS, &stream_options));
-    levels.extend([link_difference, cores.difference.clone()]);
+    levels.extend([link_difference, ask.cores.difference.clone()]);
     levels.extend(kernel.map(|kernel| format!("kernel={}", kernel.name)));
     levels.retain(|level| !level.is_empty());
     Ok(Cell {
@@ -145,7 +141,7 @@ pub(super) fn cell(
         tx,
         rx,
         link,
-        placement: cores.placement,
+        placement: ask.cores.placement,
         kernel: kernel.cloned(),
         ..Cell::default()
     })
@@ -171,11 +167,8 @@ pub(super) fn activity(text: &str, spec: &PathSpec) -> Result<(Activity, String)
     let declared = find("workload", name, &spec.workloads, |declared| declared.name)?;
     let options = resolve(&format!("workload {name}"), declared.options, &typed_options)?;
     let difference = differing(declared.options, &options);
-    let as_typed = if name == default.name && difference.is_empty() {
-        String::new()
-    } else {
-        typed(name, &difference)
-    };
+    let is_default = name == default.name && difference.is_empty();
+    let as_typed = if is_default { String::new() } else { typed(name, &difference) };
     Ok((Activity { name: name.to_owned(), options }, as_typed))
 }
 

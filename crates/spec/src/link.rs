@@ -116,7 +116,7 @@ pub const PRESETS: &[Preset] = &[
 ];
 
 /// Reads `PRESET[:key=value,...]`; also returns the part of the cell's id that
-/// says how the link differs from the default preset (empty for the default).
+/// names how the link differs from the default preset (empty for the default).
 pub fn parse_link(text: &str) -> Result<(LinkSettings, String), Fault> {
     let (name, typed_options) = split(text)?;
     let preset = find("link preset", &name, PRESETS, |preset| preset.name)?;
@@ -189,18 +189,16 @@ fn settings(preset: &str, options: &Options) -> LinkSettings {
 
 /// The typed options that differ from the preset, in canonical form.
 fn difference(preset: &Preset, of_preset: &[TypedOption], typed_options: &[TypedOption]) -> String {
-    let mut parts: Vec<String> = typed_options
-        .iter()
-        .filter_map(|(key, value)| {
-            let spec = LINK_OPTIONS.iter().find(|spec| spec.name == key)?;
-            let default = of_preset.iter().find(|(name, _)| name == key);
-            let default = spec.kind.parse(default.map_or(spec.default, |(_, value)| value)).ok()?;
-            let value = spec.kind.parse(value).ok()?;
-            // An existing link has no defaults.
-            let counts = value != default || preset.name == GIVEN;
-            counts.then(|| format!("{key}={}", spec.kind.print(&value)))
-        })
-        .collect();
+    let canonical = |(key, value): &TypedOption| {
+        let spec = LINK_OPTIONS.iter().find(|spec| spec.name == key)?;
+        let default = of_preset.iter().find(|(name, _)| name == key);
+        let default = spec.kind.parse(default.map_or(spec.default, |(_, value)| value)).ok()?;
+        let value = spec.kind.parse(value).ok()?;
+        // An existing link has no defaults.
+        let counts = value != default || preset.name == GIVEN;
+        counts.then(|| format!("{key}={}", spec.kind.print(&value)))
+    };
+    let mut parts: Vec<String> = typed_options.iter().filter_map(canonical).collect();
     parts.sort();
     if preset.name != PRESETS[0].name {
         parts.insert(0, format!("link={}", preset.name));

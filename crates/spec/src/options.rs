@@ -43,20 +43,18 @@ pub fn resolve(
     declared: &[OptionSpec],
     typed_options: &[TypedOption],
 ) -> Result<Options, Fault> {
-    for (key, _) in typed_options {
-        if !declared.iter().any(|spec| spec.name == key) {
-            return Err(unknown_option(what, declared, key));
-        }
+    let is_declared = |key: &String| declared.iter().any(|spec| spec.name == key);
+    if let Some((key, _)) = typed_options.iter().find(|(key, _)| !is_declared(key)) {
+        return Err(unknown_option(what, declared, key));
     }
     let mut options = Options::default();
-    for spec in declared {
-        let value =
-            typed_options.iter().find(|(key, _)| key == spec.name).map(|(_, value)| value.as_str());
-        let parsed = spec.kind.parse(value.unwrap_or(spec.default)).map_err(|wrong| {
-            usage(format!("option '{}' of {what}: {wrong}", spec.name))
-                .remedy(format!("it takes {}: {}", spec.kind, spec.help))
+    for OptionSpec { name, kind, default, help, .. } in declared {
+        let value = typed_options.iter().find(|(key, _)| key == name);
+        let parsed = kind.parse(value.map_or(*default, |(_, value)| value)).map_err(|wrong| {
+            usage(format!("option '{name}' of {what}: {wrong}"))
+                .remedy(format!("it takes {kind}: {help}"))
         })?;
-        options.0.insert(spec.name.to_owned(), parsed);
+        options.0.insert((*name).to_owned(), parsed);
     }
     Ok(options)
 }
@@ -80,14 +78,12 @@ pub(super) fn unknown_option(what: &str, declared: &[OptionSpec], key: &str) -> 
 
 /// The options of a resolved set that differ from their defaults, as typed.
 pub(crate) fn differing(declared: &[OptionSpec], options: &Options) -> Vec<String> {
-    declared
-        .iter()
-        .filter_map(|spec| {
-            let value = options.0.get(spec.name)?;
-            let default = spec.kind.parse(spec.default).ok()?;
-            (*value != default).then(|| typed(spec.name, &spec.kind.print(value)))
-        })
-        .collect()
+    let differing = |spec: &OptionSpec| {
+        let value = options.0.get(spec.name)?;
+        let default = spec.kind.parse(spec.default).ok()?;
+        (*value != default).then(|| typed(spec.name, &spec.kind.print(value)))
+    };
+    declared.iter().filter_map(differing).collect()
 }
 
 /// A fault with the nearest of the known names as its remedy, or with all of them.
@@ -133,12 +129,9 @@ pub(super) fn did_you_mean<'a>(
     if typed.len() > 200 {
         return None;
     }
-    known
-        .into_iter()
-        .map(|name| (strsim::jaro_winkler(typed, name), name))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, name)| name)
+    let all = known.into_iter().map(|name| (strsim::jaro_winkler(typed, name), name));
+    let near = all.filter(|(likeness, _)| *likeness > 0.8).max_by(|a, b| a.0.total_cmp(&b.0));
+    near.map(|(_, name)| name)
 }
 
 /// A request that makes no sense.

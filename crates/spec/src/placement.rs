@@ -264,10 +264,8 @@ fn difference(placement: &Placement, short: Option<&str>, base: &Placement) -> S
     }
     words.extend(io_wq.map(|cpu| format!("io-wq={cpu}")));
     words.extend(vhost.map(|cpu| format!("vhost={cpu}")));
-    match words.as_slice() {
-        [two] if two == SHORT_FORMS[0].0 => String::new(),
-        words => format!("cores={}", words.join("/")),
-    }
+    let words = words.join("/");
+    if words == SHORT_FORMS[0].0 { String::new() } else { format!("cores={words}") }
 }
 
 fn wrong(text: &str) -> Fault {

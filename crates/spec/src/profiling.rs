@@ -3,7 +3,7 @@
 use super::options::{resolve, split, usage};
 use super::suggest;
 use bytepath_record::OptionKind::{Count, Time};
-use bytepath_record::{Fault, OptionSpec, Options, ProfiledCells, Profiling, SAMPLING_OPTIONS};
+use bytepath_record::{Fault, OptionSpec, ProfiledCells, Profiling, SAMPLING_OPTIONS};
 
 /// Most profile trials of a cell.
 pub const MOST_PROFILES: u64 = 1000;
@@ -56,18 +56,15 @@ pub fn parse_profile(text: &str) -> Result<Option<Profiling>, Fault> {
         return Err(suggest(fault, name, PROFILED_CELLS.iter().map(|(name, _)| *name)));
     };
     let options = resolve("profile", PROFILE_OPTIONS, &typed_options)?;
-    Ok(Some(profiling(cells, &options)))
-}
-
-fn profiling(cells: ProfiledCells, options: &Options) -> Profiling {
-    Profiling {
+    let required = |name: &str| options.number(name).unwrap_or_default();
+    Ok(Some(Profiling {
         cells,
         rate: options.number("rate"),
         event: Some(options.word("event")).filter(|event| *event != "auto").map(str::to_owned),
-        trials: options.number("trials").unwrap_or_default() as u32,
-        retakes: options.number("retakes").unwrap_or_default() as u32,
-        window: options.number("window").unwrap_or_default() as f64 / 1e3,
-    }
+        trials: required("trials") as u32,
+        retakes: required("retakes") as u32,
+        window: required("window") as f64 / 1e3,
+    }))
 }
 
 /// How many cells the profiles are of at most, of so many that the study has.

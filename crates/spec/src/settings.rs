@@ -112,9 +112,7 @@ pub fn wanted_settings<'t>(
         let (profile, device) = find_setting_profile(text)?;
         wanted.extend(profile.settings(device.as_ref())?.into_iter().map(|(want, _)| want));
     }
-    for line in lines {
-        wanted.push(wanted_line(line)?);
-    }
+    wanted.extend(lines.into_iter().map(wanted_line).collect::<Result<Vec<_>, _>>()?);
     Ok(wanted)
 }
 

@@ -40,15 +40,11 @@ pub struct TestbedChoice {
 impl TestbedChoice {
     /// The CPUs that roles may be placed on, where the machines that it is on have `own`.
     pub fn cpus(&self, own: &Cpus) -> Cpus {
-        match self.options.number("cpus") {
-            Some(count) => {
-                let all = 0..u32::try_from(count).unwrap_or(u32::MAX);
-                let with_this = !matches!(self.options.word("host"), "" | "none");
-                let own = own.of(Role::Sender);
-                Cpus::Shared(all.filter(|cpu| !with_this || own.contains(cpu)).collect())
-            }
-            None => own.clone(),
-        }
+        let Some(count) = self.options.number("cpus") else { return own.clone() };
+        let all = 0..u32::try_from(count).unwrap_or(u32::MAX);
+        let with_this = !matches!(self.options.word("host"), "" | "none");
+        let own = own.of(Role::Sender);
+        Cpus::Shared(all.filter(|cpu| !with_this || own.contains(cpu)).collect())
     }
 
     /// Refuses kernels where the testbed boots none.

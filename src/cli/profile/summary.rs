@@ -127,13 +127,11 @@ fn by_whom(function: &Function) -> String {
     if function.own <= 0.0 {
         return String::new();
     }
-    let parts = Owner::all()
-        .filter_map(|owner| {
-            function.owners.get(&owner).map(|weight| (owner, weight / function.own))
-        })
-        .filter(|(_, part)| *part >= 0.005)
-        .map(|(owner, part)| format!("{owner} {:.0} %", part * 100.0));
-    format!("  ({})", joined(parts, ", "))
+    let part = |owner| {
+        let part = function.owners.get(&owner)? / function.own;
+        (part >= 0.005).then(|| format!("{owner} {:.0} %", part * 100.0))
+    };
+    format!("  ({})", joined(Owner::all().filter_map(part), ", "))
 }
 
 fn percent(weight: f64, total: f64) -> String {

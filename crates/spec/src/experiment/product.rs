@@ -3,12 +3,12 @@
 use super::catalogues::Catalogues;
 use super::document::Entry;
 use super::factors::{Choice, Factor, Kind, Level, choice, name_of_settings, settings_of_level};
-use crate::cells::{cell, halves, null_of};
+use crate::cells::{CellRequest, cell, halves, null_of};
 use crate::kernel::parse_kernel;
 use crate::link::PRESETS;
 use crate::placement::read_cores;
 use bytepath_record::{Cell, CellId, Fault, joined};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// The cells of an experiment, each with the level that it has of each factor.
 pub(super) struct Product<'a, 'f> {
@@ -74,10 +74,7 @@ impl Product<'_, '_> {
         baseline: Option<&Entry>,
         catalogues: &Catalogues,
     ) -> Result<(Vec<Cell>, CellId), Fault> {
-        let index = match baseline {
-            None => 0,
-            Some(entry) => self.baseline(entry, catalogues)?,
-        };
+        let index = baseline.map_or(Ok(0), |entry| self.baseline(entry, catalogues))?;
         let mut cells: Vec<Cell> = self.cells.into_iter().map(|(_, cell)| cell).collect();
         let id = cells[index].id.clone();
         cells.push(null_of(&cells[index]));
@@ -151,23 +148,19 @@ fn build(factors: &[Factor], picks: &[usize], catalogues: &Catalogues) -> Result
         }
     }
     let path = path.unwrap_or_else(|| halves.join("+"));
-    let separator = match (link_options.is_empty(), link.contains(':')) {
-        (true, _) => "",
-        (false, true) => ",",
-        (false, false) => ":",
-    };
+    let separator = if link.contains(':') { "," } else { ":" };
     let link = format!("{link}{separator}{}", link_options.join(","));
     let cores = cores.map_or_else(|| read_cores(cpus.usual(), cpus.clone()), Ok)?;
     let (stream, kernel) = (stream.join(","), kernel.as_ref());
-    let mut cell = cell(&path, workload, &stream, &link, &cores, kernel, &catalogues.paths)?;
+    let ask =
+        CellRequest { workload, stream: &stream, link: &link, ..CellRequest::of(&[], &cores) };
+    let mut cell = cell(&path, kernel, &ask, &catalogues.paths)?;
     if !settings.is_empty() {
         cell.id = CellId(format!("{} settings={}", cell.id, name_of_settings(&settings)));
         cell.settings = settings;
     }
     let varied = chosen(factors, picks).filter(|(factor, _)| factor.levels.len() > 1);
-    cell.levels = varied
-        .map(|(f, level)| (f.name.to_owned(), level.text.clone()))
-        .collect::<BTreeMap<_, _>>();
+    cell.levels = varied.map(|(f, level)| (f.name.to_owned(), level.text.clone())).collect();
     Ok(cell)
 }
 

@@ -138,9 +138,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// Reads the most that others may use of a role's CPU, in percent: `10%`.
 pub fn parse_interference(text: &str) -> Result<f64, String> {
     let percent = percentage(text).filter(|percent| (1.0..=100.0).contains(percent));
-    percent
-        .map(|percent| percent / 100.0)
-        .ok_or_else(|| format!("'{text}' is not a share from 1% to 100%"))
+    let wrong = || format!("'{text}' is not a share from 1% to 100%");
+    percent.map(|percent| percent / 100.0).ok_or_else(wrong)
 }
 
 /// The number before a percent sign.
@@ -176,11 +175,8 @@ fn within(
 
 /// Reads `trials`, `slices` or `slices:TIME`.
 pub fn parse_design(text: &str) -> Result<Design, Fault> {
-    let (kind, slice) = match text.trim().split_once(':') {
-        Some((kind, slice)) => (kind.trim(), Some(slice.trim())),
-        None => (text.trim(), None),
-    };
-    match (kind, slice) {
+    let mut parts = text.splitn(2, ':').map(str::trim);
+    match (parts.next().unwrap_or_default(), parts.next()) {
         ("trials", None) => Ok(Design::Trials),
         ("trials", Some(_)) => {
             Err(usage("the design 'trials' has no slices")
@@ -188,12 +184,11 @@ pub fn parse_design(text: &str) -> Result<Design, Fault> {
         }
         ("slices", None) => Ok(Design::Slices { slice: DEFAULT_SLICE }),
         ("slices", Some(time)) => {
-            let least = Duration::from_millis(10);
-            let slice =
-                within(time, least, LONGEST, "a slice lasts at least 10ms").map_err(usage)?;
+            let (least, rule) = (Duration::from_millis(10), "a slice lasts at least 10ms");
+            let slice = within(time, least, LONGEST, rule).map_err(usage)?;
             Ok(Design::Slices { slice: slice.as_secs_f64() })
         }
-        _ => {
+        (kind, _) => {
             let fault = usage(format!("there is no design '{kind}'"));
             Err(suggest(fault, kind, ["trials", "slices"]))
         }
@@ -254,10 +249,9 @@ pub(super) fn judgement(text: Text, document: &Document) -> Result<Judgement, Fa
     let share = |value: &Option<Placed<Share>>, percent| {
         value.as_ref().map(|value| share(text, value, percent)).transpose()
     };
-    let (throughput, power) = document
-        .roi
-        .as_ref()
-        .map_or((None, None), |roi| (roi.throughput.as_ref(), roi.power.as_ref()));
+    let roi = document.roi.as_ref();
+    let throughput = roi.and_then(|roi| roi.throughput.as_ref());
+    let power = roi.and_then(|roi| roi.power.as_ref());
     Ok(Judgement {
         margin: share(&document.margin, 0.01..=50.0)?.unwrap_or(default.margin),
         confidence: share(&document.confidence, 50.0..=99.99)?.unwrap_or(default.confidence),

@@ -53,11 +53,7 @@ fn levels(wrap: impl Fn(&Value) -> Schema) -> Schema {
     let own = OWN_FACTORS.iter().map(|(name, help)| (*name, *help, own_level(name)));
     let options = STREAM_OPTIONS.iter().chain(LINK_OPTIONS);
     let options = options.map(|spec| (spec.name, spec.help, option_level(spec)));
-    let factors: Map<String, Value> = own
-        .chain(options)
-        .map(|(name, help, level)| (name.to_owned(), with_help(wrap(&level).to_value(), help)))
-        .collect();
-    table(&factors)
+    table(own.chain(options).map(|(name, help, level)| (name, help, wrap(&level).to_value())))
 }
 
 fn own_level(name: &str) -> Value {
@@ -68,11 +64,8 @@ fn own_level(name: &str) -> Value {
         }
         "cores" => {
             let part = json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]});
-            let parts: Map<String, Value> = PARTS
-                .iter()
-                .map(|(part_name, help)| ((*part_name).to_owned(), with_help(part.clone(), help)))
-                .collect();
-            json!({"anyOf": [{"type": "string"}, table(&parts)]})
+            let parts = table(PARTS.map(|(name, help)| (name, help, part.clone())));
+            json!({"anyOf": [{"type": "string"}, parts]})
         }
         _ => json!({"type": "string"}),
     }
@@ -94,7 +87,10 @@ fn option_level(spec: &OptionSpec) -> Value {
     }
 }
 
-fn table(properties: &Map<String, Value>) -> Schema {
+/// A table with these keys: what each is, and the schema of its value.
+fn table<'a>(keys: impl IntoIterator<Item = (&'a str, &'a str, Value)>) -> Schema {
+    let key = |(name, help, value): (&str, &str, Value)| (name.to_owned(), with_help(value, help));
+    let properties: Map<String, Value> = keys.into_iter().map(key).collect();
     json_schema!({"type": "object", "properties": properties, "additionalProperties": false, "minProperties": 1})
 }
 

@@ -79,19 +79,17 @@ impl By {
     /// What software has encrypted lies in other memory than before, whatever way it took there:
     /// the CPU has read and written every byte. What a NIC does of that was not seen yet.
     fn passed(self, entry: &Evidence, done: &str, counter: &str) -> Option<(Manner, String)> {
-        match self {
-            By::Kernel => Some((
-                Manner::Copied,
-                format!("{done} by the kernel into other memory ({counter}Sw)"),
-            )),
-            By::Card if entry.manner == Manner::NotCopied => {
-                Some((Manner::Unknown, format!("{done} by the card ({counter}Device)")))
-            }
-            By::Card => Some((entry.manner, format!("{done} by the card ({counter}Device)"))),
-            By::Unknown => {
-                Some((Manner::Unknown, format!("and tls_stat does not say that it was {done}")))
-            }
-        }
+        let manner = match self {
+            By::Kernel => Manner::Copied,
+            By::Card if entry.manner != Manner::NotCopied => entry.manner,
+            By::Card | By::Unknown => Manner::Unknown,
+        };
+        let source = match self {
+            By::Kernel => format!("{done} by the kernel into other memory ({counter}Sw)"),
+            By::Card => format!("{done} by the card ({counter}Device)"),
+            By::Unknown => format!("and tls_stat does not say that it was {done}"),
+        };
+        Some((manner, source))
     }
 
     fn mode(self) -> &'static str {

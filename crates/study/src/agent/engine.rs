@@ -64,8 +64,7 @@ impl Engine {
         let name = format!("{}/{}", assignment.role, assignment.connection.index());
         spawn_thread(&name, move || life(assignment, &opened, &wait_start))?;
         match wait_open.recv_timeout(OPENING) {
-            Ok(Ok(tid)) => Ok(Engine { tid, start }),
-            Ok(Err(fault)) => Err(fault),
+            Ok(opened) => opened.map(|tid| Engine { tid, start }),
             Err(RecvTimeoutError::Timeout) => Err(Fault::failed(format!(
                 "thread {name} did not open its path within {} s",
                 OPENING.as_secs()
@@ -89,15 +88,11 @@ type Opened = Result<u32, Fault>;
 fn life(assignment: Assignment, opened: &Sender<Opened>, start: &Receiver<Detail>) {
     let (events, flow) = (assignment.events.clone(), assignment.connection.index());
     let result = catch_unwind(AssertUnwindSafe(|| play(assignment, opened, start)));
-    let result = match result {
-        Ok(None) => return,
-        Ok(Some(result)) => result,
-        Err(panic) => {
-            Err(Fault::failed(format!("the engine panicked: {}", panic_text(panic.as_ref()))))
-        }
-    };
-    // The agent receives no more events only if it is ending anyway.
-    let _ = events.send(Event::EngineEnded { flow, result });
+    let panicked = |text| Some(Err(Fault::failed(format!("the engine panicked: {text}"))));
+    if let Some(result) = result.unwrap_or_else(|panic| panicked(panic_text(panic.as_ref()))) {
+        // The agent receives no more events only if it is ending anyway.
+        let _ = events.send(Event::EngineEnded { flow, result });
+    }
 }
 
 /// Opens, waits, plays. `None` if it never got to play; then the caller that waited for it to
@@ -107,13 +102,7 @@ fn play(
     opened: &Sender<Opened>,
     start: &Receiver<Detail>,
 ) -> Option<EngineResult> {
-    let open = match Open::of(&assignment) {
-        Ok(open) => open,
-        Err(fault) => {
-            let _ = opened.send(Err(fault));
-            return None;
-        }
-    };
+    let open = Open::of(&assignment).map_err(|fault| drop(opened.send(Err(fault)))).ok()?;
     opened.send(Ok(thread::id())).ok()?;
     let detail = start.recv().ok()?;
     let connection = assignment.connection.clone();
@@ -173,20 +162,12 @@ impl Open {
     fn play(self, assignment: Assignment, detail: Detail) -> EngineResult {
         let Assignment { halves, role, cell, connection, gate, progress, .. } = assignment;
         let expected = halves.workload.has_witness(&cell) && connection.index() == 0;
-        let witness = match (role, expected) {
-            (Role::Receiver, true) => Some(read_witness(connection.as_ref())?),
-            _ => None,
-        };
+        let expected = expected && role == Role::Receiver;
+        let witness = expected.then(|| read_witness(connection.as_ref())).transpose()?;
         let recorder = Recorder::new(role == Role::Sender, gate, progress, detail);
         let Open { tx, rx } = self;
-        let end = halves.workload.play[role as usize](Actor {
-            role,
-            cell,
-            connection,
-            tx,
-            rx,
-            recorder,
-        })?;
+        let actor = Actor { role, cell, connection, tx, rx, recorder };
+        let end = halves.workload.play[role as usize](actor)?;
         let (entered, moved) = (end.account.ledger.delivered, end.bytes);
         if entered != moved {
             return Err(Fault::failed(format!(

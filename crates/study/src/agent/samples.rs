@@ -32,9 +32,8 @@ pub(super) fn pack(
     profile.header.title = title;
     profile.header.work = work;
     let mut packed = Vec::new();
-    PPROF
-        .write(&profile, &mut packed)
-        .map_err(|e| Fault::failed(format!("cannot pack the profile: {e}")))?;
+    let written = PPROF.write(&profile, &mut packed);
+    written.map_err(|e| Fault::failed(format!("cannot pack the profile: {e}")))?;
     let (samples, bytes) = (profile.count(), packed.len() as u64);
     let Header { lost, notes, .. } = profile.header;
     Ok((packed, ProfileSize { bytes, samples, lost, notes }))
@@ -104,7 +103,7 @@ fn header(capture: &Capture, hidden: Option<&str>) -> Header {
     }
 }
 
-/// What the records say of threads and processes, whatever was sampled.
+/// Threads and processes by the records, whatever was sampled.
 struct World {
     processes: Processes,
     threads: HashMap<u32, Thread>,
@@ -119,21 +118,20 @@ impl World {
         for (pid, text) in &capture.maps {
             parse_maps(text).into_iter().for_each(|mapping| processes.map(*pid, mapping));
         }
-        let mut threads: HashMap<u32, Thread> = HashMap::new();
-        for (pid, tid, name) in &capture.threads {
-            threads.insert(*tid, Thread { name: name.clone(), pid: *pid, tid: *tid });
-        }
+        let thread = |name: String, Task { pid, tid }: Task| Thread { name, pid, tid };
+        let known =
+            capture.threads.iter().map(|(pid, tid, name)| (Task { pid: *pid, tid: *tid }, name));
+        let known = known.map(|(task, name)| (task.tid, thread(name.clone(), task)));
+        let mut threads: HashMap<u32, Thread> = known.collect();
         for record in capture.records.iter().flat_map(|bytes| records(bytes)) {
             match record.map_err(malformed)? {
                 Record::Comm(task, name, _) => {
                     let name = String::from_utf8_lossy(name).into_owned();
-                    threads.insert(task.tid, Thread { name, pid: task.pid, tid: task.tid });
+                    threads.insert(task.tid, thread(name, task));
                 }
                 Record::Fork(task, parent) => {
                     let name = threads.get(&parent.tid).map(|thread| thread.name.clone());
-                    let name = name.unwrap_or_default();
-                    let thread = Thread { name, pid: task.pid, tid: task.tid };
-                    threads.entry(task.tid).or_insert(thread);
+                    threads.entry(task.tid).or_insert(thread(name.unwrap_or_default(), task));
                     processes.fork(task.pid, parent.pid);
                 }
                 Record::Mmap(map) if !capture.maps.contains_key(&map.task.pid) => {
@@ -339,8 +337,7 @@ fn room_for_names(capture: &Capture, roots: &Roots) -> Result<(), Fault> {
 }
 
 fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Prepared, Fault> {
-    let cpus =
-        thread::allowed().map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
+    let cpus = allowed_cpus()?;
     let first = cpus.first().copied().unwrap_or_default();
     let price = meter::sample_price(None, first, roots)?;
     let rate = rate.unwrap_or_else(|| affordable_rate(price.seconds).min(GENTLE));
@@ -348,6 +345,11 @@ fn prepare(rate: Option<u64>, roots: &Roots) -> Result<Prepared, Fault> {
     let context = Context { options, ..Context::idle(roots.clone()) };
     let profile = meter::CATALOG.iter().find(|meter| meter.name == meter::PROFILE_NAME);
     profile.map(|meter| (meter.prepare)(&context)).transpose()?.flatten().ok_or_else(nothing)
+}
+
+/// The CPUs that this process may use.
+pub(super) fn allowed_cpus() -> Result<Vec<u32>, Fault> {
+    thread::allowed().map_err(|e| Fault::system("cannot read the CPUs of this process", &e))
 }
 
 fn nothing() -> Fault {
@@ -360,11 +362,8 @@ pub fn of_program(profile: &Profile, pids: &[u32]) -> Profile {
     let mut builder = Builder::new(profile.header.clone());
     let is_of_program = |sample: &&Sample| pids.contains(&profile.thread(sample.thread).pid);
     for sample in profile.samples().iter().filter(is_of_program) {
-        let frames: Vec<_> = profile
-            .stack(sample.stack)
-            .iter()
-            .map(|id| builder.frame(profile.frame(*id).clone()))
-            .collect();
+        let frames = profile.stack(sample.stack).iter().map(|id| profile.frame(*id).clone());
+        let frames: Vec<_> = frames.map(|frame| builder.frame(frame)).collect();
         let stack = builder.stack(&frames);
         let thread = builder.thread(profile.thread(sample.thread).clone());
         let owner = match sample.owner {

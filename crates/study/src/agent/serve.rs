@@ -72,18 +72,15 @@ fn read_requests(input: impl Read, events: &Sender<Event>, output: &Output<impl 
             .map_err(|e| Fault::failed(format!("the controller sent no valid request: {e}")));
         // Answered here, because the main loop may be busy for long.
         let at_once = match request {
-            Ok(Request::Ping(_)) => Some(Reply::Ping(())),
-            Ok(Request::ReadClock(_)) => Some(Reply::ReadClock(read_clock())),
-            _ => None,
+            Ok(Request::Ping(_)) => Reply::Ping(()),
+            Ok(Request::ReadClock(_)) => Reply::ReadClock(read_clock()),
+            request => match events.send(Event::Request(request)) {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
         };
-        if let Some(reply) = at_once {
-            // A pipe that is closed is noticed by the read.
-            let _ = output.send(&reply);
-            continue;
-        }
-        if events.send(Event::Request(request)).is_err() {
-            return;
-        }
+        // A pipe that is closed is noticed by the read.
+        let _ = output.send(&at_once);
     }
 }
 
@@ -256,7 +253,8 @@ impl Agent {
             Request::Stop(call) => answer(call, |_| self.session().map(|session| session.stop())),
             Request::Finish(call) => answer(call, |call| self.finish(call.timeout)),
             Request::PriceSample(call) => answer(call, |call| {
-                let cpu = call.cpu.map_or_else(any_cpu, Ok)?;
+                let any = || samples::allowed_cpus().map(|all| all.first().copied());
+                let cpu = call.cpu.map_or_else(any, |cpu| Ok(Some(cpu)))?.unwrap_or_default();
                 meter::sample_price(call.event.as_deref(), cpu, &Roots::real())
             }),
             Request::PackProfile(call) => answer(call, |call| self.pack_profile(call)),
@@ -416,12 +414,6 @@ pub fn survey(
     facts.attempts.extend(tls::attempts());
     facts.attempts.extend(meters.iter().filter_map(|meter| (meter.attempt)(&roots)));
     facts
-}
-
-fn any_cpu() -> Result<u32, Fault> {
-    let allowed = bytepath_sys::thread::allowed();
-    let allowed = allowed.map_err(|e| Fault::system("cannot read the CPUs of this process", &e))?;
-    Ok(allowed.first().copied().unwrap_or_default())
 }
 
 /// The pipe to the controller, for two threads.

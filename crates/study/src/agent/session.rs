@@ -9,7 +9,9 @@ use bytepath_meter::{
     self as meter, Capture, Chosen, Context, Meter, Prepared, Running, ThreadTag,
 };
 use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecord};
-use bytepath_record::{Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit};
+use bytepath_record::{
+    Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit, grouped,
+};
 use bytepath_stats::ENGINE_RUN;
 use bytepath_sys::{Roots, clock};
 use serde_json::Value;
@@ -48,7 +50,8 @@ pub(super) struct Session {
     last_look: meter::PreviousSnapshot,
     prepared: Vec<(&'static str, Prepared)>,
     running: Vec<(&'static str, Box<dyn Running>)>,
-    costs: Vec<Reading>,
+    /// Time that starting or stopping each meter took.
+    costs: Vec<(&'static str, Duration)>,
     /// What was sampled in the last window.
     pub capture: Option<Box<Capture>>,
     /// When the last window was opened, by [`clock::monotonic`].
@@ -64,11 +67,11 @@ impl Session {
         call: Listen,
         queues: &[Arc<OwnedFd>],
     ) -> Result<Self, Fault> {
-        let Listen { cell, address, device, token, ports, secret } = call;
-        let mut session = Session::new(paths, *cell, Role::Receiver, device, secret)?;
-        let terms = Terms { ports, queues, ..session.terms() };
-        let listener = (session.transport()?.listen)(address, &terms)?;
-        session.listener = Some((listener, token));
+        let mut session =
+            Session::new(paths, *call.cell, Role::Receiver, call.device, call.secret)?;
+        let terms = Terms { ports: call.ports, queues, ..session.terms() };
+        let listener = (session.transport()?.listen)(call.address, &terms)?;
+        session.listener = Some((listener, call.token));
         Ok(session)
     }
 
@@ -228,7 +231,7 @@ impl Session {
             };
             let running = running.map_err(|fault| cannot_start(meter, fault))?;
             self.running.push((meter.name, running));
-            self.costs.push(cost(self.role, meter.name, begin.elapsed()));
+            self.costs.push((meter.name, begin.elapsed()));
         }
         self.gate.set(Phase::Window);
         self.opened = clock::monotonic();
@@ -256,10 +259,14 @@ impl Session {
             window.threads.extend(output.threads);
             window.warnings.extend(output.warnings);
             self.capture = output.capture.or(self.capture.take());
-            self.costs.push(cost(self.role, name, begin.elapsed()));
+            self.costs.push((name, begin.elapsed()));
         }
         self.await_notice(Phase::Drain);
-        window.readings.extend(add_up(std::mem::take(&mut self.costs)));
+        let cost = |(meter, times): (&str, Vec<Duration>)| {
+            let seconds = times.iter().sum::<Duration>().as_secs_f64();
+            Reading::sum(format!("cost.{meter}"), Unit::Seconds, seconds, Scope::Role(self.role))
+        };
+        window.readings.extend(grouped(self.costs.drain(..)).into_iter().map(cost));
         Ok(window)
     }
 
@@ -296,12 +303,10 @@ impl Session {
     /// Notes how the engine of a flow ended. The fault is that it was not meant to end yet.
     pub(super) fn engine_ended(&mut self, flow: u32, result: EngineResult) -> Result<(), Fault> {
         let early = !matches!(self.gate.phase(), Phase::Drain | Phase::Stop);
+        let text = || format!("the {}'s stream ended before the window did", self.role);
         let fault = match &result {
             Err(fault) => Err(fault.clone()),
-            Ok(_) if early => Err(Fault::peer_lost(format!(
-                "the {}'s stream ended before the window did",
-                self.role
-            ))),
+            Ok(_) if early => Err(Fault::peer_lost(text())),
             Ok(_) => Ok(()),
         };
         if let Some(slot) = self.ends.get_mut(flow as usize) {
@@ -356,14 +361,11 @@ impl Session {
     /// Enters in the ledger who encrypted; the readings are the kernel's counters.
     fn account_for_encryption(&self, ledger: &mut Ledger) -> Result<Vec<Reading>, Fault> {
         let sends = (self.halves.workload.halves)(self.role).contains(&Direction::Send);
-        match (&self.encryption, self.cell.stream.tls) {
-            (Some(encryption), _) => {
-                return encryption.ended(self.role, sends, self.connections.len(), ledger);
-            }
-            (None, Tls::User) if self.role == Role::Sender => {
-                ledger.mode = "TLS by the program".into()
-            }
-            _ => {}
+        if let Some(encryption) = &self.encryption {
+            return encryption.ended(self.role, sends, self.connections.len(), ledger);
+        }
+        if self.cell.stream.tls == Tls::User && self.role == Role::Sender {
+            ledger.mode = "TLS by the program".into();
         }
         Ok(Vec::new())
     }
@@ -391,22 +393,6 @@ impl Session {
 
 fn cannot_start(meter: &Meter, fault: Fault) -> Fault {
     fault.context(format!("meter {} cannot start", meter.name))
-}
-
-fn cost(role: Role, meter: &str, time: Duration) -> Reading {
-    Reading::sum(format!("cost.{meter}"), Unit::Seconds, time.as_secs_f64(), Scope::Role(role))
-}
-
-/// Adds up the readings of one metric.
-fn add_up(readings: Vec<Reading>) -> Vec<Reading> {
-    let mut sums: Vec<Reading> = Vec::new();
-    for reading in readings {
-        match sums.iter_mut().find(|sum| sum.metric == reading.metric) {
-            Some(sum) => sum.value += reading.value,
-            None => sums.push(reading),
-        }
-    }
-    sums
 }
 
 /// What cannot happen unless controller and agent disagree on whose turn it is.

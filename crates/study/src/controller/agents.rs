@@ -1,6 +1,7 @@
 //! The conversation with agents: call, wait, and notice at once when an agent is lost or the
 //! user cancels.
 
+use super::remote::each;
 use bytepath_host::testbed::Deployment;
 use bytepath_host::{AgentPipe, Host, build_of, own_build, spawn_thread};
 use bytepath_record::wire::{Call, Hello, LONGEST_PREFACE, Ping, Reply, Request, SYNC, read_line};
@@ -124,8 +125,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
 
     /// Waits for the replies of both agents.
     pub(super) fn receive_both<C: Call>(&mut self) -> Result<[C::Reply; 2], Fault> {
-        let sender = self.receive::<C>(Role::Sender, PROMPT)?;
-        Ok([sender, self.receive::<C>(Role::Receiver, PROMPT)?])
+        each(|role| self.receive::<C>(role, PROMPT))
     }
 
     /// Waits for the reply of one agent, on slow hosts accordingly longer; that
@@ -179,9 +179,7 @@ impl<'a, H: Hosts> Agents<'a, H> {
     /// The next reply of any agent; `None` at the deadline.
     fn next_reply(&mut self, deadline: Instant) -> Result<Option<(Role, Reply)>, Fault> {
         loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
-            }
+            check_stop(self.stop)?;
             let left = deadline.saturating_duration_since(Instant::now());
             let (role, event) = match self.inbox.recv_timeout(left.min(POLL)) {
                 Ok(event) => event,
@@ -197,10 +195,8 @@ impl<'a, H: Hosts> Agents<'a, H> {
                 }
                 AgentEvent::Reply(reply) => return Ok(Some((role, reply))),
                 AgentEvent::Malformed(what) => {
-                    return Err(Fault::failed(format!(
-                        "{} sent no valid reply: {what}",
-                        self.title(role, "agent")
-                    )));
+                    let title = self.title(role, "agent");
+                    return Err(Fault::failed(format!("{title} sent no valid reply: {what}")));
                 }
                 AgentEvent::Disconnected => return Err(self.gone(role)),
             }
@@ -278,9 +274,15 @@ impl<'a, H: Hosts> Agents<'a, H> {
     fn unexpected(&self, role: Role, reply: &Reply) -> Fault {
         let reply: String = serde_json::to_string(reply).unwrap_or_default();
         let reply: String = reply.chars().take(80).collect();
-        let text = format!("{} answered out of turn: {reply}", self.title(role, "agent"));
-        Fault::failed(text)
+        Fault::failed(format!("{} answered out of turn: {reply}", self.title(role, "agent")))
     }
+}
+
+/// Fails once the user has cancelled.
+pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), Fault> {
+    let is_cancelled = stop.load(Ordering::Relaxed);
+    let fault = || Fault::new(FaultKind::Interrupted, "interrupted by the user");
+    if is_cancelled { Err(fault()) } else { Ok(()) }
 }
 
 fn lost_stream(role: Role, fault: Fault) -> Fault {

@@ -14,7 +14,7 @@ impl Run<'_, '_> {
         let header = self.study.header.clone();
         let schedule = &header.schedule;
         let completed = CompletedTrials::of(&self.study);
-        let mut total = completed.missing(&self.study);
+        let total = completed.missing(&self.study);
         if total == 0 {
             return Ok(());
         }
@@ -44,26 +44,18 @@ impl Run<'_, '_> {
             if block + 1 == schedule.blocks || self.stop_early(&clock)? {
                 break;
             }
-            total = clock.done + CompletedTrials::of(&self.study).missing(&self.study);
-            clock.total = total;
+            clock.total = clock.done + CompletedTrials::of(&self.study).missing(&self.study);
             if let Some(time) = schedule.time_of_blocks()
                 && (clock.begin.elapsed() + longest).as_secs_f64() > time
             {
-                return self.note_end_of_time(block + 1, time);
+                let time = unit::seconds(Duration::from_secs(time as u64));
+                let (blocks, planned) = (block + 1, schedule.blocks);
+                return self.announce(format!(
+                    "its time of {time} was over after {blocks} of {planned} blocks"
+                ));
             }
         }
         Ok(())
-    }
-
-    /// Notes that the time was over before the planned blocks were run.
-    fn note_end_of_time(&mut self, blocks: u32, time: f64) -> Result<(), Fault> {
-        let planned = self.study.header.schedule.blocks;
-        let remark = format!(
-            "its time of {} was over after {blocks} of {planned} blocks",
-            unit::seconds(Duration::from_secs(time as u64))
-        );
-        self.observer.remark(&remark);
-        self.remark(remark)
     }
 
     /// Writes down which cells cannot run, and why.
@@ -71,8 +63,7 @@ impl Run<'_, '_> {
         let header = self.study.header.clone();
         let completed = CompletedTrials::of(&self.study);
         for cell in header.cells.iter().filter(|cell| !completed.unable.contains(&cell.id)) {
-            let (laboratory, guard) = (self.laboratory, &mut self.guard);
-            if let Some(obstacle) = self.feasibility.obstacle(laboratory, guard, cell)? {
+            if let Some(obstacle) = self.feasibility.obstacle(&mut self.guard, cell)? {
                 let (reason, remedy) = (obstacle.message, obstacle.remedy.unwrap_or_default());
                 let status = TrialStatus::Unavailable { reason, remedy };
                 let row = Trial { status, ..empty_trial(cell, self.position(0)) };
@@ -113,12 +104,8 @@ impl Run<'_, '_> {
         let schedule = self.study.header.schedule.clone();
         self.observer.trial_begins(clock.done + 1, &cells[0].id, block + 1);
         let position = self.position(block);
-        let runner = TrialRunner {
-            laboratory: self.laboratory,
-            guard: &mut self.guard,
-            meters: &meters,
-            schedule: &schedule,
-        };
+        let (laboratory, guard, schedule) = (self.laboratory, &mut self.guard, &schedule);
+        let runner = TrialRunner { laboratory, guard, meters: &meters, schedule };
         let observer = &mut *self.observer;
         let mut ended = |cell: &CellId, rate: f64| observer.slice_ends(cell, rate);
         let trials = slices::block(&runner, cells, slice, position, &mut ended)?;
@@ -145,13 +132,9 @@ impl Run<'_, '_> {
 
     /// Applies the stopping rule, and notes what it saves.
     fn stop_early(&mut self, clock: &Countdown) -> Result<bool, Fault> {
-        let Some(why) = stopped_early(&self.study) else {
-            return Ok(false);
-        };
+        let Some(why) = stopped_early(&self.study) else { return Ok(false) };
         let saved = unit::seconds(Duration::from_secs(clock.left().as_secs()));
-        let remark = format!("stopped early: {why}; about {saved} saved");
-        self.observer.remark(&remark);
-        self.remark(remark)?;
+        self.announce(format!("stopped early: {why}; about {saved} saved"))?;
         Ok(true)
     }
 }

@@ -5,7 +5,7 @@
 //! round trip, so the midpoint is assumed, and cannot be off by more than half of it. Of
 //! several round trips the shortest is the most accurate.
 
-use super::remote::Remotes;
+use super::remote::{Remotes, each};
 use bytepath_record::wire::ReadClock;
 use bytepath_record::{Clocks, Fault, HostClock, Role};
 use bytepath_sys::clock;
@@ -67,10 +67,8 @@ impl Clock {
 
 /// Reads the clocks of both hosts, where each has its own.
 pub(super) fn read(remotes: &mut Remotes) -> Result<Option<[Clock; 2]>, Fault> {
-    if !remotes.has_clocks_apart() {
-        return Ok(None);
-    }
-    Ok(Some([read_one(remotes, Role::Sender)?, read_one(remotes, Role::Receiver)?]))
+    let apart = remotes.has_clocks_apart();
+    apart.then(|| each(|role| read_one(remotes, role))).transpose()
 }
 
 fn read_one(remotes: &mut Remotes, role: Role) -> Result<Clock, Fault> {

@@ -78,16 +78,14 @@ impl Deployment {
     pub(crate) fn host_cpus(&self) -> Result<Option<Cpus>, Fault> {
         let testbed = self.testbed();
         let devices = testbed.named_devices();
-        if testbed.properties().link_is_given {
-            let facts = self.stewards()?.facts()?;
-            return Ok(
-                facts.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver], &devices))
-            );
-        }
-        Ok(testbed.devices().map(|_| {
-            let own = host::survey(&Roots::real());
-            Cpus::of_hosts([&own, &own], &devices)
-        }))
+        let facts = match testbed.properties().link_is_given {
+            true => self.stewards()?.facts()?,
+            false => testbed.devices().map(|_| {
+                let own = host::survey(&Roots::real());
+                [own.clone(), own]
+            }),
+        };
+        Ok(facts.map(|[sender, receiver]| Cpus::of_hosts([&sender, &receiver], &devices)))
     }
 
     /// Facts of both hosts under this kernel, with the default link. With `meters`, what those
@@ -236,12 +234,13 @@ impl HostSelection {
                 // A device is there under one kernel, the running one.
                 HostSelection::Device(_) => facts.supports_cell(cell),
                 HostSelection::Testbed(..) => {
-                    if !kernels.iter().any(|(kernel, _)| **kernel == cell.kernel) {
+                    let known = kernels.iter().position(|(kernel, _)| **kernel == cell.kernel);
+                    let known = known.unwrap_or_else(|| {
                         let facts = experiment.survey(cell.kernel.as_ref(), false);
                         kernels.push((&cell.kernel, HostFacts(facts)));
-                    }
-                    let known = kernels.iter().find(|(kernel, _)| **kernel == cell.kernel);
-                    known.map_or(Support::Yes, |(_, facts)| facts.supports_cell(cell))
+                        kernels.len() - 1
+                    });
+                    kernels[known].1.supports_cell(cell)
                 }
             };
             let nics = preparable(path::CATALOG, experiment.testbed(), &program, cell);

@@ -14,10 +14,8 @@ pub(super) fn count(remotes: &mut Remotes, cell: &Cell) -> Result<Hops, Fault> {
     let is_macvtap = cell.link.tap.is_some_and(|tap| tap.macvtap);
     let counts_arrivals = is_macvtap || remotes.properties.has_cable;
     let sent = remotes.count_frames(Role::Sender)?;
-    let at_sink = match counts_arrivals {
-        true => remotes.count_frames(Role::Receiver)?,
-        false => Hops::default(),
-    };
+    let at_sink = counts_arrivals.then(|| remotes.count_frames(Role::Receiver)).transpose()?;
+    let at_sink = at_sink.unwrap_or_default();
     let arrival_dropped = at_sink.arrival_dropped;
     // Between the ends of a veth pair, and to a macvtap, nothing is lost unseen.
     let device_received = if remotes.properties.has_cable { at_sink.device_received } else { 0 };

@@ -38,25 +38,12 @@ fn around_loans(wanted: &[WantedSetting], loans: Vec<WantedSetting>) -> Vec<Want
     [sysctls, loans, others].concat()
 }
 
-/// Whether a role's half of a cell keeps its payload in memory of a GPU.
-fn uses_gpu(cell: &Cell, role: Role) -> bool {
-    cell.half(role).options.word("memory") == "gpu"
-}
+/// A host that changed, and what did; the text begins with its role.
+pub(super) type Change = (Option<Role>, String);
 
-/// What changed on a host, in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    host: Option<Role>,
-    what: String,
-}
-
-impl std::fmt::Display for Change {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.host {
-            Some(role) => write!(f, "{role}: {}", self.what),
-            None => f.write_str(&self.what),
-        }
-    }
+/// A text about a host that may have a machine of its own.
+fn of_host(host: Option<Role>, text: &str) -> String {
+    host.map_or_else(|| text.to_owned(), |role| format!("{role}: {text}"))
 }
 
 impl Guard {
@@ -69,7 +56,8 @@ impl Guard {
         cells: &[Cell],
     ) -> Result<(Guard, Vec<RestorationRow>), Fault> {
         let wanted = around_loans(wanted, laboratory.testbed.settings());
-        let gpus = Role::ALL.into_iter().filter(|role| cells.iter().any(|c| uses_gpu(c, *role)));
+        let is_gpu = |cell: &Cell, role| cell.half(role).options.word("memory") == "gpu";
+        let gpus = Role::ALL.into_iter().filter(|role| cells.iter().any(|c| is_gpu(c, *role)));
         let gpus: Vec<Role> = gpus.collect();
         let mut stewards = Stewards::of(laboratory)?;
         gpus.iter().try_for_each(|role| stewards.hold_gpu(*role))?;
@@ -135,8 +123,7 @@ impl Guard {
             match failed.first() {
                 None => return Ok(all),
                 Some(row) if Instant::now() > deadline => {
-                    return Err(Fault::failed(row.to_string())
-                        .remedy("`bytepath restore` tries again; the study itself is complete"));
+                    return Err(not_restored(row.to_string()));
                 }
                 Some(_) => std::thread::sleep(Duration::from_millis(50)),
             }
@@ -146,12 +133,10 @@ impl Guard {
     /// What the hosts were set to when last checked. If each has a machine of its own,
     /// names begin with the role.
     pub(super) fn fingerprint(&self) -> Fingerprint {
-        let named = |(host, settings): &(Option<Role>, Fingerprint)| -> Vec<(String, String)> {
-            let prefix = host.map_or(String::new(), |role| format!("{role}: "));
-            let named = settings.iter();
-            named.map(|(name, value)| (format!("{prefix}{name}"), value.clone())).collect()
-        };
-        self.last.iter().flat_map(named).collect()
+        let all = self.last.iter().flat_map(|(host, settings)| {
+            settings.iter().map(|(name, value)| (of_host(*host, name), value.clone()))
+        });
+        all.collect()
     }
 
     /// What was changed since the last check.
@@ -160,7 +145,7 @@ impl Guard {
         let mut changes = Vec::new();
         for ((host, before), (_, now)) in self.last.iter().zip(&now) {
             let what = differences(before, now).into_iter();
-            changes.extend(what.map(|what| Change { host: *host, what }));
+            changes.extend(what.map(|what| (*host, of_host(*host, &what))));
         }
         self.last = now;
         Ok(changes)
@@ -172,18 +157,23 @@ impl Guard {
     }
 }
 
+/// A setting that is not as it was before the study.
+pub(super) fn not_restored(row: String) -> Fault {
+    Fault::failed(row).remedy("`bytepath restore` tries again; the study itself is complete")
+}
+
 /// Notes in trials that have just ended what was changed on the hosts meanwhile:
 /// the rules of `stats::judge_events` reject them by it.
 pub(super) fn note_changes(trials: &mut [Trial], changes: &[Change]) {
     for trial in trials.iter_mut().filter(|trial| trial.status == TrialStatus::Measured) {
         for host in [None, Some(Role::Sender), Some(Role::Receiver)] {
-            let count = changes.iter().filter(|change| change.host == host).count();
+            let count = changes.iter().filter(|(of, _)| *of == host).count();
             if count == 0 {
                 continue;
             }
             let scope = host.map_or(Scope::Machine, Scope::MachineOf);
             trial.readings.push(Reading::sum("host.changes", Unit::Count, count as f64, scope));
         }
-        trial.warnings.extend(changes.iter().map(|change| format!("host: {change}")));
+        trial.warnings.extend(changes.iter().map(|(_, what)| format!("host: {what}")));
     }
 }

@@ -123,7 +123,7 @@ impl Nics {
     /// What the paths of a cell ask of the NICs that its flows come by.
     pub(super) fn requested(&self, paths: &[&'static DataPath], cell: &Cell) -> Common {
         let mut cell = cell.clone();
-        // That is asked by the cell, for itself.
+        // The cell requests that for itself.
         cell.link.hds = None;
         let wanted = self.wanted(paths, &cell, &Common::default()).unwrap_or_default();
         Role::ALL.map(|role| {
@@ -148,7 +148,7 @@ impl Nics {
         {
             return Ok(vec![receive_on(DeviceName::new(device)?, cpu)?]);
         }
-        let at = |irq: &u32| Ok(Setting::IrqAffinity { irq: *irq, cpus: one(cpu)? });
+        let at = |irq: &u32| Ok(Setting::IrqAffinity { irq: *irq, cpus: Cpus::new([cpu])? });
         interrupts.iter().map(at).collect()
     }
 }
@@ -215,7 +215,7 @@ fn turns_merging_on(setting: &Setting) -> bool {
     matches!(setting, Setting::Feature { feature, on: true, .. } if feature.as_str() == HW_GRO)
 }
 
-/// A cell that says "software GRO" must not run with the NIC's.
+/// A cell with software GRO must not run with the NIC's.
 fn splits_by_merging(nic: &Nic) -> Fault {
     Fault::unsupported(format!(
         "{} splits headers only by hardware GRO ({}), which the cell does not request",
@@ -316,11 +316,7 @@ pub(super) fn settings(
 
 /// Packets of a device that has no interrupts of its own, handed to a CPU.
 pub(super) fn receive_on(device: DeviceName, cpu: u32) -> Result<Setting, Fault> {
-    Ok(Setting::Rps { device, queue: None, cpus: one(cpu)? })
-}
-
-pub(super) fn one(cpu: u32) -> Result<Cpus, Fault> {
-    Cpus::new([cpu])
+    Ok(Setting::Rps { device, queue: None, cpus: Cpus::new([cpu])? })
 }
 
 /// Threads that poll for a device are placed by those who make its link.

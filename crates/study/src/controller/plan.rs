@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// What the study is about; may be empty.
     pub title: String,
@@ -77,22 +77,9 @@ impl Plan {
         schedule: Schedule,
         folder: impl Into<PathBuf>,
     ) -> Plan {
-        Plan {
-            title: String::new(),
-            cells,
-            baseline,
-            schedule,
-            judgement: Judgement::default(),
-            meters: Vec::new(),
-            source: None,
-            profiling: None,
-            settings: Vec::new(),
-            mandatory: true,
-            testbed: testbed::CATALOG[0].name().to_owned(),
-            folder: folder.into(),
-            shared: None,
-            wait_idle: None,
-        }
+        let (testbed, folder) = (testbed::CATALOG[0].name().to_owned(), folder.into());
+        let mandatory = true;
+        Plan { cells, baseline, schedule, mandatory, testbed, folder, ..Plan::default() }
     }
 }
 

@@ -12,7 +12,7 @@ use bytepath_engine::workload::{self, HalfConfig};
 use bytepath_record::wire::{MeasureCeiling, Survey};
 use bytepath_record::{
     Cell, CopyCeiling, Facts, Fault, FaultKind, Kernel, KernelHosts, LinkSettings, Placement,
-    Protocol, Role, SoftirqCpu, Stream, Support, WantedSetting,
+    Protocol, Role, Stream, Support, WantedSetting, joined,
 };
 use bytepath_spec::usage;
 
@@ -73,8 +73,8 @@ fn obstacle_of(fault: Fault) -> Result<Obstacle, Fault> {
     if fault.kind == FaultKind::Interrupted { Err(fault) } else { Ok(fault) }
 }
 
-/// What cells share so that one probe serves all: kernel, link, softirqs, congestion control.
-type ProbeKey = (Option<Kernel>, LinkSettings, [SoftirqCpu; 2], String);
+/// The obstacle of a cell, if there is one. The error is cancellation.
+type Outcome = Result<Option<Obstacle>, Fault>;
 
 /// What is set at the NICs, and under which kernel and link.
 type PreparationKey = (Option<Kernel>, LinkSettings, Vec<WantedSetting>);
@@ -82,10 +82,13 @@ type PreparationKey = (Option<Kernel>, LinkSettings, Vec<WantedSetting>);
 /// Determines the obstacles of cells. Links and congestion controls are
 /// actually tried, each combination once, with the baseline's path, because the
 /// result depends on devices, modules and privileges in ways that no fact shows.
-pub(super) struct Feasibility {
+pub(super) struct Feasibility<'r, 'a> {
+    laboratory: &'r Laboratory<'a>,
     surveyed: Vec<Surveyed>,
     baseline: Cell,
-    probed: Vec<(ProbeKey, Option<Obstacle>)>,
+    /// By the cell that was tried: one for all with the same kernel, link, softirqs and
+    /// congestion control.
+    probed: Vec<(Cell, Option<Obstacle>)>,
     prepared: Vec<(PreparationKey, Option<Obstacle>)>,
 }
 
@@ -132,25 +135,28 @@ pub(super) fn facts_for_header(surveyed: &[Surveyed]) -> (Vec<Facts>, Vec<Kernel
     (baseline, surveyed.iter().filter_map(named).collect())
 }
 
-impl Feasibility {
+impl<'r, 'a> Feasibility<'r, 'a> {
     /// Of cells on hosts that have been surveyed.
-    pub(super) fn of(surveyed: Vec<Surveyed>, baseline: &Cell) -> Self {
-        let (probed, prepared) = (Vec::new(), Vec::new());
-        Feasibility { surveyed, baseline: baseline.clone(), probed, prepared }
+    pub(super) fn of(
+        laboratory: &'r Laboratory<'a>,
+        surveyed: Vec<Surveyed>,
+        baseline: &Cell,
+    ) -> Self {
+        let (baseline, probed, prepared) = (baseline.clone(), Vec::new(), Vec::new());
+        Feasibility { laboratory, surveyed, baseline, probed, prepared }
     }
 
     /// What the first of these cells that can run requires of the NICs its flows come by: all
     /// others get the same.
     pub(super) fn common_nic_setup(
         &mut self,
-        laboratory: &Laboratory,
         guard: &mut Guard,
         cells: &[Cell],
     ) -> Result<Common, Fault> {
         for cell in cells {
             let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { continue };
-            let requested = nics.requested(laboratory.paths, cell);
-            if requested != Common::default() && self.obstacle(laboratory, guard, cell)?.is_none() {
+            let requested = nics.requested(self.laboratory.paths, cell);
+            if requested != Common::default() && self.obstacle(guard, cell)?.is_none() {
                 return Ok(requested);
             }
         }
@@ -163,13 +169,9 @@ impl Feasibility {
         surveyed.map(|one| &one.hosts)
     }
 
-    /// The obstacle of a cell, if there is one. The error is cancellation.
-    pub(super) fn obstacle(
-        &mut self,
-        laboratory: &Laboratory,
-        guard: &mut Guard,
-        cell: &Cell,
-    ) -> Result<Option<Obstacle>, Fault> {
+    /// The obstacle of a cell.
+    pub(super) fn obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
+        let laboratory = self.laboratory;
         let facts = match self.hosts(cell) {
             Some(Err(obstacle)) => return Ok(Some(obstacle.clone())),
             Some(Ok(hosts)) => hosts.facts.as_slice(),
@@ -184,70 +186,62 @@ impl Feasibility {
         if let Some(obstacle) = other_link(laboratory, cell) {
             return Ok(Some(obstacle));
         }
-        match self.link_obstacle(laboratory, guard, cell)? {
+        match self.link_obstacle(guard, cell)? {
             None if opens_in_driver(laboratory, cell)? => attempt(laboratory, guard, cell, true),
-            None => self.preparation_obstacle(laboratory, guard, cell),
+            None => self.preparation_obstacle(guard, cell),
             obstacle => Ok(obstacle),
         }
     }
 
     /// Why the link of a cell cannot be set up or connected over, by a small stream of the
     /// baseline's path.
-    fn link_obstacle(
-        &mut self,
-        laboratory: &Laboratory,
-        guard: &mut Guard,
-        cell: &Cell,
-    ) -> Result<Option<Obstacle>, Fault> {
+    fn link_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         let [sender_softirq, softirq] = Role::ALL.map(|role| cell.placement.softirq(role));
-        let (kernel, link, congestion) = (&cell.kernel, &cell.link, &cell.stream.congestion);
-        let softirqs = [sender_softirq, softirq];
-        let key = (kernel.clone(), link.clone(), softirqs, congestion.clone());
-        if let Some((_, obstacle)) = self.probed.iter().find(|(known, _)| *known == key) {
-            return Ok(obstacle.clone());
-        }
         let stream = &self.baseline.stream;
         let small = Cell {
-            kernel: kernel.clone(),
-            link: link.clone(),
+            kernel: cell.kernel.clone(),
+            link: cell.link.clone(),
             placement: Placement { sender_softirq, softirq, ..self.baseline.placement },
             stream: Stream {
                 flows: 1,
                 message_size: stream.message_size.min(PROBE_SIZE),
                 read_size: stream.read_size.min(PROBE_SIZE),
                 read_memory: None,
-                congestion: congestion.clone(),
+                congestion: cell.stream.congestion.clone(),
                 ..stream.clone()
             },
             ..self.baseline.clone()
         };
-        let obstacle = attempt(laboratory, guard, &small, true)?;
-        self.probed.push((key, obstacle.clone()));
-        Ok(obstacle)
+        let attempt = |small: &Cell| attempt(self.laboratory, guard, small, true);
+        remembered(&mut self.probed, small, attempt)
     }
 
     /// Why the NICs cannot be prepared for a cell: what its paths require of
     /// them is set and restored once, because only the driver knows.
-    fn preparation_obstacle(
-        &mut self,
-        laboratory: &Laboratory,
-        guard: &mut Guard,
-        cell: &Cell,
-    ) -> Result<Option<Obstacle>, Fault> {
+    fn preparation_obstacle(&mut self, guard: &mut Guard, cell: &Cell) -> Outcome {
         let Some(Ok(HostSurvey { nics, .. })) = self.hosts(cell) else { return Ok(None) };
-        let wanted = match nics.wanted(laboratory.paths, cell, &guard.common) {
+        let wanted = match nics.wanted(self.laboratory.paths, cell, &guard.common) {
             Ok(wanted) if wanted.is_empty() => return Ok(None),
             Ok(wanted) => wanted,
             Err(fault) => return obstacle_of(fault).map(Some),
         };
         let key = (cell.kernel.clone(), cell.link.clone(), wanted);
-        if let Some((_, obstacle)) = self.prepared.iter().find(|(known, _)| *known == key) {
-            return Ok(obstacle.clone());
-        }
-        let obstacle = attempt(laboratory, guard, cell, false)?;
-        self.prepared.push((key, obstacle.clone()));
-        Ok(obstacle)
+        remembered(&mut self.prepared, key, |_| attempt(self.laboratory, guard, cell, false))
     }
+}
+
+/// What came of an attempt like this one before, or comes of it now.
+fn remembered<K: PartialEq>(
+    known: &mut Vec<(K, Option<Obstacle>)>,
+    key: K,
+    attempt: impl FnOnce(&K) -> Outcome,
+) -> Outcome {
+    if let Some((_, obstacle)) = known.iter().find(|(other, _)| *other == key) {
+        return Ok(obstacle.clone());
+    }
+    let obstacle = attempt(&key)?;
+    known.push((key, obstacle.clone()));
+    Ok(obstacle)
 }
 
 /// Whether only the driver of a NIC knows if the paths of a cell can be opened: it takes programs
@@ -258,12 +252,7 @@ fn opens_in_driver(laboratory: &Laboratory, cell: &Cell) -> Result<bool, Fault> 
 }
 
 /// Sets up the link of a cell and prepares its NICs, and connects over it if requested.
-fn attempt(
-    laboratory: &Laboratory,
-    guard: &mut Guard,
-    cell: &Cell,
-    connects: bool,
-) -> Result<Option<Obstacle>, Fault> {
+fn attempt(laboratory: &Laboratory, guard: &mut Guard, cell: &Cell, connects: bool) -> Outcome {
     let attempt = deploy(laboratory, None, cell).and_then(|(mut remotes, _)| {
         preparation::prepare(laboratory, guard, &mut remotes, cell)?;
         if connects { connect(&mut remotes, cell) } else { Ok(()) }
@@ -300,10 +289,9 @@ fn probe(laboratory: &Laboratory, cell: &Cell, role: Role, facts: &[Facts]) -> S
     }
     let mut named = cell.placement.named_at(role);
     if let Some((part, cpu)) = named.find(|(_, cpu)| !facts.cpus.contains(cpu)) {
-        let usable: Vec<String> = facts.cpus.iter().map(u32::to_string).collect();
         return Support::no(
             format!("the {part}'s CPU {cpu} does not exist or may not be used"),
-            format!("this process may use {}", usable.join(", ")),
+            format!("this process may use {}", joined(&facts.cpus, ", ")),
         );
     }
     check(laboratory.paths, cell, role, facts)

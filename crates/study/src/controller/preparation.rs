@@ -57,7 +57,7 @@ pub fn previewed(
 
 /// Kernel parameters of the network that the study or the cell sets: where an agent is in a
 /// namespace of its own, or in a guest, they are to hold there. The hosts' stewards have
-/// set them where those are. Before the link is set up, which may say otherwise.
+/// set them where those are. Before the link is set up, which may change them.
 pub(super) fn set_sysctls(remotes: &mut Remotes, guard: &Guard, cell: &Cell) -> Result<(), Fault> {
     if remotes.properties.link_is_given {
         return Ok(());

@@ -277,19 +277,17 @@ fn profile_trial(
 
 /// Fetches the samples of each sampled host, as one profile.
 fn fetch(remotes: &mut Remotes, cell: &Cell, trial: &mut Trial) -> Result<Vec<u8>, Fault> {
-    let mut parts = Vec::new();
-    for role in sampled_at(remotes.properties.hosts_apart) {
-        parts.push(fetch_from(remotes, *role, cell, trial)?);
-    }
+    let roles = sampled_at(remotes.properties.hosts_apart).iter();
+    let parts = roles.map(|role| fetch_from(remotes, *role, cell, trial));
+    let mut parts = parts.collect::<Result<Vec<_>, Fault>>()?;
     if parts.len() == 1 {
         return Ok(parts.swap_remove(0));
     }
     let read = |packed: &Vec<u8>| (PPROF.read)("a profile", Times::LeftOut, &mut packed.as_slice());
     let parts = parts.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let mut packed = Vec::new();
-    export::PPROF
-        .write(&Profile::joined(parts), &mut packed)
-        .map_err(|e| Fault::failed(format!("cannot pack the profiles: {e}")))?;
+    let written = export::PPROF.write(&Profile::joined(parts), &mut packed);
+    written.map_err(|e| Fault::failed(format!("cannot pack the profiles: {e}")))?;
     Ok(packed)
 }
 

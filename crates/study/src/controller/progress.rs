@@ -54,7 +54,8 @@ pub(super) fn stopped_early(study: &Study) -> Option<String> {
     }
     header.schedule.stopping?;
     let ended = CompletedTrials::of(study);
-    let last = (0..header.schedule.blocks).take_while(|block| ended.has(*block)).last()?;
+    let was_started = |block: &u32| ended.trials.iter().any(|(_, known)| known == block);
+    let last = (0..header.schedule.blocks).take_while(was_started).last()?;
     let whole = header.cells.iter().all(|cell| !ended.is_missing(cell, last));
     if whole { stats::should_stop(study) } else { None }
 }
@@ -108,11 +109,6 @@ impl CompletedTrials {
         all.filter(|(block, _)| *block >= begun || !study.header.schedule.until_sure)
             .map(|block| missing(&block))
             .sum()
-    }
-
-    /// Whether a block was started.
-    pub(super) fn has(&self, block: u32) -> bool {
-        self.trials.iter().any(|(_, known)| *known == block)
     }
 }
 

@@ -1,10 +1,10 @@
 //! The route of the bytes between two hosts, and whether they arrive: checked once, before the
 //! first trial, if the link is not the testbed's to make.
 
-use super::remote::{Remotes, new_token};
+use super::remote::{Remotes, each, new_token};
 use bytepath_engine::connection::reach::CONNECTING;
 use bytepath_record::wire::{EndProbe, FindRoute, ListenForProbe, Probe};
-use bytepath_record::{Contact, Fault, Met, Passage, Role, Route};
+use bytepath_record::{Contact, Fault, Met, Passage, Role, Route, joined};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) fn examine(remotes: &mut Remotes) -> Result<RouteReport, Fault> {
     }
     let [_, receiver] = remotes.addresses;
     remotes.addresses.into_iter().try_for_each(refuse_link_local)?;
-    let ends = [End::of(remotes, Role::Sender)?, End::of(remotes, Role::Receiver)?];
+    let ends = each(|role| End::of(remotes, role))?;
     refuse_own(&ends)?;
     let (ports, token) = (remotes.agents.hosts.ports, new_token()?);
     let agents = &mut remotes.agents;
@@ -180,14 +180,12 @@ fn black_hole(end: &End, ends: &[End; 2], largest: u32) -> Fault {
          lost, and no router reports it; the device {} accepts {} bytes",
         route.device, route.mtu
     );
-    let set = ends
-        .iter()
-        .map(|end| format!("--set \"{}: mtu {} {largest}\"", end.role, end.route.device));
+    let set = |end: &End| format!("--set \"{}: mtu {} {largest}\"", end.role, end.route.device);
     Fault::unsupported(text).remedy(format!(
         "make every switch on the way accept {} bytes, and let ICMP \"fragmentation needed\" or \
          \"packet too big\" pass; or {}",
         route.mtu,
-        set.collect::<Vec<_>>().join(" ")
+        joined(ends.iter().map(set), " ")
     ))
 }
 
@@ -200,22 +198,17 @@ fn remarks(ends: &[End; 2], path: [u32; 2]) -> Vec<String> {
     let mut all = Vec::new();
     for (end, path) in ends.iter().zip(path) {
         let End { role, address, device, route } = end;
-        let to = ends[role.peer() as usize].address;
-        if let Some(device) = device.as_ref().filter(|device| **device != route.device) {
-            all.push(format!(
-                "the {role}'s packets to {to} leave by {}, not by {device}",
-                route.device
-            ));
+        let Route { device: used, source, mtu, .. } = route;
+        let packets = format!("the {role}'s packets to {}", ends[role.peer() as usize].address);
+        if let Some(device) = device.as_ref().filter(|device| *device != used) {
+            all.push(format!("{packets} leave by {used}, not by {device}"));
         }
-        if let Some(source) = route.source.filter(|source| source != address) {
-            all.push(format!(
-                "the {role}'s packets to {to} come from {source}, not from {address}"
-            ));
+        if let Some(source) = source.filter(|source| source != address) {
+            all.push(format!("{packets} come from {source}, not from {address}"));
         }
-        if path < route.mtu {
+        if path < *mtu {
             all.push(format!(
-                "the path from the {role} accepts packets of {path} bytes, its device {} {}",
-                route.device, route.mtu
+                "the path from the {role} accepts packets of {path} bytes, its device {used} {mtu}"
             ));
         }
     }

@@ -8,10 +8,12 @@ use bytepath_record::wire::{
     AwaitCarrier, CountFrames, FindDevice, FindNic, HostAddress, LinkEnd, ListAddresses, Nic, Pass,
     PrepareSettings, Secret, SetUpLink, Token,
 };
-use bytepath_record::{Cell, Fault, Hops, Kernel, Ports, Role, SettingRecord, WantedSetting};
+use bytepath_record::{
+    Cell, Fault, Hops, Kernel, Ports, Role, SettingRecord, WantedSetting, joined,
+};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// How long a device may take to be able to send again after it was set up.
@@ -47,24 +49,19 @@ impl<'a> Remotes<'a> {
         let emulation = testbed.emulation();
         let mut agents = Agents::open(deployment, &Role::ALL, false, stop)?;
         agents.slowness = emulation.as_ref().map_or(1.0, |emulation| emulation.slowness);
-        let mut remotes = Remotes {
+        let pids = each(|role| agents.greet(role, program))?;
+        let addresses = find_addresses(&mut agents)?;
+        let devices = each(|role| find_device(&mut agents, role, addresses[role as usize]))?;
+        Ok(Remotes {
             agents,
-            addresses: [Ipv4Addr::UNSPECIFIED.into(); 2],
-            devices: [None, None],
-            pids: [0; 2],
+            addresses,
+            devices,
+            pids,
             counted: emulation.is_some_and(|one| one.instructions_per_second.is_some()),
             properties: testbed.properties(),
             connect_from: None,
             ends_in_descriptors: false,
-        };
-        for role in Role::ALL {
-            remotes.pids[role as usize] = remotes.agents.greet(role, program)?;
-        }
-        remotes.addresses = remotes.find_addresses()?;
-        for role in Role::ALL {
-            remotes.devices[role as usize] = remotes.find_device(role)?;
-        }
-        Ok(remotes)
+        })
     }
 
     /// Network device of a role's host on the link; `None` at an end of descriptors.
@@ -148,27 +145,6 @@ impl<'a> Remotes<'a> {
         Ok(())
     }
 
-    /// Addresses that the testbed does not know are found among all those of both hosts.
-    fn find_addresses(&mut self) -> Result<[IpAddr; 2], Fault> {
-        let known = Role::ALL.map(|role| self.agents.hosts.host(role).attachment().address());
-        if let [Some(sender), Some(receiver)] = known {
-            return Ok([sender, receiver]);
-        }
-        self.agents.send_both(|_| ListAddresses {})?;
-        common(known, &self.agents.receive_both::<ListAddresses>()?)
-    }
-
-    /// A device that the testbed does not know is the one that has the address, if
-    /// there is one with hardware behind it to be prepared or measured.
-    fn find_device(&mut self, role: Role) -> Result<Option<String>, Fault> {
-        let address = self.addresses[role as usize];
-        let host = self.agents.hosts.host(role);
-        match (host.attachment().device(), host.adapter()) {
-            (None, Adapter::Asked) => self.agents.call(role, FindDevice { address }).map(Some),
-            (known, _) => Ok(known),
-        }
-    }
-
     /// Lets time pass while both agents work, by the hosts' clock if that is not ours.
     /// Fails at once if one is lost or the user cancels.
     pub(super) fn pass(&mut self, time: Duration) -> Result<(), Fault> {
@@ -178,6 +154,35 @@ impl<'a> Remotes<'a> {
         let pass = Pass { seconds: time.as_secs_f64() };
         self.agents.call_within(Role::Receiver, pass, time + PROMPT)
     }
+}
+
+/// Addresses that the testbed does not know are found among all those of both hosts.
+fn find_addresses(agents: &mut Agents<Deployment>) -> Result<[IpAddr; 2], Fault> {
+    let known = Role::ALL.map(|role| agents.hosts.host(role).attachment().address());
+    if let [Some(sender), Some(receiver)] = known {
+        return Ok([sender, receiver]);
+    }
+    agents.send_both(|_| ListAddresses {})?;
+    common(known, &agents.receive_both::<ListAddresses>()?)
+}
+
+/// A device that the testbed does not know is the one that has the address, if
+/// there is one with hardware behind it to be prepared or measured.
+fn find_device(
+    agents: &mut Agents<Deployment>,
+    role: Role,
+    address: IpAddr,
+) -> Result<Option<String>, Fault> {
+    let host = agents.hosts.host(role);
+    match (host.attachment().device(), host.adapter()) {
+        (None, Adapter::Asked) => agents.call(role, FindDevice { address }).map(Some),
+        (known, _) => Ok(known),
+    }
+}
+
+/// What there is of each role, the sender's first.
+pub(super) fn each<T>(mut of: impl FnMut(Role) -> Result<T, Fault>) -> Result<[T; 2], Fault> {
+    Ok([of(Role::Sender)?, of(Role::Receiver)?])
 }
 
 const REMEDY: &str =
@@ -205,17 +210,15 @@ pub(super) fn common(
     let devices = |pair: &[&HostAddress; 2]| pair.map(|address| address.device.clone());
     let Some(first) = pairs.iter().min_by_key(|pair| pair[0].address.is_ipv6()) else {
         let listed = Role::ALL.map(|role| {
-            let all: Vec<String> = of(role).map(shown).collect();
-            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-            format!("the {role} has {all}")
+            let all = joined(of(role).map(shown), ", ");
+            format!("the {role} has {}", if all.is_empty() { "none" } else { &all })
         });
         let text = format!("the hosts share no network: {}", listed.join("; "));
         return Err(Fault::unsupported(text).remedy(REMEDY));
     };
     if pairs.iter().any(|pair| devices(pair) != devices(first)) {
-        let all: Vec<String> =
-            pairs.iter().map(|[one, other]| format!("{} - {}", shown(one), shown(other))).collect();
-        let text = format!("the hosts share several networks: {}", all.join(", "));
+        let all = pairs.iter().map(|[one, other]| format!("{} - {}", shown(one), shown(other)));
+        let text = format!("the hosts share several networks: {}", joined(all, ", "));
         return Err(Fault::usage(text).remedy(REMEDY));
     }
     Ok(first.map(|address| address.address))
@@ -260,10 +263,8 @@ pub(super) fn new_secret() -> Result<Secret, Fault> {
 
 fn random<const N: usize>() -> Result<[u8; N], Fault> {
     let mut bytes = [0; N];
-    OsRng
-        .unwrap_err()
-        .try_fill_bytes(&mut bytes)
-        .map_err(|e| Fault::failed(format!("no random numbers: {e}")))?;
+    let filled = OsRng.try_fill_bytes(&mut bytes);
+    filled.map_err(|e| Fault::failed(format!("no random numbers: {e}")))?;
     Ok(bytes)
 }
 

@@ -84,16 +84,12 @@ impl RunRequest {
 
     /// The plan, and where it runs.
     pub fn plan(&self) -> Result<(Plan, Deployment), Fault> {
-        let (experiment, deployment, source) = match &self.experiment {
+        let ((experiment, deployment), source) = match &self.experiment {
             ExperimentRequest::File(file) => {
                 let source = read_experiment(file)?;
-                let (experiment, deployment) = from_file(file, &source, self.testbed.clone())?;
-                (experiment, deployment, Some(source))
+                (from_file(file, &source, self.testbed.clone())?, Some(source))
             }
-            ExperimentRequest::Paths(paths) => {
-                let (experiment, deployment) = from_paths(paths, self.testbed.clone())?;
-                (experiment, deployment, None)
-            }
+            ExperimentRequest::Paths(paths) => (from_paths(paths, self.testbed.clone())?, None),
         };
         let testbed = deployment.testbed();
         let mut profiling = self.profiling.clone().unwrap_or_else(|| experiment.profiling.clone());
@@ -190,10 +186,8 @@ fn choose_design(
 ) -> Result<Design, Fault> {
     // Short turns are there to see small differences; where none is judged, whole
     // trials show the same and strain the hosts less.
-    let mut slices_suit = true;
-    for cell in &experiment.cells {
-        slices_suit &= workload::of(cell)?.suits_slices;
-    }
+    let workloads = experiment.cells.iter().map(workload::of).collect::<Result<Vec<_>, _>>()?;
+    let slices_suit = workloads.iter().all(|workload| workload.suits_slices);
     let holds_several = testbed.properties().holds_several;
     let design = match requested {
         Some(design) => design,
@@ -219,10 +213,8 @@ fn choose_design(
 /// existing link would hardly get through.
 fn refuse_flood(cells: &[Cell], testbed: &dyn Testbed) -> Result<(), Fault> {
     let exists = testbed.properties().link_is_given || testbed.devices().is_some();
-    let mut floods = false;
-    for cell in cells {
-        floods |= (workload::of(cell)?.protocol)(cell) == Protocol::Frames;
-    }
+    let protocols = cells.iter().map(|cell| Ok((workload::of(cell)?.protocol)(cell)));
+    let floods = protocols.collect::<Result<Vec<_>, Fault>>()?.contains(&Protocol::Frames);
     if !exists || !floods {
         return Ok(());
     }

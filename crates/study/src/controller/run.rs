@@ -1,6 +1,7 @@
 //! A study that is under way: its state, and what every step of it does.
 
-use super::guard::{Guard, note_changes};
+use super::agents::check_stop;
+use super::guard::{Guard, not_restored, note_changes};
 use super::metering;
 use super::plan::{Blocks, Laboratory, Observer};
 use super::preflight::Feasibility;
@@ -10,12 +11,11 @@ use bytepath_host::CpuTimes;
 use bytepath_meter::Chosen;
 use bytepath_record::{
     Cell, Facts, Fault, FaultKind, Restoration, RestorationRow, Role, SCHEMA_VERSION, Schedule,
-    Study, Trial, TrialStatus, unit,
+    Study, Trial, TrialStatus, joined, unit,
 };
 use bytepath_stats as stats;
 use bytepath_sys::Roots;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A study that is under way.
@@ -25,7 +25,7 @@ pub(super) struct Run<'r, 'a> {
     pub study: Study,
     pub writer: StudyWriter,
     pub guard: Guard,
-    pub feasibility: Feasibility,
+    pub feasibility: Feasibility<'r, 'a>,
     /// The blocks that it shares with others, if it does.
     pub shared: Option<Arc<Blocks>>,
     /// What programs had used when the last trials were stored; `None` where the hosts are other
@@ -62,6 +62,12 @@ impl<'a> Run<'_, 'a> {
         Ok(())
     }
 
+    /// The same, shown to the observer, too.
+    pub(super) fn announce(&mut self, remark: String) -> Result<(), Fault> {
+        self.observer.remark(&remark);
+        self.remark(remark)
+    }
+
     /// Foreign changes to the host while these trials ran, noted in them and
     /// in the study.
     pub(super) fn watch_host(&mut self, trials: &mut [Trial]) -> Result<(), Fault> {
@@ -83,7 +89,7 @@ impl<'a> Run<'_, 'a> {
              run on the same host",
             first.block + 1,
             first.cell,
-            changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            joined(changes.iter().map(|(_, what)| what), "; ")
         );
         self.observer.host_changed(&remark);
         self.remark(remark)
@@ -113,12 +119,11 @@ impl<'a> Run<'_, 'a> {
         let now = CpuTimes::read(&Roots::real().proc);
         let programs = now.since(before, std::process::id());
         let busiest = programs.iter().filter(|program| program.cpus > 0.02).take(3);
-        let busiest: Vec<String> = busiest.map(ToString::to_string).collect();
+        let busiest = joined(busiest, ", ");
         self.cpu_times = Some(now);
-        for trial in trials.iter_mut().filter(|trial| !trial.disturbances.is_empty()) {
-            if !busiest.is_empty() {
-                trial.disturbances.push(format!("mostly {}", busiest.join(", ")));
-            }
+        let is_named = |trial: &&mut Trial| !trial.disturbances.is_empty() && !busiest.is_empty();
+        for trial in trials.iter_mut().filter(is_named) {
+            trial.disturbances.push(format!("mostly {busiest}"));
         }
     }
 
@@ -128,9 +133,8 @@ impl<'a> Run<'_, 'a> {
         let changes = self.guard.check_for_changes();
         let fingerprint = self.guard.fingerprint();
         let settings = self.guard.end()?;
-        let changes = changes?;
-        for change in changes {
-            self.remark(format!("the host changed after the last trial: {change}"))?;
+        for (_, what) in changes? {
+            self.remark(format!("the host changed after the last trial: {what}"))?;
         }
         self.observer.put_back(&settings);
         for row in settings.iter().filter(|row| row.outcome != Restoration::Restored) {
@@ -139,11 +143,7 @@ impl<'a> Run<'_, 'a> {
         let pending = settings.iter().find(|row| row.is_pending()).map(ToString::to_string);
         let schema = SCHEMA_VERSION;
         self.writer.after(&HostsAfter { schema, fingerprint, settings })?;
-        match pending {
-            None => Ok(()),
-            Some(row) => Err(Fault::failed(row)
-                .remedy("`bytepath restore` tries again; the study itself is complete")),
-        }
+        pending.map_or(Ok(()), |row| Err(not_restored(row)))
     }
 }
 
@@ -233,13 +233,10 @@ impl Run<'_, '_> {
         self.remark(format!("a host was lost ({}) and came back after {away}", lost.message))?;
         self.observer.settings(&self.guard.records, &rows);
         let before = &self.study.header.facts;
-        match facts.and_then(|facts| host_difference(before, &facts)) {
-            None => Ok(()),
-            Some(difference) => {
-                Err(Fault::unsupported(format!("the study cannot continue: {difference}"))
-                    .remedy("`bytepath resume` continues once the host is as it was"))
-            }
-        }
+        facts.and_then(|facts| host_difference(before, &facts)).map_or(Ok(()), |difference| {
+            Err(Fault::unsupported(format!("the study cannot continue: {difference}"))
+                .remedy("`bytepath resume` continues once the host is as it was"))
+        })
     }
 
     fn begin_again(
@@ -264,9 +261,7 @@ impl Run<'_, '_> {
     fn pause(&self, time: Duration) -> Result<(), Fault> {
         let end = Instant::now() + time;
         while Instant::now() < end {
-            if self.laboratory.stop.load(Ordering::Relaxed) {
-                return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
-            }
+            check_stop(self.laboratory.stop)?;
             std::thread::sleep(POLL);
         }
         Ok(())

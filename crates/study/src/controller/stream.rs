@@ -263,10 +263,8 @@ fn take_sender_window(trial: &mut Trial) -> Result<(), Fault> {
     receiver.window = sender.window;
     receiver.count = trial.hops.map_or(receiver.count, |hops| hops.received);
     (trial.window, trial.count) = (receiver.window, receiver.count);
-    match trial.window > 0.0 {
-        true => Ok(()),
-        false => Err(Fault::failed("the generator's window never opened")),
-    }
+    let opened = trial.window > 0.0;
+    if opened { Ok(()) } else { Err(Fault::failed("the generator's window never opened")) }
 }
 
 /// Reconciles the two ends: their byte counts must agree, and the witness
@@ -293,46 +291,33 @@ fn reconcile(
     };
     (trial.window, trial.count) = (counts.window, counts.count);
     trial.latency = counts.latency.take();
-    for role in [&*sender, &*receiver] {
-        trial.warnings.extend(notes(role));
+    for RoleRecord { role, notes, .. } in [&*sender, &*receiver] {
+        trial.warnings.extend(notes.iter().map(|note| format!("{role}: {note}")));
     }
     Ok(())
-}
-
-fn notes(record: &RoleRecord) -> impl Iterator<Item = String> + '_ {
-    record.notes.iter().map(move |note| format!("{}: {note}", record.role))
 }
 
 /// An engine notices the edges of the window between two calls. A call that
 /// takes long there makes the window longer: still a true rate, but of another
 /// window than requested, which is reported.
 fn check_window(trial: &mut Trial, counted: Role, schedule: &Schedule) -> Result<(), Fault> {
-    let actor = trial.work.actor(counted);
-    if trial.window <= 0.0 {
+    let (actor, seen, whole) = (trial.work.actor(counted), trial.window, schedule.window);
+    if seen <= 0.0 {
         let text = format!("the {actor} did not see the window start and end: nothing moved");
         return Err(Fault::failed(text));
     }
-    let seen = trial.window;
-    if seen < 0.5 * schedule.window {
-        return Err(Fault::failed(format!(
-            "the {actor} saw only {seen:.2} s of the {:.2} s window: nothing moved",
-            schedule.window
-        )));
+    if seen < 0.5 * whole {
+        let text = format!("the {actor} saw only {seen:.2} s of the {whole:.2} s window");
+        return Err(Fault::failed(format!("{text}: nothing moved")));
     }
     // What was counted is all that moved in the window, so the time without is part of it.
-    if seen < 0.8 * schedule.window {
-        trial.window = schedule.window;
+    if seen < 0.8 * whole {
+        trial.window = whole;
+        let still = whole - seen;
+        trial.warnings.push(format!("nothing moved for {still:.2} s of the {whole:.2} s window"));
+    } else if (seen - whole).abs() > 0.1 * whole {
         trial.warnings.push(format!(
-            "nothing moved for {:.2} s of the {:.2} s window",
-            schedule.window - seen,
-            schedule.window
-        ));
-    }
-    let off = (trial.window - schedule.window).abs();
-    if off > 0.1 * schedule.window {
-        trial.warnings.push(format!(
-            "the window was {:.2} s long instead of {:.2} s: a call took long at its edge",
-            trial.window, schedule.window
+            "the window was {seen:.2} s long instead of {whole:.2} s: a call took long at its edge"
         ));
     }
     Ok(())

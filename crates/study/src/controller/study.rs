@@ -1,5 +1,6 @@
 //! Runs or resumes a study: check the hosts, run its blocks, profile, restore the hosts.
 
+use super::agents::check_stop;
 use super::guard::Guard;
 use super::plan::{Laboratory, Observer, Plan};
 use super::preflight::{Feasibility, Surveyed, facts_for_header, survey_hosts};
@@ -11,12 +12,11 @@ use super::{metering, power, profiles};
 use crate::store::StudyWriter;
 use bytepath_host::{self as host, CpuTimes, VERSION, differences};
 use bytepath_record::{
-    Cell, Fault, FaultKind, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting,
+    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, joined,
 };
 use bytepath_stats as stats;
 use bytepath_sys::Roots;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Runs a study. On error or cancellation, returns the trials completed so far (already on disk)
@@ -74,11 +74,11 @@ fn begin<'r, 'a>(
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
     observer.settings(&guard.records, &left_behind);
     let (surveyed, mut header, remarks) = header(laboratory, plan, baseline, &guard)?;
-    let mut feasibility = Feasibility::of(surveyed, baseline);
-    guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
+    let mut feasibility = Feasibility::of(laboratory, surveyed, baseline);
+    guard.common = feasibility.common_nic_setup(&mut guard, &header.cells)?;
     let mut able = 0;
     for cell in &header.cells {
-        match feasibility.obstacle(laboratory, &mut guard, cell)? {
+        match feasibility.obstacle(&mut guard, cell)? {
             // What is requested by name must run, and so must the baseline.
             Some(obstacle) if plan.mandatory || cell.id == header.baseline => {
                 return Err(obstacle.context(format!("path {} cannot run here", cell.id)));
@@ -124,17 +124,12 @@ fn look_for_programs(
     loop {
         let programs = host::busy_programs(&Roots::real().proc, MOMENT);
         let all: f64 = programs.iter().map(|program| program.cpus).sum();
-        let busiest: Vec<String> = programs.iter().take(3).map(ToString::to_string).collect();
-        if laboratory.stop.load(Ordering::Relaxed) {
-            return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
-        }
+        let busiest = joined(programs.iter().take(3), ", ");
+        check_stop(laboratory.stop)?;
         if all < BUSY {
             return Ok(());
         }
-        let text = format!(
-            "other programs keep {all:.1} CPUs of this machine busy: {}",
-            busiest.join(", ")
-        );
+        let text = format!("other programs keep {all:.1} CPUs of this machine busy: {busiest}");
         match wait.map(|wait| wait.saturating_sub(begun.elapsed())) {
             Some(left) if !left.is_zero() => observer.waits(&text, left),
             _ => {
@@ -209,8 +204,8 @@ fn reopen<'r, 'a>(
             Fault::unsupported(text).remedy("resume it where it was started, or start a new study")
         );
     }
-    let mut feasibility = Feasibility::of(surveyed, baseline);
-    guard.common = feasibility.common_nic_setup(laboratory, &mut guard, &header.cells)?;
+    let mut feasibility = Feasibility::of(laboratory, surveyed, baseline);
+    guard.common = feasibility.common_nic_setup(&mut guard, &header.cells)?;
     for remark in resume_remarks(&study, &guard) {
         writer.remark(&remark)?;
         study.remarks.push(remark);
@@ -287,9 +282,7 @@ fn difference(header: &StudyHeader, now: &[Surveyed]) -> Option<String> {
         let then = named.map_or(&header.facts, |hosts| &hosts.facts);
         let facts = now.hosts.as_ref().map_or(&[][..], |hosts| &hosts.facts);
         let difference = host_difference(then, facts)?;
-        match &now.kernel {
-            Some(kernel) => Some(format!("with kernel {}, {difference}", kernel.name)),
-            None => Some(difference),
-        }
+        let named = now.kernel.as_ref().map(|k| format!("with kernel {}, {difference}", k.name));
+        named.or(Some(difference))
     })
 }

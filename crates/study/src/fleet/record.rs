@@ -114,10 +114,7 @@ pub(super) fn name(shard: u32) -> String {
 /// Progress of a shard's study; `None` if it was not begun.
 pub(super) fn reached(folder: &Path, shard: u32) -> Result<Option<Progress>, Fault> {
     let folder = folder.join(name(shard));
-    if !is_begun(&folder) {
-        return Ok(None);
-    }
-    Ok(Some(Progress::of(&load(&folder)?)))
+    is_begun(&folder).then(|| Ok(Progress::of(&load(&folder)?))).transpose()
 }
 
 /// Moves away what a shard has measured on another pair of hosts.
@@ -208,16 +205,14 @@ pub(super) fn shards_of(folder: &Path, fleet: &Fleet) -> Result<Vec<Shard>, Faul
     let shard = |shard| -> Result<Shard, Fault> {
         let (task, reached) = (tasks.remove(&shard), reached(folder, shard)?);
         let state = ShardState::of(task.as_ref(), reached.as_ref(), submitted);
-        let (slurm_state, nodes, reason) = match task {
-            Some(Task { state, nodes, reason, .. }) => (Some(state), Some(nodes), Some(reason)),
-            None => (None, None, None),
-        };
+        let pending = task.as_ref().filter(|task| task.state == "PENDING");
+        let placed = task.as_ref().filter(|task| !task.nodes.is_empty());
         Ok(Shard {
             shard,
             state,
-            reason: reason.filter(|_| slurm_state.as_deref() == Some("PENDING")),
-            slurm_state,
-            nodes: nodes.filter(|nodes| !nodes.is_empty()),
+            reason: pending.map(|task| task.reason.clone()),
+            nodes: placed.map(|task| task.nodes.clone()),
+            slurm_state: task.map(|task| task.state),
             trials_ended: reached.map_or(0, |reached| reached.ended),
             trials: reached.map_or(fleet.trials, |reached| reached.ended + reached.missing),
             seconds_left: reached.map(|reached| reached.left),

@@ -1,8 +1,9 @@
 //! Slurm's programs, started by argument vector, and what they print: sbatch(1), squeue(1),
 //! scontrol(1), srun(1) of Slurm 22.05. Neither slurmdbd nor sacct is needed.
 
-use bytepath_record::Fault;
+use bytepath_record::{Fault, joined};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
@@ -68,9 +69,8 @@ pub fn submit(
     partition: Option<&str>,
     options: &[String],
 ) -> Result<String, Fault> {
-    let list: Vec<String> = shards.iter().map(ToString::to_string).collect();
     let mut words = vec![
-        format!("--array={}", list.join(",")),
+        format!("--array={}", joined(shards, ",")),
         "--nodes=2".into(),
         "--exclusive".into(),
         "--requeue".into(),
@@ -93,7 +93,7 @@ pub fn tasks(jobs: &[String]) -> Result<BTreeMap<u32, Task>, Fault> {
     for job in jobs {
         let jobs = format!("--jobs={job}");
         let words = ["--noheader", "--array", "--states=all", &jobs, "--format", FIELDS];
-        let text = match run("squeue", &words.map(str::to_owned)) {
+        let text = match run("squeue", &words) {
             Err(fault) if fault.message.contains("Invalid job id") => continue,
             other => other?,
         };
@@ -104,8 +104,7 @@ pub fn tasks(jobs: &[String]) -> Result<BTreeMap<u32, Task>, Fault> {
 
 /// The two nodes of a job, from its list of them.
 pub fn nodes(list: &str) -> Result<[String; 2], Fault> {
-    let words = ["show", "hostnames", list].map(str::to_owned);
-    parse_nodes(&run("scontrol", &words)?)
+    parse_nodes(&run("scontrol", &["show", "hostnames", list])?)
 }
 
 /// The address of a node: the one that is known, or else Slurm's, if need be resolved.
@@ -113,23 +112,17 @@ pub fn address(node: &str, known: &BTreeMap<String, IpAddr>) -> Result<IpAddr, F
     if let Some(address) = known.get(node) {
         return Ok(*address);
     }
-    let words = ["show", "node", node].map(str::to_owned);
-    let text = run("scontrol", &words)?;
+    let text = run("scontrol", &["show", "node", node])?;
     let name = parse_address(&text).unwrap_or(node);
     let remedy = format!("give it with --addresses {node}=ADDRESS");
     let unknown = |what: &str| {
         Fault::unsupported(format!("node {node}: {name} {what}")).remedy(remedy.clone())
     };
-    let mut found = match name.parse() {
-        Ok(address) => vec![address],
-        Err(_) => (name, 0)
-            .to_socket_addrs()
-            .map_err(|e| unknown(&format!("has no address: {e}")))?
-            .map(|address| address.ip())
-            .collect::<Vec<IpAddr>>(),
-    };
-    found.retain(|address| !address.is_loopback());
-    found.first().copied().ok_or_else(|| unknown("is a loopback address, which peers cannot reach"))
+    // What is an address already is found as it is.
+    let found =
+        (name, 0).to_socket_addrs().map_err(|e| unknown(&format!("has no address: {e}")))?;
+    let usable = found.map(|address| address.ip()).find(|address| !address.is_loopback());
+    usable.ok_or_else(|| unknown("is a loopback address, which peers cannot reach"))
 }
 
 /// The testbed of two nodes: srun, within the job, runs what becomes an agent on each. The
@@ -154,10 +147,7 @@ pub fn testbed(nodes: &[String; 2], addresses: [IpAddr; 2]) -> String {
 /// Reads what `sbatch --parsable` prints: `ID` or `ID;CLUSTER`.
 pub fn parse_job(text: &str) -> Result<String, Fault> {
     let id = text.trim().split(';').next().unwrap_or_default();
-    match is_job(id) {
-        true => Ok(id.to_owned()),
-        false => Err(garbled("sbatch", text)),
-    }
+    if is_job(id) { Ok(id.to_owned()) } else { Err(garbled("sbatch", text)) }
 }
 
 /// Whether this is the id of a job: digits.
@@ -208,7 +198,7 @@ fn garbled(program: &str, text: &str) -> Fault {
 }
 
 /// What one of Slurm's programs prints.
-fn run(program: &str, words: &[String]) -> Result<String, Fault> {
+fn run(program: &str, words: &[impl AsRef<OsStr>]) -> Result<String, Fault> {
     let output = Command::new(program).args(words).output().map_err(|e| match e.kind() {
         ErrorKind::NotFound => Fault::unsupported(format!("{program} is not on this machine"))
             .remedy(

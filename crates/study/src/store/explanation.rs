@@ -7,7 +7,7 @@ use bytepath_profile::subsystem::Rules;
 use bytepath_profile::waterfall::{Trials, Waterfall};
 use bytepath_profile::{Ends, Explanation, Profile, WorkUnit, explain, symptoms};
 use bytepath_record::unit::GIB;
-use bytepath_record::{CellId, Fault, Scope, Study, Trial, TrialStatus, Work};
+use bytepath_record::{Fault, Scope, Study, Trial, TrialStatus, Work, joined};
 use bytepath_spec::suggest;
 use bytepath_stats::{self as stats, Analysis, Row};
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ use std::path::Path;
 /// A cell of a study, with its profiles.
 #[derive(Clone, Debug)]
 pub struct ProfiledCell {
-    pub id: CellId,
     /// What its trials come to.
     pub row: Row,
     /// The profiles of its profile trials that count, each with the work that was done.
@@ -98,18 +97,16 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
     let rows = || analysis.rows.iter().chain(&analysis.null);
     let Some(row) = rows().find(|row| row.cell.0 == id) else {
         let what = format!("the study {} has no cell '{id}'", folder.display());
-        let names: Vec<&str> = rows().map(|row| row.cell.0.as_str()).collect();
-        return Err(suggest(Fault::usage(what), id, names));
+        return Err(suggest(Fault::usage(what), id, rows().map(|row| row.cell.0.as_str())));
     };
     let cell = ProfiledCell::of(folder, &study, row);
     if cell.profiles.is_empty() {
         let what = format!("the study {} has no profile of '{id}' that counts", folder.display());
-        let others: Vec<&str> =
-            rows().filter(|r| analysis.has_profile(&r.cell)).map(|r| r.cell.0.as_str()).collect();
+        let others = rows().map(|row| &row.cell).filter(|id| analysis.has_profile(id));
         let mut ways = cell.notes;
-        ways.push(match others.as_slice() {
-            [] => "take profiles with `bytepath run --profile all`".to_owned(),
-            some => format!("there are profiles of {}", some.join(", ")),
+        ways.push(match joined(others, ", ").as_str() {
+            "" => "take profiles with `bytepath run --profile all`".to_owned(),
+            some => format!("there are profiles of {some}"),
         });
         return Err(Fault::usage(what).remedy(ways.join("; ")));
     }
@@ -119,7 +116,6 @@ pub fn profiled_cell(folder: &Path, id: &str) -> Result<ProfiledCell, Fault> {
 impl ProfiledCell {
     fn of(folder: &Path, study: &Study, row: &Row) -> ProfiledCell {
         let mut cell = ProfiledCell {
-            id: row.cell.clone(),
             row: row.clone(),
             profiles: Vec::new(),
             notes: Vec::new(),
@@ -148,14 +144,10 @@ impl ProfiledCell {
 
     /// What to compare with another cell's.
     pub fn trials(&self, unit: WorkUnit) -> Trials<'_> {
-        let [per_gib, per_packet] = &self.metered;
-        let metered = match unit {
-            WorkUnit::Gib => per_gib,
-            WorkUnit::Packet => per_packet,
-        };
+        let metered = &self.metered[usize::from(unit == WorkUnit::Packet)];
         let all_known = metered.len() == self.profiles.len();
         let metered = if all_known { metered.as_slice() } else { &[] };
-        Trials { cell: &self.id.0, profiles: &self.profiles, metered }
+        Trials { cell: &self.row.cell.0, profiles: &self.profiles, metered }
     }
 }
 
@@ -179,16 +171,14 @@ pub(super) fn words(profiles: &[Trial], waterfall: &Waterfall, per: WorkUnit) ->
     if !unit.starts_with("CPU-") {
         return None;
     }
-    let [first, second] = [spun(profiles, &before.cell, per)?, spun(profiles, &after.cell, per)?];
-    let amount = |spun: &Spun| format!("{:.3}", spun.cost * scale);
+    let [before, after] = [&before.cell, &after.cell];
+    let [first, second] = [spun(profiles, before, per)?, spun(profiles, after, per)?];
     let longer = if first.cost > second.cost { &first } else { &second };
     let most = longer.most.as_ref().map(|name| format!(", most in {name}")).unwrap_or_default();
+    let [first, second] = [first.cost * scale, second.cost * scale];
     Some(format!(
-        "Of the step locks, time spent spinning: {} {unit} ({}) and {} ({}){most}.",
-        amount(&first),
-        before.cell,
-        amount(&second),
-        after.cell
+        "Of the step locks, time spent spinning: {first:.3} {unit} ({before}) and {second:.3} \
+         ({after}){most}."
     ))
 }
 

@@ -58,12 +58,9 @@ pub struct HostsAfter {
 /// The hosts that a log may be of: both, or a role's.
 pub(super) const LOGS: [Option<Role>; 3] = [None, Some(Role::Sender), Some(Role::Receiver)];
 
-/// The file of what such a log says.
+/// The file of the readings of such a log.
 pub(super) fn power_file(role: Option<Role>) -> String {
-    match role {
-        Some(role) => format!("power-{role}.json"),
-        None => "power.json".to_owned(),
-    }
+    role.map_or_else(|| "power.json".to_owned(), |role| format!("power-{role}.json"))
 }
 
 /// A file or folder of a study, or of a fleet, that could not be had.

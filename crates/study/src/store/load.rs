@@ -58,7 +58,7 @@ pub fn load(folder: &Path) -> Result<Study, Fault> {
         lines(trials).map_err(|fault| fault.context(folder.join(TRIALS).display()))?;
     let (mut remarks, cut) = match opened.read(REMARKS, MOST) {
         Ok(bytes) => whole_lines(&bytes),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => (Vec::new(), false),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Default::default(),
         Err(e) => return Err(refused(REMARKS, &e)),
     };
     let lost = |what| format!("the last {what} was cut off while it was written; it is left out");
@@ -112,7 +112,6 @@ pub(super) struct Lines {
 
 /// Reads the trials of a file. The fault names the line.
 pub(super) fn lines(file: File) -> Result<Lines, Fault> {
-    let fault = |text: String| Fault::storage(text);
     let mut file = BufReader::new(file.take(MOST_TRIALS + 1));
     let mut read = Lines { trials: Vec::new(), torn: false, whole: 0 };
     let mut line = Vec::new();
@@ -120,14 +119,14 @@ pub(super) fn lines(file: File) -> Result<Lines, Fault> {
         line.clear();
         let number = read.trials.len() + 1;
         let length = file.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', &mut line);
-        let length = length.map_err(|e| fault(format!("line {number} cannot be read: {e}")))?;
-        let length = length as u64;
+        let unreadable = |e| Fault::storage(format!("line {number} cannot be read: {e}"));
+        let length = length.map_err(unreadable)? as u64;
         if length > LONGEST_LINE {
             let text = format!("line {number} is longer than {} MiB", LONGEST_LINE >> 20);
-            return Err(fault(text));
+            return Err(Fault::storage(text));
         }
         if read.whole + length > MOST_TRIALS {
-            return Err(fault(format!("it is larger than {} MiB", MOST_TRIALS >> 20)));
+            return Err(Fault::storage(format!("it is larger than {} MiB", MOST_TRIALS >> 20)));
         }
         if line.last() != Some(&b'\n') {
             read.torn = length > 0;
@@ -139,7 +138,7 @@ pub(super) fn lines(file: File) -> Result<Lines, Fault> {
             return Err(too_new(format_args!("line {number}"), schema));
         }
         let trial = serde_json::from_slice(&line);
-        let damaged = |e| fault(format!("line {number} is damaged: {e}"));
+        let damaged = |e| Fault::storage(format!("line {number} is damaged: {e}"));
         read.trials.push(trial.map_err(damaged)?);
         read.whole += length;
     }
@@ -152,7 +151,7 @@ fn whole_lines(bytes: &[u8]) -> (Vec<String>, bool) {
     (whole.map(str::to_owned).collect(), bytes.last().is_some_and(|last| *last != b'\n'))
 }
 
-/// Says where a study is larger than can be asked for: `resume` would write down the order of all
+/// Refuses a study that is larger than can be requested: `resume` would write down the order of all
 /// its trials. One that was merged has the blocks of its parts.
 fn check_size(header: &StudyHeader, merged: bool) -> Result<(), String> {
     let StudyHeader { cells, schedule, profiling, .. } = header;
@@ -164,10 +163,9 @@ fn check_size(header: &StudyHeader, merged: bool) -> Result<(), String> {
         ("profile trials", of_profiles(|profiling| profiling.trials), spec::MOST_PROFILES),
         ("profile retakes", of_profiles(|profiling| profiling.retakes), spec::MOST_PROFILES),
     ];
-    match sizes.into_iter().find(|(_, count, most)| count > most) {
-        Some((what, count, most)) => Err(format!("{count} {what}, of at most {most}")),
-        None => Ok(()),
-    }
+    let too_large = sizes.into_iter().find(|(_, count, most)| count > most);
+    too_large
+        .map_or(Ok(()), |(what, count, most)| Err(format!("{count} {what}, of at most {most}")))
 }
 
 /// Leaves out what no run can have written, with a remark for each.
@@ -234,13 +232,10 @@ pub struct Studies {
 /// Reads the studies of a folder, in the order of their names.
 pub fn read_studies(folder: &Path) -> Result<Studies, Fault> {
     let unreadable = |e: std::io::Error| storage("read", folder, &e);
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        if path.join("experiment.toml").is_file() {
-            paths.push(path);
-        }
-    }
+    let entries = fs::read_dir(folder).map_err(unreadable)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = paths.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    paths.retain(|path| path.join(EXPERIMENT).is_file());
     paths.sort();
     let mut studies = Studies::default();
     for path in paths {

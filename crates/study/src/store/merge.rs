@@ -3,7 +3,7 @@
 use super::layout::{LARGEST_PROFILE, profile_file, storage};
 use super::load::{load, open_profile};
 use super::writer::{StudyWriter, refuse_used};
-use bytepath_record::{CellId, Fault, Study, StudyHeader, Trial, TrialStatus};
+use bytepath_record::{CellId, Fault, Study, StudyHeader, Trial, TrialStatus, joined};
 use bytepath_stats::{Difference, Weight, differences};
 use bytepath_sys::files;
 use std::collections::{BTreeSet, HashMap};
@@ -26,8 +26,8 @@ pub fn merge(
     let parts = parts.collect::<Result<Vec<Part>, Fault>>()?;
     let header = header(&parts)?;
     let remarks = remarks(&parts, different_hosts)?;
-    let name =
-        out.file_name().ok_or_else(|| Fault::usage(format!("{} has no name", out.display())))?;
+    let nameless = || Fault::usage(format!("{} has no name", out.display()));
+    let name = out.file_name().ok_or_else(nameless)?;
     let part = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
     let part = out.with_file_name(part);
     let written = write(&part, &header, &parts, &remarks).and_then(|()| put(&part, out));
@@ -94,8 +94,8 @@ fn header(parts: &[Part]) -> Result<StudyHeader, Fault> {
 
 /// Remarks of all studies, and what differs between them.
 fn remarks(parts: &[Part], different_hosts: bool) -> Result<Vec<String>, Fault> {
-    let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-    let mut remarks = vec![format!("merged from {}", names.join(", "))];
+    let names = joined(parts.iter().map(|part| &part.name), ", ");
+    let mut remarks = vec![format!("merged from {names}")];
     let Some(first) = parts.first() else { return Ok(remarks) };
     for part in parts {
         let apart = differences(&first.study.header, &part.study.header);
@@ -140,15 +140,12 @@ fn check(
         "kernel" | "kernel build" => true,
         _ => d.weight == Weight::Machine,
     };
-    let machine: Vec<String> = apart
-        .iter()
-        .filter(decides)
-        .map(|d| format!("{} ({} and {})", d.what, d.first, d.second))
-        .collect();
-    if different_hosts || machine.is_empty() {
+    let machine = apart.iter().filter(decides);
+    let machine = machine.map(|d| format!("{} ({} and {})", d.what, d.first, d.second));
+    let what = joined(machine, ", ");
+    if different_hosts || what.is_empty() {
         return Ok(());
     }
-    let what = machine.join(", ");
     Err(Fault::usage(format!("the hosts of {} and {} differ: {what}", first.name, part.name))
         .remedy("merge them anyway with --different-hosts"))
 }

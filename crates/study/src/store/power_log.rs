@@ -23,12 +23,11 @@ pub(crate) fn logs(power: &Power) -> Vec<LogRequest> {
     all.into_iter().filter(|(_, power)| matches!(power.source, PowerSource::Csv { .. })).collect()
 }
 
-/// What such a log says of the trials of a study.
+/// Reads such a log and aligns it with the trials of a study.
 pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog, Fault> {
     let PowerSource::Csv { file, clock, column } = &power.source else {
-        return Err(
-            Fault::usage("only a log can be attached to a study that has ended").remedy("csv=FILE")
-        );
+        let text = "only a log can be attached to a study that has ended";
+        return Err(Fault::usage(text).remedy("csv=FILE"));
     };
     let wrong = |cause: String| Fault::storage(format!("{file}: {cause}"));
     let log = Log::parse(&read_text(file)?, column.as_deref()).map_err(wrong)?;
@@ -36,11 +35,10 @@ pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog
     let alignment = match clock {
         LogClock::Offset { seconds } => Alignment { offset: *seconds, explained: f64::NAN },
         LogClock::Steps => {
-            let flowed =
-                trials.iter().filter_map(|trial| flow(trial, study.header.schedule.warm_up));
-            align(&log, &flowed.collect::<Vec<_>>()).map_err(|cause| {
-                wrong(cause).remedy("give the offset of its clock, if known: clock=SECONDS")
-            })?
+            let warm_up = study.header.schedule.warm_up;
+            let flowed: Vec<_> = trials.iter().filter_map(|trial| flow(trial, warm_up)).collect();
+            let remedy = "give the offset of its clock, if known: clock=SECONDS";
+            align(&log, &flowed).map_err(|cause| wrong(cause).remedy(remedy))?
         }
     };
     let offset = alignment.offset;
@@ -57,22 +55,14 @@ pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog
             })?)
         }
     };
-    let ran = trials.iter().filter(|trial| !trial.spans.is_empty());
-    let (mut logged, mut without) = (Vec::new(), 0);
-    for trial in ran {
-        match of_trial(&log, trial, offset, rest.unwrap_or(0.0)) {
-            Some(entry) => logged.push(entry),
-            None => without += 1,
-        }
-    }
-    let mut remarks = Vec::new();
-    if without > 0 {
-        remarks.push(format!(
-            "power: the log has fewer than {FEWEST} readings in some window of {without} \
-             trials, which therefore have no power figure (a reading every {:.1} s)",
-            log.interval()
-        ));
-    }
+    let ran: Vec<_> = trials.iter().filter(|trial| !trial.spans.is_empty()).collect();
+    let logged = ran.iter().filter_map(|t| of_trial(&log, t, offset, rest.unwrap_or(0.0)));
+    let logged: Vec<LoggedTrial> = logged.collect();
+    let (without, interval) = (ran.len() - logged.len(), log.interval());
+    let remark = format!(
+        "power: the log has fewer than {FEWEST} readings in some window of {without} trials, \
+         which therefore have no power figure (a reading every {interval:.1} s)"
+    );
     Ok(PowerLog {
         schema: SCHEMA_VERSION,
         role: *role,
@@ -82,7 +72,7 @@ pub(crate) fn read(study: &Study, (role, power): &LogRequest) -> Result<PowerLog
         explained: Some(alignment.explained).filter(|explained| explained.is_finite()),
         rest,
         trials: logged,
-        remarks,
+        remarks: (without > 0).then_some(remark).into_iter().collect(),
     })
 }
 
@@ -108,7 +98,7 @@ fn of_trial(log: &Log, trial: &Trial, offset: f64, rest: f64) -> Option<LoggedTr
     Some(sum).filter(|sum| sum.seconds > 0.0)
 }
 
-/// Enters what a log says into the trials that it covers.
+/// Enters the readings of a log into the trials that it covers.
 pub(crate) fn enter(study: &mut Study, log: &PowerLog) {
     let ran = |trial: &&mut Trial| {
         matches!(trial.status, TrialStatus::Measured | TrialStatus::Rejected { .. })

@@ -27,7 +27,7 @@ pub struct StudyWriter {
 
 impl StudyWriter {
     /// Makes the folder, which must not exist or be empty, and writes down
-    /// what is asked and where. Where that fails, nothing of it stays.
+    /// what is requested and where. If that fails, nothing of it stays.
     pub fn create(folder: &Path, header: &StudyHeader) -> Result<Self, Fault> {
         let absent = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
         let made: Vec<&Path> = folder.ancestors().take_while(absent).collect();
@@ -44,6 +44,7 @@ impl StudyWriter {
     }
 
     fn begin(path: &Path, folder: Folder, header: &StudyHeader) -> Result<Self, Fault> {
+        let fault = |name: &str, e: &io::Error| storage("write", &path.join(name), e);
         // What the hosts are is in a separate file.
         let mut experiment = header.clone();
         let hosts = serde_json::to_string_pretty(&Hosts {
@@ -57,21 +58,18 @@ impl StudyWriter {
         let experiment = toml::to_string(&experiment).map_err(|e| encoding(EXPERIMENT, &e))?;
         let hosts = hosts.map_err(|e| encoding(HOSTS, &e))?;
         for (name, text) in [(EXPERIMENT, experiment), (HOSTS, hosts)] {
-            let put = folder.replace(name, text.as_bytes());
-            put.map_err(|e| storage("write", &path.join(name), &e))?;
+            folder.replace(name, text.as_bytes()).map_err(|e| fault(name, &e))?;
         }
-        let trials = folder.create(TRIALS).and_then(|trials| {
-            // The names of the files have to outlive a crash too.
-            folder.sync().map(|()| trials)
-        });
-        let trials = trials.map_err(|e| storage("write", &path.join(TRIALS), &e))?;
+        let trials = folder.create(TRIALS).map_err(|e| fault(TRIALS, &e))?;
+        // The names of the files have to outlive a crash too.
+        folder.sync().map_err(|e| fault(TRIALS, &e))?;
         lock(path, &trials)?;
         Ok(StudyWriter { path: path.to_owned(), folder, trials })
     }
 
     /// Opens a folder to resume its study. Torn last lines are cut off.
     pub fn reopen(path: &Path) -> Result<(Self, Study), Fault> {
-        // Whatever is wrong with the folder, `load` says it better.
+        // `load` explains what is wrong with the folder.
         load(path)?;
         let folder = Folder::open(path).map_err(|e| storage("write", path, &e))?;
         let fault = |name: &str, e: &io::Error| storage("write", &path.join(name), e);
@@ -219,6 +217,6 @@ pub fn import_power(
     }
     let log = power_log::read(&study, &(role, power.clone()))?;
     writer.power_log(&log)?;
-    // Read again, because the study may hold what an older log said.
+    // Read again, because the study may hold readings of an older log.
     Ok((load(folder)?, log))
 }
