@@ -68,14 +68,11 @@ impl Counting {
             links.push(bpf::attach(&program, name)?);
             programs.push(program);
         }
-        let mut copying = Vec::new();
-        let no_copies = count_copies(&btf, &members, &maps, &mut copying).err();
-        let mut counting = Counting { maps, programs, links, no_copies, remarks };
-        if counting.no_copies.is_none() {
-            counting.no_copies = counting.try_copies().err();
-        }
-        if counting.no_copies.is_none() {
-            counting.links.append(&mut copying);
+        let copying = count_copies(&btf, &members, &maps);
+        let mut counting = Counting { maps, programs, links, no_copies: None, remarks };
+        match copying.and_then(|links| counting.try_copies().map(|()| links)) {
+            Ok(copying) => counting.links.extend(copying),
+            Err(why) => counting.no_copies = Some(why),
         }
         Ok(counting)
     }
@@ -138,22 +135,20 @@ impl Counting {
 
     /// What was counted so far.
     pub(crate) fn read(&self) -> Result<Observations, Fault> {
-        let unread = |what: &str, e: &io::Error| Fault::system(format!("cannot read {what}"), e);
+        let unread = |what: &str| {
+            let what = format!("cannot read {what}");
+            move |e: io::Error| Fault::system(what, &e)
+        };
         let number = |map: &Map, index: i32| {
-            let value = map.lookup(&index.to_ne_bytes());
-            let value = value.map_err(|e| unread("a count", &e))?;
+            let value = map.lookup(&index.to_ne_bytes()).map_err(unread("a count"))?;
             Ok::<u64, Fault>(layout::long(&value, 0))
         };
-        let rows = self.maps.rows.read(Row::decode);
-        let mut rows = rows.map_err(|e| unread("the table of calls", &e))?;
-        let threads = self.maps.threads.read(Thread::decode);
-        let threads = threads.map_err(|e| unread("the threads", &e))?;
-        let sockets = self.maps.sockets.read(Socket::decode);
-        let mut sockets = sockets.map_err(|e| unread("the sockets", &e))?;
-        let slots = &self.maps.slots;
+        let Maps { rows, threads, sockets, slots, copies, lost, .. } = &self.maps;
+        let mut rows = rows.read(Row::decode).map_err(unread("the table of calls"))?;
+        let threads = threads.read(Thread::decode).map_err(unread("the threads"))?;
+        let mut sockets = sockets.read(Socket::decode).map_err(unread("the sockets"))?;
         let entry = |map: &Map, index: u32| {
-            let value = map.lookup(&index.to_ne_bytes());
-            value.map_err(|e| unread(&format!("entry {index}"), &e))
+            map.lookup(&index.to_ne_bytes()).map_err(unread(&format!("entry {index}")))
         };
         let taken = number(&slots.used, used::ROWS)?.min(u64::from(Slots::ROWS) - 1);
         for index in 1..=taken as u32 {
@@ -164,19 +159,18 @@ impl Counting {
         }
         let copies = match self.no_copies {
             Some(_) => None,
-            None => Some((
-                number(&self.maps.copies, copies::TO_PROGRAM)?,
-                number(&self.maps.copies, copies::FROM_PROGRAM)?,
-            )),
+            None => {
+                Some((number(copies, copies::TO_PROGRAM)?, number(copies, copies::FROM_PROGRAM)?))
+            }
         };
         Ok(Observations {
             rows: Row::merged(rows),
             threads,
             sockets,
-            lost_calls: number(&self.maps.lost, lost::CALLS)?,
+            lost_calls: number(lost, lost::CALLS)?,
             missed_runs: self.programs.iter().filter_map(|program| program.misses().ok()).sum(),
-            lost_threads: number(&self.maps.lost, lost::THREADS)?,
-            lost_sockets: number(&self.maps.lost, lost::SOCKETS)?,
+            lost_threads: number(lost, lost::THREADS)?,
+            lost_sockets: number(lost, lost::SOCKETS)?,
             copies,
         })
     }
@@ -242,12 +236,8 @@ fn maps() -> io::Result<Maps> {
 
 /// Tries to count where the kernel copies. All or nothing: a sum that lacks a part
 /// would pass for a whole.
-fn count_copies(
-    btf: &Btf,
-    members: &Members,
-    maps: &Maps,
-    links: &mut Vec<Link>,
-) -> Result<(), Fault> {
+fn count_copies(btf: &Btf, members: &Members, maps: &Maps) -> Result<Vec<Link>, Fault> {
+    let mut links = Vec::new();
     for function in copy::FUNCTIONS {
         let found = btf.id(Kind::Function, function.name).and_then(|id| {
             // No function to whose return a program can be attached has more than twelve.
@@ -280,7 +270,7 @@ fn count_copies(
             Err(e) => return Err(bpf::attach_fault(function.name, &e)),
         }
     }
-    Ok(())
+    Ok(links)
 }
 
 #[cfg(test)]

@@ -315,23 +315,27 @@ pub(crate) fn call_name(number: u32) -> (Option<&'static str>, bool) {
 
 /// A number of 64 bits in a value of a map; 0 where the value is too short.
 pub(crate) fn long(value: &[u8], at: i16) -> u64 {
-    let at = usize::try_from(at).unwrap_or(usize::MAX);
-    let end = at.saturating_add(8);
-    value.get(at..end).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+    u64::from_ne_bytes(bytes(value, at))
+}
+
+/// Several numbers of 64 bits, one after the other.
+pub(crate) fn longs<const COUNT: usize>(value: &[u8], at: i16) -> [u64; COUNT] {
+    std::array::from_fn(|i| long(value, at + 8 * i as i16))
 }
 
 /// A number of 32 bits.
 pub(crate) fn word(value: &[u8], at: i16) -> u32 {
-    let at = usize::try_from(at).unwrap_or(usize::MAX);
-    let end = at.saturating_add(4);
-    value.get(at..end).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+    u32::from_ne_bytes(bytes(value, at))
 }
 
 /// A number of 16 bits.
 pub(crate) fn half(value: &[u8], at: i16) -> u16 {
-    let at = usize::try_from(at).unwrap_or(usize::MAX);
-    let end = at.saturating_add(2);
-    value.get(at..end).and_then(|b| b.try_into().ok()).map_or(0, u16::from_ne_bytes)
+    u16::from_ne_bytes(bytes(value, at))
+}
+
+fn bytes<const SIZE: usize>(value: &[u8], at: i16) -> [u8; SIZE] {
+    let rest = usize::try_from(at).ok().and_then(|at| value.get(at..));
+    rest.and_then(|rest| rest.first_chunk().copied()).unwrap_or([0; SIZE])
 }
 
 #[cfg(test)]

@@ -366,14 +366,7 @@ impl<'a> Watch<'a> {
     /// known.
     fn threads(&self, counts: &Observations) -> Vec<ObservedThread> {
         let mut threads: BTreeMap<u32, ObservedThread> = BTreeMap::new();
-        let blank = |tid: u32| ObservedThread {
-            tid,
-            pid: 0,
-            parent: 0,
-            name: String::new(),
-            ended: false,
-            time: None,
-        };
+        let blank = |tid: u32| ObservedThread { tid, ..ObservedThread::default() };
         for (tid, member) in &self.before {
             let name = member.name.clone();
             threads.insert(*tid, ObservedThread { pid: member.process, name, ..blank(*tid) });

@@ -95,27 +95,13 @@ pub(crate) struct Socket {
 }
 
 impl Row {
-    /// A row without calls.
-    pub(crate) fn new(tid: u32, number: u32) -> Row {
-        Row {
-            tid,
-            number,
-            calls: 0,
-            errors: 0,
-            total: 0,
-            min: 0,
-            max: 0,
-            squares: 0.0,
-            bytes: 0,
-            histogram: [0; row::BUCKETS],
-        }
-    }
-
     /// From an entry of the map.
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Row {
         let at = |offset| long(value, offset);
         let unit = layout::row::LONG_UNIT as f64;
-        let mut row = Row {
+        Row {
+            tid: word(key, 0),
+            number: word(key, 4),
             calls: at(row::CALLS),
             errors: at(row::ERRORS),
             total: at(row::TOTAL),
@@ -123,12 +109,8 @@ impl Row {
             max: at(row::MAX),
             squares: at(row::SQUARES) as f64 + at(row::LONG_SQUARES) as f64 * unit * unit,
             bytes: at(row::BYTES),
-            ..Row::new(word(key, 0), word(key, 4))
-        };
-        for (i, slot) in row.histogram.iter_mut().enumerate() {
-            *slot = at(row::HISTOGRAM + 8 * i as i16);
+            histogram: layout::longs(value, row::HISTOGRAM),
         }
-        row
     }
 
     /// From a row that has an index, and its key in itself.
@@ -220,28 +202,19 @@ impl Socket {
             address[..bytes.len()].copy_from_slice(bytes);
             address
         };
-        let counts = |at: i16| {
-            let mut counts = [0; WAYS];
-            for (i, slot) in counts.iter_mut().enumerate() {
-                *slot = long(value, at + 8 * i as i16);
-            }
-            counts
-        };
+        let port = |at| layout::half(value, at);
         Socket {
             key: long(key, 0),
             family,
             protocol: layout::half(value, socket::PROTOCOL),
-            local: (
-                address(socket::LOCAL, socket::LOCAL6),
-                layout::half(value, socket::LOCAL_PORT),
-            ),
+            local: (address(socket::LOCAL, socket::LOCAL6), port(socket::LOCAL_PORT)),
             remote: (
                 address(socket::REMOTE, socket::REMOTE6),
-                u16::from_be(layout::half(value, socket::REMOTE_PORT)),
+                u16::from_be(port(socket::REMOTE_PORT)),
             ),
             process: word(value, socket::PROCESS),
-            bytes: counts(socket::BYTES),
-            calls: counts(socket::CALLS),
+            bytes: layout::longs(value, socket::BYTES),
+            calls: layout::longs(value, socket::CALLS),
             slot: word(value, socket::SLOT),
             mapped: word(value, socket::MAPPED) != 0,
         }
@@ -250,8 +223,8 @@ impl Socket {
     /// Adds the counts that are found by index.
     pub(crate) fn add_slot(&mut self, value: &[u8]) {
         for (counts, begin) in [(&mut self.bytes, 0), (&mut self.calls, socket::SLOT_CALLS)] {
-            for (i, count) in counts.iter_mut().enumerate() {
-                *count = count.saturating_add(long(value, begin + 8 * i as i16));
+            for (count, more) in counts.iter_mut().zip(layout::longs::<WAYS>(value, begin)) {
+                *count = count.saturating_add(more);
             }
         }
     }
@@ -263,6 +236,11 @@ mod tests {
     use proptest::prelude::*;
 
     impl Row {
+        /// A row without calls.
+        fn new(tid: u32, number: u32) -> Row {
+            Row::decode(&[tid.to_ne_bytes(), number.to_ne_bytes()].concat(), &[])
+        }
+
         /// Adds a call: what it took in nanoseconds, what it returned, and the
         /// bytes it moved.
         fn add(&mut self, duration: u64, failed: bool, bytes: u64) {

@@ -21,21 +21,18 @@ const X32: u32 = 1 << 30;
 
 /// The ledgers of both directions: sent, received.
 pub(crate) fn traffic(counts: &Observations) -> (Traffic, Traffic) {
-    let (mut sent, mut received) = (Ledger::default(), Ledger::default());
+    (moved(counts, Direction::Out), moved(counts, Direction::In))
+}
+
+fn moved(counts: &Observations, wanted: Direction) -> Traffic {
+    let mut ledger = Ledger::default();
     for socket in &counts.sockets {
-        for way in Way::VARIANTS.iter().copied() {
-            let (bytes, calls) = (socket.bytes[way as usize], socket.calls[way as usize]);
+        for way in wanted.ways() {
             let (manner, source) = meaning(way, socket);
-            match direction(way) {
-                Some(Direction::Out) => sent.enter(manner, bytes, calls, source),
-                Some(Direction::In) => received.enter(manner, bytes, calls, source),
-                None => {}
-            }
+            ledger.enter(manner, socket.bytes[way as usize], socket.calls[way as usize], source);
         }
     }
-    let traffic = |ledger: Ledger, ways| Traffic { label: label(&ledger), ledger, ways };
-    let [out, into] = [Direction::Out, Direction::In].map(|direction| ways(counts, direction));
-    (traffic(sent, out), traffic(received, into))
+    Traffic { label: label(&ledger), ledger, ways: ways(counts, wanted) }
 }
 
 /// Bytes over TCP by the path that makes the same calls, those with the most first.
@@ -64,8 +61,7 @@ fn ways(counts: &Observations, wanted: Direction) -> Vec<record::Way> {
             });
         (bytes > 0).then(|| record::Way { path: path.to_owned(), bytes, calls })
     };
-    let found = Way::VARIANTS.iter().copied().filter(|way| direction(*way) == Some(wanted));
-    let mut ways: Vec<record::Way> = found.filter_map(of_way).collect();
+    let mut ways: Vec<record::Way> = wanted.ways().filter_map(of_way).collect();
     ways.sort_by_key(|way| std::cmp::Reverse(way.bytes));
     ways
 }
@@ -124,6 +120,13 @@ pub(crate) fn peeked(counts: &Observations) -> u64 {
 enum Direction {
     In,
     Out,
+}
+
+impl Direction {
+    /// The ways in which bytes go there.
+    fn ways(self) -> impl Iterator<Item = Way> {
+        Way::VARIANTS.iter().copied().filter(move |way| direction(*way) == Some(self))
+    }
 }
 
 fn direction(way: Way) -> Option<Direction> {
@@ -185,8 +188,7 @@ fn label(ledger: &Ledger) -> String {
 
 fn observed(socket: &Socket) -> ObservedSocket {
     let sum = |of: &[u64], wanted: Direction| {
-        let ways = Way::VARIANTS.iter().filter(|way| direction(**way) == Some(wanted));
-        ways.fold(0u64, |sum, way| sum.saturating_add(of[*way as usize]))
+        wanted.ways().fold(0u64, |sum, way| sum.saturating_add(of[way as usize]))
     };
     ObservedSocket {
         inode: Some(socket.key),

@@ -283,10 +283,8 @@ pub fn chart(profile: &Profile, rules: &Rules) -> Chart {
     let (unit, scale) = match profile.header.weight {
         Weight::Nanoseconds => ("CPU-s", 1e-9),
         Weight::Delay => ("s", 1e-9),
-        Weight::Bytes => ("bytes", 1.0),
-        Weight::Events => ("events", 1.0),
-        Weight::Samples => ("samples", 1.0),
         Weight::Percent => ("%", 1.0),
+        counted => (counted.into(), 1.0),
     };
     let mut flames = Flames::new(unit);
     flames.add(0, profile, scale, rules);

@@ -1,6 +1,7 @@
 //! Names that mean the same function in two builds, so that profiles of two
 //! kernels can be compared.
 
+use super::text::is_hexadecimal;
 use super::{Frame, FrameKind};
 use std::borrow::Cow;
 
@@ -84,16 +85,17 @@ pub fn thread(name: &str) -> String {
 
 /// Whether a name is only an address, or states that there is none.
 fn is_address(name: &str) -> bool {
-    let hex = |digits: &str, least: usize| {
-        digits.len() >= least && digits.bytes().all(|b| b.is_ascii_hexdigit())
-    };
     match name {
         "" | "[unknown]" | "??" | "(unknown)" => true,
         _ => match name.strip_prefix("0x").or_else(|| name.strip_prefix("0X")) {
-            Some(digits) => hex(digits, 1),
+            Some(digits) => is_hexadecimal(digits),
             // Without a prefix, only what is as long as an address can be one:
             // `add` and `face` are functions.
-            None => hex(name, 8) && name.bytes().any(|b| b.is_ascii_digit()),
+            None => {
+                name.len() >= 8
+                    && is_hexadecimal(name)
+                    && name.contains(|c: char| c.is_ascii_digit())
+            }
         },
     }
 }
@@ -103,20 +105,16 @@ fn without_offset(name: &str) -> &str {
     // A search for one sign is several times as fast as one for a text.
     let Some((head, tail)) = name.rsplit_once('+') else { return name };
     let Some(tail) = tail.strip_prefix("0x") else { return name };
-    let fine = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_hexdigit());
     let (offset, size) = tail.split_once("/0x").unwrap_or((tail, "0"));
-    if fine(offset) && fine(size) { head } else { name }
+    if is_hexadecimal(offset) && is_hexadecimal(size) { head } else { name }
 }
 
 /// Without the `::h0123456789abcdef` that distinguishes two versions of a Rust crate
 /// in mangled names.
 fn without_hash(name: &str) -> &str {
     let split = name.len().checked_sub(16).and_then(|at| name.split_at_checked(at));
-    let head = split.and_then(|(head, hash)| {
-        let hexadecimal = hash.bytes().all(|b| b.is_ascii_hexdigit());
-        if hexadecimal { head.strip_suffix("::h") } else { None }
-    });
-    head.unwrap_or(name)
+    let split = split.filter(|(_, hash)| is_hexadecimal(hash));
+    split.and_then(|(head, _)| head.strip_suffix("::h")).unwrap_or(name)
 }
 
 /// Without the `_[k]` that `stackcollapse-perf.pl --all` puts after a function
@@ -140,7 +138,7 @@ fn without_clone(name: &str) -> &str {
     if CLONES.contains(&last) {
         return head;
     }
-    let number = !last.is_empty() && last.bytes().all(|b| b.is_ascii_hexdigit());
+    let number = is_hexadecimal(last);
     match head.rsplit_once('.') {
         Some((function, ending)) if number && CLONES.contains(&ending) => function,
         // A static function of which the linker saw several: `poll.7`.

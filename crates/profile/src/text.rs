@@ -23,6 +23,12 @@ pub(crate) fn intern(texts: &mut IndexSet<String>, text: &str) -> usize {
     known.unwrap_or_else(|| texts.insert_full(text.to_owned()).0)
 }
 
+/// Whether a text is of hexadecimal digits only, one at least.
+pub(crate) fn is_hexadecimal(text: impl AsRef<[u8]>) -> bool {
+    let text = text.as_ref();
+    !text.is_empty() && text.iter().all(u8::is_ascii_hexdigit)
+}
+
 /// Bytes as hexadecimal digits.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

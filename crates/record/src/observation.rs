@@ -97,7 +97,7 @@ pub enum Counter {
 }
 
 /// A thread.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObservedThread {
     /// Thread id.
     pub tid: u32,
@@ -129,7 +129,7 @@ pub struct ObservedCall {
 }
 
 /// A socket.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObservedSocket {
     /// Inode number, as in `/proc/PID/fd`; none if it represents many that
     /// could not be distinguished.

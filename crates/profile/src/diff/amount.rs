@@ -150,10 +150,9 @@ pub(super) fn unit(side: &Side, per: Per) -> String {
     let counted = match side.counts {
         Weight::Nanoseconds => "CPU-s",
         Weight::Delay => "s",
-        Weight::Bytes => "bytes",
         Weight::Events => event,
-        Weight::Samples => "samples",
         Weight::Percent => "% of the whole",
+        counted => counted.into(),
     };
     match per {
         Per::None => counted.to_owned(),

@@ -36,10 +36,8 @@ fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     options.subtitle = (!header.event.is_empty()).then(|| printable(&header.event));
     options.count_name = match header.weight {
         Weight::Nanoseconds | Weight::Delay => "ns",
-        Weight::Bytes => "bytes",
-        Weight::Events => "events",
-        Weight::Samples => "samples",
         Weight::Percent => "%",
+        counted => counted.into(),
     }
     .into();
     options.factor = 1.0 / scale;

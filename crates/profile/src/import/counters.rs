@@ -17,37 +17,30 @@ pub(super) struct Tables {
     /// Each with the line of its first row.
     tables: Vec<(u64, Vec<Count>)>,
     /// The next row begins a table.
-    ended: bool,
+    pub(super) ended: bool,
     rows: usize,
     /// Lines of other text.
     pub(super) skipped: u64,
 }
 
 impl Tables {
-    /// The next row begins another table.
-    pub(super) fn end(&mut self) {
-        self.ended = true;
-    }
-
     /// Adds a row; one whose counter the table has already begins another.
-    pub(super) fn push(&mut self, row: Count, line: u64) -> Result<(), RowError> {
+    pub(super) fn push(&mut self, row: Count, line: u64) {
         let same = |other: &Count| other.name == row.name && other.group == row.group;
-        self.ended |= self.tables.last().is_some_and(|(_, rows)| rows.iter().any(same));
-        self.add(row, line)
+        let has = |(_, rows): &(u64, Vec<Count>)| rows.iter().any(same);
+        self.ended |= self.rows < MOST && self.tables.last().is_some_and(has);
+        self.add(row, line);
     }
 
-    /// Adds a row to the table.
-    pub(super) fn add(&mut self, row: Count, line: u64) -> Result<(), RowError> {
+    /// Adds a row to the table; those beyond [`MOST`] are only counted.
+    pub(super) fn add(&mut self, row: Count, line: u64) {
         self.rows += 1;
-        if self.rows > MOST {
-            return Err(RowError::TooMany(format!("more than {MOST} counters")));
-        }
         match self.tables.last_mut().filter(|_| !self.ended) {
+            _ if self.rows > MOST => {}
             Some((_, rows)) => rows.push(row),
             None => self.tables.push((line, vec![row])),
         }
         self.ended = false;
-        Ok(())
     }
 
     /// The only table, or the one of this number.
@@ -73,7 +66,7 @@ pub(super) fn read(
     (title, table): (&str, Option<usize>),
     input: &mut dyn BufRead,
     what: &str,
-    mut row: impl FnMut(&str, &mut Tables, u64) -> Result<(), RowError>,
+    mut row: impl FnMut(&str, &mut Tables, u64) -> Result<(), String>,
 ) -> Result<Counts, Fault> {
     let mut lines = Lines::new(title, input);
     let mut line = Vec::new();
@@ -81,24 +74,13 @@ pub(super) fn read(
     while lines.next(&mut line)? {
         let text = String::from_utf8_lossy(&line);
         let text = mail::unquoted(&text);
-        row(text, &mut tables, lines.number()).map_err(|error| match error {
-            RowError::Malformed(why) => lines
-                .fault(format!("{} {why}", quote(text)))
-                .remedy(format!("correct the line, or remove it if it is not {what}")),
-            RowError::TooMany(why) => lines.fault(why),
+        row(text, &mut tables, lines.number()).map_err(|why| {
+            let remedy = format!("correct the line, or remove it if it is not {what}");
+            lines.fault(format!("{} {why}", quote(text))).remedy(remedy)
         })?;
+        if tables.rows > MOST {
+            return Err(lines.fault(format!("more than {MOST} counters")));
+        }
     }
     tables.choose(title, table)
-}
-
-/// Why a line ends the reading.
-pub(super) enum RowError {
-    Malformed(String),
-    TooMany(String),
-}
-
-impl From<String> for RowError {
-    fn from(why: String) -> RowError {
-        RowError::Malformed(why)
-    }
 }

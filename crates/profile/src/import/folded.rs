@@ -33,19 +33,14 @@ pub(super) static FORMAT: Importer = Importer {
 
 fn recognises(head: &[u8]) -> bool {
     let mut deep = false;
-    let mut any = false;
     for line in first_lines(head).map(<[u8]>::trim_ascii) {
         if line.is_empty() || line.starts_with(b"# ") {
             continue;
         }
-        let Ok(text) = std::str::from_utf8(line) else { return false };
-        match split(text) {
-            Some((stack, _)) => deep |= stack.contains(';'),
-            None => return false,
-        }
-        any = true;
+        let Some((stack, _)) = std::str::from_utf8(line).ok().and_then(split) else { return false };
+        deep |= stack.contains(';');
     }
-    any && deep
+    deep
 }
 
 fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
@@ -53,16 +48,14 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
     let mut line = Vec::with_capacity(4096);
     let builder = Builder::new(Header { title: title.to_owned(), ..Header::default() });
     let mut reader = Reader { builder, ..Reader::default() };
-    let mut any = false;
     while lines.next(&mut line)? {
         let text = line.trim_ascii();
         if text.is_empty() || text.starts_with(b"# ") {
             continue;
         }
         reader.line(text).map_err(|what| lines.fault(what))?;
-        any = true;
     }
-    if !any {
+    if reader.lines == 0 {
         return Err(lines.whole("holds no stack"));
     }
     if reader.lines > 1 && reader.doubled == reader.lines {
@@ -71,7 +64,10 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
              it is of by bytepath diff",
         ));
     }
-    Ok(reader.finish())
+    if reader.fractions {
+        reader.builder.header().weight = Weight::Events;
+    }
+    Ok(reader.builder.build())
 }
 
 #[derive(Default)]
@@ -194,13 +190,6 @@ impl Reader {
                 self.stack[index] = self.builder.frame(settled);
             }
         }
-    }
-
-    fn finish(mut self) -> Profile {
-        if self.fractions {
-            self.builder.header().weight = Weight::Events;
-        }
-        self.builder.build()
     }
 }
 

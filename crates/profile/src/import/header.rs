@@ -6,6 +6,7 @@
 
 use super::lines::digits;
 use crate::conventions::MODIFIERS;
+use crate::text::is_hexadecimal;
 
 /// What the line contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -117,6 +118,14 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// The thread whose name, and ids perhaps, are the words before `index`.
+    fn thread(&self, index: usize) -> Head<'a> {
+        let ids = index.checked_sub(1).and_then(|last| ids(self.get(last)?));
+        let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
+        let comm = self.before(index - usize::from(ids.is_some()));
+        Head { comm, pid, tid, ..Head::default() }
+    }
+
     /// The text from word `index` on.
     fn from(&self, index: usize) -> &'a [u8] {
         match self.places.get(..self.count).and_then(|places| places.get(index)) {
@@ -155,29 +164,16 @@ pub(super) fn parse(line: &[u8]) -> Option<Head<'_>> {
     };
     // `pid period event:`, `pid event:` or `period event:`. A thread's name may end with a number,
     // so what identifies a period is its column.
-    let number = |back: usize| {
-        let word = words.get(event.checked_sub(back)?)?;
-        ids(word).map(|ids| (ids, digits(word)))
-    };
-    let wide = words.is_wide(event.wrapping_sub(1));
-    let (ids, period, comm) = match (number(1), number(2)) {
-        (Some((_, Some(period))), before) if wide => {
-            (before.map(|(ids, _)| ids), Some(period), event - 1 - usize::from(before.is_some()))
-        }
-        (Some((ids, _)), _) => (Some(ids), None, event - 1),
-        (None, _) => (None, None, event),
-    };
-    let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
+    let last = words.get(event.wrapping_sub(1)).filter(|word| ids(word).is_some());
+    let period = last.filter(|_| words.is_wide(event.wrapping_sub(1))).and_then(digits);
+    let thread = words.thread(event - usize::from(period.is_some()));
     Some(Head {
-        comm: words.before(comm),
-        pid,
-        tid,
         period,
         event: words.get(event).and_then(|word| word.strip_suffix(b":")),
         rest: words.from(event + 1),
         // A line of any text may end with a colon.
-        certain: tid.is_some() || period.is_some() || words.is_address(event + 1),
-        ..Head::default()
+        certain: thread.tid.is_some() || period.is_some() || words.is_address(event + 1),
+        ..thread
     })
 }
 
@@ -191,8 +187,7 @@ fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
         None => cpu_at(anchor),
     };
     let left = on.map_or(anchor, |(_, index)| index);
-    let ids = left.checked_sub(1).and_then(|index| words.get(index)).and_then(ids);
-    let comm = if ids.is_some() { left - 1 } else { left };
+    let thread = words.thread(left);
     let mut next = anchor + 1;
     // After a CPU a time may have fewer digits than perf prints.
     let short = words.get(next).and_then(|word| time_of(word, 1)).filter(|_| time.is_none());
@@ -208,18 +203,16 @@ fn anchored<'a>(words: &Words<'a>, anchor: usize) -> Head<'a> {
     // Without an event the number may be an address.
     let period = number.filter(|_| event.is_some() || words.is_period(next));
     next += usize::from(period.is_some()) + usize::from(event.is_some());
-    let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
     Head {
-        comm: words.before(comm),
-        pid,
-        tid,
         cpu: on.map(|(cpu, _)| cpu),
         time,
         period,
         event: event.and_then(|word| word.strip_suffix(b":")),
         rest: words.from(next),
         // ftrace writes thread and id as one word.
-        certain: ids.is_some() || !words.get(comm.wrapping_sub(1)).is_some_and(is_ftrace_task),
+        certain: thread.tid.is_some()
+            || !words.get(left.wrapping_sub(1)).is_some_and(is_ftrace_task),
+        ..thread
     }
 }
 
@@ -231,11 +224,8 @@ fn named<'a>(words: &Words<'a>, stop: usize) -> Head<'a> {
     let last = stop.checked_sub(1);
     let period = last.filter(|last| words.is_wide(*last));
     let period = period.and_then(|last| digits(words.get(last)?));
-    let stop = stop - usize::from(period.is_some());
-    let ids = stop.checked_sub(1).and_then(|last| words.get(last)).and_then(ids);
-    let comm = if ids.is_some() { stop - 1 } else { stop };
-    let (pid, tid) = ids.map_or((None, None), |(pid, tid)| (pid, Some(tid)));
-    Head { comm: words.before(comm), pid, tid, period, rest, certain, ..Head::default() }
+    let thread = words.thread(stop - usize::from(period.is_some()));
+    Head { period, rest, certain, ..thread }
 }
 
 /// `1811.125732:`, in nanoseconds.
@@ -295,10 +285,6 @@ fn is_ftrace_task(word: &[u8]) -> bool {
 /// An address, and not a thread id that has no digit above nine.
 fn address(word: &[u8]) -> bool {
     word.len() >= 8 && word.len() <= 16 && is_hexadecimal(word)
-}
-
-fn is_hexadecimal(word: &[u8]) -> bool {
-    word.iter().all(u8::is_ascii_hexdigit)
 }
 
 #[cfg(test)]

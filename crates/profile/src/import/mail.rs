@@ -15,7 +15,7 @@ use super::perf_report::Reader;
 use super::perf_rows::{self, Layout, LineItem};
 use super::readprofile;
 use super::tables::{chosen, left_out};
-use crate::{Builder, Header, Profile, Thread};
+use crate::{Builder, Header, Profile};
 use bytepath_record::Fault;
 use std::io::BufRead;
 
@@ -178,28 +178,22 @@ fn push(tables: &mut Vec<Table>, next: &mut Heading, row: Row, line: u64) {
 impl Table {
     fn profile(self, title: &str, skipped: u64) -> Result<Profile, String> {
         let Heading { layout, samples, total, event, .. } = self.heading;
-        let mut shares = Vec::new();
-        let mut ticks = Vec::new();
+        let notes = left_out(skipped).into_iter().collect();
+        let header = Header { title: title.to_owned(), event, notes, ..Header::default() };
+        let (mut builder, mut shares, mut ticks) = (Builder::new(header), Vec::new(), 0);
         for row in self.rows {
             match row {
                 Row::Share(row) => shares.push(row),
-                Row::Ticks(symbol, count) => ticks.push((symbol, count)),
+                Row::Ticks(symbol, count) => {
+                    readprofile::add(&mut builder, &mut ticks, &symbol, count)?;
+                }
             }
         }
-        let notes = left_out(skipped).into_iter().collect();
-        let header = Header { title: title.to_owned(), event, notes, ..Header::default() };
-        let mut builder = Builder::new(header);
-        if ticks.is_empty() {
-            let rows = perf_rows::assign_columns(shares, &layout)?;
-            return Reader { builder, samples, total, rows, ..Reader::default() }.finish();
+        if shares.is_empty() {
+            return Ok(builder.build());
         }
-        let thread = builder.thread(Thread::default());
-        let sum = ticks.iter().try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
-        sum.ok_or("more ticks than can be counted")?;
-        for (symbol, count) in ticks {
-            readprofile::add(&mut builder, thread, &symbol, count);
-        }
-        Ok(builder.build())
+        let rows = perf_rows::assign_columns(shares, &layout)?;
+        Reader { builder, samples, total, rows, ..Reader::default() }.finish()
     }
 }
 

@@ -30,7 +30,7 @@ use linux_perf_data::linux_perf_event_reader::{
 };
 use linux_perf_data::{AttributeDescription, DsoKey, PerfFile, PerfFileReader, PerfFileRecord};
 use space::{ModuleId, Spaces};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, Cursor, Read};
 
 /// A larger file is refused. What `perf script` prints of it is read piece by piece. At a power of
@@ -63,7 +63,7 @@ fn read(title: &str, times: Times, input: &mut dyn BufRead) -> Result<Profile, F
     })?;
     let mut reader = pass((title, times), &bytes, shape, None).map_err(bad)?;
     // The first event may have no sample, as the one that only follows threads.
-    if let (0, Some(other)) = (reader.samples, reader.others.keys().min().copied()) {
+    if let (0, Some((&other, _))) = (reader.samples, reader.others.first_key_value()) {
         reader = pass((title, times), &bytes, shape, Some(other)).map_err(bad)?;
     }
     reader.finish().map_err(bad)
@@ -102,7 +102,7 @@ struct Reader {
     stack: Vec<FrameId>,
     /// The event that is read.
     event: usize,
-    others: HashMap<usize, u64>,
+    others: BTreeMap<usize, u64>,
     samples: u64,
 }
 
@@ -147,7 +147,7 @@ impl Reader {
             frames: HashMap::new(),
             stack: Vec::new(),
             event,
-            others: HashMap::new(),
+            others: BTreeMap::new(),
             samples: 0,
         }
     }
@@ -328,14 +328,10 @@ impl Reader {
             return Err("holds no sample".into());
         }
         let name = self.event_name(self.event);
-        let mut others: Vec<(usize, u64)> = std::mem::take(&mut self.others).into_iter().collect();
-        others.sort_unstable();
-        let others: Vec<String> = others
-            .into_iter()
-            .map(|(other, n)| {
-                format!("left out: {n} samples of the event {}", self.event_name(other))
-            })
-            .collect();
+        let note = |(other, n): (&usize, &u64)| {
+            format!("left out: {n} samples of the event {}", self.event_name(*other))
+        };
+        let others: Vec<String> = self.others.iter().map(note).collect();
         let period = self.collector.period();
         let header = self.collector.builder.header();
         header.weight = match conventions::weight_of(&name) {

@@ -15,7 +15,7 @@ use super::format::{Importer, Times};
 use super::header::{self, Head};
 use super::lines::{Lines, first_lines};
 use crate::conventions;
-use crate::text::quote;
+use crate::text::{is_hexadecimal, quote};
 use crate::{Frame, FrameId, FrameKind, Profile, Sample, Thread, ThreadId, Weight};
 use bytepath_record::Fault;
 use hashbrown::HashMap;
@@ -133,13 +133,11 @@ impl Reader {
 
     /// Ends a sample, unless its frames are still to come.
     fn blank(&mut self) -> Result<(), String> {
-        match self.stack.is_empty() && self.inlined.is_empty() {
-            true => Ok(()),
-            false => {
-                self.separated = true;
-                self.flush()
-            }
+        if self.stack.is_empty() && self.inlined.is_empty() {
+            return Ok(());
         }
+        self.separated = true;
+        self.flush()
     }
 
     /// A line that begins with blanks is a frame whose tab became blanks, a
@@ -148,28 +146,19 @@ impl Reader {
         if line.iter().all(u8::is_ascii_whitespace) {
             return self.blank();
         }
-        if self.open.is_none() && self.samples > 0 && source_line(line) {
-            return Ok(());
+        if self.open.is_none() {
+            let passed = self.samples > 0 && source_line(line);
+            return if passed { Ok(()) } else { self.head(line) };
         }
-        if self.open.is_some() {
-            let head = header::parse(line).filter(|head| head.certain);
-            let located = Located::of(line);
-            return match (head, located) {
-                (Some(_), _) => self.head(line),
-                (None, Some(located)) if located.addressed || located.module.is_some() => {
-                    self.frame(line)
-                }
-                // `-F sym` gives a symbol alone, `-F srcline` a second line.
-                _ if source_line(line) => Ok(()),
-                _ if self.stack.is_empty()
-                    && header::parse(line).is_some_and(|h| h.pid.is_some()) =>
-                {
-                    self.head(line)
-                }
-                _ => self.frame(line),
-            };
+        let is_frame = Located::of(line).is_some_and(|l| l.addressed || l.module.is_some());
+        match header::parse(line) {
+            Some(head) if head.certain => self.head(line),
+            _ if is_frame => self.frame(line),
+            // `-F sym` gives a symbol alone, `-F srcline` a second line.
+            _ if source_line(line) => Ok(()),
+            Some(head) if self.stack.is_empty() && head.pid.is_some() => self.head(line),
+            _ => self.frame(line),
         }
-        self.head(line)
     }
 
     /// The line that begins a sample.
@@ -200,15 +189,8 @@ impl Reader {
             });
         }
         let thread = self.thread(&head);
-        self.open = Some(Open {
-            thread,
-            pid: head.pid,
-            cpu: head.cpu,
-            time: head.time,
-            period: head.period,
-            certain: head.certain,
-            skipped,
-        });
+        let Head { pid, cpu, time, period, certain, .. } = head;
+        self.open = Some(Open { thread, pid, cpu, time, period, certain, skipped });
         if !head.rest.is_empty() && !skipped {
             // Without call chains the one frame is on the same line.
             let located = Located::of(head.rest);
@@ -225,37 +207,29 @@ impl Reader {
     /// is the one that is read.
     fn of_other_event(&mut self, head: &Head<'_>) -> bool {
         let Some(event) = head.event else { return false };
-        match &self.event {
-            None => {
-                self.event = Some(event.to_vec());
-                false
-            }
-            Some(known) if known == event => false,
-            Some(_) => {
-                let room = self.others.len() < OTHERS;
-                match self.others.iter_mut().find(|(name, _)| name == event) {
-                    Some((_, count)) => *count += 1,
-                    None if room => self.others.push((event.to_vec(), 1)),
-                    None => self.more += 1,
-                }
-                true
-            }
+        if *self.event.get_or_insert_with(|| event.to_vec()) == event {
+            return false;
         }
+        let room = self.others.len() < OTHERS;
+        match self.others.iter_mut().find(|(name, _)| name == event) {
+            Some((_, count)) => *count += 1,
+            None if room => self.others.push((event.to_vec(), 1)),
+            None => self.more += 1,
+        }
+        true
     }
 
     fn thread(&mut self, head: &Head<'_>) -> ThreadId {
+        let (pid, tid) = (head.pid.unwrap_or(0), head.tid.unwrap_or(0));
         self.key.clear();
-        self.key.extend_from_slice(&head.pid.unwrap_or(0).to_le_bytes());
-        self.key.extend_from_slice(&head.tid.unwrap_or(0).to_le_bytes());
+        self.key.extend_from_slice(&pid.to_le_bytes());
+        self.key.extend_from_slice(&tid.to_le_bytes());
         self.key.extend_from_slice(head.comm);
         if let Some(id) = self.threads.get(self.key.as_slice()) {
             return *id;
         }
-        let id = self.collector.builder.thread(Thread {
-            name: String::from_utf8_lossy(head.comm).into_owned(),
-            pid: head.pid.unwrap_or(0),
-            tid: head.tid.unwrap_or(0),
-        });
+        let name = String::from_utf8_lossy(head.comm).into_owned();
+        let id = self.collector.builder.thread(Thread { name, pid, tid });
         self.threads.insert(self.key.as_slice().into(), id);
         id
     }
@@ -320,13 +294,8 @@ impl Reader {
         } else {
             format!("0x{}", String::from_utf8_lossy(located.address))
         };
-        let id = self.collector.builder.frame(Frame {
-            function,
-            module,
-            kind,
-            inlined: located.inlined,
-            ..Frame::default()
-        });
+        let frame = Frame { function, module, kind, inlined: located.inlined, ..Frame::default() };
+        let id = self.collector.builder.frame(frame);
         self.frames.insert(self.key.as_slice().into(), id);
         id
     }
@@ -351,7 +320,7 @@ impl Reader {
             let builder = &mut self.collector.builder;
             let stack = builder.stack(&self.stack);
             let thread = open.thread;
-            let owner = self.owner(thread, open.pid);
+            let owner = conventions::owner(builder.name(thread), open.pid);
             let weight = match self.weight {
                 Some(Weight::Samples) | None => 1.0,
                 Some(_) => open.period.map_or(1.0, |period| period as f64),
@@ -362,10 +331,6 @@ impl Reader {
         }
         self.stack.clear();
         Ok(())
-    }
-
-    fn owner(&mut self, thread: ThreadId, pid: Option<u32>) -> crate::Owner {
-        conventions::owner(self.collector.builder.name(thread), pid)
     }
 
     /// A line of `perf script --show-lost-events` and its like.
@@ -389,7 +354,7 @@ impl Reader {
             header.period = period;
         }
         for (name, count) in self.others {
-            let name = String::from_utf8_lossy(&name).into_owned();
+            let name = String::from_utf8_lossy(&name);
             header.notes.push(format!("left out: {count} samples of the event {name}"));
         }
         if self.more > 0 {
@@ -411,9 +376,8 @@ impl<'a> Located<'a> {
         };
         // A symbol can look like an address (`add`), but then nothing except a
         // module follows it, and it does not begin with a digit.
-        let hexadecimal = !first.is_empty()
-            && first.len() <= 16
-            && first.iter().all(u8::is_ascii_hexdigit)
+        let hexadecimal = first.len() <= 16
+            && is_hexadecimal(first)
             && (if rest.is_empty() {
                 first.len() >= 4 || padded
             } else {
@@ -458,39 +422,28 @@ fn side(address: &[u8]) -> FrameKind {
 /// Splits `symbol (module)`; both may hold parentheses of their own.
 fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     let Some(body) = text.strip_suffix(b")") else { return (text, None) };
-    // Most modules hold no parentheses.
     let mut depth = 1_usize;
-    for (at, byte) in body.iter().enumerate().rev() {
+    let opening = body.iter().rposition(|byte| {
         match byte {
             b')' => depth += 1,
-            b'(' => {
-                depth -= 1;
-                if depth == 0 {
-                    let alone = at == 0 || body.get(at - 1) == Some(&b' ');
-                    return match (alone, body.get(..at), body.get(at + 1..)) {
-                        (true, Some(symbol), Some(module)) => {
-                            (symbol.trim_ascii_end(), Some(module))
-                        }
-                        _ => (text, None),
-                    };
-                }
-            }
+            b'(' => depth -= 1,
             _ => {}
         }
+        depth == 0
+    });
+    match opening.map(|at| body.split_at(at)) {
+        Some((symbol, module)) if symbol.last().is_none_or(|last| *last == b' ') => {
+            (symbol.trim_ascii_end(), module.get(1..))
+        }
+        _ => (text, None),
     }
-    (text, None)
 }
 
 /// Cuts `+0x1f` off a symbol.
 fn without_offset(symbol: &[u8]) -> &[u8] {
-    let Some(plus) = memchr::memrchr(b'+', symbol) else { return symbol };
-    match (symbol.get(..plus), symbol.get(plus + 1..)) {
-        (Some(name), Some(offset)) => match offset.strip_prefix(b"0x") {
-            Some(digits) if !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit) => name,
-            _ => symbol,
-        },
-        _ => symbol,
-    }
+    let plus = memchr::memrchr(b'+', symbol).unwrap_or(symbol.len());
+    let (name, offset) = symbol.split_at(plus);
+    if offset.strip_prefix(b"+0x").is_some_and(is_hexadecimal) { name } else { symbol }
 }
 
 /// What `-F srcline` puts below a frame: two blanks and `file:line` or `module[address]`.
@@ -499,13 +452,10 @@ fn source_line(line: &[u8]) -> bool {
         return false;
     };
     let text = text.trim_ascii();
-    if memchr::memchr(b' ', text).is_some() {
-        return false;
-    }
     let numbered = memchr::memrchr(b':', text)
         .and_then(|at| text.get(at + 1..))
         .is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
-    numbered || text.ends_with(b"]")
+    memchr::memchr(b' ', text).is_none() && (numbered || text.ends_with(b"]"))
 }
 
 #[cfg(test)]

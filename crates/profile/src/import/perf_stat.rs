@@ -30,14 +30,15 @@ fn recognises(head: &[u8]) -> bool {
 fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Counts, Fault> {
     counters::read((title, table), input, "a counter", |text, tables, line| {
         if text.starts_with("Performance counter stats for") {
-            tables.end();
+            tables.ended = true;
             return Ok(());
         }
         let rows = parse(text)?;
         if rows.is_empty() && !text.is_empty() {
             tables.skipped += 1;
         }
-        rows.into_iter().try_for_each(|row| tables.push(row, line))
+        rows.into_iter().for_each(|row| tables.push(row, line));
+        Ok(())
     })
 }
 

@@ -30,16 +30,15 @@ fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Co
     let mut thread = String::new();
     counters::read((title, table), input, "a system call", |text, tables, line| {
         if let Some(call) = call(text)? {
-            return call.values.into_iter().try_for_each(|(unit, value)| {
+            for (unit, value) in call.values {
                 let (group, name) = (thread.clone(), call.name.to_owned());
                 let (unit, value) = (unit.to_owned(), Some(value));
-                tables.add(Count { group, name, unit, value, ..Count::default() }, line)
-            });
-        }
-        if let Some(name) = traced(text) {
+                tables.add(Count { group, name, unit, value, ..Count::default() }, line);
+            }
+        } else if let Some(name) = traced(text) {
             thread = name.to_owned();
         } else if text.starts_with("Summary of events") {
-            tables.end();
+            tables.ended = true;
         } else if !text.is_empty() && !is_heading(text) {
             tables.skipped += 1;
         }

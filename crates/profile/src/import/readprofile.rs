@@ -11,7 +11,7 @@ use super::format::{Importer, Times};
 use super::lines::{Lines, first_lines};
 use super::number::whole;
 use crate::text::quote;
-use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, ThreadId};
+use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread};
 use bytepath_record::Fault;
 use std::io::BufRead;
 
@@ -35,7 +35,6 @@ fn recognises(head: &[u8]) -> bool {
 
 fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault> {
     let mut builder = Builder::new(Header { title: title.to_owned(), ..Header::default() });
-    let thread = builder.thread(Thread::default());
     let mut lines = Lines::new(title, input);
     let mut line = Vec::new();
     let mut total = 0u64;
@@ -52,20 +51,24 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
         if entry.is_total() {
             continue;
         }
-        total = total
-            .checked_add(entry.ticks)
-            .ok_or_else(|| lines.fault("more ticks than can be counted"))?;
-        add(&mut builder, thread, entry.symbol, entry.ticks);
+        add(&mut builder, &mut total, entry.symbol, entry.ticks).map_err(|e| lines.fault(e))?;
     }
     Ok(builder.build())
 }
 
-/// Adds the ticks of a function.
-pub(super) fn add(builder: &mut Builder, thread: ThreadId, symbol: &str, ticks: u64) {
-    let frame = builder.frame(frame(symbol));
+/// Adds the ticks of a function, also to the `total`; the error is that it has no room for them.
+pub(super) fn add(
+    builder: &mut Builder,
+    total: &mut u64,
+    symbol: &str,
+    ticks: u64,
+) -> Result<(), &'static str> {
+    *total = total.checked_add(ticks).ok_or("more ticks than can be counted")?;
+    let (frame, thread) = (builder.frame(frame(symbol)), builder.thread(Thread::default()));
     let stack = builder.stack(&[frame]);
     let (count, weight) = (ticks, ticks as f64);
     builder.add(Sample { stack, thread, count, weight, ..Sample::default() });
+    Ok(())
 }
 
 /// `symbol [address]: ticks`, which no prose looks like.

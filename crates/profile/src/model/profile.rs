@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use strum::{Display, EnumString};
+use strum::{Display, EnumString, IntoStaticStr};
 
 /// A profile: samples, each a call stack with its weight. Made by a `Builder`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,7 +57,7 @@ pub struct Track {
 }
 
 /// What the weight of a sample counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Weight {
     /// Nanoseconds of CPU time.

@@ -1,6 +1,6 @@
 //! A message as a profile.
 
-use super::message::{self as pb, FORMAT, OURS, PPM};
+use super::message::{self as pb, FORMAT, KINDS, OURS, PPM};
 use crate::conventions;
 use crate::text::quote;
 use crate::{
@@ -166,7 +166,10 @@ impl<'a> Decoder<'a> {
         for (index, mapping) in self.message.mapping.iter().enumerate() {
             let filename = self.text(mapping.filename)?;
             let (module, kind) = match &kinds {
-                Some(kinds) => (filename.to_owned(), kind_of_letter(kinds.get(index))),
+                Some(kinds) => {
+                    let known = KINDS.iter().find(|(letter, _)| kinds.get(index) == Some(letter));
+                    (filename.to_owned(), known.map_or(FrameKind::Unknown, |(_, kind)| *kind))
+                }
                 None => conventions::module(filename),
             };
             let build_id = self.text(mapping.build_id)?.to_owned();
@@ -206,12 +209,10 @@ impl<'a> Decoder<'a> {
             let mut frames = Vec::with_capacity(location.line.len());
             let last = location.line.len().saturating_sub(1);
             for (index, line) in location.line.iter().enumerate() {
-                let function = self.functions.get(&line.function_id).copied().ok_or_else(|| {
-                    format!(
-                        "location {}: function {} does not exist",
-                        location.id, line.function_id
-                    )
-                })?;
+                let (id, at) = (line.function_id, location.id);
+                let function = self.functions.get(&id).copied();
+                let function = function
+                    .ok_or_else(|| format!("location {at}: function {id} does not exist"))?;
                 let inlined = index < last || alone.contains(&line.function_id);
                 let frame = self.frame(function, location.mapping_id, inlined)?;
                 frames.push(self.builder.frame(frame));
@@ -240,12 +241,8 @@ impl<'a> Decoder<'a> {
         let name = if name.is_empty() { self.text(function.system_name)? } else { name };
         let is_ours = self.own("format").is_some();
         let name = if name.is_empty() && !is_ours { "[unknown]" } else { name };
-        Ok(Frame {
-            function: name.to_owned(),
-            file: self.text(function.filename)?.to_owned(),
-            inlined,
-            ..place
-        })
+        let file = self.text(function.filename)?.to_owned();
+        Ok(Frame { function: name.to_owned(), file, inlined, ..place })
     }
 
     /// The header, and which values are read: of several sample types the
@@ -406,14 +403,6 @@ impl<'a> Decoder<'a> {
         let stack = self.stack(&sample.location_id)?;
         self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
         Ok(())
-    }
-}
-
-fn kind_of_letter(letter: Option<&char>) -> FrameKind {
-    match letter {
-        Some('k') => FrameKind::Kernel,
-        Some('u') => FrameKind::User,
-        _ => FrameKind::Unknown,
     }
 }
 

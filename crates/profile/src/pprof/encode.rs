@@ -1,11 +1,13 @@
 //! A profile as a message.
 
-use super::message::{self as pb, FORMAT, OURS, PPM};
+use super::message::{self as pb, FORMAT, KINDS, OURS, PPM};
 use crate::text::intern;
-use crate::{Frame, FrameId, FrameKind, Profile, Sample, StackId, ThreadId, Weight};
+use crate::{Frame, FrameId, FrameKind, Profile, Sample, StackId, Thread, ThreadId, Weight};
+use bytepath_record::joined;
 use indexmap::IndexSet;
 use prost::Message;
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
 
 /// The message's bytes, not packed.
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -58,7 +60,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    fn comment(&mut self, key: &str, value: &str) {
+    fn comment(&mut self, key: &str, value: impl Display) {
         let id = self.strings.id(&format!("{OURS}{key}={value}"));
         self.message.comment.push(id);
     }
@@ -86,7 +88,7 @@ impl<'a> Encoder<'a> {
         self.comment("format", FORMAT);
         self.comment("title", &header.title);
         self.comment("event", &header.event);
-        self.comment("weight", &header.weight.to_string());
+        self.comment("weight", header.weight);
         // The shortest text that is read as the same number again.
         let exact = [
             ("period", header.period),
@@ -96,14 +98,14 @@ impl<'a> Encoder<'a> {
         ];
         for (key, value) in exact {
             if let Some(value) = value {
-                self.comment(key, &format!("{value:?}"));
+                self.comment(key, format_args!("{value:?}"));
             }
         }
         if let Some(cpus) = header.cpus {
-            self.comment("cpus", &cpus.to_string());
+            self.comment("cpus", cpus);
         }
         if header.lost > 0 {
-            self.comment("lost", &header.lost.to_string());
+            self.comment("lost", header.lost);
         }
         for track in &header.tracks {
             // Numbers as text: JSON has no infinity.
@@ -149,11 +151,8 @@ impl<'a> Encoder<'a> {
                     has_filenames: !frame.file.is_empty(),
                     has_inline_frames: true,
                 });
-                kinds.push(match frame.kind {
-                    FrameKind::Kernel => 'k',
-                    FrameKind::User => 'u',
-                    FrameKind::Unknown => '?',
-                });
+                let letter = KINDS.iter().find(|(_, kind)| *kind == frame.kind);
+                kinds.push(letter.map_or('?', |(letter, _)| *letter));
             }
         }
         self.comment("kinds", &kinds);
@@ -186,8 +185,7 @@ impl<'a> Encoder<'a> {
             .filter(|id| profile.frame(FrameId((id - 1) as u32)).inlined)
             .collect();
         if !inlined.is_empty() {
-            let inlined: Vec<String> = inlined.iter().map(u64::to_string).collect();
-            self.comment("inlined", &inlined.join(","));
+            self.comment("inlined", joined(inlined, ","));
         }
     }
 
@@ -232,26 +230,22 @@ impl<'a> Encoder<'a> {
     fn threads(&mut self) {
         let profile = self.profile;
         let threads = profile.samples().iter().map(|sample| sample.thread.0);
-        if in_order(threads, profile.threads().len()) {
-            return;
-        }
-        for thread in profile.threads() {
-            let text = format!("{} {} {}", thread.pid, thread.tid, thread.name);
-            self.comment("thread", &text);
+        if !in_order(threads, profile.threads().len()) {
+            for Thread { pid, tid, name } in profile.threads() {
+                self.comment("thread", format_args!("{pid} {tid} {name}"));
+            }
         }
     }
 
     /// The same for stacks.
     fn stacks(&mut self) {
         let stacks = self.profile.samples().iter().map(|sample| sample.stack.0);
-        if in_order(stacks, self.profile.stacks()) {
-            return;
-        }
-        for index in 0..self.stacks.len() {
-            let ids: Vec<String> = self.stacks[index].iter().map(u64::to_string).collect();
-            // An id of its own for each, or the table of comments would not tell
-            // two equal ones apart; stacks never are equal.
-            self.comment("stack", &ids.join(" "));
+        if !in_order(stacks, self.profile.stacks()) {
+            for index in 0..self.stacks.len() {
+                // An id of its own for each, or the table of comments would not tell
+                // two equal ones apart; stacks never are equal.
+                self.comment("stack", joined(&self.stacks[index], " "));
+            }
         }
     }
 

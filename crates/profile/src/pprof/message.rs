@@ -1,6 +1,8 @@
 //! The messages of profile.proto, as far as their fields are read or written, and what the
 //! comments in them are.
 
+use crate::FrameKind;
+
 /// What comments of ours begin with.
 pub(super) const OURS: &str = "bytepath:";
 
@@ -9,6 +11,9 @@ pub(super) const FORMAT: &str = "1";
 
 /// Parts of the whole that a percentage is written in: millionths.
 pub(super) const PPM: f64 = 1e4;
+
+/// On which side the functions of a mapping are, by a letter; any other letter: unknown.
+pub(super) const KINDS: [(char, FrameKind); 2] = [('k', FrameKind::Kernel), ('u', FrameKind::User)];
 
 /// `message Profile`.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -88,8 +88,7 @@ impl KernelSymbols {
 
     /// Name and module of the function at an address.
     pub fn find(&self, address: u64) -> Option<(&str, &str)> {
-        let behind = self.symbols.partition_point(|symbol| symbol.address <= address);
-        let symbol = self.symbols.get(behind.checked_sub(1)?)?;
+        let symbol = self.last_symbol(address)?;
         if !symbol.code || address - symbol.address >= LONGEST_FUNCTION {
             return None;
         }
@@ -121,10 +120,15 @@ impl KernelSymbols {
     /// What the kernel calls the object at an address within
     /// [`objects`](KernelSymbols::objects).
     pub fn object(&self, address: u64) -> Option<&str> {
-        let after = self.symbols.partition_point(|symbol| symbol.address <= address);
-        let symbol = self.symbols.get(after.checked_sub(1)?)?;
+        let symbol = self.last_symbol(address)?;
         let place = symbol.name.0 as usize..symbol.name.1 as usize;
         self.text.get(place).filter(|_| !symbol.code)
+    }
+
+    /// The symbol at an address, or the nearest before it.
+    fn last_symbol(&self, address: u64) -> Option<&Symbol> {
+        let after = self.symbols.partition_point(|symbol| symbol.address <= address);
+        self.symbols.get(after.checked_sub(1)?)
     }
 
     /// The frame of an address; one without a name has the address for its name.

@@ -91,15 +91,12 @@ fn sockets(page: &mut Document, observed: &Observation, details: bool) {
             rest.iter().fold(0u64, |sum, socket| sum.saturating_add(of(socket)))
         };
         sockets.push(ObservedSocket {
-            inode: None,
             kind: plural(rest.len() as u64, "other"),
-            pid: 0,
-            local: None,
-            remote: None,
             sent: sum(|s| s.sent),
             received: sum(|s| s.received),
             send_calls: sum(|s| s.send_calls),
             receive_calls: sum(|s| s.receive_calls),
+            ..ObservedSocket::default()
         });
     }
     let per_second = |bytes: u64| (observed.seconds > 0.0).then(|| bytes as f64 / observed.seconds);

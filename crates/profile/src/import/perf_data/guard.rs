@@ -35,28 +35,25 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
+    /// The next bytes, the least significant first.
+    fn number<const SIZE: usize>(&mut self) -> Option<[u8; SIZE]> {
+        let mut bytes: [u8; SIZE] = self.take(SIZE)?.try_into().ok()?;
+        if self.endian == Endianness::BigEndian {
+            bytes.reverse();
+        }
+        Some(bytes)
+    }
+
     pub(super) fn u16(&mut self) -> Option<u16> {
-        let bytes = self.take(2)?.try_into().ok()?;
-        Some(match self.endian {
-            Endianness::LittleEndian => u16::from_le_bytes(bytes),
-            Endianness::BigEndian => u16::from_be_bytes(bytes),
-        })
+        self.number().map(u16::from_le_bytes)
     }
 
     pub(super) fn u32(&mut self) -> Option<u32> {
-        let bytes = self.take(4)?.try_into().ok()?;
-        Some(match self.endian {
-            Endianness::LittleEndian => u32::from_le_bytes(bytes),
-            Endianness::BigEndian => u32::from_be_bytes(bytes),
-        })
+        self.number().map(u32::from_le_bytes)
     }
 
     pub(super) fn u64(&mut self) -> Option<u64> {
-        let bytes = self.take(8)?.try_into().ok()?;
-        Some(match self.endian {
-            Endianness::LittleEndian => u64::from_le_bytes(bytes),
-            Endianness::BigEndian => u64::from_be_bytes(bytes),
-        })
+        self.number().map(u64::from_le_bytes)
     }
 
     /// The text up to the first zero byte.
@@ -94,14 +91,14 @@ pub(super) fn check(file: &[u8]) -> Result<Shape, String> {
         return Ok(Shape::Pipe);
     }
     let attribute = bytes.u64().ok_or_else(short)?;
-    let mut section = || -> Option<Option<(u64, &[u8])>> {
-        let (offset, size) = (bytes.u64()?, bytes.u64()?);
-        Some(slice(file, offset, size).map(|slice| (offset, slice)))
-    };
     let outside = |what: &str| format!("its {what} reaches beyond its end");
-    let (_, attributes) = section().ok_or_else(short)?.ok_or_else(|| outside("list of events"))?;
-    let (at, data) = section().ok_or_else(short)?.ok_or_else(|| outside("data"))?;
-    let (_, types) = section().ok_or_else(short)?.ok_or_else(|| outside("list of types"))?;
+    let mut section = |what: &str| {
+        let (offset, size) = bytes.u64().zip(bytes.u64()).ok_or_else(short)?;
+        slice(file, offset, size).map(|slice| (offset, slice)).ok_or_else(|| outside(what))
+    };
+    let (_, attributes) = section("list of events")?;
+    let (at, data) = section("data")?;
+    let (_, types) = section("list of types")?;
     if !ATTRIBUTE.contains(&attribute) || attributes.is_empty() {
         return Err("it has no list of events".into());
     }
