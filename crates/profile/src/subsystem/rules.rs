@@ -72,6 +72,19 @@ impl Rules {
         let alone = self.layers.iter().flat_map(|layer| &layer.alone);
         alone.filter(|(prefix, _)| name.starts_with(prefix.as_str())).map(|(_, is)| *is).next()
     }
+
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        let count = |l: &Layer| {
+            l.exact.len() + l.prefix.len() + l.module.len() + l.folder.len() + l.alone.len()
+        };
+        self.layers.iter().map(count).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// The rules of one text.
@@ -207,16 +220,6 @@ fn class(name: &str) -> Option<Class> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    impl Rules {
-        /// How many rules there are.
-        fn len(&self) -> usize {
-            let count = |l: &Layer| {
-                l.exact.len() + l.prefix.len() + l.module.len() + l.folder.len() + l.alone.len()
-            };
-            self.layers.iter().map(count).sum()
-        }
-    }
 
     #[test]
     fn every_built_in_rule_is_reachable_and_none_says_what_another_does() {
