@@ -41,14 +41,10 @@ pub(crate) fn start(
     start: &Start,
 ) -> Result<(Option<Counting>, Vec<Absent>), Fault> {
     let absent = match method {
-        Method::None => {
-            let reason = "it was not requested".to_owned();
-            Absent { what: WHAT.to_owned(), reason, remedy: None }
-        }
-        Method::TaskStorage => return Ok((Some(begin(roots, start)?), Vec::new())),
-        Method::Auto => match begin(roots, start) {
-            Ok(counting) => return Ok((Some(counting), Vec::new())),
-            Err(fault) => missing(WHAT, fault),
+        Method::None => missing(WHAT, Fault::usage("it was not requested")),
+        _ => match begin(roots, start) {
+            Err(fault) if method == Method::Auto => missing(WHAT, fault),
+            begun => return Ok((Some(begun?), Vec::new())),
         },
     };
     Ok((None, vec![absent]))

@@ -107,13 +107,9 @@ impl Observed {
     /// memory) and at most (in cache); it is called only if there is something to estimate.
     pub fn estimate_copies(&mut self, bandwidth: impl FnOnce() -> Option<(f64, f64)>) {
         let observation = &mut self.observation;
-        let Some(profile) =
-            self.profile.as_ref().filter(|_| observation.copies == CopyCount::Unknown)
-        else {
-            return;
-        };
+        let profile = self.profile.as_ref().filter(|_| observation.copies == CopyCount::Unknown);
         let pids = observation.pids();
-        if let Some(copies) = estimate(profile, &pids, bandwidth) {
+        if let Some(copies) = profile.and_then(|profile| estimate(profile, &pids, bandwidth)) {
             let (sent, received) = (&observation.sent.ledger, &observation.received.ledger);
             observation.disagreement = disagreement(&copies, sent, received, self.peeked);
             observation.copies = copies;
@@ -426,17 +422,12 @@ impl<'a> Watch<'a> {
     }
 
     fn copies(&mut self, counts: &Observations) -> CopyCount {
-        match counts.copies {
-            Some((to_program, from_program)) => CopyCount::Counted { to_program, from_program },
-            None => {
-                if let Some(why) =
-                    self.counting.as_ref().and_then(|counting| counting.no_copies.clone())
-                {
-                    self.absent.push(missing("bytes actually copied", why));
-                }
-                CopyCount::Unknown
-            }
+        if let Some((to_program, from_program)) = counts.copies {
+            return CopyCount::Counted { to_program, from_program };
         }
+        let why = self.counting.as_ref().and_then(|counting| counting.no_copies.clone());
+        self.absent.extend(why.map(|why| missing("bytes actually copied", why)));
+        CopyCount::Unknown
     }
 
     fn warn(&mut self, counts: &Observations, machine: Vec<String>) {

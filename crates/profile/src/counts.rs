@@ -82,10 +82,8 @@ pub struct ComparedRow {
 pub fn compare(tables: [&Counts; 2], work: Option<[f64; 2]>) -> Compared {
     let keys: IndexSet<[&str; 3]> =
         tables.iter().flat_map(|table| &table.rows).map(Count::key).collect();
-    let mut rows = Vec::new();
-    for key in &keys {
-        rows.push(row(*key, tables.map(|table| table.sum(*key)), false));
-    }
+    let sums = |key: &[&str; 3]| row(*key, tables.map(|table| table.sum(*key)), false);
+    let mut rows: Vec<ComparedRow> = keys.iter().map(sums).collect();
     for derived in DERIVED {
         let values = tables.map(|table| derived.of(table));
         if values.iter().any(Option::is_some) {

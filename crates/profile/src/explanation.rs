@@ -123,7 +123,7 @@ pub fn symptoms(cells: &[Trials], rules: &Rules) -> (Symptoms, Coverage) {
     for (side, trials) in cells.iter().enumerate() {
         for profile in trials.profiles {
             let classes = Classes::of(profile, rules);
-            coverage = coverage.and(Coverage::of(profile, &classes));
+            coverage.add(profile, &classes);
             tally.add(side, profile, &classes);
         }
     }

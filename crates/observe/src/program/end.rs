@@ -2,10 +2,9 @@
 //! and its CPU time.
 
 use super::super::layout::thread;
-use super::{Maps, Members, find_state, leave, lookup};
+use super::{Maps, Members, clear, find_state, leave, lookup, update};
 use Reg::*;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
-use std::os::fd::AsFd;
 
 // Places on the stack.
 const KEY: i16 = -8;
@@ -49,11 +48,8 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     a.call(Helper::GetCurrentPidTgid).mov(R7, R0).store(Size::Word, R10, KEY, R0);
     lookup(a, &maps.threads, KEY);
     a.jump_if(If::Ne, R0, 0, "known");
-    for at in (0..thread::SIZE as i16).step_by(8) {
-        a.store(Size::Double, R10, VALUE + at, 0);
-    }
-    a.map(R1, maps.threads.as_fd()).mov(R2, R10).add(R2, i32::from(KEY));
-    a.mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 0).call(Helper::MapUpdate);
+    clear(a, (R10, VALUE), thread::SIZE);
+    update(a, &maps.threads, KEY, VALUE, 0);
     lookup(a, &maps.threads, KEY);
     a.jump_if(If::Eq, R0, 0, "out");
     a.label("known").mov(R8, R0);

@@ -5,13 +5,13 @@ use super::super::layout::{
     COMPAT, COMPAT_KINDS, SOCKETCALL_KINDS, SOCKETCALLS, WAYS, Way, kind, lost, socket, state, used,
 };
 use super::{
-    ARGUMENTS, COMPAT_BIT, Maps, Members, SocketMembers, argument_offset, compat_argument_offset,
-    count_lost, find_state, leave, lookup, read_addresses, read_kernel, take_slot,
+    ARGUMENTS, COMPAT_BIT, Maps, Members, SocketMembers, argument_offset, clear,
+    compat_argument_offset, count_lost, find_state, leave, lookup, read_addresses, read_kernel,
+    take_slot, update,
 };
 use Reg::*;
 use bytepath_sys::bpf::asm::{Alu, AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use bytepath_sys::calls;
-use std::os::fd::AsFd;
 
 // Places on the stack, from its end. What lies below -4 stays over calls.
 const NUMBER: i16 = -8;
@@ -400,18 +400,15 @@ fn socket_of(a: &mut Assembler, m: &SocketMembers, tag: &str, not: &str) {
 fn describe(a: &mut Assembler, m: &SocketMembers, maps: &Maps) {
     lookup(a, &maps.sockets, KEY);
     a.jump_if(If::Ne, R0, 0, "described");
-    for at in (0..socket::SIZE as i16).step_by(8) {
-        a.store(Size::Double, R10, VALUE + at, 0);
-    }
+    clear(a, (R10, VALUE), socket::SIZE);
     a.call(Helper::GetCurrentPidTgid).alu(Alu::Rsh, R0, 32);
     a.store(Size::Word, R10, VALUE + socket::PROCESS, R0);
     take_slot(a, &maps.slots, used::SOCKETS, R1, "no slot");
     a.store(Size::Word, R10, VALUE + socket::SLOT, R1).label("no slot");
     read_addresses(a, m, (R10, VALUE), FILE, SCRATCH);
     a.load(Size::Double, R1, R10, FILE).store(Size::Double, R9, state::FRESH, R1);
-    a.map(R1, maps.sockets.as_fd());
-    a.mov(R2, R10).add(R2, i32::from(KEY)).mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 1);
-    a.call(Helper::MapUpdate).jump_if(If::Eq, R0, -libc::E2BIG, "full");
+    update(a, &maps.sockets, KEY, VALUE, 1);
+    a.jump_if(If::Eq, R0, -libc::E2BIG, "full");
     lookup(a, &maps.sockets, KEY);
     a.jump_if(If::Eq, R0, 0, "started");
     a.label("described").load(Size::Word, R1, R0, socket::SLOT);

@@ -3,7 +3,7 @@
 
 use super::super::layout::{COMPAT, WAYS, Way, kind, lost, row, socket, state, used};
 use super::{
-    ARGUMENTS, Maps, Members, Slots, SocketMembers, count_lost, find_state, leave, lookup,
+    ARGUMENTS, Maps, Members, Slots, SocketMembers, clear, count_lost, find_state, leave, lookup,
     read_addresses, read_kernel, take_slot,
 };
 use Reg::*;
@@ -116,9 +116,7 @@ fn another_program(a: &mut Assembler) {
         }
     }
     a.jump("same program").label("executed").jump_if(If::Ne, R7, 0, "same program");
-    for at in (state::ROWS..state::SIZE as i16).step_by(8) {
-        a.store(Size::Double, R9, at, 0);
-    }
+    clear(a, (R9, state::ROWS), state::SIZE - state::ROWS as usize);
     a.label("same program");
 }
 

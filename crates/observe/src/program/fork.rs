@@ -2,7 +2,7 @@
 //! first time (`kernel_clone`, kernel/fork.c): follows it too.
 
 use super::super::layout::{lost, thread};
-use super::{Maps, Members, count_lost, find_state, leave};
+use super::{Maps, Members, clear, count_lost, find_state, leave, update};
 use Reg::*;
 use bytepath_sys::bpf::asm::{AsmError, Assembler, Helper, If, Insn, Reg, Size};
 use std::os::fd::AsFd;
@@ -37,9 +37,7 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     let a = &mut asm;
     a.mov(R6, R1);
     find_state(a, members, maps, None, "out");
-    for at in (0..thread::SIZE as i16).step_by(8) {
-        a.store(Size::Double, R10, VALUE + at, 0);
-    }
+    clear(a, (R10, VALUE), thread::SIZE);
     // R7 = the new thread; its state is made with zeros.
     a.load(Size::Double, R7, R6, 8);
     a.map(R1, maps.state.as_fd()).mov(R2, R7).mov(R3, 0).mov(R4, 1);
@@ -51,8 +49,7 @@ pub(crate) fn program(members: &Members, maps: &Maps) -> Result<Vec<Insn>, AsmEr
     a.call(Helper::KtimeGetNs).store(Size::Double, R10, VALUE + thread::START, R0);
     a.mov(R1, R10).add(R1, i32::from(VALUE + thread::NAME)).mov(R2, 16);
     a.call(Helper::GetCurrentComm);
-    a.map(R1, maps.threads.as_fd()).mov(R2, R10).add(R2, i32::from(CHILD));
-    a.mov(R3, R10).add(R3, i32::from(VALUE)).mov(R4, 0).call(Helper::MapUpdate);
+    update(a, &maps.threads, CHILD, VALUE, 0);
     leave(a);
     a.label("full");
     count_lost(a, maps, lost::THREADS, "out");

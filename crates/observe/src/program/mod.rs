@@ -270,6 +270,20 @@ fn take_slot(asm: &mut Assembler, slots: &Slots, kind: i32, dst: Reg, none: &str
     asm.jump_if(If::Ge, R1, limit as i32, none).mov(dst, R1);
 }
 
+/// Sets `size` bytes, a multiple of 8, to zero from where a register points plus an offset.
+fn clear(asm: &mut Assembler, (base, offset): (Reg, i16), size: usize) {
+    for at in (0..size as i16).step_by(8) {
+        asm.store(Size::Double, base, offset + at, 0);
+    }
+}
+
+/// Puts the value on the stack at an offset into a map, for the key on the stack at another.
+/// `R0` = 0 or an error.
+fn update(asm: &mut Assembler, map: &Map, key: i16, value: i16, flags: i32) {
+    asm.map(R1, map.as_fd()).mov(R2, R10).add(R2, i32::from(key));
+    asm.mov(R3, R10).add(R3, i32::from(value)).mov(R4, flags).call(Helper::MapUpdate);
+}
+
 /// Counts one that was lost. Changes R0 to R5 and the last 4 bytes of the stack.
 ///
 /// ```c

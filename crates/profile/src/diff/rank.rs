@@ -9,14 +9,6 @@ use bytepath_math::Moments;
 use hashbrown::HashMap;
 use indexmap::{IndexMap, IndexSet};
 
-/// A function, as it is known on both sides.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    function: String,
-    /// Empty if functions are distinguished by name only.
-    module: String,
-}
-
 /// What is known of a function besides its amounts.
 #[derive(Clone, Debug)]
 struct FunctionInfo {
@@ -30,7 +22,8 @@ pub(super) struct Ranking<'a> {
     /// Whether functions of user space are distinguished by the file they are in:
     /// only if both sides record it.
     modules: bool,
-    functions: IndexMap<Key, FunctionInfo>,
+    /// By name, and by file where that distinguishes them; else the second text is empty.
+    functions: IndexMap<(String, String), FunctionInfo>,
     groups: IndexSet<String>,
     /// What each function takes in every profile of a side that has it.
     amounts: HashMap<(u32, u32), [Moments; 2]>,
@@ -69,7 +62,7 @@ impl<'a> Ranking<'a> {
     /// Adds a profile to a side (0 without, 1 with), its weights multiplied by `scale`.
     pub(super) fn add(&mut self, side: usize, profile: &Profile, scale: f64) {
         let classes = Classes::of(profile, self.options.rules);
-        self.coverage = self.coverage.and(Coverage::of(profile, &classes));
+        self.coverage.add(profile, &classes);
         self.symptoms.add(side, profile, &classes);
         let keys: Vec<u32> =
             profile.frames().iter().zip(classes.frames()).map(|(f, c)| self.key(f, *c)).collect();
@@ -122,10 +115,8 @@ impl<'a> Ranking<'a> {
     fn key(&mut self, frame: &Frame, class: Option<Class>) -> u32 {
         let file = normalise::module(&frame.module);
         let apart = self.modules && frame.kind == FrameKind::User;
-        let key = Key {
-            function: normalise::of_frame(frame).into_owned(),
-            module: if apart { file.to_owned() } else { String::new() },
-        };
+        let module = if apart { file.to_owned() } else { String::new() };
+        let key = (normalise::of_frame(frame).into_owned(), module);
         let entry = self.functions.entry(key);
         let id = entry.index() as u32;
         entry.or_insert_with(|| FunctionInfo {
@@ -166,9 +157,9 @@ impl<'a> Ranking<'a> {
     /// Every row with its amounts computed by `pair`, in order.
     pub(super) fn rows(&self, pair: impl Fn([Moments; 2]) -> Pair) -> Vec<Row> {
         let row = |((key, group), amounts): (&(u32, u32), &[Moments; 2])| {
-            let (key, info) = self.functions.get_index(*key as usize)?;
+            let ((function, _), info) = self.functions.get_index(*key as usize)?;
             Some(Row {
-                function: key.function.clone(),
+                function: function.clone(),
                 module: info.module.clone(),
                 group: self.groups.get_index(*group as usize)?.clone(),
                 subsystem: info.subsystem,

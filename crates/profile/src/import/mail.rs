@@ -35,7 +35,9 @@ pub(super) fn recognises(head: &[u8]) -> bool {
         let text = unquoted(&text);
         readprofile::addressed(text).is_some()
             || match perf_rows::parse(text, &mut layout) {
-                Ok(found) => found.iter().any(|it| matches!(it, LineItem::Row(row) if row.mark)),
+                Ok(found) => {
+                    found.iter().any(|it| matches!(it, LineItem::Row(row) if row.symbol.is_some()))
+                }
                 // Something that begins as a row: why it cannot be read is worth more.
                 Err(_) => true,
             }

@@ -17,7 +17,7 @@ use super::format::{Importer, Times};
 use super::lines::{Lines, digits, first_lines};
 use super::number::{decimal, whole};
 use crate::conventions;
-use crate::text::quote;
+use crate::text::{is_hexadecimal, quote};
 use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread, Weight};
 use bytepath_record::Fault;
 use std::io::BufRead;
@@ -362,9 +362,8 @@ impl Reader {
         let stack = self.builder.stack(&[frame]);
         let thread = self.builder.thread(Thread::default());
         let weight = total.map_or(share, |total| share / 100.0 * total);
-        let (owner, cpu, time) = (crate::Owner::Unknown, None, None);
         let count = samples.unwrap_or(0);
-        self.builder.add(Sample { stack, thread, owner, cpu, time, count, weight });
+        self.builder.add(Sample { stack, thread, count, weight, ..Sample::default() });
     }
 }
 
@@ -453,7 +452,7 @@ fn frame(symbol: Option<&str>, object: &str) -> Frame {
     };
     // perf prints an address with all its zeros where it has no name.
     let function = match function.strip_prefix("0x") {
-        Some(digits) if digits.len() > 1 && digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+        Some(digits) if digits.len() > 1 && is_hexadecimal(digits) => {
             format!("0x{}", digits.trim_start_matches('0'))
         }
         _ => function.to_owned(),

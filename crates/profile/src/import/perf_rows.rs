@@ -29,10 +29,9 @@ pub(super) struct Row {
     pub(super) shares: Vec<f64>,
     /// The text between the shares and the function.
     words: Vec<String>,
-    /// The function with its mark; empty where there is no such column.
-    symbol: String,
-    /// Whether a mark, `[k]`, shows where the function begins. Nothing but a row has one.
-    pub(super) mark: bool,
+    /// The function with its mark, `[k]`, which shows where it begins and which nothing but a row
+    /// has; `None` where there is no such column.
+    pub(super) symbol: Option<String>,
 }
 
 const MARKS: [&str; 5] = ["[k]", "[.]", "[g]", "[u]", "[H]"];
@@ -88,7 +87,7 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
     let Some(mark) = body.iter().position(|token| MARKS.contains(token)) else {
         let whole = !layout.0.is_empty() && !layout.0.contains(&Column::Symbol);
         let words = body.iter().map(|word| (*word).to_owned()).collect();
-        return Ok(whole.then_some(Row { shares, words, symbol: String::new(), mark: false }));
+        return Ok(whole.then_some(Row { shares, words, symbol: None }));
     };
     let (words, symbol) = body.split_at(mark);
     // The address and the origin of the name that `-v` shows.
@@ -98,9 +97,8 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
     };
     let mut name = symbol.get(1..).unwrap_or_default();
     // Columns of cycles without a value, and the dots of what was cut off.
-    while let Some((last, before)) = name.split_last()
+    while let [before @ .., "-" | "..."] = name
         && !before.is_empty()
-        && matches!(*last, "-" | "...")
     {
         name = before;
     }
@@ -116,9 +114,9 @@ fn row(shares: Vec<f64>, body: &[&str], layout: &Layout) -> Result<Option<Row>, 
     if !more.is_empty() && !named && !first.starts_with("operator") {
         return Err(format!("is ambiguous: {} comes after the name", quote(more.join(" "))));
     }
-    let symbol = format!("{} {}", body.get(mark).unwrap_or(&""), name.join(" "));
+    let symbol = Some(format!("{} {}", body.get(mark).unwrap_or(&""), name.join(" ")));
     let words = words.iter().map(|word| (*word).to_owned()).collect();
-    Ok(Some(Row { shares, words, symbol, mark: true }))
+    Ok(Some(Row { shares, words, symbol }))
 }
 
 /// The columns that these tokens begin with, and how many tokens name them.
@@ -183,7 +181,7 @@ fn guessed(rows: &[Row]) -> Vec<Column> {
     let pid = |word: &str| word.split_once(':').is_some_and(|(id, _)| id.parse::<u32>().is_ok());
     let command = if every(columns.len(), &pid) { Column::PidCommand } else { Column::Command };
     let object = |row: &Row| row.words.last().is_some_and(|word| word.starts_with('['));
-    let user = |row: &Row| row.symbol.starts_with("[.]");
+    let user = |row: &Row| row.symbol.as_deref().is_some_and(|symbol| symbol.starts_with("[.]"));
     let most = rows.iter().map(|row| row.words.len()).max().unwrap_or_default();
     let objects = rows.iter().any(object) || rows.iter().all(user);
     match most - columns.len() {
@@ -198,11 +196,12 @@ fn guessed(rows: &[Row]) -> Vec<Column> {
 /// Puts the words of a row into these columns: one word each, except for the name of the thread,
 /// which takes what is left.
 fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
-    let Row { shares, words, symbol, .. } = row;
+    let Row { shares, words, symbol } = row;
     let mut parsed = Parsed::default();
     parsed.share = shares.last().copied();
+    let name = symbol.as_deref().unwrap_or_default();
     let bad =
-        |what: &str| format!("the row {} {what}", quote(format!("{} {symbol}", words.join(" "))));
+        |what: &str| format!("the row {} {what}", quote(format!("{} {name}", words.join(" "))));
     let named = columns.iter().position(|column| column.is_command());
     let right = columns.len() - named.map_or(columns.len(), |at| at + 1);
     let mut left = words.as_slice();
@@ -223,16 +222,15 @@ fn in_columns(row: Row, columns: &[Column]) -> Result<Parsed, String> {
     if !left.is_empty() {
         return Err(bad("has more words than columns"));
     }
-    parsed.symbol = Some(symbol).filter(|symbol| !symbol.is_empty());
+    parsed.symbol = symbol;
     Ok(parsed)
 }
 
 /// Words that the name of a file has beyond its last: `[JIT] tid 7`, `memfd:x (deleted)`.
 fn joined(words: &[String]) -> usize {
-    let word = |back: usize| words.len().checked_sub(back).and_then(|at| words.get(at));
-    match (word(3), word(2), word(1)) {
-        (Some(jit), Some(tid), Some(_)) if jit == "[JIT]" && tid == "tid" => 2,
-        (_, Some(_), Some(last)) if last == "(deleted)" => 1,
+    match words {
+        [.., jit, tid, _] if jit == "[JIT]" && tid == "tid" => 2,
+        [.., _, last] if last == "(deleted)" => 1,
         _ => 0,
     }
 }

@@ -10,7 +10,7 @@
 use super::format::{Importer, Times};
 use super::lines::{Lines, first_lines};
 use super::number::whole;
-use crate::text::quote;
+use crate::text::{is_hexadecimal, quote};
 use crate::{Builder, Frame, FrameKind, Header, Profile, Sample, Thread};
 use bytepath_record::Fault;
 use std::io::BufRead;
@@ -129,7 +129,7 @@ fn printed(line: &str) -> Option<Entry<'_>> {
 
 fn is_hex(text: &str) -> bool {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    !digits.is_empty() && digits.len() <= 16 && digits.bytes().all(|b| b.is_ascii_hexdigit())
+    digits.len() <= 16 && is_hexadecimal(digits)
 }
 
 /// Whether it can be the name of a function: one word that begins as one.

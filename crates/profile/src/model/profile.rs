@@ -94,35 +94,26 @@ pub enum WorkUnit {
     Packet,
 }
 
-/// A function, as one line of a call stack.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Frame {
+/// A function, as one line of a call stack. Its texts are its own, or lent as in [`FrameRef`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Frame<Text = String> {
     /// Name of the function, or its address as `0x...` where it has no name.
-    pub function: String,
+    pub function: Text,
     /// Where it is from: `[kernel]`, a kernel module as `[veth]`, the path of a
     /// file; empty if unknown.
-    pub module: String,
+    pub module: Text,
     /// Build id of that file, hexadecimal; empty if unknown.
-    pub build_id: String,
+    pub build_id: Text,
     /// Source file; empty if unknown.
-    pub file: String,
+    pub file: Text,
     pub kind: FrameKind,
     /// Whether the compiler had put it into its caller.
     pub inlined: bool,
 }
 
 /// A [`Frame`] with borrowed texts, to look one up before any memory is
-/// taken for it. The fields are those of the frame.
-#[derive(Clone, Copy, Debug, Default, Eq)]
-#[allow(missing_docs, reason = "they are documented at Frame")]
-pub struct FrameRef<'a> {
-    pub function: &'a str,
-    pub module: &'a str,
-    pub build_id: &'a str,
-    pub file: &'a str,
-    pub kind: FrameKind,
-    pub inlined: bool,
-}
+/// taken for it.
+pub type FrameRef<'a> = Frame<&'a str>;
 
 impl Frame {
     /// The same, with its texts lent.
@@ -146,24 +137,29 @@ impl FrameRef<'_> {
     }
 }
 
-impl PartialEq for FrameRef<'_> {
+impl<Text: AsRef<str>> PartialEq for Frame<Text> {
     /// What is hashed comes first, and most of the rest is empty as a rule.
     fn eq(&self, other: &Self) -> bool {
-        let same = |a: &str, b: &str| a.len() == b.len() && (a.is_empty() || a == b);
-        same(self.function, other.function)
+        let same = |a: &Text, b: &Text| {
+            let (a, b) = (a.as_ref(), b.as_ref());
+            a.len() == b.len() && (a.is_empty() || a == b)
+        };
+        same(&self.function, &other.function)
             && (self.kind, self.inlined) == (other.kind, other.inlined)
-            && same(self.module, other.module)
-            && same(self.build_id, other.build_id)
-            && same(self.file, other.file)
+            && same(&self.module, &other.module)
+            && same(&self.build_id, &other.build_id)
+            && same(&self.file, &other.file)
     }
 }
 
-impl Hash for FrameRef<'_> {
+impl<Text: AsRef<str>> Eq for Frame<Text> {}
+
+impl<Text: AsRef<str>> Hash for Frame<Text> {
     /// Frames of one name in one module hardly ever differ in anything else, so
     /// that the rest is left to the comparison.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.function.hash(state);
-        self.module.hash(state);
+        self.function.as_ref().hash(state);
+        self.module.as_ref().hash(state);
     }
 }
 

@@ -67,24 +67,19 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    pub fn of(profile: &Profile, classes: &Classes) -> Coverage {
-        let mut coverage = Coverage::default();
+    /// Adds the samples of a profile.
+    pub fn add(&mut self, profile: &Profile, classes: &Classes) {
         for sample in profile.samples() {
             match classes.sample(sample) {
                 Subsystem::User | Subsystem::Idle => {}
                 subsystem => {
-                    coverage.kernel += sample.weight;
+                    self.kernel += sample.weight;
                     if subsystem == Subsystem::Other {
-                        coverage.other += sample.weight;
+                        self.other += sample.weight;
                     }
                 }
             }
         }
-        coverage
-    }
-
-    pub fn and(self, other: Coverage) -> Coverage {
-        Coverage { kernel: self.kernel + other.kernel, other: self.other + other.other }
     }
 
     /// The part that was named, 0 to 1; `None` without a sample in the kernel.

@@ -4,6 +4,7 @@ use super::catalogue::Subsystem;
 use crate::{Frame, FrameKind, normalise};
 use bytepath_record::Fault;
 use hashbrown::HashMap;
+use std::iter::successors;
 use std::sync::OnceLock;
 
 /// The rules that come with the program.
@@ -175,28 +176,20 @@ impl Layer {
     }
 
     fn class(&self, name: &str, frame: &Frame) -> Option<Class> {
-        self.exact
-            .get(name)
-            .copied()
-            .or_else(|| self.by_prefix(name))
-            .or_else(|| {
-                let module = frame.module.strip_prefix('[')?.strip_suffix(']')?;
-                self.module.get(module).copied()
-            })
-            .or_else(|| self.by_folder(&frame.file))
+        let module = || frame.module.strip_prefix('[')?.strip_suffix(']');
+        let named = self.exact.get(name).copied().or_else(|| self.by_prefix(name));
+        let named = named.or_else(|| self.module.get(module()?).copied());
+        named.or_else(|| self.by_folder(&frame.file))
     }
 
-    /// Tells every prefix which shorter one it begins with.
+    /// Links every prefix to the longest other one that it begins with.
     fn link(&mut self) {
         // Those that the last one begins with, the shortest first.
         let mut open: Vec<usize> = Vec::new();
         for at in 0..self.prefix.len() {
-            while let Some(last) = open.last() {
-                if self.prefix[at].text.starts_with(&self.prefix[*last].text) {
-                    break;
-                }
-                open.pop();
-            }
+            let begins =
+                |last: &mut usize| self.prefix[at].text.starts_with(&self.prefix[*last].text);
+            while open.pop_if(|last| !begins(last)).is_some() {}
             self.prefix[at].shorter = open.last().copied();
             open.push(at);
         }
@@ -207,20 +200,12 @@ impl Layer {
     /// and the name begins with that prefix.
     fn by_prefix(&self, name: &str) -> Option<Class> {
         let after = self.prefix.partition_point(|prefix| prefix.text.as_str() <= name);
-        let mut at = after.checked_sub(1);
-        while let Some(prefix) = at.and_then(|at| self.prefix.get(at)) {
-            if name.starts_with(&prefix.text) {
-                return Some(prefix.class);
-            }
-            at = prefix.shorter;
-        }
-        None
+        let last = after.checked_sub(1).map(|last| &self.prefix[last]);
+        let mut fitting = successors(last, |prefix| Some(&self.prefix[prefix.shorter?]));
+        fitting.find(|prefix| name.starts_with(&prefix.text)).map(|prefix| prefix.class)
     }
 
     fn by_folder(&self, file: &str) -> Option<Class> {
-        if file.is_empty() {
-            return None;
-        }
         let fits = |folder: &str| {
             file.match_indices(folder).any(|(at, _)| at == 0 || file[..at].ends_with('/'))
         };

@@ -183,7 +183,9 @@ fn coverage_is_of_the_busy_kernel() {
         builder.add(Sample { stack, thread, owner, cpu: None, time: None, count: 1, weight });
     }
     let profile = builder.build();
-    let coverage = Coverage::of(&profile, &Classes::of(&profile, Rules::built_in()));
+    let (mut coverage, classes) = (Coverage::default(), Classes::of(&profile, Rules::built_in()));
+    coverage.add(&profile, &classes);
     assert_eq!((coverage.share(), Coverage::default().share()), (Some(0.75), None));
-    assert_eq!(coverage.and(coverage), Coverage { kernel: 8.0, other: 2.0 });
+    coverage.add(&profile, &classes);
+    assert_eq!(coverage, Coverage { kernel: 8.0, other: 2.0 });
 }

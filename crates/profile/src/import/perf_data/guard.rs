@@ -141,12 +141,9 @@ fn slice(file: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
 
 /// `HEADER_EVENT_DESC`: numbers of events, of ids and of bytes of names.
 fn events(mut bytes: Bytes<'_>) -> Option<()> {
-    let count = bytes.u32()?;
-    let size = bytes.u32()?;
-    if !ATTRIBUTE.contains(&u64::from(size)) {
-        return None;
-    }
-    if u64::from(count) * u64::from(size) > bytes.rest.len() as u64 {
+    let (count, size) = (bytes.u32()?, bytes.u32()?);
+    let all = u64::from(count) * u64::from(size);
+    if !ATTRIBUTE.contains(&u64::from(size)) || all > bytes.rest.len() as u64 {
         return None;
     }
     for _ in 0..count {
@@ -155,8 +152,7 @@ fn events(mut bytes: Bytes<'_>) -> Option<()> {
         if attribute.u32()? > size {
             return None;
         }
-        let ids = bytes.u32()?;
-        let name = bytes.u32()?;
+        let (ids, name) = (bytes.u32()?, bytes.u32()?);
         bytes.take(usize::try_from(name).ok()?)?;
         bytes.take(usize::try_from(u64::from(ids).checked_mul(8)?).ok()?)?;
     }
