@@ -61,7 +61,8 @@ fn inside_outputs_go_away() {
     for (name, output) in [("full", full as fn() -> Stdio), ("closed", closed)] {
         let mut command = host.study_command(name, ("2", "100ms"), LINES);
         let status = command.stdout(closed()).stderr(output()).status().unwrap();
-        assert_eq!(status.code(), Some(0), "{name}");
+        // On a machine that others use a trial may move nothing in its window.
+        assert!(matches!(status.code(), Some(0 | 5)), "{name}: {status}");
         assert_eq!(load(&host.dir.path().join(name)).unwrap().trials.len(), 4, "{name}");
         assert_eq!(differences(&before, &host.look()), [""; 0], "{name}");
     }

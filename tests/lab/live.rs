@@ -25,22 +25,27 @@ fn a_terminal_shows_what_was_measured_so_far() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let Some(shown) = on_a_terminal(folder.path(), "usual", &[]) else { return };
-    for part in ["block 1 of 3: all cells interleaved", "block 3 of 3", " left  ", "6/9"] {
+    for part in ["block 1 of 3", "block 3 of 3", " left  ", "6/9", "now", "Ctrl-C keeps"] {
         assert!(shown.contains(part), "no '{part}':\n{shown}");
     }
     // A busy machine may leave nothing to estimate, and says why.
-    assert!(shown.contains("verdicts come at the end"), "{shown}");
     let (table, nothing) = ("CPU-s per GiB", "No trial was measured");
     assert!(shown.contains(table) || shown.contains(nothing), "{shown}");
     assert!(!shown.contains("[  1/9]"), "a line of each trial is for -v:\n{shown}");
     // What stays is the report: the bar and its table are removed before it.
     let study = load(&folder.path().join("usual")).unwrap();
     assert_eq!(study.trials.len(), 9);
+    let screen = shown.rfind("A/A check").or_else(|| shown.rfind(nothing));
+    let screen = &shown[screen.unwrap_or_else(|| panic!("{shown}"))..];
+    assert!(screen.contains("all tables  bytepath show usual --details"), "{screen}");
+    assert!(screen.lines().count() < 24 && !screen.contains("schedule "), "{screen}");
 
     let shown = on_a_terminal(folder.path(), "verbose", &["-v"]).unwrap();
     assert!(shown.contains("[  9/9]") && shown.contains("block 2 of 3"), "{shown}");
     let shown = on_a_terminal(folder.path(), "quiet", &["-q"]).unwrap();
-    assert!(!shown.contains("block 1 of") && !shown.contains("verdicts come"), "{shown}");
+    assert!(!shown.contains("block 1 of") && !shown.contains("Ctrl-C keeps"), "{shown}");
+    assert!(shown.contains("bytepath show quiet --details"), "the report:\n{shown}");
+    let shown = on_a_terminal(folder.path(), "detailed", &["-q", "--details"]).unwrap();
     assert!(shown.contains("schedule "), "the report:\n{shown}");
 }
 

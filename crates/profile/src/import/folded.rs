@@ -26,7 +26,7 @@ use std::io::BufRead;
 pub(super) static FORMAT: Importer = Importer {
     name: "folded",
     summary: "one stack a line with its weight, as stackcollapse-*.pl and inferno-collapse-* print",
-    binary: false,
+    certain: false,
     recognises,
     read,
 };

@@ -13,9 +13,9 @@ pub struct Importer {
     pub name: &'static str,
     /// One line: which tool writes it.
     pub summary: &'static str,
-    /// Whether it is something other than text: asked before `COUNTS`, for the names in it may
-    /// read like a line of counters.
-    pub binary: bool,
+    /// Whether what is recognised is never a text of counters: asked before `COUNTS`, for names and
+    /// addresses in it may read like a line of those (`558123456789 alloc::drop`).
+    pub certain: bool,
     /// Whether the beginning of a file (up to `HEAD` bytes) looks like it.
     pub recognises: fn(head: &[u8]) -> bool,
     /// Reads all of it. An error names `title` and, for text, the line.

@@ -23,7 +23,7 @@ use std::io::BufRead;
 pub(super) static FORMAT: Importer = Importer {
     name: "mail",
     summary: "rows of `perf report`, `perf top` or readprofile as found in a mail",
-    binary: false,
+    certain: false,
     recognises,
     read: |title, _, input| read(title, None, input),
 };

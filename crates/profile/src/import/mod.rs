@@ -107,7 +107,7 @@ pub fn open(
         };
         let profile = CATALOG.iter().find(|it| is(it.name, it.recognises));
         let counts = match profile {
-            Some(importer) if importer.binary => None,
+            Some(importer) if importer.certain => None,
             _ => COUNTS.iter().find(|it| is(it.name, it.recognises)),
         };
         let mut input = BufReader::with_capacity(BUFFER, head.as_slice().chain(input));

@@ -41,7 +41,7 @@ const MOST: u64 = (128 << 20) - 1;
 pub(super) static FORMAT: Importer = Importer {
     name: "perf.data",
     summary: "what `perf record` writes; functions are addresses, for symbols use `perf script`",
-    binary: true,
+    certain: true,
     recognises: |head| head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP"),
     read,
 };

@@ -26,7 +26,7 @@ use std::io::BufRead;
 pub(super) static FORMAT: Importer = Importer {
     name: "perf-report",
     summary: "what `perf report --stdio` prints: functions and their shares",
-    binary: false,
+    certain: false,
     recognises,
     read,
 };

@@ -25,7 +25,7 @@ use std::io::BufRead;
 pub(super) static FORMAT: Importer = Importer {
     name: "perf-script",
     summary: "what `perf script` prints, with or without call chains",
-    binary: false,
+    certain: true,
     recognises,
     read,
 };

@@ -278,3 +278,13 @@ fn times_with_few_digits_and_events_that_are_named_twice() {
     assert_eq!((profile.samples().len(), profile.total()), (1, 1_050_000.0));
     assert_eq!(profile.header.event, "offcpu-time");
 }
+
+/// One address in a hundred of a program has no letter among its digits, and what follows it
+/// then reads like the name of an event.
+#[test]
+fn an_address_of_digits_alone_is_no_counter() {
+    let text = "app 7/7 1.5: 2000000 cpu-clock:\n\t    558123456789 alloc::drop\n\n".repeat(3);
+    let profile = crate::import::read("t", &mut text.as_bytes()).unwrap();
+    assert_eq!(profile.samples().iter().map(|sample| sample.count).sum::<u64>(), 3);
+    assert!((crate::import::perf_stat::FORMAT.recognises)(text.as_bytes()), "it looks like one");
+}

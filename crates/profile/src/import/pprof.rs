@@ -19,7 +19,7 @@ const MOST: u64 = 1 << 30;
 pub static FORMAT: Importer = Importer {
     name: "pprof",
     summary: "protocol buffer of bytepath, Go and others, gzipped or not",
-    binary: true,
+    certain: true,
     recognises: pprof::recognises,
     read,
 };

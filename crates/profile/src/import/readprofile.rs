@@ -22,7 +22,7 @@ const TELLING: usize = 8;
 pub(super) static FORMAT: Importer = Importer {
     name: "readprofile",
     summary: "ticks by function: `symbol [address]: ticks`, or what readprofile(8) prints",
-    binary: false,
+    certain: false,
     recognises,
     read,
 };
