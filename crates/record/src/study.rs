@@ -150,8 +150,8 @@ impl Schedule {
         self.budget.filter(|_| self.until_sure).map(|budget| budget.seconds - budget.profiles)
     }
 
-    /// Blocks of the first of two passes, which studies with a budget had; `None` if all cells have all
-    /// blocks.
+    /// Blocks of the first of two passes, which studies with a budget had; `None` if all cells
+    /// have all blocks.
     pub fn first_pass(&self) -> Option<u32> {
         self.budget.map(|budget| budget.first).filter(|first| *first < self.blocks)
     }

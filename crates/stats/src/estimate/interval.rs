@@ -15,7 +15,7 @@ pub struct Estimate {
     /// Every standard error that counts; empty if there is one value, which has no
     /// spread. Where there are several, the widest interval holds.
     pub errors: Vec<StandardError>,
-    /// Who saw it before it was complete.
+    /// How often it was looked at before it was complete.
     pub looks: Looks,
 }
 
@@ -25,11 +25,12 @@ pub enum Looks {
     /// Once, when all blocks are there.
     #[default]
     Once,
-    /// By a rule that stops when intervals are narrow, first after this many blocks; see `should_stop`.
+    /// By a rule that stops when intervals are narrow, first after this many blocks; see
+    /// `should_stop`.
     Spread { first: usize },
-    /// After each block, to stop when the answer is sure: by a confidence sequence at half of the
-    /// error. The other half is for the planned number of blocks, where Student's t holds; `last` if
-    /// they are complete.
+    /// After each block, to stop when the answer is sure: by a confidence sequence at half of
+    /// the error. The other half is for the planned number of blocks, where Student's t holds;
+    /// `last` if they are complete.
     EachBlock { last: bool },
 }
 
