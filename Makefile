@@ -14,9 +14,9 @@ TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-drivers test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
+.PHONY: run test test-drivers test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches lint-docs lint-format deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
 
-## run: build in release and compare every path on this machine (at most 3 minutes after the build)
+## run: build in release and compare every path on this machine (at most 90 seconds after the build)
 run: build
 	@./target/release/bytepath run
 
@@ -57,10 +57,14 @@ test-fleet: tools-build tools-fleet
 test-drivers: tools-tests
 	cargo test --locked --test guests drivers:: -- --include-ignored --nocapture --test-threads=1
 
-## lint: format, clippy and documentation of all but the benchmarks; `make test` does it beside the tests
-lint:
-	cargo fmt --all --check
+## lint: format, clippy and documentation of all but the benchmarks; `make test` does it, too
+lint: lint-format lint-docs
 	cargo clippy --locked --workspace --lib --bins --tests --examples -- -D warnings
+
+lint-format:
+	cargo fmt --all --check
+
+lint-docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 ## lint-benches: clippy of the benchmarks and the fault campaign

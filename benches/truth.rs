@@ -2,8 +2,10 @@
 //! any study: equal cells, and senders that pause for a known part of their time.
 //!
 //! `cargo bench --bench truth`; runs for BENCH_MINUTES (60), in studies of BENCH_BLOCKS
-//! (10) blocks and windows of BENCH_WINDOW (1) seconds, of all designs in turn; the last one ends
-//! once it is sure, after twice as many blocks at most of the windows that `bytepath run` has.
+//! (10) blocks and windows of BENCH_WINDOW (1) seconds, of all designs in turn, or of the one
+//! whose name begins with BENCH_DESIGN. The last one ends once it is sure, after that many blocks
+//! at most, with the windows that `bytepath run -t` has for BENCH_SECONDS (90). BENCH_STREAM has
+//! options of the stream: message-size=256K,read-size=256K.
 //! Meanwhile BENCH_LOAD (0) per cent of each of BENCH_LOAD_CPUS (1) CPUs are used by other
 //! processes, in bursts of BENCH_BURST (0.02) seconds.
 //!
@@ -19,6 +21,7 @@ use bytepath::connection::Connection;
 use bytepath::math::{Moments, StandardError};
 use bytepath::path::{self, DataPath, HalfPath, OpenTx};
 use bytepath::record::{Budget, Cell, CellId, Design, Fault, Schedule, Study};
+use bytepath::spec::Layout;
 use bytepath::stats::{Comparison, Metric, Rules, analyse};
 use bytepath::study::{self, Laboratory, Plan, run_study};
 use bytepath::workload::{Account, Group, HalfConfig, Recorder, Tx};
@@ -71,6 +74,8 @@ fn main() -> Result<()> {
     let minutes = common::number("BENCH_MINUTES", 60.0)?;
     let blocks = common::number("BENCH_BLOCKS", 10.0)? as u32;
     let window = common::number("BENCH_WINDOW", 1.0)?;
+    let seconds = Duration::from_secs_f64(common::number("BENCH_SECONDS", 90.0)?);
+    let sure = Layout::until_sure(Some(seconds), Design::Slices { slice: 0.1 });
     let stop = AtomicBool::new(false);
     let program = std::env::current_exe().context("no program")?;
     let load = common::number("BENCH_LOAD", 0.0)? / 100.0;
@@ -86,24 +91,25 @@ fn main() -> Result<()> {
         .collect::<Result<_>>()?;
     let laboratory = Laboratory { paths: PATHS, program, ..common::laboratory(&stop) };
     let cells = cells()?;
-    let mut found: Vec<Found> = DESIGNS.iter().map(|_| Found::default()).collect();
+    let designs = designs()?;
+    let mut found: Vec<Found> = designs.iter().map(|_| Found::default()).collect();
     let begin = Instant::now();
     let mut longest = Duration::ZERO;
     for number in 0.. {
         let left = Duration::from_secs_f64(minutes * 60.0).saturating_sub(begin.elapsed());
-        if number >= DESIGNS.len() && left < longest {
+        if number >= designs.len() && left < longest {
             break;
         }
         eprintln!("study {}, {} s left", number + 1, left.as_secs());
-        let at = number % DESIGNS.len();
-        let (_, design, until_sure) = DESIGNS[at];
+        let at = number % designs.len();
+        let (_, design, until_sure) = designs[at];
         let seed = number as u64;
         let schedule = match until_sure {
             false => Schedule::trials(blocks, 0.3, window),
             true => Schedule {
                 until_sure,
-                budget: Some(Budget { seconds: 1e6, profiles: 0.0, first: 2 * blocks }),
-                ..Schedule::trials(2 * blocks, 0.2, 0.3)
+                budget: Some(Budget { seconds: 1e6, profiles: 0.0, first: blocks }),
+                ..Schedule::trials(blocks, sure.warm_up.as_secs_f64(), sure.window.as_secs_f64())
             },
         };
         let started = Instant::now();
@@ -113,8 +119,17 @@ fn main() -> Result<()> {
         found[at].add(&study, started.elapsed().as_secs_f64() / f64::from(run))?;
     }
     println!("{:.0}% of {cpus} CPUs used by others, in bursts of {burst} s", load * 100.0);
-    print(&found, blocks, window);
+    print(&designs, &found, blocks);
     Ok(())
+}
+
+/// The designs to run.
+fn designs() -> Result<Vec<(&'static str, Design, bool)>> {
+    let wanted = std::env::var("BENCH_DESIGN").unwrap_or_default();
+    let designs: Vec<_> =
+        DESIGNS.iter().filter(|(name, ..)| name.starts_with(&wanted)).copied().collect();
+    ensure!(!designs.is_empty(), "BENCH_DESIGN: no design's name begins with '{wanted}'");
+    Ok(designs)
 }
 
 /// A process that uses a CPU while this lives.
@@ -141,7 +156,8 @@ fn use_cpu(cpu: u32, share: f64, burst: f64) -> Result<()> {
 }
 
 fn cells() -> Result<Vec<Cell>> {
-    let (mut cells, baseline) = common::cells(&["socket"], "", "wire")?;
+    let stream = std::env::var("BENCH_STREAM").unwrap_or_default();
+    let (mut cells, baseline) = common::cells(&["socket"], &stream, "wire")?;
     let first = cells.iter().find(|cell| cell.id == baseline).context("no baseline")?.clone();
     ensure!(cells.iter().any(|cell| cell.null), "no null cell");
     let named = |id: String| Cell { id: CellId(id), ..first.clone() };
@@ -256,9 +272,9 @@ impl Seen {
     }
 }
 
-fn print(found: &[Found], blocks: u32, window: f64) {
+fn print(designs: &[(&str, Design, bool)], found: &[Found], blocks: u32) {
     println!(
-        "socket against itself over {blocks} blocks, windows of {window} s; {} cells a study",
+        "socket against itself over {blocks} blocks; {} cells a study",
         EQUALS + 1 + PATHS.len()
     );
     println!(
@@ -273,7 +289,7 @@ fn print(found: &[Found], blocks: u32, window: f64) {
         "80% power",
         "in 10 min"
     );
-    for ((name, ..), found) in DESIGNS.iter().zip(found) {
+    for ((name, ..), found) in designs.iter().zip(found) {
         for (question, truth) in QUESTIONS.iter().zip(&found.questions) {
             let spread = truth.variances.mean().sqrt();
             // A study of two cells in ten minutes.
@@ -299,7 +315,7 @@ fn print(found: &[Found], blocks: u32, window: f64) {
         "\n{:<16} {:<5} {:<28} {:>6} {:>10} {:>13} {:>7}",
         "design", "of", "effect", "times", "found", "in interval", "mean"
     );
-    for ((name, ..), found) in DESIGNS.iter().zip(found) {
+    for ((name, ..), found) in designs.iter().zip(found) {
         for (path, seen) in PATHS[1..].iter().zip(&found.pausing) {
             let what = format!("sender pauses {:.0}% of the time", share(path) * 100.0);
             seen.print(name, Metric::Rate, &what);

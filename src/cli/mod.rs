@@ -123,7 +123,7 @@ enum Command {
 
 const AFTER_HELP: &str = "\
 Examples:
-  bytepath run                                     every path until it is sure, at most 3 minutes
+  bytepath run                                     every path until it is sure, at most 90 s
   bytepath run --path socket --path uring          two paths
   bytepath run --path splice+tcp-zerocopy-receive --stream touch=verify
   bytepath run --link offload:mtu=9000 --cores one

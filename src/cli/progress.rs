@@ -45,8 +45,9 @@ pub(super) struct Progress {
     until_sure: bool,
     /// When all will have ended, if it is known yet.
     end: Arc<Mutex<Option<Instant>>>,
-    /// Seconds of the profiles, which follow the blocks.
+    /// Seconds of the profiles that are still to be taken, and of each of them.
     time_of_profiles: f64,
+    time_of_a_profile: f64,
     /// What was measured up to the last block.
     overview: Option<Overview>,
     /// The rates of the moment, of the current block.
@@ -80,6 +81,7 @@ impl Progress {
             until_sure: false,
             end,
             time_of_profiles: 0.0,
+            time_of_a_profile: 0.0,
             overview: None,
             rates: HashMap::new(),
             drawn: None,
@@ -194,11 +196,15 @@ impl Observer for Progress {
         }
     }
 
-    fn profiles_begin(&mut self, trials: usize, each: Duration) {
+    fn profiles_begin(&mut self, trials: usize, each: Duration, left: Duration) {
         self.profiles = trials;
+        self.time_of_a_profile = each.as_secs_f64();
         self.bar.inc_length(trials as u64);
-        self.set_left(each * trials as u32);
-        self.line(&format!("{trials} profiles, about {}", clock(each * trials as u32)));
+        let all = each * trials as u32;
+        if left.is_zero() {
+            self.set_left(all);
+        }
+        self.line(&format!("{trials} profiles, about {}", clock(all)));
     }
 
     fn profile_begins(&mut self, number: usize, total: usize, cell: &CellId) {
@@ -213,6 +219,7 @@ impl Observer for Progress {
             TrialStatus::Measured => format!("{samples} samples, {}", outcome(trial)),
             _ => outcome(trial),
         };
+        self.time_of_profiles = (self.time_of_profiles - self.time_of_a_profile).max(0.0);
         let (cell, total) = (&trial.cell, self.profiles);
         self.advance(left, &format!("profile of {cell}: {result}"));
         let left = clock(left);

@@ -381,7 +381,7 @@ fn run_options_help() -> String {
 
 const EXAMPLES: &str = "\
 Examples:
-  bytepath run                                     every path until it is sure, at most 3 minutes
+  bytepath run                                     every path until it is sure, at most 90 s
   bytepath run --path socket --path uring -t 20s   two paths, 20 seconds
   bytepath run -P 4 -l 64K -n 20                   four connections, smaller messages, 20 blocks
   bytepath run experiments/gro.toml -o gro -q      an experiment file, without progress

@@ -69,7 +69,7 @@ fn every_command_has_a_manual_page() {
     // One code an item, each with its meaning.
     assert!(main.contains(".TP\n\\fB4\\fR\nnot permitted\n.TP\n"), "{main}");
     assert!(
-        main.contains("\\fBbytepath run\\fR\nevery path until it is sure, at most 3 minutes\n"),
+        main.contains("\\fBbytepath run\\fR\nevery path until it is sure, at most 90 s\n"),
         "{main}"
     );
     // What the help says below its options stands in the page under the same heading.

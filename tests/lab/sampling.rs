@@ -8,8 +8,8 @@ use bytepath::path;
 use bytepath::profile::import::{PPROF, Times};
 use bytepath::profile::{FrameKind, Owner, Profile, Weight};
 use bytepath::record::{
-    CellId, Fault, FaultKind, Profiling, Role, Sampling, Schedule, Scope, Study, StudyHeader,
-    Trial, TrialStatus,
+    Budget, CellId, Fault, FaultKind, Profiling, Role, Sampling, Schedule, Scope, Study,
+    StudyHeader, Trial, TrialStatus,
 };
 use bytepath::spec::{self, CellRequest};
 use bytepath::study::{Laboratory, Observer, Plan, load, path_spec, resume_study, run_study};
@@ -216,6 +216,39 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
     }
     let (_, result) = resume_study(&laboratory(&stop), folder.path(), &mut observer);
     assert!(result.unwrap_err().message.contains("is complete"));
+}
+
+/// Who stops a study after its first verdict has the explanation.
+#[test]
+fn what_is_recommended_is_profiled_between_blocks() {
+    let _shared = shared();
+    if unavailable() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(&["socket"], "leading:trials=1,window=300ms,rate=99", folder.path());
+    plan.meters.clear();
+    let small = |id: &str| {
+        let mut cell = plan.cells[0].clone();
+        cell.id = CellId(id.into());
+        cell.stream.message_size = 256;
+        cell
+    };
+    // Large messages are many times faster; of equals nothing is sure for long.
+    let cells = vec![small("small"), small("equal"), plan.cells[0].clone()];
+    let budget = Some(Budget { seconds: 600.0, profiles: 0.0, first: 200 });
+    let schedule =
+        Schedule { blocks: 200, window: 0.2, budget, until_sure: true, ..plan.schedule.clone() };
+    let plan = Plan { cells, baseline: CellId("small".into()), schedule, ..plan };
+    let stop = AtomicBool::new(false);
+    let mut observer = StopAfter { profiles: 2, stop: &stop, seen: Vec::new() };
+    let (study, result) = run_study(&laboratory(&stop), &plan, &mut observer);
+    assert_eq!(result.unwrap_err().kind, FaultKind::Interrupted);
+    let study = study.unwrap();
+    let blocks = study.trials.iter().map(|trial| trial.block + 1).max().unwrap();
+    assert!((5..200).contains(&blocks), "{blocks} blocks, {:?}", study.remarks);
+    observer.seen.sort();
+    assert_eq!(observer.seen, ["small", "socket"]);
 }
 
 #[test]

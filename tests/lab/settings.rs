@@ -158,7 +158,7 @@ fn inside_a_change_is_named() {
     let mut study = host.study("disturbed", "1s", &[]);
     study.wait_for("[  1/");
     fs::write("/proc/sys/net/ipv4/tcp_limit_output_bytes", "777777\n").unwrap();
-    study.wait_for("the host changed during block");
+    study.wait_for("changed settings of the host during block");
     study.signal(libc::SIGINT);
     study.end();
     let study = load(&host.dir.path().join("disturbed")).unwrap();

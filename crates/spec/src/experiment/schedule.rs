@@ -52,7 +52,7 @@ impl Layout {
         let (all, (warm_up, window)) = match design {
             Design::Trials => (300, milliseconds(1000, 1500)),
             _ if time.is_some_and(|time| time.as_secs() <= 30) => (30, milliseconds(100, 200)),
-            Design::Slices { .. } => (180, milliseconds(200, 300)),
+            Design::Slices { .. } => (90, milliseconds(200, 300)),
         };
         let time = time.unwrap_or(Duration::from_secs(all));
         Layout { warm_up, window, time: Some(time), ..Layout::default() }

@@ -6,6 +6,6 @@ mod profiles;
 mod stopping;
 mod until_sure;
 
-pub use profiles::cells_to_profile;
+pub use profiles::{cells_to_profile, has_choice};
 pub use stopping::should_stop;
 pub use until_sure::{LEAST_BLOCKS, cells_to_run};

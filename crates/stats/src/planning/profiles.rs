@@ -1,9 +1,15 @@
-//! Which cells are profiled after a study's measured trials.
+//! Which cells are profiled, and whether that is known yet.
 
 use crate::estimate::Summary;
 use crate::rules::Rules;
 use crate::study::{Row, analyse};
 use bytepath_record::{CellId, ProfiledCells, Study};
+
+/// Whether a cell was shown to be better than the baseline, so that it is known which difference
+/// matters most.
+pub fn has_choice(study: &Study) -> bool {
+    !analyse(study, &Rules::of(&study.header)).choices().is_empty()
+}
 
 /// The cells of which profiles are taken, the baseline first.
 ///

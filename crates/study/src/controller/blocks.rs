@@ -45,6 +45,9 @@ impl Run<'_, '_> {
                 break;
             }
             clock.total = clock.done + CompletedTrials::of(&self.study).missing(&self.study);
+            let begin = Instant::now();
+            self.profiles_between_blocks(clock.left())?;
+            clock.begin += begin.elapsed();
             if let Some(time) = schedule.time_of_blocks()
                 && (clock.begin.elapsed() + longest).as_secs_f64() > time
             {

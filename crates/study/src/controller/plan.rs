@@ -107,9 +107,9 @@ pub trait Observer {
     fn trial_ends(&mut self, number: usize, trial: &Trial, left: Duration);
     /// The study as it is on disk by now: before the first block, and after each.
     fn progressed(&mut self, _study: &Study) {}
-    /// The trials that count have ended; this many profile trials follow, each of
-    /// this length.
-    fn profiles_begin(&mut self, _trials: usize, _each: Duration) {}
+    /// This many profile trials follow, each of this length; after them so much time is left for
+    /// the trials that count.
+    fn profiles_begin(&mut self, _trials: usize, _each: Duration, _left: Duration) {}
     /// A profile trial starts: its number among them (from 1), how many there will be (more
     /// than before where some replace rejected ones), cell.
     fn profile_begins(&mut self, _number: usize, _total: usize, _cell: &CellId) {}

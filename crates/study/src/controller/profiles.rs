@@ -1,5 +1,5 @@
-//! Profiles are taken after the last block, in separate trials: the same
-//! stream once more, sampled. They are stored in the study next to the trials that
+//! Profiles are taken in separate trials: the same stream once more, sampled; after the last
+//! block, or between blocks once it is known what there is to explain. They are stored in the study next to the trials that
 //! count, each with the name of its file.
 
 use super::metering;
@@ -67,16 +67,34 @@ impl Run<'_, '_> {
     /// Takes every profile that is missing. If the host allows none, a remark of the study gives
     /// the reason, and it is complete without.
     pub(super) fn profiles(&mut self) -> Result<(), Fault> {
-        let missing = missing(&self.study);
-        let header = self.study.header.clone();
         if self.has_nothing_to_profile() {
             return self.remark(format!("{NONE}too few cells were measured"));
         }
+        self.profiles_up_to(u32::MAX, Duration::ZERO)
+    }
+
+    /// Takes one profile of each cell that is to be explained, if a study that ends once it is
+    /// sure recommends one by now: the explanation is there when the answer is, and when someone
+    /// interrupts. The blocks take so much time yet.
+    pub(super) fn profiles_between_blocks(&mut self, left: Duration) -> Result<(), Fault> {
+        if !self.study.header.schedule.until_sure || !stats::has_choice(&self.study) {
+            return Ok(());
+        }
+        match missing(&self.study).first() {
+            Some((_, number)) => self.profiles_up_to(*number, left),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the profiles that are missing of those with numbers up to the last.
+    fn profiles_up_to(&mut self, last: u32, left: Duration) -> Result<(), Fault> {
+        let missing = missing(&self.study);
+        let header = self.study.header.clone();
         let (Some(profiling), false) = (&header.profiling, missing.is_empty()) else {
             return Ok(());
         };
         match self.sampling(&header, profiling, &missing) {
-            Ok(sampling) => self.take_profiles(&header, profiling, &sampling, missing),
+            Ok(sampling) => self.take_profiles(&header, profiling, &sampling, last, left),
             Err(fault) if fault.kind == FaultKind::Interrupted => Err(fault),
             Err(fault) => self.remark(format!("{NONE}{fault}")),
         }
@@ -87,7 +105,8 @@ impl Run<'_, '_> {
         header: &StudyHeader,
         profiling: &Profiling,
         sampling: &Sampling,
-        mut missing: Vec<(CellId, u32)>,
+        last: u32,
+        left: Duration,
     ) -> Result<(), Fault> {
         let schedule = Schedule {
             blocks: profiling.trials,
@@ -98,9 +117,15 @@ impl Run<'_, '_> {
             until_sure: false,
             ..header.schedule.clone()
         };
-        let each = seconds(schedule.warm_up + schedule.window);
-        self.observer.profiles_begin(missing.len(), each);
         let cells = stats::cells_to_profile(&self.study, profiling.cells);
+        let lacking = |study: &Study| {
+            let mut lacking = lacking(study, profiling, &cells);
+            lacking.retain(|(_, number)| *number <= last);
+            lacking
+        };
+        let mut missing = lacking(&self.study);
+        let each = seconds(schedule.warm_up + schedule.window);
+        self.observer.profiles_begin(missing.len(), each, left);
         let mut clock = Countdown { begin: Instant::now(), done: 0, total: missing.len() };
         while let Some((id, number)) = missing.first().cloned() {
             let cell = header.cells.iter().find(|cell| cell.id == id);
@@ -121,11 +146,11 @@ impl Run<'_, '_> {
             self.writer.append(std::slice::from_ref(&trial))?;
             let lost = lost_peer(&trial);
             self.study.profiles.push(trial);
-            missing = lacking(&self.study, profiling, &cells);
+            missing = lacking(&self.study);
             clock.done += 1;
             clock.total = clock.done + missing.len();
             if let Some(trial) = self.study.profiles.last() {
-                self.observer.profile_ends(clock.done, trial, clock.left());
+                self.observer.profile_ends(clock.done, trial, clock.left() + left);
             }
             self.wait_for_host(lost)?;
         }

@@ -84,12 +84,15 @@ impl<'a> Run<'_, 'a> {
         };
         note_changes(trials, &changes);
         let Some(first) = trials.first().filter(|_| !changes.is_empty()) else { return Ok(()) };
+        let (shown, rest) = changes.split_at(changes.len().min(MOST_CHANGES));
+        let mut named = joined(shown.iter().map(|(_, what)| what), "; ");
+        if !rest.is_empty() {
+            named.push_str(&format!("; and {} more", rest.len()));
+        }
         let remark = format!(
-            "the host changed during block {} ({}): {}; trials before and after it were not \
-             run on the same host",
+            "another program changed settings of the host during block {}: {named}; trials before \
+             and after are not comparable",
             first.block + 1,
-            first.cell,
-            joined(changes.iter().map(|(_, what)| what), "; ")
         );
         self.observer.host_changed(&remark);
         self.remark(remark)
@@ -134,7 +137,7 @@ impl<'a> Run<'_, 'a> {
         let fingerprint = self.guard.fingerprint();
         let settings = self.guard.end()?;
         for (_, what) in changes? {
-            self.remark(format!("the host changed after the last trial: {what}"))?;
+            self.remark(format!("settings of the host changed after the last trial: {what}"))?;
         }
         self.observer.put_back(&settings);
         for row in settings.iter().filter(|row| row.outcome != Restoration::Restored) {
@@ -174,6 +177,9 @@ pub(super) fn judged(
         false => Trial { status: TrialStatus::Rejected { events }, ..trial },
     }
 }
+
+/// Changed settings that a remark names.
+const MOST_CHANGES: usize = 3;
 
 /// How long the rest will take, by what is done.
 pub(super) struct Countdown {

@@ -10,6 +10,7 @@ use super::run::{Run, host_difference};
 use super::trial::now_ms;
 use super::{metering, power, profiles};
 use crate::store::StudyWriter;
+use bytepath_engine::workload;
 use bytepath_host::{self as host, CpuTimes, VERSION, differences};
 use bytepath_record::{
     Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, joined,
@@ -147,9 +148,12 @@ fn header(
     baseline: &Cell,
     guard: &Guard,
 ) -> Result<(Vec<Surveyed>, StudyHeader, Vec<String>), Fault> {
-    // What an emulated processor copies bounds nothing.
+    // What an emulated processor copies bounds nothing, copies bound rates of bytes alone, and
+    // without meters nothing but the rates is requested: measuring it takes a second.
     let emulation = laboratory.testbed.emulation();
-    let (surveyed, ceiling) = survey_hosts(laboratory, &plan.cells, baseline, emulation.is_none())?;
+    let copies = emulation.is_none() && !plan.meters.is_empty();
+    let copies = copies && workload::of(baseline)?.work == Work::Bytes;
+    let (surveyed, ceiling) = survey_hosts(laboratory, &plan.cells, baseline, copies)?;
     let (facts, kernels) = facts_for_header(&surveyed);
     let (meters, power) = metering::meters_for_header(&plan.meters)?;
     let apart = laboratory.testbed.properties().hosts_apart;
