@@ -13,7 +13,7 @@ use crate::store::StudyWriter;
 use bytepath_engine::workload;
 use bytepath_host::{self as host, CpuTimes, VERSION, differences};
 use bytepath_record::{
-    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, joined,
+    Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, Work, joined,
 };
 use bytepath_stats as stats;
 use bytepath_sys::Roots;
