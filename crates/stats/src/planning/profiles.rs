@@ -1,14 +1,16 @@
 //! Which cells are profiled, and whether that is known yet.
 
+use super::until_sure::LEAST_BLOCKS;
 use crate::estimate::Summary;
 use crate::rules::Rules;
 use crate::study::{Row, analyse};
 use bytepath_record::{CellId, ProfiledCells, Study};
 
-/// Whether a cell was shown to be better than the baseline, so that it is known which difference
-/// matters most.
+/// Whether a cell was shown to be better than the baseline, by as many blocks as a decision takes,
+/// so that it is known which difference matters most.
 pub fn has_choice(study: &Study) -> bool {
-    !analyse(study, &Rules::of(&study.header)).choices().is_empty()
+    let analysis = analyse(study, &Rules::of(&study.header));
+    analysis.choices().iter().any(|choice| choice.row.status.measured >= LEAST_BLOCKS)
 }
 
 /// The cells of which profiles are taken, the baseline first.
