@@ -3,9 +3,9 @@
 //! or without a kernel that has the driver, these are skipped and reported.
 
 use crate::command::{CommandRunner, DOUBLE};
-use crate::guests::able;
+use crate::guests::{able, able_alone};
 use bytepath::guest::{GuestCommand, NIC_PAIRS, NicPair};
-use bytepath_testing::{alone, skip};
+use bytepath_testing::skip;
 use std::path::Path;
 
 /// A study of one block between the two cards.
@@ -21,10 +21,8 @@ fn study(arguments: &str) -> String {
 /// from one that was killed.
 #[test]
 fn cards_come_home_as_they_were() {
-    let Some(turn) = able() else { return };
-    drop(turn);
-    // An emulated guest of four CPUs is too slow beside others for the agents' deadlines.
-    let _machine = alone();
+    // An emulated guest of four CPUs is too slow beside other guests for the agents' deadlines.
+    let Some(_machine) = able_alone() else { return };
     // QEMU has it since 8.0; the other it has had for long.
     let Some(guest) = with_cards("igb").or_else(|| with_cards("e1000e")) else { return };
     let fresh = Cards::of(&guest);

@@ -132,8 +132,9 @@ fn harmed(testbed: &str, more: &[&str], signal: Signal) -> (String, String) {
     let out = folder.path().join("study");
     let arguments = [&["--testbed", testbed][..], TWO_TRIALS, more].concat();
     let (child, guest) = begun(&arguments, &out);
-    // Until agents are up, which takes less than that, and the stream flows.
-    let until = cpu_time(guest) + 2.5;
+    // Until agents are up, which takes less than that, and the stream flows; the window is not
+    // over by then on a host that gives the guest half a CPU.
+    let until = cpu_time(guest) + 1.2;
     let deadline = Instant::now() + Duration::from_secs(60);
     while cpu_time(guest) < until && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));

@@ -267,7 +267,7 @@ fn a_killed_peer_is_a_failed_trial_with_its_reason() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
-    let long = ["--path", "socket", "--blocks", "1", "--window", "20s"];
+    let long = ["--path", "socket", "--blocks", "1", "--window", "4s"];
     let mut command = bytepath(&out, &long);
     let mut child = Running::start(&mut command);
     await_that("the stream flows", || {

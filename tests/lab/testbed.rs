@@ -170,6 +170,8 @@ fn a_killed_agent_takes_its_end_of_the_link_with_it() {
         bed.link(&wire_like()).unwrap();
         let pid: i32 = bed.ask(victim, "pid").parse().unwrap();
         kill(pid);
+        let ended = || bed.raised.host(victim).exit_report() != "still running";
+        wait_until("the agent has ended", ended);
         assert_eq!(bed.raised.host(victim).exit_report(), "killed by signal 9 (SIGKILL)");
         // The survivor's device goes when the kernel has freed the namespace.
         let gone = || bed.ask(victim.peer(), &format!("device {device}")) == "none";
