@@ -4,8 +4,8 @@
 //! `cargo bench --bench truth`; runs for BENCH_MINUTES (60), in studies of BENCH_BLOCKS
 //! (10) blocks and windows of BENCH_WINDOW (1) seconds, of all designs in turn, or of the one
 //! whose name begins with BENCH_DESIGN. The last one ends once it is sure, after that many blocks
-//! at most, with the windows that `bytepath run -t` has for BENCH_SECONDS (90). BENCH_STREAM has
-//! options of the stream: message-size=256K,read-size=256K.
+//! at most, with the windows that `bytepath run` has. BENCH_STREAM has options of the stream:
+//! message-size=256K,read-size=256K.
 //! Meanwhile BENCH_LOAD (0) per cent of each of BENCH_LOAD_CPUS (1) CPUs are used by other
 //! processes, in bursts of BENCH_BURST (0.02) seconds.
 //!
@@ -74,8 +74,7 @@ fn main() -> Result<()> {
     let minutes = common::number("BENCH_MINUTES", 60.0)?;
     let blocks = common::number("BENCH_BLOCKS", 10.0)? as u32;
     let window = common::number("BENCH_WINDOW", 1.0)?;
-    let seconds = Duration::from_secs_f64(common::number("BENCH_SECONDS", 90.0)?);
-    let sure = Layout::until_sure(Some(seconds), Design::Slices { slice: 0.1 });
+    let sure = Layout::until_sure(None, Design::Slices { slice: 0.1 });
     let stop = AtomicBool::new(false);
     let program = std::env::current_exe().context("no program")?;
     let load = common::number("BENCH_LOAD", 0.0)? / 100.0;

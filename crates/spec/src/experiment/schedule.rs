@@ -47,13 +47,11 @@ impl Layout {
     /// some twenty seconds, and an end when it is sure. For slices; whole trials, one after the
     /// other, take seconds anyway.
     pub fn until_sure(time: Option<Duration>, design: Design) -> Layout {
-        let milliseconds =
-            |warm_up, window| (Duration::from_millis(warm_up), Duration::from_millis(window));
-        let (all, (warm_up, window)) = match design {
-            Design::Trials => (300, milliseconds(1000, 1500)),
-            _ if time.is_some_and(|time| time.as_secs() <= 30) => (30, milliseconds(100, 200)),
-            Design::Slices { .. } => (90, milliseconds(200, 300)),
+        let (all, warm_up, window) = match design {
+            Design::Trials => (300, 1000, 1500),
+            Design::Slices { .. } => (90, 100, 200),
         };
+        let [warm_up, window] = [warm_up, window].map(Duration::from_millis);
         let time = time.unwrap_or(Duration::from_secs(all));
         Layout { warm_up, window, time: Some(time), ..Layout::default() }
     }
