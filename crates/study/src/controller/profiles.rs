@@ -1,6 +1,6 @@
 //! Profiles are taken in separate trials: the same stream once more, sampled; after the last
-//! block, or between blocks once it is known what there is to explain. They are stored in the study next to the trials that
-//! count, each with the name of its file.
+//! block, or between blocks once it is known what there is to explain. They are stored in the
+//! study next to the trials that count, each with the name of its file.
 
 use super::metering;
 use super::plan::Laboratory;
