@@ -14,7 +14,7 @@ TEST_PROGRAMS := chromium ip iperf3 python3 qemu-system-x86_64 strace
 # skips the tests that start them.
 FLEET_PROGRAMS := munged sbatch slurmctld slurmd ssh sshd
 
-.PHONY: run test test-drivers test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches lint-format deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
+.PHONY: run test test-drivers test-fleet build install static dist package unit timing fuzz faults truth bench bench-rr bench-packets lint lint-benches deny clean tools-build tools-bench tools-tests tools-fleet tools-observe observe-examples vm-kernel vm-nic vm-qemu
 
 ## run: build in release and compare every path on this machine (at most 90 seconds after the build)
 run: build
@@ -58,12 +58,10 @@ test-drivers: tools-tests
 	cargo test --locked --test guests drivers:: -- --include-ignored --nocapture --test-threads=1
 
 ## lint: format, clippy and documentation of all but the benchmarks; `make test` does the first two
-lint: lint-format
+lint:
+	cargo fmt --all --check
 	cargo clippy --locked --workspace --lib --bins --tests --examples -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
-
-lint-format:
-	cargo fmt --all --check
 
 ## lint-benches: clippy of the benchmarks and the fault campaign
 lint-benches:

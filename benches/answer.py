@@ -23,7 +23,8 @@ import time
 BYTEPATH = os.environ.get("BYTEPATH") or os.path.join(
     os.path.dirname(__file__), "../target/release/bytepath")
 BURST = 0.02
-FIGURES = re.compile(rb"deciding")
+# A rate in the row of the baseline.
+FIGURES = re.compile(rb"socket [^\r\n]*\d\.\d")
 VERDICT = re.compile(rb"FASTER|SLOWER|LESS CPU|MORE CPU|EQUIVALENT")
 EXPLANATION = re.compile(rb"\nWhy ")
 

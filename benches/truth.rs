@@ -118,7 +118,7 @@ fn main() -> Result<()> {
         found[at].add(&study, started.elapsed().as_secs_f64() / f64::from(run))?;
     }
     println!("{:.0}% of {cpus} CPUs used by others, in bursts of {burst} s", load * 100.0);
-    print(&designs, &found, blocks);
+    print(&designs, &found, blocks, [window, sure.window.as_secs_f64()]);
     Ok(())
 }
 
@@ -271,9 +271,10 @@ impl Seen {
     }
 }
 
-fn print(designs: &[(&str, Design, bool)], found: &[Found], blocks: u32) {
+fn print(designs: &[(&str, Design, bool)], found: &[Found], blocks: u32, [window, sure]: [f64; 2]) {
     println!(
-        "socket against itself over {blocks} blocks; {} cells a study",
+        "socket against itself over {blocks} blocks, windows of {window} s (until sure {sure} s); \
+         {} cells a study",
         EQUALS + 1 + PATHS.len()
     );
     println!(

@@ -201,9 +201,7 @@ impl Observer for Progress {
         self.time_of_a_profile = each.as_secs_f64();
         self.bar.inc_length(trials as u64);
         let all = each * trials as u32;
-        if left.is_zero() {
-            self.set_left(all);
-        }
+        self.set_left(all + left);
         self.line(&format!("{trials} profiles, about {}", clock(all)));
     }
 

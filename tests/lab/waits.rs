@@ -115,7 +115,8 @@ fn who_wakes_a_thread_of_an_end_is_known_with_both_cpus() {
     let times = |woken: &[(&str, f64)]| woken.iter().map(|(_, times)| times).sum::<f64>();
     let woken = by(Role::Receiver, "sender");
     // On a busy machine it may be written to again before it has slept again; the end of the
-    // pipe wakes it, too, and so does the other where both wait for their process's memory map.
+    // pipe wakes it, too, and so does the end of mprotect, by which the other's heap begins, where
+    // it waits for the map of their memory.
     assert!((1.0..TIMES as f64 + 5.0).contains(&times(&woken)), "{:?}", output.readings);
     // Every sleep of the other ends by a timer, on top of whatever ran there.
     let timer = ["sender", "receiver", "other"].map(|who| times(&by(Role::Sender, who)));

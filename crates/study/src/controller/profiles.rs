@@ -77,12 +77,14 @@ impl Run<'_, '_> {
     /// sure recommends one by now: the explanation is there when the answer is, and when someone
     /// interrupts. The blocks take so much time yet.
     pub(super) fn profiles_between_blocks(&mut self, left: Duration) -> Result<(), Fault> {
-        if !self.study.header.schedule.until_sure || !stats::has_choice(&self.study) {
+        if !self.study.header.schedule.until_sure {
             return Ok(());
         }
         match missing(&self.study).first() {
-            Some((_, number)) => self.profiles_up_to(*number, left),
-            None => Ok(()),
+            Some((_, number)) if stats::has_choice(&self.study) => {
+                self.profiles_up_to(*number, left)
+            }
+            _ => Ok(()),
         }
     }
 
