@@ -26,7 +26,7 @@ fn cards_come_home_as_they_were() {
     // QEMU has it since 8.0; the other it has had for long.
     let Some(guest) = with_cards("igb").or_else(|| with_cards("e1000e")) else { return };
     let fresh = Cards::of(&guest);
-    guest.output_of(&study("--out /tmp/default"));
+    guest.output_of(&study("--path socket --path uring --out /tmp/well"));
     fresh.are_back(&guest);
     is_refused_whole(&guest);
     is_restored_after_a_kill(&guest);

@@ -46,7 +46,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     });
     // A path that requires preparation is the baseline, too.
     let experiment = format!(
-        "testbed = '{BED}'\nblocks = 1\nwarm-up = '300ms'\nwindow = '800ms'\nmeters = ['nic']\n\
+        "testbed = '{BED}'\nblocks = 1\nwarm-up = '200ms'\nwindow = '600ms'\nmeters = ['nic']\n\
          profile = 'none'\n[[exclude]]\npath = '{1}'\nkernel = {2}\n\
          [factors]\npath = ['{0}', '{1}']\ntouch = 'verify'\n\
          link = 'nic:hw-gro=on'\nkernel = [{3}]\n",
@@ -117,7 +117,7 @@ fn spreads_flows_over_queues_and_names_overflows() {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("queues.toml"), folder.path().join("study"));
     let experiment = format!(
-        "testbed = '{BED}'\nblocks = 1\nwarm-up = '200ms'\nwindow = '500ms'\nmeters = ['nic']\n\
+        "testbed = '{BED}'\nblocks = 1\nwarm-up = '100ms'\nwindow = '400ms'\nmeters = ['nic']\n\
          profile = 'none'\n[factors]\npath = ['{}']\ntouch = 'verify'\nflows = 2\nlink = 'nic'\n",
         NARROW.join("', '")
     );
@@ -178,7 +178,7 @@ fn the_battle_runs_whole_and_its_reports_have_the_chart() {
         command.env("BYTEPATH_STATE", folder.path().join("state")).args(words).output().unwrap()
     };
     let study = out.to_str().unwrap();
-    let short = ["--blocks", "1", "--warm-up", "200ms", "--window", "500ms", "--profile", "none"];
+    let short = ["--blocks", "1", "--warm-up", "100ms", "--window", "300ms", "--profile", "none"];
     let words = ["run", file, "--testbed", &bed, "--meters", "none", "--out", study];
     let output = bytepath(&[&words[..], &short].concat());
     let text = shown(&output);

@@ -19,7 +19,7 @@ fn every_path_that_can_is_encrypted_and_proven() {
         let folder = tempfile::tempdir().unwrap();
         let (file, out) = (folder.path().join("tls.toml"), folder.path().join("study"));
         let experiment = format!(
-            "testbed = 'vm'\nblocks = 1\nwarm-up = '200ms'\nwindow = '600ms'\nmeters = ['syscalls']\n\
+            "testbed = 'vm'\nblocks = 1\nwarm-up = '100ms'\nwindow = '400ms'\nmeters = ['syscalls']\n\
              profile = 'none'\nbaseline = {{ path = 'socket', tls = 'none' }}\n\
              [factors]\npath = ['{}']\ntls = ['none', 'user', 'kernel']\n\
              touch = 'verify'\nflows = 2\nmessage-size = '64K'\nkernel = '{kernel}'\n",

@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A study of two trials, one after the other, in which there is time to do harm.
+/// A study of two trials, of a cell and its copy, in which there is time to do harm.
 const TWO_TRIALS: &[&str] = &[
     "--path",
     "socket",
     "--blocks",
-    "2",
+    "1",
     "--warm-up",
     "200ms",
     "--window",

@@ -86,7 +86,7 @@ fn two_kernels_are_explained_by_the_functions_of_both() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (format!("old=debian:{old}"), format!("new=debian:{new}"));
-    let profile = "largest:trials=1,retakes=0,window=2s";
+    let profile = "largest:trials=1,retakes=0,window=1s";
     let (study, text) = study_of_two(folder.path(), [&old, &new], profile);
     let facts = |at: usize| &study.header.kernels[at].facts[0];
     assert_ne!(facts(0).kernel_release, facts(1).kernel_release);
@@ -112,7 +112,7 @@ fn study_of_two(folder: &Path, kernels: [&str; 2], profile: &str) -> (Study, Str
         testbed = "vm"
         blocks = 1
         warm-up = "200ms"
-        window = "1s"
+        window = "500ms"
         meters = ["cpu"]
         profile = "{profile}"
         [factors]

@@ -8,7 +8,7 @@ use bytepath::spec::{
 };
 use bytepath::study::{load, path_spec, testbed_spec};
 use bytepath::{meter, path, testbed};
-use bytepath_testing::{alone, shared};
+use bytepath_testing::shared;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -83,8 +83,7 @@ fn the_documentation_names_every_key_and_factor_and_its_example_loads() {
 
 #[test]
 fn small_experiments_run_for_real() {
-    // Every trial has to run.
-    let _alone = alone();
+    let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     for name in ["battle-quick", "gro", "one-core-two-cores", "null"] {
         let file = root().join("experiments").join(format!("{name}.toml"));

@@ -204,7 +204,7 @@ fn a_host_that_cannot_be_reached_for_a_while_is_waited_for() {
 fn inside_cannot_be_reached() {
     let Some(lab) = Lab::new() else { return };
     let out = lab.dir.path().join("away");
-    let options = ["--blocks", "2", "--window", "1s", "--set", SET];
+    let options = ["--blocks", "2", "--warm-up", "200ms", "--window", "1s", "--set", SET];
     let mut run = Running::start(&mut lab.run(&out, &options));
     let receiver = &lab.hosts[1].place;
     run.await_that("a trial has ended", || ended(&out) == 1);

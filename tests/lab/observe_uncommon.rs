@@ -139,7 +139,7 @@ fn a_control_group_s_limit_takes_from_the_report_alone() {
 }
 
 /// A shell's script that makes many processes, and ends with 5.
-const MANY: &str = "i=0; while [ $i -lt 3000 ]; do (:); i=$((i+1)); done; exit 5";
+const MANY: &str = "i=0; while [ $i -lt 2000 ]; do (:); i=$((i+1)); done; exit 5";
 
 /// Observes a script, after these lines of a shell's.
 fn under(lines: &str, options: &[&str], script: &str) -> Command {

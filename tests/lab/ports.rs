@@ -72,7 +72,7 @@ fn inside_two_ports_stream_and_come_back() {
     // Cells that set the link differently, every byte compared.
     let file = machine.dir.path().join("ports.toml");
     let experiment = "testbed = 'ports:sender=pa,receiver=pb'\nblocks = 2\n\
-                      warm-up = '100ms'\nwindow = '1s'\nmeters = ['nic']\n\
+                      warm-up = '100ms'\nwindow = '300ms'\nmeters = ['nic']\n\
                       profile = 'none'\n[factors]\npath = ['socket', 'splice']\n\
                       link = ['nic', 'wire:mtu=9000']\ntouch = 'verify'\n\
                       message-size = '64K'\nread-size = '64K'\n";

@@ -6,6 +6,7 @@ use object::build::elf::Builder;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP};
 use object::read::elf::{ElfFile, ProgramHeader};
 use object::{Endianness, Object, ObjectSection};
+use std::borrow::Cow;
 
 /// What has to be there before a program or a library can run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,15 +60,20 @@ pub fn depends(bytes: &[u8]) -> Result<Vec<String>, String> {
 /// A program without its debug information (sections `.debug_*` that are not
 /// loaded), which is most of it and which nothing needs to run. Its symbols stay,
 /// so that functions have names. The error is what is wrong with the file.
-pub(super) fn without_debug(program: &[u8]) -> Result<Vec<u8>, String> {
+pub(super) fn without_debug(program: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    let is_debug = |name: &[u8]| name.starts_with(b".debug_");
+    let file = parse(program)?;
+    if !file.sections().any(|s| s.address() == 0 && s.name_bytes().is_ok_and(is_debug)) {
+        return Ok(program.into());
+    }
     let mut file = Builder::read64(program).map_err(|e| e.to_string())?;
     for section in file.sections.iter_mut() {
-        section.delete |= !section.is_alloc() && section.name.as_slice().starts_with(b".debug_");
+        section.delete |= !section.is_alloc() && is_debug(section.name.as_slice());
     }
     file.delete_orphan_symbols();
     let mut bytes = Vec::new();
     file.write(&mut bytes).map_err(|e| e.to_string())?;
-    Ok(bytes)
+    Ok(bytes.into())
 }
 
 /// The name of a module as the kernel has it: `-` and `_` are the same.
@@ -87,6 +93,7 @@ fn text(bytes: &[u8]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use object::build::elf::SectionData;
 
     #[test]
     fn our_own_test_program_needs_a_loader_and_the_c_library() {
@@ -99,8 +106,17 @@ mod tests {
     #[test]
     fn a_program_without_its_debug_information_is_the_same_program() {
         let own = std::fs::read("/proc/self/exe").unwrap();
+        let mut with_debug = Builder::read64(&*own).unwrap();
+        let added = with_debug.sections.add();
+        added.name = b".debug_made_up"[..].into();
+        added.sh_type = object::elf::SHT_PROGBITS;
+        added.sh_addralign = 1;
+        added.data = SectionData::Data(vec![7; 1 << 20].into());
+        let mut own = Vec::new();
+        with_debug.write(&mut own).unwrap();
         let lean = without_debug(&own).unwrap();
-        assert!(lean.len() < own.len(), "{} of {}", lean.len(), own.len());
+        assert!(lean.len() + (1 << 20) <= own.len(), "{} of {}", lean.len(), own.len());
+        assert!(matches!(without_debug(&lean), Ok(Cow::Borrowed(_))), "there is no more to remove");
         assert_eq!(needs(&lean).unwrap(), needs(&own).unwrap());
         let sections = |bytes: &[u8]| -> Vec<String> {
             let file = parse(bytes).unwrap();

@@ -39,15 +39,42 @@ impl Image {
         let fault = |e: io::Error| unreadable(&self.path, &e);
         let mut file = fs::File::open(&self.path).map_err(fault)?;
         if unpacked {
+            // Unpacking takes a second, about as long as booting.
+            let kept = cache().and_then(|cache| self.kept(&cache.join("vmlinux")));
+            if let Ok(Ok(kernel)) = kept.as_ref().map(fs::File::open) {
+                return Ok(kernel.into());
+            }
             let mut bytes = Vec::new();
             file.by_ref().take(LARGEST).read_to_end(&mut bytes).map_err(fault)?;
             if let Ok(kernel) = vmlinux::of_image(&bytes) {
+                // Without it the next guest waits for as long as this one.
+                let _ = kept.map(|place| keep(&place, &kernel));
                 return qemu::in_memory("vmlinux", &kernel)
                     .map_err(|e| Fault::system("keeping a kernel in memory", &e));
             }
         }
         Ok(file.into())
     }
+
+    /// Where the kernel in it is kept once it was unpacked. A rebuilt one has another place.
+    fn kept(&self, cache: &Path) -> Result<PathBuf, Fault> {
+        let state = state(std::slice::from_ref(&self.path))?;
+        Ok(cache.join(&self.release).join(state))
+    }
+}
+
+/// Puts a kernel at its place, whole or not at all, and removes its predecessors.
+fn keep(place: &Path, kernel: &[u8]) -> io::Result<()> {
+    let folder = place.parent().unwrap_or(place);
+    let cache = folder.parent().unwrap_or(folder);
+    fs::create_dir_all(folder)?;
+    let unfinished = tempfile::NamedTempFile::new_in(cache)?;
+    fs::write(unfinished.path(), kernel)?;
+    for old in fs::read_dir(folder)?.flatten() {
+        fs::remove_file(old.path())?;
+    }
+    unfinished.persist(place)?;
+    Ok(())
 }
 
 /// Finds what a study calls `source`: a path to an image or to a `.deb`, the
@@ -387,6 +414,23 @@ mod tests {
         assert!(fault.message.contains("dpkg-deb cannot unpack"), "{fault}");
         let left = fs::read_dir(cache.path()).unwrap().flatten().map(|entry| entry.file_name());
         assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with('.')));
+    }
+
+    #[test]
+    fn an_unpacked_kernel_is_kept_until_the_image_changes() {
+        let (root, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = root.path().join("vmlinuz-1.2.3-mine");
+        let built = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            image(&path).unwrap().kept(cache.path()).unwrap()
+        };
+        let first = built(&fake_image("1.2.3-mine"));
+        keep(&first, b"a kernel").unwrap();
+        assert_eq!(fs::read(&first).unwrap(), b"a kernel");
+        let second = built(&[&fake_image("1.2.3-mine")[..], b"and more"].concat());
+        assert_ne!(first, second);
+        keep(&second, b"another").unwrap();
+        assert_eq!(files_called(cache.path(), "", 8), [second]);
     }
 
     #[test]

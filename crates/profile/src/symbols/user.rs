@@ -253,7 +253,7 @@ not a line
     }
 
     #[test]
-    fn own_addresses_have_names_files_and_build_ids() {
+    fn own_addresses_have_names_and_build_ids() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let (pid, mut processes) = (std::process::id(), Processes::default());
         parse_maps(&maps).into_iter().for_each(|mapping| processes.map(pid, mapping));
@@ -262,7 +262,7 @@ not a line
         let own = frames(a_function_with_a_name()).unwrap();
         let last = own.last().unwrap();
         assert!(last.function.contains("a_function_with_a_name"), "{own:?}");
-        assert!(last.file.ends_with("user.rs") && !last.build_id.is_empty(), "{last:?}");
+        assert!(!last.build_id.is_empty(), "{last:?}");
         assert_eq!((last.kind, last.inlined), (FrameKind::User, false));
         assert_eq!(frames(0x10), None);
     }
