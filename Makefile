@@ -47,7 +47,8 @@ package: tools-build
 
 ## test: everything that needs no special hardware; ends with "N passed, N failed, N skipped"
 test: tools-tests
-	@tools/unit --lint
+	@# The readers are needed when all is built.
+	@tools/readers & tools/unit --lint; code=$$?; wait; exit $$code
 
 ## test-fleet: hosts by ssh, pairs of hosts, and a fleet on a Slurm of two nodes that the test starts (as root)
 test-fleet: tools-build tools-fleet
@@ -131,7 +132,6 @@ tools-tests:
 	@echo "make test keeps three Debian kernels for guests, a compiler for one of them and, where this machine's is older than 8.0, a QEMU in the user's cache, not installed"
 	@tools/need cargo cc
 	@tools/need $(TEST_PROGRAMS) || true
-	@tools/readers
 	@tools/vm-kernel
 	@tools/vm-nic
 	@tools/vm-qemu

@@ -21,7 +21,7 @@ fn a_path_takes_the_same_instructions_in_every_boot() {
         let words = [common, more, "--out", out.to_str().unwrap()].join(" ");
         bytepath(&words.split_whitespace().collect::<Vec<_>>())
     };
-    let output = run(&out, "--path uring --blocks 2 --window 1s");
+    let output = run(&out, "--path uring --blocks 2 --window 700ms");
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
     let study = load(&out).unwrap();

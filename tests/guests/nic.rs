@@ -158,7 +158,7 @@ fn spreads_flows_over_queues_and_names_overflows() {
     assert!(says(NARROW[2], "recycle-batch is too large for the area"), "{text}");
 }
 
-/// The whole matrix of the battle, as a user would run it, with windows as short as still prove.
+/// The whole matrix of the battle, with windows and messages as small as still prove.
 #[test]
 fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     // Its settings are those of this host, which other tests must find unchanged.
@@ -171,7 +171,10 @@ fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     }
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("battle");
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle.toml");
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle.toml");
+    let experiment = fs::read_to_string(shipped).unwrap().replace("\"64M\"", "\"4M\"");
+    let file = folder.path().join("battle.toml");
+    fs::write(&file, experiment).unwrap();
     let bed = format!("{BED},cpus=4");
     let bytepath = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
@@ -179,6 +182,7 @@ fn the_battle_runs_whole_and_its_reports_have_the_chart() {
     };
     let study = out.to_str().unwrap();
     let short = ["--blocks", "1", "--warm-up", "100ms", "--window", "300ms", "--profile", "none"];
+    let file = file.to_str().unwrap();
     let words = ["run", file, "--testbed", &bed, "--meters", "none", "--out", study];
     let output = bytepath(&[&words[..], &short].concat());
     let text = shown(&output);

@@ -494,7 +494,7 @@ fn the_document_names_every_format_and_every_column() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn any_study_makes_a_mail_and_a_table(study in any_study()) {

@@ -1,31 +1,19 @@
 //! Tests that need a host of their own: each starts itself again in a new network and mount
 //! namespace (unshare(1)), whose devices, mounts and settings are not the machine's.
 
-use bytepath_testing::{HAS_SHARE, Share, alone, beside, skip};
+use bytepath_testing::{HAS_SHARE, beside, skip};
 use std::process::{Command, Output};
 
 /// Runs the ignored test `name` of the same module in new namespaces. The settings that it
 /// makes are journalled in a folder of its own. Skipped without root, unshare or namespaces.
 pub fn isolated(module: &str, name: &str) {
-    isolated_by(unshare().args(["--net", "--mount"]), module, name);
-}
-
-/// The same, alone on the machine: for tests whose trials must all run.
-pub fn isolated_alone(module: &str, name: &str) {
-    start(alone(), unshare().args(["--net", "--mount"]), module, name);
+    isolated_by(Command::new("unshare").args(["--net", "--mount"]), module, name);
 }
 
 /// The same by a command that makes its own namespaces and runs what follows it.
 pub fn isolated_by(command: &mut Command, module: &str, name: &str) {
     // Most of these wait: for a timeout, or for what they started.
-    start(beside(), command, module, name);
-}
-
-fn unshare() -> Command {
-    Command::new("unshare")
-}
-
-fn start(_share: Share, command: &mut Command, module: &str, name: &str) {
+    let _beside = beside();
     if !rustix::process::geteuid().is_root() {
         return skip!("not root");
     }

@@ -170,9 +170,10 @@ fn a_link_that_goes_down_and_up_costs_no_more_than_its_trial() {
 fn inside_a_link_goes_down() {
     let Some(lab) = Lab::new() else { return };
     let out = lab.dir.path().join("down");
-    let mut run = Running::start(&mut lab.run(&out, &["--blocks", "3", "--window", "2s"]));
+    let options = ["--blocks", "3", "--warm-up", "200ms", "--window", "1s"];
+    let mut run = Running::start(&mut lab.run(&out, &options));
     // Within a window, and beyond its end.
-    for (trial, away) in [(1, 300), (3, 2500)] {
+    for (trial, away) in [(1, 300), (3, 1500)] {
         run.await_that("a trial has ended", || ended(&out) == trial);
         run.await_that("a stream flows", || flow(&lab) == Some(ESTABLISHED));
         sleep(Duration::from_millis(500));

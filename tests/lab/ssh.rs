@@ -2,7 +2,7 @@
 //! errors between them. The names, keys and configuration are the test's own.
 //! Needs root, unshare(1), nsenter(1) and OpenSSH's client and server; else it is skipped.
 
-use crate::isolated::{isolated, isolated_alone, text};
+use crate::isolated::{isolated, text};
 use crate::places::{Place, assert_shaped_like_embedded, bytepath, join, ran};
 use crate::running::{Running, await_that, signal};
 use bytepath::record::{Role, Scope, TrialStatus};
@@ -17,7 +17,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 #[test]
 fn a_study_over_ssh_leaves_nothing() {
-    isolated_alone(module_path!(), "inside_a_study_over_ssh");
+    isolated(module_path!(), "inside_a_study_over_ssh");
 }
 
 #[test]
