@@ -24,7 +24,7 @@ BYTEPATH = os.environ.get("BYTEPATH") or os.path.join(
     os.path.dirname(__file__), "../target/release/bytepath")
 BURST = 0.02
 # A rate in the row of the baseline.
-FIGURES = re.compile(rb"socket [^\r\n]*\d\.\d")
+FIGURES = re.compile(rb"(socket|sendfile|splice|msg-zerocopy|uring(-zc)?) [^\r\n]*\d\.\d")
 VERDICT = re.compile(rb"FASTER|SLOWER|LESS CPU|MORE CPU|EQUIVALENT")
 EXPLANATION = re.compile(rb"\nWhy ")
 

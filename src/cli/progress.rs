@@ -10,7 +10,7 @@ use bytepath_report::{self as report, Overview, Style};
 use bytepath_study::{Observer, time_of_profiles, time_of_trial};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,10 +48,14 @@ pub(super) struct Progress {
     /// Seconds of the profiles that are still to be taken, and of each of them.
     time_of_profiles: f64,
     time_of_a_profile: f64,
+    /// Of profiles after the blocks that follow those that are being taken.
+    time_of_later_profiles: Duration,
     /// What was measured up to the last block.
     overview: Option<Overview>,
-    /// The rates of the moment, of the current block.
+    /// The rates of the moment, of this block and of those cells of the last that it has, too.
     rates: HashMap<CellId, f64>,
+    /// Cells that were measured in this block.
+    measured: HashSet<CellId>,
     /// When the table was drawn last.
     drawn: Option<Instant>,
     /// Whether it was printed that other programs are waited for.
@@ -82,8 +86,10 @@ impl Progress {
             end,
             time_of_profiles: 0.0,
             time_of_a_profile: 0.0,
+            time_of_later_profiles: Duration::ZERO,
             overview: None,
             rates: HashMap::new(),
+            measured: HashSet::new(),
             drawn: None,
             waits: false,
         }
@@ -166,7 +172,9 @@ impl Observer for Progress {
     }
 
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
-        self.rates.clear();
+        // What is left out of blocks has no rate one block later.
+        let measured = std::mem::take(&mut self.measured);
+        self.rates.retain(|cell, _| self.interleaved && measured.contains(cell));
         let most = if self.until_sure { "at most " } else { "" };
         let what = if self.interleaved { String::new() } else { format!(": {cell}") };
         self.show(&format!("block {block} of {most}{}{what}", self.blocks));
@@ -175,6 +183,7 @@ impl Observer for Progress {
     fn slice_ends(&mut self, cell: &CellId, rate: f64) {
         let known = self.rates.entry(cell.clone()).or_insert(rate);
         *known += (rate - *known) / 2.0;
+        self.measured.insert(cell.clone());
         if self.drawn.is_none_or(|drawn| drawn.elapsed() >= TICK) {
             self.draw();
         }
@@ -201,7 +210,11 @@ impl Observer for Progress {
         self.time_of_a_profile = each.as_secs_f64();
         self.bar.inc_length(trials as u64);
         let all = each * trials as u32;
-        self.set_left(all + left);
+        let later = self.time_of_profiles - all.as_secs_f64();
+        // After the last block there are no others.
+        let later = if left.is_zero() { 0.0 } else { later.max(0.0) };
+        self.time_of_later_profiles = Duration::from_secs_f64(later);
+        self.set_left(all + left + self.time_of_later_profiles);
         self.line(&format!("{trials} profiles, about {}", clock(all)));
     }
 
@@ -218,6 +231,7 @@ impl Observer for Progress {
             _ => outcome(trial),
         };
         self.time_of_profiles = (self.time_of_profiles - self.time_of_a_profile).max(0.0);
+        let left = left + self.time_of_later_profiles;
         let (cell, total) = (&trial.cell, self.profiles);
         self.advance(left, &format!("profile of {cell}: {result}"));
         let left = clock(left);

@@ -164,7 +164,7 @@ fn inside_a_change_is_named() {
     let study = load(&host.dir.path().join("disturbed")).unwrap();
     let rejected = study.trials.iter().find(|t| {
         let status = serde_json::to_string(&t.status).unwrap();
-        status.contains("settings of the host changed: net.ipv4.tcp_limit_output_bytes was ")
+        status.contains("settings of the host changed: net.ipv4.tcp_limit_output_bytes\"")
     });
     assert!(rejected.is_some(), "{:?}", study.trials.iter().map(|t| &t.status).collect::<Vec<_>>());
     assert!(study.remarks.iter().any(|remark| remark.contains("and is 777777")), "{study:?}");

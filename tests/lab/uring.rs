@@ -158,10 +158,11 @@ fn stream(cell: &Cell, flows: u32) -> Option<Vec<(Account, Account)>> {
         assert_eq!(tx.1.total, rx.1.total, "both ends count the same bytes");
         assert!(rx.1.window.count > 0, "bytes flow in the window");
         assert!(rx.1.size_distribution().max <= cell.stream.read_size.max(1) * 101 / 100);
-        let calls = tx.1.calls[0].1.row("io_uring_enter", 1e-9);
         // On a busy machine the sender may have slept through all of the window.
-        let slept = tx.1.window.count == 0;
-        assert!(slept || calls.calls > 0 && calls.bytes > 0, "{calls:?}");
+        if tx.1.window.count > 0 {
+            let calls = tx.1.calls[0].1.row("io_uring_enter", 1e-9);
+            assert!(calls.calls > 0 && calls.bytes > 0, "{calls:?}");
+        }
         (tx.0, rx.0)
     });
     Some(ended.collect())

@@ -38,6 +38,6 @@ pub use host::{Adapter, AgentPipe, Attachment, Host, HwGro, ProcessHost};
 pub use link::await_carrier;
 pub use namespace::{pair_of_agents, remedy};
 pub use nics::{hops, nic};
-pub use programs::{CpuTimes, Program, busy_programs};
+pub use programs::{CpuTimes, Program};
 pub use steward::{LocalSteward, StewardCall};
 pub use sysctl::set_sysctls;

@@ -48,6 +48,11 @@ impl CpuTimes {
         CpuTimes { taken: Instant::now(), processes: pids.into_iter().filter_map(read).collect() }
     }
 
+    /// How long ago that was.
+    pub fn age(&self) -> Duration {
+        self.taken.elapsed()
+    }
+
     /// Programs by the CPU time that they used since then, the busiest first. Leaves out the
     /// process `own` with its descendants, and threads of the kernel that work for whoever
     /// sends and receives. A process that began and ended in between is not seen.
@@ -83,13 +88,6 @@ impl CpuTimes {
         let parent = |pid: &u32| Some(self.processes.get(pid)?.parent);
         std::iter::successors(Some(pid), parent).take(DEEPEST).any(|pid| pid == own)
     }
-}
-
-/// What programs other than this one do on this machine in the next moment.
-pub fn busy_programs(proc: &Path, moment: Duration) -> Vec<Program> {
-    let before = CpuTimes::read(proc);
-    std::thread::sleep(moment);
-    CpuTimes::read(proc).since(&before, std::process::id())
 }
 
 impl fmt::Display for Program {

@@ -9,6 +9,8 @@
 
 use super::counters;
 use super::format::CountsImporter;
+use super::lines::first_lines;
+use super::mail::unquoted;
 use super::number::{decimal, whole};
 use crate::counts::{Count, Counts};
 use crate::text::quote;
@@ -23,8 +25,24 @@ pub(super) static FORMAT: CountsImporter = CountsImporter {
     read,
 };
 
+/// Among stacks of addresses, those that have no letter look like counters.
 fn recognises(head: &[u8]) -> bool {
-    counters::recognises(head, |text| matches!(parse(text), Ok(rows) if !rows.is_empty()))
+    let is_row = |text: &str| matches!(parse(text), Ok(rows) if !rows.is_empty());
+    let count = |is_row: &dyn Fn(&str) -> bool| {
+        first_lines(head).filter(|line| is_row(&String::from_utf8_lossy(line))).count()
+    };
+    counters::recognises(head, is_row)
+        && count(&is_address) <= count(&|text| is_row(unquoted(text)))
+}
+
+/// Whether a line begins with an address that is hardly a decimal number: `9ff0 main`.
+fn is_address(line: &str) -> bool {
+    let Some((first, _)) = line.trim_start().split_once(' ') else { return false };
+    let has = |is: fn(&char) -> bool| first.chars().any(|c| is(&c));
+    first.len() >= 4
+        && first.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
+        && has(char::is_ascii_digit)
+        && has(char::is_ascii_alphabetic)
 }
 
 fn read(title: &str, table: Option<usize>, input: &mut dyn BufRead) -> Result<Counts, Fault> {
@@ -322,6 +340,15 @@ mod tests {
         let second = read(Some(2)).unwrap();
         assert_eq!((second.rows.len(), second.rows[0].value), (1, Some(2000.0)));
         assert_eq!(second.notes, ["left out: 2 lines of other text"]);
+    }
+
+    #[test]
+    fn stacks_in_which_an_address_has_no_letter_are_not_counters() {
+        let stacks =
+            "sh \n\t  48684 do_lookup_x\n\t  5641f8b21cc8 [unknown]\n\nsh \n\t  9ff0 [unknown]\n";
+        assert!(!recognises(stacks.as_bytes()));
+        let commit = "  1a2b3c4d net: faster\n\n  48,684 cycles\n  12,345 instructions\n";
+        assert!(recognises(commit.as_bytes()));
     }
 
     proptest::proptest! {

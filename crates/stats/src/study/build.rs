@@ -200,7 +200,8 @@ fn in_order(rows: &[Row]) -> Vec<String> {
     orders.iter().filter_map(line).collect()
 }
 
-/// Warnings of all trials, without the notes of engines, which are shown with their row.
+/// Warnings of all trials, without the notes of engines, which are shown with their row, and
+/// without changes of settings, which a remark names.
 fn warnings(study: &Study, rows: &[Row]) -> Vec<CountedText> {
     let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| row.end(role)));
     let notes = ends.flat_map(|end| {
@@ -208,7 +209,9 @@ fn warnings(study: &Study, rows: &[Row]) -> Vec<CountedText> {
     });
     let notes: BTreeSet<String> = notes.collect();
     let mut all = count(study.trials.iter().flat_map(|t| &t.warnings).map(String::as_str));
-    all.retain(|warning| !notes.contains(&shape(&warning.text)));
+    all.retain(|warning| {
+        !notes.contains(&shape(&warning.text)) && !warning.text.starts_with("host: ")
+    });
     all
 }
 

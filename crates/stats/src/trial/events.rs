@@ -165,9 +165,7 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
             }
             ("steady.clock_changes", _) => Some("the clock source changed".to_owned()),
             ("host.changes", _) => {
-                let warnings = trial.warnings.iter();
-                let names = joined(warnings.filter_map(|w| w.strip_prefix("host: ")), "; ");
-                Some(format!("settings of the host changed: {names}"))
+                Some(format!("settings of the host changed: {}", changed_settings(trial)))
             }
             ("steady.link_changes", Scope::Link(role, device)) => {
                 Some(format!("settings of the {role}'s link {device} changed"))
@@ -176,6 +174,22 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
         })
         .collect()
 }
+
+/// The first few settings that changed; from what to what is in the trial's warnings and in a
+/// remark on the study.
+fn changed_settings(trial: &Trial) -> String {
+    let changes = trial.warnings.iter().filter_map(|warning| warning.strip_prefix("host: "));
+    let names: Vec<&str> =
+        changes.map(|change| change.split_once(" was ").map_or(change, |(name, _)| name)).collect();
+    let (shown, rest) = names.split_at(names.len().min(MOST_SETTINGS));
+    match rest.len() {
+        0 => joined(shown, ", "),
+        more => format!("{} and {more} more", joined(shown, ", ")),
+    }
+}
+
+/// Changed settings that a trial names.
+const MOST_SETTINGS: usize = 3;
 
 /// What happened to a CPU that a role, or both, are pinned to.
 fn of_cpu(
@@ -426,6 +440,8 @@ mod tests {
         let mut t = quiet();
         read(&mut t, "host.changes", Scope::Machine, 1.0);
         t.warnings.push("host: irq.24.cpus was 0-1 and is 1".into());
-        assert_eq!(events(&t), ["settings of the host changed: irq.24.cpus was 0-1 and is 1"]);
+        assert_eq!(events(&t), ["settings of the host changed: irq.24.cpus"]);
+        t.warnings.extend(["a", "b", "c", "d"].map(|name| format!("host: {name} was 0 and is 1")));
+        assert_eq!(events(&t), ["settings of the host changed: irq.24.cpus, a, b and 2 more"]);
     }
 }

@@ -35,21 +35,25 @@ pub(super) fn block<'a>(
     ended: &mut dyn FnMut(&CellId, f64),
 ) -> Result<Vec<Trial>, Fault> {
     let schedule = runner.schedule;
-    let mut lanes = Vec::with_capacity(cells.len());
-    for (order, cell) in (position.order..).zip(cells) {
-        lanes.push(Lane::open(runner, cell, Position { order, ..position })?);
-    }
+    // A cell opens when its first turn comes, and stays open, so that figures come soon.
+    let mut lanes: Vec<Option<Lane>> = cells.iter().map(|_| None).collect();
     let rounds = rounds(schedule, slice);
     let seed = schedule.seed.wrapping_add(u64::from(position.block) + 1);
     for (round, turn) in spec::order(lanes.len(), rounds, seed) {
         let ramp = if round == 0 { Duration::from_secs_f64(schedule.warm_up) } else { RAMP };
-        let lane = &mut lanes[turn];
+        let lane = match &mut lanes[turn] {
+            Some(lane) => lane,
+            closed => {
+                let order = position.order + turn as u32;
+                closed.insert(Lane::open(runner, cells[turn], Position { order, ..position })?)
+            }
+        };
         lane.measure(ramp, schedule.window / f64::from(rounds))?;
         if let Some(rate) = lane.windows.last().and_then(WindowResult::rate) {
             ended(&lane.cell.id, rate);
         }
     }
-    lanes.into_iter().map(|lane| lane.close(schedule)).collect()
+    lanes.into_iter().flatten().map(|lane| lane.close(schedule)).collect()
 }
 
 /// Seconds for which the stream of one cell flows in a block: its warm-up, its window,

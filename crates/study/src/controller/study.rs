@@ -11,7 +11,7 @@ use super::trial::now_ms;
 use super::{metering, power, profiles};
 use crate::store::StudyWriter;
 use bytepath_engine::workload;
-use bytepath_host::{self as host, CpuTimes, VERSION, differences};
+use bytepath_host::{CpuTimes, VERSION, differences};
 use bytepath_record::{
     Cell, Fault, SCHEMA_VERSION, SettingRecord, Study, StudyHeader, WantedSetting, Work, joined,
 };
@@ -71,7 +71,10 @@ fn begin<'r, 'a>(
 ) -> Result<Run<'r, 'a>, Fault> {
     let baseline = plan.cells.iter().find(|cell| cell.id == plan.baseline);
     let baseline = baseline.ok_or_else(|| Fault::usage("there is nothing to run"))?;
-    look_for_programs(laboratory, plan.wait_idle, observer)?;
+    if let Some(wait) = plan.wait_idle {
+        wait_until_idle(laboratory, wait, observer)?;
+    }
+    let before = programs(laboratory);
     let (mut guard, left_behind) = Guard::begin(laboratory, &plan.settings, &plan.cells)?;
     observer.settings(&guard.records, &left_behind);
     let (surveyed, mut header, remarks) = header(laboratory, plan, baseline, &guard)?;
@@ -89,6 +92,9 @@ fn begin<'r, 'a>(
         }
     }
     header.schedule.blocks = planned_blocks(&header.schedule, able);
+    if let Some(busy) = before.and_then(|before| busy_since(&before)) {
+        observer.remark(&format!("{busy}; trials that this disturbs are marked with ~"));
+    }
     let mut writer = StudyWriter::create(&plan.folder, &header)?;
     for remark in &remarks {
         writer.remark(remark)?;
@@ -108,37 +114,40 @@ fn cpu_times(laboratory: &Laboratory) -> Option<CpuTimes> {
 /// CPUs' worth of time of other programs from which on this machine is busy.
 const BUSY: f64 = stats::FOREIGN_LIMIT;
 
-/// How long programs are watched for that.
-const MOMENT: Duration = Duration::from_millis(500);
+/// How long programs are watched for that at least.
+const MOMENT: Duration = Duration::from_secs(1);
 
-/// Reports what other programs do on this machine, if that will disturb the study. Waits until it
-/// is idle, for as long as was requested. Trials name who disturbed them by themselves.
-fn look_for_programs(
+/// CPU time of all programs so far, if others on this machine can disturb the study.
+fn programs(laboratory: &Laboratory) -> Option<CpuTimes> {
+    cpu_times(laboratory).filter(|_| laboratory.testbed.emulation().is_none())
+}
+
+/// What other programs have done on this machine since then, if that disturbs a study. Trials
+/// name who disturbed them by themselves.
+fn busy_since(before: &CpuTimes) -> Option<String> {
+    std::thread::sleep(MOMENT.saturating_sub(before.age()));
+    let programs = CpuTimes::read(&Roots::real().proc).since(before, std::process::id());
+    let all: f64 = programs.iter().map(|program| program.cpus).sum();
+    let busiest = joined(programs.iter().take(3), ", ");
+    (all >= BUSY)
+        .then(|| format!("other programs keep {all:.1} CPUs of this machine busy: {busiest}"))
+}
+
+/// Waits until no other program disturbs a study, but not for longer than that.
+fn wait_until_idle(
     laboratory: &Laboratory,
-    wait: Option<Duration>,
+    wait: Duration,
     observer: &mut dyn Observer,
 ) -> Result<(), Fault> {
-    if laboratory.testbed.properties().hosts_apart || laboratory.testbed.emulation().is_some() {
-        return Ok(());
-    }
     let begun = Instant::now();
-    loop {
-        let programs = host::busy_programs(&Roots::real().proc, MOMENT);
-        let all: f64 = programs.iter().map(|program| program.cpus).sum();
-        let busiest = joined(programs.iter().take(3), ", ");
+    while let Some(busy) = programs(laboratory).and_then(|before| busy_since(&before)) {
         check_stop(laboratory.stop)?;
-        if all < BUSY {
-            return Ok(());
-        }
-        let text = format!("other programs keep {all:.1} CPUs of this machine busy: {busiest}");
-        match wait.map(|wait| wait.saturating_sub(begun.elapsed())) {
-            Some(left) if !left.is_zero() => observer.waits(&text, left),
-            _ => {
-                observer.remark(&format!("{text}; trials that this disturbs are marked with ~"));
-                return Ok(());
-            }
+        match wait.saturating_sub(begun.elapsed()) {
+            Duration::ZERO => break,
+            left => observer.waits(&busy, left),
         }
     }
+    Ok(())
 }
 
 /// The header of a study, with the survey of its hosts that it is based on, and remarks.
