@@ -92,7 +92,8 @@ fn inside_two_meters() {
     let study = load(&out).unwrap();
     for trial in &study.trials {
         for (role, drawn) in Role::ALL.into_iter().zip(DRAWN) {
-            let watts = trial.reading("power.watts", &Scope::MachineOf(role)).unwrap();
+            let watts = trial.reading("power.watts", &Scope::MachineOf(role));
+            let watts = watts.unwrap_or_else(|| panic!("{trial:?}: {:?}", study.remarks));
             assert!((watts - drawn).abs() < 0.15 * drawn, "{role}: {watts}");
         }
         assert!(trial.reading("power.watts", &Scope::Machine).is_none(), "they share none");

@@ -184,9 +184,11 @@ fn process(
     let end = end_of(pid)?;
     let words = command_line(&roots.proc, pid);
     let started = counter::start(request.method, &roots, &Start::Now(pid))?;
+    let counted = Instant::now();
     // What they used before is not counted, so it is read once more, now.
     let before = family::members(&roots.proc, pid);
     let mut watch = Watch::begin(pid, before, started, sampler, roots);
+    watch.begun = counted;
     let begun = Instant::now();
     let ending = loop {
         let left = request.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
@@ -245,6 +247,7 @@ struct Watch<'a> {
     roots: Roots,
     /// What the CPU quotas of its control groups had taken.
     quota: Throttling,
+    /// When counting began, or the program.
     begun: Instant,
     started_ms: u64,
 }
@@ -299,11 +302,14 @@ impl<'a> Watch<'a> {
         ended: Option<ExitStatus>,
         ending: Ending,
     ) -> Observed {
-        let seconds = self.begun.elapsed().as_secs_f64();
+        let until_its_end = self.begun.elapsed();
+        let counts = self.counting.as_ref().map(Counting::read);
+        // What still runs was counted until now.
+        let time = if ended.is_some() { until_its_end } else { self.begun.elapsed() };
+        let seconds = time.as_secs_f64();
         self.connections.look();
         let machine = self.machine.take().map(|machine| machine.stop());
         let machine = or_absent(&mut self.absent, MACHINE, machine).unwrap_or_default();
-        let counts = self.counting.as_ref().map(Counting::read);
         let counts = or_absent(&mut self.absent, counter::WHAT, counts);
         let counter = counts.as_ref().map(|_| Counter::TaskStorage);
         let counts = counts.unwrap_or_default();

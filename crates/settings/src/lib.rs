@@ -82,6 +82,7 @@ use bytepath_record::{Fault, Restoration, RestorationRow, Setting, SettingRecord
 use engine::{Engine, JournalOrigin};
 use journal::{Change, Damage, JournalState, JournalStorage};
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 /// Settings that are in force. Dropping it restores them; [`Applied::undo`]
 /// does so too and returns the outcome of each.
@@ -194,8 +195,23 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
         return Ok(Vec::new());
     }
     let lock = place.lock()?;
-    Ok(replay_journal(place, &lock, machine)?.1)
+    let deadline = Instant::now() + RELEASE;
+    let (mut machine, mut rows) = replay_journal(place, &lock, machine)?;
+    let failed = |row: &RestorationRow| row.outcome == Restoration::Failed;
+    while rows.iter().any(failed) && Instant::now() < deadline {
+        std::thread::sleep(AGAIN);
+        rows.retain(|row| !row.is_pending());
+        let again;
+        (machine, again) = replay_journal(place, &lock, machine)?;
+        rows.extend(again);
+    }
+    Ok(rows)
 }
+
+/// How long, and how often, what could not be restored is tried again: what a run that was just
+/// killed held the kernel may release later.
+const RELEASE: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(50);
 
 fn replay_journal<M: Machine>(
     place: &StateFolder,

@@ -132,7 +132,13 @@ mod tests {
         std::fs::write(&path, &lean).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&path, mode).unwrap();
-        let listed = std::process::Command::new(&path).arg("--list").output().unwrap();
+        let listed = loop {
+            match std::process::Command::new(&path).arg("--list").output() {
+                // What another thread starts has the file open for writing until it executes.
+                Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+                listed => break listed.unwrap(),
+            }
+        };
         let text = String::from_utf8_lossy(&listed.stdout).into_owned();
         assert!(text.contains("elf::tests::a_program_without"), "{text}");
         assert!(without_debug(b"#!/bin/sh\n").is_err());
