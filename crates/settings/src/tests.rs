@@ -161,6 +161,8 @@ struct Mortal {
     pages: u64,
     /// An MTU is rounded up to a multiple of this, as drivers do with rings.
     rounds_to: u64,
+    /// So many writes it refuses first.
+    refusals: u32,
 }
 
 fn dead() -> Fault {
@@ -177,6 +179,10 @@ impl Machine for Mortal {
     }
 
     fn write(&mut self, setting: &Setting, to: &SettingValue) -> Result<(), Fault> {
+        if self.refusals > 0 {
+            self.refusals -= 1;
+            return Err(Fault::failed("it is held"));
+        }
         for (name, text) in &to.0 {
             if !burn(&self.fuse) {
                 return Err(dead());
@@ -237,11 +243,36 @@ fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
     let place = tree.place();
     let lock = place.lock().unwrap();
     let journal = Torn { file: place.create(&lock).unwrap(), fuse: fuse.clone(), part };
-    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX, rounds_to: 1 };
+    let machine = Mortal {
+        host: tree.host(),
+        fuse: fuse.clone(),
+        pages: u64::MAX,
+        rounds_to: 1,
+        refusals: 0,
+    };
     let Ok(mut engine) = Engine::begin(machine, journal, 0) else { return false };
     let _ = engine.apply(lines);
     let _ = engine.undo(JournalOrigin::Here);
     fuse.get() > 0
+}
+
+#[test]
+fn what_the_kernel_holds_for_a_while_is_restored_once_it_lets_go() {
+    let lines = wanted(&["sysctl net.core.rmem_max=1000000"]);
+    let left_behind = (1..20).find_map(|steps| {
+        let tree = Tree::new();
+        let before = tree.snapshot();
+        run(&tree, &lines, steps, 1.0);
+        (tree.snapshot() != before).then_some((tree, before))
+    });
+    let (tree, before) = left_behind.expect("a run that died in time");
+    let fuse = Rc::new(Cell::new(u32::MAX));
+    let host = tree.host();
+    let machine = Mortal { host, fuse, pages: u64::MAX, rounds_to: 1, refusals: 3 };
+    let rows = restore(&tree.place(), machine).unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0].outcome, Restoration::Restored, "{rows:?}");
+    assert_eq!(tree.snapshot(), before);
 }
 
 /// Restores what is in the journal, but dies after this many steps.
@@ -250,7 +281,13 @@ fn restore_until(tree: &Tree, steps: u32, part: f64) {
     let lock = place.lock().unwrap();
     let Some(chronicle) = place.read().unwrap() else { return };
     let fuse = Rc::new(Cell::new(steps));
-    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: u64::MAX, rounds_to: 1 };
+    let machine = Mortal {
+        host: tree.host(),
+        fuse: fuse.clone(),
+        pages: u64::MAX,
+        rounds_to: 1,
+        refusals: 0,
+    };
     let origin = JournalOrigin::of(&chronicle, &machine);
     let journal = Torn { file: place.reopen(&lock).unwrap(), fuse, part };
     let _ = Engine::inherit(machine, journal, chronicle.changes).undo(origin);
@@ -385,7 +422,8 @@ fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
         let lock = place.lock().unwrap();
         let fuse = Rc::new(Cell::new(u32::MAX));
         let file = place.create(&lock).unwrap();
-        let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: 60, rounds_to: 1 };
+        let machine =
+            Mortal { host: tree.host(), fuse: fuse.clone(), pages: 60, rounds_to: 1, refusals: 0 };
         let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
         let said = match engine.apply(&lines) {
             Err(fault) => fault.to_string(),
@@ -407,7 +445,8 @@ fn what_a_driver_rounded_is_refused_and_restored() {
     let lock = tree.place().lock().unwrap();
     let fuse = Rc::new(Cell::new(u32::MAX));
     let file = tree.place().create(&lock).unwrap();
-    let machine = Mortal { host: tree.host(), fuse: fuse.clone(), pages: 0, rounds_to: 4 };
+    let machine =
+        Mortal { host: tree.host(), fuse: fuse.clone(), pages: 0, rounds_to: 4, refusals: 0 };
     let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
     let refusal = engine.apply(&wanted(&["mtu eth0 4146"])).unwrap_err().to_string();
     assert!(refusal.contains("but it reads 4148 now"), "{refusal}");
