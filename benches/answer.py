@@ -23,7 +23,7 @@ import time
 BYTEPATH = os.environ.get("BYTEPATH") or os.path.join(
     os.path.dirname(__file__), "../target/release/bytepath")
 BURST = 0.02
-# A rate in the row of the baseline.
+# A rate in a row of the table.
 FIGURES = re.compile(rb"(socket|sendfile|splice|msg-zerocopy|uring(-zc)?) [^\r\n]*\d\.\d")
 VERDICT = re.compile(rb"FASTER|SLOWER|LESS CPU|MORE CPU|EQUIVALENT")
 EXPLANATION = re.compile(rb"\nWhy ")

@@ -174,7 +174,7 @@ impl Observer for Progress {
     fn trial_begins(&mut self, _number: usize, cell: &CellId, block: u32) {
         // What is left out of blocks has no rate one block later.
         let measured = std::mem::take(&mut self.measured);
-        self.rates.retain(|cell, _| self.interleaved && measured.contains(cell));
+        self.rates.retain(|cell, _| measured.contains(cell));
         let most = if self.until_sure { "at most " } else { "" };
         let what = if self.interleaved { String::new() } else { format!(": {cell}") };
         self.show(&format!("block {block} of {most}{}{what}", self.blocks));
@@ -210,10 +210,9 @@ impl Observer for Progress {
         self.time_of_a_profile = each.as_secs_f64();
         self.bar.inc_length(trials as u64);
         let all = each * trials as u32;
-        let later = self.time_of_profiles - all.as_secs_f64();
+        let later = Duration::from_secs_f64(self.time_of_profiles).saturating_sub(all);
         // After the last block there are no others.
-        let later = if left.is_zero() { 0.0 } else { later.max(0.0) };
-        self.time_of_later_profiles = Duration::from_secs_f64(later);
+        self.time_of_later_profiles = if left.is_zero() { Duration::ZERO } else { later };
         self.set_left(all + left + self.time_of_later_profiles);
         self.line(&format!("{trials} profiles, about {}", clock(all)));
     }

@@ -7,7 +7,7 @@ use bytepath::host::AgentPipe;
 use bytepath::record::wire::LinkEnd;
 use bytepath::record::{Fault, FaultKind, LinkSettings, Role};
 use bytepath::testbed::{self, Deployment, Site};
-use bytepath_testing::{DOUBLE, double, skip};
+use bytepath_testing::{DOUBLE, double, run_copied, skip};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -231,24 +231,6 @@ fn an_ordinary_user_can_do_all_this() {
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success());
-}
-
-/// Runs a program that was just copied. A child that another thread of this test
-/// is starting has the copy open for writing until it executes its own program, and
-/// as long the kernel says that the file is busy: nothing but asking again helps.
-fn run_copied(command: &mut Command) -> std::io::Result<std::process::Output> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match command.output() {
-            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => {
-                if Instant::now() > deadline {
-                    return Err(e);
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            ended => return ended,
-        }
-    }
 }
 
 /// Where the host forbids namespaces the tests cannot run; the refusal has to

@@ -2,7 +2,7 @@
 //! those of its queues, its page pools and its qdisc.
 
 use super::{Context, Meter, Output, Reach, Running, at_stop};
-use bytepath_record::{Fault, Scope, Unit};
+use bytepath_record::{Fault, Scope, Unit, listed};
 use bytepath_sys::netlink::Netlink;
 use bytepath_sys::nic_stats::{Counted, DriverStats, PoolStats, PoolUser, QueueStats};
 use bytepath_sys::qdisc::{Qdisc, ROOT};
@@ -92,8 +92,7 @@ impl Sum {
         });
         let moved: Vec<(&String, u64)> = moved.collect();
         let trouble = moved.iter().filter(|(name, _)| is_trouble(name));
-        let mut trouble: Vec<_> =
-            trouble.map(|(name, gained)| format!("{name} {gained}")).collect();
+        let trouble: Vec<_> = trouble.map(|(name, gained)| format!("{name} {gained}")).collect();
         for (name, gained) in moved.iter().take(MOST) {
             self.add(&format!("nic.driver.{}", plain(name)), Unit::Count, *gained as f64);
         }
@@ -103,10 +102,7 @@ impl Sum {
             self.output.warnings.push(text);
         }
         if !trouble.is_empty() {
-            let more = trouble.len().saturating_sub(4);
-            trouble.truncate(4);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            self.output.warnings.push(format!("nic: {device} counts {}{more}", trouble.join(", ")));
+            self.output.warnings.push(format!("nic: {device} counts {}", listed(&trouble, 4)));
         }
     }
 

@@ -46,7 +46,7 @@ pub use hops::Hops;
 pub use kernel::{Kernel, KernelHosts};
 pub use latency::{Latency, Percentile};
 pub use ledger::{COMPLETED_AS_COPIED, COPIED_ON_THE_WAY, Evidence, Ledger, Manner};
-pub use list::{distinct, grouped, joined};
+pub use list::{distinct, grouped, joined, listed};
 pub use observation::{
     Absent, Connection, CopyCount, Counter, CpuSource, CpuTime, Ending, Observation, ObservedCall,
     ObservedSocket, ObservedTcp, ObservedThread, ProfileSummary, ProfiledFunction, Traffic, Way,

@@ -165,6 +165,14 @@ struct Mortal {
     refusals: u32,
 }
 
+impl Mortal {
+    /// One that does as it is asked until it dies.
+    fn new(tree: &Tree, fuse: &Fuse) -> Mortal {
+        let (host, fuse) = (tree.host(), fuse.clone());
+        Mortal { host, fuse, pages: u64::MAX, rounds_to: 1, refusals: 0 }
+    }
+}
+
 fn dead() -> Fault {
     Fault::failed("killed")
 }
@@ -243,13 +251,7 @@ fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
     let place = tree.place();
     let lock = place.lock().unwrap();
     let journal = Torn { file: place.create(&lock).unwrap(), fuse: fuse.clone(), part };
-    let machine = Mortal {
-        host: tree.host(),
-        fuse: fuse.clone(),
-        pages: u64::MAX,
-        rounds_to: 1,
-        refusals: 0,
-    };
+    let machine = Mortal::new(tree, &fuse);
     let Ok(mut engine) = Engine::begin(machine, journal, 0) else { return false };
     let _ = engine.apply(lines);
     let _ = engine.undo(JournalOrigin::Here);
@@ -267,8 +269,7 @@ fn what_the_kernel_holds_for_a_while_is_restored_once_it_lets_go() {
     });
     let (tree, before) = left_behind.expect("a run that died in time");
     let fuse = Rc::new(Cell::new(u32::MAX));
-    let host = tree.host();
-    let machine = Mortal { host, fuse, pages: u64::MAX, rounds_to: 1, refusals: 3 };
+    let machine = Mortal { refusals: 3, ..Mortal::new(&tree, &fuse) };
     let rows = restore(&tree.place(), machine).unwrap();
     assert_eq!(rows.len(), 1, "{rows:?}");
     assert_eq!(rows[0].outcome, Restoration::Restored, "{rows:?}");
@@ -281,13 +282,7 @@ fn restore_until(tree: &Tree, steps: u32, part: f64) {
     let lock = place.lock().unwrap();
     let Some(chronicle) = place.read().unwrap() else { return };
     let fuse = Rc::new(Cell::new(steps));
-    let machine = Mortal {
-        host: tree.host(),
-        fuse: fuse.clone(),
-        pages: u64::MAX,
-        rounds_to: 1,
-        refusals: 0,
-    };
+    let machine = Mortal::new(tree, &fuse);
     let origin = JournalOrigin::of(&chronicle, &machine);
     let journal = Torn { file: place.reopen(&lock).unwrap(), fuse, part };
     let _ = Engine::inherit(machine, journal, chronicle.changes).undo(origin);
@@ -422,8 +417,7 @@ fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
         let lock = place.lock().unwrap();
         let fuse = Rc::new(Cell::new(u32::MAX));
         let file = place.create(&lock).unwrap();
-        let machine =
-            Mortal { host: tree.host(), fuse: fuse.clone(), pages: 60, rounds_to: 1, refusals: 0 };
+        let machine = Mortal { pages: 60, ..Mortal::new(&tree, &fuse) };
         let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
         let said = match engine.apply(&lines) {
             Err(fault) => fault.to_string(),
@@ -445,8 +439,7 @@ fn what_a_driver_rounded_is_refused_and_restored() {
     let lock = tree.place().lock().unwrap();
     let fuse = Rc::new(Cell::new(u32::MAX));
     let file = tree.place().create(&lock).unwrap();
-    let machine =
-        Mortal { host: tree.host(), fuse: fuse.clone(), pages: 0, rounds_to: 4, refusals: 0 };
+    let machine = Mortal { pages: 0, rounds_to: 4, ..Mortal::new(&tree, &fuse) };
     let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
     let refusal = engine.apply(&wanted(&["mtu eth0 4146"])).unwrap_err().to_string();
     assert!(refusal.contains("but it reads 4148 now"), "{refusal}");

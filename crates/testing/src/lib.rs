@@ -13,12 +13,13 @@
 
 use std::env;
 use std::fs::{self, File, TryLockError};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Skips a test, which then returns: `skip!("no {program}")`. `tools/unit` counts it as skipped
 /// and not as passed, and prints the reason.
@@ -146,4 +147,22 @@ pub fn double() -> PathBuf {
         *built = true;
     }
     target.join("examples/double")
+}
+
+/// Runs a program that was just written. A child that another thread of this test
+/// is starting has it open for writing until it executes its own program, and
+/// as long the kernel says that the file is busy: nothing but asking again helps.
+pub fn run_copied(command: &mut Command) -> io::Result<Output> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match command.output() {
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => {
+                if Instant::now() > deadline {
+                    return Err(e);
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            ended => return ended,
+        }
+    }
 }

@@ -3,9 +3,9 @@
 use crate::document::Document;
 use crate::sections::ranking::{self, INTERVALS, decimals};
 use crate::sections::symptoms;
-use crate::wording::figures::{amount, listed, number, percent, plural};
+use crate::wording::figures::{amount, number, percent, plural};
 use bytepath_profile::diff::{Diff, GroupBy, Measure, Pair, RankingLine, Side};
-use bytepath_record::unit::GIB;
+use bytepath_record::{listed, unit::GIB};
 
 /// Names in the lists of what appeared and what vanished.
 const NAMES: usize = 12;

@@ -1,8 +1,7 @@
 //! The text of `bytepath doctor`.
 
 use crate::document::{Document, Section, Tone};
-use crate::wording::figures::listed;
-use bytepath_record::{Finding, Severity, Support, grouped, joined};
+use bytepath_record::{Finding, Severity, Support, grouped, joined, listed};
 
 /// Items of one reason that are named before the rest is only counted.
 const NAMED: usize = 2;

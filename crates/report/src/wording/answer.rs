@@ -2,11 +2,11 @@
 //! is undecided. The same sentences in every format.
 
 use super::explanation;
-use super::figures::{figure, level, listed, percent, plural, ratio, unit};
+use super::figures::{figure, level, percent, plural, ratio, unit};
 use super::text::{self, mean};
 use super::verdicts::superlative;
 use bytepath_profile::Explanation;
-use bytepath_record::{grouped, joined};
+use bytepath_record::{grouped, joined, listed};
 use bytepath_stats::{Analysis, Comparison, Metric, Recommendation, Requirement, Row, Undecided};
 
 /// Cells that a sentence names; more are counted.

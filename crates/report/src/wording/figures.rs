@@ -1,7 +1,7 @@
 //! How numbers are written: with their significant digits, never a NaN,
 //! and never wider than a column.
 
-use bytepath_record::{Cost, Work, joined};
+use bytepath_record::{Cost, Work};
 use bytepath_stats::{Effect, Interval, Metric};
 
 /// Printed where there is no number.
@@ -212,13 +212,6 @@ pub(crate) fn bytes(bytes: f64) -> String {
     }
     let whole = value.fract() == 0.0;
     format!("{} {}", number(value, usize::from(!whole && step > 0)), STEPS[step])
-}
-
-/// The first of some names, and how many more there are: `a, b and 3 more`.
-pub(crate) fn listed(names: &[impl AsRef<str>], most: usize) -> String {
-    let more = names.len().saturating_sub(most);
-    let named = joined(names.iter().take(most).map(AsRef::as_ref), ", ");
-    if more > 0 { format!("{named} and {more} more") } else { named }
 }
 
 /// `1 block`, `5 blocks`.

@@ -32,7 +32,7 @@
 //! their number.
 
 use super::interference;
-use bytepath_record::{Cell, Design, Reading, Role, Schedule, Scope, Trial, TrialStatus, joined};
+use bytepath_record::{Cell, Design, Reading, Role, Schedule, Scope, Trial, TrialStatus, listed};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most time that the hypervisor may take from a role's CPU, as a part of the
@@ -179,13 +179,8 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
 /// remark on the study.
 fn changed_settings(trial: &Trial) -> String {
     let changes = trial.warnings.iter().filter_map(|warning| warning.strip_prefix("host: "));
-    let names: Vec<&str> =
-        changes.map(|change| change.split_once(" was ").map_or(change, |(name, _)| name)).collect();
-    let (shown, rest) = names.split_at(names.len().min(MOST_SETTINGS));
-    match rest.len() {
-        0 => joined(shown, ", "),
-        more => format!("{} and {more} more", joined(shown, ", ")),
-    }
+    let names = changes.map(|change| change.split_once(" was ").map_or(change, |(name, _)| name));
+    listed(&names.collect::<Vec<_>>(), MOST_SETTINGS)
 }
 
 /// Changed settings that a trial names.

@@ -95,6 +95,7 @@ fn begin<'r, 'a>(
     if let Some(busy) = before.and_then(|before| busy_since(&before)) {
         observer.remark(&format!("{busy}; trials that this disturbs are marked with ~"));
     }
+    check_stop(laboratory.stop)?;
     let mut writer = StudyWriter::create(&plan.folder, &header)?;
     for remark in &remarks {
         writer.remark(remark)?;
