@@ -3,13 +3,11 @@
 //! bounded time, and nothing left. Without qemu or a kernel the tests that need
 //! one are skipped and reported.
 
-use crate::guests::{able, able_alone, cpu_time, guests_of, leftovers, shown, testbed};
-use bytepath::record::{Kernel, Study, TrialStatus};
-use bytepath::spec;
-use bytepath::study::{load, testbed_spec};
-use bytepath::testbed::{self, Site};
+use crate::guests::{able, bytepath, cpu_time, guests_of, leftovers, shown};
+use bytepath::record::{Study, TrialStatus};
+use bytepath::study::load;
 use rustix::process::{Pid, Signal, kill_process};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -57,7 +55,7 @@ fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
     // guest has memory: that ends the kernel by its own rule.
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
-    let output = crate::guests::bytepath(&[
+    let output = bytepath(&[
         "run",
         "--testbed",
         "vm:memory=768M",
@@ -90,7 +88,7 @@ fn a_guest_that_panics_in_a_trial_fails_it_with_its_last_words() {
 
 #[test]
 fn a_guest_that_panics_as_it_boots_is_reported_with_its_console() {
-    let Some(_machine) = able_alone() else { return };
+    let Some(_machine) = able() else { return };
     // There is no such program in the guest, and the kernel ends for lack of one.
     let fault = refused("vm", "debian:newest", "rdinit=/nothing init=/nothing");
     assert!(fault.contains("did not come up: the guest's kernel panicked"), "{fault}");
@@ -99,7 +97,7 @@ fn a_guest_that_panics_as_it_boots_is_reported_with_its_console() {
 
 #[test]
 fn waits_for_a_hanging_guest_until_its_limit() {
-    let Some(_machine) = able_alone() else { return };
+    let Some(_machine) = able() else { return };
     // cli; hlt; jmp to the hlt.
     let image = made_up_kernel("about to hang", &[0xfa, 0xf4, 0xeb, 0xfd]);
     let began = Instant::now();
@@ -114,7 +112,7 @@ fn waits_for_a_hanging_guest_until_its_limit() {
 
 #[test]
 fn a_guest_that_restarts_as_it_boots_is_not_waited_for() {
-    let Some(_machine) = able_alone() else { return };
+    let Some(_machine) = able() else { return };
     // mov al, 0xfe; out 0x64, al: the keyboard's controller resets the processor.
     let image = made_up_kernel("about to restart", &[0xb0, 0xfe, 0xe6, 0x64, 0xf4, 0xeb, 0xfd]);
     let began = Instant::now();
@@ -176,19 +174,18 @@ fn first_fault(study: &Study, text: &str) -> String {
     }
 }
 
-/// Raises a guest that cannot come up, and gives the fault.
+/// Runs a study whose guest cannot come up, and gives what it printed.
 fn refused(with: &str, source: &str, cmdline: &str) -> String {
-    let choice = spec::parse_testbed(with, &testbed_spec(testbed::CATALOG)).unwrap();
-    let testbed = testbed().configured(&choice.options).unwrap().unwrap();
-    let kernel = Kernel { cmdline: cmdline.into(), ..Kernel::named("broken", source) };
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
-    let site = Site { kernel: Some(&kernel), ..Site::of(&program) };
-    let fault = match testbed.raise(&site) {
-        Ok(_) => panic!("it came up"),
-        Err(fault) => fault.to_string(),
-    };
-    assert_eq!(guests_of(std::process::id()), []);
-    fault
+    let kernel = format!("broken={source} {cmdline}");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let mut words = vec!["run", "--testbed", with, "--kernel", kernel.trim_end()];
+    words.extend_from_slice(TWO_TRIALS);
+    let output = bytepath(&[&words[..], &["--out", out.to_str().unwrap()]].concat());
+    let text = shown(&output);
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert_eq!(leftovers(), []);
+    text
 }
 
 /// An image whose setup code says something at the serial port and then does what

@@ -2,15 +2,15 @@
 //! real trials in it, two kernels in one study, a kernel that comes as a package.
 //! Without qemu or a kernel each of these is skipped and reported.
 
-use crate::guests::{able, able_alone, bytepath, guests_of, leftovers, shown, testbed};
+use crate::guests::{able, bytepath, guests_of, leftovers, shown};
 use bytepath::record::{Role, Scope, Study, TrialStatus};
-use bytepath::spec;
-use bytepath::study::{load, testbed_spec};
-use bytepath::testbed::{self, Site, Testbed};
+use bytepath::study::load;
 use bytepath_testing::skip;
+use rustix::process::Pid;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_guest_runs_a_verified_stream() {
@@ -18,10 +18,18 @@ fn a_guest_runs_a_verified_stream() {
     let folder = tempfile::tempdir().unwrap();
     let began = Instant::now();
     let out = folder.path().join("study");
-    let output = verified_stream("vm", &["--profile", "none"], &out);
+    let mut command = verified_stream("vm", &["--profile", "none"], &out);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut guests = BTreeSet::new();
+    while child.try_wait().unwrap().is_none() {
+        guests.extend(guests_of(child.id()).into_iter().map(Pid::as_raw_nonzero));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
     println!("a study with one guest took {:.1} s", began.elapsed().as_secs_f64());
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
+    assert_eq!(guests.len(), 1, "one boot serves all trials: {text}");
     let study = load(&out).unwrap();
     assert_eq!(measured(&study), 2, "the path, and itself again: {text}");
     assert_eq!(study.header.testbed, "vm");
@@ -31,28 +39,6 @@ fn a_guest_runs_a_verified_stream() {
     }
     assert_eq!(study.header.functional.is_some(), text.contains("not performance"), "{text}");
     assert_eq!(leftovers(), [], "no guest outlives its study");
-}
-
-#[test]
-fn one_boot_serves_many_trials() {
-    let Some(_machine) = able_alone() else { return };
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
-    let testbed = one_guest();
-    let time = || {
-        let began = Instant::now();
-        let raised = testbed.raise(&Site::of(&program)).unwrap();
-        (began.elapsed().as_secs_f64(), raised)
-    };
-    let (boot, first) = time();
-    let guests = guests_of(std::process::id());
-    let (again, second) = time();
-    assert_eq!(guests_of(std::process::id()), guests, "the guest was not booted again");
-    let booted = first.hosts[0].booted().expect("a guest was booted").as_secs_f64();
-    println!("guest up after {booted:.1} s, which is part of this:");
-    assert!(booted > 0.0 && booted < boot, "{booted} of {boot}");
-    println!("boot to agents: {boot:.1} s; raised again: {again:.2} s");
-    drop((first, second, testbed));
-    assert_eq!(guests_of(std::process::id()), []);
 }
 
 #[test]
@@ -296,7 +282,7 @@ fn two_guests_are_two_machines_with_a_wire() {
     let Some(_machine) = able() else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("study");
-    let output = verified_stream("vm:guests=2", &[], &out);
+    let output = verified_stream("vm:guests=2", &[], &out).output().unwrap();
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
     let study = load(&out).unwrap();
@@ -322,23 +308,19 @@ fn names_a_missing_kernel() {
 }
 
 /// Two short blocks of one path, every byte looked at by the receiver.
-fn verified_stream(testbed: &str, more: &[&str], out: &Path) -> Output {
+fn verified_stream(testbed: &str, more: &[&str], out: &Path) -> Command {
     let mut words = vec!["run", "--testbed", testbed, "--path", "socket"];
     words.extend(["--stream", "touch=verify", "--blocks", "1"]);
     words.extend(["--warm-up", "200ms", "--window", "500ms", "--out", out.to_str().unwrap()]);
     words.extend(more);
-    bytepath(&words)
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command.args(words);
+    command
 }
 
 /// Trials that were measured.
 fn measured(study: &Study) -> usize {
     study.trials.iter().filter(|trial| trial.status == TrialStatus::Measured).count()
-}
-
-/// The testbed as it is without options.
-fn one_guest() -> Box<dyn Testbed> {
-    let choice = spec::parse_testbed("vm", &testbed_spec(testbed::CATALOG)).unwrap();
-    testbed().configured(&choice.options).unwrap().unwrap()
 }
 
 fn host_release() -> String {
@@ -347,14 +329,18 @@ fn host_release() -> String {
 
 /// What only a quiet machine can show: `make timing`.
 mod timing {
-    use super::*;
-    use crate::guests::cpu_time;
+    use crate::guests::{able_alone, cpu_time, guests_of, testbed};
+    use bytepath::spec;
+    use bytepath::study::testbed_spec;
+    use bytepath::testbed::{self, Site};
+    use std::path::PathBuf;
 
     #[test]
     #[ignore = "timing"]
     fn a_guest_boots_quickly() {
         let Some(_machine) = able_alone() else { return };
-        let testbed = one_guest();
+        let choice = spec::parse_testbed("vm", &testbed_spec(testbed::CATALOG)).unwrap();
+        let testbed = testbed().configured(&choice.options).unwrap().unwrap();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_bytepath"));
         let _raised = testbed.raise(&Site::of(&program)).unwrap();
         let cpu: f64 = guests_of(std::process::id()).into_iter().map(cpu_time).sum();

@@ -21,7 +21,7 @@ const RATE: u64 = 1000;
 /// Turns with and without sampling.
 const TURNS: u32 = 4;
 
-const TURN: Duration = Duration::from_millis(100);
+const TURN: Duration = Duration::from_millis(50);
 
 /// Gaps between two readings of the clock that are interrupts: longer than the
 /// reading takes, shorter than to wait for another thread's turn on the CPU.
@@ -29,7 +29,7 @@ const GAP: std::ops::Range<f64> = 0.5e-6..300e-6;
 
 /// Measures the cost of a sample of this event on a CPU: the time of all
 /// interruptions of a busy loop with sampling less those without, over the number
-/// of samples. Takes most of a second. `None` if no sample came (the event does
+/// of samples. Takes half a second. `None` if no sample came (the event does
 /// not happen in such a loop).
 ///
 /// It is the cost of a short call chain with warm caches, so a lower bound.
