@@ -40,7 +40,7 @@ pub fn skipped(reason: &str) {
 #[must_use]
 pub struct Share(#[expect(dead_code, reason = "the locks of open files")] Vec<File>);
 
-/// Tests that boot guests at a time. An emulated guest keeps little more than one CPU busy.
+/// Tests that boot guests at a time. An emulated guest keeps one CPU busy.
 pub const GUESTS: usize = 2;
 
 /// Set for tests that another test starts and that run under its share.
