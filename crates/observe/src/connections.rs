@@ -171,6 +171,18 @@ impl Connections {
                  kernel had reset them by then (of what MPTCP accepts)"
             ));
         }
+        let is_missing = |socket: &&&ObservedSocket| {
+            let matched = connections.iter().any(|connection| connection.inode == socket.inode);
+            let moved = socket.sent + socket.received > 0;
+            socket.kind == "tcp" && socket.inode.is_some() && moved && !matched
+        };
+        let missing = sockets.iter().filter(is_missing).count();
+        if missing > 0 && self.absent.is_none() && self.lost == 0 {
+            warnings.push(format!(
+                "{missing} TCP connections have no figures of TCP: they were closed before the \
+                 kernel was first asked about their namespace, as on a busy machine"
+            ));
+        }
         if self.spaces.is_empty() {
             return (None, self.absent, warnings);
         }
@@ -320,6 +332,24 @@ mod tests {
     use bytepath_sys::tcp::loopback_pair;
     use bytepath_testing::skip;
     use std::io::{Read, Write};
+
+    #[test]
+    fn connections_without_figures_are_reported() {
+        let watched = Connections::watch(std::process::id(), &Roots::real());
+        let gone = ObservedSocket {
+            inode: Some(u64::MAX),
+            kind: "tcp".into(),
+            local: Some("192.0.2.1:1".into()),
+            remote: Some("192.0.2.2:2".into()),
+            sent: 1,
+            ..ObservedSocket::default()
+        };
+        let (_, absent, warnings) = watched.finish(&[gone]);
+        let told =
+            warnings.iter().any(|text| text.starts_with("1 TCP connections have no figures"));
+        // Who may not ask the kernel at all is told so.
+        assert!(told || absent.is_some(), "{warnings:?}");
+    }
 
     #[test]
     fn figures_are_of_own_sockets_since_the_start() {
