@@ -193,7 +193,7 @@ const EMULATED_CPU: &str = "max,la57=off,erms=off,fsrm=off";
 
 /// The emulator takes turns at its CPUs. A thread for each would change code that another one
 /// executes, as kernels do whenever they switch a static key, in a way that no processor does
-/// (QEMU 7.2): one boot in twelve ended with "Oops: int3". A study takes a tenth longer so, and a
+/// (QEMU 7.2): one boot of fourteen ended with "Oops: int3". A study takes a tenth longer so, and a
 /// fifth less CPU time.
 const EMULATOR: &str = "tcg,thread=single";
 
