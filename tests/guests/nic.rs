@@ -3,7 +3,7 @@
 //! with trouble on demand. Without qemu, or without the module, these are skipped and reported.
 
 use crate::command::{CommandRunner, DOUBLE};
-use crate::guests::{able, bytepath, leftovers, shown};
+use crate::guests::{able, leftovers, shown};
 use bytepath::guest::NicPair;
 use bytepath::record::{Scope, Study, Support, Trial, TrialStatus};
 use bytepath::spec;
@@ -12,6 +12,7 @@ use bytepath::testbed;
 use bytepath_testing::{Share, skip};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 const BED: &str = "vm:nic=zcnic";
 
@@ -57,7 +58,7 @@ fn zero_copy_is_proven_under_every_drivers_name_and_in_trouble() {
     );
     fs::write(&file, experiment).unwrap();
     let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
-    let output = bytepath(&words);
+    let output = crate::guests::bytepath(&words);
     let text = shown(&output);
     // A stream that stood still is a failed trial (exit code 5).
     assert!(matches!(output.status.code(), Some(0 | 5)), "{text}");
@@ -122,7 +123,7 @@ fn spreads_flows_over_queues_and_names_overflows() {
     );
     fs::write(&file, experiment).unwrap();
     let words = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
-    let output = bytepath(&words);
+    let output = crate::guests::bytepath(&words);
     let text = shown(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {text}"));
@@ -160,18 +161,25 @@ fn spreads_flows_over_queues_and_names_overflows() {
 /// The whole matrix of the battle, with windows and messages as small as still prove.
 #[test]
 fn the_battle_runs_whole_and_its_reports_have_the_chart() {
-    let Some(_machine) = able_with_nics() else { return };
+    // Its settings are those of this host, which other tests must find unchanged.
+    let _alone = bytepath_testing::alone();
+    if !has_nics() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skip!("not root, which the settings of the experiment take");
+    }
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("battle");
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle.toml");
-    // The settings would be those of this host, which other tests must find unchanged; on cards
-    // in a guest `drivers.rs` makes them.
-    let experiment = fs::read_to_string(shipped).unwrap();
-    let experiment = experiment.replace("settings = \"battle-of-zcs\"\n", "");
-    let experiment = experiment.replace("\"64M\"", "\"4M\"");
+    let experiment = fs::read_to_string(shipped).unwrap().replace("\"64M\"", "\"4M\"");
     let file = folder.path().join("battle.toml");
     fs::write(&file, experiment).unwrap();
     let bed = format!("{BED},cpus=4");
+    let bytepath = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.env("BYTEPATH_STATE", folder.path().join("state")).args(words).output().unwrap()
+    };
     let study = out.to_str().unwrap();
     let short = ["--blocks", "1", "--warm-up", "100ms", "--window", "300ms", "--profile", "none"];
     let file = file.to_str().unwrap();
@@ -313,13 +321,17 @@ fn by_a_context(guest: &CommandRunner) {
 
 /// A turn at the machine, if guests can have NICs on it.
 fn able_with_nics() -> Option<Share> {
+    has_nics().then(able)?
+}
+
+fn has_nics() -> bool {
     let choice = spec::parse_testbed(BED, &testbed_spec(testbed::CATALOG)).unwrap();
     let bed = crate::guests::testbed().configured(&choice.options).unwrap().unwrap();
     match bed.probe() {
-        Support::Yes => able(),
+        Support::Yes => true,
         Support::No { reason, .. } => {
             skip!("{reason}");
-            None
+            false
         }
     }
 }

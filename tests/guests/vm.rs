@@ -28,12 +28,15 @@ fn a_guest_runs_a_verified_stream() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output().unwrap();
-    println!("a study with one guest took {:.1} s", began.elapsed().as_secs_f64());
+    let took = began.elapsed().as_secs_f64();
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
     assert_eq!(guests.len(), 1, "one boot serves all trials: {text}");
     let study = load(&out).unwrap();
     assert_eq!(measured(&study), 2, "the path, and itself again: {text}");
+    let booted = study.header.facts[0].booted.expect("a guest was booted");
+    println!("a study with one guest took {took:.1} s, {booted:.1} s of it until it was up");
+    assert!(booted > 0.0 && booted < took, "{booted} of {took}");
     assert_eq!(study.header.testbed, "vm");
     assert!(study.header.facts[0].kernel_release != host_release(), "{text}");
     for trial in &study.trials {

@@ -56,7 +56,7 @@ fn sender_waits_for_a_small_receive_buffer() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
     let Some(wire) = Wire::new(folder.path(), u64::MAX) else { return };
-    let small = "echo 4096 8192 16384 > /proc/sys/net/ipv4/tcp_rmem";
+    let small = "echo 4096 4096 4096 > /proc/sys/net/ipv4/tcp_rmem";
     assert!(wire.server.command("sh").args(["-c", small]).status().unwrap().success());
     let out = folder.path().join("report");
     let observe = || {
@@ -84,8 +84,7 @@ fn sender_waits_for_a_small_receive_buffer() {
     let before = waits.split_once(window).unwrap_or_else(|| panic!("{report}")).0;
     let share = before.rsplit(' ').next().unwrap();
     println!("{share}% of the busy time");
-    // Alone it is 60 to 80 %; beside others the sender waits for a CPU, too.
-    assert!(share.parse::<f64>().unwrap() > 20.0, "{report}");
+    assert!(share.parse::<f64>().unwrap() > 50.0, "{report}");
     assert!(report.contains("TCP connections, by the kernel's figures"), "{report}");
 }
 
