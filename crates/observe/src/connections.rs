@@ -140,14 +140,15 @@ impl Connections {
     ) -> (Option<ObservedTcp>, Option<Absent>, Vec<String>) {
         let has_tcp = |socket: &&ObservedSocket| matches!(socket.kind.as_str(), "tcp" | "mptcp");
         let sockets: Vec<&ObservedSocket> = sockets.iter().filter(has_tcp).collect();
+        let is_matched = |socket: &ObservedSocket, matched: &[Connection]| {
+            matched.iter().any(|connection| connection.inode == socket.inode)
+        };
         let begun = Instant::now();
         let connections = loop {
             self.take_freed();
             let matched = self.own(&sockets);
-            let is_matched = |socket: &&ObservedSocket| {
-                matched.iter().any(|connection| connection.inode == socket.inode)
-            };
-            if begun.elapsed() > LAST_WAIT || sockets.iter().all(is_matched) {
+            let complete = sockets.iter().all(|socket| is_matched(socket, &matched));
+            if complete || begun.elapsed() > LAST_WAIT {
                 break matched;
             }
             // Whatever is freed next; without it the time is over soon.
@@ -172,9 +173,9 @@ impl Connections {
             ));
         }
         let is_missing = |socket: &&&ObservedSocket| {
-            let matched = connections.iter().any(|connection| connection.inode == socket.inode);
             let moved = socket.sent + socket.received > 0;
-            socket.kind == "tcp" && socket.inode.is_some() && moved && !matched
+            let known = socket.kind == "tcp" && socket.inode.is_some();
+            known && moved && !is_matched(socket, &connections)
         };
         let missing = sockets.iter().filter(is_missing).count();
         if missing > 0 && self.absent.is_none() && self.lost == 0 {
@@ -347,7 +348,7 @@ mod tests {
         let (_, absent, warnings) = watched.finish(&[gone]);
         let told =
             warnings.iter().any(|text| text.starts_with("1 TCP connections have no figures"));
-        // Who may not ask the kernel at all is told so.
+        // Without the privilege to read sockets that is reported instead.
         assert!(told || absent.is_some(), "{warnings:?}");
     }
 

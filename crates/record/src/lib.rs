@@ -72,8 +72,8 @@ pub use study::{
     Budget, CopyCeiling, Design, Judgement, Schedule, Source, Stopping, Study, StudyHeader,
 };
 pub use trial::{
-    CallRow, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution, ThreadTime, Trial,
-    TrialStatus,
+    CallRow, HOST_CHANGE, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution,
+    ThreadTime, Trial, TrialStatus,
 };
 pub use visible::{steers, visible, visible_json};
 pub use work::{Cost, Terms, Work};

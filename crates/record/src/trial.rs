@@ -74,6 +74,10 @@ pub struct Trial {
     pub pair: Option<String>,
 }
 
+/// What a trial's warning of a setting that another program changed begins with: `host: NAME was
+/// VALUE and is VALUE`.
+pub const HOST_CHANGE: &str = "host: ";
+
 /// The outcome of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "is")]

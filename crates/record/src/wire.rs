@@ -316,7 +316,7 @@ calls! {
 }
 
 impl Request {
-    /// The time that it is for (see [`OpenWindow`]); `None` if it is for now.
+    /// When it is carried out (see [`OpenWindow`]); `None` if at once.
     pub fn at(&self) -> Option<u64> {
         match self {
             Request::OpenWindow(OpenWindow { at }) | Request::CloseWindow(CloseWindow { at }) => {

@@ -149,9 +149,9 @@ pub fn double() -> PathBuf {
     target.join("examples/double")
 }
 
-/// Runs a program that was just written. A child that another thread of this test
-/// is starting has it open for writing until it executes its own program, and
-/// as long the kernel says that the file is busy: nothing but asking again helps.
+/// Runs a program that was just written. A child that another thread of this test is starting
+/// inherits the file, open for writing, until it executes its own program. Until then execve(2)
+/// fails with ETXTBSY, so it is tried again.
 pub fn run_copied(command: &mut Command) -> io::Result<Output> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

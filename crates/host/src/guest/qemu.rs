@@ -262,8 +262,7 @@ fn cmdline(accelerator: &Accelerator, added: &str) -> String {
         // read a far slower clock from then on (kernel/time/clocksource.c). Under
         // KVM it makes both allowances by itself. And the kernel would try every cipher
         // that it has as it boots; guests need none of them. The translator caches code by its
-        // address: with random ones it translates every program anew at each start, which doubled
-        // the time of a study.
+        // address. Random addresses defeat that cache, which doubled the time of a study.
         Accelerator::Tcg { .. } => "no_timer_check tsc=reliable cryptomgr.notests norandmaps ",
     };
     let text = format!("console=ttyS0 panic=-1 loglevel=4 {clocks}{added}");

@@ -11,7 +11,7 @@ use crate::estimate::{Looks, ORDER_LEVEL, Order, Summary};
 use crate::metric::Metric;
 use crate::rules::Rules;
 use crate::verdict::{Comparer, Noise, Side};
-use bytepath_record::{Cell, CellId, Role, Schedule, Study, Trial, TrialStatus};
+use bytepath_record::{Cell, CellId, HOST_CHANGE, Role, Schedule, Study, Trial, TrialStatus};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Analyses a study. Rules that differ from [`Rules::of`] its header were made up
@@ -210,7 +210,7 @@ fn warnings(study: &Study, rows: &[Row]) -> Vec<CountedText> {
     let notes: BTreeSet<String> = notes.collect();
     let mut all = count(study.trials.iter().flat_map(|t| &t.warnings).map(String::as_str));
     all.retain(|warning| {
-        !notes.contains(&shape(&warning.text)) && !warning.text.starts_with("host: ")
+        !notes.contains(&shape(&warning.text)) && !warning.text.starts_with(HOST_CHANGE)
     });
     all
 }

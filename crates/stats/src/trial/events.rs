@@ -32,7 +32,9 @@
 //! their number.
 
 use super::interference;
-use bytepath_record::{Cell, Design, Reading, Role, Schedule, Scope, Trial, TrialStatus, listed};
+use bytepath_record::{
+    Cell, Design, HOST_CHANGE, Reading, Role, Schedule, Scope, Trial, TrialStatus, listed,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most time that the hypervisor may take from a role's CPU, as a part of the
@@ -178,7 +180,7 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
 /// The first few settings that changed; from what to what is in the trial's warnings and in a
 /// remark on the study.
 fn changed_settings(trial: &Trial) -> String {
-    let changes = trial.warnings.iter().filter_map(|warning| warning.strip_prefix("host: "));
+    let changes = trial.warnings.iter().filter_map(|warning| warning.strip_prefix(HOST_CHANGE));
     let names = changes.map(|change| change.split_once(" was ").map_or(change, |(name, _)| name));
     listed(&names.collect::<Vec<_>>(), MOST_SETTINGS)
 }

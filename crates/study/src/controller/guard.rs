@@ -6,8 +6,8 @@ use super::plan::Laboratory;
 use super::stewards::{Fingerprints, Stewards};
 use bytepath_host::{Fingerprint, differences};
 use bytepath_record::{
-    Cell, Facts, Fault, Reading, Restoration, RestorationRow, Role, Scope, Setting, SettingRecord,
-    Trial, TrialStatus, Unit, WantedSetting,
+    Cell, Facts, Fault, HOST_CHANGE, Reading, Restoration, RestorationRow, Role, Scope, Setting,
+    SettingRecord, Trial, TrialStatus, Unit, WantedSetting,
 };
 use std::time::{Duration, Instant};
 
@@ -174,6 +174,6 @@ pub(super) fn note_changes(trials: &mut [Trial], changes: &[Change]) {
             let scope = host.map_or(Scope::Machine, Scope::MachineOf);
             trial.readings.push(Reading::sum("host.changes", Unit::Count, count as f64, scope));
         }
-        trial.warnings.extend(changes.iter().map(|(_, what)| format!("host: {what}")));
+        trial.warnings.extend(changes.iter().map(|(_, what)| format!("{HOST_CHANGE}{what}")));
     }
 }
