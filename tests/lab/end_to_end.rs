@@ -9,7 +9,7 @@ use bytepath::study::load;
 use bytepath_testing::{shared, skip};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Short trials: what is tested here is truth, not speed.
 const SHORT: &[&str] = &[
@@ -169,14 +169,14 @@ fn without_root_the_same_paths_run() {
     // The test's own folder may not be reachable for others, so take a copy.
     let program = home.join("bytepath");
     std::fs::copy(env!("CARGO_BIN_EXE_bytepath"), &program).unwrap();
-    let out = home.join("study");
-    let mut command = Command::new(&program);
-    command.args(["run", "--stream", "touch=verify", "--out"]).arg(&out).args(SHORT);
-    command.args(MEASURABLE.iter().flat_map(|path| ["--path", path]));
-    let output = command.uid(65534).gid(65534).current_dir(&home).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    for trial in &load(&out).unwrap().trials {
+    let command = |out: &Path| {
+        let mut command = Command::new(&program);
+        command.args(["run", "--stream", "touch=verify", "--out"]).arg(out).args(SHORT);
+        command.args(MEASURABLE.iter().flat_map(|path| ["--path", path]));
+        command.uid(65534).gid(65534).current_dir(&home);
+        command
+    };
+    for trial in &run_steady(&home, command).0.trials {
         assert_measured(trial);
         let refused = "cpu: times by kind come from ticks and are not exact: ";
         assert!(trial.warnings.iter().any(|w| w.contains(refused)), "{:?}", trial.warnings);
@@ -187,12 +187,9 @@ fn without_root_the_same_paths_run() {
 fn the_default_study_has_rows_for_what_cannot_run() {
     let _shared = shared();
     let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("study");
-    let output = bytepath(&out, &[]).args(["--json"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (study, output) = run_steady(folder.path(), |out| bytepath(out, &["--json"]));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(json.is_object(), "standard output is one JSON object");
-    let study = load(&out).unwrap();
     let special = |trial: &Trial| ["zcrx", "devmem"].contains(&trial.cell.0.as_str());
     assert_eq!(study.trials.iter().filter(|t| special(t)).count(), 2);
     // The baseline runs twice. What needs more than veth runs on some machines.
@@ -299,15 +296,24 @@ fn names_a_full_disk_and_keeps_written_trials() {
     assert!(!load(&out).unwrap().trials.is_empty());
 }
 
-/// Runs a study of these paths. A stream that stands still for the whole of so short a window
-/// fails its trial, as it should; what else runs on this machine can cause that, so such a study
-/// is run again.
+/// Runs a study of these paths.
 fn run_paths(paths: &[&str], arguments: &[&str]) -> Study {
     let folder = tempfile::tempdir().unwrap();
-    for attempt in 1.. {
-        let out = folder.path().join(format!("study-{attempt}"));
-        let mut command = bytepath(&out, arguments);
+    let command = |out: &Path| {
+        let mut command = bytepath(out, arguments);
         command.args(paths.iter().flat_map(|path| ["--path", path]));
+        command
+    };
+    run_steady(folder.path(), command).0
+}
+
+/// Runs a study to its end. A stream that stands still for the whole of so short a window fails
+/// its trial, as it should; what else runs on this machine can cause that, so such a study is run
+/// again.
+fn run_steady(folder: &Path, command: impl Fn(&Path) -> Command) -> (Study, Output) {
+    for attempt in 1.. {
+        let out = folder.join(format!("study-{attempt}"));
+        let mut command = command(&out);
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         let study = load(&out).unwrap_or_else(|fault| panic!("{fault}: {stderr}"));
@@ -319,8 +325,8 @@ fn run_paths(paths: &[&str], arguments: &[&str]) -> Study {
             println!("attempt {attempt}, a stream stood still: {stderr}");
             continue;
         }
-        assert!(output.status.success(), "{arguments:?}: {stderr}");
-        return study;
+        assert!(output.status.success(), "{command:?}: {stderr}");
+        return (study, output);
     }
     unreachable!("the last attempt returns or fails")
 }
