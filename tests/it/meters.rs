@@ -18,7 +18,7 @@ fn context(roots: Roots) -> Context {
 }
 
 fn tag(tid: u32, name: &str) -> ThreadTag {
-    ThreadTag { tid, name: name.into() }
+    ThreadTag { tid, name: name.into(), cpu: None }
 }
 
 fn assert_times(found: &ThreadTime, expected: &ThreadTime) {

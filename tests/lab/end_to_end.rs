@@ -2,7 +2,7 @@
 //! between two network namespaces, as root and without root; trouble of every
 //! kind leaves a clear word and nothing else behind.
 
-use crate::running::{Running, await_that, signal};
+use crate::running::{Running, await_that, children_of, signal};
 use bytepath::record::{Manner, ProvenWitness, Role, Study, Trial, TrialStatus};
 use bytepath::stats::{Metric, Rules, Verdict, analyse};
 use bytepath::study::load;
@@ -358,16 +358,6 @@ fn assert_measured(trial: &Trial) {
         other => panic!("{}: {other:?}", trial.cell),
     }
     assert!(trial.window > 0.0 && trial.count > 0, "{}", trial.cell);
-}
-
-/// Children of every thread: `/proc` lists them by the thread that forked.
-fn children_of(pid: u32) -> Vec<u32> {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let children = |task: std::fs::DirEntry| {
-        std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
-    };
-    let texts: Vec<String> = tasks.flatten().map(children).collect();
-    texts.iter().flat_map(|t| t.split_whitespace()).filter_map(|c| c.parse().ok()).collect()
 }
 
 fn has_thread(pid: u32, name: &str) -> bool {

@@ -22,6 +22,7 @@ mod generators;
 mod given;
 mod gpu;
 mod hosts;
+mod interrupted;
 mod live;
 mod lost;
 mod observe;

@@ -1,7 +1,9 @@
 //! The binary as a child of a test.
 
 use signal_hook::flag;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Once};
@@ -73,6 +75,19 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Children of every thread: `/proc` lists them by the thread that forked.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let children = |task: &PathBuf| fs::read_to_string(task.join("children")).unwrap_or_default();
+    let texts: Vec<String> = tasks_of(pid).iter().map(children).collect();
+    texts.iter().flat_map(|t| t.split_whitespace()).filter_map(|c| c.parse().ok()).collect()
+}
+
+/// Folders of a process's threads in `/proc`; none if it has ended.
+pub fn tasks_of(pid: u32) -> Vec<PathBuf> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    tasks.flatten().map(|task| task.path()).collect()
 }
 
 pub fn signal(pid: u32, number: i32) {

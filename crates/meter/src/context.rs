@@ -64,6 +64,8 @@ pub struct ThreadTag {
     pub tid: u32,
     /// Name that reports show.
     pub name: String,
+    /// The CPU that it was pinned to, if it was.
+    pub cpu: Option<u32>,
 }
 
 /// The previous snapshot of the meter `steady`; `None` before the first.

@@ -1,9 +1,9 @@
 //! What must not change while bytes flow: the clock that everything is
-//! timed by, the speed of the CPUs, the settings of the link. A change invalidates
-//! the trial (`stats::judge_events`).
+//! timed by, the speed of the CPUs, which of them the threads may use, the settings of the link.
+//! A change invalidates the trial (`stats::judge_events`).
 
 use super::context::Snapshot;
-use super::{Context, Meter, Output, Reach, Running, at_stop};
+use super::{Context, Meter, Output, Reach, Running, ThreadTag, at_stop};
 use bytepath_record::{Fault, Role, Scope, Unit, joined};
 use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::ethtool::Channels;
@@ -16,10 +16,11 @@ use std::sync::PoisonError;
 /// that by the quota of
 /// a control group, the clock source, and the settings of the link's device. The end of a window is
 /// compared with the end of the one before, so that a change between two windows
-/// of a stream is seen too, and reported once.
+/// of a stream is seen too, and reported once. Threads that are pinned and may run on another CPU are
+/// reported for each window.
 pub(crate) static METER: Meter = Meter {
     name: "steady",
-    summary: "throttled CPUs, used-up CPU quotas, a changed clock source or link: invalidate a trial",
+    summary: "throttled CPUs, used-up CPU quotas, moved threads, a changed clock or link: invalidate a trial",
     reach: Reach::Agent,
     start,
     ..Meter::BASE
@@ -77,6 +78,10 @@ impl Snapshot {
             let more = before.map_or(0, |(_, before)| count.saturating_sub(*before));
             output.add("steady.throttled", Unit::Count, more as f64, &Scope::Cpu(*cpu));
         }
+        let moved: Vec<String> = context.threads.iter().filter_map(moved).collect();
+        let scope = Scope::Role(context.role);
+        output.add("steady.moved", Unit::Count, moved.len() as f64, &scope);
+        output.warnings.extend(moved);
         if let Some(device) = &context.device {
             let changes = changes(&self.link, &now.link);
             let scope = Scope::Link(context.role, device.clone());
@@ -85,6 +90,14 @@ impl Snapshot {
         }
         output
     }
+}
+
+/// Where a thread may run that is not there where it was pinned, in words; `None` if it has ended.
+fn moved(thread: &ThreadTag) -> Option<String> {
+    let cpus = bytepath_sys::thread::allowed_to(thread.tid).ok()?;
+    let was = thread.cpu.filter(|cpu| cpus != [*cpu])?;
+    let is = joined(cpus, ",");
+    Some(format!("steady: {} was pinned to CPU {was} and may run on {is}", thread.name))
 }
 
 /// Of roles that share clock and CPUs, only the receiver reads them.

@@ -44,7 +44,16 @@ fn pin_to(thread: Option<Pid>, cpu: u32) -> io::Result<()> {
 
 /// CPUs this process may run on.
 pub fn allowed() -> io::Result<Vec<u32>> {
-    let set = rustix::thread::sched_getaffinity(None)?;
+    allowed_cpus(None)
+}
+
+/// CPUs that another thread may run on. ESRCH: it has ended.
+pub fn allowed_to(tid: u32) -> io::Result<Vec<u32>> {
+    allowed_cpus(Some(Pid::from_raw(tid as i32).ok_or(io::ErrorKind::InvalidInput)?))
+}
+
+fn allowed_cpus(thread: Option<Pid>) -> io::Result<Vec<u32>> {
+    let set = rustix::thread::sched_getaffinity(thread)?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect())
 }
 

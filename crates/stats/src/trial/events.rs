@@ -11,6 +11,8 @@
 //! | foreign CPU, a role left to the scheduler (*) | [`FOREIGN_LIMIT`] of all CPUs | the same for cells that have no CPU of their own |
 //! | meters out of step | 10 % and 50 ms | meters and stream measured different times, so no cost per byte holds |
 //! | windows of hosts apart out of step | 5 % and 50 ms, and what their clocks may be off | one end's cost is divided by what the other one counted: what happened while the window of one alone was open is in one of the two only. The part is half of that for meters, because it comes on top; the seconds are the same, because who opens a window may wake late |
+//! | a role's process was kept from running | 0.1 s at once | stopped, frozen or suspended with its machine, it moved nothing, whatever its path |
+//! | a role's thread may run on another CPU than it was pinned to | any | its placement is part of the contract |
 //! | threads or flows lost | any | a role's figures then lack a part of it |
 //! | a role's CPU came or went | any | its busy time is not known |
 //! | a role's CPU was throttled | any | it ran at another speed than its neighbours in the block |
@@ -36,6 +38,9 @@ use bytepath_record::{
     Cell, Design, HOST_CHANGE, Reading, Role, Schedule, Scope, Trial, TrialStatus, listed,
 };
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Seconds for which a role's process was kept from running within the window, as its agent noticed.
+pub const PAUSED: &str = "agent.paused";
 
 /// Most time that the hypervisor may take from a role's CPU, as a part of the
 /// window.
@@ -162,6 +167,14 @@ fn unsteady(trial: &Trial, cell: &Cell) -> Vec<String> {
                     percent(STEAL_LIMIT)
                 ))
             }
+            (PAUSED, Scope::Role(role)) => Some(format!(
+                "the {role}'s process was kept from running for {:.2} s of the window: stopped, \
+                 frozen with its control group, or suspended with its machine",
+                reading.value
+            )),
+            ("steady.moved", Scope::Role(role)) => Some(format!(
+                "threads of the {role} may run on other CPUs than they were pinned to"
+            )),
             ("steady.clock_changes", Scope::MachineOf(role)) => {
                 Some(format!("the clock source of the {role}'s host changed"))
             }
@@ -326,6 +339,16 @@ mod tests {
         let mut t = quiet();
         read(&mut t, "steady.quota", Scope::MachineOf(Role::Sender), 1.5);
         assert!(events(&t)[0].contains("quota on the sender's host took"), "{:?}", events(&t));
+    }
+
+    #[test]
+    fn a_pause_and_a_moved_thread() {
+        let mut t = quiet();
+        read(&mut t, PAUSED, Scope::Role(Role::Sender), 2.0);
+        read(&mut t, "steady.moved", Scope::Role(Role::Receiver), 1.0);
+        let [paused, moved] = &events(&t)[..] else { panic!("{:?}", events(&t)) };
+        assert!(paused.starts_with("the sender's process was kept from running for 2.00 s"));
+        assert_eq!(moved, "threads of the receiver may run on other CPUs than they were pinned to");
     }
 
     #[test]

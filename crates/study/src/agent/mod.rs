@@ -15,6 +15,7 @@
 mod ceiling;
 mod encryption;
 mod engine;
+mod pauses;
 mod samples;
 mod serve;
 mod session;

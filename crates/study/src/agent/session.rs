@@ -2,6 +2,7 @@
 
 use super::encryption::Encryption;
 use super::engine::{Assignment, Engine, EngineResult, Event, Halves};
+use super::pauses::Pauses;
 use bytepath_engine::connection::{Connection, Listener, Terms, Transport};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_engine::workload::{self, Account, Detail, Direction, Gate, Group, Phase, Progress};
@@ -12,7 +13,7 @@ use bytepath_record::wire::{Connect, Listen, RoleEnd, Secret, Token, WindowRecor
 use bytepath_record::{
     Cell, Fault, Ledger, Protocol, Reading, Role, RoleRecord, Scope, Tls, Unit, grouped,
 };
-use bytepath_stats::ENGINE_RUN;
+use bytepath_stats::{ENGINE_RUN, PAUSED};
 use bytepath_sys::{Roots, clock};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -58,6 +59,8 @@ pub(super) struct Session {
     opened: u64,
     /// How long the meters need before a window opens.
     starting: Duration,
+    /// While a window is open.
+    pauses: Option<Pauses>,
 }
 
 impl Session {
@@ -145,6 +148,7 @@ impl Session {
             capture: None,
             opened: 0,
             starting: STARTING,
+            pauses: None,
         })
     }
 
@@ -233,6 +237,7 @@ impl Session {
             self.running.push((meter.name, running));
             self.costs.push((meter.name, begin.elapsed()));
         }
+        self.pauses = Some(Pauses::begin());
         self.gate.set(Phase::Window);
         self.opened = clock::monotonic();
         // One start that was held up is not what the next one takes.
@@ -250,6 +255,11 @@ impl Session {
         self.gate.set(Phase::Drain);
         let edges = [self.opened, clock::monotonic()];
         let mut window = WindowRecord { edges, ..WindowRecord::default() };
+        let paused = self.pauses.take().map(Pauses::end).unwrap_or_default().as_secs_f64();
+        if paused > 0.0 {
+            let scope = Scope::Role(self.role);
+            window.readings.push(Reading::sum(PAUSED, Unit::Seconds, paused, scope));
+        }
         for (name, running) in std::mem::take(&mut self.running).into_iter().rev() {
             let begin = Instant::now();
             let output =
@@ -295,9 +305,11 @@ impl Session {
 
     /// Called every [`meter::TICK`].
     pub(super) fn tick(&mut self) {
+        self.pauses.iter_mut().for_each(Pauses::tick);
         for (_, running) in &mut self.running {
             running.tick();
         }
+        self.pauses.iter_mut().for_each(Pauses::skip);
     }
 
     /// Notes how the engine of a flow ended. The fault is that it was not meant to end yet.
@@ -375,6 +387,7 @@ impl Session {
         let threads = self.engines.iter().enumerate().map(|(index, engine)| ThreadTag {
             tid: engine.tid,
             name: format!("{}/{index}", self.role),
+            cpu: self.cell.placement.cpu(self.role),
         });
         Context {
             roots: Roots::real(),

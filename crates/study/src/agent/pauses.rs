@@ -1,0 +1,93 @@
+//! Whether this process was kept from running within a window: stopped (SIGSTOP, Ctrl-Z), frozen
+//! with its control group (`cgroup.freeze`, `docker pause`), or suspended with its machine. The
+//! rate of such a window is one of the pause.
+
+use bytepath_meter::TICK;
+use bytepath_sys::Roots;
+use bytepath_sys::procfs::{SchedStat, parse_schedstat};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::time::Duration;
+
+/// Gaps between the ticks of the control thread, of which neither waiting for a CPU nor its own
+/// work is the cause. A pause that ends within a tick is not seen.
+pub(super) struct Pauses {
+    last: Moment,
+    paused: Duration,
+}
+
+/// Longer gaps are pauses: many times what a timer is late.
+const LATE: Duration = Duration::from_millis(100);
+
+impl Pauses {
+    /// Watches from now on.
+    pub(super) fn begin() -> Pauses {
+        Pauses { last: Moment::now(), paused: Duration::ZERO }
+    }
+
+    /// Looks at the time since the last call of this or of [`skip`](Self::skip): TICK at most,
+    /// unless there was a pause.
+    pub(super) fn tick(&mut self) {
+        let now = Moment::now();
+        let gap = unexplained(&self.last, &now).unwrap_or_default();
+        self.paused += if gap > LATE { gap } else { Duration::ZERO };
+        self.last = now;
+    }
+
+    /// Leaves out what the thread did since the last tick.
+    pub(super) fn skip(&mut self) {
+        self.last = Moment::now();
+    }
+
+    /// How long the process was kept from running.
+    pub(super) fn end(mut self) -> Duration {
+        self.tick();
+        self.paused
+    }
+}
+
+struct Moment {
+    /// CLOCK_BOOTTIME, which goes on while the machine is suspended.
+    time: Duration,
+    /// Of this thread; `None` if the kernel does not keep it (`CONFIG_SCHED_INFO`).
+    sched: Option<SchedStat>,
+}
+
+impl Moment {
+    fn now() -> Moment {
+        let time = clock_gettime(ClockId::Boottime);
+        let time = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
+        let text = fs::read_to_string(Roots::real().proc.join("thread-self/schedstat"));
+        let sched = text.ok().and_then(|text| parse_schedstat(&text).ok());
+        Moment { time, sched: sched.filter(|sched| *sched != SchedStat::default()) }
+    }
+}
+
+/// The time between two ticks in which the thread was due, had not to wait for a CPU and did not
+/// run; `None` if the kernel does not keep how long it waited.
+fn unexplained(last: &Moment, now: &Moment) -> Option<Duration> {
+    let (was, is) = (last.sched?, now.sched?);
+    let explained = (is.run + is.wait).saturating_sub(was.run + was.wait);
+    let gap = now.time.saturating_sub(last.time);
+    Some(gap.saturating_sub(TICK).saturating_sub(Duration::from_nanos(explained)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(milliseconds: u64, run: u64, wait: u64) -> Moment {
+        let sched = Some(SchedStat { run: run * 1_000_000, wait: wait * 1_000_000, slices: 1 });
+        Moment { time: Duration::from_millis(milliseconds), sched }
+    }
+
+    #[test]
+    fn waiting_for_a_cpu_and_running_are_no_pauses() {
+        let gap = |last, now| unexplained(&last, &now).map(|gap| gap.as_millis());
+        assert_eq!(gap(moment(0, 1, 5), moment(2100, 1, 5)), Some(2000));
+        assert_eq!(gap(moment(0, 1, 5), moment(2100, 11, 1505)), Some(490));
+        assert_eq!(gap(moment(0, 1, 5), moment(100, 1, 5)), Some(0));
+        let unknown = Moment { sched: None, ..moment(2100, 1, 5) };
+        assert_eq!(gap(moment(0, 1, 5), unknown), None);
+    }
+}
