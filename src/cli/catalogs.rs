@@ -6,12 +6,16 @@ use super::output_args::{Document, OutputArgs};
 use bytepath_engine::path::{self, DataPath};
 use bytepath_meter as meter;
 use bytepath_record::{Fault, OptionSpec, Role, Support, Tls};
+use bytepath_spec::find;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, Write};
 
 #[derive(Debug, Args)]
 pub(super) struct CatalogArgs {
+    /// Show this one alone, with its options, and why it cannot run here
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
     #[command(flatten)]
     deployment: DeploymentArgs,
     #[command(flatten)]
@@ -47,7 +51,7 @@ const ENCRYPTION: [(Tls, &str, &str); 2] = [
     (Tls::Kernel, "tls=kernel", "kTLS: the paths socket, sendfile, splice and uring"),
 ];
 
-/// Lists the data paths.
+/// Lists the data paths, or describes one.
 pub(super) fn paths(arguments: &CatalogArgs) -> Result<(), Fault> {
     let facts = arguments.deployment.resolve()?.survey(false)?;
     let halves = path::CATALOG.iter().flat_map(|path| Role::ALL.map(|role| (path, role)));
@@ -60,24 +64,72 @@ pub(super) fn paths(arguments: &CatalogArgs) -> Result<(), Fault> {
             support: facts.supports_half(path, role)?,
         })
     };
-    let entries: Vec<Entry> = halves.filter_map(entry).collect();
+    let mut entries: Vec<Entry> = halves.filter_map(entry).collect();
     let tls = ENCRYPTION.map(|(tls, name, summary)| {
         let support = facts.supports_tls(tls);
         Entry { name, summary, role: None, options: &[], support }
     });
+    if let Some(name) = &arguments.name {
+        keep_named(&mut entries, name)?;
+    }
     let list = Paths { paths: &entries, pairs: path::PAIRS, tls: &tls };
-    arguments.output.print_plain(&Document::new("bytepath-paths", list), |out| {
-        write(&entries, out)?;
-        writeln!(out, "pairs (TX+RX), as --path takes them:")?;
-        for path::Pair { name, tx, rx, .. } in path::PAIRS {
-            writeln!(out, "  {name:<14} {tx}+{rx}")?;
-        }
-        writeln!(out, "\nencryption, as --stream takes it:")?;
-        write(&tls, out)
+    let document = Document::new("bytepath-paths", list);
+    arguments.output.print_plain(&document, |out| match arguments.name {
+        Some(_) => describe(&entries, out),
+        None => write_paths(&entries, &tls, out),
     })
 }
 
-/// Lists the meters.
+/// Leaves the halves of a path or of a pair.
+fn keep_named(entries: &mut Vec<Entry>, name: &str) -> Result<(), Fault> {
+    let pair = path::PAIRS.iter().find(|pair| pair.name == name);
+    let is_named = |entry: &Entry| match (pair, entry.role) {
+        (Some(pair), Some(Role::Sender)) => entry.name == pair.tx,
+        (Some(pair), Some(Role::Receiver)) => entry.name == pair.rx,
+        _ => entry.name == name,
+    };
+    if !entries.iter().any(is_named) {
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+        return find("path", name, &names, |name| name).map(|_| ());
+    }
+    entries.retain(is_named);
+    Ok(())
+}
+
+/// One line for each pair, and the halves that are in none.
+fn write_paths(entries: &[Entry], tls: &[Entry], out: &mut dyn Write) -> io::Result<()> {
+    let half = |name: &str, role| {
+        entries.iter().find(|entry| entry.name == name && entry.role == Some(role))
+    };
+    writeln!(
+        out,
+        "Paths of a TCP stream (--path NAME, or TX+RX); all that can run here do by default"
+    )?;
+    for path::Pair { name, tx, rx } in path::PAIRS {
+        let halves = [half(tx, Role::Sender), half(rx, Role::Receiver)];
+        let why_not = halves.into_iter().flatten().find_map(|half| half.support.reason());
+        let pair = format!("{tx}+{rx}");
+        writeln!(out, "  {name:<13} {pair:<34} {}", here(why_not, 49))?;
+    }
+    writeln!(out, "\nOther halves (TX+RX), most of them for --workload packets")?;
+    let paired = |entry: &&Entry| {
+        path::PAIRS.iter().any(|pair| match entry.role {
+            Some(Role::Sender) => entry.name == pair.tx,
+            _ => entry.name == pair.rx,
+        })
+    };
+    for entry in entries.iter().filter(|entry| !paired(entry)) {
+        let role = entry.role.map(|role| role.to_string()).unwrap_or_default();
+        writeln!(out, "  {:<13} {role:<34} {}", entry.name, here(entry.support.reason(), 49))?;
+    }
+    writeln!(out, "\nEncryption (--stream)")?;
+    for entry in tls {
+        writeln!(out, "  {:<48} {}", entry.name, here(entry.support.reason(), 49))?;
+    }
+    writeln!(out, "\nbytepath paths NAME: what it is, its options, and what it lacks here")
+}
+
+/// Lists the meters, or describes one.
 pub(super) fn meters(arguments: &CatalogArgs) -> Result<(), Fault> {
     let facts = arguments.deployment.resolve()?.survey(true)?;
     let entry = |meter: &&meter::Meter| Entry {
@@ -87,12 +139,37 @@ pub(super) fn meters(arguments: &CatalogArgs) -> Result<(), Fault> {
         support: facts.supports_meter(meter),
         options: meter.options,
     };
-    let entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
+    let mut entries: Vec<Entry> = meter::CATALOG.iter().map(entry).collect();
+    if let Some(name) = &arguments.name {
+        let named = find("meter", name, &entries, |entry| entry.name)?.name;
+        entries.retain(|entry| entry.name == named);
+    }
     let document = Document::of("bytepath-meters", "meters", &entries);
-    arguments.output.print_plain(&document, |out| write(&entries, out))
+    arguments.output.print_plain(&document, |out| match arguments.name {
+        Some(_) => describe(&entries, out),
+        None => {
+            for Entry { name, summary, support, .. } in &entries {
+                writeln!(out, "{name:<12} {summary}")?;
+                if let Some(reason) = support.reason() {
+                    writeln!(out, "{:<12} {}", "", here(Some(reason), 87))?;
+                }
+            }
+            writeln!(out, "\nbytepath meters NAME: its options, and what it lacks here")
+        }
+    })
 }
 
-fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {
+/// Whether something can run here, in a line of so many characters.
+fn here(why_not: Option<&str>, width: usize) -> String {
+    let Some(reason) = why_not else { return "yes".into() };
+    let text = format!("no: {reason}");
+    match text.char_indices().nth(width) {
+        Some(_) => text.chars().take(width - 3).chain("...".chars()).collect(),
+        None => text,
+    }
+}
+
+fn describe(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {
     for entry in entries {
         let role = entry.role.map(|role| format!(" ({role})")).unwrap_or_default();
         let yes = if entry.support.is_yes() { "yes" } else { "no " };
@@ -108,5 +185,5 @@ fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "       {typed:<34} {} [{}]", option.help, option.default)?;
         }
     }
-    writeln!(out)
+    Ok(())
 }

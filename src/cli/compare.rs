@@ -3,6 +3,7 @@
 
 use super::exit::{THRESHOLD_FAILED, UNDECIDED};
 use super::help::one_of;
+use super::newest::named_or_newest;
 use super::output_args::{Document, OutputArgs};
 use super::published::published;
 use super::show::{PER, explained};
@@ -23,12 +24,12 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(super) struct CompareArgs {
-    /// Folder of the study, or of the earlier one of two; or published:NAME
+    /// Folder of the study, or of the earlier one of two [default: the newest]
     ///
     /// published:NAME compares a published work's ratios with those of OTHER; published: alone
     /// lists the works.
     #[arg(value_name = "STUDY")]
-    study: PathBuf,
+    study: Option<PathBuf>,
     /// Folder of the later study, whose cells are compared with those of STUDY
     #[arg(value_name = "OTHER")]
     other: Option<PathBuf>,
@@ -89,14 +90,15 @@ const FORMAT: &str = "bytepath-comparison";
 
 /// Prints a comparison and checks the thresholds.
 pub(super) fn compare(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
-    if let Some(name) = arguments.study.to_str().and_then(|name| name.strip_prefix(PUBLISHED)) {
+    let study = named_or_newest(arguments.study.as_deref())?;
+    if let Some(name) = study.to_str().and_then(|name| name.strip_prefix(PUBLISHED)) {
         refuse_what_no_work_has(arguments)?;
         published(name, arguments.other.as_deref(), &arguments.output)?;
         return Ok(ExitCode::SUCCESS);
     }
     match &arguments.other {
-        None => within(arguments),
-        Some(other) => across(arguments, other),
+        None => within(arguments, &study),
+        Some(other) => across(arguments, [&study, other]),
     }
 }
 
@@ -117,8 +119,8 @@ fn refuse_what_no_work_has(arguments: &CompareArgs) -> Result<(), Fault> {
 }
 
 /// The cells of one study against its baseline, or against another.
-fn within(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
-    let mut study = load(&arguments.study)?;
+fn within(arguments: &CompareArgs, folder: &Path) -> Result<ExitCode, Fault> {
+    let mut study = load(folder)?;
     if let Some(name) = &arguments.baseline {
         choose_baseline(&mut study, name)?;
     }
@@ -126,7 +128,7 @@ fn within(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
     let subjects = stats::subjects(&analysis);
     let results = stats::judge_thresholds(&arguments.fail_if, &subjects, &analysis.rules)?;
     let code = exit_code(arguments, &results);
-    let explanation = explained(&arguments.study, &study, &analysis, arguments.per)?;
+    let explanation = explained(folder, &study, &analysis, arguments.per)?;
     let explanation = explanation.as_ref();
     let (analysed, failed) = (Some(&analysis), code == THRESHOLD_FAILED);
     let content =
@@ -143,8 +145,8 @@ fn within(arguments: &CompareArgs) -> Result<ExitCode, Fault> {
 }
 
 /// Two studies with the same cells.
-fn across(arguments: &CompareArgs, other: &Path) -> Result<ExitCode, Fault> {
-    let (first, second) = (load(&arguments.study)?, load(other)?);
+fn across(arguments: &CompareArgs, folders: [&Path; 2]) -> Result<ExitCode, Fault> {
+    let (first, second) = (load(folders[0])?, load(folders[1])?);
     let between = stats::between(&first, &second, arguments.relative);
     refuse_other_machines(arguments, &between)?;
     if between.pairings.is_empty() {
@@ -157,7 +159,7 @@ fn across(arguments: &CompareArgs, other: &Path) -> Result<ExitCode, Fault> {
     let (thresholds, failed) = (&results[..], code == THRESHOLD_FAILED);
     let content =
         Comparison { between: Some(&between), thresholds, failed, ..Comparison::default() };
-    let paths = [&arguments.study, other].map(|path| path.display().to_string());
+    let paths = folders.map(|path| path.display().to_string());
     let (names, studies) = ([paths[0].as_str(), paths[1].as_str()], [&first, &second]);
     let text = |style: &report::Style, out: &mut dyn Write| {
         report::between(names, studies, &between).write(style, out)?;

@@ -22,6 +22,7 @@ mod history;
 mod manual;
 mod memory;
 mod merge;
+mod newest;
 mod observe;
 mod output;
 mod output_args;
@@ -131,11 +132,11 @@ Examples:
   bytepath history bytepath-studies socket.rate
   bytepath fleet submit FILE --shards 9 --out DIR  on 18 nodes of a cluster, with Slurm
   bytepath run experiments/battle-quick.toml       an experiment file
-  bytepath resume bytepath-studies/20260102-030405  after Ctrl-C or a crash
+  bytepath resume                                  the newest study, after Ctrl-C or a crash
   bytepath size --rate 200G --rtt 0.1ms --mtu 4148 required buffer sizes
   bytepath doctor                                  what would distort measurements
   bytepath run --settings quiet                    quiet the host; restore it afterwards
-  bytepath observe -- iperf3 -c 10.0.0.2           any program: calls, sockets, CPU
+  bytepath observe iperf3 -c 10.0.0.2              any program: calls, sockets, CPU
   bytepath advise run.json bytepath-studies/...    what it would save with other calls
   bytepath paths                                   what works here, and why the rest does not
 

@@ -30,8 +30,10 @@ pub(super) struct ObserveArgs {
     ///
     /// Its threads and descendants are observed, too.
     #[arg(
+        short,
         long,
         value_name = "PID",
+        value_parser = pid,
         conflicts_with = "command",
         required_unless_present = "command"
     )]
@@ -58,9 +60,16 @@ pub(super) struct ObserveArgs {
     /// End with advice by this study of this host (see `bytepath advise`)
     #[arg(long, value_name = "FOLDER", conflicts_with = "json")]
     study: Option<PathBuf>,
-    /// The program and its arguments, after `--`
-    #[arg(last = true, value_name = "CMD")]
+    /// The program and its arguments; options of bytepath come before it
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
+}
+
+fn pid(text: &str) -> Result<u32, String> {
+    let number = text.parse::<u32>().ok().filter(|pid| (1..=i32::MAX as u32).contains(pid));
+    number.ok_or_else(|| {
+        format!("'{text}' is not a process id (pgrep {text:?} finds those of a program)")
+    })
 }
 
 /// Samples per second and CPU: `Some(None)` is as often as is cheap, `None` not at all.
@@ -109,12 +118,12 @@ the number if a signal ended it). Ctrl-C goes to the program; the report follows
 Threads and children are followed.
 
 Examples:
-  bytepath observe -- iperf3 -c 10.0.0.2 -t 10
-  bytepath observe --out nginx.txt --details -- nginx -g 'daemon off;'
-  bytepath observe --pid 4711 --for 10s
-  bytepath observe --profile-out redis.svg -- redis-benchmark -q -n 100000
-  bytepath observe --json --out run.json -- redis-benchmark -q -n 100000
-  bytepath observe --study bytepath-studies/20260102-030405 -- iperf3 -c 10.0.0.2
+  bytepath observe iperf3 -c 10.0.0.2 -t 10
+  bytepath observe --out nginx.txt --details nginx -g 'daemon off;'
+  bytepath observe -p 4711 --for 10s
+  bytepath observe --profile-out redis.svg redis-benchmark -q -n 100000
+  bytepath observe --json --out run.json redis-benchmark -q -n 100000
+  bytepath observe --study bytepath-studies/20260102-030405 iperf3 -c 10.0.0.2
 
 docs/guide/observe.md describes how each figure is obtained, what that costs, and what cannot
 be seen.

@@ -1,7 +1,8 @@
 //! `bytepath profile`: one profile, shown or converted.
 
 use super::help::list;
-use super::output::{file_fault, json, print, replace, style, unknown_suffix, write_file};
+use super::newest::named_or_newest;
+use super::output::{file_fault, json, print, replace, say, style, unknown_suffix, write_file};
 use super::output_args::Document;
 use bytepath_profile::export::{self, Exporter};
 use bytepath_profile::import::{self, Content, ReadOptions, Times};
@@ -9,6 +10,7 @@ use bytepath_profile::subsystem::Rules;
 use bytepath_profile::{Profile, Weight, summarise};
 use bytepath_record::Fault;
 use bytepath_spec::{find, usage};
+use bytepath_study::{load, profiled_cell};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal};
@@ -19,11 +21,11 @@ pub(super) mod summary;
 #[derive(Debug, Args)]
 #[command(after_long_help = formats_help())]
 pub(super) struct ProfileArgs {
-    /// Profile in any known format, gzipped or not, or - for standard input
+    /// Profile in any known format, STUDY#CELL, or - [default: the newest study's baseline]
     ///
-    /// FILE@N is the Nth table of a mail.
+    /// It may be gzipped; - is standard input, and FILE@N the Nth table of a mail.
     #[arg(value_name = "FILE")]
-    file: String,
+    file: Option<String>,
     /// Format of the file [default: detected]
     #[arg(long, value_name = "FORMAT", value_parser = source)]
     from: Option<&'static str>,
@@ -58,7 +60,7 @@ pub(super) fn profile(arguments: &ProfileArgs) -> Result<(), Fault> {
         let file = format!("name a file with --out FILE.{}", format.extension);
         return Err(usage(what).remedy(file));
     }
-    let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
+    let profile = read(arguments)?;
     match (format, &arguments.out) {
         (Some(format), Some(file)) => write(format, &profile, file),
         (Some(format), None) => print(|out| format.write(&profile, out)),
@@ -78,7 +80,7 @@ pub(super) fn write(format: &Exporter, profile: &Profile, file: &Path) -> Result
 
 /// Prints the summary of a profile as JSON.
 fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
-    let profile = open(&arguments.file, arguments.from, Times::Kept)?.profile()?;
+    let profile = read(arguments)?;
     let mut summary = summarise(&profile, Rules::built_in());
     summary.functions.truncate(arguments.top.unwrap_or(usize::MAX));
     let document = json(&Document::new("bytepath-profile-summary", summary))?;
@@ -86,6 +88,24 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
         Some(file) => write_file(file, document.as_bytes()),
         None => print(|out| out.write_all(document.as_bytes())),
     }
+}
+
+/// The profile that the arguments name: of several trials of a cell the first.
+fn read(arguments: &ProfileArgs) -> Result<Profile, Fault> {
+    let cell = match &arguments.file {
+        Some(file) => match file.rsplit_once('#').filter(|_| !Path::new(file).exists()) {
+            Some((study, cell)) => profiled_cell(Path::new(study), cell)?,
+            None => return open(file, arguments.from, Times::Kept)?.profile(),
+        },
+        None => {
+            let study = named_or_newest(None)?;
+            profiled_cell(&study, &load(&study)?.header.baseline.0)?
+        }
+    };
+    let (of, count) = (&cell.row.cell.0, cell.profiles.len());
+    say(format!("profile: trial 1 of {count} of {of}"));
+    let first = cell.profiles.into_iter().next();
+    first.ok_or_else(|| usage(format!("there is no profile of '{of}' that counts")))
 }
 
 /// Reads a file, a table of a mail (`FILE@N`), or standard input (`-`).
@@ -146,6 +166,7 @@ fn formats_help() -> String {
     text.push_str(&list("Formats that are written (--to):", written));
     text.push_str(
         "\nExamples:
+  bytepath profile                                    the baseline of the newest study
   perf script | bytepath profile -                    summary of what perf recorded
   bytepath profile perf.script --out perf.svg         a flame graph
   bytepath profile cpu.pb.gz --to folded | grep tcp_  what Go recorded, one stack a line

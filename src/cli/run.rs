@@ -4,6 +4,7 @@
 use super::exit::{NOTHING_MEASURED, TRIAL_FAILED};
 use super::help::list;
 use super::memory;
+use super::newest::{STUDIES, named_or_newest};
 use super::output::say;
 use super::plan;
 use super::progress::{PairProgress, Progress, ProgressArgs};
@@ -159,9 +160,9 @@ pub(super) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ResumeArgs {
-    /// Folder of the study
+    /// Folder of the study [default: the newest in bytepath-studies]
     #[arg(value_name = "STUDY")]
-    study: PathBuf,
+    study: Option<PathBuf>,
     #[command(flatten)]
     progress: ProgressArgs,
     #[command(flatten)]
@@ -227,7 +228,7 @@ fn default_folder() -> PathBuf {
     let format = time::macros::format_description!("[year][month][day]-[hour][minute][second]");
     let now = time::OffsetDateTime::now_utc();
     let name = now.format(format).unwrap_or_else(|_| now.unix_timestamp().to_string());
-    let folder = PathBuf::from("bytepath-studies").join(&name);
+    let folder = PathBuf::from(STUDIES).join(&name);
     // Two studies may begin within one second.
     let others = (2..).map(|number| folder.with_file_name(format!("{name}-{number}")));
     let mut candidates = std::iter::once(folder.clone()).chain(others);
@@ -262,7 +263,8 @@ pub(super) fn run_request(
 
 /// Resumes an interrupted study and prints its report.
 pub(super) fn resume(arguments: &ResumeArgs) -> Result<ExitCode, Fault> {
-    resume_folder(&arguments.study, &arguments.progress, &arguments.report)
+    let study = named_or_newest(arguments.study.as_deref())?;
+    resume_folder(&study, &arguments.progress, &arguments.report)
 }
 
 pub(super) fn resume_folder(

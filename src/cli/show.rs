@@ -1,6 +1,7 @@
 //! `bytepath show`: the report of a study, now or long after, in any format.
 
 use super::help::{Choice, list, one_of};
+use super::newest::named_or_newest;
 use super::output::{self, PAGE_WIDTH, file_fault, style, unknown_suffix, write_file};
 use bytepath_profile::{Explanation, WorkUnit};
 use bytepath_record::{Fault, Study, Work};
@@ -15,9 +16,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_long_help = formats_help())]
 pub(super) struct ShowArgs {
-    /// Folder of the study
+    /// Folder of the study [default: the newest in bytepath-studies]
     #[arg(value_name = "STUDY")]
-    study: PathBuf,
+    study: Option<PathBuf>,
     #[command(flatten)]
     report: ReportArgs,
     /// Unit of work for CPU time: gib or packet [default: gib]
@@ -52,7 +53,8 @@ pub(super) const PER: &[Choice<WorkUnit>] = &[
 
 /// Writes the report of a study folder to the requested place.
 pub(super) fn show(arguments: &ShowArgs) -> Result<(), Fault> {
-    let ShowArgs { study: folder, report, per, out } = arguments;
+    let ShowArgs { study, report, per, out } = arguments;
+    let folder = &named_or_newest(study.as_deref())?;
     let study = load(folder)?;
     let Some(file) = out else { return print(folder, &study, report, *per) };
     let by_suffix = || report::find_by_extension(file.extension()?.to_str()?);

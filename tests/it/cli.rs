@@ -349,9 +349,8 @@ fn a_catalogue_on_a_testbed_that_does_not_exist_is_a_wrong_request() {
 
 #[test]
 fn options_of_meters_are_listed_and_none_is_set_of_a_meter_that_is_off() {
-    let (code, text, stderr) = bytepath(&["meters", "--device", "lo"]);
+    let (code, profile, stderr) = bytepath(&["meters", "profile", "--device", "lo"]);
     assert_eq!(code, 0, "{stderr}");
-    let profile = text.split_once(" profile: ").expect("the meter profile").1;
     assert!(profile.contains("\n       rate=auto|1..100000 "), "{profile}");
 
     let power = ["run", "--dry-run", "--json", "--path", "socket", "--power", "rapl,rest=9"];
@@ -436,4 +435,48 @@ fn size_repeats_the_published_arithmetic() {
     }
     let (code, _, error) = bytepath(&["size", "--rate", "200", "--rtt", "0.1ms"]);
     assert!(code == 2 && error.contains("bit/s, k, M, G or T"), "{error}");
+}
+
+#[test]
+fn paths_are_a_table_of_one_screen_and_each_has_a_page() {
+    let (code, table, stderr) = bytepath(&["paths"]);
+    assert_eq!(code, 0, "{stderr}");
+    let widest = table.lines().map(|line| line.chars().count()).max();
+    assert!(table.lines().count() <= 35 && widest <= Some(100), "{table}");
+    assert!(table.contains("\n  splice        splice+tcp-zerocopy-receive        "), "{table}");
+    // A pair is its two halves, with their options.
+    let (code, splice, _) = bytepath(&["paths", "splice"]);
+    assert_eq!(code, 0);
+    for line in
+        ["  splice (sender): ", "  tcp-zerocopy-receive (receiver): ", "       pipe=64K..256M "]
+    {
+        assert!(splice.contains(line), "{splice}");
+    }
+    let (code, _, stderr) = bytepath(&["paths", "splise"]);
+    assert!(code == 2 && stderr.contains("did you mean 'splice'?"), "{stderr}");
+}
+
+#[test]
+fn a_command_without_a_study_takes_the_newest() {
+    let folder = tempfile::tempdir().unwrap();
+    let within = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        let output = command.args(words).current_dir(folder.path()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    for command in ["show", "compare", "resume", "profile"] {
+        let (code, _, stderr) = within(&[command]);
+        assert_eq!(code, Some(2), "{command}: {stderr}");
+        assert!(stderr.contains("there is no study in bytepath-studies"), "{command}: {stderr}");
+    }
+    let studies = folder.path().join("bytepath-studies");
+    std::fs::create_dir(&studies).unwrap();
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/studies/first-edition");
+    std::os::unix::fs::symlink(recorded, studies.join("20260102-030405")).unwrap();
+    let (code, shown, stderr) = within(&["show"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(stderr, "study: bytepath-studies/20260102-030405\n");
+    let (_, named, _) = within(&["show", "bytepath-studies/20260102-030405"]);
+    assert_eq!(shown, named);
 }

@@ -14,6 +14,7 @@ mod running;
 mod threads;
 
 mod conduct;
+mod containers;
 mod cpu;
 mod end_to_end;
 mod experiments;

@@ -179,6 +179,14 @@ impl Support {
         if is_met { Support::Yes } else { Support::no(reason, remedy) }
     }
 
+    /// What is missing; `None` if nothing is.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Support::Yes => None,
+            Support::No { reason, .. } => Some(reason),
+        }
+    }
+
     /// True where it can run.
     pub fn is_yes(&self) -> bool {
         matches!(self, Support::Yes)

@@ -55,14 +55,17 @@ pub fn find(command: &OsStr, path: Option<OsString>) -> io::Result<PathBuf> {
         return Ok(command.into());
     }
     let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let mut error = io::Error::from(io::ErrorKind::NotFound);
+    let mut error = io::Error::new(io::ErrorKind::NotFound, "no such program on the PATH");
     for folder in std::env::split_paths(&path) {
         let file = folder.join(command);
         match file.metadata() {
             Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => {
                 return Ok(file);
             }
-            Ok(_) => error = io::Error::from(io::ErrorKind::PermissionDenied),
+            Ok(_) => {
+                let text = format!("{} is not executable", file.display());
+                error = io::Error::new(io::ErrorKind::PermissionDenied, text);
+            }
             Err(_) => {}
         }
     }

@@ -4,6 +4,7 @@ use super::{Connected, Flow, Listener, Terms, Transport, hello, ports, tls};
 use bytepath_record::wire::Token;
 use bytepath_record::{Fault, Protocol, Role, Stream};
 use bytepath_sys::tcp::{self, FlowOptions};
+use bytepath_sys::{Roots, attribute};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -70,9 +71,24 @@ fn socket_fault(what: &str, contract: &Stream, error: &std::io::Error) -> Fault 
             contract.congestion
         ))
         .remedy("sysctl net.ipv4.tcp_available_congestion_control lists what it has"),
-        Some(libc::EPERM) => fault.remedy("is it in net.ipv4.tcp_allowed_congestion_control?"),
+        Some(libc::EPERM) => fault.remedy(format!(
+            "congestion control '{}' needs CAP_NET_ADMIN{}",
+            contract.congestion,
+            allowed_congestion_controls()
+        )),
         _ => fault,
     }
+}
+
+/// What a program without privileges may choose here, in words; empty if that is not known.
+fn allowed_congestion_controls() -> String {
+    let allowed =
+        attribute::text(&Roots::real().proc.join("sys/net/ipv4/tcp_allowed_congestion_control"));
+    let first = allowed.as_deref().and_then(|all| all.split(' ').next());
+    let named = allowed.as_deref().zip(first);
+    named.map_or_else(String::new, |(all, first)| {
+        format!(", or one of {all}: --stream congestion={first}")
+    })
 }
 
 fn shown_index(mut socket: &TcpStream, token: &Token, deadline: Instant) -> Option<u32> {
