@@ -10,6 +10,17 @@ use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// As with perf stat and strace: what follows the program is its own.
+#[test]
+fn a_program_needs_no_dashes_before_it() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bytepath"));
+    command
+        .args(["observe", "--sample", "none", "--count", "none", "sh", "-c", "exit 3", "--json"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).starts_with("bytepath observe: sh -c "), "{output:?}");
+}
+
 #[test]
 fn every_call_of_four_threads_and_three_children_is_counted() {
     if !works() {
