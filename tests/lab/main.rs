@@ -46,6 +46,7 @@ mod settings;
 mod sinks;
 mod slurm;
 mod ssh;
+mod stops;
 mod testbed;
 mod tls;
 mod uring;
