@@ -3,8 +3,11 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 use bytepath::cli;
+use bytepath::record::Fault;
 use bytepath::sys::allowance::Allocator;
+use bytepath::sys::process;
 use std::process::ExitCode;
+use std::thread;
 
 /// The commit of this build, if `make` or a package passed it. It is here because Cargo then
 /// builds only this file again after a commit.
@@ -20,11 +23,25 @@ fn main() -> ExitCode {
     if cli::is_guest_init() {
         return cli::guest_init();
     }
-    match cli::dispatch(cli::parse(COMMIT)) {
-        Ok(code) => code,
-        Err(fault) => {
-            cli::explain(&fault);
-            cli::exit_code(&fault)
-        }
-    }
+    let ended = with_stack(|| cli::dispatch(cli::parse(COMMIT)));
+    ended.unwrap_or_else(|fault| {
+        cli::explain(&fault);
+        cli::exit_code(&fault)
+    })
 }
+
+/// Runs the command, in a thread of its own where the first one's stack is limited to less than
+/// others have (`ulimit -s`).
+fn with_stack<T: Send + 'static>(
+    run: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    if process::stack_limit().is_none_or(|limit| limit >= STACK as u64) {
+        return run();
+    }
+    let thread = thread::Builder::new().stack_size(STACK).spawn(run);
+    let thread = thread.map_err(|e| Fault::not_started("a thread", &e))?;
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// As a main thread usually has it, bytes.
+const STACK: usize = 8 << 20;

@@ -4,6 +4,7 @@ use super::help::{Choice, choices, one_of, values};
 use super::output::{print, print_json, style, write_file};
 use super::output_args::Document;
 use super::profile::{open, source};
+use bytepath_host::spawn_scoped;
 use bytepath_profile::counts::{self, Counts};
 use bytepath_profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
 use bytepath_profile::flame::{BOXES, Flames, Widths, flames, label};
@@ -382,12 +383,12 @@ fn notes(sides: [&Side; 2]) -> Vec<String> {
 /// Both sides, read at the same time.
 fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
     let from = arguments.from;
-    let (without, with) = std::thread::scope(|scope| {
-        let with = scope.spawn(|| side(&arguments.with, from));
-        (side(&arguments.without, from), with.join())
-    });
-    let with = with.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    Ok([without?, with?])
+    std::thread::scope(|scope| {
+        let with = spawn_scoped(scope, "profile", || side(&arguments.with, from))?;
+        let (without, with) = (side(&arguments.without, from), with.join());
+        let with = with.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok([without?, with?])
+    })
 }
 
 /// What an argument names.

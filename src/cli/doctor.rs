@@ -10,7 +10,7 @@ use bytepath_meter as meter;
 use bytepath_record::{Fault, Finding, Role, Severity, Support, Tls};
 use bytepath_report as report;
 use bytepath_spec::{TestbedChoice, usage};
-use bytepath_study::{examine_host, from_file, read_experiment};
+use bytepath_study::{ExperimentFile, examine_host, from_file};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -22,6 +22,9 @@ pub(super) struct DoctorArgs {
     /// Also list the cells of this experiment file that cannot run here
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
+    /// Query the hosts that the experiment file names even if others may have written it
+    #[arg(long, hide_short_help = true, requires = "experiment")]
+    trust: bool,
     /// Check this host instead, as in ssh://HOST
     ///
     /// ssh://[USER@]HOST[:PORT], or exec:COMMAND, which runs the words after it there.
@@ -84,7 +87,10 @@ fn testbeds(named: Option<TestbedChoice>) -> Result<Vec<Item>, Fault> {
 pub(super) fn doctor(arguments: &DoctorArgs) -> Result<ExitCode, Fault> {
     let hosts = arguments.deployment.resolve()?;
     // An error in the file is reported before anything is set up.
-    let read = |file| from_file(file, &read_experiment(file)?, arguments.deployment.testbed()?);
+    let read = |file| {
+        let file = ExperimentFile::read(file)?;
+        from_file(&file, arguments.deployment.testbed()?, arguments.trust)
+    };
     let experiment = arguments.experiment.as_deref().map(read).transpose()?;
     let (facts, findings) = match &arguments.host {
         Some(name) => match TestbedArgs::with_receiver(name).resolve()? {

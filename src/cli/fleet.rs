@@ -1,7 +1,7 @@
 //! `bytepath fleet`: an experiment on many pairs of hosts, allocated by Slurm.
 
 use super::exit::{TRIAL_FAILED, UNDECIDED};
-use super::output::{print_text, say, warn};
+use super::output::{print_text, quoted, say, warn};
 use super::output_args::{Document, OutputArgs};
 use super::progress::ProgressArgs;
 use super::run::{resume_folder, run_request};
@@ -57,6 +57,9 @@ struct SubmitArgs {
     /// Addresses for the data, NODE=ADDRESS,... [default: those that Slurm has]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = address)]
     addresses: Vec<(String, IpAddr)>,
+    /// Run what the file names even if others may have written it
+    #[arg(long)]
+    trust: bool,
 }
 
 #[derive(Debug, Args)]
@@ -106,11 +109,12 @@ pub(super) fn fleet(arguments: FleetArgs) -> Result<ExitCode, Fault> {
 }
 
 fn submit(arguments: SubmitArgs) -> Result<ExitCode, Fault> {
-    let SubmitArgs { file, out, shards, partition, sbatch, addresses } = arguments;
+    let SubmitArgs { file, out, shards, partition, sbatch, addresses, trust } = arguments;
     let folder = out.clone();
-    let order = Order { file, folder, shards, partition, options: sbatch, addresses };
+    let order =
+        Order { file, folder, shards, partition, options: sbatch, addresses, trusted: trust };
     let Submitted { job, shards, trials } = fleet::submit(&order)?;
-    let out = out.display();
+    let out = quoted(&out);
     print_text(|to| {
         let word = if shards == 1 { "shard" } else { "shards" };
         writeln!(to, "job {job}: {shards} {word} of {trials} trials, each on two nodes")?;
@@ -180,7 +184,7 @@ fn collect(arguments: CollectArgs) -> Result<ExitCode, Fault> {
     missing.iter().for_each(|missing| warn(format!("left out: {missing}")));
     print_text(|to| {
         writeln!(to, "study: {}, merged from {merged}", out.display())?;
-        writeln!(to, "its report:  bytepath show {} --details", out.display())
+        writeln!(to, "its report:  bytepath show {} --details", quoted(&out))
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -192,7 +196,7 @@ fn run_shard() -> Result<ExitCode, Fault> {
     let (progress, report) = (ProgressArgs::default(), ReportArgs::default());
     match task {
         ShardTask::Complete => Ok(ExitCode::SUCCESS),
-        ShardTask::Resume(study) => resume_folder(&study, &progress, &report),
+        ShardTask::Resume(study) => resume_folder(&study, false, &progress, &report),
         ShardTask::Run(request) => run_request(&request, &progress, &report),
     }
 }

@@ -3,7 +3,9 @@
 use super::exit::exit_code;
 use super::help::{Choice, choices, one_of};
 use super::memory::bounded_while;
-use super::output::{self, PAGE_WIDTH, explain, json, taken, write_file};
+use super::output::{
+    self, PAGE_WIDTH, explain, give_up_after, json, print_error, taken, write_file,
+};
 use super::output_args::{Format, OutputArgs};
 use super::profile::{summary, write as write_profile};
 use bytepath_host::survey;
@@ -17,7 +19,7 @@ use bytepath_study::{ProgramSampler, copy_ceiling, load, of_program};
 use bytepath_sys::Roots;
 use clap::Args;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -141,6 +143,7 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
     let signals = Asked::default();
     catch_signals(&signals, arguments.pid.is_some())
         .map_err(|e| Fault::system("cannot install a signal handler", &e))?;
+    give_up_after(&signals.stop);
     let request = Request { target, method: arguments.count, limit: arguments.limit };
     let mut sampler = arguments.sample.map(ProgramSampler::new);
     let sampler = sampler.as_mut().map(|sampler| sampler as &mut dyn observe::Sampler);
@@ -149,6 +152,7 @@ pub(super) fn observe(arguments: &ObserveArgs) -> Result<ExitCode, Fault> {
     observed.observation.host = Some(survey(&Roots::real()));
     observed.observation.limits = report::limits(&observed.observation);
     let advice = study.map(|study| report::advise(&observed.observation, &study));
+    observe::fold(&mut observed.observation);
     let code = match observed.observation.ending {
         Ending::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
         Ending::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
@@ -244,6 +248,6 @@ fn write(
     }
     match &arguments.output.out {
         Some(file) => write_file(file, &text),
-        None => taken("standard error", std::io::stderr().lock().write_all(&text)),
+        None => taken("standard error", print_error(&text)),
     }
 }

@@ -4,11 +4,13 @@
 
 use anstream::AutoStream;
 use anstream::stream::RawStream;
-use bytepath_record::{Fault, joined, visible, visible_json};
+use bytepath_record::{Fault, FaultKind, joined, one_line, visible, visible_json};
 use bytepath_spec::usage;
-use bytepath_sys::files::Folder;
+use bytepath_sys::files::{self, Folder};
 use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -16,6 +18,9 @@ use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Sets when colours are used, here and in clap's help.
 pub(super) fn set_colours(when: ColorChoice) {
@@ -51,7 +56,7 @@ pub(super) fn style(details: bool) -> bytepath_report::Style {
 /// is.
 pub(super) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     if fs::metadata(file).is_ok_and(|m| !m.is_file()) {
-        return fs::OpenOptions::new().write(true).open(file)?.write_all(content);
+        return Patient(files::open_sink(file)?).write_all(content);
     }
     let (folder, name) = Folder::around(file)?;
     folder.replace_shared(name, content)
@@ -65,6 +70,13 @@ pub(super) fn write_file(file: &Path, content: &[u8]) -> Result<(), Fault> {
 /// A file that could not be read or written.
 pub(super) fn file_fault(verb: &str, file: &Path, error: &io::Error) -> Fault {
     Fault::storage(format!("cannot {verb} {}: {error}", file.display()))
+}
+
+/// A file or folder as a shell takes it.
+pub(super) fn quoted(file: &Path) -> String {
+    let text = file.to_string_lossy();
+    // Only a zero byte cannot be quoted, and no path has one.
+    shlex::try_quote(&text).map_or_else(|_| text.to_string(), Cow::into_owned)
 }
 
 /// A file whose suffix implies no format, where an option could name it.
@@ -110,15 +122,74 @@ pub(super) fn write_plain(
 
 /// Prints what is written, as it is: colours, and binary data.
 pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
-    // Standard output is flushed at every line, which a long table would pay for.
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(Patient(io::stdout()));
     taken("standard output", write(&mut out).and_then(|()| out.flush()))
+}
+
+/// Writes to standard error, which has no buffer.
+pub(super) fn print_error(text: &[u8]) -> io::Result<()> {
+    Patient(io::stderr()).write_all(text)
+}
+
+/// Set by the signal that asks a command to end.
+static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// From now on, no reader that reads nothing keeps the process once this is set.
+pub(super) fn give_up_after(stop: &Arc<AtomicBool>) {
+    let _ = STOP.set(stop.clone());
+}
+
+/// Whether a reader was given up: no other is waited for.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// A file, pipe or terminal that is written to as its reader reads, and given up when none has read
+/// for [`LAST`] after a signal.
+struct Patient<F>(F);
+
+/// How long a reader may read nothing after a signal.
+const LAST: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether a signal came.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a pipe takes at once if it takes anything (PIPE_BUF, pipe(7)).
+const AT_ONCE: usize = 4096;
+
+impl<F: AsFd> Write for Patient<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let stopped = || STOP.get().is_some_and(|stop| stop.load(Ordering::Relaxed));
+        let mut since = None;
+        while !takes_more(&self.0)? {
+            if !stopped() {
+                continue;
+            }
+            let waited = since.get_or_insert_with(Instant::now).elapsed();
+            if GIVEN_UP.load(Ordering::Relaxed) || waited >= LAST {
+                GIVEN_UP.store(true, Ordering::Relaxed);
+                let text = "interrupted by the user, and its reader reads nothing";
+                return Err(io::Error::new(ErrorKind::TimedOut, text));
+            }
+        }
+        let bytes = bytes.get(..AT_ONCE).unwrap_or(bytes);
+        Ok(retry_on_intr(|| rustix::io::write(&self.0, bytes))?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether it takes something, now or within a moment.
+fn takes_more(file: impl AsFd) -> io::Result<bool> {
+    let timeout = Timespec::try_from(LOOK).ok();
+    let polled = || poll(&mut [PollFd::new(&file, PollFlags::OUT)], timeout.as_ref());
+    Ok(retry_on_intr(polled)? > 0)
 }
 
 /// Prints a line on standard error. If standard error cannot be written to, the line is lost.
 pub(super) fn say(line: impl Display) {
     let line = line.to_string();
-    let _ = io::stderr().write_all(format!("{}\n", visible(&line)).as_bytes());
+    let _ = print_error(format!("{}\n", visible(&line)).as_bytes());
 }
 
 /// Prints thing, cause and remedy on standard error.
@@ -146,8 +217,20 @@ fn led(lead: &str, colour: AnsiColor, text: &str) {
         true => Style::new().fg_color(Some(colour.into())).bold(),
         false => Style::new(),
     };
-    let line = format!("{style}{lead}{style:#} {}\n", visible(&shortened(text)));
-    let _ = io::stderr().write_all(line.as_bytes());
+    let text = names_on_one_line(shortened(text).into_owned());
+    let line = format!("{style}{lead}{style:#} {}\n", visible(&text));
+    let _ = print_error(line.as_bytes());
+}
+
+/// The text with the names of the command line on one line each: what comes after a line feed in one
+/// is nothing that this program says.
+fn names_on_one_line(text: String) -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    words.filter(|word| word.contains('\n')).fold(text, |text, word| {
+        // `--out=NAME`, `--kernel NAME=SOURCE`
+        let value = word.split_once('=').map_or(word.as_str(), |(_, value)| value);
+        text.replace(&word, &one_line(&word)).replace(value, &one_line(value))
+    })
 }
 
 /// The text without its middle if it is long: what a message quotes may be a whole file, and its
@@ -169,6 +252,9 @@ fn shortened(text: &str) -> Cow<'_, str> {
 pub(super) fn taken(what: &str, result: io::Result<()>) -> Result<(), Fault> {
     match result {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(e) if e.kind() == ErrorKind::TimedOut => {
+            Err(Fault::new(FaultKind::Interrupted, format!("cannot write to {what}: {e}")))
+        }
         other => other.map_err(|e| Fault::storage(format!("cannot write to {what}: {e}"))),
     }
 }

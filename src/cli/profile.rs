@@ -11,8 +11,8 @@ use bytepath_profile::{Profile, Weight, summarise};
 use bytepath_record::Fault;
 use bytepath_spec::{find, usage};
 use bytepath_study::{load, profiled_cell};
+use bytepath_sys::files;
 use clap::Args;
-use std::fs::File;
 use std::io::{BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -118,7 +118,7 @@ pub(super) fn open(name: &str, format: Option<&str>, times: Times) -> Result<Con
         return import::open("standard input", request, &mut std::io::stdin().lock());
     }
     let unread = |e: &dyn std::fmt::Display| Fault::storage(format!("cannot read {file}: {e}"));
-    let opened = File::open(file).map_err(|e| unread(&e))?;
+    let opened = files::open_stream(Path::new(file)).map_err(|e| unread(&e))?;
     if opened.metadata().is_ok_and(|m| m.is_dir()) {
         return Err(usage(format!("{file} is a folder"))
             .remedy(format!("name a cell of the study: {file}#CELL")));

@@ -71,7 +71,10 @@ impl Progress {
         bar.set_style(style(BAR, &end));
         if is_shown {
             bar.set_message("examining the hosts");
-            bar.enable_steady_tick(TICK);
+            // It starts a thread, and panics where none can be started.
+            if std::thread::Builder::new().spawn(|| ()).is_ok() {
+                bar.enable_steady_tick(TICK);
+            }
         }
         let lines = !quiet && (arguments.verbose || !is_shown);
         Progress {

@@ -5,7 +5,7 @@ use super::exit::{NOTHING_MEASURED, TRIAL_FAILED};
 use super::help::list;
 use super::memory;
 use super::newest::{STUDIES, named_or_newest};
-use super::output::say;
+use super::output::{quoted, say};
 use super::plan;
 use super::progress::{PairProgress, Progress, ProgressArgs};
 use super::settings;
@@ -18,15 +18,16 @@ use bytepath_record::{Design, Fault, OptionSpec, OptionValue, Study, TrialStatus
 use bytepath_spec::{self as spec, usage};
 use bytepath_stats::FOREIGN_LIMIT;
 use bytepath_study::{
-    Deployment, ExperimentRequest, Laboratory, PairedStudy, PathsRequest, RunRequest, is_begun,
-    load, resume_study, run_study,
+    Deployment, ExperimentRequest, Laboratory, OpenStudy, PairedStudy, PathsRequest, RunRequest,
+    is_begun, load, resume_study, run_study,
 };
 use bytepath_sys as sys;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use time::OffsetDateTime;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = run_options_help())]
@@ -149,6 +150,9 @@ pub(super) struct RunArgs {
     /// Assert that no one else uses an existing link: frame generators may fill it
     #[arg(long, hide_short_help = true, alias = "i-own-this-link")]
     unshared_link: bool,
+    /// Run what the file names (commands, hosts, kernels, settings) even if others may have written it
+    #[arg(long, hide_short_help = true)]
+    trust: bool,
     /// Run nothing; list cells, order, duration, and what would be set
     #[arg(long)]
     dry_run: bool,
@@ -163,6 +167,9 @@ pub(super) struct ResumeArgs {
     /// Folder of the study [default: the newest in bytepath-studies]
     #[arg(value_name = "STUDY")]
     study: Option<PathBuf>,
+    /// Run what the study names (commands, hosts, kernels, settings) even if others may have written it
+    #[arg(long, hide_short_help = true)]
+    trust: bool,
     #[command(flatten)]
     progress: ProgressArgs,
     #[command(flatten)]
@@ -191,6 +198,7 @@ impl RunArgs {
                 self.set.iter().map(String::as_str),
             )?,
             link_is_unshared: self.unshared_link,
+            trusted: self.trust,
             folder: self.out.clone().unwrap_or_else(default_folder),
         })
     }
@@ -226,8 +234,11 @@ fn words(list: &str) -> Vec<String> {
 
 fn default_folder() -> PathBuf {
     let format = time::macros::format_description!("[year][month][day]-[hour][minute][second]");
-    let now = time::OffsetDateTime::now_utc();
-    let name = now.format(format).unwrap_or_else(|_| now.unix_timestamp().to_string());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    // Not every time that a clock may have is a date.
+    let date =
+        i64::try_from(now).ok().and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
+    let name = date.and_then(|date| date.format(format).ok()).unwrap_or_else(|| now.to_string());
     let folder = PathBuf::from(STUDIES).join(&name);
     // Two studies may begin within one second.
     let others = (2..).map(|number| folder.with_file_name(format!("{name}-{number}")));
@@ -264,19 +275,20 @@ pub(super) fn run_request(
 /// Resumes an interrupted study and prints its report.
 pub(super) fn resume(arguments: &ResumeArgs) -> Result<ExitCode, Fault> {
     let study = named_or_newest(arguments.study.as_deref())?;
-    resume_folder(&study, &arguments.progress, &arguments.report)
+    resume_folder(&study, arguments.trust, &arguments.progress, &arguments.report)
 }
 
 pub(super) fn resume_folder(
-    study: &Path,
+    folder: &Path,
+    trusted: bool,
     progress: &ProgressArgs,
     report: &ReportArgs,
 ) -> Result<ExitCode, Fault> {
-    let testbed = memory::bounded_while(|| Ok(load(study)?.header.testbed))?;
-    let deployment = Deployment::parse(&testbed)?;
+    let study = memory::bounded_while(|| OpenStudy::open(folder, trusted))?;
+    let deployment = Deployment::parse(study.testbed())?;
     let work =
         |laboratory: &Laboratory, shown: &mut Progress| resume_study(laboratory, study, shown);
-    watch(&deployment, study, progress, report, work)
+    watch(&deployment, folder, progress, report, work)
 }
 
 /// Runs trials with a progress bar and prints the report of the outcome,
@@ -303,7 +315,7 @@ fn watch(
         progress.remark(&format!("study: {}", folder.display()));
     }
     if result.is_err() && study.is_some() && is_begun(folder) {
-        say(format!("resume with: bytepath resume {}", folder.display()));
+        say(format!("resume with: bytepath resume {}", quoted(folder)));
     }
     result.and(printed)?;
     let statuses = || study.iter().flat_map(|study| &study.trials).map(|trial| &trial.status);

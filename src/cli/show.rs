@@ -2,7 +2,7 @@
 
 use super::help::{Choice, list, one_of};
 use super::newest::named_or_newest;
-use super::output::{self, PAGE_WIDTH, file_fault, style, unknown_suffix, write_file};
+use super::output::{self, PAGE_WIDTH, file_fault, quoted, style, unknown_suffix, write_file};
 use bytepath_profile::{Explanation, WorkUnit};
 use bytepath_record::{Fault, Study, Work};
 use bytepath_report::{self as report, CATALOG, Report, Style, Subject};
@@ -90,7 +90,7 @@ pub(super) fn print(
         arguments.named().is_none() && !arguments.details && std::io::stdout().is_terminal();
     render(folder, study, format, per, |subject| {
         output::print(|out| match on_a_screen {
-            true => report::screen(subject, &folder.display().to_string()).write(&style, out),
+            true => report::screen(subject, &quoted(folder)).write(&style, out),
             false => format.render(subject, &style, out),
         })
     })

@@ -1,5 +1,6 @@
 //! Ctrl-C and similar signals: the first asks a study to end in order, the second ends it at once.
 
+use super::output::give_up_after;
 use super::settings::report_unrestored;
 use bytepath_record::Fault;
 use bytepath_sys::process::ignores;
@@ -19,7 +20,8 @@ const TWICE: Duration = Duration::from_millis(200);
 /// ends the process. What was ignored when the process started, for example by nohup(1), stays ignored.
 pub(super) fn catch_signals() -> Result<Arc<AtomicBool>, Fault> {
     let stop = Arc::new(AtomicBool::new(false));
-    catch(&stop).map_err(|e| Fault::system("cannot catch signals", &e))?;
+    catch(&stop).map_err(|e| Fault::not_started("a thread that waits for signals", &e))?;
+    give_up_after(&stop);
     Ok(stop)
 }
 

@@ -112,10 +112,15 @@ impl Lab {
 
     /// The same with little memory.
     fn bounded(&mut self, arguments: &[impl AsRef<OsStr>]) -> Command {
+        self.limited(&format!("ulimit -d {MEMORY}"), arguments)
+    }
+
+    /// The same in a shell that has limited itself before.
+    pub fn limited(&mut self, limit: &str, arguments: &[impl AsRef<OsStr>]) -> Command {
         let binary = self.host.command();
         let mut command = Command::new("sh");
         command.envs(binary.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.args(["-c", &format!("ulimit -d {MEMORY}; exec \"$0\" \"$@\"")]);
+        command.args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]);
         command.arg(binary.get_program()).args(arguments).current_dir(&self.folder);
         self.note(arguments);
         command

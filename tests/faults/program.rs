@@ -13,6 +13,7 @@ mod guests;
 #[allow(dead_code, reason = "the tests of the lab call it")]
 mod host;
 mod lab;
+mod limits;
 #[path = "../lab/places.rs"]
 #[allow(dead_code, reason = "the tests of the lab call it")]
 mod namespaces;
@@ -36,11 +37,12 @@ use std::time::{Duration, Instant, SystemTime};
 type Kind = (&'static str, usize, fn(&mut Lab) -> Result<()>);
 
 /// What takes longer is drawn less often.
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     ("kill", 6, studies::kill),
     ("child", 6, studies::child),
     ("output", 6, studies::output),
     ("disk", 6, studies::disk),
+    ("limit", 6, limits::limit),
     ("damage", 6, damage::damage),
     ("place", 6, places::place),
     ("word", 6, words::word),

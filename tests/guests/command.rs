@@ -86,7 +86,8 @@ impl CommandRunner {
         nics: Option<&NicPair>,
     ) -> Result<CommandRunner, Fault> {
         let accelerator = qemu::accelerator("auto")?;
-        let (image, archive) = prepare(kernel, bytepath, programs, nics)?;
+        let never = AtomicBool::new(false);
+        let (image, archive) = prepare(kernel, bytepath, programs, nics, &never)?;
         let fail = |e: io::Error| Fault::system("preparing a guest", &e);
         let emulated = accelerator != Accelerator::Kvm;
         let device = nics.and_then(NicPair::emulated_device);
@@ -107,7 +108,7 @@ impl CommandRunner {
                 port: theirs.into(),
                 networks: joined.transpose()?.map_or_else(Vec::new, Vec::from),
             };
-            Machine::boot(start, ours, &AtomicBool::new(false))
+            Machine::boot(start, ours, &never)
         };
         Ok(CommandRunner { machine: Arc::new(retry_once_if_emulated(emulated, boot)?) })
     }

@@ -585,3 +585,81 @@ fn a_guest_without_memory_for_its_work_is_refused() {
     assert_eq!(code, 2);
     assert!(errors.contains("memory") && errors.contains("768M"), "{errors}");
 }
+
+#[test]
+fn a_name_with_a_line_feed_says_nothing_of_its_own() {
+    for arguments in [
+        &["show", "a\nbytepath: all is well"][..],
+        &["run", "--dry-run", "--receiver", "ssh://a\nbytepath: all is well"],
+        &["run", "--dry-run", "--receiver", "ssh://-luser@host"],
+    ] {
+        let (code, _, errors) = bytepath(arguments);
+        assert!(code != 0 && errors.lines().count() == 1, "{errors}");
+    }
+}
+
+#[test]
+fn a_study_that_could_not_be_read_is_not_written() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("study");
+    let mut study = made_up::study();
+    let mut writer = write(&study, &path);
+    let trial = &mut study.trials[0];
+    trial.block = 99;
+    trial.warnings = vec!["x".repeat(17 << 20)];
+    let fault = writer.append(&study.trials[..1]).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Storage);
+    assert!(fault.message.contains("would be larger than 16 MiB"), "{fault}");
+    load(&path).unwrap();
+}
+
+#[test]
+fn root_makes_no_folder_where_a_link_of_another_user_leads() {
+    if !rustix::process::geteuid().is_root() {
+        return skip!("only root has folders of others to write to");
+    }
+    let folder = TempDir::new().unwrap();
+    let theirs = folder.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    symlink(folder.path(), theirs.join("link")).unwrap();
+    std::os::unix::fs::lchown(theirs.join("link"), Some(1), Some(1)).unwrap();
+    assert!(StudyWriter::create(&theirs.join("link/study"), &made_up::study().header).is_err());
+    assert!(!folder.path().join("study").exists());
+}
+
+#[test]
+fn a_fifo_that_no_one_writes_to_is_no_log() {
+    let folder = TempDir::new().unwrap();
+    let (path, fifo) = (folder.path().join("study"), folder.path().join("fifo"));
+    drop(write(&made_up::study(), &path));
+    make_fifo(&fifo);
+    let names = [&path, &fifo].map(|path| path.to_str().unwrap());
+    let (code, _, errors) = bytepath(&["attach", names[0], names[1]]);
+    assert_eq!(code, 6, "{errors}");
+    assert!(errors.contains("it is not a regular file (Fifo)"), "{errors}");
+    for arguments in [&["profile", names[1]][..], &["run", "--dry-run", names[1]]] {
+        assert_ne!(bytepath(arguments).0, 0, "{arguments:?}");
+    }
+    // A pipe may be meant.
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo 'main;work 5' | \"$0\" profile /dev/stdin --to folded", BYTEPATH]);
+    assert_eq!(said(&mut command).1, "main;work 5\n");
+}
+
+#[test]
+fn counters_take_time_by_their_number() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("counters");
+    let rows = (0..60_000).map(|n| format!("  {n}  event-{n}  # 1.0 M/sec\n"));
+    fs::write(&file, rows.collect::<String>()).unwrap();
+    let file = file.to_str().unwrap();
+    let begin = std::time::Instant::now();
+    let (code, _, errors) = bytepath(&["diff", file, file, "--json"]);
+    assert_eq!(code, 0, "{errors}");
+    assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
+    let blank = folder.path().join("blank");
+    fs::write(&blank, "\n \n").unwrap();
+    let arguments = ["profile", "--from", "readprofile", blank.to_str().unwrap()];
+    let (code, _, errors) = bytepath(&arguments);
+    assert_eq!(code, 6, "{errors}");
+}

@@ -46,5 +46,6 @@ mod schema;
 mod seeds;
 mod statistics;
 mod tidy;
+mod trust;
 mod until_sure;
 mod why;

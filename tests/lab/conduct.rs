@@ -2,7 +2,7 @@
 //! both agents run as threads of this process, over pipes, with loopback TCP
 //! between them. Nothing here needs a privilege or a namespace.
 
-use crate::threads::{self, InProcess, MadeUp, Silent, made_up};
+use crate::threads::{self, InProcess, MadeUp, Silent, made_up, open};
 use bytepath::connection::{Connection, Flow, WITNESS_LEN, WitnessPage};
 use bytepath::meter::{self, Meter};
 use bytepath::path::DataPath;
@@ -95,7 +95,7 @@ fn a_study_ends_once_it_is_sure_and_a_resumed_one_does_too() {
     let lines: Vec<&str> = text.lines().take(7).collect();
     std::fs::write(&file, lines.join("\n") + "\n").unwrap();
     let stop = AtomicBool::new(false);
-    let (study, result) = resume_study(&laboratory(&stop), folder.path(), &mut Silent);
+    let (study, result) = resume_study(&laboratory(&stop), open(folder.path()), &mut Silent);
     result.unwrap();
     let study = study.unwrap();
     assert!(stats::cells_to_run(&study).is_empty(), "it went on until it was sure");

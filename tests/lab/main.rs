@@ -48,6 +48,7 @@ mod settings;
 mod sinks;
 mod slurm;
 mod ssh;
+mod stops;
 mod testbed;
 mod tls;
 mod uring;

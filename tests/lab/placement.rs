@@ -281,8 +281,8 @@ fn of_cpus(trial: &Trial, metric: &str) -> Vec<(u32, f64)> {
 }
 
 fn out(name: &str) -> String {
-    let folder = format!("bytepath-placement-{name}-{}", std::process::id());
-    let folder = std::env::temp_dir().join(folder);
+    let folder = format!("placement-{name}-{}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let _ = std::fs::remove_dir_all(&folder);
     folder.to_str().unwrap().to_owned()
 }

@@ -2,7 +2,7 @@
 //! events; where either is missing, the tests say so and check the refusal.
 
 use crate::cpu::Burner;
-use crate::threads::Silent;
+use crate::threads::{Silent, open};
 use bytepath::meter;
 use bytepath::path;
 use bytepath::profile::import::{PPROF, Times};
@@ -191,7 +191,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
 
     stop.store(false, Ordering::Relaxed);
     let mut observer = StopAfter { profiles: 99, stop: &stop, seen: Vec::new() };
-    let (study, result) = resume_study(&laboratory(&stop), folder.path(), &mut observer);
+    let (study, result) = resume_study(&laboratory(&stop), open(folder.path()), &mut observer);
     result.unwrap();
     let study = study.unwrap();
     // Each round has both cells, in an order of its own that the interruption leaves.
@@ -214,7 +214,7 @@ fn profiles_that_were_interrupted_are_gone_on_with() {
         assert_eq!(record.rate, 99);
         read(&folder.path().join(&record.file));
     }
-    let (_, result) = resume_study(&laboratory(&stop), folder.path(), &mut observer);
+    let (_, result) = resume_study(&laboratory(&stop), open(folder.path()), &mut observer);
     assert!(result.unwrap_err().message.contains("is complete"));
 }
 
@@ -261,7 +261,7 @@ fn an_event_that_cannot_be_sampled_is_a_remark_and_no_failure() {
     assert!(remark.contains("no-such-event") && remark.contains("perf list"), "{remark}");
     // It is complete without them.
     let stop = AtomicBool::new(false);
-    let (_, result) = resume_study(&laboratory(&stop), folder.path(), &mut Silent);
+    let (_, result) = resume_study(&laboratory(&stop), open(folder.path()), &mut Silent);
     assert!(result.unwrap_err().message.contains("is complete"));
 }
 
@@ -480,7 +480,7 @@ mod timing {
         for trial in &study.profiles {
             assert!(matches!(trial.status, TrialStatus::Rejected { .. }), "{:?}", trial.status);
         }
-        let (_, result) = resume_study(&laboratory(&stop), folder.path(), &mut Silent);
+        let (_, result) = resume_study(&laboratory(&stop), open(folder.path()), &mut Silent);
         assert!(result.unwrap_err().message.contains("is complete"));
     }
 

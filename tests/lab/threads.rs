@@ -9,7 +9,7 @@ use bytepath::record::wire::Nic;
 use bytepath::record::{
     Cell, CellId, Facts, Fault, Half, Options, Schedule, Setting, Stream, Support, Trial,
 };
-use bytepath::study::{Observer, Plan, agent};
+use bytepath::study::{Observer, OpenStudy, Plan, agent};
 use bytepath::testbed::{Deployment, Site, Testbed};
 use bytepath::workload::{Group, HalfConfig, Rx, Tx};
 use std::net::{IpAddr, Ipv4Addr};
@@ -87,6 +87,11 @@ pub(crate) use made_up;
 /// The path that every study has, for those that only wrap it.
 pub fn socket() -> &'static DataPath {
     path::find(path::CATALOG, "socket").unwrap()
+}
+
+/// A study that is to be resumed.
+pub fn open(folder: &Path) -> OpenStudy {
+    OpenStudy::open(folder, false).unwrap()
 }
 
 /// A study of these paths, the first of them the baseline.

@@ -276,7 +276,7 @@ mod tests {
             let old = std::env::var("PATH").unwrap_or_default();
             command.env("PATH", format!("{}:{old}", self.path("bin").display()));
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            let mut shell = AgentProcess::new(command.spawn().unwrap());
+            let mut shell = AgentProcess::new(command.spawn().unwrap()).unwrap();
             let result = boot.run(&mut shell);
             let mut said = String::new();
             if result.is_ok() {
@@ -331,6 +331,18 @@ mod tests {
         let removed = Boot { keeps_copy: false, ..kept };
         assert_eq!(host.boot("exec sh", &removed), (Ok(()), expected));
         assert!(!host.path(".cache/bytepath").exists());
+    }
+
+    #[test]
+    fn without_a_home_the_copy_is_in_a_folder_of_its_own() {
+        let host = Folder::new();
+        let program = elsewhere(&host, &agent("1+e"));
+        let (result, said) = host.boot("unset HOME; exec sh", &boot(&program, "1+e"));
+        assert_eq!(result, Ok(()));
+        let copy =
+            said.trim().strip_prefix("I am /tmp/bytepath.").unwrap_or_else(|| panic!("{said}"));
+        let folder = copy.split('/').next().unwrap();
+        assert!(!Path::new("/tmp").join(format!("bytepath.{folder}")).exists());
     }
 
     #[test]

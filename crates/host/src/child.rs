@@ -2,19 +2,28 @@
 
 use super::host::AgentPipe;
 use bytepath_record::Fault;
+use bytepath_sys::process::spawn_tied;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process_group, pidfd_open};
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long an agent may take to end after its standard input was closed, and
 /// how long one that seems gone is given to be reaped.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// How often it is checked whether a program is to stop.
+const POLL: Duration = Duration::from_millis(20);
 
 /// What is kept of the end of an agent's standard error, bytes.
 const TAIL: usize = 4096;
@@ -30,19 +39,21 @@ pub struct AgentProcess {
 impl AgentProcess {
     /// The command line of an agent, with the pipes that [`AgentProcess::new`]
     /// expects.
-    pub fn command(program: &std::path::Path) -> Command {
+    pub fn command(program: &Path) -> Command {
         let mut command = Command::new(program);
         command.arg("agent");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    /// Takes charge of a child with such pipes. What has no pipe is at its end.
-    pub fn new(mut child: Child) -> AgentProcess {
+    /// Takes charge of a child with such pipes; ends it if that fails. What has no pipe is at its end.
+    pub fn new(mut child: Child) -> Result<AgentProcess, Fault> {
         let stdin = SharedStdin(Arc::new(Mutex::new(child.stdin.take())));
         let stdout = child.stdout.take();
-        let stderr = Tail::of(child.stderr.take(), TAIL);
-        AgentProcess { child, stdin, stdout, stderr }
+        let errors = child.stderr.take();
+        let mut agent = AgentProcess { child, stdin, stdout, stderr: Tail::ended() };
+        agent.stderr = Tail::of(errors, TAIL)?;
+        Ok(agent)
     }
 
     pub fn id(&self) -> u32 {
@@ -216,7 +227,60 @@ pub fn spawn_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Fault> {
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-    thread.map_err(|e| Fault::system(format!("cannot start thread {name}"), &e))
+    thread.map_err(|e| Fault::not_started(format_args!("thread {name}"), &e))
+}
+
+/// The same of a thread that ends within a scope.
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Fault> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work);
+    thread.map_err(|e| Fault::not_started(format_args!("thread {name}"), &e))
+}
+
+/// Runs a program to its end: its status, and what it printed on standard error. `None` if it was
+/// ended, with all that it had started, because of `stop`.
+pub(crate) fn run_unless_stopped(
+    mut command: Command,
+    stop: &AtomicBool,
+) -> io::Result<Option<(ExitStatus, String)>> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+    let child = spawn_tied(command, &[])?;
+    let group = Pid::from_child(&child);
+    let mut process = AgentProcess::new(child).map_err(io::Error::other)?;
+    loop {
+        if let Some(status) = process.wait(POLL) {
+            process.stderr.await_end(GRACE);
+            return Ok(Some((status, process.stderr.text())));
+        }
+        if stop.load(Ordering::Relaxed) {
+            // It fails only if all have ended by now.
+            let _ = kill_process_group(group, Signal::KILL);
+            return Ok(None);
+        }
+    }
+}
+
+/// Removes files and folders that processes have left that were killed: in their names `lead` is
+/// followed by the process's id and a dash.
+pub(crate) fn remove_left(folder: &Path, lead: &str) {
+    let own = geteuid().as_raw();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(lead)?.split_once('-'));
+        let Some(owner) = owner.and_then(|(owner, _)| owner.parse::<u32>().ok()) else { continue };
+        // In a shared folder, others have files of their own.
+        let is_ours = entry.metadata().is_ok_and(|metadata| metadata.uid() == own);
+        if is_ours && !Path::new("/proc").join(owner.to_string()).exists() {
+            // Another process may be faster.
+            let _ = match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                true => fs::remove_dir_all(entry.path()),
+                false => fs::remove_file(entry.path()),
+            };
+        }
+    }
 }
 
 impl Drop for ParentThread {
@@ -245,14 +309,22 @@ struct State {
 impl Tail {
     /// Follows a pipe to its end and keeps the last `capacity` bytes of it.
     /// Without a pipe it has ended already.
-    pub fn of(pipe: Option<impl Read + Send + 'static>, capacity: usize) -> Arc<Tail> {
-        let state = Mutex::new(State { ended: pipe.is_none(), ..State::default() });
-        let tail = Arc::new(Tail { state, changed: Condvar::new(), capacity });
-        if let Some(pipe) = pipe {
-            let follower = tail.clone();
-            std::thread::spawn(move || follower.follow(pipe));
-        }
-        tail
+    pub fn of(
+        pipe: Option<impl Read + Send + 'static>,
+        capacity: usize,
+    ) -> Result<Arc<Tail>, Fault> {
+        let Some(pipe) = pipe else { return Ok(Tail::ended()) };
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let tail = Arc::new(Tail { state, changed, capacity });
+        let follower = tail.clone();
+        spawn_thread("tail", move || follower.follow(pipe))?;
+        Ok(tail)
+    }
+
+    /// One that has ended, with nothing in it.
+    fn ended() -> Arc<Tail> {
+        let state = Mutex::new(State { ended: true, ..State::default() });
+        Arc::new(Tail { state, changed: Condvar::new(), capacity: 0 })
     }
 
     /// What is kept; bytes that are not UTF-8 are replaced.
@@ -295,12 +367,58 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     fn shell(script: &str) -> AgentProcess {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        AgentProcess::new(command.spawn().unwrap())
+        AgentProcess::new(command.spawn().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_the_dead_have_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |pid: u32| folder.path().join(format!("ssh-{pid}-0"));
+        let (own, dead) = (std::process::id(), u32::MAX);
+        fs::write(of(own), "").unwrap();
+        fs::create_dir(of(dead)).unwrap();
+        fs::write(of(dead).join("file"), "").unwrap();
+        remove_left(folder.path(), "ssh-");
+        assert!(of(own).exists() && !of(dead).exists());
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_with_its_children() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, stop) = (folder.path().join("child"), AtomicBool::new(false));
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & echo $! >\"$0.part\"; mv \"$0.part\" \"$0\"; wait"]);
+        command.arg(&child);
+        let stopped = thread::scope(|scope| {
+            let running = scope.spawn(|| run_unless_stopped(command, &stop));
+            while !child.exists() {
+                thread::sleep(POLL);
+            }
+            stop.store(true, Ordering::Relaxed);
+            running.join().unwrap().unwrap()
+        });
+        assert_eq!(stopped, None);
+        let pid =
+            Pid::from_raw(fs::read_to_string(child).unwrap().trim().parse().unwrap()).unwrap();
+        let gone = || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.map_or(true, |stat| stat.contains(") Z "))
+        };
+        let begin = Instant::now();
+        while !gone() {
+            assert!(begin.elapsed() < Duration::from_secs(2), "process {pid} lives");
+            thread::sleep(POLL);
+        }
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo why >&2; exit 3"]);
+        let ended = run_unless_stopped(command, &AtomicBool::new(false)).unwrap().unwrap();
+        assert_eq!((ended.0.code(), ended.1.as_str()), (Some(3), "why\n"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub fn pair_of_agents(program: &Path) -> Result<[LocalAgent; 2], Fault> {
     LocalAgent::start(move || {
         let start = |enter| {
             let child = namespace::spawn(AgentProcess::command(&program), enter);
-            child.map(AgentProcess::new).map_err(|refused| fault(&refused, &program))
+            AgentProcess::new(child.map_err(|refused| fault(&refused, &program))?)
         };
         let first = start(Enter::New)?;
         let second = start(Enter::Beside(first.id()))?;
@@ -27,7 +27,7 @@ pub fn pair_of_agents(program: &Path) -> Result<[LocalAgent; 2], Fault> {
 
 fn fault(refused: &Refused, program: &Path) -> Fault {
     match refused.step {
-        Step::Program => Fault::system(format!("starting {}", program.display()), &refused.error),
+        Step::Program => Fault::not_started(program.display(), &refused.error),
         step => {
             let what = format!("testbed netns: {step}");
             let fault = Fault::system(what, &refused.error).remedy(remedy(refused, &Roots::real()));

@@ -79,7 +79,7 @@ fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
     let drainer = std::thread::Builder::new()
         .name(NAME.into())
         .spawn(move || drain(sampler, store, &flag))
-        .map_err(|e| Fault::system("cannot start a thread", &e))?;
+        .map_err(|e| Fault::not_started("a thread", &e))?;
     let window = Window {
         threads: threads(&roots.proc),
         roots: roots.clone(),

@@ -1,12 +1,12 @@
 //! Work over time, by flow, by the engine's own count: bytes, or exchanges.
 
 use super::{Context, Meter, Output, Reach, Running};
-use bytepath_record::{Fault, Role, Scope, Series, Unit};
+use bytepath_record::{Fault, MOST_VALUES, Role, Scope, Series, Unit};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Throughput of every flow: over the window, and in steps of a tenth of a
-/// second, in which a ramp or a stall shows.
+/// second, in which a ramp or a stall shows; longer ones where many flows make many values.
 pub(crate) static METER: Meter = Meter {
     name: "throughput",
     summary: "bytes or exchanges per second of every flow, and over time in steps of 0.1 s",
@@ -70,6 +70,7 @@ impl Running for Window {
                 values: resample(&self.times, counts, STEP),
             });
         }
+        Series::thin(&mut output.series, MOST_VALUES);
         Ok(output)
     }
 }

@@ -7,7 +7,7 @@
 //! at the end `kernel` reads the maps into `observations`. `connections` reads TCP's figures of
 //! the program's sockets meanwhile, `family` its threads from `/proc`. `traffic` and `copies`
 //! turn the counts into ledgers of what was copied and what was not, and everything goes into
-//! one `record::Observation`. It runs no trials and compares nothing.
+//! one `record::Observation`, which [`fold`] shortens. It runs no trials and compares nothing.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod connections;
 mod copies;
 mod counter;
 mod family;
+mod fold;
 mod kernel;
 mod layout;
 mod observations;
@@ -23,6 +24,7 @@ mod program;
 mod traffic;
 
 pub use counter::Method;
+pub use fold::fold;
 
 use absent::{missing, or_absent};
 use bytepath_meter::{self as meter, Context, Running};

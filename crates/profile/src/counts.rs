@@ -4,6 +4,7 @@
 use indexmap::IndexSet;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::HashMap;
 
 /// What is counted of threads, by the names of perf-list(1) and in the order of `perf stat`.
 pub const EVENTS: [&str; 10] = [
@@ -82,7 +83,8 @@ pub struct ComparedRow {
 pub fn compare(tables: [&Counts; 2], work: Option<[f64; 2]>) -> Compared {
     let keys: IndexSet<[&str; 3]> =
         tables.iter().flat_map(|table| &table.rows).map(Count::key).collect();
-    let sums = |key: &[&str; 3]| row(*key, tables.map(|table| table.sum(*key)), false);
+    let added = tables.map(Counts::sums);
+    let sums = |key: &[&str; 3]| row(*key, added.each_ref().map(|sums| *sums.get(key)?), false);
     let mut rows: Vec<ComparedRow> = keys.iter().map(sums).collect();
     for derived in DERIVED {
         let values = tables.map(|table| derived.of(table));
@@ -92,7 +94,7 @@ pub fn compare(tables: [&Counts; 2], work: Option<[f64; 2]>) -> Compared {
     }
     if let Some(work) = work {
         for key in &keys {
-            let each = |at: usize| tables[at].sum(*key).map(|value| value / work[at]);
+            let each = |at: usize| added[at].get(key)?.map(|value| value / work[at]);
             let unit =
                 if key[2].is_empty() { "per unit".into() } else { format!("{}/unit", key[2]) };
             rows.push(row([key[0], key[1], &unit], [each(0), each(1)], true));
@@ -126,11 +128,14 @@ impl Count {
 }
 
 impl Counts {
-    /// The sum of the rows of a key; `None` if one was not counted.
-    fn sum(&self, key: [&str; 3]) -> Option<f64> {
-        let mut rows = self.rows.iter().filter(|row| row.key() == key).peekable();
-        rows.peek()?;
-        rows.map(|row| row.value).sum()
+    /// The sum of the rows of each key; `None` if one was not counted.
+    fn sums(&self) -> HashMap<[&str; 3], Option<f64>> {
+        let mut sums = HashMap::new();
+        for row in &self.rows {
+            let sum = sums.entry(row.key()).or_insert(Some(0.0));
+            *sum = sum.zip(row.value).map(|(sum, value)| sum + value);
+        }
+        sums
     }
 
     /// The value of an event, by its own name or its other one.

@@ -87,6 +87,19 @@ impl Fault {
         Fault::new(kind, format!("{what}: {error}"))
     }
 
+    /// A thread or program that could not be started, clone(2).
+    pub fn not_started(what: impl fmt::Display, error: &std::io::Error) -> Self {
+        let fault = Fault::system(format!("cannot start {what}"), error);
+        match error.kind() {
+            // pthread_create(3) fails like this also where there is no memory for a stack.
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::OutOfMemory => fault.remedy(
+                "raise the limit of processes (ulimit -u, pids.max of the control group) or of \
+                 memory (ulimit -d and -v)",
+            ),
+            _ => fault,
+        }
+    }
+
     /// Adds the kernel's own message, if there is one.
     pub fn words(mut self, words: Option<&str>) -> Self {
         if let Some(words) = words {

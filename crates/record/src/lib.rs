@@ -62,7 +62,7 @@ pub use published::{
     ReadFrom,
 };
 pub use reach::{Contact, Met, Passage, Ports, Route};
-pub use reading::{Aggregation, Reading, Scope, Series, Unit};
+pub use reading::{Aggregation, MOST_VALUES, Reading, Scope, Series, Unit};
 pub use setting::{
     Channels, Coalescing, Cpus, DeviceName, FlowRule, GRO, HW_GRO, IdleChoice, LRO, PacketLimits,
     Restoration, RestorationRow, Rings, SETTING_FORMS, Setting, SettingRecord, SettingValue, Split,
@@ -75,7 +75,7 @@ pub use trial::{
     CallRow, HOST_CHANGE, ProvenWitness, RX_PACKETS, Role, RoleRecord, SizeDistribution,
     ThreadTime, Trial, TrialStatus,
 };
-pub use visible::{steers, visible, visible_json};
+pub use visible::{one_line, steers, visible, visible_json};
 pub use work::{Cost, Terms, Work};
 
 /// Version of every record on disk and on the wire. A reader accepts this

@@ -27,7 +27,7 @@ pub struct Observation {
     pub ending: Ending,
     /// What counted its system calls; none if nothing could.
     pub counter: Option<Counter>,
-    /// Every thread that was followed, its children's too.
+    /// Every thread that was followed, its children's too; of very many, those of one name are one.
     pub threads: Vec<ObservedThread>,
     /// The table of system calls, one entry for each thread and call.
     pub calls: Vec<ObservedCall>,
@@ -111,6 +111,9 @@ pub struct ObservedThread {
     pub ended: bool,
     /// CPU time and context switches while observed; none if unknown.
     pub time: Option<ThreadTime>,
+    /// Other threads of its name that are in its figures, where a program had very many.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub joined: u64,
 }
 
 /// All calls of one name by one thread.

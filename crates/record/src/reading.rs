@@ -194,9 +194,51 @@ pub struct Series {
     pub values: Vec<f64>,
 }
 
+/// Values that the series of a trial have in all at each end: with it a line of a study stays well
+/// below what is read of one.
+pub const MOST_VALUES: usize = 1 << 17;
+
+impl Series {
+    /// Makes the steps of all longer, all alike, until they have no more than `most` values.
+    pub fn thin(all: &mut [Series], most: usize) {
+        let values: usize = all.iter().map(|series| series.values.len()).sum();
+        let joined = values.div_ceil(most.max(1));
+        if joined < 2 {
+            return;
+        }
+        for series in all {
+            // A last step is kept if half of it is there, as where it was measured.
+            let steps = series.values.chunks(joined).filter(|step| 2 * step.len() >= joined);
+            let mean = |step: &[f64]| step.iter().sum::<f64>() / step.len() as f64;
+            series.values = steps.map(mean).collect();
+            series.step *= joined as f64;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_series_have_longer_steps() {
+        let of = |values: &[f64]| Series {
+            metric: "throughput".into(),
+            unit: Unit::BytesPerSecond,
+            scope: Scope::Machine,
+            step: 0.5,
+            values: values.to_vec(),
+        };
+        let mut all = [of(&[1.0, 3.0, 5.0, 7.0, 9.0]), of(&[2.0; 5])];
+        let before = all.clone();
+        Series::thin(&mut all, 10);
+        assert_eq!(all, before);
+        Series::thin(&mut all, 9);
+        assert_eq!(all[0].values, [2.0, 6.0, 9.0]);
+        assert_eq!((all[1].values.len(), all[1].step), (3, 1.0));
+        Series::thin(&mut all, 2);
+        assert_eq!((all[0].values.as_slice(), all[0].step), (&[17.0 / 3.0][..], 3.0));
+    }
 
     #[test]
     fn readings_of_version_1_add_up_as_they_did() {

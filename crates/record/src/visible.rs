@@ -24,6 +24,11 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
+/// The same on one line, of a name that may be anything.
+pub fn one_line(name: &str) -> String {
+    visible(name).replace('\n', "\\n")
+}
+
 /// JSON in which such characters are escaped; a parser reads the same. All of them are of the
 /// Basic Multilingual Plane and occur only within strings.
 pub fn visible_json(json: String) -> String {
@@ -46,6 +51,11 @@ mod tests {
         for plain in ["two cells\nand Grüße, 試験 \u{2026}", ""] {
             assert!(matches!(visible(plain), Cow::Borrowed(text) if text == plain));
         }
+    }
+
+    #[test]
+    fn a_name_is_one_line() {
+        assert_eq!(one_line("a\nbytepath: b\u{1b}"), "a\\nbytepath: b\\u{1b}");
     }
 
     #[test]

@@ -39,6 +39,22 @@ pub const LARGEST_PART: usize = 4 << 20;
 /// first touches can be slow.
 pub const OPENING: Duration = Duration::from_secs(60);
 
+/// A line with its end. One that the other side would not accept is a fault.
+pub fn line_of(what: &str, message: &impl Serialize) -> Result<Vec<u8>, Fault> {
+    let mut line = serde_json::to_vec(message)
+        .map_err(|e| Fault::failed(format!("cannot encode {what}: {e}")))?;
+    line.push(b'\n');
+    match line.len() {
+        ..=MAX_LINE => Ok(line),
+        longer => Err(Fault::failed(format!(
+            "{what} of {} MiB is longer than the {} MiB that are read",
+            longer >> 20,
+            MAX_LINE >> 20
+        ))
+        .remedy("use fewer flows, a shorter window, or fewer meters")),
+    }
+}
+
 /// One line without its end; `None` at end of file. Longer lines than 16 MiB are an error.
 pub fn read_line(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();

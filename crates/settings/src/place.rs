@@ -194,8 +194,16 @@ impl StateFolder {
         reopen().map_err(|e| storage("write", &self.journal(), &e))
     }
 
+    /// The folder; refused if someone else could remove the journal from it.
     fn open(&self) -> io::Result<Folder> {
-        Folder::open(&self.folder).map(Folder::private)
+        let folder = Folder::open(&self.folder)?.private();
+        match files::stranger(&folder)? {
+            None => Ok(folder),
+            Some(stranger) => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("the folder {stranger}; name another with {STATE_VARIABLE}"),
+            )),
+        }
     }
 }
 

@@ -148,7 +148,8 @@ pub fn read_cores(text: &str, cpus: impl Into<Cpus>) -> Result<PlacementSpec, Fa
 
 fn place(text: &str, cpus: &Cpus) -> Result<PlacementSpec, Fault> {
     let [Some(sender), Some(receiver)] = Role::ALL.map(|role| cpus.nth(0, role)) else {
-        return Err(usage("this process may use no CPU at all"));
+        return Err(usage("it is not known which CPUs may be used")
+            .remedy("mount proc on /proc, whose self/status tells"));
     };
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     let short = short_form(words[0]);

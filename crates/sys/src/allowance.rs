@@ -63,6 +63,15 @@ pub fn left(roots: &Roots) -> Option<u64> {
     own.chain(cgroup::memory_left(roots)).min()
 }
 
+/// Bytes that this process may take without another's loss: the least of [`left`] and what the machine
+/// has (`MemAvailable`, proc_meminfo(5)). `None` if neither is known.
+pub fn available(roots: &Roots) -> Option<u64> {
+    let text = std::fs::read_to_string(roots.proc.join("meminfo")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    left(roots).into_iter().chain(kib.map(|kib| kib << 10)).min()
+}
+
 impl Drop for Limit {
     fn drop(&mut self) {
         HOLDS.store(false, Ordering::Release);
@@ -71,9 +80,21 @@ impl Drop for Limit {
     }
 }
 
+/// The exit code of a process that ends by a panic.
+const PANICKED: i32 = 101;
+
 #[cold]
 fn refused() {
     if !HOLDS.load(Ordering::Acquire) {
+        // Printing a panic takes memory, and where there is none it waits for itself for ever.
+        if std::thread::panicking() {
+            let text = b"bytepath: no memory is left\n";
+            // SAFETY: the text is a static, and nothing of this process is run any more.
+            unsafe {
+                libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+                libc::_exit(PANICKED)
+            }
+        }
         return;
     }
     // Held by no one who allocates; another thread that says it already ends us both.

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
@@ -29,9 +29,69 @@ pub struct Folder {
     mode: Mode,
 }
 
-/// All that a file holds; an error where that is more than `most` bytes.
+/// Opens a regular file that a user names, for reading. It waits for no one who writes to a FIFO or
+/// for a device, and refuses them.
+pub fn open(path: &Path) -> io::Result<File> {
+    let file = at_once(path, OFlags::RDONLY)?;
+    regular(&file)?;
+    Ok(file)
+}
+
+/// The same of what may be a pipe or a device, such as `/dev/stdin` or what a shell makes of
+/// `<(command)`. A FIFO that no program writes to is at its end.
+pub fn open_stream(path: &Path) -> io::Result<File> {
+    waiting(at_once(path, OFlags::RDONLY)?)
+}
+
+/// Opens what exists and is not a regular file, for writing; a FIFO has to have its reader.
+pub fn open_sink(path: &Path) -> io::Result<File> {
+    waiting(at_once(path, OFlags::WRONLY).map_err(|e| match e.raw_os_error() {
+        Some(libc::ENXIO) => refused("no program reads from this pipe".to_owned()),
+        _ => e,
+    })?)
+}
+
+fn at_once(path: &Path, flags: OFlags) -> io::Result<File> {
+    let always = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    Ok(openat(CWD, path, flags | always, Mode::empty())?.into())
+}
+
+/// Lets reads and writes wait for the other end.
+fn waiting(file: File) -> io::Result<File> {
+    rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+fn regular(file: &File) -> io::Result<Stat> {
+    let stat = fstat(file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(stat),
+        kind => Err(refused(format!("it is not a regular file ({kind:?})"))),
+    }
+}
+
+/// Who may write to an open file or folder besides this user and root, in words; `None` if no one
+/// may. To root, who started it with sudo(8) is no stranger, nor is root's own group.
+pub fn stranger(file: impl AsFd) -> io::Result<Option<String>> {
+    let stat = fstat(file)?;
+    let own = geteuid();
+    let caller = std::env::var("SUDO_UID").ok().filter(|_| own.is_root());
+    let known = [0, own.as_raw(), caller.and_then(|uid| uid.parse().ok()).unwrap_or_default()];
+    let may = |mode: Mode| Mode::from_raw_mode(stat.st_mode).contains(mode);
+    Ok(if !known.contains(&stat.st_uid) {
+        Some(format!("belongs to user {}", stat.st_uid))
+    } else if may(Mode::WOTH) {
+        Some("may be written by every user".to_owned())
+    } else if own.is_root() && stat.st_gid != 0 && may(Mode::WGRP) {
+        Some(format!("may be written by group {}", stat.st_gid))
+    } else {
+        None
+    })
+}
+
+/// All that a file or a pipe holds; an error where that is more than `most` bytes.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    bounded(File::open(path)?, most)
+    bounded(open_stream(path)?, most)
 }
 
 /// The same of a file that holds UTF-8.
@@ -52,12 +112,30 @@ pub fn bounded(input: impl Read, most: u64) -> io::Result<Vec<u8>> {
 
 impl Folder {
     pub fn open(path: &Path) -> io::Result<Folder> {
+        Folder::walk(path, false)
+    }
+
+    /// Opens a folder, and makes what there is not of its path.
+    pub fn open_or_make(path: &Path) -> io::Result<Folder> {
+        Folder::walk(path, true)
+    }
+
+    fn walk(path: &Path, makes: bool) -> io::Result<Folder> {
         let own = geteuid().as_raw();
         let mut at = start(path)?;
         let mut rest: VecDeque<OsString> = names(path).collect();
         let mut links = 0;
         while let Some(name) = rest.pop_front() {
-            let next = openat(&at, &name, PLACE | OFlags::NOFOLLOW, Mode::empty())?;
+            let open = || openat(&at, &name, PLACE | OFlags::NOFOLLOW, Mode::empty());
+            let next = match open() {
+                Err(rustix::io::Errno::NOENT) if makes => {
+                    match rustix::fs::mkdirat(&at, &name, Mode::from_raw_mode(0o777)) {
+                        Err(rustix::io::Errno::EXIST) | Ok(()) => open()?,
+                        Err(e) => return Err(e.into()),
+                    }
+                }
+                next => next?,
+            };
             let stat = fstat(&next)?;
             if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
                 at = next;
@@ -203,11 +281,7 @@ impl Folder {
         let always = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = openat(&self.fd, name, flags | always, self.mode);
         let file: File = fd.map_err(unfollowed)?.into();
-        let stat = fstat(&file)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {}
-            kind => return Err(refused(format!("it is not a regular file ({kind:?})"))),
-        }
+        let stat = regular(&file)?;
         if flags.contains(OFlags::RDWR) {
             self.may_write(&stat)?;
         }
@@ -229,6 +303,12 @@ impl Folder {
             return Err(refused(text));
         }
         Ok(())
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
@@ -337,6 +417,10 @@ mod tests {
         lchown(name("theirs/up"), Some(1), Some(1)).unwrap();
         // Links of root are followed, those of others are not.
         Folder::open(&name("own/study")).unwrap();
+        Folder::open_or_make(&name("own/made/deep")).unwrap();
+        assert!(name("theirs/made/deep").is_dir());
+        assert!(Folder::open_or_make(&name("theirs/up/made")).is_err());
+        assert!(!name("made").exists(), "nothing is made where a link of others leads");
         let led = why(Folder::open(&name("theirs/up")));
         assert_eq!(led, "'up' is a link of user 1, which is not followed");
         // A file of ours under a second name, in a folder of theirs; and one of a third.

@@ -5,7 +5,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Makes this process die with its parent, even if the parent is killed, or live on.
@@ -25,6 +25,12 @@ pub fn spawn_tied(command: Command, inherited: &[BorrowedFd]) -> io::Result<Chil
 /// clean up.
 pub fn spawn_asked(command: Command) -> io::Result<Child> {
     spawn_signalled(command, Signal::TERM, &[])
+}
+
+/// What a program prints that ends with this process; its standard input is empty.
+pub fn output_tied(mut command: Command) -> io::Result<Output> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    spawn_tied(command, &[])?.wait_with_output()
 }
 
 fn spawn_signalled(
@@ -57,10 +63,11 @@ fn inherit(number: RawFd) -> io::Result<()> {
     Ok(fcntl_setfd(fd, flags - FdFlags::CLOEXEC)?)
 }
 
-/// Ignores what would end an agent early. A terminal sends Ctrl-C to the whole
-/// process group, and an agent has to outlive it to hand over what was measured.
+/// Ignores what would end an agent early. A terminal sends Ctrl-C to the whole process group, and
+/// timeout(1) and systemd send SIGTERM to all processes; an agent has to outlive it to hand over what
+/// was measured, and ends with its pipe.
 pub fn ignore_interrupts() {
-    ignore(&[libc::SIGINT, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ]);
+    ignore(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ]);
 }
 
 /// Ignores SIGXFSZ, so that a file-size limit is an error and not a death.
@@ -100,6 +107,11 @@ fn ignore(signals: &[libc::c_int]) {
         // handler of ours is replaced.
         unsafe { libc::signal(*signal, libc::SIG_IGN) };
     }
+}
+
+/// Bytes that the stack of the first thread may take (`RLIMIT_STACK`, getrlimit(2)).
+pub fn stack_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Stack).current
 }
 
 /// Raises this process's limit on open files to what it may have at most: counters of

@@ -90,13 +90,15 @@ impl Meeting {
                     && let Ok((socket, _)) = TcpListener::accept(&listener)
                 {
                     let (met, token) = (met.clone(), token.clone());
-                    // One that is stuck must not keep the next one waiting.
-                    thread::spawn(move || answer(&socket, &token, &met));
+                    // One that is stuck must not keep the next one waiting. One that gets no answer
+                    // is the peer's fault to report.
+                    let one = thread::Builder::new().name("reach-one".into());
+                    let _ = one.spawn(move || answer(&socket, &token, &met));
                 }
             }
         };
         let started = thread::Builder::new().name("reach".into()).spawn(serve);
-        started.map_err(|e| Fault::system("cannot start a thread", &e))?;
+        started.map_err(|e| Fault::not_started("a thread", &e))?;
         Ok(meeting)
     }
 

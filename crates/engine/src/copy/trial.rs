@@ -56,8 +56,11 @@ pub fn on_cpu<R: Send>(
         }
         work()
     };
-    let done = std::thread::scope(|scope| scope.spawn(life).join());
-    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("copy".into()).spawn_scoped(scope, life);
+        let done = thread.map_err(|e| Fault::not_started("a thread", &e))?.join();
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Memory for loads: one source and one target, [`ROTATION`] bytes each at least.

@@ -115,7 +115,7 @@ impl Threads {
             let generator = self.generator.clone();
             let run = std::thread::Builder::new().name("pktgen".into());
             let run = run.spawn(move || generator.run());
-            *waiting = Waiting::Started(run.map_err(|e| Fault::system("starting a thread", &e))?);
+            *waiting = Waiting::Started(run.map_err(|e| Fault::not_started("a thread", &e))?);
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ impl Load {
         let thread = std::thread::Builder::new()
             .name(format!("{}/{flow} load", Role::Receiver))
             .spawn(move || send(&socket, gap, &gate, &stopped))
-            .map_err(|e| Fault::system("cannot start a thread", &e))?;
+            .map_err(|e| Fault::not_started("a thread", &e))?;
         Ok(Load { flow, stop, thread: Some(thread) })
     }
 

@@ -10,6 +10,7 @@ use bytepath_sys::boot::MODULES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 /// Where the program is in a guest.
 pub(super) const PROGRAM: &str = "/bin/bytepath";
@@ -254,8 +255,9 @@ pub fn prepare(
     program: &Path,
     others: &[(&str, &Path)],
     nics: Option<&NicPair>,
+    stop: &AtomicBool,
 ) -> Result<(Image, Vec<u8>), Fault> {
-    let (image, modules) = find(kernel, nics)?;
+    let (image, modules) = find(kernel, nics, stop)?;
     let driver = nics.map(|nics| (nics.module, true));
     let names: Vec<(&str, bool)> = GUEST_MODULES.iter().copied().chain(driver).collect();
     let modules = modules.order(&names).map_err(|f| f.context(image.path.display()))?;
@@ -265,14 +267,18 @@ pub fn prepare(
 
 /// Whether a kernel has everything for a guest; with `nics` also their driver.
 pub fn bootable(kernel: &str, nics: Option<&NicPair>) -> Result<(), Fault> {
-    find(kernel, nics).map(drop)
+    find(kernel, nics, &AtomicBool::new(false)).map(drop)
 }
 
 /// A kernel and its modules, with the driver of `nics` among them. Of several kernels that the
 /// name fits, one is taken that has the driver.
-fn find(kernel: &str, nics: Option<&NicPair>) -> Result<(Image, Modules), Fault> {
+fn find(
+    kernel: &str,
+    nics: Option<&NicPair>,
+    stop: &AtomicBool,
+) -> Result<(Image, Modules), Fault> {
     let module = nics.map(|nics| nics.module);
-    let image = kernel::find(kernel, module)?;
+    let image = kernel::find(kernel, module, stop)?;
     let modules = image.modules.as_deref().map_or_else(|| Ok(Modules::unknown()), Modules::of)?;
     match nics {
         Some(nics) if !modules.may_have(nics.module) => {

@@ -3,7 +3,9 @@
 
 use super::modules::Modules;
 use super::{qemu, vmlinux};
+use crate::child::{remove_left, run_unless_stopped};
 use bytepath_record::{Fault, FaultKind};
+use bytepath_sys::files;
 use std::cmp::Ordering;
 use std::fs;
 use std::io::{self, Read};
@@ -11,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 /// What names a kernel that was fetched: `debian:newest`, `debian:6.1`.
 const FETCHED: &str = "debian:";
@@ -29,6 +32,9 @@ pub struct Image {
     pub modules: Option<PathBuf>,
 }
 
+/// How the name of a folder begins that packages are unpacked to, before its process's id.
+const UNFINISHED: &str = ".unpacking-";
+
 /// Most bytes of an image; those of distributions have 10 to 20 MiB.
 const LARGEST: u64 = 256 << 20;
 
@@ -37,7 +43,7 @@ impl Image {
     /// in it, in memory. An image for which that is not available unpacks itself.
     pub fn open(&self, unpacked: bool) -> Result<OwnedFd, Fault> {
         let fault = |e: io::Error| unreadable(&self.path, &e);
-        let mut file = fs::File::open(&self.path).map_err(fault)?;
+        let mut file = files::open(&self.path).map_err(fault)?;
         if unpacked {
             // Unpacking takes a second, about as long as booting.
             let kept = cache().and_then(|cache| self.kept(&cache.join("vmlinux")));
@@ -80,12 +86,12 @@ fn keep(place: &Path, kernel: &[u8]) -> io::Result<()> {
 /// Finds what a study calls `source`: a path to an image or to a `.deb`, the
 /// release of an installed kernel, `debian:newest`, or `debian:` and the
 /// beginning of a release; of those that were fetched one with a `module`, if there is one.
-pub fn find(source: &str, module: Option<&str>) -> Result<Image, Fault> {
+pub fn find(source: &str, module: Option<&str>, stop: &AtomicBool) -> Result<Image, Fault> {
     if let Some(wanted) = source.strip_prefix(FETCHED) {
         return fetched(&cache()?.join("kernels"), wanted, module);
     }
     if source.ends_with(".deb") {
-        return unpacked(Path::new(source), &cache()?.join("unpacked"));
+        return unpacked(Path::new(source), &cache()?.join("unpacked"), stop);
     }
     if source.contains('/') {
         return image(Path::new(source));
@@ -166,7 +172,7 @@ const SETUP: u64 = 0x200 + (1 << 16) + 256;
 
 fn release(path: &Path) -> Result<String, Fault> {
     let fault = |e: &io::Error| unreadable(path, e);
-    let file = fs::File::open(path).map_err(|e| fault(&e))?;
+    let file = files::open(path).map_err(|e| fault(&e))?;
     let mut setup = Vec::new();
     file.take(SETUP).read_to_end(&mut setup).map_err(|e| fault(&e))?;
     release_in(&setup).ok_or_else(|| {
@@ -208,24 +214,25 @@ fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
 
 /// Unpacks a package and those next to it for the same release: since
 /// Linux 7.1 Debian packs image, modules and lists apart.
-fn unpacked(package: &Path, cache: &Path) -> Result<Image, Fault> {
+fn unpacked(package: &Path, cache: &Path, stop: &AtomicBool) -> Result<Image, Fault> {
     let package = fs::canonicalize(package).map_err(|e| unreadable(package, &e))?;
+    files::open(&package).map_err(|e| unreadable(&package, &e))?;
     let stem = package.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let packages = relatives(&package)?;
     let folder = cache.join(format!("{stem}-{}", state(&packages)?));
     if !folder.is_dir() {
-        let unfinished = cache.join(format!(".{stem}-{}", std::process::id()));
-        fs::create_dir_all(&unfinished).map_err(|e| unreadable(&unfinished, &e))?;
-        if let Err(fault) = packages.iter().try_for_each(|one| extract(one, &unfinished)) {
-            let _ = fs::remove_dir_all(&unfinished);
-            return Err(fault);
-        }
+        let failed = |e: io::Error| unreadable(cache, &e);
+        fs::create_dir_all(cache).map_err(failed)?;
+        remove_left(cache, UNFINISHED);
+        let name = format!("{UNFINISHED}{}-", std::process::id());
+        // Gone when this returns, unless it has got its name.
+        let unfinished =
+            tempfile::Builder::new().prefix(&name).tempdir_in(cache).map_err(failed)?;
+        packages.iter().try_for_each(|one| extract(one, unfinished.path(), stop))?;
         // In place at once; another process may have been faster.
-        if let Err(e) = fs::rename(&unfinished, &folder) {
-            let _ = fs::remove_dir_all(&unfinished);
-            if !folder.is_dir() {
-                return Err(unreadable(&folder, &e));
-            }
+        match fs::rename(unfinished.path(), &folder) {
+            Err(e) if !folder.is_dir() => return Err(unreadable(&folder, &e)),
+            _ => {}
         }
     }
     let images = files_called(&folder, "vmlinuz", 8);
@@ -267,17 +274,21 @@ fn relatives(package: &Path) -> Result<Vec<PathBuf>, Fault> {
     Ok(all)
 }
 
-fn extract(package: &Path, folder: &Path) -> Result<(), Fault> {
-    let output = Command::new("dpkg-deb").arg("-x").arg(package).arg(folder).output();
-    let output = output.map_err(|e| {
+fn extract(package: &Path, folder: &Path, stop: &AtomicBool) -> Result<(), Fault> {
+    let mut command = Command::new("dpkg-deb");
+    command.arg("-x").arg(package).arg(folder);
+    let ended = run_unless_stopped(command, stop).map_err(|e| {
         Fault::system(format!("running dpkg-deb to unpack {}", package.display()), &e)
             .remedy("install dpkg, or unpack the package and give the image in it")
     })?;
-    if output.status.success() {
-        return Ok(());
+    match ended {
+        None => Err(Fault::new(FaultKind::Interrupted, "interrupted by the user")),
+        Some((status, _)) if status.success() => Ok(()),
+        Some((_, errors)) => {
+            let (package, errors) = (package.display(), errors.trim());
+            Err(Fault::storage(format!("dpkg-deb cannot unpack {package}: {errors}")))
+        }
     }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    Err(Fault::storage(format!("dpkg-deb cannot unpack {}: {}", package.display(), errors.trim())))
 }
 
 /// Files below a folder whose names begin like this, in order.
@@ -309,6 +320,8 @@ fn unreadable(path: &Path, error: &io::Error) -> Fault {
 mod tests {
     use super::*;
     use bytepath_testing::skip;
+
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
 
     /// The least that a boot loader would take for an image.
     fn fake_image(release: &str) -> Vec<u8> {
@@ -396,21 +409,21 @@ mod tests {
         if package(&binary, &first).is_none() {
             return;
         }
-        let alone = unpacked(&binary, cache.path()).unwrap();
+        let alone = unpacked(&binary, cache.path(), &GOES_ON).unwrap();
         assert_eq!((alone.release.as_str(), &alone.modules), ("1.2.3-mine", &None));
         let module = [("usr/lib/modules/1.2.3-mine/kernel/veth.ko", &b"veth"[..])];
         package(&beside("linux-modules-1.2.3-mine_1_all.deb"), &module).unwrap();
-        let whole = unpacked(&binary, cache.path()).unwrap();
+        let whole = unpacked(&binary, cache.path(), &GOES_ON).unwrap();
         let modules = whole.modules.clone().expect("its modules are next to it");
         assert!(modules.join("kernel/veth.ko").is_file(), "{modules:?}");
-        assert_eq!(unpacked(&binary, cache.path()).unwrap(), whole, "once is enough");
+        assert_eq!(unpacked(&binary, cache.path(), &GOES_ON).unwrap(), whole, "once is enough");
         package(&binary, &[("boot/vmlinuz-9", &fake_image("1.2.3-mine2")[..])]).unwrap();
-        assert_eq!(unpacked(&binary, cache.path()).unwrap().release, "1.2.3-mine2");
+        assert_eq!(unpacked(&binary, cache.path(), &GOES_ON).unwrap().release, "1.2.3-mine2");
         package(&binary, &module).unwrap();
-        let fault = unpacked(&binary, cache.path()).unwrap_err();
+        let fault = unpacked(&binary, cache.path(), &GOES_ON).unwrap_err();
         assert!(fault.message.contains("contains no kernel image"), "{fault}");
         fs::write(&binary, b"no package").unwrap();
-        let fault = unpacked(&binary, cache.path()).unwrap_err();
+        let fault = unpacked(&binary, cache.path(), &GOES_ON).unwrap_err();
         assert!(fault.message.contains("dpkg-deb cannot unpack"), "{fault}");
         let left = fs::read_dir(cache.path()).unwrap().flatten().map(|entry| entry.file_name());
         assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with('.')));
@@ -446,7 +459,7 @@ mod tests {
         odd.truncate(0x310);
         fs::write(&path, odd).unwrap();
         assert!(image(&path).is_err());
-        let fault = find("9.9.9-nowhere", None).unwrap_err();
+        let fault = find("9.9.9-nowhere", None, &GOES_ON).unwrap_err();
         assert!(fault.message.contains("/boot/vmlinuz-9.9.9-nowhere"), "{fault}");
     }
 }

@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::ExitStatus;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -376,7 +377,9 @@ impl Shared {
 /// process when that thread does, and so with us, whatever ends us.
 fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), Fault> {
     let (started, result) = sync_channel(1);
-    let command = qemu::command(&start);
+    let mut command = qemu::command(&start);
+    // Signals to our group are for us: what it measured is still to come.
+    command.process_group(0);
     let program = start.program.clone();
     let Start { kernel, initramfs, port, networks, .. } = start;
     let work = move || {
@@ -391,19 +394,15 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), 
             Ok(child) => child,
             Err(e) => return drop(started.send(Err(e))),
         };
-        let console = Tail::of(child.stdout.take(), CONSOLE);
-        let words = Tail::of(child.stderr.take(), WORDS);
-        let pid = Pid::from_child(&child);
-        let process = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(process) => process,
+        match held(&mut child) {
+            Ok(process) => drop(started.send(Ok(process))),
             Err(e) => {
                 // Without a handle it could not be ended later.
                 let _ = child.kill();
                 let _ = child.wait();
-                return drop(started.send(Err(e.into())));
+                return drop(started.send(Err(e)));
             }
-        };
-        let _ = started.send(Ok((process, console, words)));
+        }
         let exit = child.wait().ok();
         shared.lock().exit = exit;
         shared.end();
@@ -413,6 +412,12 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), 
     let started =
         started.map_err(|e| Fault::system(format!("starting {}", program.display()), &e))?;
     Ok((thread, started))
+}
+
+fn held(child: &mut Child) -> io::Result<Process> {
+    let console = Tail::of(child.stdout.take(), CONSOLE).map_err(io::Error::other)?;
+    let words = Tail::of(child.stderr.take(), WORDS).map_err(io::Error::other)?;
+    Ok((pidfd_open(Pid::from_child(child), PidfdFlags::empty())?, console, words))
 }
 
 /// Lines of the console that a fault quotes.

@@ -8,6 +8,7 @@
 use super::elf::{depends, normal};
 use super::vmlinux;
 use bytepath_record::Fault;
+use bytepath_sys::files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
@@ -147,7 +148,7 @@ fn name_of(path: &str) -> Option<String> {
 
 /// Reads a module, and unpacks it if it is packed.
 fn unpack(path: &Path) -> Result<Vec<u8>, Fault> {
-    let file = fs::File::open(path).map_err(|e| unreadable(path, &e))?;
+    let file = files::open(path).map_err(|e| unreadable(path, &e))?;
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e))?;
     if let Some(unpacked) = vmlinux::unpack(&bytes, LARGEST) {

@@ -68,7 +68,9 @@ pub fn find_with(device: &str) -> Result<PathBuf, Fault> {
 
 /// Whether a qemu has a device; one that has it lists its options.
 fn has_device(program: &Path, device: &str) -> bool {
-    let output = Command::new(program).args(["-device", &format!("{device},help")]).output();
+    let mut command = Command::new(program);
+    command.args(["-device", &format!("{device},help")]);
+    let output = process::output_tied(command);
     let listed = format!("{device} options:");
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(&listed))
 }
@@ -146,7 +148,7 @@ fn run_firmware(device: &str, modules: &Path) -> Result<(), String> {
 /// Runs the attempt; returns its exit code and its output.
 fn run(command: Command, firmware: &OwnedFd) -> io::Result<(Option<i32>, String)> {
     let mut child = process::spawn_tied(command, &[firmware.as_fd()])?;
-    let errors = crate::Tail::of(child.stderr.take(), 4096);
+    let errors = crate::Tail::of(child.stderr.take(), 4096).map_err(io::Error::other)?;
     let deadline = Instant::now() + ATTEMPT;
     loop {
         if let Some(status) = child.try_wait()? {

@@ -54,10 +54,10 @@ fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
         Layout::One => {
             nics::renew_link()?;
             let mut command = AgentProcess::command(program);
-            let failed = format!("starting {}", program.display());
+            let failed = program.display().to_string();
             let start = move || match command.spawn() {
-                Ok(child) => Ok([AgentProcess::new(child)]),
-                Err(e) => Err(Fault::system(&failed, &e)),
+                Ok(child) => Ok([AgentProcess::new(child)?]),
+                Err(e) => Err(Fault::not_started(&failed, &e)),
             };
             LocalAgent::start(start)?.into()
         }
@@ -65,7 +65,7 @@ fn start(layout: Layout, program: &Path) -> Result<Started, Fault> {
         Layout::Command(command) => {
             let mut child = super::command::start(&command)?;
             let errors = child.stderr.take().map(|errors| Box::new(errors) as _);
-            let agents = LocalAgent::start(move || Ok([AgentProcess::new(child)]))?.into();
+            let agents = LocalAgent::start(move || Ok([AgentProcess::new(child)?]))?.into();
             // A program may do without output for a while.
             return Ok(Started { agents, errors, grace: Duration::from_secs(60) });
         }

@@ -3,6 +3,7 @@
 
 use super::ssh::{Ssh, start};
 use super::{Deployment, Properties, Site, Stewardship, Testbed};
+use crate::child::spawn_scoped;
 use crate::{Adapter, Attachment, Boot, Host, ProcessHost, build_of, own_build};
 use bytepath_record::{
     DeviceName, Fault, FaultKind, OptionKind, OptionSpec, Options, Ports, Role, Support,
@@ -127,7 +128,7 @@ impl Hosts {
         let named = self.named.as_ref();
         let [sender, receiver] = named.ok_or_else(|| usage("no hosts are given").remedy(REMEDY))?;
         std::thread::scope(|scope| {
-            let one = scope.spawn(|| sender.start(site, last));
+            let one = spawn_scoped(scope, "sender's host", || sender.start(site, last))?;
             let other = receiver.start(site, last);
             let panicked = |_| Fault::failed("a thread that starts agents ended");
             Ok([one.join().map_err(panicked)??, other?])

@@ -131,7 +131,7 @@ impl Testbed for Ports {
         let [sender, receiver] = LocalAgent::start(move || {
             let [sender, receiver] = namespaces.map(|namespace| {
                 let child = namespace::spawn_in(AgentProcess::command(&program), namespace);
-                child.map(AgentProcess::new).map_err(|refused| fault(&refused))
+                AgentProcess::new(child.map_err(|refused| fault(&refused))?)
             });
             Ok([sender?, receiver?])
         })?;

@@ -1,6 +1,7 @@
 //! Hosts that the system's ssh(1) reaches, with the user's own configuration. One
 //! connection to each stays as long as the testbed; agents come and go over it.
 
+use crate::child::remove_left;
 use crate::{AgentProcess, LocalAgent, echoes};
 use bytepath_record::{Fault, FaultKind};
 use bytepath_sys::process::spawn_asked;
@@ -45,13 +46,15 @@ impl Ssh {
     /// Checks an address. Its characters are those of names, addresses and ports, so that
     /// it is one word of a command and no option of it.
     pub(super) fn new(address: &str) -> Result<Ssh, String> {
-        let wrong = |what: &str| Err(format!("'{address}' {what}; it takes {FORM}"));
+        let wrong =
+            |what: &str| Err(format!("'{}' {what}; it takes {FORM}", address.escape_debug()));
         let Some(rest) = address.strip_prefix("ssh://") else {
             return wrong("is not an address of ssh");
         };
         let (user, place) = rest.split_once('@').map_or((None, rest), |(u, p)| (Some(u), p));
         let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        if user.is_some_and(|user| user.is_empty() || !user.chars().all(named)) {
+        let is_name = |name: &str| !name.starts_with('-') && name.chars().all(named);
+        if user.is_some_and(|user| user.is_empty() || !is_name(user)) {
             return wrong("has no valid user");
         }
         let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -61,9 +64,9 @@ impl Ssh {
         let in_brackets = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '.' | '%');
         let valid = match place.starts_with('[') {
             true => host.contains(':') && host.chars().all(in_brackets),
-            false => host.chars().all(named),
+            false => is_name(host),
         };
-        if host.is_empty() || host.starts_with('-') || !valid {
+        if host.is_empty() || !valid {
             return wrong("has no valid host");
         }
         if port.is_some_and(|port| !matches!(port.parse(), Ok(1..=u16::MAX))) {
@@ -127,14 +130,14 @@ pub(super) fn start(words: Vec<String>) -> Result<LocalAgent, Fault> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for us: what has been measured is still to come over this pipe.
         command.process_group(0);
-        let child = spawn_asked(command).map_err(|e| {
-            let fault = Fault::system(format_args!("starting {}", words[0]), &e);
-            match e.kind() {
-                std::io::ErrorKind::NotFound => fault.remedy(format!("install {}", words[0])),
-                _ => fault,
+        let child = spawn_asked(command).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                Fault::system(format_args!("starting {}", words[0]), &e)
+                    .remedy(format!("install {}", words[0]))
             }
+            _ => Fault::not_started(&words[0], &e),
         })?;
-        Ok([AgentProcess::new(child)])
+        Ok([AgentProcess::new(child)?])
     })?;
     Ok(agent)
 }
@@ -157,21 +160,9 @@ fn new_socket() -> Result<PathBuf, Fault> {
         let text = format!("the folder {} is accessible to others", folder.display());
         return Err(Fault::new(FaultKind::Permission, text).remedy("remove it"));
     }
-    remove_left(&folder);
+    remove_left(&folder, "ssh-");
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     Ok(folder.join(format!("ssh-{}-{number}", std::process::id())))
-}
-
-/// Removes sockets of processes that were killed.
-fn remove_left(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix("ssh-")?.split('-').next());
-        let Some(owner) = owner.and_then(|owner| owner.parse::<u32>().ok()) else { continue };
-        if !Path::new("/proc").join(owner.to_string()).exists() {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -189,6 +180,8 @@ mod tests {
             "peer",
             "ssh://",
             "ssh://-oProxyCommand=x",
+            "ssh://-luser@a",
+            "ssh://a\nb",
             "ssh://a b",
             "ssh://a;b",
             "ssh://@a",
@@ -200,15 +193,5 @@ mod tests {
         ] {
             assert!(Ssh::new(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn sockets_of_the_dead_are_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let of = |pid: u32| folder.path().join(format!("ssh-{pid}-0"));
-        let (own, dead) = (std::process::id(), u32::MAX);
-        [own, dead].iter().for_each(|pid| fs::write(of(*pid), "").unwrap());
-        remove_left(folder.path());
-        assert!(of(own).exists() && !of(dead).exists());
     }
 }

@@ -4,6 +4,7 @@
 use super::cable::{self, Cable, Laid};
 use super::vm_options::{IMPLIED, OPTIONS, Settings};
 use super::{CARRIER, Deployment, Emulation, Properties, Site, Testbed, ends};
+use crate::child::spawn_scoped;
 use crate::guest::qemu::{self, Accelerator, Start};
 use crate::guest::{
     DEVICE, GuestHost, Machine, Network, NicPair, NotBooted, bootable, in_one_guest,
@@ -113,7 +114,7 @@ impl Vm {
         let (source, cmdline) = kernel;
         let program = self.program()?;
         let accelerator = self.accelerator()?;
-        let (image, archive) = prepare(source, site.program, &[], self.settings.nics)?;
+        let (image, archive) = prepare(source, site.program, &[], self.settings.nics, site.stop)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
         drop(archive);
@@ -144,11 +145,13 @@ impl Vm {
         let starts = networks.into_iter().map(|network| start(vec![network]));
         let starts = starts.collect::<Result<Vec<_>, Fault>>()?;
         let machines = std::thread::scope(|scope| {
-            let boot = |(start, ours)| scope.spawn(move || Machine::boot(start, ours, site.stop));
+            let boot = |(start, ours)| {
+                spawn_scoped(scope, "guest", move || Machine::boot(start, ours, site.stop))
+            };
             let booting: Vec<_> = starts.into_iter().map(boot).collect();
             let lost = || Fault::failed("a thread that boots a guest ended early");
             let booted =
-                booting.into_iter().map(|one| one.join().unwrap_or_else(|_| Err(lost().into())));
+                booting.into_iter().map(|one| one?.join().unwrap_or_else(|_| Err(lost().into())));
             booted.map(|machine| machine.map(Arc::new)).collect::<Result<Vec<_>, NotBooted>>()
         });
         Ok(Booted { machines: machines?, host: host.map(Arc::new) })
@@ -279,11 +282,11 @@ fn beside(role: Role, namespace: &Arc<Kept>, program: &Path) -> Result<ProcessHo
     let (namespace, program) = (namespace.clone(), program.to_owned());
     let [agent] = LocalAgent::start(move || {
         let child = namespace::spawn_into(AgentProcess::command(&program), &namespace);
-        let agent = child.map(AgentProcess::new).map_err(|refused| {
-            Fault::system(format!("starting {} on the cable", program.display()), &refused.error)
+        let child = child.map_err(|refused| {
+            Fault::not_started(format_args!("{} on the cable", program.display()), &refused.error)
                 .context(refused.step)
         });
-        Ok([agent?])
+        Ok([AgentProcess::new(child?)?])
     })?;
     // A tap hands on what a guest sends as it is, so nothing on it would merge packets.
     let attachment = Attachment::Made(ends::end(role, ends::device(role)), HwGro::Never);

@@ -16,11 +16,13 @@ pub use program::{dcmi_reading, printed_watts};
 
 use super::{Context, Meter, Output, Prepared, Running};
 use bytepath_record::{
-    Facts, Fault, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit, joined,
+    Facts, Fault, FaultKind, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit,
+    joined,
 };
 use gauge::{Gauge, Measured};
 use serde_json::json;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Name of the meter in the catalogue.
@@ -94,13 +96,16 @@ pub fn support(facts: &Facts, source: &PowerSource) -> Support {
     }
 }
 
-/// Measures the idle power of the machine over this time, watts.
-pub fn at_rest(context: &Context, time: Duration) -> Result<f64, Fault> {
+/// Measures the idle power of the machine over this time, watts, unless it is to stop.
+pub fn at_rest(context: &Context, time: Duration, stop: &AtomicBool) -> Result<f64, Fault> {
     let choice = Choice { rest: Rest::Kept, ..choice(context)? };
     let context = Context { options: json!(choice), ..context.clone() };
     let mut running = start(&context)?;
     let begin = Instant::now();
     while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Fault::new(FaultKind::Interrupted, "interrupted by the user"));
+        }
         std::thread::sleep(left.min(super::TICK));
         running.tick();
     }

@@ -6,6 +6,7 @@ use super::tables::{chosen, left_out};
 use crate::counts::{Count, Counts};
 use crate::text::quote;
 use bytepath_record::Fault;
+use std::collections::HashSet;
 use std::io::BufRead;
 
 /// More counters than this have no table of `perf stat` or `perf trace`.
@@ -16,6 +17,8 @@ const MOST: usize = 1 << 16;
 pub(super) struct Tables {
     /// Each with the line of its first row.
     tables: Vec<(u64, Vec<Count>)>,
+    /// What the last table counts, by group and name.
+    counters: HashSet<(String, String)>,
     /// The next row begins a table.
     pub(super) ended: bool,
     rows: usize,
@@ -26,10 +29,10 @@ pub(super) struct Tables {
 impl Tables {
     /// Adds a row; one whose counter the table has already begins another.
     pub(super) fn push(&mut self, row: Count, line: u64) {
-        let same = |other: &Count| other.name == row.name && other.group == row.group;
-        let has = |(_, rows): &(u64, Vec<Count>)| rows.iter().any(same);
-        self.ended |= self.rows < MOST && self.tables.last().is_some_and(has);
+        let counter = (row.group.clone(), row.name.clone());
+        self.ended |= self.rows < MOST && self.counters.contains(&counter);
         self.add(row, line);
+        self.counters.insert(counter);
     }
 
     /// Adds a row to the table; those beyond [`MOST`] are only counted.
@@ -38,7 +41,10 @@ impl Tables {
         match self.tables.last_mut().filter(|_| !self.ended) {
             _ if self.rows > MOST => {}
             Some((_, rows)) => rows.push(row),
-            None => self.tables.push((line, vec![row])),
+            None => {
+                self.counters.clear();
+                self.tables.push((line, vec![row]));
+            }
         }
         self.ended = false;
     }

@@ -37,7 +37,7 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
     let mut builder = Builder::new(Header { title: title.to_owned(), ..Header::default() });
     let mut lines = Lines::new(title, input);
     let mut line = Vec::new();
-    let mut total = 0u64;
+    let (mut total, mut is_empty) = (0u64, true);
     while lines.next(&mut line)? {
         let text = String::from_utf8_lossy(&line);
         if is_blank(&text) {
@@ -52,8 +52,12 @@ fn read(title: &str, _: Times, input: &mut dyn BufRead) -> Result<Profile, Fault
             continue;
         }
         add(&mut builder, &mut total, entry.symbol, entry.ticks).map_err(|e| lines.fault(e))?;
+        is_empty = false;
     }
-    Ok(builder.build())
+    match is_empty {
+        true => Err(lines.whole("holds no line of a function and its ticks")),
+        false => Ok(builder.build()),
+    }
 }
 
 /// Adds the ticks of a function, also to the `total`; the error is that it has no room for them.

@@ -31,8 +31,24 @@ pub fn observation(observed: &Observation, details: bool) -> Document {
     document
 }
 
+/// The command line; of a long one the beginning.
+pub(crate) fn command(observed: &Observation) -> String {
+    let line = observed.command.join(" ");
+    let left_out = line.chars().count().saturating_sub(LONGEST_COMMAND);
+    match left_out {
+        0 => line,
+        _ => {
+            let begin: String = line.chars().take(LONGEST_COMMAND).collect();
+            format!("{begin} [... {left_out} characters]")
+        }
+    }
+}
+
+/// Characters of a command line that are shown.
+const LONGEST_COMMAND: usize = 1000;
+
 fn heading(page: &mut Document, observed: &Observation) {
-    page.heading(format!("bytepath observe: {}", observed.command.join(" ")));
+    page.heading(format!("bytepath observe: {}", command(observed)));
     let ending = match observed.ending {
         Ending::Code(code) => format!("exit code {code}"),
         Ending::Signal(signal) => format!("ended by signal {signal}"),
@@ -43,7 +59,8 @@ fn heading(page: &mut Document, observed: &Observation) {
         Some(Counter::TaskStorage) => "counted in the kernel (BPF, typed tracepoints)",
         None => "not counted",
     };
-    let threads = plural(observed.threads.len() as u64, "thread");
+    let threads = observed.threads.iter().map(|thread| 1 + thread.joined).sum();
+    let threads = plural(threads, "thread");
     let (pid, seconds) = (observed.pid, number(observed.seconds, 2));
     let text = format!("process {pid}, {seconds} s, {ending}; {threads}; system calls {counter}");
     page.text("  ", text);
@@ -221,7 +238,11 @@ fn time(page: &mut Document, observed: &Observation, details: bool) {
             (Column::number("switches", "own", 3), |(_, time)| amount(time.voluntary as f64)),
             (Column::number("switches", "forced", 3), |(_, time)| amount(time.involuntary as f64)),
             (Column::words("", 4, None), |(thread, _)| {
-                if thread.ended { "ended" } else { "runs" }.to_owned()
+                let state = if thread.ended { "ended" } else { "runs" };
+                match thread.joined {
+                    0 => state.to_owned(),
+                    others => format!("{state}, with {others} more"),
+                }
             }),
         ],
     ));
@@ -409,6 +430,7 @@ mod tests {
                 name: "worker".into(),
                 ended: true,
                 time: Some(time),
+                joined: 0,
             }],
             calls: vec![call(7, "write", 1000), call(7, "read", 5)],
             sockets: vec![ObservedSocket {

@@ -1,15 +1,16 @@
 //! The copy ceiling: how fast one core copies memory, as the yardstick that
 //! every path with a copy is measured against.
 
+use bytepath_host::spawn_scoped;
 use bytepath_record::{CopyCeiling, Fault};
 use bytepath_sys::memory::Region;
-use bytepath_sys::{Roots, cgroup, thread};
+use bytepath_sys::{Roots, allowance, thread};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Size of the buffers that no cache of one core holds, bytes, and the share of a control group's
-/// memory that each of the two may take. Mapping them takes longer than copying: each study waits
+/// Size of the buffers that no cache of one core holds, bytes, and the share of the available memory
+/// that each of the two may take. Mapping them takes longer than copying: each study waits
 /// for it.
 const MEMORY_SIZE: u64 = 64 << 20;
 const MEMORY_SHARE: u64 = 8;
@@ -27,9 +28,9 @@ pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<Cop
         if let Some(cpu) = cpu {
             thread::pin(cpu).map_err(|e| Fault::system(format!("cannot pin to CPU {cpu}"), &e))?;
         }
-        let allowed = cgroup::limits(&Roots::real()).memory;
+        let available = allowance::available(&Roots::real());
         let memory_size =
-            allowed.map_or(MEMORY_SIZE, |bytes| MEMORY_SIZE.min(bytes / MEMORY_SHARE));
+            available.map_or(MEMORY_SIZE, |bytes| MEMORY_SIZE.min(bytes / MEMORY_SHARE));
         let workload_size = size.min(memory_size).max(64);
         Ok(CopyCeiling {
             workload: bandwidth(workload_size as usize, unwanted)?,
@@ -39,8 +40,10 @@ pub fn measure(cpu: Option<u32>, size: u64, unwanted: &AtomicBool) -> Result<Cop
         })
     };
     // A thread of its own, so that the pinning does not outlive it.
-    std::thread::scope(|scope| scope.spawn(work).join())
-        .unwrap_or_else(|_| Err(Fault::failed("the copy measurement panicked")))
+    std::thread::scope(|scope| {
+        let done = spawn_scoped(scope, "ceiling", work)?.join();
+        done.unwrap_or_else(|_| Err(Fault::failed("the copy measurement panicked")))
+    })
 }
 
 /// Bytes copied per second between two buffers of this size.

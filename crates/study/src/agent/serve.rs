@@ -13,7 +13,7 @@ use bytepath_profile::Work;
 use bytepath_profile::attribution::Stream;
 use bytepath_record::wire::{
     Call, ClockReading, HostAddress, Identity, LARGEST_PART, PackProfile, ProfileSize, Reply,
-    Request, RoleEnd, SYNC, read_line,
+    Request, RoleEnd, SYNC, line_of, read_line,
 };
 use bytepath_record::{Bytes, Facts, Fault, LINK_DEVICE, LINK_NODE, SCHEMA_VERSION};
 use bytepath_sys::{Roots, clock, device};
@@ -39,7 +39,7 @@ pub fn serve(
     let (events, inbox) = channel();
     let (lines, hung_up) = (events.clone(), Arc::new(AtomicBool::new(false)));
     let output = Output(Arc::new(Mutex::new(output)));
-    output.line(SYNC.as_bytes())?;
+    output.line(format!("{SYNC}\n").as_bytes())?;
     let (pongs, gone) = (output.clone(), hung_up.clone());
     let read = move || {
         read_requests(input, &lines, &pongs);
@@ -47,7 +47,8 @@ pub fn serve(
         // The receiver may be gone already, and then no one needs to know.
         let _ = lines.send(Event::HungUp);
     };
-    std::thread::Builder::new().name("controller".into()).spawn(read)?;
+    let started = std::thread::Builder::new().name("controller".into()).spawn(read);
+    started.map_err(|e| io::Error::new(e.kind(), Fault::not_started("a thread", &e)))?;
     let agent = Agent {
         paths,
         meters,
@@ -426,13 +427,16 @@ impl<W> Clone for Output<W> {
 }
 
 impl<W: Write> Output<W> {
+    /// Sends a reply; in place of one that the controller would not read, why there is none.
     fn send(&self, reply: &Reply) -> io::Result<()> {
-        self.line(&serde_json::to_vec(reply)?)
+        let line = line_of("a reply", reply);
+        let line = line.or_else(|fault| line_of("a fault", &Reply::Failed(fault)));
+        self.line(&line.map_err(io::Error::other)?)
     }
 
-    fn line(&self, text: &[u8]) -> io::Result<()> {
+    fn line(&self, line: &[u8]) -> io::Result<()> {
         let mut pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pipe.write_all(&[text, b"\n"].concat())?;
+        pipe.write_all(line)?;
         pipe.flush()
     }
 }

@@ -4,7 +4,9 @@
 use super::remote::each;
 use bytepath_host::testbed::Deployment;
 use bytepath_host::{AgentPipe, Host, build_of, own_build, spawn_thread};
-use bytepath_record::wire::{Call, Hello, LONGEST_PREFACE, Ping, Reply, Request, SYNC, read_line};
+use bytepath_record::wire::{
+    Call, Hello, LONGEST_PREFACE, Ping, Reply, Request, SYNC, line_of, read_line,
+};
 use bytepath_record::{Fault, FaultKind, Role, SCHEMA_VERSION};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -285,6 +287,22 @@ pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), Fault> {
     if is_cancelled { Err(fault()) } else { Ok(()) }
 }
 
+/// Why something failed: because the user asked to stop, if that is so. A signal to the whole process
+/// group, or to all processes of a service, may end a host before it is noticed here.
+pub(super) fn unless_stopped(stop: &AtomicBool, fault: Fault) -> Fault {
+    if fault.kind != FaultKind::PeerLost {
+        return fault;
+    }
+    let deadline = Instant::now() + CAUSE;
+    loop {
+        match check_stop(stop) {
+            Err(stopped) => return stopped,
+            Ok(()) if Instant::now() >= deadline => return fault,
+            Ok(()) => std::thread::sleep(POLL),
+        }
+    }
+}
+
 fn lost_stream(role: Role, fault: Fault) -> Fault {
     fault.context(format!("{role} lost its stream"))
 }
@@ -315,9 +333,7 @@ impl Line {
 
     /// Sends a request; an I/O error means that the agent is gone.
     pub(super) fn send(&mut self, request: &Request) -> Result<io::Result<()>, Fault> {
-        let mut line = serde_json::to_vec(request)
-            .map_err(|e| Fault::failed(format!("cannot encode a request: {e}")))?;
-        line.push(b'\n');
+        let line = line_of("a request", request)?;
         Ok(self.0.write_all(&line).and_then(|()| self.0.flush()))
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! The input is what the user requested: `request` turns it into a plan, `deployment` finds the
 //! testbed and its hosts, `outline` prints a plan without running it, `pairs` runs one on many pairs.
+//! `trust` refuses what others have written and would make the user do.
 //!
 //! All talk with hosts goes through `agents` (calls and replies, lost hosts, cancellation) and
 //! `remote` (a deployment with its two agents). No byte of a stream is moved or counted here.
@@ -39,6 +40,7 @@ mod stewards;
 mod stream;
 mod study;
 mod trial;
+mod trust;
 
 pub use deployment::{
     Deployment, HostFacts, HostSelection, default_testbed, examine_host, own_program, parse_testbed,
@@ -53,8 +55,8 @@ pub use preparation::{NicSettings, nic_settings, preparable, previewed};
 pub use progress::{Progress, time_of_profiles};
 pub(crate) use request::random_seed;
 pub use request::{
-    ExperimentRequest, PathsRequest, RunRequest, catalogues, from_file, read_experiment, read_text,
+    ExperimentFile, ExperimentRequest, PathsRequest, RunRequest, catalogues, from_file, read_text,
 };
 pub use slices::time_of_trial;
 pub use stewards::Stewards;
-pub use study::{resume_study, run_study};
+pub use study::{OpenStudy, resume_study, run_study};

@@ -2,8 +2,10 @@
 //! ended one, so that none waits for another. Then the studies of all pairs are merged.
 
 use super::deployment::{Deployment, parse_testbed};
-use super::request::{ExperimentRequest, RunRequest, read_text};
+use super::request::{ExperimentRequest, RunRequest, read_text_and_stranger};
+use super::trust::Acts;
 use crate::{Blocks, Observer, Plan, load, merge, run_study};
+use bytepath_host::spawn_scoped;
 use bytepath_record::Fault;
 use bytepath_spec::{Chosen, DEFAULT_BLOCKS, Inventory, parse_power, usage};
 use std::path::{Path, PathBuf};
@@ -41,15 +43,20 @@ impl PairedStudy {
             }
             _ => request.blocks,
         };
-        let text = read_text(inventory)?;
-        let inventory = Inventory::parse(&inventory.display().to_string(), &text)?;
+        let (text, stranger) = read_text_and_stranger(inventory)?;
+        let file = inventory.display().to_string();
+        let inventory = Inventory::parse(&file, &text)?;
         let mut pairs = Vec::new();
         for Chosen { name, testbed, power } in inventory.chosen(names)? {
+            let mut acts = Acts::default();
+            acts.testbed(&testbed);
             let testbed = Some(parse_testbed(&testbed)?);
             let power = match (&request.power, power) {
                 (None, Some(power)) => Some(parse_power(&power)?),
                 (requested, _) => requested.clone(),
             };
+            power.iter().for_each(|power| acts.power(power));
+            acts.check(&file, stranger.clone(), request.trusted)?;
             let (plan, deployment) =
                 RunRequest { testbed, power, blocks, ..request.clone() }.plan()?;
             pairs.push(Pair { name, plan, deployment });
@@ -101,8 +108,10 @@ impl PairedStudy {
         };
         let panicked = |_| Err(Fault::failed("a thread of a pair ended early"));
         let results: Vec<Result<(), Fault>> = std::thread::scope(|scope| {
-            let started: Vec<_> = self.pairs.iter().map(|pair| scope.spawn(|| run(pair))).collect();
-            started.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+            let pairs = self.pairs.iter();
+            let started: Vec<_> =
+                pairs.map(|pair| spawn_scoped(scope, "pair", || run(pair))).collect();
+            started.into_iter().map(|thread| thread?.join().unwrap_or_else(panicked)).collect()
         });
         let named = self.pairs.iter().zip(results);
         named.filter_map(|(pair, result)| Some((pair.name.clone(), result.err()?))).collect()

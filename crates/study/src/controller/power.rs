@@ -7,6 +7,7 @@ use bytepath_meter::{self as meter, Context};
 use bytepath_record::{Facts, Fault, Power, PowerSource, Rest, Role};
 use bytepath_sys::Roots;
 use serde_json::json;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long the idle power is measured.
@@ -19,6 +20,7 @@ pub(super) fn settle(
     requested: &Power,
     facts: &[Facts],
     apart: bool,
+    stop: &AtomicBool,
 ) -> Result<(Power, Option<String>), Fault> {
     if requested.is_default() {
         return Ok((requested.clone(), None));
@@ -51,7 +53,7 @@ pub(super) fn settle(
         return Err(Fault::unsupported(text).remedy("leave out rest"));
     }
     let context = Context { options: json!(requested), ..Context::idle(Roots::real()) };
-    let watts = meter::at_rest(&context, AT_REST)?;
+    let watts = meter::at_rest(&context, AT_REST, stop)?;
     let remark = format!(
         "idle, the machine drew {watts:.1} W over {} s before the first trial; that is \
          subtracted from every power reading",

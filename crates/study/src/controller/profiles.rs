@@ -296,7 +296,7 @@ fn profile_trial(
             Ok((trial, packed))
         }
         Err(fault) => {
-            fail(&mut trial, fault);
+            fail(&mut trial, fault, runner.laboratory.stop)?;
             Ok((trial, Vec::new()))
         }
     }

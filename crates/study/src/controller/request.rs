@@ -3,6 +3,7 @@
 //! possible without raising the testbed.
 
 use super::deployment::{Deployment, default_testbed};
+use super::trust::Acts;
 use crate::{Plan, meter_requests, path_spec, testbed_spec, time_of_trial};
 use bytepath_engine::{path, workload};
 use bytepath_host as host;
@@ -16,6 +17,7 @@ use bytepath_spec::{
     self as spec, Catalogues, CellRequest, Cpus, Experiment, Layout, TestbedChoice, usage,
 };
 use bytepath_sys::{Roots, files};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,6 +46,8 @@ pub struct RunRequest {
     pub settings: Vec<WantedSetting>,
     /// True if no one else uses the link, so that frame generators may fill it.
     pub link_is_unshared: bool,
+    /// True if the user trusts files of others with what they name: commands, hosts, settings.
+    pub trusted: bool,
     /// Folder for the study.
     pub folder: PathBuf,
 }
@@ -86,8 +90,8 @@ impl RunRequest {
     pub fn plan(&self) -> Result<(Plan, Deployment), Fault> {
         let ((experiment, deployment), source) = match &self.experiment {
             ExperimentRequest::File(file) => {
-                let source = read_experiment(file)?;
-                (from_file(file, &source, self.testbed.clone())?, Some(source))
+                let file = ExperimentFile::read(file)?;
+                (from_file(&file, self.testbed.clone(), self.trusted)?, Some(file.source))
             }
             ExperimentRequest::Paths(paths) => (from_paths(paths, self.testbed.clone())?, None),
         };
@@ -325,34 +329,69 @@ const LONGEST_TEXT: u64 = 16 << 20;
 
 /// Reads a file that a user has written.
 pub fn read_text(file: &Path) -> Result<String, Fault> {
-    files::read_text(file, LONGEST_TEXT)
-        .map_err(|e| Fault::storage(format!("cannot read {}: {e}", file.display())))
+    read_text_and_stranger(file).map(|(text, _)| text)
 }
 
-pub fn read_experiment(file: &Path) -> Result<Source, Fault> {
-    let text = read_text(file).map_err(|fault| {
-        fault.remedy("name an experiment file; docs/guide/experiments.md describes the format")
-    })?;
-    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
-    Ok(Source { name, text })
+/// The same, and who else may have written it ([`files::stranger`]).
+pub(super) fn read_text_and_stranger(file: &Path) -> Result<(String, Option<String>), Fault> {
+    let read = || -> io::Result<(String, Option<String>)> {
+        let opened = files::open_stream(file)?;
+        let stranger = files::stranger(&opened)?;
+        let text = String::from_utf8(files::bounded(opened, LONGEST_TEXT)?);
+        Ok((text.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?, stranger))
+    };
+    let fault = |e: io::Error| Fault::storage(format!("cannot read {}: {e}", file.display()));
+    read().map_err(fault)
+}
+
+/// An experiment file as it was read.
+pub struct ExperimentFile {
+    pub source: Source,
+    /// As the user named it.
+    pub name: String,
+    stranger: Option<String>,
+}
+
+impl ExperimentFile {
+    pub fn read(file: &Path) -> Result<ExperimentFile, Fault> {
+        let (text, stranger) = read_text_and_stranger(file).map_err(|fault| {
+            fault.remedy("name an experiment file; docs/guide/experiments.md describes the format")
+        })?;
+        let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+        let source = Source { name, text };
+        Ok(ExperimentFile { source, name: file.display().to_string(), stranger })
+    }
+
+    /// The experiment. One that others may have written and that names commands, hosts, kernels or
+    /// settings is refused, unless it is `trusted`; a testbed of the catalogues is the user's own.
+    pub fn parse(&self, catalogues: &Catalogues, trusted: bool) -> Result<Experiment, Fault> {
+        let experiment = spec::parse_experiment(&self.name, &self.source.text, catalogues)?;
+        let Experiment { testbed, cells, power, settings, .. } = &experiment;
+        let mut acts = Acts::of(cells, power);
+        if catalogues.testbed.is_none() {
+            acts.testbed(&testbed.text);
+        }
+        settings.iter().for_each(|wanted| acts.set(&wanted.setting));
+        acts.check(&self.name, self.stranger.clone(), trusted)?;
+        Ok(experiment)
+    }
 }
 
 /// The experiment of a file on a testbed, its own if `None`. An error in the file is reported
 /// before any host is queried.
 pub fn from_file(
-    file: &Path,
-    source: &Source,
+    file: &ExperimentFile,
     testbed: Option<TestbedChoice>,
+    trusted: bool,
 ) -> Result<(Experiment, Deployment), Fault> {
-    let name = file.display().to_string();
     let catalogues = Catalogues { testbed, ..catalogues() };
-    let experiment = spec::parse_experiment(&name, &source.text, &catalogues)?;
+    let experiment = file.parse(&catalogues, trusted)?;
     let deployment = Deployment::new(experiment.testbed.clone())?;
     match deployment.host_cpus()? {
         None => Ok((experiment, deployment)),
         Some(cpus) => {
             let catalogues = Catalogues { cpus, ..catalogues };
-            Ok((spec::parse_experiment(&name, &source.text, &catalogues)?, deployment))
+            Ok((file.parse(&catalogues, trusted)?, deployment))
         }
     }
 }

@@ -77,8 +77,8 @@ impl<'a> Run<'_, 'a> {
         let changes = match self.guard.check_for_changes() {
             // What changed on a host that is lost is unknown.
             Err(lost) if lost.kind == FaultKind::PeerLost => {
-                trials.iter_mut().for_each(|trial| fail(trial, lost.clone()));
-                return Ok(());
+                let stop = self.laboratory.stop;
+                return trials.iter_mut().try_for_each(|trial| fail(trial, lost.clone(), stop));
             }
             changes => changes?,
         };

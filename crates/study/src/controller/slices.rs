@@ -8,6 +8,7 @@ use super::trial::{Position, TrialRunner, empty_trial, fail, unplaceable_reason}
 use bytepath_record::wire::Pace;
 use bytepath_record::{Cell, CellId, Design, Fault, FaultKind, Role, Schedule, Trial, TrialStatus};
 use bytepath_spec as spec;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Bytes that flow at the start of each slice before it counts: several
@@ -21,6 +22,7 @@ struct Lane<'a> {
     /// `None` once it has failed.
     flow: Option<(Remotes<'a>, Stream)>,
     windows: Vec<WindowResult>,
+    stop: &'a AtomicBool,
 }
 
 /// Runs one block and returns one trial per cell, in the cells' order. After each slice
@@ -78,7 +80,8 @@ impl<'a> Lane<'a> {
         position: Position,
     ) -> Result<Self, Fault> {
         let trial = empty_trial(cell, position);
-        let mut lane = Lane { cell, trial, flow: None, windows: Vec::new() };
+        let stop = runner.laboratory.stop;
+        let mut lane = Lane { cell, trial, flow: None, windows: Vec::new(), stop };
         let opened = runner.raise(cell, &mut lane.trial).and_then(|mut remotes| {
             let stream = Stream::begin(&mut remotes, cell, runner.meters)?;
             Ok((remotes, stream))
@@ -114,8 +117,7 @@ impl<'a> Lane<'a> {
             return Err(fault);
         }
         self.flow = None;
-        fail(&mut self.trial, fault);
-        Ok(())
+        fail(&mut self.trial, fault, self.stop)
     }
 
     fn close(mut self, schedule: &Schedule) -> Result<Trial, Fault> {

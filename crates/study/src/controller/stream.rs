@@ -11,8 +11,8 @@ use bytepath_record::wire::{
     Pace, Start, Stop, WindowRecord,
 };
 use bytepath_record::{
-    Aggregation, Cell, Fault, Hops, Protocol, ProvenWitness, Reading, Role, RoleRecord, Schedule,
-    Scope, Series, ThreadTime, TimeSpan, Tls, Trial,
+    Aggregation, Cell, Fault, Hops, MOST_VALUES, Protocol, ProvenWitness, Reading, Role,
+    RoleRecord, Schedule, Scope, Series, ThreadTime, TimeSpan, Tls, Trial,
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -151,6 +151,7 @@ impl Stream {
         remotes.agents.call(Role::Sender, Stop {})?;
         trial.readings.extend(result.readings);
         trial.series.extend(result.series);
+        Series::thin(&mut trial.series, Role::ALL.len() * MOST_VALUES);
         trial.warnings.extend(result.warnings);
         trial.spans.extend(result.spans);
         let witness = self.drain(remotes, cell, trial)?;

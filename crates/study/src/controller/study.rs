@@ -1,6 +1,6 @@
 //! Runs or resumes a study: check the hosts, run its blocks, profile, restore the hosts.
 
-use super::agents::check_stop;
+use super::agents::{check_stop, unless_stopped};
 use super::guard::Guard;
 use super::plan::{Laboratory, Observer, Plan};
 use super::preflight::{Feasibility, Surveyed, facts_for_header, survey_hosts};
@@ -8,6 +8,7 @@ use super::progress::{CompletedTrials, stopped_early};
 use super::request::planned_blocks;
 use super::run::{Run, host_difference};
 use super::trial::now_ms;
+use super::trust::Acts;
 use super::{metering, power, profiles};
 use crate::store::StudyWriter;
 use bytepath_engine::workload;
@@ -17,7 +18,7 @@ use bytepath_record::{
 };
 use bytepath_stats as stats;
 use bytepath_sys::Roots;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Runs a study. On error or cancellation, returns the trials completed so far (already on disk)
@@ -27,7 +28,34 @@ pub fn run_study(
     plan: &Plan,
     observer: &mut dyn Observer,
 ) -> (Option<Study>, Result<(), Fault>) {
-    begin(laboratory, plan, observer).map_or_else(|fault| (None, Err(fault)), Run::finish)
+    finish(begin(laboratory, plan, observer), laboratory)
+}
+
+/// A study that was opened to be resumed: no one else writes to it.
+pub struct OpenStudy {
+    folder: PathBuf,
+    writer: StudyWriter,
+    study: Study,
+}
+
+impl OpenStudy {
+    /// Opens it. Refuses one that others may have written and that names commands, hosts, kernels
+    /// or settings, unless it is `trusted`.
+    pub fn open(folder: &Path, trusted: bool) -> Result<OpenStudy, Fault> {
+        let (writer, study) = StudyWriter::reopen(folder)?;
+        let StudyHeader { testbed, cells, power, settings, .. } = &study.header;
+        let mut acts = Acts::of(cells, power);
+        acts.testbed(testbed);
+        settings_to_reapply(settings).iter().for_each(|wanted| acts.set(&wanted.setting));
+        let what = format!("the study {}", folder.display());
+        acts.check(&what, writer.stranger()?, trusted)?;
+        Ok(OpenStudy { folder: folder.to_owned(), writer, study })
+    }
+
+    /// The testbed, as one would type it.
+    pub fn testbed(&self) -> &str {
+        &self.study.header.testbed
+    }
 }
 
 /// Resumes a study that was interrupted: the trials that are missing, in
@@ -39,10 +67,18 @@ pub fn run_study(
 /// compare with those to come.
 pub fn resume_study(
     laboratory: &Laboratory,
-    folder: &Path,
+    study: OpenStudy,
     observer: &mut dyn Observer,
 ) -> (Option<Study>, Result<(), Fault>) {
-    reopen(laboratory, folder, observer).map_or_else(|fault| (None, Err(fault)), Run::finish)
+    finish(reopen(laboratory, study, observer), laboratory)
+}
+
+fn finish(
+    begun: Result<Run<'_, '_>, Fault>,
+    laboratory: &Laboratory,
+) -> (Option<Study>, Result<(), Fault>) {
+    let (study, result) = begun.map_or_else(|fault| (None, Err(fault)), Run::finish);
+    (study, result.map_err(|fault| unless_stopped(laboratory.stop, fault)))
 }
 
 impl Run<'_, '_> {
@@ -167,7 +203,7 @@ fn header(
     let (facts, kernels) = facts_for_header(&surveyed);
     let (meters, power) = metering::meters_for_header(&plan.meters)?;
     let apart = laboratory.testbed.properties().hosts_apart;
-    let (power, idle) = power::settle(&power, &facts, apart)?;
+    let (power, idle) = power::settle(&power, &facts, apart, laboratory.stop)?;
     let remarks = surveyed.iter().filter_map(|one| one.hosts.as_ref().ok());
     let remarks = remarks.flat_map(|hosts| hosts.remarks.clone()).chain(idle).collect();
     let header = StudyHeader {
@@ -195,14 +231,13 @@ fn header(
     Ok((surveyed, header, remarks))
 }
 
-/// Opens the folder of a study that lacks trials, and checks that the hosts are the same.
+/// Checks that a study lacks trials, and that the hosts are the same.
 fn reopen<'r, 'a>(
     laboratory: &'r Laboratory<'a>,
-    folder: &Path,
+    OpenStudy { folder, mut writer, mut study }: OpenStudy,
     observer: &'r mut dyn Observer,
 ) -> Result<Run<'r, 'a>, Fault> {
-    let (mut writer, mut study) = StudyWriter::reopen(folder)?;
-    refuse_complete(folder, &study, &mut writer)?;
+    refuse_complete(&folder, &study, &mut writer)?;
     let header = &study.header;
     let baseline = header.cells.iter().find(|cell| cell.id == header.baseline);
     let baseline = baseline.ok_or_else(|| {

@@ -1,5 +1,6 @@
 //! One trial, from a fresh testbed to its record.
 
+use super::agents::{check_stop, unless_stopped};
 use super::guard::Guard;
 use super::plan::Laboratory;
 use super::preparation::{prepare, set_sysctls};
@@ -11,6 +12,7 @@ use bytepath_record::{
     Cell, Fault, FaultKind, ProfileRecord, Restoration, RestorationRow, Role, Schedule, Trial,
     TrialStatus, Work,
 };
+use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Position of a trial in its study.
@@ -40,7 +42,7 @@ impl<'a> TrialRunner<'_, 'a> {
                 trial.status = TrialStatus::Measured;
                 trial.warnings.extend(not_restored(&rows));
             }
-            Err(fault) => fail(&mut trial, fault),
+            Err(fault) => fail(&mut trial, fault, self.laboratory.stop)?,
         }
         Ok(trial)
     }
@@ -91,8 +93,11 @@ pub(super) fn deploy<'a>(
     Ok((remotes, notes))
 }
 
-/// Marks a trial as failed. What was read during it does not count as measured.
-pub(super) fn fail(trial: &mut Trial, fault: Fault) {
+/// Marks a trial as failed. What was read during it does not count as measured. Once the user has
+/// asked to stop, that is the error, and the trial is not there.
+pub(super) fn fail(trial: &mut Trial, fault: Fault, stop: &AtomicBool) -> Result<(), Fault> {
+    let fault = unless_stopped(stop, fault);
+    check_stop(stop)?;
     let profile = trial.profile.take();
     *trial = Trial {
         started_ms: trial.started_ms,
@@ -101,6 +106,7 @@ pub(super) fn fail(trial: &mut Trial, fault: Fault) {
         status: TrialStatus::Failed { fault },
         ..Trial::blank(trial.cell.clone(), trial.block, trial.order)
     };
+    Ok(())
 }
 
 /// Foreign changes to a NIC while it was prepared.

@@ -61,7 +61,8 @@ impl Fleet {
     pub fn read(folder: &Path) -> Result<Fleet, Fault> {
         let path = folder.join(RECORD);
         let name = path.display().to_string();
-        let text = files::read(&path, MOST).map_err(|e| unreadable(&name, &e))?;
+        let text = files::open(&path).and_then(|file| files::bounded(file, MOST));
+        let text = text.map_err(|e| unreadable(&name, &e))?;
         Fleet::parse(&name, &text)
     }
 

@@ -2,6 +2,7 @@
 //! scontrol(1), srun(1) of Slurm 22.05. Neither slurmdbd nor sacct is needed.
 
 use bytepath_record::{Fault, joined};
+use bytepath_sys::process::output_tied;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -199,12 +200,14 @@ fn garbled(program: &str, text: &str) -> Fault {
 
 /// What one of Slurm's programs prints.
 fn run(program: &str, words: &[impl AsRef<OsStr>]) -> Result<String, Fault> {
-    let output = Command::new(program).args(words).output().map_err(|e| match e.kind() {
+    let mut command = Command::new(program);
+    command.args(words);
+    let output = output_tied(command).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Fault::unsupported(format!("{program} is not on this machine"))
             .remedy(
                 "run this where Slurm's commands are installed; Debian has them in slurm-client",
             ),
-        _ => Fault::system(format!("cannot start {program}"), &e),
+        _ => Fault::not_started(program, &e),
     })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

@@ -3,7 +3,7 @@
 use super::record::{EXPERIMENT, Fleet, PROGRAM, name, set_aside, shards_of, write};
 use super::slurm::{self, JOB, JOB_TEXT};
 use crate::controller::{
-    RunRequest, catalogues, own_program, parse_testbed, random_seed, read_experiment, read_text,
+    ExperimentFile, RunRequest, catalogues, own_program, parse_testbed, random_seed, read_text,
 };
 use crate::{Progress, is_begun, load, refuse_used, storage};
 use bytepath_record::{Fault, Source};
@@ -26,6 +26,8 @@ pub struct Order {
     pub options: Vec<String>,
     /// Addresses of nodes on the link, if Slurm's are others.
     pub addresses: Vec<(String, IpAddr)>,
+    /// True if the user trusts a file of others with what it names: commands, kernels, settings.
+    pub trusted: bool,
 }
 
 /// A job array that Slurm has accepted.
@@ -39,8 +41,9 @@ pub struct Submitted {
 
 /// Writes the fleet's folder if need be, and submits the shards that are missing.
 pub fn submit(order: &Order) -> Result<Submitted, Fault> {
-    let source = read_experiment(&order.file)?;
-    let experiment = parse(&order.file, &source)?;
+    let file = ExperimentFile::read(&order.file)?;
+    let experiment = parse(&file, order.trusted)?;
+    let source = file.source;
     let out = &order.folder;
     fs::create_dir_all(out).map_err(|e| storage("make", out, &e))?;
     // Jobs begin in this folder, wherever they were submitted from.
@@ -67,16 +70,15 @@ pub fn submit(order: &Order) -> Result<Submitted, Fault> {
 const MOST_CPUS: u32 = 8192;
 
 /// The experiment as it will be run on nodes whose CPUs are not known here.
-fn parse(file: &Path, source: &Source) -> Result<Experiment, Fault> {
+fn parse(file: &ExperimentFile, trusted: bool) -> Result<Experiment, Fault> {
     let nodes = ["n0", "n1"].map(str::to_owned);
     let anywhere = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
     let testbed = Some(parse_testbed(&slurm::testbed(&nodes, anywhere))?);
     let all: Vec<u32> = (0..MOST_CPUS).collect();
     let catalogues = Catalogues { testbed, cpus: Cpus::Apart([all.clone(), all]), ..catalogues() };
-    let name = file.display().to_string();
-    let experiment = spec::parse_experiment(&name, &source.text, &catalogues)?;
+    let experiment = file.parse(&catalogues, trusted)?;
     if experiment.layout.stopping.is_some() || experiment.layout.time.is_some() {
-        return Err(usage(format!("{name}: shards that may stop early cannot be merged"))
+        return Err(usage(format!("{}: shards that may stop early cannot be merged", file.name))
             .remedy("leave out the keys stop and time"));
     }
     Ok(experiment)
@@ -91,7 +93,11 @@ fn begin(
 ) -> Result<Fleet, Fault> {
     refuse_used(folder)?;
     let program = folder.join(PROGRAM);
-    fs::copy(own_program()?, &program).map_err(|e| storage("write", &program, &e))?;
+    fs::copy(own_program()?, &program).map_err(|e| {
+        // Half of a program would be in the way of the next attempt.
+        let _ = fs::remove_file(&program);
+        storage("write", &program, &e)
+    })?;
     write(&folder.join(EXPERIMENT), source.text.as_bytes())?;
     write(&folder.join(JOB), JOB_TEXT.as_bytes())?;
     let trials =

@@ -20,6 +20,10 @@ pub(super) const PROFILES: &str = "profiles";
 /// Most bytes that are read of any file but `trials.jsonl`.
 pub(super) const MOST: u64 = 64 << 20;
 
+/// Most bytes of `trials.jsonl`, and of a line of it: for who reads it and who writes it.
+pub(super) const MOST_TRIALS: u64 = 1 << 30;
+pub(super) const LONGEST_LINE: u64 = 16 << 20;
+
 /// Largest profile that a study takes, bytes.
 pub(crate) const LARGEST_PROFILE: u64 = 1 << 30;
 
@@ -70,7 +74,9 @@ pub fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             fault.remedy("free some space; the trials before this one are kept")
         }
-        io::ErrorKind::PermissionDenied => fault.remedy("choose another folder with --out"),
+        io::ErrorKind::PermissionDenied if verb != "read" => {
+            fault.remedy("choose another folder with --out")
+        }
         _ => fault,
     }
 }

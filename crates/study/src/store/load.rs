@@ -2,11 +2,12 @@
 //! named in the study's remarks or is an error.
 
 use super::layout::{
-    EXPERIMENT, HOSTS, Hosts, LOGS, MOST, PROFILES, REMARKS, TRIALS, power_file, storage,
+    EXPERIMENT, HOSTS, Hosts, LOGS, LONGEST_LINE, MOST, MOST_TRIALS, PROFILES, REMARKS, TRIALS,
+    power_file, storage,
 };
 use super::power_log;
 use bytepath_record::{
-    CellId, Fault, Profiling, SCHEMA_VERSION, Study, StudyHeader, Trial, TrialStatus,
+    CellId, Fault, Profiling, SCHEMA_VERSION, Study, StudyHeader, Trial, TrialStatus, one_line,
 };
 use bytepath_spec as spec;
 use bytepath_stats::{StudyPoints, points};
@@ -18,10 +19,6 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Most bytes that are read of `trials.jsonl`, and of a line of it.
-const MOST_TRIALS: u64 = 1 << 30;
-const LONGEST_LINE: u64 = 16 << 20;
-
 /// Seconds that no window lasts: longer ones cannot be requested.
 const LONGEST_WINDOW: f64 = 86_400.0;
 
@@ -32,10 +29,20 @@ const NAMED: usize = 8;
 /// twice, of an unknown cell or with an impossible window is left out with a remark; anything
 /// else that cannot be read is an error that names file and line.
 pub fn load(folder: &Path) -> Result<Study, Fault> {
-    let foreign = "is this the folder of a bytepath study?";
-    let opened = Folder::open(folder).map_err(|e| storage("read", folder, &e).remedy(foreign))?;
+    load_from(&open(folder)?, folder)
+}
+
+const FOREIGN: &str = "is this the folder of a bytepath study?";
+
+/// Opens the folder of a study.
+pub(super) fn open(folder: &Path) -> Result<Folder, Fault> {
+    Folder::open(folder).map_err(|e| storage("read", folder, &e).remedy(FOREIGN))
+}
+
+/// Reads the study in an open folder, whose name is for errors.
+pub(super) fn load_from(opened: &Folder, folder: &Path) -> Result<Study, Fault> {
     let refused = |name: &str, e: &io::Error| match e.kind() {
-        io::ErrorKind::NotFound => storage("read", &folder.join(name), e).remedy(foreign),
+        io::ErrorKind::NotFound => storage("read", &folder.join(name), e).remedy(FOREIGN),
         _ => storage("read", &folder.join(name), e),
     };
     let malformed = |name: &str, e: &dyn Display| {
@@ -239,7 +246,7 @@ pub fn read_studies(folder: &Path) -> Result<Studies, Fault> {
     paths.sort();
     let mut studies = Studies::default();
     for path in paths {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = one_line(&path.file_name().unwrap_or_default().to_string_lossy());
         match load(&path) {
             Ok(study) => studies.points.push((name, points(&study))),
             Err(fault) => studies.unreadable.push((name, fault)),

@@ -5,6 +5,7 @@ use bytepath_record::{
     SCHEMA_VERSION, Scope, Study, TimeSpan, Trial, TrialStatus, Unit,
 };
 use bytepath_stats::power_log::{Alignment, LONGEST_LOG, Log, align};
+use bytepath_sys::files;
 use std::io::Read;
 use std::path::Path;
 
@@ -145,7 +146,7 @@ pub(crate) fn read_text(file: &str) -> Result<String, Fault> {
             .remedy("give a file of times and watts: --power csv=FILE")
     };
     let mut bytes = Vec::new();
-    let open = std::fs::File::open(file).map_err(|e| fault(&e))?;
+    let open = files::open(Path::new(file)).map_err(|e| fault(&e))?;
     open.take(LONGEST_LOG + 1).read_to_end(&mut bytes).map_err(|e| fault(&e))?;
     if bytes.len() as u64 > LONGEST_LOG {
         let text = format!("the log {file} is larger than {} MiB", LONGEST_LOG >> 20);

@@ -3,10 +3,10 @@
 //! a crash at any byte.
 
 use super::layout::{
-    AFTER, EXPERIMENT, HOSTS, Hosts, HostsAfter, LOGS, MOST, PROFILES, REMARKS, TRIALS, power_file,
-    storage,
+    AFTER, EXPERIMENT, HOSTS, Hosts, HostsAfter, LOGS, LONGEST_LINE, MOST, MOST_TRIALS, PROFILES,
+    REMARKS, TRIALS, power_file, storage,
 };
-use super::load::{lines, load};
+use super::load::{lines, load, load_from, open};
 use super::power_log;
 use bytepath_record::{Fault, Power, PowerLog, Role, Study, StudyHeader, Trial};
 use bytepath_sys::files::{self, Folder};
@@ -31,9 +31,8 @@ impl StudyWriter {
     pub fn create(folder: &Path, header: &StudyHeader) -> Result<Self, Fault> {
         let absent = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
         let made: Vec<&Path> = folder.ancestors().take_while(absent).collect();
-        fs::create_dir_all(folder).map_err(|e| storage("make", folder, &e))?;
+        let opened = Folder::open_or_make(folder).map_err(|e| storage("make", folder, &e))?;
         refuse_used(folder)?;
-        let opened = Folder::open(folder).map_err(|e| storage("write", folder, &e))?;
         Self::begin(folder, opened, header).inspect_err(|_| {
             // The first error is the one that matters.
             for name in [EXPERIMENT, HOSTS, TRIALS] {
@@ -69,9 +68,9 @@ impl StudyWriter {
 
     /// Opens a folder to resume its study. Torn last lines are cut off.
     pub fn reopen(path: &Path) -> Result<(Self, Study), Fault> {
-        // `load` explains what is wrong with the folder.
-        load(path)?;
-        let folder = Folder::open(path).map_err(|e| storage("write", path, &e))?;
+        let folder = open(path)?;
+        // It explains what is wrong with the folder.
+        load_from(&folder, path)?;
         let fault = |name: &str, e: &io::Error| storage("write", &path.join(name), e);
         let trials = folder.appender(TRIALS, false).map_err(|e| fault(TRIALS, &e))?;
         lock(path, &trials)?;
@@ -80,16 +79,35 @@ impl StudyWriter {
         cut_remarks(&folder).map_err(|e| fault(REMARKS, &e))?;
         // Of a study that lacks no trial, it is not written again.
         folder.remove_part(AFTER).map_err(|e| fault(AFTER, &e))?;
-        let study = load(path)?;
+        let study = load_from(&folder, path)?;
         Ok((StudyWriter { path: path.to_owned(), folder, trials }, study))
     }
 
-    /// Appends trials, all in one write; when this returns, they are on disk.
+    /// Who else may have written what the study makes its user do ([`files::stranger`]).
+    pub(crate) fn stranger(&self) -> Result<Option<String>, Fault> {
+        let of = |name: &str| {
+            let found = self.folder.reader(name).and_then(files::stranger);
+            found.map_err(|e| storage("read", &self.path.join(name), &e))
+        };
+        let folder = files::stranger(&self.folder).map_err(|e| storage("read", &self.path, &e))?;
+        Ok(folder.or(of(EXPERIMENT)?).or(of(HOSTS)?))
+    }
+
+    /// Appends trials, all in one write; when this returns, they are on disk. Refuses what could not
+    /// be read any more.
     pub fn append(&mut self, trials: &[Trial]) -> Result<(), Fault> {
         let mut lines = Vec::new();
         for trial in trials {
+            let begin = lines.len();
             serde_json::to_writer(&mut lines, trial).map_err(|e| encoding(TRIALS, &e))?;
             lines.push(b'\n');
+            if (lines.len() - begin) as u64 > LONGEST_LINE {
+                return Err(self.too_large(&format!("a trial of {}", trial.cell), LONGEST_LINE));
+            }
+        }
+        let before = self.trials.metadata().map_err(|e| self.fault(TRIALS, &e))?.len();
+        if before + lines.len() as u64 > MOST_TRIALS {
+            return Err(self.too_large(TRIALS, MOST_TRIALS));
         }
         let written = self.trials.write_all(&lines).and_then(|()| self.trials.sync_data());
         written.map_err(|e| self.fault(TRIALS, &e))?;
@@ -141,6 +159,12 @@ impl StudyWriter {
     fn put(&self, name: &str, value: &impl Serialize) -> Result<(), Fault> {
         let text = serde_json::to_vec_pretty(value).map_err(|e| encoding(name, &e))?;
         self.folder.replace(name, &text).map_err(|e| self.fault(name, &e))
+    }
+
+    fn too_large(&self, what: &str, most: u64) -> Fault {
+        let text =
+            format!("{}: {what} would be larger than {} MiB", self.path.display(), most >> 20);
+        Fault::storage(text).remedy("run fewer blocks, cells or flows, or fewer meters, in a study")
     }
 
     fn fault(&self, name: &str, error: &io::Error) -> Fault {

@@ -190,7 +190,7 @@ impl Userspace {
         let kept = shared.clone();
         let keeper = std::thread::Builder::new().name("userspace-tcp".into());
         let keeper = keeper.spawn(move || kept.keep_alive());
-        let keeper = keeper.map_err(|e| Fault::system("cannot start a thread", &e))?;
+        let keeper = keeper.map_err(|e| Fault::not_started("a thread", &e))?;
         Ok(Userspace(Arc::new(OwnedStack { shared, keeper: Some(keeper) })))
     }
 

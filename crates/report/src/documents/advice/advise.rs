@@ -438,7 +438,8 @@ fn by_block(study: &Study, cell: &Cell) -> BTreeMap<u32, Costs> {
 
 /// Whether a thread of the program was on a CPU nearly all of the time.
 fn is_cpu_bound(observed: &Observation) -> bool {
-    let times = observed.threads.iter().filter_map(|thread| thread.time.as_ref());
+    let alone = observed.threads.iter().filter(|thread| thread.joined == 0);
+    let times = alone.filter_map(|thread| thread.time.as_ref());
     times.map(|time| time.run).fold(0.0, f64::max) >= CPU_BOUND * observed.seconds
 }
 

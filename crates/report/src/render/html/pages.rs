@@ -187,7 +187,14 @@ pub fn observation(
         }
         @if let Some(advice) = advice { p class="lede" { (advice.first) } }
     };
-    finish(&observed.command.join(" "), answer, threads(&observed.threads), charts, &document, out)
+    finish(
+        &observation::command(observed),
+        answer,
+        threads(&observed.threads),
+        charts,
+        &document,
+        out,
+    )
 }
 
 /// The CPU time of the threads that ran longest.

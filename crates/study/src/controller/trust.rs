@@ -1,0 +1,66 @@
+//! Whether someone else may make this user act. A study that is resumed and an experiment that is
+//! run are programs: they name commands, hosts, kernels and settings.
+
+use bytepath_host::testbed;
+use bytepath_record::{Cell, Fault, FaultKind, Power, PowerSource, Role, joined};
+
+/// What a file makes the user who runs it do, in words, each once.
+#[derive(Default)]
+pub(crate) struct Acts(Vec<String>);
+
+impl Acts {
+    pub(crate) fn of(cells: &[Cell], power: &Power) -> Acts {
+        let mut acts = Acts::default();
+        for kernel in cells.iter().filter_map(|cell| cell.kernel.as_ref()) {
+            acts.add(format!("boot the kernel {kernel}"));
+        }
+        acts.power(power);
+        acts
+    }
+
+    /// Namespaces of its own are the only testbed that takes nothing of this machine or another.
+    pub(crate) fn testbed(&mut self, text: &str) {
+        if text != testbed::CATALOG[0].name() {
+            self.add(format!("use the testbed {text}"));
+        }
+    }
+
+    pub(crate) fn power(&mut self, power: &Power) {
+        for role in Role::ALL {
+            match &power.of(role).source {
+                PowerSource::Command { argv } => self.add(format!("run {}", joined(argv, " "))),
+                PowerSource::Csv { file, .. } => self.add(format!("read {file}")),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn set(&mut self, setting: impl std::fmt::Display) {
+        self.add(format!("set {setting}"));
+    }
+
+    fn add(&mut self, act: String) {
+        if !self.0.contains(&act) {
+            self.0.push(act);
+        }
+    }
+
+    /// Refuses what a stranger may have written ([`files::stranger`]) and acts, unless the user
+    /// trusts it.
+    ///
+    /// [`files::stranger`]: bytepath_sys::files::stranger
+    pub(crate) fn check(
+        &self,
+        what: &str,
+        stranger: Option<String>,
+        trusted: bool,
+    ) -> Result<(), Fault> {
+        let Some(stranger) = stranger.filter(|_| !trusted && !self.0.is_empty()) else {
+            return Ok(());
+        };
+        let acts = joined(&self.0, "; ");
+        let text = format!("{what} {stranger}, and would make you {acts}");
+        Err(Fault::new(FaultKind::Permission, text)
+            .remedy("add --trust if you would have written the same"))
+    }
+}
