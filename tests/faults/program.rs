@@ -21,7 +21,11 @@ mod queues;
 #[path = "../lab/running.rs"]
 #[allow(dead_code, reason = "the tests of the lab call it")]
 mod running;
+mod settings;
 mod studies;
+#[path = "../lab/whole.rs"]
+#[allow(dead_code, reason = "the tests of the lab call it")]
+mod whole;
 mod words;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -36,7 +40,7 @@ use std::time::{Duration, Instant, SystemTime};
 type Kind = (&'static str, usize, fn(&mut Lab) -> Result<()>);
 
 /// What takes longer is drawn less often.
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     ("kill", 6, studies::kill),
     ("child", 6, studies::child),
     ("output", 6, studies::output),
@@ -49,6 +53,7 @@ const KINDS: [Kind; 12] = [
     ("host", 3, apart::host),
     ("wire", 3, apart::wire),
     ("guest", 1, guests::guest),
+    ("setting", 1, settings::setting),
 ];
 
 /// Says that the program runs in namespaces of its own.

@@ -12,6 +12,7 @@ mod isolated;
 mod places;
 mod running;
 mod threads;
+mod whole;
 
 mod conduct;
 mod cpu;
@@ -39,6 +40,7 @@ mod power;
 mod preparation;
 mod quota;
 mod reach;
+mod restored;
 mod rr;
 mod sampler;
 mod sampling;
