@@ -22,7 +22,11 @@ mod queues;
 #[path = "../lab/running.rs"]
 #[allow(dead_code, reason = "the tests of the lab call it")]
 mod running;
+mod settings;
 mod studies;
+#[path = "../lab/whole.rs"]
+#[allow(dead_code, reason = "the tests of the lab call it")]
+mod whole;
 mod words;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -51,6 +55,7 @@ const KINDS: [Kind; 13] = [
     ("host", 3, apart::host),
     ("wire", 3, apart::wire),
     ("guest", 1, guests::guest),
+    ("setting", 1, settings::setting),
 ];
 
 /// Says that the program runs in namespaces of its own.

@@ -112,6 +112,7 @@ fn a_damaged_journal_is_an_error_that_says_what_is_known_and_stays() {
         Entry::Intent {
             number: 0,
             setting: "mtu made-up0 4148".parse().unwrap(),
+            link: None,
             before: SettingValue::one("value", "1500"),
             goal: SettingValue::one("value", "4148"),
         },

@@ -12,6 +12,7 @@ mod isolated;
 mod places;
 mod running;
 mod threads;
+mod whole;
 
 mod conduct;
 mod containers;
@@ -41,6 +42,7 @@ mod power;
 mod preparation;
 mod quota;
 mod reach;
+mod restored;
 mod rr;
 mod sampler;
 mod sampling;

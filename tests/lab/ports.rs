@@ -9,7 +9,7 @@ use bytepath::settings::{Applied, StateFolder, ThisMachine};
 use bytepath::study::load;
 use bytepath::sys::ethtool::Channels;
 use bytepath::sys::netlink::Netlink;
-use bytepath::sys::{Roots, lasting_namespace};
+use bytepath::sys::{Roots, attribute, lasting_namespace};
 use bytepath_testing::skip;
 use std::fs;
 use std::path::Path;
@@ -412,6 +412,10 @@ impl Machine {
         }
         fs::write("/proc/sys/net/ipv4/conf/pa/rp_filter", "2").unwrap();
         fs::write("/proc/sys/net/ipv6/conf/pb/accept_ra", "0").unwrap();
+        // Whose defaults only the first network namespace shows.
+        fs::write("/proc/sys/net/ipv4/neigh/pa/gc_stale_time", "77").unwrap();
+        fs::write("/proc/sys/net/ipv6/neigh/pa/base_reachable_time_ms", "12344").unwrap();
+        fs::write("/proc/sys/net/ipv4/neigh/pb/unres_qlen_bytes", "65537").unwrap();
         fs::write("/sys/class/net/pb/queues/rx-0/rps_cpus", "1").unwrap();
         let discipline = ["qdisc", "replace", "dev", "pb", "root", "pfifo", "limit", "77"];
         assert!(Command::new("tc").args(discipline).status().unwrap().success());
@@ -457,12 +461,18 @@ impl Machine {
             let discipline = Command::new("tc").args(["qdisc", "show", "dev", device]).output();
             all.push_str(&text(&discipline.unwrap()));
             for file in [
-                format!("/proc/sys/net/ipv4/conf/{device}/rp_filter"),
-                format!("/proc/sys/net/ipv6/conf/{device}/accept_ra"),
                 format!("/sys/class/net/{device}/threaded"),
                 format!("/sys/class/net/{device}/queues/rx-0/rps_cpus"),
             ] {
                 all.push_str(&format!("{file}: {}", fs::read_to_string(&file).unwrap()));
+            }
+            for folder in ["ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh"] {
+                let folder = Path::new("/proc/sys/net").join(folder).join(device);
+                for name in attribute::names(&folder) {
+                    // One has none, and says so.
+                    let text = attribute::text(&folder.join(&name)).unwrap_or_default();
+                    all.push_str(&format!("{}: {text}\n", folder.join(name).display()));
+                }
             }
             let mut netlink = Netlink::new();
             let index = netlink.link(device).unwrap().unwrap().index;

@@ -23,6 +23,8 @@ pub(super) struct Access<'s> {
     pub remedy: &'static str,
     /// What to do if the kernel accepts a value and has another one then.
     pub shortfall: &'static str,
+    /// Why it is set on no host.
+    pub refusal: Option<Fault>,
 }
 
 pub(super) enum Means<'s> {
@@ -39,8 +41,8 @@ pub(super) struct Knob {
     /// Its name among the setting's values: `cpu3`, `rx-0`.
     pub name: String,
     pub path: PathBuf,
-    /// The value it should have.
-    pub goal: String,
+    /// The value it should have; `None`: it is not asked for, but the kernel may move it along.
+    pub goal: Option<String>,
     /// Another file to write, and what is written there for a value; `None` if the value is
     /// written to the file itself.
     pub switch: Option<Switch>,
@@ -49,7 +51,12 @@ pub(super) struct Knob {
 impl Knob {
     /// A file that is written itself.
     pub(super) fn new(name: String, path: PathBuf, goal: String) -> Knob {
-        Knob { name, path, goal, switch: None }
+        Knob { name, path, goal: Some(goal), switch: None }
+    }
+
+    /// A file that the kernel may change with the setting.
+    pub(super) fn beside(name: String, path: PathBuf) -> Knob {
+        Knob { name, path, goal: None, switch: None }
     }
 
     /// The file to write so that the knob contains `text`, and what is written there.
@@ -94,6 +101,7 @@ impl<'s> Access<'s> {
             missing,
             remedy: "",
             shortfall: "choose what the kernel or the driver supports",
+            refusal: None,
         }
     }
 

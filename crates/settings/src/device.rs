@@ -74,17 +74,24 @@ pub(super) fn rings<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<
     Access::parts(setting, device, read, write)
 }
 
+/// With a queue goes which CPUs serve it, and does not come back with it.
 pub(super) fn channels<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {
     let read = |nic: &mut Nic| {
         let c = nic.query(Netlink::channels)?;
-        Ok(value([("rx", c.rx), ("tx", c.tx), ("combined", c.combined)]))
+        let mut parts = value([("rx", c.rx), ("tx", c.tx), ("combined", c.combined)]);
+        let steering = files::queue_files(nic.roots, nic.name).into_iter();
+        parts.0.extend(steering.map(|(name, _, text)| (name, text)));
+        Ok(parts)
     };
     let write = |nic: &mut Nic, to: &SettingValue| {
         let (rx, tx, combined) = (number(to, "rx"), number(to, "tx"), number(to, "combined"));
         let channels = Channels { rx, tx, combined, ..Channels::default() };
-        nic.netlink.set_channels(nic.link.index, &channels)
+        if rx.or(tx).or(combined).is_some() {
+            nic.netlink.set_channels(nic.link.index, &channels)?;
+        }
+        files::steer_queues(nic.roots, nic.name, to)
     };
-    Access::parts(setting, device, read, write)
+    Access { reads_sysfs: true, ..Access::parts(setting, device, read, write) }
 }
 
 pub(super) fn coalescing<'s>(setting: &'s Setting, device: &'s DeviceName) -> Access<'s> {

@@ -1,9 +1,9 @@
-//! Making and restoring settings: read, journal, change, verify; and the
-//! same steps backwards.
+//! Making settings: read, journal, change, verify. `undo` goes the same steps backwards.
 
-use super::journal::{Begin, Change, Entry, JOURNAL_SCHEMA, JournalState, JournalStorage};
+use super::journal::{Begin, Change, Entry, JOURNAL_SCHEMA, JournalStorage};
 use super::kinds::access;
 use super::machine::Machine;
+use super::undo::JournalOrigin;
 use bytepath_record::{
     Fault, FaultKind, Restoration, RestorationRow, Setting, SettingRecord, SettingValue,
     WantedSetting,
@@ -19,10 +19,16 @@ pub(super) struct Engine<M, J> {
 }
 
 impl<M: Machine, J: JournalStorage> Engine<M, J> {
-    /// Begins a journal. When this returns, its first line is on disk.
-    pub(crate) fn begin(machine: M, journal: J, started_ms: u64) -> Result<Self, Fault> {
+    /// Begins a journal, or goes on with one of these changes, which stay what they are. When this
+    /// returns, its first line is on disk.
+    pub(crate) fn begin(
+        machine: M,
+        journal: J,
+        changes: Vec<Change>,
+        started_ms: u64,
+    ) -> Result<Self, Fault> {
         let identity = machine.identity();
-        let mut engine = Engine { machine, journal, changes: Vec::new(), next: 0 };
+        let mut engine = Engine::inherit(machine, journal, changes);
         engine.note(&Entry::Begin(Begin {
             schema: JOURNAL_SCHEMA,
             bytepath: env!("CARGO_PKG_VERSION").to_owned(),
@@ -65,14 +71,14 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
             Err(fault) if want.optional => return Ok(skipped(fault.message)),
             Err(fault) => return Err(cannot_set(&want.setting, fault)),
         };
+        let at = self.changes.len();
         match self.change(&want.setting, &record.before, &record.after) {
             Ok(after) => Ok(SettingRecord { after, ..record }),
             Err(fault) if want.optional && fault.kind != FaultKind::Storage => {
                 // What a half-made change left behind is restored at once.
-                if let Some(last) = self.changes.len().checked_sub(1) {
-                    self.undo_one(last, JournalOrigin::Here);
-                }
-                Ok(skipped(fault.message))
+                let mut rows = self.undo_from(at, JournalOrigin::Here);
+                rows.retain(|row| row.outcome != Restoration::AlreadyBack);
+                Ok(skipped(with_rows(fault, &rows).message))
             }
             Err(fault) => Err(cannot_set(&want.setting, fault)),
         }
@@ -98,7 +104,7 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
     }
 
     /// Whether all parts of a goal have the texts that they should have.
-    fn holds(&self, setting: &Setting, now: &SettingValue, goal: &SettingValue) -> bool {
+    pub(super) fn holds(&self, setting: &Setting, now: &SettingValue, goal: &SettingValue) -> bool {
         let as_wanted = |(name, text): (&String, &String)| {
             now.get(name).is_some_and(|now| self.machine.same(setting, now, text))
         };
@@ -112,192 +118,62 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         before: &SettingValue,
         goal: &SettingValue,
     ) -> Result<SettingValue, Fault> {
-        let number = self.next;
-        self.next = number.saturating_add(1);
-        self.note(&Entry::Intent {
-            number,
-            setting: setting.clone(),
-            before: before.clone(),
-            goal: goal.clone(),
-        })?;
-        self.changes.push(Change {
-            number,
-            setting: setting.clone(),
-            before: before.clone(),
-            set: goal.clone(),
-            verified: false,
-            undone: false,
-        });
-        self.machine.write(setting, goal)?;
-        let after = self.machine.read(setting)?.ok_or_else(|| access(setting).absent())?;
-        // Journalled even if it is not what was requested: a driver that rounds has changed it, too.
-        self.note(&Entry::Done { number, value: after.clone() })?;
-        if let Some(change) = self.changes.last_mut() {
-            change.set = after.clone();
-            change.verified = true;
-        }
+        let at = self.announce(setting, before, goal)?;
+        let written = self.machine.write(setting, goal);
+        // A write that failed may have changed a part of it.
+        let after = self.read_back(at, setting);
+        written?;
+        let after = after?;
         if !self.holds(setting, &after, goal) {
-            let text = format!("the kernel accepted it, but it reads {after} now");
+            let made =
+                goal.0.keys().filter_map(|name| Some((name.clone(), after.0.get(name)?.clone())));
+            let made = SettingValue(made.collect());
+            let text = format!("asked for {goal}, the kernel accepted it, but it reads {made} now");
             return Err(Fault::unsupported(text).remedy(access(setting).shortfall));
         }
         Ok(after)
     }
 
-    /// Restores everything, the last change first. Rows come in that order. The
-    /// journal goes when nothing is left to be restored.
-    pub(crate) fn undo(&mut self, origin: JournalOrigin) -> Result<Vec<RestorationRow>, Fault> {
-        let rows = self.undo_from(0, origin);
-        if self.changes.iter().all(|change| change.undone) {
-            let noted = self.note(&Entry::End);
-            self.journal.discard().map_err(|e| cannot_note(&e)).or(noted)?;
-        }
-        Ok(rows)
-    }
-
-    /// Restores the changes from this one on, the last first, and continues with the
-    /// journal. Asked again, it tries those again that could not be restored.
-    pub(crate) fn undo_from(&mut self, first: usize, origin: JournalOrigin) -> Vec<RestorationRow> {
-        let pending: Vec<usize> =
-            (first..self.changes.len()).rev().filter(|at| !self.changes[*at].undone).collect();
-        pending.into_iter().map(|at| self.undo_one(at, origin)).collect()
-    }
-
-    fn undo_one(&mut self, at: usize, origin: JournalOrigin) -> RestorationRow {
-        let change = self.changes[at].clone();
-        let of_namespace = change.setting.is_of_namespace();
-        let (outcome, note) = match origin {
-            JournalOrigin::OtherNamespace if of_namespace => {
-                (Restoration::Elsewhere, "it belongs to another network namespace".to_owned())
-            }
-            JournalOrigin::LostNamespace if of_namespace => {
-                (Restoration::Gone, "its network namespace is gone, and the device with it".into())
-            }
-            _ => self.put_back(&change, origin).unwrap_or_else(|fault| match origin {
-                // Nothing that was set before a boot is in force after it.
-                JournalOrigin::Rebooted => {
-                    (Restoration::Gone, format!("the machine was rebooted since; {fault}"))
-                }
-                _ => (Restoration::Failed, fault.to_string()),
-            }),
-        };
-        if !matches!(outcome, Restoration::Failed | Restoration::Elsewhere) {
-            // A full disk must not keep the rest from being restored. Whoever
-            // reads the journal later finds that this one is back already.
-            let _ = self.note(&Entry::Undone { number: change.number });
-            self.changes[at].undone = true;
-        }
-        let Change { setting, before, set, .. } = change;
-        RestorationRow { setting, before, set, outcome, note, host: None }
-    }
-
-    /// Restores the parts of one change that are still as we set them; the note lists
-    /// the others.
-    fn put_back(
+    /// Journals what is about to be changed; gives its place among the changes.
+    pub(super) fn announce(
         &mut self,
-        change: &Change,
-        origin: JournalOrigin,
-    ) -> Result<(Restoration, String), Fault> {
-        let setting = &change.setting;
-        let Some(now) = self.machine.read(setting)? else {
-            return Ok((Restoration::Gone, "it no longer exists".into()));
-        };
-        let mut ours = SettingValue::default();
-        let (mut gone, mut foreign) = (Vec::new(), Vec::new());
-        for (name, was) in &change.before.0 {
-            let Some(now) = now.get(name) else {
-                gone.push(name.as_str());
-                continue;
-            };
-            if self.machine.same(setting, now, was) {
-                continue;
-            }
-            match change.set.get(name) {
-                Some(set) if self.is_ours(change, name, (was, set, now)) => {
-                    ours.0.insert(name.clone(), was.clone());
-                }
-                set => foreign.push((name.as_str(), now, set)),
-            }
-        }
-        if origin == JournalOrigin::Rebooted {
-            return Ok(match ours.is_empty() && foreign.is_empty() {
-                true => (Restoration::AlreadyBack, "the machine was rebooted since".into()),
-                false => (
-                    Restoration::LeftAlone,
-                    format!("the machine was rebooted since, and it is {now} now"),
-                ),
-            });
-        }
-        let mut notes = Vec::new();
-        if !ours.is_empty() {
-            self.machine.write(setting, &ours)?;
-            let after = self.machine.read(setting)?.ok_or_else(|| access(setting).absent())?;
-            if !self.holds(setting, &after, &ours) {
-                return Err(Fault::failed(format!("it was restored to {ours}, but reads {after}")));
-            }
-        }
-        if !gone.is_empty() {
-            let verb = if gone.len() == 1 { "is" } else { "are" };
-            notes.push(format!("{} {verb} no longer there", gone.join(", ")));
-        }
-        for (name, now, set) in &foreign {
-            let of = if change.before.0.len() > 1 { format!("{name} ") } else { String::new() };
-            let set = SettingValue::one(*name, set.unwrap_or("the value"));
-            notes.push(format!(
-                "left alone: {of}is {} now, not the {set} that bytepath had set",
-                SettingValue::one(*name, *now)
-            ));
-        }
-        let outcome = match (ours.is_empty(), foreign.is_empty()) {
-            (_, false) => Restoration::LeftAlone,
-            (false, true) => Restoration::Restored,
-            (true, true) if gone.is_empty() => Restoration::AlreadyBack,
-            (true, true) => Restoration::Gone,
-        };
-        Ok((outcome, notes.join("; ")))
+        setting: &Setting,
+        before: &SettingValue,
+        goal: &SettingValue,
+    ) -> Result<usize, Fault> {
+        let number = self.next;
+        let link = self.machine.link(setting)?;
+        let (setting, before, set) = (setting.clone(), before.clone(), goal.clone());
+        let (verified, undone) = (false, false);
+        let change = Change { number, setting, link, before, set, verified, undone };
+        let Change { setting, before, .. } = change.clone();
+        self.note(&Entry::Intent { number, setting, link, before, goal: goal.clone() })?;
+        self.next = number.saturating_add(1);
+        self.changes.push(change);
+        Ok(self.changes.len() - 1)
     }
 
-    /// Whether what is there now is what we set, or follows from it.
-    pub(crate) fn is_ours(
-        &self,
-        change: &Change,
-        name: &str,
-        (was, set, now): (&str, &str, &str),
-    ) -> bool {
-        self.machine.same(&change.setting, now, set)
-            || (access(&change.setting).follows)(change, name, [was, set, now])
+    /// Reads what the kernel made of a change, and journals it: whatever it is, it is ours.
+    pub(super) fn read_back(
+        &mut self,
+        at: usize,
+        setting: &Setting,
+    ) -> Result<SettingValue, Fault> {
+        let after = self.machine.read(setting)?.ok_or_else(|| access(setting).absent())?;
+        self.settle(at, after.clone())?;
+        Ok(after)
     }
 
-    fn note(&mut self, entry: &Entry) -> Result<(), Fault> {
+    /// Notes what a change has made.
+    pub(super) fn settle(&mut self, at: usize, value: SettingValue) -> Result<(), Fault> {
+        let change = &mut self.changes[at];
+        (change.set, change.verified) = (value.clone(), true);
+        let number = change.number;
+        self.note(&Entry::Done { number, value })
+    }
+
+    pub(super) fn note(&mut self, entry: &Entry) -> Result<(), Fault> {
         self.journal.append(&entry.line()?).map_err(|e| cannot_note(&e))
-    }
-}
-
-/// Where a journal was written, as seen from here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JournalOrigin {
-    /// By this kernel, in this network namespace.
-    Here,
-    /// By this kernel, in another namespace that still exists.
-    OtherNamespace,
-    /// By this kernel, in a namespace that is gone.
-    LostNamespace,
-    /// Before the last boot: nothing that it records has lasted.
-    Rebooted,
-}
-
-impl JournalOrigin {
-    pub(crate) fn of(chronicle: &JournalState, machine: &impl Machine) -> JournalOrigin {
-        let Some(begin) = &chronicle.begin else { return JournalOrigin::Here };
-        let here = machine.identity();
-        if begin.boot != here.boot {
-            JournalOrigin::Rebooted
-        } else if begin.namespace == here.namespace {
-            JournalOrigin::Here
-        } else if machine.has_namespace(&begin.namespace) {
-            JournalOrigin::OtherNamespace
-        } else {
-            JournalOrigin::LostNamespace
-        }
     }
 }
 
@@ -305,7 +181,13 @@ fn cannot_set(setting: &Setting, fault: Fault) -> Fault {
     fault.context(format!("cannot set '{setting}'"))
 }
 
-fn cannot_note(error: &io::Error) -> Fault {
+/// The fault, and what became of what was undone after it.
+pub(super) fn with_rows(mut fault: Fault, rows: &[RestorationRow]) -> Fault {
+    rows.iter().for_each(|row| fault.message.push_str(&format!("; {row}")));
+    fault
+}
+
+pub(super) fn cannot_note(error: &io::Error) -> Fault {
     Fault::storage(format!("cannot write the journal of settings: {error}"))
         .remedy("free some space; nothing is set without a journal")
 }

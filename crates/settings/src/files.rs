@@ -2,9 +2,11 @@
 //! value, and when two texts mean the same.
 
 use super::access::{Access, Knob, Means, no_device};
-use bytepath_record::{Cpus, DeviceName, IdleChoice, Setting, SysctlName, Word};
+use super::side_effects::refusal;
+use bytepath_record::{Cpus, DeviceName, IdleChoice, Setting, SettingValue, SysctlName, Word};
 use bytepath_sys::Roots;
 use bytepath_sys::attribute::names;
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,9 +16,51 @@ const LONGEST: usize = 64 << 10;
 
 /// A parameter below `/proc/sys`.
 pub(super) fn sysctl<'s>(name: &'s SysctlName, value: &'s str) -> Access<'s> {
-    let path =
-        |roots: &Roots| name.path().fold(roots.proc.join("sys"), |path, part| path.join(part));
-    one("value", path, value.to_owned(), format!("this kernel has no sysctl {name}"))
+    let knobs = move |roots: &Roots| {
+        let path = name.path().fold(roots.proc.join("sys"), |path, part| path.join(part));
+        // What is the default may be used by anyone from then on, and stays so
+        // (tcp_set_default_congestion_control, net/ipv4/tcp_cong.c).
+        let allowed = path.with_file_name("tcp_allowed_congestion_control");
+        let allowed = (name.as_str() == "net.ipv4.tcp_congestion_control")
+            .then(|| Knob::beside("value allowed".into(), allowed));
+        let own = Knob::new("value".into(), path, value.to_owned());
+        std::iter::once(own).chain(allowed).collect()
+    };
+    let is_mask = name.as_str().ends_with("_mask") || name.as_str().ends_with("_bitmap");
+    let same: fn(&str, &str) -> bool =
+        if is_mask { |a, b| same_cpus(a, b, Cpus::from_mask) } else { same_words };
+    let missing = format!("this kernel has no sysctl {name}");
+    Access {
+        same,
+        refusal: refusal(name),
+        shortfall: "ask for a value that the kernel keeps as it is",
+        ..files(knobs, missing)
+    }
+}
+
+/// The MTU of a device; with it that of IPv6 on it (addrconf_notify, net/ipv6/addrconf.c) and those
+/// of the devices upon it (VLANs, macvlans, bridges), which no other network namespace shows.
+pub(super) fn mtu(device: &DeviceName, bytes: u32) -> Access<'_> {
+    let knobs = move |roots: &Roots| {
+        let own = Knob::new("mtu".into(), net(roots, device, "mtu"), bytes.to_string());
+        let mut all = vec![own];
+        follow_mtu(roots, device.as_str(), "mtu", &mut all);
+        all
+    };
+    files(knobs, no_device(device))
+}
+
+/// What follows the MTU of a device that has this part's name. A device comes before those upon it.
+fn follow_mtu(roots: &Roots, device: &str, part: &str, all: &mut Vec<Knob>) {
+    let path = roots.proc.join("sys/net/ipv6/conf").join(device).join("mtu");
+    all.push(Knob::beside(format!("{part} ipv6/mtu"), path));
+    let devices = roots.sys.join("class/net");
+    for upper in names(&devices.join(device)) {
+        let Some(upper) = upper.strip_prefix("upper_") else { continue };
+        let part = format!("{part} {upper}");
+        all.push(Knob::beside(part.clone(), devices.join(upper).join("mtu")));
+        follow_mtu(roots, upper, &part, all);
+    }
 }
 
 /// A file of a network device, which is also the name of the value.
@@ -55,11 +99,18 @@ pub(super) fn steering<'s>(
 
 pub(super) fn governor<'s>(cpus: &'s Option<Cpus>, governor: &'s Word) -> Access<'s> {
     let knobs = |roots: &Roots| {
-        let knob = |cpu: u32| {
-            let path = cpu_folder(roots, cpu).join("cpufreq/scaling_governor");
-            Knob::new(format!("cpu{cpu}"), path, governor.to_string())
+        let knobs = |cpu: u32| {
+            let folder = cpu_folder(roots, cpu).join("cpufreq");
+            let path = folder.join("scaling_governor");
+            // The governor performance moves it (drivers/cpufreq/intel_pstate.c, amd-pstate.c).
+            const PREFERENCE: &str = "energy_performance_preference";
+            let preference = format!("cpu{cpu} {PREFERENCE}");
+            [
+                Knob::new(format!("cpu{cpu}"), path, governor.to_string()),
+                Knob::beside(preference, folder.join(PREFERENCE)),
+            ]
         };
-        cpu_numbers(roots, cpus).into_iter().map(knob).collect()
+        cpu_numbers(roots, cpus).into_iter().flat_map(knobs).collect()
     };
     let access = files(knobs, "no CPU's clock can be set (there is no cpufreq)".into());
     Access { remedy: "a hypervisor withholds it; set it on the host", ..access }
@@ -156,6 +207,77 @@ fn same_cpus(a: &str, b: &str, parse: fn(&str) -> Option<Cpus>) -> bool {
     }
 }
 
+/// Whether the kernel reads two texts as the same value: numbers in any base (`0x5`, `07`;
+/// `_parse_integer`, lib/kstrtox.c), ranges in any order (`5,3,4`; lib/bitmap.c and
+/// `proc_do_large_bitmap`).
+fn same_words(a: &str, b: &str) -> bool {
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let (a, b) = (words(a), words(b));
+    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a == b || same_word(a, b))
+}
+
+fn same_word(a: &str, b: &str) -> bool {
+    let is_list = |text: &str| text.trim_start_matches('-').contains([',', '-']);
+    match (number(a), number(b)) {
+        (Some(a), Some(b)) => a == b,
+        _ if is_list(a) || is_list(b) => ranges(a).is_some_and(|a| Some(a) == ranges(b)),
+        _ => false,
+    }
+}
+
+/// A whole number of the kernel's: `0x` begins a hexadecimal one, `0` an octal one.
+fn number(text: &str) -> Option<i128> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let hexadecimal = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));
+    let value = match (hexadecimal, digits.strip_prefix('0')) {
+        (Some(rest), _) => i128::from(u64::from_str_radix(rest, 16).ok()?),
+        (None, Some(rest)) if !rest.is_empty() => i128::from(u64::from_str_radix(rest, 8).ok()?),
+        _ => i128::from(digits.parse::<u64>().ok()?),
+    };
+    match digits.len() < text.len() {
+        // What the kernel makes of a time below a tick is not what it prints of none.
+        true if value == 0 => None,
+        true => Some(-value),
+        false => Some(value),
+    }
+}
+
+/// The numbers of a list like `5,3-4`, all below 65536.
+fn ranges(text: &str) -> Option<BTreeSet<u16>> {
+    let mut all = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        all.extend(first.parse::<u16>().ok()?..=last.parse().ok()?);
+    }
+    Some(all)
+}
+
+/// The files of a device's queues that go when a queue does, and their texts: whose CPUs serve it.
+pub(super) fn queue_files(roots: &Roots, device: &str) -> Vec<(String, PathBuf, String)> {
+    const FILES: [&str; 4] = ["rps_cpus", "rps_flow_cnt", "xps_cpus", "xps_rxqs"];
+    let folder = roots.sys.join("class/net").join(device).join("queues");
+    let mut found = Vec::new();
+    for queue in names(&folder) {
+        for file in FILES {
+            let path = folder.join(&queue).join(file);
+            if let Ok(text) = read(&path) {
+                found.push((format!("queues {queue}/{file}"), path, text));
+            }
+        }
+    }
+    found
+}
+
+/// Gives the queues that are there those of these texts that they lack.
+pub(super) fn steer_queues(roots: &Roots, device: &str, to: &SettingValue) -> io::Result<()> {
+    for (name, path, now) in queue_files(roots, device) {
+        if let Some(text) = to.get(&name).filter(|text| *text != now) {
+            write(&path, text)?;
+        }
+    }
+    Ok(())
+}
+
 /// The text of a file, as it is.
 pub(super) fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
@@ -223,4 +345,39 @@ fn numbered(folder: &Path, prefix: &str) -> Vec<u32> {
     let mut numbers: Vec<u32> = names(folder).iter().filter_map(number).collect();
     numbers.sort_unstable();
     numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_only_writes_otherwise_is_the_same() {
+        for (asked, made) in [
+            ("0x5", "5"),
+            ("07", "7\n"),
+            ("010", "8"),
+            ("-0x1", "-1"),
+            ("5,3,4", "3-5\n"),
+            ("9,1-2,2-4", "1-4,9"),
+            ("4096 0x20000 6291456", "4096\t131072\t6291456\n"),
+            ("18446744073709551615", "0xffffffffffffffff"),
+        ] {
+            assert!(same_words(asked, made) && same_words(made, asked), "{asked}: {made}");
+        }
+        for (asked, made) in [
+            ("1001", "1004"),
+            ("010", "10"),
+            ("08", "8"),
+            ("4096 65536", "4096 65536 33554432"),
+            ("5,3", "3-5"),
+            ("1-2", "-1"),
+            ("0", "-0"),
+            ("reno", "cubic"),
+            ("0-99999", "0-99998"),
+            ("", "0"),
+        ] {
+            assert!(!same_words(asked, made) && !same_words(made, asked), "{asked}: {made}");
+        }
+    }
 }

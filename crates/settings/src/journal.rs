@@ -25,6 +25,10 @@ pub enum Entry {
         /// Counted from 0 in the order of the changes.
         number: u32,
         setting: Setting,
+        /// The number of its device's link, which stays when the device is renamed; none of a
+        /// setting without a device.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        link: Option<u32>,
         /// The texts of its parts.
         before: SettingValue,
         /// The texts that some of them should have.
@@ -64,6 +68,9 @@ pub struct Change {
     /// Its number in the journal.
     pub number: u32,
     pub setting: Setting,
+    /// The number of its device's link in its network namespace, if it has a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<u32>,
     /// Its parts before.
     pub before: SettingValue,
     /// Its parts after; where the journal ends before they were read back, the goal
@@ -180,9 +187,9 @@ pub fn read(bytes: &[u8]) -> Result<JournalState, Fault> {
                 .remedy("restore with that version"));
             }
             Some(Entry::Begin(begin)) => chronicle.begin = Some(begin),
-            Some(Entry::Intent { number, setting, before, goal }) => {
-                let change =
-                    Change { number, setting, before, set: goal, verified: false, undone: false };
+            Some(Entry::Intent { number, setting, link, before, goal }) => {
+                let (verified, undone) = (false, false);
+                let change = Change { number, setting, link, before, set: goal, verified, undone };
                 found.insert(number, change);
             }
             Some(Entry::Done { number, value }) => {
@@ -236,7 +243,7 @@ mod tests {
         let goal = SettingValue::one("value", "1");
         vec![
             Entry::Begin(Begin { schema: 1, pid: 7, ..Begin::default() }),
-            Entry::Intent { number: 0, setting, before, goal },
+            Entry::Intent { number: 0, setting, link: None, before, goal },
             Entry::Done { number: 0, value: SettingValue::one("value", "1\n") },
             Entry::Undone { number: 0 },
             Entry::End,

@@ -8,7 +8,7 @@ use bytepath_record::Setting;
 pub(super) fn access(setting: &Setting) -> Access<'_> {
     match setting {
         Setting::Sysctl { name, value } => files::sysctl(name, value),
-        Setting::Mtu { device, bytes } => files::attribute(device, "mtu", bytes.to_string()),
+        Setting::Mtu { device, bytes } => files::mtu(device, *bytes),
         Setting::ThreadedNapi { device, on } => {
             files::attribute(device, "threaded", u8::from(*on).to_string())
         }

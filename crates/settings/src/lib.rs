@@ -65,6 +65,7 @@
 mod access;
 mod device;
 mod engine;
+mod exclusion;
 mod files;
 pub mod journal;
 mod kinds;
@@ -73,74 +74,101 @@ mod machine;
 pub mod offloads;
 mod place;
 mod qdisc;
+mod side_effects;
+mod undo;
 
+pub use exclusion::{Exclusion, Reach};
 pub use loan::{namespace_of, tune, tuning};
 pub use machine::{Identity, Machine, ThisMachine};
 pub use place::{JournalFile, Lock, STATE_VARIABLE, StateFolder};
 
 use bytepath_record::{Fault, Restoration, RestorationRow, Setting, SettingRecord, WantedSetting};
-use engine::{Engine, JournalOrigin};
+use engine::{Engine, with_rows};
 use journal::{Change, Damage, JournalState, JournalStorage};
 use std::io::Write;
 use std::time::{Duration, Instant};
+use undo::JournalOrigin;
 
 /// Settings that are in force. Dropping it restores them; [`Applied::undo`]
 /// does so too and returns the outcome of each.
 pub struct Applied<M: Machine = ThisMachine> {
     engine: Engine<M, JournalFile>,
     records: Vec<SettingRecord>,
+    /// Changes from this one on are ours, and not of a run that died.
+    own: usize,
     /// Changes from this one on are those of a preparation.
     lasting: usize,
     undone: bool,
-    _lock: Lock,
+    turn: Turn,
+    place: StateFolder,
 }
 
 impl<M: Machine> Applied<M> {
     /// Sets everything that is wanted, in this order. The journal of an earlier run
     /// that died is replayed first; its rows are returned too.
     ///
-    /// Nothing is changed where another bytepath sets things on this host, where
-    /// the earlier run's settings cannot be restored, or where a mandatory setting
-    /// cannot be made. If one fails when it is its turn, those before it are
+    /// Nothing is changed where another bytepath sets things on this host, where a mandatory
+    /// setting cannot be made, or where the earlier run's settings cannot be restored: all of them
+    /// in another network namespace, else those that this run wants, too. What the kernel does not
+    /// take back stays in the journal. If one fails when it is its turn, those before it are
     /// restored.
     pub fn apply(
         place: &StateFolder,
         machine: M,
         wanted: &[WantedSetting],
     ) -> Result<(Applied<M>, Vec<RestorationRow>), Fault> {
-        let lock = place.lock()?;
-        let (machine, rows) = replay_journal(place, &lock, machine)?;
-        if let Some(row) = rows.iter().find(|row| row.is_pending()) {
-            let text = format!("settings of an earlier run are still in force: {row}");
-            return Err(Fault::failed(text).remedy(format!(
-                "`bytepath restore --show` has details; removing {} forgets them",
-                place.journal().display()
-            )));
-        }
-        let journal = place.create(&lock)?;
-        let engine = Engine::begin(machine, journal, now_ms())?;
-        let (records, undone) = (Vec::new(), false);
-        let mut applied = Applied { engine, records, lasting: 0, undone, _lock: lock };
+        let mut turn = Turn::take(place, &machine)?;
+        let (machine, rows) = replay_journal(place, &mut turn, machine)?;
+        let changes = kept_changes(place, &machine, &rows)?;
+        let journal = match changes.is_empty() {
+            true => place.create(&turn.lock)?,
+            false => place.reopen(&turn.lock)?,
+        };
+        let engine = Engine::begin(machine, journal, changes, now_ms())?;
+        let (records, own) = (Vec::new(), engine.changes.len());
+        let (undone, place) = (false, place.clone());
+        let mut applied = Applied { engine, records, own, lasting: own, undone, turn, place };
         applied.add(wanted)?;
         Ok((applied, rows))
     }
 
     /// Sets more. On a fault everything is restored, what was set before too.
     pub fn add(&mut self, wanted: &[WantedSetting]) -> Result<(), Fault> {
-        match self.engine.apply(wanted) {
+        match self.change(wanted) {
             Ok(records) => {
                 self.records.extend(records);
                 self.lasting = self.engine.changes.len();
                 Ok(())
             }
-            Err(fault) => Err(with_pending(fault, &self.put_back())),
+            Err(fault) => Err(with_rows(fault, &self.put_back())),
         }
+    }
+
+    fn change(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
+        let is_wanted = |change: &&Change| {
+            let subject = change.setting.subject();
+            !change.undone && wanted.iter().any(|want| want.setting.subject() == subject)
+        };
+        if let Some(change) = self.engine.changes[..self.own].iter().find(is_wanted) {
+            let (part, before, set) = change.setting.differing(&change.before, &change.set);
+            let text = format!("{}{part}: {before} -> {set}", change.setting.subject());
+            return Err(still_in_force(&self.place, &text));
+        }
+        // Two hosts of a study may be one machine: the second finds what the first has made.
+        let mut changes_machine = |want: &WantedSetting| {
+            let would_change = |record: SettingRecord| record.before != record.after;
+            !want.setting.is_of_namespace() && self.engine.preview(want).is_ok_and(would_change)
+        };
+        if wanted.iter().any(&mut changes_machine) {
+            self.turn.reach_machine(&self.engine.machine)?;
+        }
+        self.engine.apply(wanted)
     }
 
     /// Sets more for a while, until [`Applied::unprepare`]. On a fault these alone are
     /// restored, and what was set before stays.
     pub fn prepare(&mut self, wanted: &[WantedSetting]) -> Result<Vec<SettingRecord>, Fault> {
-        self.engine.apply(wanted).map_err(|fault| with_pending(fault, &self.unprepare()))
+        self.change(wanted).map_err(|fault| with_rows(fault, &self.unprepare()))
     }
 
     /// Restores what was prepared, the last first. What cannot be restored yet is tried
@@ -161,17 +189,11 @@ impl<M: Machine> Applied<M> {
 
     fn put_back(&mut self) -> Vec<RestorationRow> {
         self.undone = true;
+        let rows = self.engine.undo_from(self.own, JournalOrigin::Here);
         // A journal that cannot be removed lists what is restored already.
-        self.engine.undo(JournalOrigin::Here).unwrap_or_default()
+        let _ = self.engine.finish();
+        rows
     }
-}
-
-/// The fault, and what could not be restored after it.
-fn with_pending(mut fault: Fault, rows: &[RestorationRow]) -> Fault {
-    for row in rows.iter().filter(|row| row.is_pending()) {
-        fault.message.push_str(&format!("; {row}"));
-    }
-    fault
 }
 
 impl<M: Machine> Drop for Applied<M> {
@@ -194,15 +216,15 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
     if is_empty && place.read()?.is_none() && !place.is_locked() {
         return Ok(Vec::new());
     }
-    let lock = place.lock()?;
+    let mut turn = Turn::take(place, &machine)?;
     let deadline = Instant::now() + RELEASE;
-    let (mut machine, mut rows) = replay_journal(place, &lock, machine)?;
+    let (mut machine, mut rows) = replay_journal(place, &mut turn, machine)?;
     let failed = |row: &RestorationRow| row.outcome == Restoration::Failed;
     while rows.iter().any(failed) && Instant::now() < deadline {
         std::thread::sleep(AGAIN);
         rows.retain(|row| !row.is_pending());
         let again;
-        (machine, again) = replay_journal(place, &lock, machine)?;
+        (machine, again) = replay_journal(place, &mut turn, machine)?;
         rows.extend(again);
     }
     Ok(rows)
@@ -213,24 +235,74 @@ pub fn restore(place: &StateFolder, machine: impl Machine) -> Result<Vec<Restora
 const RELEASE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// The right to change settings: the lock of the journal, and of what is changed.
+struct Turn {
+    lock: Lock,
+    /// Kept for as long as the turn lasts.
+    _namespace: Option<Exclusion>,
+    machine: Option<Exclusion>,
+}
+
+impl Turn {
+    fn take(place: &StateFolder, machine: &impl Machine) -> Result<Turn, Fault> {
+        let lock = place.lock()?;
+        Ok(Turn { lock, _namespace: machine.exclude(Reach::Namespace)?, machine: None })
+    }
+
+    /// Extends it to the whole machine.
+    fn reach_machine(&mut self, machine: &impl Machine) -> Result<(), Fault> {
+        if self.machine.is_none() {
+            self.machine = machine.exclude(Reach::Machine)?;
+        }
+        Ok(())
+    }
+}
+
+/// What stays in the journal of a run that died although it was replayed. It is a fault if that is
+/// not of this network namespace.
+fn kept_changes(
+    place: &StateFolder,
+    machine: &impl Machine,
+    rows: &[RestorationRow],
+) -> Result<Vec<Change>, Fault> {
+    let Some(row) = rows.iter().find(|row| row.is_pending()) else { return Ok(Vec::new()) };
+    let chronicle = place.read()?.unwrap_or_default();
+    match JournalOrigin::of(&chronicle, machine) {
+        JournalOrigin::Here => Ok(chronicle.changes),
+        _ => Err(still_in_force(place, row)),
+    }
+}
+
+fn still_in_force(place: &StateFolder, what: impl std::fmt::Display) -> Fault {
+    let text = format!("settings of an earlier run are still in force: {what}");
+    Fault::failed(text).remedy(format!(
+        "`bytepath restore --show` has details; removing {} forgets them",
+        place.journal().display()
+    ))
+}
+
 fn replay_journal<M: Machine>(
     place: &StateFolder,
-    lock: &Lock,
+    turn: &mut Turn,
     mut machine: M,
 ) -> Result<(M, Vec<RestorationRow>), Fault> {
     let chronicle = place.read()?;
     let changes = chronicle.as_ref().map_or(&[][..], |chronicle| &chronicle.changes);
+    if changes.iter().any(|change| !change.undone && !change.setting.is_of_namespace()) {
+        turn.reach_machine(&machine)?;
+    }
     let mut rows = return_strays(place, &mut machine, changes);
     let Some(chronicle) = chronicle else {
         // There may be a journal with nothing to restore: of a run that was killed before its
         // first change, or after it undid its last.
-        place.discard(lock)?;
+        place.discard(&turn.lock)?;
         return Ok((machine, rows));
     };
     let origin = JournalOrigin::of(&chronicle, &machine);
-    let mut engine = Engine::inherit(machine, place.reopen(lock)?, chronicle.changes);
+    let mut engine = Engine::inherit(machine, place.reopen(&turn.lock)?, chronicle.changes);
     if chronicle.damaged.is_empty() {
-        rows.extend(engine.undo(origin)?);
+        rows.extend(engine.undo_from(0, origin));
+        engine.finish().map_err(|fault| with_rows(fault, &rows))?;
         return Ok((engine.machine, rows));
     }
     // Where its first line is lost, it may be of another boot or another namespace.
@@ -290,7 +362,8 @@ pub fn feasible(machine: impl Machine, wanted: &[WantedSetting]) -> Result<(), F
 pub fn preview(machine: impl Machine, wanted: &[WantedSetting]) -> Vec<SettingRecord> {
     let mut engine = Engine::inherit(machine, Nowhere, Vec::new());
     let mut look = |want: &WantedSetting| {
-        let skipped = |fault: Fault| SettingRecord { skipped: Some(fault.message), ..want.into() };
+        let skipped =
+            |fault: Fault| SettingRecord { skipped: Some(fault.to_string()), ..want.into() };
         engine.preview(want).unwrap_or_else(skipped)
     };
     wanted.iter().map(&mut look).collect()

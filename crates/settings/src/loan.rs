@@ -14,6 +14,7 @@ use super::access::no_device;
 use super::device::{flag, limits};
 use super::place::StateFolder;
 use super::qdisc::{defaults, irreplaceable, is_kernels_own, root_text, set_root};
+use super::side_effects::finer;
 use bytepath_record::{DeviceName, Fault, Setting, SettingValue, joined};
 use bytepath_sys::attribute::names;
 use bytepath_sys::device as kernel;
@@ -37,7 +38,11 @@ const LENT: &str = "lent";
 /// Parts that go with the device, and come back with it unless a link was set up.
 const TUNING: &[&str] = &["mtu", "features", "limits", "threaded", "rps"];
 /// Parts that a move takes from it.
-const LOST: &[&str] = &["up", "qdisc", "sysctls"];
+const LOST: &[&str] = &["up", "qdisc", "sysctls", NO_DEFAULTS];
+
+/// The part with the sysctls whose folder has no `default` to compare with: those of neighbours, in
+/// any network namespace but the first. All of them are kept.
+const NO_DEFAULTS: &str = "sysctls without defaults";
 
 /// Folders of sysctls that a device has of its own, below `/proc/sys/net`.
 const SYSCTLS: &[&str] = &["ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh"];
@@ -176,7 +181,8 @@ pub(super) fn read(
         (PLACE.to_owned(), place.to_owned()),
         ("up".to_owned(), flag(link.up).to_owned()),
         ("qdisc".to_owned(), root_text(netlink, link.index).map_err(|e| asking(device, &e))?),
-        ("sysctls".to_owned(), sysctls(device).join("\n")),
+        ("sysctls".to_owned(), sysctls(device, true).join("\n")),
+        (NO_DEFAULTS.to_owned(), sysctls(device, false).join("\n")),
     ]);
     Ok(Some(SettingValue(parts)))
 }
@@ -263,6 +269,8 @@ pub(super) fn is_on_the_way_back(name: &str, was: &str, now: &str) -> bool {
         "up" => now == "off",
         "qdisc" => !is_set_up(now),
         "sysctls" => now.lines().all(|line| was.lines().any(|before| before == line)),
+        // Which of these are the kernel's own, and not someone's, there is nothing to tell by.
+        NO_DEFAULTS => true,
         _ => false,
     }
 }
@@ -319,11 +327,14 @@ fn recover(netlink: &mut Netlink, device: &DeviceName, to: &SettingValue) -> Res
     let index = present(netlink, device)?.index;
     let mut faults = Faults::default();
     faults.add(tune(netlink, device, to));
-    for line in to.get("sysctls").unwrap_or_default().lines() {
-        if let Some((path, text)) = sysctl(device, line) {
-            let done = fs::write(&path, text);
-            faults.add(done.map_err(|e| fault(&format!("writing {line} of"), &e)));
+    let lines = ["sysctls", NO_DEFAULTS].map(|part| to.get(part).unwrap_or_default().lines());
+    for line in lines.into_iter().flatten() {
+        let Some((path, text)) = sysctl(device, line) else { continue };
+        if fs::read_to_string(&path).is_ok_and(|now| now.trim() == text) {
+            continue;
         }
+        let done = fs::write(&path, text);
+        faults.add(done.map_err(|e| fault(&format!("writing {line} of"), &e)));
     }
     faults.add(match to.get("up") {
         Some("on") => netlink.set_up(index).map_err(|e| fault("bringing up", &e)),
@@ -367,18 +378,25 @@ fn is_set_up(text: &str) -> bool {
 }
 
 /// Sysctls of the device that are not what a device gets by default, one each:
-/// `ipv4/conf rp_filter=2`.
-fn sysctls(device: &DeviceName) -> Vec<String> {
+/// `ipv4/conf rp_filter=2`; or all of those where no default is shown.
+fn sysctls(device: &DeviceName, with_defaults: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for folder in SYSCTLS {
         let of = |device: &str| Path::new("/proc/sys/net").join(folder).join(device);
-        // IPv6 keeps the device's MTU among them.
-        for name in names(&of(device.as_str())).iter().filter(|name| *name != "mtu") {
-            let read = |device: &str| fs::read_to_string(of(device).join(name)).ok();
-            let (Some(own), Some(usual)) = (read(device.as_str()), read("default")) else {
+        if of("default").exists() != with_defaults {
+            continue;
+        }
+        for name in names(&of(device.as_str())) {
+            // IPv6 keeps the device's MTU among them; of two views the exact one is enough.
+            if name == "mtu"
+                || finer(folder.rsplit('/').next().unwrap_or_default(), &name).is_some()
+            {
                 continue;
-            };
-            if own != usual {
+            }
+            let read = |device: &str| fs::read_to_string(of(device).join(&name)).ok();
+            if let Some(own) =
+                read(device.as_str()).filter(|own| read("default").as_ref() != Some(own))
+            {
                 lines.push(format!("{folder} {name}={}", own.trim()));
             }
         }
@@ -448,6 +466,7 @@ mod tests {
             ("qdisc", "none", true),
             ("qdisc", "noqueue handle=0:", true),
             ("qdisc", "htb handle=1:", false),
+            (NO_DEFAULTS, "ipv4/neigh locktime=99", true),
             ("mtu", "9000", false),
         ] {
             assert_eq!(is_on_the_way_back(name, two, now), ours, "{name}: {now}");

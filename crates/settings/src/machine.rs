@@ -1,11 +1,12 @@
 //! Where settings are: the running kernel, or a tree of files in its place.
 
 use super::access::{Access, Knob, Means, Nic, query_fault};
+use super::exclusion::{Exclusion, Reach};
 use super::kinds::access;
 use super::{files, loan};
 use bytepath_record::{DeviceName, Fault, Setting, SettingValue};
 use bytepath_sys::netlink::Netlink;
-use bytepath_sys::{Roots, lasting_namespace, procfs};
+use bytepath_sys::{Roots, device, lasting_namespace, procfs};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -33,6 +34,27 @@ pub trait Machine {
 
     /// Whether anything holds that network namespace still.
     fn has_namespace(&self, namespace: &str) -> bool;
+
+    /// The number of the link of the device that a setting is for; `None` if it has none, or none
+    /// that would last longer than its name.
+    fn link(&mut self, setting: &Setting) -> Result<Option<u32>, Fault> {
+        let _ = setting;
+        Ok(None)
+    }
+
+    /// The name that the device of a setting has now, given the number of its link; `None` if there
+    /// is no such device any more.
+    fn device_name(&mut self, setting: &Setting, link: u32) -> Result<Option<DeviceName>, Fault> {
+        let _ = link;
+        Ok(setting.device().cloned())
+    }
+
+    /// Keeps every other bytepath from changing settings within a reach, as long as this lives;
+    /// `None` where no other can know of this machine.
+    fn exclude(&self, reach: Reach) -> Result<Option<Exclusion>, Fault> {
+        let _ = reach;
+        Ok(None)
+    }
 }
 
 /// Which kernel and which network namespace settings are for.
@@ -55,12 +77,17 @@ impl ThisMachine {
         ThisMachine { roots, netlink: Netlink::new() }
     }
 
+    /// Whether it is the one that runs, and no tree of files.
+    fn is_real(&self) -> bool {
+        self.roots.sys == Path::new("/sys")
+    }
+
     /// Refuses a device of `/sys` that is not the one of our network namespace:
     /// `/sys` shows the devices of the namespace in which it was mounted, and a
     /// device of the same name there is not ours to change. They are one if
     /// number and counters agree. False: there is no such device.
     fn is_ours(&mut self, setting: &Setting) -> Result<bool, Fault> {
-        let Some(device) = setting.device().filter(|_| self.roots.sys == Path::new("/sys")) else {
+        let Some(device) = setting.device().filter(|_| self.is_real()) else {
             return Ok(true);
         };
         let folder = self.roots.sys.join("class/net").join(device.as_str());
@@ -79,7 +106,7 @@ impl ThisMachine {
         let after = counted();
         let index = number("ifindex");
         let link = self.netlink.link(device.as_str());
-        let link = link.map_err(|e| Fault::system(format!("cannot look for {device}"), &e))?;
+        let link = link.map_err(|e| looking_for(device, &e))?;
         let agree = match (before, shown, after) {
             (Some(before), Some(shown), Some(after)) => {
                 (before.0..=after.0).contains(&shown.0) && (before.1..=after.1).contains(&shown.1)
@@ -105,8 +132,7 @@ impl ThisMachine {
     ) -> Result<T, Fault> {
         // What moves the device is done where it comes from.
         let moves = matches!(access(setting).means, Means::Loan(_));
-        let is_real = self.roots.sys == Path::new("/sys");
-        let device = setting.device().filter(|_| is_real && !moves);
+        let device = setting.device().filter(|_| self.is_real() && !moves);
         let Some(namespace) = device.map(loan::namespace_of).transpose()?.flatten() else {
             return work(self);
         };
@@ -136,14 +162,20 @@ impl Machine for ThisMachine {
 
     fn goal(&mut self, setting: &Setting, before: &SettingValue) -> Result<SettingValue, Fault> {
         self.at(setting, |machine| {
-            let goal = match &access(setting).means {
+            let access = access(setting);
+            if let Some(fault) = access.refusal {
+                return Err(fault);
+            }
+            let goal = match &access.means {
                 Means::Files(knobs) => {
-                    let knobs = knobs(&machine.roots);
-                    for knob in &knobs {
-                        let (path, _) = knob.written(&knob.goal);
+                    let mut goals = SettingValue::default();
+                    for knob in knobs(&machine.roots) {
+                        let Some(goal) = knob.goal.clone() else { continue };
+                        let (path, _) = knob.written(&goal);
                         files::may_write(&path).map_err(|e| refused("write", &path, &e))?;
+                        goals.0.insert(knob.name, goal);
                     }
-                    SettingValue(knobs.into_iter().map(|knob| (knob.name, knob.goal)).collect())
+                    goals
                 }
                 Means::Calls(calls) => (calls.goal)(before)?,
                 Means::Loan(device) => loan::goal(&mut machine.netlink, device, before)?,
@@ -198,6 +230,41 @@ impl Machine for ThisMachine {
         processes.iter().any(of_process)
             || String::from_utf8_lossy(&mounts).split([' ', '\n']).any(|word| word == namespace)
     }
+
+    fn link(&mut self, setting: &Setting) -> Result<Option<u32>, Fault> {
+        // A device that moves may get another number.
+        let Some(device) = own_device(setting).filter(|_| self.is_real()) else { return Ok(None) };
+        self.at(setting, |machine| {
+            let link =
+                machine.netlink.link(device.as_str()).map_err(|e| looking_for(&device, &e))?;
+            Ok(link.map(|link| link.index))
+        })
+    }
+
+    fn device_name(&mut self, setting: &Setting, link: u32) -> Result<Option<DeviceName>, Fault> {
+        self.at(setting, |_| match device::name(link) {
+            Ok(name) => DeviceName::new(&name).map(Some),
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(e) => Err(looking_for(link, &e)),
+        })
+    }
+
+    fn exclude(&self, reach: Reach) -> Result<Option<Exclusion>, Fault> {
+        self.is_real().then(|| Exclusion::take(reach)).transpose()
+    }
+}
+
+/// The device that a setting is for and does not move, the one of a sysctl included.
+fn own_device(setting: &Setting) -> Option<DeviceName> {
+    match setting {
+        Setting::Sysctl { name, .. } => name.device(),
+        Setting::Loan { .. } => None,
+        other => other.device().cloned(),
+    }
+}
+
+fn looking_for(device: impl std::fmt::Display, error: &io::Error) -> Fault {
+    Fault::system(format!("cannot look for {device}"), error)
 }
 
 /// The fault of a device that does not take a value.
@@ -212,10 +279,11 @@ fn refused_by_driver(device: &DeviceName, to: &SettingValue, error: &io::Error) 
 }
 
 fn read_files(knobs: Vec<Knob>) -> Result<Option<SettingValue>, Fault> {
-    let mut parts = SettingValue::default();
+    let (mut parts, mut is_there) = (SettingValue::default(), false);
     for knob in knobs {
         match files::read(&knob.path) {
             Ok(text) => {
+                is_there |= knob.goal.is_some();
                 parts.0.insert(knob.name, text);
             }
             // It went away between the look at its folder and now.
@@ -223,13 +291,19 @@ fn read_files(knobs: Vec<Knob>) -> Result<Option<SettingValue>, Fault> {
             Err(e) => return Err(refused("read", &knob.path, &e)),
         }
     }
-    Ok((!parts.is_empty()).then_some(parts))
+    Ok(is_there.then_some(parts))
 }
 
 fn write_files(access: &Access, knobs: &[Knob], to: &SettingValue) -> Result<(), Fault> {
     for (name, text) in &to.0 {
-        let knob = knobs.iter().find(|knob| knob.name == *name);
-        let (path, text) = knob.ok_or_else(|| access.absent())?.written(text);
+        let knob = knobs.iter().find(|knob| knob.name == *name).ok_or_else(|| access.absent())?;
+        // What was moved along may be back by itself; written, it would count as chosen from then
+        // on (br_change_mtu, net/bridge/br_device.c).
+        let is_back = || files::read(&knob.path).is_ok_and(|now| (access.same)(&now, text));
+        if knob.goal.is_none() && is_back() {
+            continue;
+        }
+        let (path, text) = knob.written(text);
         files::write(&path, &text).map_err(|e| refused("write", &path, &e))?;
     }
     Ok(())

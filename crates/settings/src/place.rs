@@ -1,17 +1,15 @@
 //! Where the journal is, and who may write it: one bytepath per host.
 
+use super::exclusion::{Taken, busy, take};
 use super::journal::{self, JournalState, JournalStorage};
 use bytepath_record::{DeviceName, Fault};
 use bytepath_sys::file_lock;
 use bytepath_sys::files::{self, Folder};
-use bytepath_sys::procfs;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 /// Environment variable that names another folder for journal and lock.
 pub const STATE_VARIABLE: &str = "BYTEPATH_STATE";
@@ -45,10 +43,6 @@ pub struct JournalFile {
     folder: Folder,
     file: File,
 }
-
-/// How long a lock may outlive a process that was killed: a child that it was just starting
-/// shares its open files until it executes its own program.
-const OUTLIVED: Duration = Duration::from_secs(10);
 
 /// Names of the files.
 const JOURNAL: &str = "journal";
@@ -103,23 +97,21 @@ impl StateFolder {
             .map_err(|e| storage("make", &self.folder, &e))?;
         let opened = self.open().and_then(|folder| own(folder.appender(LOCK, true)?));
         let mut file = opened.map_err(|e| fault(&e))?;
-        let deadline = Instant::now() + OUTLIVED;
-        while !file_lock::take(&file).map_err(|e| fault(&e))? {
-            let holder = holder(&mut file);
-            if let Some(pid) = holder.filter(|pid| lives(*pid)) {
-                let text =
-                    format!("another bytepath (process {pid}) is changing settings on this host");
-                return Err(Fault::storage(text)
-                    .remedy("wait until it has ended; two would distort each other's results"));
+        let taken = take(|| file_lock::take(&file), || holder(&file)).map_err(|e| fault(&e))?;
+        match taken {
+            Taken::Ours => {}
+            Taken::By(pid) => {
+                return Err(busy(&format!(
+                    "another bytepath (process {pid}) is changing settings on this host"
+                )));
             }
-            if Instant::now() > deadline {
+            Taken::ByNoneSeen => {
                 return Err(Fault::storage(format!(
                     "{} is locked, though the process named in it is not running here",
                     path.display()
                 ))
                 .remedy(format!("end what holds it; `fuser {}` names it", path.display())));
             }
-            thread::sleep(Duration::from_millis(10));
         }
         // For messages and for those who wait; the lock itself does not depend on it.
         let mut note = || -> io::Result<()> {
@@ -209,8 +201,13 @@ impl StateFolder {
 
 impl JournalStorage for JournalFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
-        self.file.sync_data()
+        let length = self.file.metadata()?.len();
+        let appended = self.file.write_all(bytes).and_then(|()| self.file.sync_data());
+        if appended.is_err() {
+            // Half a line is damage once another follows it.
+            self.file.set_len(length)?;
+        }
+        appended
     }
 
     fn discard(&mut self) -> io::Result<()> {
@@ -219,18 +216,10 @@ impl JournalStorage for JournalFile {
 }
 
 /// Whose number is in the lock's file.
-fn holder(file: &mut File) -> Option<u32> {
+fn holder(mut file: &File) -> Option<u32> {
     let mut pid = String::new();
     file.rewind().and_then(|()| file.take(20).read_to_string(&mut pid)).ok()?;
     pid.trim().parse().ok()
-}
-
-/// Whether it has not ended. One that its parent has not waited for has ended, too; one of
-/// another PID namespace is not seen.
-fn lives(pid: u32) -> bool {
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let stat = String::from_utf8_lossy(&stat);
-    procfs::parse_task_stat(&stat).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
 fn discard(folder: &Folder) -> io::Result<()> {
@@ -257,9 +246,12 @@ fn storage(verb: &str, path: &Path, error: &io::Error) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use super::super::exclusion::lives;
     use super::*;
     use std::process::Command;
     use std::sync::Barrier;
+    use std::thread;
+    use std::time::Duration;
 
     /// Between fork(2) and execve(2) a child of a bytepath that was killed still has its lock.
     #[test]

@@ -20,6 +20,9 @@ const TREE: &[(&str, &str)] = &[
     ("proc/irq/24/smp_affinity_list", "0-1\n"),
     ("proc/self/mountinfo", "22 28 0:21 / /proc rw - proc proc rw\n"),
     ("sys/class/net/eth0/mtu", "1500\n"),
+    ("proc/sys/net/ipv6/conf/eth0/mtu", "1500\n"),
+    ("sys/class/net/eth0/upper_mv0", ""),
+    ("sys/class/net/mv0/mtu", "1500\n"),
     ("sys/class/net/eth0/threaded", "0\n"),
     ("sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000,00000000\n"),
     ("sys/class/net/eth0/queues/rx-1/rps_cpus", "00000000,00000003\n"),
@@ -48,6 +51,8 @@ const LINES: &[(&str, &[&str])] = &[
     ("sysctl net.ipv4.tcp_rmem=4096 131072 67108864", &["proc/sys/net/ipv4/tcp_rmem"]),
     ("sysctl kernel.numa_balancing=0", &["proc/sys/kernel/numa_balancing"]),
     ("mtu eth0 4148", &["sys/class/net/eth0/mtu"]),
+    ("mtu eth0 4146", &["sys/class/net/eth0/mtu"]),
+    ("mtu eth0 1400", &["sys/class/net/eth0/mtu"]),
     ("threaded-napi eth0 on", &["sys/class/net/eth0/threaded"]),
     ("irq 24 1", &["proc/irq/24/smp_affinity_list"]),
     (
@@ -116,6 +121,18 @@ impl Tree {
         restore(&self.place(), self.host()).unwrap()
     }
 
+    /// A device upon another one has no larger MTU.
+    fn follow_mtu(&self) {
+        let number = |path: &str| -> u64 {
+            fs::read_to_string(self.path(path)).unwrap().trim().parse().unwrap()
+        };
+        let below = number("sys/class/net/eth0/mtu");
+        self.put("proc/sys/net/ipv6/conf/eth0/mtu", &format!("{below}\n"));
+        if number("sys/class/net/mv0/mtu") > below {
+            self.put("sys/class/net/mv0/mtu", &format!("{below}\n"));
+        }
+    }
+
     /// Every file of the machine and what it says.
     fn snapshot(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         fn walk(folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
@@ -155,7 +172,8 @@ fn burn(fuse: &Fuse) -> bool {
 
 /// A machine whose user dies: from then on nothing is read or written. Each part
 /// of a setting is a step of its own. It finds at most this many huge pages.
-struct Mortal {
+struct Mortal<'t> {
+    tree: &'t Tree,
     host: ThisMachine,
     fuse: Fuse,
     pages: u64,
@@ -163,13 +181,20 @@ struct Mortal {
     rounds_to: u64,
     /// So many writes it refuses first.
     refusals: u32,
+    /// The part that it always refuses.
+    refuses: &'static str,
 }
 
-impl Mortal {
+impl<'t> Mortal<'t> {
     /// One that does as it is asked until it dies.
-    fn new(tree: &Tree, fuse: &Fuse) -> Mortal {
+    fn new(tree: &'t Tree, fuse: &Fuse) -> Self {
         let (host, fuse) = (tree.host(), fuse.clone());
-        Mortal { host, fuse, pages: u64::MAX, rounds_to: 1, refusals: 0 }
+        Mortal { tree, host, fuse, pages: u64::MAX, rounds_to: 1, refusals: 0, refuses: "" }
+    }
+
+    /// One that rounds, and lives.
+    fn rounding(tree: &'t Tree, rounds_to: u64) -> Self {
+        Mortal { rounds_to, ..Mortal::new(tree, &Rc::new(Cell::new(u32::MAX))) }
     }
 }
 
@@ -177,7 +202,7 @@ fn dead() -> Fault {
     Fault::failed("killed")
 }
 
-impl Machine for Mortal {
+impl Machine for Mortal<'_> {
     fn read(&mut self, setting: &Setting) -> Result<Option<SettingValue>, Fault> {
         if burn(&self.fuse) { self.host.read(setting) } else { Err(dead()) }
     }
@@ -195,12 +220,18 @@ impl Machine for Mortal {
             if !burn(&self.fuse) {
                 return Err(dead());
             }
+            if name == self.refuses {
+                return Err(Fault::failed(format!("{name} is held")));
+            }
             let text = match (name.as_str(), text.parse::<u64>()) {
                 ("pages", Ok(requested)) => requested.min(self.pages).to_string(),
                 ("mtu", Ok(requested)) => requested.next_multiple_of(self.rounds_to).to_string(),
                 _ => text.clone(),
             };
             self.host.write(setting, &SettingValue::one(name, text))?;
+            if name == "mtu" {
+                self.tree.follow_mtu();
+            }
         }
         Ok(())
     }
@@ -246,15 +277,16 @@ impl JournalStorage for Torn {
 
 /// Applies and undoes, as a run does, but dies after this many steps. True if it
 /// came to its end.
-fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64) -> bool {
+fn run(tree: &Tree, lines: &[WantedSetting], steps: u32, part: f64, rounds_to: u64) -> bool {
     let fuse = Rc::new(Cell::new(steps));
     let place = tree.place();
     let lock = place.lock().unwrap();
     let journal = Torn { file: place.create(&lock).unwrap(), fuse: fuse.clone(), part };
-    let machine = Mortal::new(tree, &fuse);
-    let Ok(mut engine) = Engine::begin(machine, journal, 0) else { return false };
+    let machine = Mortal { rounds_to, ..Mortal::new(tree, &fuse) };
+    let Ok(mut engine) = Engine::begin(machine, journal, Vec::new(), 0) else { return false };
     let _ = engine.apply(lines);
-    let _ = engine.undo(JournalOrigin::Here);
+    engine.undo_from(0, JournalOrigin::Here);
+    let _ = engine.finish();
     fuse.get() > 0
 }
 
@@ -264,7 +296,7 @@ fn what_the_kernel_holds_for_a_while_is_restored_once_it_lets_go() {
     let left_behind = (1..20).find_map(|steps| {
         let tree = Tree::new();
         let before = tree.snapshot();
-        run(&tree, &lines, steps, 1.0);
+        run(&tree, &lines, steps, 1.0, 1);
         (tree.snapshot() != before).then_some((tree, before))
     });
     let (tree, before) = left_behind.expect("a run that died in time");
@@ -277,21 +309,24 @@ fn what_the_kernel_holds_for_a_while_is_restored_once_it_lets_go() {
 }
 
 /// Restores what is in the journal, but dies after this many steps.
-fn restore_until(tree: &Tree, steps: u32, part: f64) {
+fn restore_until(tree: &Tree, steps: u32, part: f64, rounds_to: u64) {
     let place = tree.place();
     let lock = place.lock().unwrap();
     let Some(chronicle) = place.read().unwrap() else { return };
     let fuse = Rc::new(Cell::new(steps));
-    let machine = Mortal::new(tree, &fuse);
+    let machine = Mortal { rounds_to, ..Mortal::new(tree, &fuse) };
     let origin = JournalOrigin::of(&chronicle, &machine);
     let journal = Torn { file: place.reopen(&lock).unwrap(), fuse, part };
-    let _ = Engine::inherit(machine, journal, chronicle.changes).undo(origin);
+    let mut engine = Engine::inherit(machine, journal, chronicle.changes);
+    engine.undo_from(0, origin);
+    let _ = engine.finish();
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// The promise of the whole folder. Whatever is set, and wherever the process
+    /// The promise of the whole folder. Whatever is set, whether or not the kernel rounds it and
+    /// moves something else along, and wherever the process
     /// is killed (before a line of the journal, in the middle of it, after it,
     /// between two parts of one setting, before or after it is read back, while it
     /// is undone, while a restore undoes it), a restore gives the very files that
@@ -302,6 +337,7 @@ proptest! {
         part in 0.0..1.0f64,
         second in 0..20u32,
         foreign in proptest::option::of(0..6usize),
+        rounds_to in prop::sample::select(vec![1, 4, 1000]),
     ) {
         let tree = Tree::new();
         let before = tree.snapshot();
@@ -309,7 +345,7 @@ proptest! {
         let changed: Vec<&str> = chosen.iter().flat_map(|at| LINES[*at].1).copied().collect();
         let wanted = wanted(&lines);
         for steps in 0.. {
-            let whole = run(&tree, &wanted, steps, part);
+            let whole = run(&tree, &wanted, steps, part, rounds_to);
             let mut expected = before.clone();
             if whole {
                 prop_assert_eq!(&tree.snapshot(), &expected, "a run that ended left something");
@@ -321,11 +357,12 @@ proptest! {
                 tree.put(file, "777\n");
                 expected.insert(tree.path(file), b"777\n".to_vec());
             }
-            restore_until(&tree, second, part);
-            let rows = tree.restore();
+            restore_until(&tree, second, part, rounds_to);
+            let restore = || restore(&tree.place(), Mortal::rounding(&tree, rounds_to)).unwrap();
+            let rows = restore();
             prop_assert_eq!(&tree.snapshot(), &expected, "killed at step {}: {:?}", steps, rows);
             prop_assert!(rows.iter().all(|row| !row.is_pending()), "{:?}", rows);
-            prop_assert_eq!(tree.restore(), Vec::new(), "twice is once");
+            prop_assert_eq!(restore(), Vec::new(), "twice is once");
             tree.put_all();
         }
     }
@@ -418,14 +455,16 @@ fn huge_pages_of_which_fewer_were_found_are_an_error_and_given_back() {
         let fuse = Rc::new(Cell::new(u32::MAX));
         let file = place.create(&lock).unwrap();
         let machine = Mortal { pages: 60, ..Mortal::new(&tree, &fuse) };
-        let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
+        let mut engine =
+            Engine::begin(machine, Torn { file, fuse, part: 1.0 }, Vec::new(), 0).unwrap();
         let said = match engine.apply(&lines) {
             Err(fault) => fault.to_string(),
             Ok(records) => records[1].skipped.clone().expect("it is skipped"),
         };
         assert!(said.contains("but it reads 60 now"), "{said}");
         assert_eq!(said.contains("fragmented"), !optional, "{said}");
-        engine.undo(JournalOrigin::Here).unwrap();
+        engine.undo_from(0, JournalOrigin::Here);
+        engine.finish().unwrap();
         drop(lock);
         assert_eq!(tree.snapshot(), before, "the three that were there, and the MTU");
     }
@@ -440,13 +479,51 @@ fn what_a_driver_rounded_is_refused_and_restored() {
     let fuse = Rc::new(Cell::new(u32::MAX));
     let file = tree.place().create(&lock).unwrap();
     let machine = Mortal { pages: 0, rounds_to: 4, ..Mortal::new(&tree, &fuse) };
-    let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, 0).unwrap();
+    let mut engine = Engine::begin(machine, Torn { file, fuse, part: 1.0 }, Vec::new(), 0).unwrap();
     let refusal = engine.apply(&wanted(&["mtu eth0 4146"])).unwrap_err().to_string();
     assert!(refusal.contains("but it reads 4148 now"), "{refusal}");
-    let rows = engine.undo(JournalOrigin::Here).unwrap();
+    let rows = engine.undo_from(0, JournalOrigin::Here);
+    engine.finish().unwrap();
     assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
     drop(lock);
     assert_eq!(tree.snapshot(), before);
+}
+
+/// A write that fails half-way has changed what it has changed; what became of all is in the fault.
+#[test]
+fn what_a_refused_write_changed_is_restored_and_named() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let lines = wanted(&["mtu eth0 4148", "governor all performance"]);
+    let fuse = Rc::new(Cell::new(u32::MAX));
+    let machine = Mortal { refuses: "cpu1", ..Mortal::new(&tree, &fuse) };
+    let said = Applied::apply(&tree.place(), machine, &lines).err().unwrap().to_string();
+    assert!(said.contains("cpu1 is held; governor cpu0: restored: schedutil"), "{said}");
+    assert!(said.contains("; mtu eth0: restored: 1500 (was set to 4148)"), "{said}");
+    assert_eq!(tree.snapshot(), before);
+    assert!(!tree.place().journal().exists());
+}
+
+/// A switch that cannot be turned back keeps its entry, and keeps no one else from setting things.
+#[test]
+fn what_can_never_be_restored_blocks_itself_alone() {
+    let tree = Tree::new();
+    killed_after_applying(&tree, &["sysctl net.core.rmem_max=67108864", "mtu eth0 4148"]);
+    let fuse = Rc::new(Cell::new(u32::MAX));
+    let refusing = || Mortal { refusals: u32::MAX, ..Mortal::new(&tree, &fuse) };
+    let place = tree.place();
+    let (applied, rows) =
+        Applied::apply(&place, refusing(), &wanted(&["sysctl net.core.optmem_max=20480"])).unwrap();
+    assert_eq!(rows.iter().filter(|row| row.is_pending()).count(), 2, "{rows:?}");
+    assert!(applied.undo().is_empty(), "what is not ours is not reported as ours");
+    let refusal = Applied::apply(&place, refusing(), &wanted(&["mtu eth0 9000"])).err().unwrap();
+    let said = "settings of an earlier run are still in force: mtu eth0: 1500 -> 4148";
+    assert!(refusal.message.contains(said), "{refusal}");
+    // Once the kernel takes it, all is restored.
+    let rows = tree.restore();
+    assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
+    assert_eq!(rows.len(), 2);
+    assert!(!place.journal().exists());
 }
 
 /// Settings of a run that was killed, and then the device is pulled out.
@@ -548,6 +625,7 @@ fn waits_of_a_driver_that_adapts_are_restored() {
     let engine = Engine::inherit(Tree::new().host(), Nowhere, Vec::new());
     let set = |adaptive: &str| journal::Change {
         number: 0,
+        link: None,
         setting: "coalescing eth0 adaptive-rx=on".parse().unwrap(),
         before: SettingValue::one("rx-usecs", "30"),
         set: SettingValue::one("adaptive-rx", adaptive),
@@ -592,7 +670,7 @@ fn killed_after_applying(tree: &Tree, lines: &[&str]) {
     let place = tree.place();
     let lock = place.lock().unwrap();
     let journal = place.create(&lock).unwrap();
-    let mut engine = Engine::begin(tree.host(), journal, 0).unwrap();
+    let mut engine = Engine::begin(tree.host(), journal, Vec::new(), 0).unwrap();
     engine.apply(&wanted(lines)).unwrap();
 }
 

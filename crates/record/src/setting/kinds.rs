@@ -164,6 +164,34 @@ impl fmt::Display for Setting {
     }
 }
 
+/// The device of a setting, borrowed as the setting is.
+macro_rules! device_of {
+    ($setting:expr) => {
+        match $setting {
+            Setting::Sysctl { .. }
+            | Setting::IrqAffinity { .. }
+            | Setting::Governor { .. }
+            | Setting::IdleStates { .. }
+            | Setting::HugePages { .. }
+            | Setting::Dsa { .. } => None,
+            Setting::Feature { device, .. }
+            | Setting::Rings { device, .. }
+            | Setting::Channels { device, .. }
+            | Setting::Coalescing { device, .. }
+            | Setting::Spread { device, .. }
+            | Setting::Flow { device, .. }
+            | Setting::Mtu { device, .. }
+            | Setting::PacketLimits { device, .. }
+            | Setting::Qdisc { device, .. }
+            | Setting::Rps { device, .. }
+            | Setting::Xps { device, .. }
+            | Setting::ThreadedNapi { device, .. }
+            | Setting::TapFlags { device, .. }
+            | Setting::Loan { device } => Some(device),
+        }
+    };
+}
+
 impl Setting {
     /// What a person would type to do it by hand. It is printed and never run. Where no tool
     /// does it (flags of a tap device) the call is described after a `#`.
@@ -281,28 +309,17 @@ impl Setting {
 
     /// The network device it is for; `None` for those of CPUs, memory and sysctls.
     pub fn device(&self) -> Option<&DeviceName> {
-        match self {
-            Setting::Sysctl { .. }
-            | Setting::IrqAffinity { .. }
-            | Setting::Governor { .. }
-            | Setting::IdleStates { .. }
-            | Setting::HugePages { .. }
-            | Setting::Dsa { .. } => None,
-            Setting::Feature { device, .. }
-            | Setting::Rings { device, .. }
-            | Setting::Channels { device, .. }
-            | Setting::Coalescing { device, .. }
-            | Setting::Spread { device, .. }
-            | Setting::Flow { device, .. }
-            | Setting::Mtu { device, .. }
-            | Setting::PacketLimits { device, .. }
-            | Setting::Qdisc { device, .. }
-            | Setting::Rps { device, .. }
-            | Setting::Xps { device, .. }
-            | Setting::ThreadedNapi { device, .. }
-            | Setting::TapFlags { device, .. }
-            | Setting::Loan { device } => Some(device),
+        device_of!(self)
+    }
+
+    /// The same setting of the device under another name, a sysctl of the device's own included.
+    pub fn on_device(mut self, device: &DeviceName) -> Setting {
+        if let Setting::Sysctl { name, .. } = &mut self {
+            *name = name.on_device(device);
+        } else if let Some(name) = device_of!(&mut self) {
+            *name = device.clone();
         }
+        self
     }
 
     /// Name and value of each part that is set, in the order in which they are written, if

@@ -114,6 +114,23 @@ impl SysctlName {
     pub fn is_of_namespace(&self) -> bool {
         self.0.starts_with("net.")
     }
+
+    /// The network device whose own it is: of `net.ipv4.conf.eth0.rp_filter`, and below `neigh`.
+    pub fn device(&self) -> Option<DeviceName> {
+        let parts: Vec<&str> = self.0.split('.').collect();
+        let ["net", _, "conf" | "neigh", name, _] = parts[..] else { return None };
+        let name = DeviceName::new(&name.replace('/', ".")).ok()?;
+        (!matches!(name.as_str(), "all" | "default")).then_some(name)
+    }
+
+    /// The same of another device, if it is one of a device.
+    pub(super) fn on_device(&self, device: &DeviceName) -> SysctlName {
+        let mut parts: Vec<String> = self.0.split('.').map(str::to_owned).collect();
+        if self.device().is_some() {
+            parts[3] = device.0.replace('.', "/");
+        }
+        SysctlName(parts.join("."))
+    }
 }
 
 impl Word {

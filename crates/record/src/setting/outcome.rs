@@ -34,7 +34,8 @@ impl From<Setting> for WantedSetting {
 }
 
 /// What a setting is or was, by name. Which names there are depends on the kind:
-/// `rx` and `tx` of rings, one name a CPU for governors. Texts are as the kernel
+/// `rx` and `tx` of rings, one name a CPU for governors. A name with a blank in it
+/// (`mtu br0`) is something else that the kernel may move along. Texts are as the kernel
 /// prints them, so that what is restored is what was there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -120,7 +121,9 @@ impl std::fmt::Display for SettingRecord {
         of_host(*host, f)?;
         match skipped {
             Some(why) => write!(f, "{setting}: {why}"),
-            None if before == after => write!(f, "{}: {before} already", setting.subject()),
+            None if before == after => {
+                write!(f, "{}: {} already", setting.subject(), before.itself())
+            }
             None => {
                 let (part, before, after) = setting.differing(before, after);
                 write!(f, "{}{part}: {before} -> {after}", setting.subject())
@@ -191,11 +194,27 @@ impl SettingValue {
         let before = self.parts_that(later, |there, text| there.is_some_and(|there| there != text));
         let after = later.parts_that(self, |there, text| there != Some(text));
         let part = match after.0.keys().next() {
-            Some(name) if self.0.len() > 1 && after.0.len() == 1 => format!(" {name}"),
+            Some(name) if after.0.len() == 1 && self.is_ambiguous(name) => format!(" {name}"),
             _ => String::new(),
         };
         // Where nothing differs, both are shown as they are.
-        if before.is_empty() { (part, self.clone(), later.clone()) } else { (part, before, after) }
+        if before.is_empty() {
+            (part, self.itself(), later.itself())
+        } else {
+            (part, before, after)
+        }
+    }
+
+    /// Whether a part has to be named when it is shown alone.
+    pub fn is_ambiguous(&self, name: &str) -> bool {
+        let asked = self.0.keys().filter(|name| !name.contains(' ')).count();
+        asked > 1 || name.contains(' ')
+    }
+
+    /// The parts that a setting is about, without what the kernel moves along.
+    fn itself(&self) -> SettingValue {
+        let parts = self.0.iter().filter(|(name, _)| !name.contains(' '));
+        SettingValue(parts.map(|(name, text)| (name.clone(), text.clone())).collect())
     }
 
     /// True where nothing is known.

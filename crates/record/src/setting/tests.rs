@@ -268,3 +268,22 @@ fn records_and_restorations_are_one_line() {
     };
     assert_eq!(back.to_string(), "sender: rings eth0 rx: restored: 512 (was set to 4096)");
 }
+
+#[test]
+fn a_setting_follows_its_device_to_another_name() {
+    let device = DeviceName::new("moved.5").unwrap();
+    for (line, expected) in [
+        ("mtu eth0 4148", "mtu moved.5 4148"),
+        ("rps eth0 0 1", "rps moved.5 0 1"),
+        ("sysctl net.ipv4.conf.eth0/7.rp_filter=2", "sysctl net.ipv4.conf.moved/5.rp_filter=2"),
+        ("sysctl net.ipv6.neigh.eth0.locktime=2", "sysctl net.ipv6.neigh.moved/5.locktime=2"),
+        ("sysctl net.core.somaxconn=1", "sysctl net.core.somaxconn=1"),
+        ("irq 24 1", "irq 24 1"),
+    ] {
+        let setting: Setting = line.parse().unwrap();
+        assert_eq!(setting.on_device(&device).to_string(), expected);
+    }
+    let own = |name: &str| SysctlName::new(name).unwrap().device();
+    assert_eq!(own("net.ipv4.conf.eth0/7.rp_filter"), Some(DeviceName::new("eth0.7").unwrap()));
+    assert_eq!(own("net.ipv4.neigh.default.gc_thresh1"), None);
+}

@@ -1,0 +1,253 @@
+//! Restoring settings: the way of `engine` backwards, by whoever made them or by whoever finds
+//! their journal.
+
+use super::engine::{Engine, cannot_note};
+use super::journal::{Change, Entry, JournalState, JournalStorage};
+use super::kinds::access;
+use super::machine::Machine;
+use bytepath_record::{Fault, Restoration, RestorationRow, Setting, SettingValue};
+
+/// Where a journal was written, as seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JournalOrigin {
+    /// By this kernel, in this network namespace.
+    Here,
+    /// By this kernel, in another namespace that still exists.
+    OtherNamespace,
+    /// By this kernel, in a namespace that is gone.
+    LostNamespace,
+    /// Before the last boot: nothing that it records has lasted.
+    Rebooted,
+}
+
+impl JournalOrigin {
+    pub(crate) fn of(chronicle: &JournalState, machine: &impl Machine) -> JournalOrigin {
+        let Some(begin) = &chronicle.begin else { return JournalOrigin::Here };
+        let here = machine.identity();
+        if begin.boot != here.boot {
+            JournalOrigin::Rebooted
+        } else if begin.namespace == here.namespace {
+            JournalOrigin::Here
+        } else if machine.has_namespace(&begin.namespace) {
+            JournalOrigin::OtherNamespace
+        } else {
+            JournalOrigin::LostNamespace
+        }
+    }
+}
+
+/// The parts of a change that are not what they were.
+#[derive(Default)]
+struct Moved {
+    /// As we set them, or moved along by that: what they have to become.
+    ours: SettingValue,
+    /// No longer there.
+    gone: Vec<String>,
+    /// Of someone else, each in words.
+    foreign: Vec<String>,
+}
+
+impl<M: Machine, J: JournalStorage> Engine<M, J> {
+    /// Restores the changes from this one on, the last first, and continues with the
+    /// journal; rows come in that order. Asked again, it tries those again that could not be
+    /// restored.
+    pub(crate) fn undo_from(&mut self, first: usize, origin: JournalOrigin) -> Vec<RestorationRow> {
+        let pending: Vec<usize> =
+            (first..self.changes.len()).rev().filter(|at| !self.changes[*at].undone).collect();
+        pending.into_iter().map(|at| self.undo_one(at, origin)).collect()
+    }
+
+    /// Removes the journal if nothing is left to be restored.
+    pub(crate) fn finish(&mut self) -> Result<(), Fault> {
+        if !self.changes.iter().all(|change| change.undone) {
+            return Ok(());
+        }
+        let noted = self.note(&Entry::End);
+        self.journal.discard().map_err(|e| cannot_note(&e)).or(noted)
+    }
+
+    pub(super) fn undo_one(&mut self, at: usize, origin: JournalOrigin) -> RestorationRow {
+        let of_namespace = self.changes[at].setting.is_of_namespace();
+        let (outcome, note) = match origin {
+            JournalOrigin::OtherNamespace if of_namespace => {
+                (Restoration::Elsewhere, "it belongs to another network namespace".to_owned())
+            }
+            JournalOrigin::LostNamespace if of_namespace => {
+                (Restoration::Gone, "its network namespace is gone, and the device with it".into())
+            }
+            JournalOrigin::Rebooted => self.look_after_reboot(at),
+            _ => self.put_back(at).unwrap_or_else(|fault| (Restoration::Failed, fault.to_string())),
+        };
+        if !matches!(outcome, Restoration::Failed | Restoration::Elsewhere) {
+            // A full disk must not keep the rest from being restored. Whoever
+            // reads the journal later finds that this one is back already.
+            let _ = self.note(&Entry::Undone { number: self.changes[at].number });
+            self.changes[at].undone = true;
+        }
+        let Change { setting, before, set, .. } = self.changes[at].clone();
+        RestorationRow { setting, before, set, outcome, note, host: None }
+    }
+
+    /// Nothing that was set before a boot is in force after it.
+    fn look_after_reboot(&mut self, at: usize) -> (Restoration, String) {
+        let change = self.changes[at].clone();
+        let said = |more: String| format!("the machine was rebooted since{more}");
+        match self.machine.read(&change.setting) {
+            Err(fault) => (Restoration::Gone, said(format!("; {fault}"))),
+            Ok(None) => (Restoration::Gone, "it no longer exists".into()),
+            Ok(Some(now)) => {
+                let moved = self.compare(&change, &now);
+                match moved.ours.is_empty() && moved.foreign.is_empty() {
+                    true => (Restoration::AlreadyBack, said(String::new())),
+                    false => (Restoration::LeftAlone, said(format!(", and it is {now} now"))),
+                }
+            }
+        }
+    }
+
+    /// Restores the parts of one change that are still as we set them; the note lists
+    /// the others.
+    fn put_back(&mut self, at: usize) -> Result<(Restoration, String), Fault> {
+        let Change { setting: known, link, verified, .. } = self.changes[at].clone();
+        let setting = match link {
+            None => known.clone(),
+            Some(link) => match self.machine.device_name(&known, link)? {
+                Some(device) => known.clone().on_device(&device),
+                None => return Ok((Restoration::Gone, self.describe_loss(&known))),
+            },
+        };
+        let Some(mut now) = self.machine.read(&setting)? else {
+            return Ok((Restoration::Gone, "it no longer exists".into()));
+        };
+        if !verified && self.find_out(at, &setting, &now)? {
+            now = self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
+        }
+        let Moved { ours, gone, foreign } = self.compare(&self.changes[at], &now);
+        if !ours.is_empty() {
+            self.machine.write(&setting, &ours)?;
+            let after = self.machine.read(&setting)?.ok_or_else(|| access(&setting).absent())?;
+            if !self.holds(&setting, &after, &ours) {
+                return Err(Fault::failed(format!("it was restored to {ours}, but reads {after}")));
+            }
+        }
+        let outcome = match (ours.is_empty(), foreign.is_empty()) {
+            (_, false) => Restoration::LeftAlone,
+            (false, true) => Restoration::Restored,
+            (true, true) if gone.is_empty() => Restoration::AlreadyBack,
+            (true, true) => Restoration::Gone,
+        };
+        let mut notes = Vec::new();
+        if setting != known {
+            notes.push(format!("its device has another name now: {}", setting.subject()));
+        }
+        if !gone.is_empty() {
+            let verb = if gone.len() == 1 { "is" } else { "are" };
+            notes.push(format!("{} {verb} no longer there", gone.join(", ")));
+        }
+        notes.extend(foreign);
+        Ok((outcome, notes.join("; ")))
+    }
+
+    /// What became of a device that is gone; one that has its name now is not it.
+    fn describe_loss(&mut self, setting: &Setting) -> String {
+        match self.machine.read(setting) {
+            Ok(Some(now)) => format!(
+                "its device no longer exists; another one has the name, with {now}, and is left alone"
+            ),
+            _ => "it no longer exists".into(),
+        }
+    }
+
+    fn compare(&self, change: &Change, now: &SettingValue) -> Moved {
+        let mut moved = Moved::default();
+        let mut taken = SettingValue::default();
+        for (name, was) in &change.before.0 {
+            let set = change.set.get(name);
+            let Some(now) = now.get(name) else {
+                match set {
+                    Some(_) => moved.gone.push(name.clone()),
+                    None => drop(taken.0.insert(name.clone(), was.clone())),
+                }
+                continue;
+            };
+            if self.machine.same(&change.setting, now, was) {
+                continue;
+            }
+            match set {
+                Some(set) if self.is_ours(change, name, (was, set, now)) => {
+                    moved.ours.0.insert(name.clone(), was.clone());
+                }
+                // The crash came before it was read what else had moved.
+                None if !change.verified => drop(moved.ours.0.insert(name.clone(), was.clone())),
+                // Nor had we changed it.
+                Some(set) if self.machine.same(&change.setting, set, was) => {}
+                set => moved.foreign.push(describe_foreign(change, name, now, set)),
+            }
+        }
+        // What went with our change comes back with it, and not without.
+        match moved.ours.is_empty() {
+            true => moved.gone.extend(taken.0.into_keys()),
+            false => moved.ours.0.extend(taken.0),
+        }
+        moved
+    }
+
+    /// Whether what is there now is what we set, or follows from it.
+    pub(crate) fn is_ours(
+        &self,
+        change: &Change,
+        name: &str,
+        (was, set, now): (&str, &str, &str),
+    ) -> bool {
+        self.machine.same(&change.setting, now, set)
+            || (access(&change.setting).follows)(change, name, [was, set, now])
+    }
+
+    /// Finds out whether values that are neither what was there nor what was asked for are what the
+    /// kernel made of that: the crash came before they were read. They are asked for again, as a
+    /// change of its own, so that what is there now comes back, also after another crash. False:
+    /// there was nothing to find out.
+    fn find_out(
+        &mut self,
+        at: usize,
+        setting: &Setting,
+        now: &SettingValue,
+    ) -> Result<bool, Fault> {
+        let change = &self.changes[at];
+        let is_unclear = |(name, goal): &(&String, &String)| {
+            let texts = change.before.get(name).zip(now.get(name));
+            texts.is_some_and(|(was, now)| {
+                !self.machine.same(setting, now, was)
+                    && !self.is_ours(change, name, (was, goal, now))
+            })
+        };
+        let unclear = change.set.0.iter().filter(is_unclear);
+        let unclear = SettingValue(unclear.map(|(n, goal)| (n.clone(), goal.clone())).collect());
+        if unclear.is_empty() {
+            return Ok(false);
+        }
+        let attempt = self.announce(setting, now, &unclear)?;
+        let written = self.machine.write(setting, &unclear);
+        let made = self.read_back(attempt, setting)?;
+        let row = self.undo_one(attempt, JournalOrigin::Here);
+        written?;
+        if row.is_pending() {
+            return Err(Fault::failed(row.to_string()));
+        }
+        for name in unclear.0.keys() {
+            if let (Some(now), Some(made)) = (now.get(name), made.get(name))
+                && self.machine.same(setting, now, made)
+            {
+                self.changes[at].set.0.insert(name.clone(), made.to_owned());
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn describe_foreign(change: &Change, name: &str, now: &str, set: Option<&str>) -> String {
+    let of = if change.before.is_ambiguous(name) { format!("{name} ") } else { String::new() };
+    let (now, set) =
+        (SettingValue::one(name, now), SettingValue::one(name, set.unwrap_or("the value")));
+    format!("left alone: {of}is {now} now, not the {set} that bytepath had set")
+}
