@@ -51,7 +51,9 @@ mod tests {
             fs::create_dir(dir.path().join(name)).unwrap();
             fs::write(dir.path().join(name).join("trials.jsonl"), "").unwrap();
         };
-        ["20260102-030405", "20260102-030405-2", "20260102-030405-10", "zzz"].map(begun);
+        ["20260102-030405", "20260102-030405-2", "20260102-030405-10", "zzz"]
+            .into_iter()
+            .for_each(begun);
         fs::create_dir(dir.path().join("20270101-000000")).unwrap();
         assert_eq!(newest(dir.path()), Some(dir.path().join("20260102-030405-10")));
     }
