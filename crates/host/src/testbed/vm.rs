@@ -113,7 +113,7 @@ impl Vm {
         let (source, cmdline) = kernel;
         let program = self.program()?;
         let accelerator = self.accelerator()?;
-        let (image, archive) = prepare(source, site.program, &[], self.settings.nics)?;
+        let (image, archive) = prepare(source, site.program, &[], &[], self.settings.nics)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
         drop(archive);
@@ -130,6 +130,7 @@ impl Vm {
                 cmdline,
                 initramfs: initramfs.try_clone().map_err(fail)?,
                 port: theirs.into(),
+                monitor: None,
                 networks,
             };
             Ok((start, ours))
