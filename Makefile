@@ -56,7 +56,7 @@ test-fleet: tools-build tools-fleet
 
 ## test-drivers: what each driver of an emulated NIC does with each feature; DRIVER=igb, FEATURE=XDP: those alone
 test-drivers: tools-tests
-	cargo test --locked --test guests drivers:: -- --include-ignored --nocapture --test-threads=1
+	cargo test --locked --test guests -- drivers:: links:: unplugged:: --include-ignored --nocapture --test-threads=1
 
 ## lint: format, clippy and documentation of all but the benchmarks; `make test` does the first two
 lint:

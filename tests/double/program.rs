@@ -14,6 +14,7 @@ mod moves;
 mod paths;
 mod steering;
 mod uncommon;
+mod upset;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +32,13 @@ fn main() {
             steering::context(device, first.parse().unwrap(), count.parse().unwrap());
         }
         ["card", device] => card::card(device),
+        ["place", device] => upset::place(device),
+        ["no-agents"] => upset::await_no_agents(),
+        ["read", file] => print!("{}", std::fs::read_to_string(file).unwrap()),
+        ["write", file, text] => std::fs::write(file, text).unwrap(),
+        ["upset", study, trials, device, ref deed @ ..] => {
+            upset::upset(study, trials.parse().unwrap(), device, deed);
+        }
         ["census"] => census::census(),
         ["encrypted", who, ref senders @ ..] => encryption::encrypted(who, senders),
         ["endless"] => calls::endless(),

@@ -4,7 +4,7 @@
 //! reported.
 
 use crate::guests::able;
-use crate::{lasting, observe, tls};
+use crate::{lasting, links, observe, tls};
 use bytepath::guest::qemu::{self, Accelerator, Start};
 use bytepath::guest::{
     GuestCommand, Layout, Machine, Network, NicPair, NotBooted, Shape, prepare,
@@ -12,7 +12,7 @@ use bytepath::guest::{
 };
 use bytepath::record::{Fault, FaultKind};
 use bytepath_testing::skip;
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +22,13 @@ use std::time::{Duration, Instant};
 
 /// Where the double is in a guest.
 pub(crate) const DOUBLE: &str = "/bin/double";
+
+/// Where ip(8) is.
+pub(crate) const IP: &str = "/bin/ip";
+
+/// Programs of this machine that a guest has, too: ip(8), and what an agent behind a command
+/// starts with.
+const PROGRAMS: [&str; 3] = [IP, "/bin/sh", "/bin/uname"];
 
 #[test]
 fn programs_run_in_the_newest_kernel() {
@@ -43,9 +50,8 @@ fn programs_run_in_an_old_kernel() {
 
 /// A guest with the double in it; `None`, and a test skipped, if there is no such kernel.
 pub(crate) fn booted(kernel: &str) -> Option<CommandRunner> {
-    let (bytepath, double) =
-        (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
-    match CommandRunner::boot(kernel, bytepath, &[(DOUBLE, &double)], None) {
+    let modules = if kernel == "debian:newest" { links::MODULES } else { &[] };
+    match CommandRunner::boot(kernel, modules, None) {
         Ok(guest) => Some(guest),
         Err(fault) if fault.message.contains("there is no kernel") => {
             skip!("{kernel}: {fault}");
@@ -58,6 +64,7 @@ pub(crate) fn booted(kernel: &str) -> Option<CommandRunner> {
 /// A guest that is up. Dropping it switches it off.
 pub(crate) struct CommandRunner {
     machine: Arc<Machine>,
+    monitor: UnixStream,
 }
 
 /// The outcome of a program.
@@ -75,27 +82,31 @@ pub(crate) struct Outcome {
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 impl CommandRunner {
-    /// Boots a kernel, named as a study names it (`debian:newest`). `bytepath` is
-    /// in the guest as `/bin/bytepath`; further programs of this machine are where
-    /// the first of each pair says, with the libraries that they need; and it may have
-    /// two NICs that are joined.
+    /// Boots a kernel, named as a study names it (`debian:newest`), with these modules beside
+    /// those of every guest. `bytepath` is in it as `/bin/bytepath`, the double, and those of
+    /// [`PROGRAMS`] that this machine has; and it may have two NICs that are joined.
     pub(crate) fn boot(
         kernel: &str,
-        bytepath: &Path,
-        programs: &[(&str, &Path)],
+        modules: &[&str],
         nics: Option<&NicPair>,
     ) -> Result<CommandRunner, Fault> {
         let accelerator = qemu::accelerator("auto")?;
         let never = AtomicBool::new(false);
-        let (image, archive) = prepare(kernel, bytepath, programs, nics, &never)?;
+        let (bytepath, double) = (env!("CARGO_BIN_EXE_bytepath"), bytepath_testing::double());
+        let others = PROGRAMS.iter().map(|program| (*program, Path::new(*program)));
+        let others = others.filter(|(_, path)| path.exists());
+        let programs: Vec<_> = others.chain([(DOUBLE, double.as_path())]).collect();
+        let (image, archive) =
+            prepare(kernel, Path::new(bytepath), &programs, modules, nics, &never)?;
         let fail = |e: io::Error| Fault::system("preparing a guest", &e);
         let emulated = accelerator != Accelerator::Kvm;
         let device = nics.and_then(NicPair::emulated_device);
         let cpus = if device.is_some() { 4 } else { Shape::DEFAULT.cpus };
         let memory = if device.is_some() { 2 << 30 } else { Shape::DEFAULT.memory };
         let shape = Shape { cpus, memory, ..Shape::DEFAULT };
-        let boot = || -> Result<Machine, NotBooted> {
+        let boot = || -> Result<(Machine, UnixStream), NotBooted> {
             let (ours, theirs) = UnixStream::pair().map_err(fail)?;
+            let (monitor, monitored) = UnixStream::pair().map_err(fail)?;
             let joined = device.map(|device| Network::joined(device, true));
             let start = Start {
                 program: device.map_or_else(qemu::find, qemu::find_with)?,
@@ -106,11 +117,13 @@ impl CommandRunner {
                 cmdline: "",
                 initramfs: qemu::in_memory("initramfs", &archive).map_err(fail)?,
                 port: theirs.into(),
+                monitor: Some(monitored.into()),
                 networks: joined.transpose()?.map_or_else(Vec::new, Vec::from),
             };
-            Machine::boot(start, ours, &never)
+            Ok((Machine::boot(start, ours, &never)?, monitor))
         };
-        Ok(CommandRunner { machine: Arc::new(retry_once_if_emulated(emulated, boot)?) })
+        let (machine, monitor) = retry_once_if_emulated(emulated, boot)?;
+        Ok(CommandRunner { machine: Arc::new(machine), monitor })
     }
 
     /// `uname -r` of the guest.
@@ -123,13 +136,31 @@ impl CommandRunner {
         &self.machine
     }
 
-    /// All that a command line prints, which has to succeed.
-    pub(crate) fn output_of(&self, line: &str) -> String {
+    /// Plugs the cable into the second NIC, or pulls it (`set_link` of qemu's monitor,
+    /// docs/interop/qmp-spec of qemu).
+    pub(crate) fn plug(&self, up: bool) {
+        let set = serde_json::json!({"name": "wire1", "up": up});
+        let set = serde_json::json!({"execute": "set_link", "arguments": set, "id": "set"});
+        writeln!(&self.monitor, r#"{{"execute": "qmp_capabilities"}} {set}"#).unwrap();
+        // Beside answers come events, and each time but the first a complaint of the capabilities.
+        let mut lines = BufReader::new(&self.monitor).lines().map(Result::unwrap);
+        let answer = lines.find(|line| line.contains(r#""id""#)).unwrap();
+        assert!(answer.contains(r#""return""#), "{answer}");
+    }
+
+    /// The exit code of a program, and all that it printed.
+    pub(crate) fn outcome_of(&self, line: &str) -> (i32, String) {
         let words = shlex::split(line).unwrap();
         let outcome = self.run(GuestCommand { words, environment: Vec::new() }).unwrap();
-        let text = String::from_utf8_lossy(&outcome.output).into_owned()
-            + &String::from_utf8_lossy(&outcome.errors);
-        assert_eq!(outcome.ended, "exited with code 0", "{line}: {text}");
+        let text = [outcome.output, outcome.errors].concat();
+        let code = outcome.ended.rsplit(' ').next().and_then(|word| word.parse().ok());
+        (code.unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// All that a command line prints, which has to succeed.
+    pub(crate) fn output_of(&self, line: &str) -> String {
+        let (code, text) = self.outcome_of(line);
+        assert_eq!(code, 0, "{line}: {text}");
         text
     }
 

@@ -11,7 +11,6 @@ use bytepath::study::{load, testbed_spec};
 use bytepath::testbed;
 use bytepath_testing::{Share, skip};
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 const BED: &str = "vm:nic=zcnic";
@@ -260,9 +259,7 @@ fn card(trial: &Trial, metric: &str) -> f64 {
 #[test]
 fn restores_a_prepared_nic_after_its_study_was_killed() {
     let Some(_machine) = able_with_nics() else { return };
-    let (own, double) = (Path::new(env!("CARGO_BIN_EXE_bytepath")), bytepath_testing::double());
-    let nics = NicPair::named("zcnic");
-    let guest = CommandRunner::boot("debian:newest", own, &[(DOUBLE, &double)], nics).unwrap();
+    let guest = CommandRunner::boot("debian:newest", &[], NicPair::named("zcnic")).unwrap();
     let study = "/bin/bytepath run --testbed ports:sender=zcnic0,receiver=zcnic1 --path zcrx \
                  --set 'channels zcnic1 combined=3' --set 'rings zcnic1 rx=256' \
                  --meters none --profile none --warm-up 200ms --window 60s --out /tmp/study";

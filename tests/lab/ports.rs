@@ -12,6 +12,7 @@ use bytepath::sys::netlink::Netlink;
 use bytepath::sys::{Roots, attribute, lasting_namespace};
 use bytepath_testing::skip;
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -56,6 +57,11 @@ fn ports_without_a_cable_are_reported_and_given_back() {
 #[test]
 fn a_port_comes_home_with_fewer_queues() {
     in_namespaces("inside_a_port_with_fewer_queues");
+}
+
+#[test]
+fn a_study_names_what_became_of_its_ports() {
+    in_namespaces("inside_ports_that_are_lost");
 }
 
 #[test]
@@ -233,6 +239,11 @@ fn inside_a_port_in_use_stays() {
     assert!(run("ports:sender=pb,receiver=nix").contains("no device nix"), "pb stayed, too");
     assert!(run("ports:sender=lo,receiver=pb").contains("the loopback device cannot be lent"));
 
+    done(&["link", "add", "between", "type", "bridge"]);
+    let stays = "between (a bridge) cannot leave its network namespace";
+    assert!(run("ports:sender=between,receiver=pb").contains(stays));
+    done(&["link", "del", "between"]);
+
     let both = "ports:sender=pa,receiver=pb";
     for (words, said) in [
         ("addr add 10.9.0.1/24 dev pa", "pa has the address 10.9.0.1/24"),
@@ -364,6 +375,56 @@ fn inside_a_port_with_fewer_queues() {
     let rows = applied.undo();
     assert!(rows.iter().all(|row| row.outcome == Restoration::Restored), "{rows:?}");
     machine.is(&before, "with fewer queues");
+    machine.has_no_namespaces();
+}
+
+/// A port that another program takes down costs a trial; ports that are gone end the study.
+#[test]
+#[ignore = "started in namespaces by a_study_names_what_became_of_its_ports"]
+fn inside_ports_that_are_lost() {
+    let machine = Machine::new();
+    let upset = |name: &str, words: &str| -> (Output, Vec<String>) {
+        let testbed = "ports:sender=pa,receiver=pb";
+        let mut command = machine.command();
+        command.args(["run", "--testbed", testbed, "--path", "socket", "--profile", "none"]);
+        command.args(["--meters", "none", "--blocks", "2", "--warm-up", "0", "--window", "1s"]);
+        let study = command.args(["--out", name]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let study = study.spawn().unwrap();
+        machine.await_trials(name, 1);
+        let namespace = machine.dir.path().join("state/lent/pb");
+        let received = || {
+            let namespace = lasting_namespace::open(&namespace).unwrap().unwrap();
+            let count = || Netlink::new().traffic("pb").unwrap().unwrap().received;
+            lasting_namespace::within(namespace.as_fd(), count).unwrap()
+        };
+        let before = received();
+        await_that("a stream", || received() > before + 200);
+        let namespace = format!("--net={}", namespace.display());
+        let done = Command::new("nsenter").arg(namespace).args(words.split(' ')).status();
+        assert!(done.unwrap().success());
+        let output = study.wait_with_output().unwrap();
+        let study = load(&machine.dir.path().join(name)).unwrap();
+        let fault = |status: TrialStatus| match status {
+            TrialStatus::Failed { fault } => fault.message,
+            _ => String::new(),
+        };
+        (output, study.trials.into_iter().map(|trial| fault(trial.status)).collect())
+    };
+    let before = machine.look();
+    let (output, faults) = upset("down", "ip link set pb down");
+    let down = faults.iter().filter(|fault| fault.ends_with("; pb was taken down"));
+    assert!(faults.len() == 4 && down.count() == 1, "{faults:?}");
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output));
+    machine.is(&before, "after a port was taken down");
+    let (output, faults) = upset("gone", "ip link del pb");
+    let said = text(&output);
+    assert!(
+        said.contains("the link is lost: pa is gone") && faults.len() < 4,
+        "{faults:?}: {said}"
+    );
+    assert!(said.contains("loan pb: gone: it no longer exists"), "{said}");
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(text(&machine.bytepath(&["restore"])).starts_with("nothing to restore"));
     machine.has_no_namespaces();
 }
 

@@ -120,10 +120,7 @@ fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
 /// there costs a second.
 fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result<(), Fault> {
     let both = |netlink: &mut Netlink| -> io::Result<Option<()>> {
-        // The carrier of a tap does not change, so its state stays unknown; once it is
-        // up, it sends (Documentation/networking/operstates.rst).
-        let sends = |link: &Link| link.operational || (link.kind == tap::KIND && link.up);
-        let Some(own) = netlink.link(device)?.filter(sends) else {
+        let Some(own) = netlink.link(device)?.filter(can_send) else {
             return Ok(None);
         };
         // The far end of anything but a veth pair is out of sight.
@@ -141,6 +138,12 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     })
 }
 
+/// Whether a device is up and has a carrier. That of a tap does not change, so its state stays
+/// unknown; once it is up, it sends (Documentation/networking/operstates.rst).
+pub(super) fn can_send(link: &Link) -> bool {
+    link.operational || (link.kind == tap::KIND && link.up)
+}
+
 /// Asks every millisecond until there is an answer; `None` if there is none in time.
 pub(super) fn wait_for<T>(
     timeout: Duration,
@@ -156,8 +159,27 @@ pub(super) fn wait_for<T>(
     }
 }
 
+/// Refuses what the device below a VLAN, macvlan or the like does not carry: only some kinds do so
+/// themselves, and in no more words than "numerical result out of range".
+fn check_below(netlink: &mut Netlink, link: &Link, mtu: u32) -> Result<(), Fault> {
+    if !link.is_stacked() {
+        return Ok(());
+    }
+    // In a namespace that this process may not administer it is not seen: the kernel answers then.
+    let (text, remedy) = match netlink.peer(link).ok().flatten() {
+        Some(below) if !below.up => ("the device below it is down".into(), "bring it up".into()),
+        Some(below) if below.mtu < mtu => (
+            format!("MTU {mtu}: that of the device below it is {}", below.mtu),
+            format!("raise that, or request less: --link nic:mtu={}", below.mtu),
+        ),
+        _ => return Ok(()),
+    };
+    Err(Fault::unsupported(text).remedy(remedy))
+}
+
 fn configure(netlink: &mut Netlink, link: &Link, end: &LinkEnd) -> Result<(), Fault> {
     let settings = &end.settings;
+    check_below(netlink, link, settings.mtu)?;
     if end.address.is_ipv4() {
         // IPv6 on a link that carries IPv4 only would send router solicitations and multicast
         // reports into the measurement. Where `/proc/sys` is read-only, as in containers, they

@@ -208,6 +208,14 @@ pub(super) fn goal(
     if device.as_str() == "lo" {
         return no("the loopback device cannot be lent".into(), "name a NIC's port".into());
     }
+    let features = netlink.features(link.index).map_err(|e| asking(device, &e))?;
+    // Until Linux 6.11 it was a feature.
+    if link.immovable || features.active.iter().any(|name| name == "netns-local") {
+        return no(
+            format!("{device} (a {}) cannot leave its network namespace", link.kind),
+            "name the port below it; or measure it where it is, by --sender and --receiver".into(),
+        );
+    }
     if link.master != 0 {
         let master = kernel::name(link.master).unwrap_or_else(|_| "another device".into());
         return no(

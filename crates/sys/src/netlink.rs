@@ -53,6 +53,9 @@ pub struct Link {
     pub carrier_changes: u32,
     /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
     pub master: u32,
+    /// It cannot be moved to another network namespace, as a bridge or bond
+    /// (`IFLA_NETNS_IMMUTABLE`, Linux 6.15; false before).
+    pub immovable: bool,
     /// MTU in bytes.
     pub mtu: u32,
     /// Largest packet that the device can cut, in bytes (`tso_max_size`, Linux 5.19): what
@@ -62,9 +65,10 @@ pub struct Link {
     pub tx_queues: u32,
     /// Receive queues the device was made with.
     pub rx_queues: u32,
-    /// Interface index of the other end of a veth pair; 0 for other kinds.
+    /// Interface index of the other end of a pair, or of the device below a VLAN, macvlan and the
+    /// like (`IFLA_LINK`); 0 if there is none.
     pub peer_index: u32,
-    /// Id of the namespace that end is in, as this namespace numbers others;
+    /// Id of the namespace that device is in, as this namespace numbers others;
     /// none if it is the same.
     pub peer_namespace: Option<i32>,
     /// Name of the root qdisc; empty while the device is down.
@@ -125,6 +129,16 @@ pub struct Traffic {
     pub dropped_on_arrival: u64,
 }
 
+impl Link {
+    /// Whether another device is below it, as of a VLAN.
+    pub fn is_stacked(&self) -> bool {
+        ![0, self.index].contains(&self.peer_index) && !PAIRS.contains(&self.kind.as_str())
+    }
+}
+
+/// Kinds of devices that name their other end as others name the one below them.
+const PAIRS: [&str; 2] = ["veth", "netkit"];
+
 impl Netlink {
     pub fn new() -> Self {
         Self::default()
@@ -143,7 +157,7 @@ impl Netlink {
         self.get_link(&named(&device_name(name)?), read_link)
     }
 
-    /// Looks up the other end of a veth pair, in whatever namespace it is.
+    /// Looks up the other end of a pair, or the device below, in whatever namespace it is.
     /// EPERM: the caller may not administer that namespace.
     pub fn peer(&mut self, end: &Link) -> io::Result<Option<Link>> {
         let mut request = rt_link::Request::new().op_getlink_do(&link_header(end.peer_index));
@@ -238,11 +252,13 @@ impl Netlink {
         let request = rt_link::Request::new().op_getlink_dump(&header);
         self.dump(&request, |(header, attributes)| {
             let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
-            // The other end of a veth pair is named the same way, but is not stacked on anything.
+            // The other end of a pair is named the same way, but is not stacked on anything.
             let stands = attributes.get_link().is_ok_and(|lower| lower == index)
                 && attributes.get_link_netnsid().is_err()
                 && header.ifi_index as u32 != index
-                && kind.is_some_and(|kind| kind != c"veth");
+                && kind.is_some_and(|kind| {
+                    !PAIRS.iter().any(|pair| kind.to_bytes() == pair.as_bytes())
+                });
             let name = attributes.get_ifname().ok().filter(|_| stands);
             Ok(name.map(|name| name.to_string_lossy().into_owned()))
         })
@@ -447,6 +463,7 @@ fn read_link(
             .is_ok_and(|state| i32::from(state) == libc::IF_OPER_UP),
         carrier_changes: attributes.get_carrier_changes().unwrap_or(0),
         master: attributes.get_master().unwrap_or(0),
+        immovable: attributes.get_netns_immutable().is_ok_and(|immutable| immutable != 0),
         mtu: attributes.get_mtu().unwrap_or(0),
         tso_max_size: attributes.get_tso_max_size().ok(),
         qdisc: attributes.get_qdisc().map(text).unwrap_or_default(),

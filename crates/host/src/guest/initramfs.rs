@@ -249,17 +249,19 @@ const GUEST_MODULES: &[(&str, bool)] = &[
 ];
 
 /// The image of a kernel and the file system of its guests: this program, others at the path
-/// that is first in each pair, modules, and with `nics` the one that drives them.
+/// that is first in each pair, modules, `more` of them, and with `nics` the one that drives them.
 pub fn prepare(
     kernel: &str,
     program: &Path,
     others: &[(&str, &Path)],
+    more: &[&str],
     nics: Option<&NicPair>,
     stop: &AtomicBool,
 ) -> Result<(Image, Vec<u8>), Fault> {
     let (image, modules) = find(kernel, nics, stop)?;
-    let driver = nics.map(|nics| (nics.module, true));
-    let names: Vec<(&str, bool)> = GUEST_MODULES.iter().copied().chain(driver).collect();
+    let required = more.iter().copied().chain(nics.map(|nics| nics.module));
+    let required = required.map(|name| (name, true));
+    let names: Vec<(&str, bool)> = GUEST_MODULES.iter().copied().chain(required).collect();
     let modules = modules.order(&names).map_err(|f| f.context(image.path.display()))?;
     let archive = initramfs::build(program, others, &modules)?;
     Ok((image, archive))

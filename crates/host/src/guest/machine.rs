@@ -381,15 +381,16 @@ fn keep(start: Start, shared: Arc<Shared>) -> Result<(JoinHandle<()>, Process), 
     // Signals to our group are for us: what it measured is still to come.
     command.process_group(0);
     let program = start.program.clone();
-    let Start { kernel, initramfs, port, networks, .. } = start;
+    let Start { kernel, initramfs, port, monitor, networks, .. } = start;
     let work = move || {
         let wire = networks.iter().flat_map(Network::descriptors);
         let files = [kernel.as_fd(), initramfs.as_fd(), port.as_fd()];
-        let inherited: Vec<_> = files.into_iter().chain(wire).collect();
+        let monitored = monitor.iter().map(AsFd::as_fd);
+        let inherited: Vec<_> = files.into_iter().chain(monitored).chain(wire).collect();
         let child = process::spawn_tied(command, &inherited);
         // Our copies go, so that the port is at its end when the process is.
         drop(inherited);
-        drop((kernel, initramfs, port, networks));
+        drop((kernel, initramfs, port, monitor, networks));
         let mut child = match child {
             Ok(child) => child,
             Err(e) => return drop(started.send(Err(e))),

@@ -216,6 +216,8 @@ pub struct Start<'a> {
     pub initramfs: OwnedFd,
     /// qemu's end of the serial port.
     pub port: OwnedFd,
+    /// qemu's end of its monitor (QMP), if it has one.
+    pub monitor: Option<OwnedFd>,
     /// How the guest reaches another one, this host, or itself; none if it does not.
     pub networks: Vec<Network>,
 }
@@ -244,6 +246,10 @@ pub fn command(start: &Start) -> Command {
     let port = format!("socket,id=agents,fd={}", start.port.as_raw_fd());
     command.args(["-device", "virtio-serial-pci", "-chardev", &port]);
     command.args(["-device", &format!("virtserialport,chardev=agents,name={PORT}")]);
+    if let Some(monitor) = &start.monitor {
+        let monitor = format!("socket,id=monitor,fd={}", monitor.as_raw_fd());
+        command.args(["-chardev", &monitor, "-mon", "chardev=monitor,mode=control"]);
+    }
     if start.networks.iter().any(|network| network.in_slot) {
         command.args(["-machine", "q35"]);
     }

@@ -16,8 +16,10 @@ pub use ends::beside;
 
 use crate::{Host, LocalSteward};
 use bytepath_record::{
-    Fault, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support, WantedSetting,
+    DeviceName, Fault, Finding, Implied, Kernel, OptionSpec, Options, Ports, Role, Support,
+    WantedSetting,
 };
+use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -99,9 +101,38 @@ pub trait Testbed: Sync {
     /// A block of trials begins, and no deployment is up.
     fn begin_block(&self) {}
 
+    /// The worst that is wrong with a device of its link after a trial, where devices outlive
+    /// deployments; `None` if they could send.
+    fn link_trouble(&self) -> Option<LinkTrouble> {
+        None
+    }
+
     /// Starts one agent per host. The link is not there yet: the agents set it
     /// up when they are asked to (see [`Host::attachment`]).
     fn raise(&self, site: &Site) -> Result<Deployment, Fault>;
+}
+
+/// What is wrong with a device of a link. The worst comes first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkTrouble {
+    /// It is not where it was lent to.
+    Gone(DeviceName),
+    /// Another program took it down. The next deployment brings it up.
+    Down(DeviceName),
+    /// It is up, and cannot send.
+    NoCarrier(DeviceName),
+}
+
+impl fmt::Display for LinkTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkTrouble::Gone(device) => {
+                write!(f, "{device} is gone: it was unplugged, or its driver let go of it")
+            }
+            LinkTrouble::Down(device) => write!(f, "{device} was taken down"),
+            LinkTrouble::NoCarrier(device) => write!(f, "{device} has no carrier"),
+        }
+    }
 }
 
 /// What kind of testbed one is.
@@ -125,7 +156,7 @@ pub struct Properties {
     pub holds_taps: bool,
     /// The link that it is for: one of `spec::PRESETS`.
     pub usual_link: &'static str,
-    /// How long a host that was lost is waited for before the study ends.
+    /// How long a host or a carrier that was lost is waited for before the study ends.
     pub timeout: Duration,
 }
 

@@ -7,7 +7,8 @@
 //! The devices stay from trial to trial. What a link sets on them is renewed before each,
 //! so that no setting of one cell affects another.
 
-use super::{CARRIER, Deployment, Properties, Site, Testbed, ends};
+use super::{CARRIER, Deployment, LinkTrouble, Properties, Site, Testbed, ends};
+use crate::link::can_send;
 use crate::{Adapter, AgentProcess, Attachment, HwGro, LocalAgent, ProcessHost};
 use bytepath_record::wire::LinkEnd;
 use bytepath_record::{
@@ -110,8 +111,13 @@ impl Testbed for Ports {
             holds_several: false,
             has_cable: true,
             usual_link: "nic",
+            timeout: CARRIER,
             ..Properties::default()
         }
+    }
+
+    fn link_trouble(&self) -> Option<LinkTrouble> {
+        self.devices.iter().flatten().filter_map(trouble_of).min()
     }
 
     fn raise(&self, site: &Site) -> Result<Deployment, Fault> {
@@ -165,6 +171,24 @@ impl Ports {
             }
         }
         Ok(())
+    }
+}
+
+/// What is wrong with a device that is lent and was set up.
+fn trouble_of(device: &DeviceName) -> Option<LinkTrouble> {
+    let end = End::find(device);
+    let found = end.and_then(|end| {
+        end.within(|device| {
+            let found = Netlink::new().link(device.as_str());
+            found.map_err(|e| Fault::system(format!("cannot query {device}"), &e))
+        })
+    });
+    let device = device.clone();
+    match found {
+        Ok(Some(link)) if !link.up => Some(LinkTrouble::Down(device)),
+        Ok(Some(link)) if !can_send(&link) => Some(LinkTrouble::NoCarrier(device)),
+        Ok(Some(_)) => None,
+        Ok(None) | Err(_) => Some(LinkTrouble::Gone(device)),
     }
 }
 

@@ -114,7 +114,8 @@ impl Vm {
         let (source, cmdline) = kernel;
         let program = self.program()?;
         let accelerator = self.accelerator()?;
-        let (image, archive) = prepare(source, site.program, &[], self.settings.nics, site.stop)?;
+        let (image, archive) =
+            prepare(source, site.program, &[], &[], self.settings.nics, site.stop)?;
         let fail = |e: std::io::Error| Fault::system("preparing a guest", &e);
         let initramfs = qemu::in_memory("initramfs", &archive).map_err(fail)?;
         drop(archive);
@@ -131,6 +132,7 @@ impl Vm {
                 cmdline,
                 initramfs: initramfs.try_clone().map_err(fail)?,
                 port: theirs.into(),
+                monitor: None,
                 networks,
             };
             Ok((start, ours))

@@ -87,6 +87,7 @@ impl Run<'_, '_> {
             // Before it is stored: a study that ends here, because its host is not
             // back or is taken from it, repeats the trial when it is resumed.
             self.wait_for_host(lost_peer(&trial))?;
+            self.wait_for_link(&trial)?;
             self.store(vec![trial])?;
             self.notify(clock, 1);
             self.wait_for_host(self.study.trials.last().and_then(lost_peer))?;

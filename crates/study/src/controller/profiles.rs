@@ -138,6 +138,7 @@ impl Run<'_, '_> {
             let meters = self.sampling_meters(cell, sampling);
             let mut runner = self.runner(&meters, &schedule);
             let (mut trial, packed) = profile_trial(&mut runner, cell, sampling, number, position)?;
+            self.wait_for_link(&trial)?;
             self.watch_host(std::slice::from_mut(&mut trial))?;
             let (before, functional) = (&self.study.profiles, header.functional.is_some());
             let mut trial = judged(trial, cell, &schedule, functional, before);

@@ -8,6 +8,7 @@ use super::preflight::Feasibility;
 use super::trial::{Position, TrialRunner, fail};
 use crate::store::{HostsAfter, StudyWriter};
 use bytepath_host::CpuTimes;
+use bytepath_host::testbed::LinkTrouble;
 use bytepath_meter::Chosen;
 use bytepath_record::{
     Cell, Facts, Fault, FaultKind, Restoration, RestorationRow, Role, SCHEMA_VERSION, Schedule,
@@ -243,6 +244,26 @@ impl Run<'_, '_> {
             Err(Fault::unsupported(format!("the study cannot continue: {difference}"))
                 .remedy("`bytepath resume` continues once the host is as it was"))
         })
+    }
+
+    /// After a trial failed: waits for the carrier of its link as long as for a lost host. A link
+    /// that does not come back would fail every trial to come, so the study ends.
+    pub(super) fn wait_for_link(&self, trial: &Trial) -> Result<(), Fault> {
+        if !matches!(trial.status, TrialStatus::Failed { .. }) {
+            return Ok(());
+        }
+        let testbed = self.laboratory.testbed;
+        let deadline = Instant::now() + testbed.properties().timeout;
+        loop {
+            match testbed.link_trouble() {
+                None | Some(LinkTrouble::Down(_)) => return Ok(()),
+                Some(LinkTrouble::NoCarrier(_)) if Instant::now() < deadline => self.pause(POLL)?,
+                Some(trouble) => {
+                    return Err(Fault::peer_lost(format!("the link is lost: {trouble}"))
+                        .remedy("`bytepath resume` continues once it is back"));
+                }
+            }
+        }
     }
 
     fn begin_again(

@@ -132,6 +132,9 @@ fn begin<'r, 'a>(
         observer.remark(&format!("{busy}; trials that this disturbs are marked with ~"));
     }
     check_stop(laboratory.stop)?;
+    // The checks above were the first to open a NIC: its interrupts are there only since.
+    guard.check_for_changes()?;
+    header.fingerprint = guard.fingerprint();
     let mut writer = StudyWriter::create(&plan.folder, &header)?;
     for remark in &remarks {
         writer.remark(remark)?;
@@ -255,6 +258,7 @@ fn reopen<'r, 'a>(
     }
     let mut feasibility = Feasibility::of(laboratory, surveyed, baseline);
     guard.common = feasibility.common_nic_setup(&mut guard, &header.cells)?;
+    guard.check_for_changes()?;
     for remark in resume_remarks(&study, &guard) {
         writer.remark(&remark)?;
         study.remarks.push(remark);

@@ -54,12 +54,20 @@ impl<'a> TrialRunner<'_, 'a> {
         Ok(remotes)
     }
 
-    /// Runs the stream of a cell over a fresh deployment, which is still up.
+    /// Runs the stream of a cell over a fresh deployment, which is still up. A fault names what
+    /// became of the link, too: all that a stream sees of it is that nothing moves.
     pub(super) fn measure(&mut self, cell: &Cell, trial: &mut Trial) -> Result<Remotes<'a>, Fault> {
-        let mut remotes = self.raise(cell, trial)?;
-        trial.prepared = prepare(self.laboratory, self.guard, &mut remotes, cell)?;
-        stream::run(&mut remotes, cell, self.meters, self.schedule, trial)?;
-        Ok(remotes)
+        let measured = self.raise(cell, trial).and_then(|mut remotes| {
+            trial.prepared = prepare(self.laboratory, self.guard, &mut remotes, cell)?;
+            stream::run(&mut remotes, cell, self.meters, self.schedule, trial)?;
+            Ok(remotes)
+        });
+        measured.map_err(|mut fault| {
+            if let Some(trouble) = self.laboratory.testbed.link_trouble() {
+                fault.message.push_str(&format!("; {trouble}"));
+            }
+            fault
+        })
     }
 
     /// The outcome of a trial once its NICs are as they were before it. A host that was lost

@@ -1,0 +1,189 @@
+//! What happens to a card in the middle of a study, on drivers that nobody here wrote: the trial
+//! names it, the study goes on or ends, and the other card comes home as it was.
+
+use crate::command::{CommandRunner, DOUBLE};
+use crate::drivers::{Cards, for_pair, with_cards};
+use crate::guests::able;
+use bytepath::guest::{Maker, NIC_PAIRS};
+
+/// Part of a test in `drivers.rs`.
+pub(crate) fn ends_a_study(guest: &CommandRunner, name: &str) {
+    let bench = Bench::of(guest, name);
+    bench.is_taken_down();
+    bench.is_removed();
+}
+
+/// The same and the rest, on every driver.
+#[test]
+#[ignore = "takes minutes: make test-drivers"]
+fn every_trouble_of_every_driver() {
+    let Some(_machine) = able() else { return };
+    let only = std::env::var("DRIVER").unwrap_or_default();
+    for pair in NIC_PAIRS.iter().filter(|pair| only.is_empty() || pair.name == only) {
+        let Maker::Qemu { driver, .. } = pair.maker else { continue };
+        let Some(guest) = with_cards(pair.name) else { continue };
+        let bench = Bench::of(&guest, pair.name);
+        bench.is_taken_down();
+        bench.is_removed();
+        bench.is_set_up_again();
+        bench.is_pulled_for_a_moment();
+        bench.is_pulled();
+        bench.is_taken_from_its_driver(driver);
+        bench.is_reset();
+        println!("| {} | lost in a study | works |", pair.name);
+    }
+}
+
+/// A guest with two cards, and what they are when no study runs.
+struct Bench<'g> {
+    guest: &'g CommandRunner,
+    fresh: Cards,
+    /// A study of four trials.
+    study: String,
+}
+
+impl<'g> Bench<'g> {
+    fn of(guest: &'g CommandRunner, name: &str) -> Bench<'g> {
+        let study = "/bin/bytepath run --testbed ports:sender=eth0,receiver=eth1 --blocks 2 \
+                     --path socket --meters steady --profile none --warm-up 0 --window 1s";
+        Bench { guest, fresh: Cards::of(guest), study: for_pair(name, study) }
+    }
+
+    /// Another program takes a card down: its trial fails, and the next brings it up.
+    fn is_taken_down(&self) {
+        let (code, text) = self.upset("/tmp/down", "down");
+        assert!(code == 5 && !text.contains("the link is lost"), "{code}: {text}");
+        self.one_fails("/tmp/down", "; eth1 was taken down");
+    }
+
+    /// Another program takes a card down and brings it up at once, and its driver resets it: the
+    /// trial does not count, if the stream outlived it.
+    fn is_set_up_again(&self) {
+        let (code, text) = self.upset("/tmp/flap", "down-up");
+        assert!(matches!(code, 0 | 5) && !text.contains("the link is lost"), "{code}: {text}");
+        self.one_fails("/tmp/flap", "link eth1 changed");
+    }
+
+    /// A card is unplugged: the study ends, and continues once the card is back.
+    fn is_removed(&self) {
+        let (_, folder) = self.place();
+        let (code, text) = self.upset("/tmp/unplugged", &format!("write {folder}/remove 1"));
+        self.ended((code, &text), "eth1 is gone");
+        assert!(text.contains("loan eth1: gone: it no longer exists"), "{text}");
+        self.double("write /sys/bus/pci/rescan 1");
+        self.goes_on("/tmp/unplugged");
+    }
+
+    /// The driver lets go of a card, and takes it again only after the study.
+    fn is_taken_from_its_driver(&self, driver: &str) {
+        let (name, _) = self.place();
+        let (code, text) = self.upset("/tmp/unbound", &format!("write {driver}/unbind {name}"));
+        self.ended((code, &text), "eth1 is gone");
+        self.double(&format!("write {driver}/bind {name}"));
+        self.goes_on("/tmp/unbound");
+    }
+
+    /// The cable is pulled until the trial has failed: the study waits for it and goes on.
+    fn is_pulled_for_a_moment(&self) {
+        let (code, text) = self.while_it_runs("/tmp/moment", || {
+            self.in_its_second_trial("/tmp/moment", "");
+            self.guest.plug(false);
+            self.double("no-agents");
+            self.guest.plug(true);
+        });
+        assert!(code == 5 && !text.contains("the link is lost"), "{code}: {text}");
+        self.one_fails("/tmp/moment", "; eth1 has no carrier");
+    }
+
+    /// The cable is pulled, and nobody plugs it in: the study ends.
+    fn is_pulled(&self) {
+        let (code, text) = self.while_it_runs("/tmp/pulled", || {
+            self.in_its_second_trial("/tmp/pulled", "");
+            self.guest.plug(false);
+        });
+        self.ended((code, &text), "eth1 has no carrier");
+        self.guest.plug(true);
+        self.goes_on("/tmp/pulled");
+    }
+
+    /// The card is reset under its driver, which may not notice: every trial is recorded, and both
+    /// cards come home.
+    fn is_reset(&self) {
+        let (_, folder) = self.place();
+        let (code, text) = self.upset("/tmp/reset", &format!("write {folder}/reset 1"));
+        assert!(matches!(code, 0 | 5) && !text.contains("NOT restored"), "{code}: {text}");
+        assert_eq!(self.faults("/tmp/reset").len(), 4, "{text}");
+        self.fresh.are_back(self.guest);
+    }
+
+    /// That a study ended with the name of what befell the receiver's card, the other card is as
+    /// it was, and nothing is left to restore.
+    fn ended(&self, (code, text): (i32, &str), trouble: &str) {
+        let fault = format!("the link is lost: {trouble}");
+        assert!(code == 5 && text.contains(&fault), "{code}: {text}");
+        assert!(text.contains("`bytepath resume` continues"), "{text}");
+        self.fresh.is_back(self.guest, 0);
+        let restored = self.guest.output_of("/bin/bytepath restore");
+        assert!(restored.starts_with("nothing to restore"), "{restored}");
+    }
+
+    /// That a study continues to its last trial, with the card that is back.
+    fn goes_on(&self, out: &str) {
+        let (code, text) = self.guest.outcome_of(&format!("/bin/bytepath resume {out}"));
+        // A stream that stood still is a failed trial.
+        assert!(matches!(code, 0 | 5), "{code}: {text}");
+        let faults = self.faults(out);
+        let by_it = faults.iter().any(|fault| fault.contains("eth1"));
+        assert!(faults.len() == 4 && !by_it, "{faults:?}: {text}");
+        self.fresh.are_back(self.guest);
+    }
+
+    /// That one trial of four failed by this, and the cards are as they were.
+    fn one_fails(&self, out: &str, trouble: &str) {
+        let faults = self.faults(out);
+        let by_it = faults.iter().filter(|fault| fault.contains(trouble)).count();
+        assert!(faults.len() == 4 && by_it == 1, "{faults:?}");
+        self.fresh.are_back(self.guest);
+    }
+
+    /// Why each trial failed or does not count; empty for the others.
+    fn faults(&self, out: &str) -> Vec<String> {
+        let fault = |line: &str| -> String {
+            let trial: serde_json::Value = serde_json::from_str(line).unwrap();
+            let status = &trial["status"];
+            let message = status["fault"]["message"].as_str().unwrap_or_default();
+            status["events"].as_array().map_or(message.to_owned(), |all| format!("{all:?}"))
+        };
+        self.double(&format!("read {out}/trials.jsonl")).lines().map(fault).collect()
+    }
+
+    /// A study in whose second trial this happens to the receiver's card.
+    fn upset(&self, out: &str, deed: &str) -> (i32, String) {
+        self.while_it_runs(out, || self.in_its_second_trial(out, deed))
+    }
+
+    fn in_its_second_trial(&self, out: &str, deed: &str) {
+        self.double(&format!("upset {out} 1 eth1 {deed}"));
+    }
+
+    /// The outcome of a study, and all that it printed, while something else is done.
+    fn while_it_runs(&self, out: &str, work: impl FnOnce()) -> (i32, String) {
+        let line = format!("{} --out {out}", self.study);
+        std::thread::scope(|scope| {
+            let study = scope.spawn(|| self.guest.outcome_of(&line));
+            work();
+            study.join().unwrap()
+        })
+    }
+
+    /// The name of the receiver's card on its bus, and the folder of its PCI device.
+    fn place(&self) -> (String, String) {
+        let place = self.double("place eth1");
+        let (name, folder) = place.trim().split_once(' ').unwrap();
+        (name.to_owned(), folder.to_owned())
+    }
+
+    fn double(&self, words: &str) -> String {
+        self.guest.output_of(&format!("{DOUBLE} {words}"))
+    }
+}
