@@ -4,7 +4,7 @@
 
 use crate::command::{CommandRunner, DOUBLE};
 use crate::guests::{able, able_alone};
-use crate::{links, unplugged};
+use crate::links;
 use bytepath::guest::{NIC_PAIRS, NicPair};
 use bytepath_testing::skip;
 
@@ -34,7 +34,6 @@ fn cards_come_home_as_they_were() {
     is_restored_after_a_kill(&guest);
     counts_of_frames_close(&guest);
     fresh.are_back(&guest);
-    unplugged::ends_a_study(&guest, "igb");
 }
 
 /// A value that the driver rounds is refused, and does not stay.

@@ -6,14 +6,8 @@ use crate::drivers::{Cards, for_pair, with_cards};
 use crate::guests::able;
 use bytepath::guest::{Maker, NIC_PAIRS};
 
-/// Part of a test in `drivers.rs`.
-pub(crate) fn ends_a_study(guest: &CommandRunner, name: &str) {
-    let bench = Bench::of(guest, name);
-    bench.is_taken_down();
-    bench.is_removed();
-}
-
-/// The same and the rest, on every driver.
+/// What may become of a card in a study, on every driver; on ports of this machine
+/// `tests/lab/ports.rs` has the part that needs no card.
 #[test]
 #[ignore = "takes minutes: make test-drivers"]
 fn every_trouble_of_every_driver() {
