@@ -77,7 +77,8 @@ fn two_kernels_are_explained_by_the_functions_of_both() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (format!("old=debian:{old}"), format!("new=debian:{new}"));
-    let profile = "largest:trials=1,retakes=0,window=1s";
+    // At some dozen samples a second, so that functions of both kernels are among those of each.
+    let profile = "largest:trials=1,retakes=0,window=3s";
     let (study, text) = study_of_two(folder.path(), [&old, &new], profile);
     let facts = |at: usize| &study.header.kernels[at].facts[0];
     assert_ne!(facts(0).kernel_release, facts(1).kernel_release);
