@@ -41,7 +41,7 @@ use std::time::{Duration, Instant, SystemTime};
 type Kind = (&'static str, usize, fn(&mut Lab) -> Result<()>);
 
 /// What takes longer is drawn less often.
-const KINDS: [Kind; 13] = [
+const KINDS: &[Kind] = &[
     ("kill", 6, studies::kill),
     ("child", 6, studies::child),
     ("output", 6, studies::output),
@@ -80,7 +80,7 @@ fn campaign() -> Result<ExitCode> {
     let (time, first) = (number("FAULTS_SECONDS", 180)?, number("FAULTS_SEED", now)?);
     let wanted = env::var("FAULTS_KIND").ok();
     if let Some(kind) = &wanted {
-        let names = KINDS.map(|(name, ..)| name);
+        let names: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
         ensure!(names.contains(&kind.as_str()), "FAULTS_KIND is one of {}", names.join(", "));
     }
     let mut lab = Lab::new()?;
