@@ -3,15 +3,14 @@
 use crate::lab::{Lab, Started};
 use crate::studies::Plan;
 use anyhow::{Result, ensure};
-use std::fs;
-use std::path::{Path, PathBuf};
+use bytepath_testing::ControlGroup;
 
 /// A study in a control group with few processes, or with little memory for itself or for a stack.
 pub fn limit(lab: &mut Lab) -> Result<()> {
     let plan = Plan::draw(lab, "study");
-    let group = Group::new();
+    let group = ControlGroup::new("pids");
     let limit = match (&group, lab.below(3)) {
-        (Ok(group), 0) => group.entered_with(1 + lab.below(24))?,
+        (Ok(group), 0) => entered_with(group, 1 + lab.below(24))?,
         (_, 1) => format!("ulimit -s {}", 64 << lab.below(6)),
         _ => format!("ulimit -d {}", 2000 << lab.below(7)),
     };
@@ -27,27 +26,8 @@ pub fn limit(lab: &mut Lab) -> Result<()> {
     lab.host_is_as_before()
 }
 
-/// A control group for processes; dropping it removes it.
-struct Group(PathBuf);
-
-impl Group {
-    fn new() -> Result<Group> {
-        let v1 = Path::new("/sys/fs/cgroup/pids");
-        let parent = if v1.is_dir() { v1 } else { Path::new("/sys/fs/cgroup") };
-        let group = parent.join(format!("faults-{}", std::process::id()));
-        fs::create_dir(&group)?;
-        Ok(Group(group))
-    }
-
-    /// What a shell does to enter it, once it may have so many processes and threads.
-    fn entered_with(&self, most: usize) -> Result<String> {
-        fs::write(self.0.join("pids.max"), most.to_string())?;
-        Ok(format!("echo $$ >{}", self.0.join("cgroup.procs").display()))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
+/// What a shell does to enter a group with so many processes and threads.
+fn entered_with(group: &ControlGroup, most: usize) -> Result<String> {
+    group.set("pids.max", most)?;
+    Ok(format!("echo $$ >{}", group.procs().display()))
 }

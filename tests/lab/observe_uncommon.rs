@@ -3,7 +3,7 @@
 
 use crate::observe::{double, text, watched, works};
 use bytepath::record::{Ending, Observation};
-use bytepath_testing::{beside, skip};
+use bytepath_testing::{ControlGroup, beside, skip};
 use std::process::Command;
 
 #[test]
@@ -124,15 +124,12 @@ fn a_limit_of_memory_takes_from_the_report_alone() {
 /// The same in a control group, whose memory the program shares.
 #[test]
 fn a_control_group_s_limit_takes_from_the_report_alone() {
-    let folder = format!("/sys/fs/cgroup/memory/bytepath-test-{}", std::process::id());
-    let limited = std::fs::create_dir(&folder)
-        .and_then(|()| std::fs::write(format!("{folder}/memory.limit_in_bytes"), "64M"));
-    if limited.is_err() || !works() {
-        return skip!("no control group with a limit of memory can be made here");
-    }
-    let lines = format!("echo $$ > {folder}/tasks; exec \"$@\"");
+    let group = match ControlGroup::limited("memory", "memory.limit_in_bytes", "64M") {
+        Ok(group) if works() => group,
+        _ => return skip!("no control group with a limit of memory can be made here"),
+    };
+    let lines = format!("echo $$ > {}; exec \"$@\"", group.procs().display());
     let output = under(&lines, &["--sample", "10000"], MANY).output().unwrap();
-    std::fs::remove_dir(&folder).unwrap();
     let report = text(&output.stderr);
     assert_eq!(output.status.code(), Some(5), "{report}");
     assert!(is_complete_or_names_what_is_missing(&report), "{report}");

@@ -4,43 +4,29 @@
 use crate::isolated::text;
 use bytepath::record::TrialStatus;
 use bytepath::study::load;
-use bytepath_testing::{shared, skip};
-use std::fs;
+use bytepath_testing::{ControlGroup, shared, skip};
 use std::io;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A group with a fifth of a CPU, which is used up on a busy machine, too; dropping it removes it.
-struct Group(PathBuf);
+/// A group with a fifth of a CPU, which is used up on a busy machine, too.
+struct Group(ControlGroup);
 
 impl Group {
     fn new() -> io::Result<Group> {
-        let folder = format!("bytepath-test-{}", std::process::id());
-        let v1 = Path::new("/sys/fs/cgroup/cpu");
-        let parent = if v1.is_dir() { v1 } else { Path::new("/sys/fs/cgroup") };
-        let group = parent.join(folder);
-        fs::create_dir(&group)?;
-        let group = Group(group);
-        if v1.is_dir() {
-            fs::write(group.0.join("cpu.cfs_quota_us"), "20000")?;
-        } else {
-            fs::write(group.0.join("cpu.max"), "20000 100000")?;
+        let group = ControlGroup::new("cpu")?;
+        match group.is_v1 {
+            true => group.set("cpu.cfs_quota_us", 20_000)?,
+            false => group.set("cpu.max", "20000 100000")?,
         }
-        Ok(group)
+        Ok(Group(group))
     }
 
     /// What bytepath prints in the group, which a shell enters before it.
     fn run(&self, words: &[&str]) -> String {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.join("cgroup.procs"));
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.procs());
         command.arg(env!("CARGO_BIN_EXE_bytepath")).args(words);
         text(&command.output().unwrap())
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
     }
 }
 

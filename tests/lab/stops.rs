@@ -7,7 +7,7 @@ use crate::running::{Running, await_that};
 use bytepath::host::differences;
 use bytepath::record::TrialStatus;
 use bytepath::study::load;
-use bytepath_testing::{shared, skip};
+use bytepath_testing::{ControlGroup, shared, skip};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, Permissions};
@@ -177,30 +177,6 @@ fn limits_of_threads_and_memory_are_errors() {
     isolated(module_path!(), "inside_limits");
 }
 
-/// A group in which so many processes and threads may be; dropping it removes it.
-struct Group(std::path::PathBuf);
-
-impl Group {
-    fn new() -> std::io::Result<Group> {
-        let v1 = Path::new("/sys/fs/cgroup/pids");
-        let parent = if v1.is_dir() { v1 } else { Path::new("/sys/fs/cgroup") };
-        let group = parent.join(format!("bytepath-pids-{}", std::process::id()));
-        fs::create_dir(&group)?;
-        let group = Group(group);
-        fs::write(group.0.join("pids.max"), "max").map(|()| group)
-    }
-
-    fn limit(&self, most: usize) {
-        fs::write(self.0.join("pids.max"), most.to_string()).unwrap();
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 /// Runs a study in a shell that has done `first`, and checks that it ends, with what it set restored.
 fn limited(host: &Host, first: &str, words: &[&str]) -> Option<(Option<i32>, String)> {
     let before = host.look();
@@ -228,14 +204,14 @@ fn limited(host: &Host, first: &str, words: &[&str]) -> Option<(Option<i32>, Str
 #[ignore = "started in a namespace by limits_of_threads_and_memory_are_errors"]
 fn inside_limits() {
     let host = Host::new();
-    let group = match Group::new() {
+    let group = match ControlGroup::limited("pids", "pids.max", "max") {
         Ok(group) => group,
         Err(e) => return skip!("no control group can be made: {e}"),
     };
-    let procs = group.0.join("cgroup.procs");
+    let procs = group.procs();
     let mut refused = 0;
     for most in 1..14 {
-        group.limit(most);
+        group.set("pids.max", most).unwrap();
         let first = "echo $$ >\"$0\"";
         let ended = limited(&host, first, &[procs.to_str().unwrap()]);
         let (code, said) = ended.unwrap_or_else(|| panic!("{most}: a signal ended it"));

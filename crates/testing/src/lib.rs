@@ -11,6 +11,10 @@
 //! - [`guests`]: for a test that boots guests. [`GUESTS`] at a time.
 #![forbid(unsafe_code)]
 
+mod control_group;
+
+pub use control_group::ControlGroup;
+
 use std::env;
 use std::fs::{self, File, TryLockError};
 use std::io;
