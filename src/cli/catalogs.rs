@@ -88,9 +88,8 @@ fn keep_named(entries: &mut Vec<Entry>, name: &str) -> Result<(), Fault> {
         (Some(pair), Some(Role::Receiver)) => entry.name == pair.rx,
         _ => entry.name == name,
     };
-    if !entries.iter().any(is_named) {
-        let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
-        return find("path", name, &names, |name| name).map(|_| ());
+    if pair.is_none() {
+        find("path", name, entries, |entry| entry.name)?;
     }
     entries.retain(is_named);
     Ok(())

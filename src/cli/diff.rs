@@ -3,7 +3,7 @@
 use super::help::{Choice, choices, one_of, values};
 use super::output::{print, print_json, style, write_file};
 use super::output_args::Document;
-use super::profile::{open, source};
+use super::profile::{cell_of_study, open, source};
 use bytepath_host::spawn_scoped;
 use bytepath_profile::counts::{self, Counts};
 use bytepath_profile::diff::{self, Diff, GroupBy, Measure, Options, Per};
@@ -393,10 +393,8 @@ fn sides(arguments: &DiffArgs) -> Result<[Side; 2], Fault> {
 
 /// What an argument names.
 fn side(argument: &str, format: Option<&str>) -> Result<Side, Fault> {
-    if let Some((study, cell)) = argument.rsplit_once('#')
-        && !Path::new(argument).exists()
-    {
-        return profiled_cell(Path::new(study), cell).map(|cell| Side::Cell(Box::new(cell)));
+    if let Some((study, cell)) = cell_of_study(argument) {
+        return profiled_cell(study, cell).map(|cell| Side::Cell(Box::new(cell)));
     }
     // A name is taken as it is before anything is read into its signs.
     let names: Vec<&str> = match Path::new(argument).exists() {

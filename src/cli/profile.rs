@@ -93,8 +93,8 @@ fn summarised(arguments: &ProfileArgs) -> Result<(), Fault> {
 /// The profile that the arguments name: of several trials of a cell the first.
 fn read(arguments: &ProfileArgs) -> Result<Profile, Fault> {
     let cell = match &arguments.file {
-        Some(file) => match file.rsplit_once('#').filter(|_| !Path::new(file).exists()) {
-            Some((study, cell)) => profiled_cell(Path::new(study), cell)?,
+        Some(file) => match cell_of_study(file) {
+            Some((study, cell)) => profiled_cell(study, cell)?,
             None => return open(file, arguments.from, Times::Kept)?.profile(),
         },
         None => {
@@ -106,6 +106,12 @@ fn read(arguments: &ProfileArgs) -> Result<Profile, Fault> {
     say(format!("profile: trial 1 of {count} of {of}"));
     let first = cell.profiles.into_iter().next();
     first.ok_or_else(|| usage(format!("there is no profile of '{of}' that counts")))
+}
+
+/// The two parts of `STUDY#CELL`; `None` of the name of a file that exists.
+pub(super) fn cell_of_study(argument: &str) -> Option<(&Path, &str)> {
+    let (study, cell) = argument.rsplit_once('#').filter(|_| !Path::new(argument).exists())?;
+    Some((Path::new(study), cell))
 }
 
 /// Reads a file, a table of a mail (`FILE@N`), or standard input (`-`).

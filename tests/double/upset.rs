@@ -29,7 +29,7 @@ pub fn upset(study: &str, trials: usize, device: &str, deed: &[&str]) {
             netlink.set_down(index).and_then(|()| netlink.set_up(index)).unwrap();
         }),
         ["write", file, text] => fs::write(file, text).unwrap(),
-        other => panic!("there is no deed {other:?}"),
+        other => panic!("unknown action {other:?}"),
     }
 }
 

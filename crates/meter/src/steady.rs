@@ -8,6 +8,7 @@ use bytepath_record::{Fault, Role, Scope, Unit, joined};
 use bytepath_sys::cgroup::{self, Throttling};
 use bytepath_sys::ethtool::Channels;
 use bytepath_sys::netlink::{Link, Napi, Netlink};
+use bytepath_sys::thread::allowed_to;
 use bytepath_sys::{Roots, attribute};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -92,12 +93,12 @@ impl Snapshot {
     }
 }
 
-/// Where a thread may run that is not there where it was pinned, in words; `None` if it has ended.
+/// Where a pinned thread may run if not only there, in words; `None` if it has ended.
 fn moved(thread: &ThreadTag) -> Option<String> {
-    let cpus = bytepath_sys::thread::allowed_to(thread.tid).ok()?;
-    let was = thread.cpu.filter(|cpu| cpus != [*cpu])?;
+    let pinned = thread.cpu?;
+    let cpus = allowed_to(thread.tid).ok().filter(|cpus| cpus[..] != [pinned])?;
     let is = joined(cpus, ",");
-    Some(format!("steady: {} was pinned to CPU {was} and may run on {is}", thread.name))
+    Some(format!("steady: {} was pinned to CPU {pinned} and may run on {is}", thread.name))
 }
 
 /// Of roles that share clock and CPUs, only the receiver reads them.

@@ -91,7 +91,7 @@ impl Fault {
     pub fn not_started(what: impl fmt::Display, error: &std::io::Error) -> Self {
         let fault = Fault::system(format!("cannot start {what}"), error);
         match error.kind() {
-            // pthread_create(3) fails like this also where there is no memory for a stack.
+            // pthread_create(3) fails with EAGAIN also where memory for a stack is lacking.
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::OutOfMemory => fault.remedy(
                 "raise the limit of processes (ulimit -u, pids.max of the control group) or of \
                  memory (ulimit -d and -v)",

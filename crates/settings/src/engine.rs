@@ -146,8 +146,8 @@ impl<M: Machine, J: JournalStorage> Engine<M, J> {
         let (setting, before, set) = (setting.clone(), before.clone(), goal.clone());
         let (verified, undone) = (false, false);
         let change = Change { number, setting, link, before, set, verified, undone };
-        let Change { setting, before, .. } = change.clone();
-        self.note(&Entry::Intent { number, setting, link, before, goal: goal.clone() })?;
+        let Change { setting, before, set: goal, .. } = change.clone();
+        self.note(&Entry::Intent { number, setting, link, before, goal })?;
         self.next = number.saturating_add(1);
         self.changes.push(change);
         Ok(self.changes.len() - 1)

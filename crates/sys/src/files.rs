@@ -71,7 +71,7 @@ fn regular(file: &File) -> io::Result<Stat> {
 }
 
 /// Who may write to an open file or folder besides this user and root, in words; `None` if no one
-/// may. To root, who started it with sudo(8) is no stranger, nor is root's own group.
+/// may. Whoever started root's command with sudo(8) is not a stranger to root, nor is root's own group.
 pub fn stranger(file: impl AsFd) -> io::Result<Option<String>> {
     let stat = fstat(file)?;
     let own = geteuid();

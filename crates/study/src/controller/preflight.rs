@@ -62,7 +62,7 @@ fn survey_host_pair(
     let size = cell.stream.message_size.max(cell.stream.read_memory());
     let call = MeasureCeiling { cpu: cell.placement.receiver, size };
     let ceiling = match measure.then(|| remotes.agents.call(Role::Receiver, call)).transpose() {
-        // A yardstick that there is no memory for is left out.
+        // Without memory for it the study goes on: it is a yardstick only.
         Err(fault) if fault.kind == FaultKind::System => {
             remarks.push(format!("how fast a core copies is not known: {fault}"));
             None
