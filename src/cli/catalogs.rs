@@ -89,7 +89,7 @@ fn keep_named(entries: &mut Vec<Entry>, name: &str) -> Result<(), Fault> {
         _ => entry.name == name,
     };
     if pair.is_none() {
-        find("path", name, entries, |entry| entry.name)?;
+        find("path", name, path::CATALOG, |path| path.name)?;
     }
     entries.retain(is_named);
     Ok(())
