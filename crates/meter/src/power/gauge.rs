@@ -1,7 +1,7 @@
 //! What every source of power does, and how readings of power become energy.
 
-use super::domain::Part;
-use bytepath_record::Fault;
+use super::domain::{Domain, Part};
+use bytepath_record::{Fault, joined};
 use std::time::Instant;
 
 /// A source that is being read.
@@ -26,6 +26,28 @@ pub(super) struct Measured {
     pub warnings: Vec<String>,
 }
 
+impl Measured {
+    /// What is powered draws power: a counter of a processor, its memory or the machine that did
+    /// not move exists and counts nothing, and its zero is no figure. A part of a processor may
+    /// rest, as graphics do; where nothing at all moved, it did not either.
+    pub(super) fn leave_out_still_counters(&mut self) {
+        if self.readings.is_some() || self.seconds < 0.01 {
+            return;
+        }
+        let moved = self.parts.iter().any(|part| part.joules > 0.0);
+        let is_still =
+            |part: &mut Part| part.joules == 0.0 && (!moved || part.domain != Domain::Part);
+        let still: Vec<Part> = self.parts.extract_if(.., is_still).collect();
+        if !still.is_empty() {
+            let names = joined(still.iter().map(|part| part.name.as_str()), ", ");
+            self.warnings.push(format!(
+                "power: energy counters that stood still for the whole window, and are left out: \
+                 {names}"
+            ));
+        }
+    }
+}
+
 /// Joules of readings of power (moment, watts) between two moments, by straight lines
 /// from reading to reading; before the first and after the last it is as they are.
 /// None of no readings.
@@ -46,6 +68,23 @@ pub(super) fn integrate(readings: &[(Instant, f64)], begin: Instant, end: Instan
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn a_counter_that_stands_still_is_no_figure() {
+        let part = |name: &str, joules| Part::named(name.into(), joules);
+        let left = |parts: Vec<Part>| {
+            let mut measured = Measured { seconds: 0.2, parts, ..Measured::default() };
+            measured.leave_out_still_counters();
+            let names = measured.parts.into_iter().map(|part| part.name).collect::<Vec<_>>();
+            (names.join(" "), measured.warnings.join(" "))
+        };
+        let (parts, warning) = left(vec![part("energy-pkg", 0.0), part("energy-psys", 0.0)]);
+        assert_eq!(parts, "");
+        assert!(warning.ends_with("left out: energy-pkg, energy-psys"), "{warning}");
+        let server = vec![part("package-0", 9.0), part("package-0/uncore", 0.0), part("psys", 0.0)];
+        assert_eq!(left(server).0, "package-0 package-0/uncore");
+        assert_eq!(left(vec![part("package-0", 9.0)]), ("package-0".into(), String::new()));
+    }
 
     #[test]
     fn power_over_time_is_energy() {

@@ -16,8 +16,8 @@ pub use program::{dcmi_reading, printed_watts};
 
 use super::{Context, Meter, Output, Prepared, Running};
 use bytepath_record::{
-    Facts, Fault, FaultKind, Power as Choice, PowerSource, Reading, Rest, Scope, Support, Unit,
-    joined,
+    Attempt, Facts, Fault, FaultKind, Outcome, Power as Choice, PowerSource, Reading, Rest, Scope,
+    Support, Unit, joined,
 };
 use gauge::{Gauge, Measured};
 use serde_json::json;
@@ -31,11 +31,43 @@ pub const NAME: &str = "power";
 pub(crate) static METER: Meter = Meter {
     name: NAME,
     summary: "energy of the machine and its parts: RAPL, perf, hwmon, ipmitool, a program or a log",
+    attempt: |roots| Some(Attempt { name: ATTEMPT.to_owned(), outcome: attempt(&roots.sys) }),
     probe: |facts| support(facts, &PowerSource::Auto),
     prepare,
     start,
     ..Meter::BASE
 };
+
+const ATTEMPT: &str = "power.counts";
+const RAPL: &str = "RAPL";
+const PERF: &str = "perf's PMU power";
+
+/// Which counters of energy move. Those of a processor do every millisecond, whatever it does; those
+/// that a virtual machine is shown may stand still.
+fn attempt(sys: &Path) -> Outcome {
+    const LONG: Duration = Duration::from_millis(20);
+    let moves = |open: fn(&Path) -> Result<Box<dyn Gauge>, Fault>| {
+        let gauge = open(sys).ok()?;
+        std::thread::sleep(LONG);
+        Some(gauge.stop().ok()?.parts.iter().any(|part| part.joules > 0.0))
+    };
+    let moving = [(RAPL, moves(counters::rapl)), (PERF, moves(counters::perf))];
+    Outcome::Works(joined(
+        moving.iter().filter(|(_, is)| *is == Some(true)).map(|(name, _)| *name),
+        ", ",
+    ))
+}
+
+/// What is wrong with a source whose counters stand still.
+fn stands_still(facts: &Facts, source: &str) -> Option<Support> {
+    match facts.attempt(ATTEMPT) {
+        Some(Outcome::Works(moving)) if !moving.contains(source) => Some(Support::no(
+            format!("the energy counters of {source} stand still, as in many virtual machines"),
+            "",
+        )),
+        _ => None,
+    }
+}
 
 /// A program takes too long to start for the beginning of a window.
 fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
@@ -120,7 +152,7 @@ pub fn at_rest(context: &Context, time: Duration, stop: &AtomicBool) -> Result<f
 
 fn of_rapl(facts: &Facts) -> Support {
     match (facts.settings.get("power.rapl"), facts.settings.get("power.rapl.denied")) {
-        (Some(_), None) => Support::Yes,
+        (Some(_), None) => stands_still(facts, RAPL).unwrap_or(Support::Yes),
         (Some(_), Some(_)) => Support::no(
             "RAPL's counters are readable by root only",
             "run as root, or: chmod a+r /sys/class/powercap/*/energy_uj",
@@ -134,8 +166,10 @@ fn of_perf(facts: &Facts) -> Support {
         return Support::no("no PMU power in /sys/bus/event_source/devices", "");
     }
     let open = facts.number::<i64>("kernel.perf_event_paranoid").is_some_and(|p| p <= 0);
-    Support::when(
-        open || facts.privileges.may_monitor(),
+    if open || facts.privileges.may_monitor() {
+        return stands_still(facts, PERF).unwrap_or(Support::Yes);
+    }
+    Support::no(
         "perf's PMU power is not accessible to this user",
         "sysctl -w kernel.perf_event_paranoid=0",
     )
@@ -191,8 +225,9 @@ impl Running for Window {
 }
 
 /// The readings of a window.
-fn report(measured: Measured, rest: Option<f64>) -> Output {
+fn report(mut measured: Measured, rest: Option<f64>) -> Output {
     let seconds = measured.seconds;
+    measured.leave_out_still_counters();
     let mut output = Output { warnings: measured.warnings, ..Output::default() };
     let (total, doubt) = domain::total(&measured.parts);
     for part in &measured.parts {
