@@ -41,6 +41,8 @@ pub struct Capture {
     pub begin: u64,
     /// Seconds of the window.
     pub seconds: f64,
+    /// Seconds of it in which each CPU was idle, to a tick (`/proc/stat`); empty if unknown.
+    pub idle: BTreeMap<u32, f64>,
     /// Samples that the kernel took and that were lost.
     pub lost: u64,
     /// Those of them for which there was no memory.

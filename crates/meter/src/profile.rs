@@ -14,6 +14,7 @@ use bytepath_sys::perf::{
 };
 use bytepath_sys::{Roots, allowance, attribute, clock, files, procfs};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,12 +83,21 @@ fn prepare(context: &Context) -> Result<Option<Prepared>, Fault> {
         .map_err(|e| Fault::not_started("a thread", &e))?;
     let window = Window {
         threads: threads(&roots.proc),
+        idle: BTreeMap::new(),
         roots: roots.clone(),
         sampling,
         unit: request.event.unit(),
         drainer: Drainer { control, ended, thread: Some(drainer) },
     };
     Ok(Some(Box::new(|| window.start())))
+}
+
+/// Seconds that each CPU has been idle since it started.
+fn idle(proc: &Path) -> BTreeMap<u32, f64> {
+    let text = fs::read_to_string(proc.join("stat")).unwrap_or_default();
+    let seconds = |ticks: u64| ticks as f64 / procfs::user_hz();
+    let cpus = procfs::parse_stat(&text).unwrap_or_default();
+    cpus.into_iter().map(|cpu| (cpu.cpu, seconds(cpu.idle + cpu.iowait))).collect()
 }
 
 /// Measures what one sample of an event costs here; without a name, of hardware cycles, or
@@ -186,11 +196,14 @@ struct Window {
     sampling: Sampling,
     unit: Unit,
     threads: Vec<(u32, u32, String)>,
+    /// Seconds that each CPU had been idle when it began.
+    idle: BTreeMap<u32, f64>,
     drainer: Drainer,
 }
 
 impl Window {
-    fn start(self) -> Result<Box<dyn Running>, Fault> {
+    fn start(mut self) -> Result<Box<dyn Running>, Fault> {
+        self.idle = idle(&self.roots.proc);
         let begin = clock::monotonic();
         let enabled = self.drainer.control.enable();
         enabled.map_err(|e| Fault::system("cannot enable a perf event", &e))?;
@@ -201,6 +214,8 @@ impl Window {
     fn stop(mut self, begin: u64, since: Instant) -> Result<Output, Fault> {
         let drained = self.drainer.stop()?;
         let seconds = since.elapsed().as_secs_f64();
+        let gained = |(cpu, now): (u32, f64)| Some((cpu, now - self.idle.get(&cpu)?));
+        let idle = idle(&self.roots.proc).into_iter().filter_map(gained).collect();
         let tally = |part: fn(&Tally) -> u64| drained.tallies.iter().map(part).sum::<u64>();
         let (enabled, running) = (tally(|t| t.enabled), tally(|t| t.running));
         let mut capture = Capture {
@@ -209,6 +224,7 @@ impl Window {
             records: drained.store.rings,
             begin,
             seconds,
+            idle,
             lost: 0,
             dropped: drained.store.dropped,
             throttled: 0,

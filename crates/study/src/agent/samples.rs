@@ -14,11 +14,11 @@ use bytepath_profile::{
     Builder, FrameId, FrameKind, Header, Owner, Profile, Sample, Thread, Weight, Work,
 };
 use bytepath_record::wire::ProfileSize;
-use bytepath_record::{Fault, Sampling};
+use bytepath_record::{Fault, Sampling, listed};
 use bytepath_sys::perf::{self, Call, Record, Task, Unit, records};
 use bytepath_sys::{Roots, allowance, thread};
 use serde_json::json;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 /// Symbolizes what was captured and packs it as a file.
@@ -208,7 +208,7 @@ fn build(
     (stream, pids): (&Stream, Option<&HashSet<u32>>),
     world: &World,
     mut names: Names,
-    header: Header,
+    mut header: Header,
 ) -> Result<Profile, Fault> {
     let mut samples: Vec<perf::Sample> = Vec::new();
     for record in capture.records.iter().flat_map(|bytes| records(bytes)) {
@@ -217,16 +217,13 @@ fn build(
         }
     }
     samples.sort_by_key(|sample| sample.time);
+    let weights = match capture.unit {
+        Unit::Nanoseconds => times(capture, &samples, &mut header.notes),
+        Unit::Events => samples.iter().map(|sample| sample.period as f64).collect(),
+    };
     let mut builder = Builder::new(header);
     let mut stack: Vec<FrameId> = Vec::new();
-    let mut last: HashMap<u32, u64> = HashMap::new();
-    for sample in &samples {
-        let weight = match capture.unit {
-            Unit::Nanoseconds => {
-                elapsed(sample.time, sample.period, last.insert(sample.cpu, sample.time))
-            }
-            Unit::Events => sample.period,
-        };
+    for (sample, weight) in samples.iter().zip(weights) {
         if pids.is_some_and(|pids| !pids.contains(&sample.task.pid)) {
             continue;
         }
@@ -251,11 +248,51 @@ fn build(
             cpu: Some(sample.cpu),
             time: Some(sample.time.saturating_sub(capture.begin) as f64 * 1e-9),
             count: 1,
-            weight: weight as f64,
+            weight,
         };
         builder.add(sample);
     }
     Ok(builder.build())
+}
+
+/// The weights of clock samples in order of time, nanoseconds: [`elapsed`], where the samples of a
+/// CPU then cover no more time than it was busy. Some virtual machines take no samples on idle
+/// CPUs, so that the first one after an hour of sleep would count for the hour: there each is one
+/// period, or an equal part of the busy time, if that is less.
+fn times(capture: &Capture, samples: &[perf::Sample], notes: &mut Vec<String>) -> Vec<f64> {
+    let mut last: HashMap<u32, u64> = HashMap::new();
+    let since_last = |sample: &perf::Sample| {
+        elapsed(sample.time, sample.period, last.insert(sample.cpu, sample.time)) as f64
+    };
+    let mut weights: Vec<f64> = samples.iter().map(since_last).collect();
+    // Of the samples of each CPU that are not of its idle task: their weights, their periods.
+    let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    for (sample, weight) in samples.iter().zip(&weights).filter(|(sample, _)| sample.task.pid != 0)
+    {
+        let (weighed, periods) = sums.entry(sample.cpu).or_default();
+        *weighed += weight;
+        *periods += sample.period as f64;
+    }
+    let excess = |(cpu, (weighed, periods)): (u32, (f64, f64))| {
+        // Idle time is counted in ticks, and not more exactly than to some hundredths.
+        let busy = ((capture.seconds - capture.idle.get(&cpu)?) * 1.1 + 0.03) * 1e9;
+        (weighed > busy).then_some((cpu, (busy / periods).min(1.0)))
+    };
+    let asleep: BTreeMap<u32, f64> = sums.into_iter().filter_map(excess).collect();
+    for (sample, weight) in samples.iter().zip(&mut weights) {
+        if let Some(part) = asleep.get(&sample.cpu).filter(|_| sample.task.pid != 0) {
+            *weight = sample.period as f64 * part;
+        }
+    }
+    if !asleep.is_empty() {
+        let cpus: Vec<String> = asleep.keys().map(u32::to_string).collect();
+        notes.push(format!(
+            "idle time was not sampled on CPU {}: there the samples count for no more than the \
+             time that the CPU was busy",
+            listed(&cpus, 4)
+        ));
+    }
+    weights
 }
 
 /// The weight of a clock sample: the periods since the previous one on its CPU.
@@ -381,7 +418,6 @@ mod capture_tests {
     use super::*;
     use bytepath_profile::Owner;
     use bytepath_record::{Placement, Role, Sampling};
-    use std::collections::BTreeMap;
 
     /// What Linux 6.18 wrote while /bin/true was started and ended.
     const EXEC: &[u8] = include_bytes!("../../../../tests/data/perf/exec-6.18.records");
@@ -395,6 +431,7 @@ mod capture_tests {
             records,
             begin: 1_000_000_000,
             seconds: 2.0,
+            idle: BTreeMap::new(),
             lost: 3,
             dropped: 0,
             throttled: 0,
@@ -493,6 +530,29 @@ ffffffff81000300 T default_idle
         let [sample] = own.samples() else { panic!("{:?}", own.samples()) };
         assert_eq!(own.thread(sample.thread).name, "receiver/0");
         assert!(own.frames().iter().all(|frame| frame.function != "tcp_sendmsg"), "{own:?}");
+    }
+
+    /// As on a virtual machine that takes no samples on idle CPUs: a thread wakes after 1.9 s and
+    /// is sampled twice.
+    #[test]
+    fn sleep_does_not_count_as_work() {
+        let (_dir, roots) = roots(KALLSYMS);
+        let ms = |ms: u64| 1_000_000_000 + ms * 1_000_000;
+        let samples = [2, 1900, 1901].map(|at| sample((10, 12), ms(at), 1, &[]));
+        let mut capture = capture(vec![samples.concat()], &[(10, 12, "python3")]);
+        let weighed = |capture: &Capture| {
+            let profile = profile(capture, &Stream::default(), &roots, None).unwrap();
+            (profile.total() / PERIOD as f64, profile.header.notes.join("; "))
+        };
+        capture.idle = BTreeMap::from([(0, 2.0), (1, 0.01)]);
+        let (late, notes) = weighed(&capture);
+        assert!(late > 1800.0 && !notes.contains("idle"), "the timer came late: {late} {notes}");
+        capture.idle.insert(1, 1.99);
+        let (own, notes) = weighed(&capture);
+        assert!((own - 3.0).abs() < 1e-9, "{own}");
+        assert!(notes.contains("idle time was not sampled on CPU 1:"), "{notes}");
+        capture.seconds = 1.9;
+        assert!(weighed(&capture).0 < 3.0, "no more than it was busy, and that is nothing");
     }
 
     #[test]
