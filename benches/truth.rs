@@ -74,7 +74,7 @@ fn main() -> Result<()> {
     let minutes = common::number("BENCH_MINUTES", 60.0)?;
     let blocks = common::number("BENCH_BLOCKS", 10.0)? as u32;
     let window = common::number("BENCH_WINDOW", 1.0)?;
-    let sure = Layout::until_sure(None, Design::Slices { slice: 0.1 });
+    let sure = Layout::until_sure(None, Design::Slices { slice: 0.1 }, 1);
     let stop = AtomicBool::new(false);
     let program = std::env::current_exe().context("no program")?;
     let load = common::number("BENCH_LOAD", 0.0)? / 100.0;

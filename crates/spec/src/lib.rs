@@ -30,9 +30,10 @@ pub use cells::{
     CellRequest, PairDeclaration, PathDeclaration, PathSpec, WorkloadDeclaration, cells,
 };
 pub use experiment::{
-    Catalogues, DEFAULT_BLOCKS, Experiment, Layout, MOST_BLOCKS, MOST_CELLS, OWN_FACTORS,
-    check_design, check_lanes, check_stopping, default_design, experiment_schema, factor_names,
-    parse_design, parse_experiment, parse_interference, parse_time, parse_warm_up, parse_window,
+    BETWEEN_TRIALS, Catalogues, DEFAULT_BLOCKS, Experiment, Layout, MOST_BLOCKS, MOST_CELLS,
+    OWN_FACTORS, check_design, check_lanes, check_stopping, default_design, experiment_schema,
+    factor_names, parse_design, parse_experiment, parse_interference, parse_time, parse_warm_up,
+    parse_window,
 };
 pub use inventory::{Chosen, Inventory};
 pub use kernel::parse_kernel;

@@ -251,6 +251,9 @@ fn remedy(analysis: &Analysis, needs: Requirement) -> String {
             let floor = percent(floor);
             format!("within the noise of this study, {floor}; repeat on a quieter machine")
         }
+        Requirement::Spread => {
+            "a comparison takes two blocks at least; give it a longer --time".into()
+        }
         Requirement::Blocks(blocks) => {
             let plan = match blocks {
                 Some(n) => format!("about {n} blocks (--blocks {n}) would tell"),

@@ -18,8 +18,8 @@ pub use catalogues::{Catalogues, OWN_FACTORS, factor_names};
 pub use document::{MOST_BLOCKS, experiment_schema};
 pub use factors::MOST_CELLS;
 pub use schedule::{
-    DEFAULT_BLOCKS, Layout, check_design, check_lanes, check_stopping, default_design,
-    parse_design, parse_interference, parse_time, parse_warm_up, parse_window,
+    BETWEEN_TRIALS, DEFAULT_BLOCKS, Layout, check_design, check_lanes, check_stopping,
+    default_design, parse_design, parse_interference, parse_time, parse_warm_up, parse_window,
 };
 
 use super::cells::activity;

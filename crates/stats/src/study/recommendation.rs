@@ -29,6 +29,8 @@ pub struct Undecided<'a> {
 pub enum Requirement {
     /// So many blocks; `None` if it takes more than 1000.
     Blocks(Option<u32>),
+    /// Two blocks at least: one shows no spread, so nothing says how many it takes.
+    Spread,
     /// A quieter machine: the difference is within this noise of the study, a part of one.
     LessNoise(f64),
 }
@@ -80,7 +82,7 @@ impl Analysis {
             for question in &deciding {
                 let needs = match Row::comparison(row, *question).map(|c| c.verdict) {
                     Some(Verdict::Inconclusive { blocks, .. }) => Requirement::Blocks(blocks),
-                    Some(Verdict::NotEnough { .. }) => Requirement::Blocks(Some(2)),
+                    Some(Verdict::NotEnough { .. }) => Requirement::Spread,
                     Some(Verdict::NoiseTooHigh { floor }) => Requirement::LessNoise(floor),
                     _ => continue,
                 };
@@ -140,6 +142,7 @@ impl Requirement {
             (Requirement::LessNoise(a), Requirement::LessNoise(b)) => {
                 Some(Requirement::LessNoise(a.max(b)))
             }
+            (Requirement::Spread, Requirement::Spread) => Some(self),
             _ => None,
         }
     }

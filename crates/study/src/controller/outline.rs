@@ -61,7 +61,8 @@ impl<'a> Outline<'a> {
     pub fn of(plan: &'a Plan, deployment: &Deployment) -> Result<Outline<'a>, Fault> {
         let schedule = &plan.schedule;
         let count = plan.cells.len();
-        let order = spec::order(count, planned_blocks(schedule, count), schedule.seed);
+        let blocks = planned_blocks(schedule, count, deployment.testbed());
+        let order = spec::order(count, blocks, schedule.seed);
         let block =
             |pass: &[(u32, usize)]| pass.iter().map(|(_, cell)| &plan.cells[*cell].id).collect();
         let seconds_per_trial = time_of_trial(schedule);

@@ -68,7 +68,7 @@ impl Default for ExperimentRequest {
 /// Paths in words of the command line, as `bytepath_spec` reads them.
 #[derive(Clone, Debug, Default)]
 pub struct PathsRequest {
-    /// Every pair of the catalogue if empty.
+    /// The usual ones of the workload if empty: of streams every pair of the catalogue.
     pub paths: Vec<String>,
     pub baseline: Option<String>,
     /// The first of the catalogue if empty.
@@ -143,7 +143,10 @@ impl RunRequest {
         let is_fixed =
             self.time.is_none() && (self.blocks.is_some() || testbed.emulation().is_some());
         let layout = &match is_of_paths && !is_fixed {
-            true => Layout::until_sure(self.time, design(self.window.unwrap_or(layout.window))?),
+            true => {
+                let design = design(self.window.unwrap_or(layout.window))?;
+                Layout::until_sure(self.time, design, cells.len())
+            }
             false => layout.clone(),
         };
         let window = self.window.unwrap_or(layout.window);
@@ -274,11 +277,15 @@ fn fewer_profiles(
 
 /// Blocks that a study which ends once it is sure is planned with: what its time holds if no
 /// comparison ends earlier.
-pub(crate) fn planned_blocks(schedule: &Schedule, cells: usize) -> u32 {
+pub(crate) fn planned_blocks(schedule: &Schedule, cells: usize, testbed: &dyn Testbed) -> u32 {
     let Some(budget) = schedule.budget.filter(|_| schedule.until_sure) else {
         return schedule.blocks;
     };
-    let block = (time_of_trial(schedule) + overhead(schedule.design)) * cells as f64;
+    let between = match schedule.design {
+        Design::Trials if testbed.properties().holds_several => spec::BETWEEN_TRIALS,
+        design => overhead(design),
+    };
+    let block = (time_of_trial(schedule) + between) * cells as f64;
     let fits = ((budget.seconds - budget.profiles) / block) as u32;
     fits.max(2).min(schedule.blocks)
 }
@@ -410,12 +417,13 @@ fn from_paths(
         other => other,
     };
     let cores = spec::parse_cores(cores, cpus)?;
-    let all: Vec<String> = path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect();
+    let link = request.link.as_deref().unwrap_or(testbed.link);
+    let usual = usual_paths(&request.workload, link);
     let ask = CellRequest {
-        paths: if request.paths.is_empty() { &all } else { &request.paths },
+        paths: if request.paths.is_empty() { &usual } else { &request.paths },
         workload: &request.workload,
         stream: &request.stream,
-        link: request.link.as_deref().unwrap_or(testbed.link),
+        link,
         cores: &cores,
         kernels: &request.kernels,
         baseline: request.baseline.as_deref(),
@@ -434,6 +442,17 @@ fn from_paths(
         settings: Vec::new(),
     };
     Ok((experiment, deployment))
+}
+
+/// The paths of a study that names none.
+fn usual_paths(workload: &str, link: &str) -> Vec<String> {
+    let is = |text: &str, names: &[&str]| names.contains(&text.split(':').next().unwrap_or(text));
+    let names = match is(workload, &["packets"]) {
+        true if is(link, &["tap", "macvtap"]) => path::TAP_PAIRS,
+        true => path::FRAME_PAIRS,
+        false => return path::PAIRS.iter().map(|pair| pair.name.to_owned()).collect(),
+    };
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// A seed that can be written into an experiment file: TOML has no larger numbers.

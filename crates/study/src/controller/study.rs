@@ -127,7 +127,7 @@ fn begin<'r, 'a>(
             None => able += 1,
         }
     }
-    header.schedule.blocks = planned_blocks(&header.schedule, able);
+    header.schedule.blocks = planned_blocks(&header.schedule, able, laboratory.testbed);
     if let Some(busy) = before.and_then(|before| busy_since(&before)) {
         observer.remark(&format!("{busy}; trials that this disturbs are marked with ~"));
     }
