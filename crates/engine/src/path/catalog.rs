@@ -56,6 +56,11 @@ pub static PAIRS: &[Pair] = &[
     Pair { name: "devmem", tx: "devmem", rx: "devmem" },
 ];
 
+/// What a study of frames runs that names no paths: over a tap, and over other links.
+pub static TAP_PAIRS: &[&str] = &["packet+tap", "packet+vhost"];
+pub static FRAME_PAIRS: &[&str] =
+    &["packet+packet", "packet-ring+packet-ring", "af-xdp+af-xdp", "packet+xdp-drop"];
+
 /// The entry of a catalogue with this name.
 pub fn find<'a>(catalog: &[&'a DataPath], name: &str) -> Option<&'a DataPath> {
     catalog.iter().copied().find(|path| path.name == name)
