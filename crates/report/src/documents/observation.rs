@@ -8,6 +8,7 @@ use bytepath_record::{
     Connection, CopyCount, Counter, CpuSource, Ending, Evidence, Manner, Observation, ObservedCall,
     ObservedSocket, ObservedThread, Scope, ThreadTime, Traffic, Work, joined, unit::GIB,
 };
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Threads, calls a thread and sockets that are shown without `--details`.
@@ -270,13 +271,14 @@ fn machine(page: &mut Document, observed: &Observation) {
 fn calls(page: &mut Document, observed: &Observation, details: bool) {
     // Rows of a thread are adjacent.
     let threads = observed.calls.chunk_by(|a, b| a.tid == b.tid);
-    let total = |rows: &[ObservedCall]| rows.iter().map(|call| call.row.total).sum::<f64>();
-    let mut threads: Vec<(&[ObservedCall], f64)> =
-        threads.map(|rows| (rows, total(rows))).collect();
-    threads.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0[0].tid.cmp(&b.0[0].tid)));
+    // Not the longest first: those are the threads that do nothing but wait.
+    let count = |rows: &[ObservedCall]| rows.iter().map(|call| call.row.calls).sum::<u64>();
+    let mut threads: Vec<(&[ObservedCall], u64)> =
+        threads.map(|rows| (rows, count(rows))).collect();
+    threads.sort_by_key(|(rows, count)| (Reverse(*count), rows[0].tid));
     let most = if details { threads.len() } else { THREADS };
-    for (rows, total) in threads.iter().take(most) {
-        thread_calls(page, observed, *total, rows, details);
+    for (rows, count) in threads.iter().take(most) {
+        thread_calls(page, observed, *count, rows, details);
     }
     more(page, threads.len(), most, "thread");
 }
@@ -285,14 +287,14 @@ fn calls(page: &mut Document, observed: &Observation, details: bool) {
 fn thread_calls(
     page: &mut Document,
     observed: &Observation,
-    total: f64,
+    count: u64,
     rows: &[ObservedCall],
     details: bool,
 ) {
     let tid = rows[0].tid;
     let thread = observed.threads.iter().find(|thread| thread.tid == tid);
     let name = thread.map_or("", |thread| thread.name.as_str());
-    let count: u64 = rows.iter().map(|call| call.row.calls).sum();
+    let total = rows.iter().map(|call| call.row.total).sum();
     page.heading(format!(
         "System calls of {name} ({tid}): {} in {} ms",
         plural(count, "call"),
