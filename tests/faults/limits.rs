@@ -29,5 +29,10 @@ pub fn limit(lab: &mut Lab) -> Result<()> {
 /// What a shell does to enter a group with so many processes and threads.
 fn entered_with(group: &ControlGroup, most: usize) -> Result<String> {
     group.set("pids.max", most)?;
-    Ok(format!("echo $$ >{}", group.procs().display()))
+    Ok(entered(group))
+}
+
+/// What a shell does to enter a group.
+pub fn entered(group: &ControlGroup) -> String {
+    format!("echo $$ >{}", group.procs().display())
 }

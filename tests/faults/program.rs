@@ -17,8 +17,10 @@ mod limits;
 #[path = "../lab/places.rs"]
 #[allow(dead_code, reason = "the tests of the lab call it")]
 mod namespaces;
+mod pauses;
 mod places;
 mod queues;
+mod renames;
 #[path = "../lab/running.rs"]
 #[allow(dead_code, reason = "the tests of the lab call it")]
 mod running;
@@ -47,6 +49,10 @@ const KINDS: &[Kind] = &[
     ("output", 6, studies::output),
     ("disk", 6, studies::disk),
     ("limit", 6, limits::limit),
+    ("memory", 3, pauses::memory),
+    ("freeze", 3, pauses::freeze),
+    ("quota", 2, pauses::quota),
+    ("rename", 3, renames::rename),
     ("damage", 6, damage::damage),
     ("place", 6, places::place),
     ("word", 6, words::word),
