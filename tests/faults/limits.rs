@@ -8,10 +8,10 @@ use bytepath_testing::ControlGroup;
 /// A study in a control group with few processes, or with little memory for itself or for a stack.
 pub fn limit(lab: &mut Lab) -> Result<()> {
     let plan = Plan::draw(lab, "study");
-    let group = ControlGroup::new("pids");
-    let limit = match (&group, lab.below(3)) {
-        (Ok(group), 0) => entered_with(group, 1 + lab.below(24))?,
-        (_, 1) => format!("ulimit -s {}", 64 << lab.below(6)),
+    let group = ControlGroup::new("pids")?;
+    let limit = match lab.below(3) {
+        0 => entered_with(&group, 1 + lab.below(24))?,
+        1 => format!("ulimit -s {}", 64 << lab.below(6)),
         _ => format!("ulimit -d {}", 2000 << lab.below(7)),
     };
     lab.lines.push(limit.clone());

@@ -33,7 +33,9 @@ mod words;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytepath::math::Random;
+use bytepath_testing::ControlGroup;
 use lab::Lab;
+use std::collections::BTreeMap;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitCode};
@@ -92,9 +94,9 @@ fn campaign() -> Result<ExitCode> {
     let mut lab = Lab::new()?;
     damage::prepare(&mut lab).context("the campaign's own study")?;
     println!("faults for {time} s, the first by FAULTS_SEED={first}");
-    let no_guests = guests::unable();
-    if let Some(reason) = &no_guests {
-        println!("none of the kind guest: {reason}");
+    let unable = unable();
+    for (name, reason) in &unable {
+        println!("none of the kind {name}: {reason}");
     }
 
     let (mut rounds, mut findings) = ([0; KINDS.len()], [0; KINDS.len()]);
@@ -105,8 +107,8 @@ fn campaign() -> Result<ExitCode> {
         if wanted.as_ref().is_some_and(|wanted| wanted != name) {
             continue;
         }
-        if name == "guest" && no_guests.is_some() {
-            ensure!(wanted.is_none(), "there are no guests here");
+        if let Some(reason) = unable.get(name) {
+            ensure!(wanted.is_none(), "none of the kind {name}: {reason}");
             continue;
         }
         rounds[kind] += 1;
@@ -131,6 +133,19 @@ fn campaign() -> Result<ExitCode> {
     let (rounds, findings) = (rounds.iter().sum::<u32>(), findings.iter().sum::<u32>());
     println!("{:<8} {rounds:>6} {findings:>8}", "all");
     Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Kinds of which there are none here, and why.
+fn unable() -> BTreeMap<&'static str, String> {
+    let no_group = |controller| Some(ControlGroup::new(controller).err()?.to_string());
+    let reasons = [
+        ("guest", guests::unable()),
+        ("limit", no_group("pids")),
+        ("memory", no_group("memory")),
+        ("freeze", no_group("freezer")),
+        ("quota", no_group("cpu")),
+    ];
+    reasons.into_iter().filter_map(|(name, reason)| Some((name, reason?))).collect()
 }
 
 /// The kind of fault that a seed draws, as a place in the list.

@@ -5,6 +5,8 @@ use crate::running::{Running, await_that};
 use bytepath::host::{Fingerprint, fingerprint};
 use bytepath::sys::Roots;
 use bytepath::sys::netlink::{Netlink, Veth};
+use rustix::fs::CWD;
+use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -23,6 +25,8 @@ pub const LINES: &[&str] = &[
     "channels set0 rx=1 tx=1",
 ];
 
+const GROUPS: &str = "/sys/fs/cgroup";
+
 /// The namespace that this process is in, with a pair of devices and a folder for
 /// the journal.
 pub struct Host {
@@ -31,9 +35,15 @@ pub struct Host {
 
 impl Host {
     pub fn new() -> Host {
-        // The old /sys shows the devices of the namespace that we came from.
-        rustix::mount::mount("sysfs", "/sys", "sysfs", rustix::mount::MountFlags::empty(), None)
-            .unwrap();
+        // The old /sys shows the devices of the namespace that we came from, and has the control
+        // groups.
+        let groups =
+            open_tree(CWD, GROUPS, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_RECURSIVE);
+        mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).unwrap();
+        if let Ok(groups) = groups {
+            let whole = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+            move_mount(groups, "", CWD, GROUPS, whole).unwrap();
+        }
         let mut netlink = Netlink::new();
         let veth = Veth {
             name: "set0".into(),
