@@ -35,6 +35,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytepath::math::Random;
 use bytepath_testing::ControlGroup;
 use lab::Lab;
+use rustix::mount::{MountFlags, mount};
 use std::collections::BTreeMap;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -90,6 +91,11 @@ fn campaign() -> Result<ExitCode> {
     if let Some(kind) = &wanted {
         let names: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
         ensure!(names.contains(&kind.as_str()), "FAULTS_KIND is one of {}", names.join(", "));
+    }
+    // What other programs leave there meanwhile is not looked at.
+    for folder in ["/tmp", "/var/tmp", "/dev/shm"] {
+        mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None)
+            .with_context(|| format!("a {folder} of the campaign's own"))?;
     }
     let mut lab = Lab::new()?;
     damage::prepare(&mut lab).context("the campaign's own study")?;

@@ -119,8 +119,12 @@ fn find(netlink: &mut Netlink, name: &str) -> Result<Link, Fault> {
 /// what it is given until the kernel has switched its queue on, and a SYN lost
 /// there costs a second.
 fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result<(), Fault> {
+    let begin = Instant::now();
     let both = |netlink: &mut Netlink| -> io::Result<Option<()>> {
-        let Some(own) = netlink.link(device)?.filter(can_send) else {
+        let is_settled = |link: &Link| {
+            !link.of_unknown_state || link.kind == tap::KIND || begin.elapsed() > SETTLING
+        };
+        let Some(own) = netlink.link(device)?.filter(can_send).filter(is_settled) else {
             return Ok(None);
         };
         // The far end of anything but a veth pair is out of sight.
@@ -138,10 +142,13 @@ fn wait_for_carrier(netlink: &mut Netlink, device: &str, timeout: f64) -> Result
     })
 }
 
-/// Whether a device is up and has a carrier. That of a tap does not change, so its state stays
-/// unknown; once it is up, it sends (Documentation/networking/operstates.rst).
+/// The kernel deals with the carriers that came at most once a second (net/core/link_watch.c): after
+/// that a state that is unknown stays so.
+const SETTLING: Duration = Duration::from_millis(1200);
+
+/// Whether a device is up and has a carrier, or is a tap, which needs none to take packets.
 pub(super) fn can_send(link: &Link) -> bool {
-    link.operational || (link.kind == tap::KIND && link.up)
+    link.operational || link.of_unknown_state || (link.kind == tap::KIND && link.up)
 }
 
 /// Asks every millisecond until there is an answer; `None` if there is none in time.

@@ -49,6 +49,10 @@ pub struct Link {
     pub up: bool,
     /// Operational state `IF_OPER_UP` (RFC 2863): packets can be sent.
     pub operational: bool,
+    /// It is up and has a carrier, and its operational state is unknown: that of an ipvlan always,
+    /// that of others until the kernel has dealt with the first change of their carrier
+    /// (Documentation/networking/operstates.rst).
+    pub of_unknown_state: bool,
     /// How often the carrier came or went since the device was made.
     pub carrier_changes: u32,
     /// Interface index of the bridge, bond or the like that it is a port of; 0 if of none.
@@ -454,13 +458,15 @@ fn read_link(
 ) -> io::Result<Link> {
     let text = |text: &CStr| text.to_string_lossy().into_owned();
     let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
+    let state = attributes.get_operstate().ok().map(i32::from);
+    let carries = (libc::IFF_UP | libc::IFF_LOWER_UP) as u32;
     Ok(Link {
         index: header.ifi_index as u32,
         kind: kind.map(text).unwrap_or_default(),
         up: header.ifi_flags & libc::IFF_UP as u32 != 0,
-        operational: attributes
-            .get_operstate()
-            .is_ok_and(|state| i32::from(state) == libc::IF_OPER_UP),
+        operational: state == Some(libc::IF_OPER_UP),
+        of_unknown_state: state == Some(libc::IF_OPER_UNKNOWN)
+            && header.ifi_flags & carries == carries,
         carrier_changes: attributes.get_carrier_changes().unwrap_or(0),
         master: attributes.get_master().unwrap_or(0),
         immovable: attributes.get_netns_immutable().is_ok_and(|immutable| immutable != 0),
