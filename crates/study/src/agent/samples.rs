@@ -265,18 +265,24 @@ fn times(capture: &Capture, samples: &[perf::Sample], notes: &mut Vec<String>) -
         elapsed(sample.time, sample.period, last.insert(sample.cpu, sample.time)) as f64
     };
     let mut weights: Vec<f64> = samples.iter().map(since_last).collect();
-    // Of the samples of each CPU that are not of its idle task: their weights, their periods.
-    let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-    for (sample, weight) in samples.iter().zip(&weights).filter(|(sample, _)| sample.task.pid != 0)
-    {
-        let (weighed, periods) = sums.entry(sample.cpu).or_default();
+    // Of each CPU: the weights of its samples of the idle task, those of the others, and the
+    // periods of these.
+    let mut sums: BTreeMap<u32, [f64; 3]> = BTreeMap::new();
+    for (sample, weight) in samples.iter().zip(&weights) {
+        let [resting, weighed, periods] = sums.entry(sample.cpu).or_default();
+        if sample.task.pid == 0 {
+            *resting += weight;
+            continue;
+        }
         *weighed += weight;
         *periods += sample.period as f64;
     }
-    let excess = |(cpu, (weighed, periods)): (u32, (f64, f64))| {
+    let excess = |(cpu, [resting, weighed, periods]): (u32, [f64; 3])| {
+        let idle = capture.idle.get(&cpu)?;
         // Idle time is counted in ticks, and not more exactly than to some hundredths.
-        let busy = ((capture.seconds - capture.idle.get(&cpu)?) * 1.1 + 0.03) * 1e9;
-        (weighed > busy).then_some((cpu, (busy / periods).min(1.0)))
+        let busy = ((capture.seconds - idle) * 1.1 + 0.03) * 1e9;
+        let unseen = resting < idle * 0.5e9 && weighed > busy;
+        unseen.then_some((cpu, (busy / periods).min(1.0)))
     };
     let asleep: BTreeMap<u32, f64> = sums.into_iter().filter_map(excess).collect();
     for (sample, weight) in samples.iter().zip(&mut weights) {
