@@ -191,6 +191,25 @@ fn the_command_to_run_it_again_has_the_time() {
     assert!(text.contains("--time 223s") && text.contains("--blocks 20"), "{text}");
 }
 
+/// Whole trials get shorter until as many blocks fit as a decision takes, and packets have paths.
+#[test]
+fn twenty_seconds_hold_blocks_enough_of_any_workload() {
+    for (workload, cell) in [("rr", "socket rr"), ("packets", "af-xdp+af-xdp packets")] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bytepath"));
+        command.args(["run", "--workload", workload, "-t", "20s", "--json", "--dry-run"]);
+        if workload == "rr" {
+            let paths = ["socket", "sendfile", "splice", "msg-zerocopy", "uring", "uring-zc"];
+            command.args(paths.map(|path| format!("--path={path}")));
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let blocks = plan["order"].as_array().unwrap();
+        assert!(blocks.len() >= 5, "{workload}: {} blocks", blocks.len());
+        assert!(plan["cells"].as_array().unwrap().iter().any(|c| c["id"] == cell), "{plan}");
+    }
+}
+
 #[test]
 fn a_dry_run_prints_what_a_time_holds() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/battle-quick.toml");

@@ -48,18 +48,18 @@ impl Layout {
     /// the other, are longer if the time allows: it has to hold [`FEW_BLOCKS`] blocks, without
     /// which nothing is decided, in three quarters, and the last is for profiles.
     pub fn until_sure(time: Option<Duration>, design: Design, cells: usize) -> Layout {
-        let (all, longest) = match design {
-            Design::Trials => (300, [1000, 1500]),
-            Design::Slices { .. } => (90, SHORTEST),
+        let (all, longest, shortest) = match design {
+            Design::Trials => (300, [1000, 1500], [100, 150]),
+            Design::Slices { .. } => (90, [100, 200], [100, 200]),
         };
         let time = time.unwrap_or(Duration::from_secs(all));
         let trial = time.as_secs_f64() * 0.75 / (FEW_BLOCKS * cells.max(1)) as f64 - BETWEEN_TRIALS;
         let of_longest = 1000.0 * trial / longest.iter().sum::<u64>() as f64;
-        let fitting = |(longest, shortest): (u64, u64)| {
+        let fitting = |longest: u64, shortest: u64| {
             let fits = (longest as f64 * of_longest).round() as u64;
             Duration::from_millis(fits.clamp(shortest, longest))
         };
-        let [warm_up, window] = [0, 1].map(|at| fitting((longest[at], SHORTEST[at])));
+        let [warm_up, window] = [0, 1].map(|at| fitting(longest[at], shortest[at]));
         Layout { warm_up, window, time: Some(time), ..Layout::default() }
     }
 }
@@ -67,11 +67,8 @@ impl Layout {
 /// Blocks without which a study that ends once it is sure decides nothing.
 const FEW_BLOCKS: usize = 6;
 
-/// Milliseconds of the shortest warm-up and window that are chosen by themselves.
-const SHORTEST: [u64; 2] = [100, 200];
-
 /// Seconds between two trials of one machine, in which agents start, connect and end.
-pub const BETWEEN_TRIALS: f64 = 0.3;
+pub const BETWEEN_TRIALS: f64 = 0.15;
 
 impl Default for Layout {
     fn default() -> Layout {
