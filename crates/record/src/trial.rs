@@ -204,8 +204,7 @@ pub struct CallRow {
     pub avg: f64,
     /// Longest, seconds.
     pub max: f64,
-    /// Within a trial: standard deviation of the mean over the mean, percent, as
-    /// `perf trace -s` prints it. Over several trials: that of the trials' means.
+    /// Standard deviation of the mean over the mean, percent, as `perf trace -s` prints it.
     pub stddev_percent: f64,
 }
 
