@@ -103,8 +103,12 @@ fn a_function_has_the_file_that_it_is_from() {
         assert!(row.ends_with(module), "{text}");
     }
     assert!(text.lines().any(|line| line.trim_end().ends_with("module")), "{text}");
-    // Lists without files have no column for them.
-    assert!(!printed(&["baseline.txt", "affinity.txt"]).contains("module"));
+    // Where all are of one file there is no column for it.
+    for (name, ticks) in [("c", 3), ("d", 2)] {
+        fs::write(folder.path().join(name), format!("main;send {ticks}\nmain;recv 5\n")).unwrap();
+    }
+    let [c, d] = ["c", "d"].map(|name| folder.path().join(name).display().to_string());
+    assert!(!printed(&[&c, &d]).contains("module"));
 }
 
 #[test]

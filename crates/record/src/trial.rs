@@ -204,7 +204,8 @@ pub struct CallRow {
     pub avg: f64,
     /// Longest, seconds.
     pub max: f64,
-    /// Standard deviation of the mean over the mean, percent, as `perf trace -s` prints it.
+    /// Within a trial: standard deviation of the mean over the mean, percent, as
+    /// `perf trace -s` prints it. Over several trials: that of the trials' means.
     pub stddev_percent: f64,
 }
 

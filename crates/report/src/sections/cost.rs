@@ -53,8 +53,9 @@ pub(crate) fn busy(view: &View) -> Section {
     let scale = Scale::over(sums.chain([0.0]));
     let mut columns = vec![Column::path()];
     for group in [tx, rx] {
-        let parts = [("app", 1), ("sys", 1), ("soft", 1), ("iowait", 1), ("total", 0)];
-        columns.extend(parts.map(|(title, rank)| Column::number(group, title, rank)));
+        let parts = ["app", "sys", "soft", "iowait"].map(|title| Column::number(group, title, 1));
+        columns.extend(parts.map(|column| column.on(Media::PLAIN)));
+        columns.push(Column::number(group, "total", 0));
     }
     columns.push(Column::number("both ends", "total", 0));
     let total = |[user, system, softirq, unsplit, _]: [f64; 5]| user + system + softirq + unsplit;
@@ -81,7 +82,23 @@ pub(crate) fn busy(view: &View) -> Section {
     let key = KINDS.iter().map(|(class, name)| (*class, (*name).to_owned())).chain(iowait);
     let marks = rows.iter().map(|row| stacked(row, busy(row)));
     let figure = Figure::rows(caption, table, (scale, HEIGHT), marks);
-    section.with(Figure { key: key.collect(), ..figure })
+    let mut section = section.with(Figure { key: key.collect(), ..figure });
+    section.add_on(Media::PAGE, shares_of_ends(&rows));
+    section
+}
+
+/// The numbers behind the bars.
+fn shares_of_ends(rows: &[&Row]) -> Table {
+    let columns = [Column::path(), Column::words("role", 0, None)].into_iter();
+    let titles = ["application", "system", "softirq", "unattributed", "iowait"];
+    let columns = columns.chain(titles.map(|title| Column::number("", title, 0)));
+    let ends = rows.iter().flat_map(|row| Role::ALL.map(|role| (row, role)));
+    let cells = ends.filter_map(|(row, role)| {
+        let shares = shares(row.end(role).cpu.as_ref()?).map(|share| number(share, 1));
+        let names = [row.cell.to_string(), row.work.actor(role).to_owned()];
+        Some(names.into_iter().chain(shares).collect::<Vec<String>>())
+    });
+    Table::rows(columns, cells).folded("The same in numbers")
 }
 
 /// Application, system, softirq, what no tick attributes, and idle with a wait for I/O, each in per

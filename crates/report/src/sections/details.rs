@@ -12,7 +12,7 @@ use bytepath_stats::{Pace, Row, receiver_steps};
 
 pub(crate) fn calls(view: &View) -> Section {
     let calls = view.ends().flat_map(|(row, end)| {
-        end.calls.iter().map(move |call| (row, end, call.trials_percent, &call.row))
+        end.calls.iter().map(move |call| (row, end, call.calls_percent, &call.row))
     });
     let table = Table::of(
         calls,
@@ -35,11 +35,11 @@ pub(crate) fn calls(view: &View) -> Section {
             (Column::number("milliseconds", "min", 1), |(.., c)| milliseconds(c.min)),
             (Column::number("milliseconds", "avg", 0), |(.., c)| milliseconds(c.avg)),
             (Column::number("milliseconds", "max", 0), |(.., c)| milliseconds(c.max)),
-            (Column::number("", "stddev", 1), |(.., c)| {
-                format!("{}%", number(c.stddev_percent, 2))
+            (Column::number("", "stddev", 1), |(_, _, of_calls, _)| {
+                format!("{}%", number(*of_calls, 2))
             }),
-            (Column::number("trials", "sd", 2), |(_, _, spread, _)| {
-                format!("{}%", number(*spread, 2))
+            (Column::number("trials", "sd", 2), |(.., c)| {
+                format!("{}%", number(c.stddev_percent, 2))
             }),
         ],
     );

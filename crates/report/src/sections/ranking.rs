@@ -20,7 +20,8 @@ pub(crate) fn functions(
     rest: Option<LeftOut>,
     Labels { group, subsystem: classed, module }: Labels,
 ) -> Table {
-    let module = module && rows.iter().any(|row| !row.module.is_empty());
+    let differ = rows.windows(2).any(|two| two[0].module != two[1].module);
+    let module = module && differ;
     let intervals = total.half_width.is_some();
     let mut columns = vec![Column::words("function", 0, Some(24))];
     columns.extend(group.map(|title| Column::words(title, 0, Some(17))));

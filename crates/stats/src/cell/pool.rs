@@ -149,13 +149,13 @@ fn enter(evidence: &mut Vec<Evidence>, new: &Evidence) {
 /// A system call over several trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PooledCall {
-    /// All calls together, as one table of `perf trace -s` would have them.
+    /// All calls together. `stddev_percent` is the standard deviation of the trials' means in
+    /// percent of their mean, zero for a single trial: calls of one connection depend on each
+    /// other, so that their own spread over the root of their number promises too much.
     #[serde(flatten)]
     pub row: CallRow,
-    /// Standard deviation of the trials' means in percent of their mean, zero for a single trial:
-    /// calls of one connection depend on each other, so that their own spread over the
-    /// root of their number (`stddev_percent`) promises too much.
-    pub trials_percent: f64,
+    /// That spread, as one table of `perf trace -s` for all calls would have it.
+    pub calls_percent: f64,
 }
 
 /// The system-call tables of several trials as one.
@@ -181,16 +181,16 @@ pub(crate) fn calls<'a>(tables: impl IntoIterator<Item = &'a [CallRow]>) -> Vec<
     let pool = |(row, means, squares): (CallRow, Moments, f64)| {
         let (calls, avg) = (row.calls as f64, row.total / row.calls as f64);
         let variance = ((squares - calls * avg * avg) / (calls - 1.0)).max(0.0);
+        let spread = means.stddev().map_or(0.0, |sd| 100.0 * sd / means.mean());
         let row = CallRow {
             total: finite(row.total),
             min: finite(row.min),
             avg: finite(avg),
             max: finite(row.max),
-            stddev_percent: finite(100.0 * (variance / calls).sqrt() / avg),
+            stddev_percent: finite(spread),
             ..row
         };
-        let spread = means.stddev().map_or(0.0, |sd| 100.0 * sd / means.mean());
-        PooledCall { row, trials_percent: finite(spread) }
+        PooledCall { row, calls_percent: finite(100.0 * (variance / calls).sqrt() / avg) }
     };
     pooled.into_iter().map(pool).collect()
 }
@@ -295,16 +295,16 @@ mod tests {
         let pooled = calls([&[row(&a)][..], &[row(&b)][..]]);
         let whole = row(&[1.0, 2.0, 4.0, 8.0, 3.0]);
         assert_eq!(pooled.len(), 1);
-        let (p, spread) = (&pooled[0].row, pooled[0].trials_percent);
+        let (p, of_calls) = (&pooled[0].row, pooled[0].calls_percent);
         assert_eq!((p.calls, p.errors, p.bytes, p.total), (5, 2, 200, 18.0));
         assert_eq!((p.min, p.max), (1.0, 8.0));
         assert!((p.avg - whole.avg).abs() < 1e-12);
-        assert!((p.stddev_percent - whole.stddev_percent).abs() < 1e-9, "as of one trial of all");
+        assert!((of_calls - whole.stddev_percent).abs() < 1e-9, "as of one trial of all");
         // Means of 7/3 and 11/2: their deviation is 2.239, their mean 3.917.
-        assert!((spread - 57.170).abs() < 0.001, "{spread}");
+        assert!((p.stddev_percent - 57.170).abs() < 0.001, "{}", p.stddev_percent);
         let single = calls([&[row(&[2.0, 9.0])][..]]);
-        assert_eq!(single[0].trials_percent, 0.0, "one trial has no spread, and no NaN");
-        assert!((single[0].row.stddev_percent - row(&[2.0, 9.0]).stddev_percent).abs() < 1e-9);
+        assert_eq!(single[0].row.stddev_percent, 0.0, "one trial has no spread, and no NaN");
+        assert!((single[0].calls_percent - row(&[2.0, 9.0]).stddev_percent).abs() < 1e-9);
     }
 
     #[test]
