@@ -474,7 +474,7 @@ fn what_cannot_run_is_known_before_it_is_run() {
     let named = ["run", "--path", "socket", "--link", "wire:hw-gro=on", "--blocks", "1", "--quiet"];
     let (code, _, errors) =
         bytepath(&[&named[..], &["--out", text(&dir.path().join("no"))]].concat());
-    assert!(code != 0 && errors.contains("path socket"), "{errors}");
+    assert!(code != 0 && errors.contains("no hardware GRO"), "{errors}");
     let (dry, plan, said) = bytepath(&[&named[..], &["--dry-run"]].concat());
     assert_eq!((dry, said), (code, errors));
     assert!(plan.contains("(cannot run)") && plan.contains("0 trials"), "{plan}");
@@ -498,13 +498,17 @@ fn inside_a_namespace_without_settings() {
     let (code, _, errors) = bytepath(&[&arguments[..], &["--out", text(&out)]].concat());
     assert_eq!(code, 0, "{errors}");
     let study = load(&out).unwrap();
-    assert!(study.trials.iter().all(|trial| trial.status == TrialStatus::Measured), "{errors}");
+    // A busy machine may reject what ran.
+    let ran = |status: &TrialStatus| {
+        matches!(status, TrialStatus::Measured | TrialStatus::Rejected { .. })
+    };
+    assert!(study.trials.iter().all(|trial| ran(&trial.status)), "{errors}");
     let (left_out, made): (Vec<_>, Vec<_>) =
         study.header.settings.iter().partition(|record| record.skipped.is_some());
     let named = |name: &str| left_out.iter().any(|record| record.to_string().contains(name));
     assert!(named("net.core.rmem_max") && named("vm.max_map_count"), "{left_out:#?}");
     assert!(made.iter().any(|record| record.to_string().contains("net.ipv4.tcp_rmem")), "{made:?}");
-    assert!(errors.contains("not set: net.core.rmem_max"), "{errors}");
+    assert!(errors.contains("not set: sysctl net.core.rmem_max"), "{errors}");
 }
 
 fn mount_read_only(folder: &str) {

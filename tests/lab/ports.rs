@@ -321,7 +321,7 @@ fn inside_a_dry_run_shows_every_setting() {
     let said = text(&machine.bytepath(&["run", file, "--testbed", both, "--dry-run"]));
     assert!(
         said.contains(
-            "cores=apart: cannot run here: cannot set 'feature pa rx-gro-hw=on': pa has no"
+            "cores=together: cannot run here: cannot set 'feature pa rx-gro-hw=on': pa has no"
         ),
         "{said}"
     );

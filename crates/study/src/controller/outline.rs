@@ -78,7 +78,7 @@ impl<'a> Outline<'a> {
         let count = plan.cells.len();
         let stop = AtomicBool::new(false);
         let laboratory = deployment.laboratory(&stop)?;
-        let (unable, judged) = unable(plan, &laboratory)?;
+        let Unrunnable { cells: unable, judged, lost } = unrunnable(plan, &laboratory);
         let is_able = |cell: &CellId| !unable.iter().any(|unable| unable.cell == cell);
         let able: Vec<Cell> = plan.cells.iter().filter(|c| is_able(&c.id)).cloned().collect();
         let blocks = planned_blocks(schedule, able.len(), deployment.testbed());
@@ -117,7 +117,7 @@ impl<'a> Outline<'a> {
             seconds_per_trial,
             seconds: seconds_per_trial * order.iter().map(Vec::len).sum::<usize>() as f64,
             order,
-            obstacle: infeasible.or(needed),
+            obstacle: infeasible.or(lost).or(needed),
             profile_trials: profiles.trials,
             profile_seconds: profiles.trials * profiles.seconds_each,
             profile_retakes: profiles.retakes,
@@ -129,16 +129,29 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// The cells that cannot run, and whether that is all that a study would find.
-fn unable<'a>(plan: &'a Plan, laboratory: &Laboratory) -> Result<(Vec<Unable<'a>>, bool), Fault> {
+/// The cells that cannot run.
+struct Unrunnable<'a> {
+    cells: Vec<Unable<'a>>,
+    /// Whether that is all that a study would find.
+    judged: bool,
+    /// Why there are no hosts to judge by.
+    lost: Option<Fault>,
+}
+
+fn unrunnable<'a>(plan: &'a Plan, laboratory: &Laboratory) -> Unrunnable<'a> {
+    let Plan { cells, baseline, schedule, .. } = plan;
     let judged = !laboratory.testbed.properties().boots_kernels;
     let found = match judged {
-        true => obstacles(laboratory, &plan.cells, &plan.baseline, None, plan.schedule.force)?,
-        false => plan.cells.iter().map(|cell| obstacle_beforehand(laboratory, cell)).collect(),
+        true => obstacles(laboratory, cells, baseline, None, schedule.force),
+        false => Ok(cells.iter().map(|cell| obstacle_beforehand(laboratory, cell)).collect()),
     };
     let unable =
         |(cell, fault): (&'a Cell, Option<Fault>)| Some(Unable { cell: &cell.id, fault: fault? });
-    Ok((plan.cells.iter().zip(found).filter_map(unable).collect(), judged))
+    let (found, lost) = match found {
+        Ok(found) => (found, None),
+        Err(fault) => (vec![Some(fault.clone()); cells.len()], Some(fault)),
+    };
+    Unrunnable { cells: cells.iter().zip(found).filter_map(unable).collect(), judged, lost }
 }
 
 fn prepared<'a>(plan: &'a Plan, laboratory: &Laboratory) -> Result<Vec<Prepared<'a>>, Fault> {
